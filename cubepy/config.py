@@ -161,8 +161,8 @@ on_change: list[Callable[[], None]] = []
 
 
 def _tell() -> None:
-    for told in on_change:
-        told()
+    for listener in on_change:
+        listener()
 
 
 class Config:

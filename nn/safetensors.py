@@ -237,14 +237,14 @@ def save_safetensors(
     order = sorted(
         arrays, key=lambda name: (-arrays[name].itemsize, name)
     )  # wide ones first: all stay aligned
-    places, at = {}, 0
+    offsets, at = {}, 0
     for name in order:
-        places[name] = [at, at + arrays[name].nbytes]
-        at = places[name][1]
+        offsets[name] = [at, at + arrays[name].nbytes]
+        at = offsets[name][1]
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     for name, array in arrays.items():
         code = _CODES[as_dtype(array.dtype).name]
-        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": places[name]}
+        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": offsets[name]}
     raw = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     raw += b" " * (-len(raw) % 8)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")

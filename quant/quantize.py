@@ -199,10 +199,10 @@ def _pack(
             quantized = packed[id(parameter)].weight
             rows = None if observer is None else observer.rows()
             x = np.ones((1, weight.shape[1]), np.float32) if rows is None else rows
-            place = (*weight.shape, len(x))
-            if timed and place not in speeds:
-                speeds[place] = measure.milliseconds(weight, quantized, x)
-            float_ms, quantized_ms = speeds.get(place, (None, None))
+            shape = (*weight.shape, len(x))
+            if timed and shape not in speeds:
+                speeds[shape] = measure.milliseconds(weight, quantized, x)
+            float_ms, quantized_ms = speeds.get(shape, (None, None))
             reports[id(candidate)] = LayerReport(
                 candidate.name, parameter.shape, scheme.name, "", parameter.nbytes, quantized.nbytes,
                 measure.weight_error(weight, quantized),

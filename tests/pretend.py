@@ -149,7 +149,7 @@ class PretendGpu(HostMemory):
     def allocate(self, ordinal: int, size: int) -> Memory:
         return Memory(size, self)
 
-    def place(self, ordinal: int, source: np.ndarray) -> Memory:
+    def upload_new(self, ordinal: int, source: np.ndarray) -> Memory:
         self.uploads += 1
         memory = Memory(source.nbytes, self)
         ctypes.memmove(memory.address, source.ctypes.data, source.nbytes)

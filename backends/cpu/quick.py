@@ -1,5 +1,5 @@
 """A launch that came before, as one written function: numbers go into a table, and machine code
-checks the arrays, takes their addresses and runs (see `replay`).
+checks the arrays, takes their positions and runs (see `replay`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ Quick = Callable[[tuple, Any], bool]
 
 
 def launch_of(
-    runner: Any, places: Sequence[tuple[int, int]], outputs: Sequence[int], extents: Sequence[Any]
+    runner: Any,
+    positions: Sequence[tuple[int, int]],
+    outputs: Sequence[int],
+    extents: Sequence[Any],
 ) -> Quick | None:
     """A function of (values, stream) that launches, and says whether it did: outputs that cannot be
     written or share memory are left to the general path. None where there is no machine code.
@@ -28,7 +31,7 @@ def launch_of(
     """
     if replay.entry() is None:
         return None
-    given = [f"values[{i}]" + (f"[{j}]" if j >= 0 else "") for i, j in places]
+    given = [f"values[{i}]" + (f"[{j}]" if j >= 0 else "") for i, j in positions]
     arrays = [n for n, (_, is_array, _) in enumerate(runner.slots) if is_array]
     operand = {n: k for k, n in enumerate(arrays)}
     table = replay.HostTable()
@@ -40,7 +43,7 @@ def launch_of(
     for n in outputs:
         for m in arrays:
             if m != n and extents[n][1] > extents[n][0] and extents[m][1] > extents[m][0]:
-                table.apart(operand[n], extents[n], operand[m], extents[m])
+                table.disjoint(operand[n], extents[n], operand[m], extents[m])
     go, at, alive = table.ready()
     words = alive[0]
     first = table.first_word(replay.HEAD) + begin

@@ -23,7 +23,7 @@ from llvmlite import ir
 
 from cubepy.backends.cpu.threads import choice
 from cubepy.backends.llvm.machine_code import DATA, ITEMS, REFUSED, loaded
-from cubepy.backends.llvm.replay_table import LINE, Place, ReplayCode, Table
+from cubepy.backends.llvm.replay_table import LINE, Address, ReplayCode, Table
 from cubepy.backends.llvm.word_code import number
 from cubepy.runtime.backend import Unsuitable
 
@@ -130,7 +130,7 @@ class HostTable(Table):
         return begin
 
     def launch(
-        self, runner: Any, leaves: Sequence[Any], places: Sequence[Place | None], flag: Any
+        self, runner: Any, leaves: Sequence[Any], addresses: Sequence[Address | None], flag: Any
     ) -> None:
         """Add a launch (see `llvm.replay_table.Table`); a word before its block is the flag, so
         that every repetition has its own.
@@ -143,13 +143,15 @@ class HostTable(Table):
         begin = self.words(twin.block)
         self.step(*twin.step(begin), begin - 1 if flag is not None else -1)
         self.runners.append(twin)
-        for value, place, (slot, is_array, _) in zip(leaves, places, runner.slots, strict=True):
+        for value, address, (slot, is_array, _) in zip(
+            leaves, addresses, runner.slots, strict=True
+        ):
             if is_array and value is flag:
                 self.rows["flags"].append((begin + slot, begin - 1))
-            elif place is not None and place[0] < 0:
-                self.rows["scratch"].append((begin + slot, place[1]))
-            elif place is not None:
-                self.put(begin + slot, *place)
+            elif address is not None and address[0] < 0:
+                self.rows["scratch"].append((begin + slot, address[1]))
+            elif address is not None:
+                self.put(begin + slot, *address)
 
     def ready(self) -> tuple[Callable[..., int], int, Any]:
         driver = choice.driver() if any(r.parallel for r in self.runners) else None

@@ -150,9 +150,9 @@ class CpuRunner:
         chunks = self.chunks() if self.parallel else 0
         return self.exe.entry, self.cubes, begin, chunks, choice.threads(), faults
 
-    def quick(self, places: Any, outputs: Any, extents: Any) -> Any:
+    def quick(self, positions: Any, outputs: Any, extents: Any) -> Any:
         """A function of (values, stream) that launches, or None when only the general path can."""
-        return launch_of(self, places, outputs, extents)
+        return launch_of(self, positions, outputs, extents)
 
     def bound(self, leaves: list[Any], values: tuple, stream: Any = None) -> Callable[[], None]:
         """A function that runs with these leaves."""

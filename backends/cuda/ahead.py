@@ -91,7 +91,7 @@ class HostMemory:
         """Memory, all zero."""
         return Block(size)
 
-    def place(self, ordinal: int, source: np.ndarray) -> Block:
+    def upload_new(self, ordinal: int, source: np.ndarray) -> Block:
         """Memory with the bytes of an array."""
         block = Block(source.nbytes)
         ctypes.memmove(block.address, source.ctypes.data, source.nbytes)

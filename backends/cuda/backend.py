@@ -70,7 +70,7 @@ class CudaExecutable:
 
     def alignment(self, leaves: Sequence[Any]) -> tuple[bool, frozenset[str]]:
         """Whether all arrays begin at multiples of 16 bytes, and which have rows that do."""
-        aligned = not any(getattr(leaf, "address", 0) % WIDEST for leaf in leaves)
+        aligned = not any(getattr(operand, "address", 0) % WIDEST for operand in leaves)
         return aligned, aligned_rows(self.program, leaves, aligned)
 
     def variant(self, leaves: Sequence[Any]) -> Variant:

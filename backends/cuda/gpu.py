@@ -63,7 +63,7 @@ class CudaGpu:
             size, per_thread.streams.get(ordinal) or thread_stream(ordinal)
         )
 
-    def place(self, ordinal: int, source: np.ndarray) -> memory.Block:
+    def upload_new(self, ordinal: int, source: np.ndarray) -> memory.Block:
         """New device memory with the bytes of a C-ordered NumPy array; also while a graph is being
         captured.
         """

@@ -10,7 +10,7 @@ from cubepy.compiler.signature import Target
 from cubepy.compiler.specialise import specialise
 from cubepy.lang.dtypes import i32, i64
 from cubepy.lang.grid import dim3
-from cubepy.runtime.launch.arguments import take_apart
+from cubepy.runtime.launch.arguments import flatten
 
 
 def compile_for(
@@ -39,7 +39,7 @@ def compile_for(
     specs: list[Any] = []
     leaves: list[Any] = []
     for p in kernel.parameters:
-        spec, mine = take_apart(p, given.get(p.name, p.default), kernel)
+        spec, mine = flatten(p, given.get(p.name, p.default), kernel)
         specs.append(spec)
         leaves += mine
     target = Target(

@@ -26,7 +26,7 @@ from cubepy.backends.cuda.native import driver
 from cubepy.backends.cuda.native.tensor_maps import encoded
 from cubepy.backends.cuda.run import F32, INTEGER, MAP_WORDS, CudaRunner
 from cubepy.backends.llvm.machine_code import REFUSED, loaded
-from cubepy.backends.llvm.replay_table import LINE, Place, ReplayCode, Table
+from cubepy.backends.llvm.replay_table import LINE, Address, ReplayCode, Table
 from cubepy.backends.llvm.word_code import number, word
 from cubepy.runtime.backend import Unsuitable
 
@@ -171,7 +171,7 @@ class CudaTable(Table):
         self,
         runner: CudaRunner,
         leaves: Sequence[Any],
-        places: Sequence[Place | None],
+        addresses: Sequence[Address | None],
         flag: Any = None,
     ) -> None:
         if runner.empty:
@@ -185,11 +185,11 @@ class CudaTable(Table):
             words[at] = _bits(leaves[n], kind)
         begin = self.words(words)
         for n, at, _ in runner.arrays:
-            self.address(begin + at, leaves[n].address, places[n])
+            self.address(begin + at, leaves[n].address, addresses[n])
         starts = {at: begin + at for at in runner.starts}
         for n, at, _ in runner.maps:
             starts[at] = self.words(struct.unpack(f"{MAP_WORDS}q", encoded(leaves[n])), LINE // 8)
-            where = places[n]
+            where = addresses[n]
             if where is not None:
                 if not _address("cuTensorMapReplaceAddress"):
                     raise Unsuitable("a driver that cannot move tensor maps")
@@ -203,14 +203,16 @@ class CudaTable(Table):
         self.names.append(runner.exe.program.name)
         self.runners.append(runner)
 
-    def address(self, word: int, address: int, place: Place | None) -> None:
+    def address(self, word: int, address: int, slot: Address | None) -> None:
         """A word of the blocks is an address that stays, or one of an operand."""
-        if place is None:
+        if slot is None:
             self.rows["words"][word] = (address,)
         else:
-            self.put(word, *place)
+            self.put(word, *slot)
 
-    def call(self, function: Any, arguments: Sequence[Any], places: Sequence[Place | None]) -> None:
+    def call(
+        self, function: Any, arguments: Sequence[Any], addresses: Sequence[Address | None]
+    ) -> None:
         target, value = arguments
         name, second = "cuMemsetD8Async", value
         if function.__name__ == "copy":
@@ -218,8 +220,8 @@ class CudaTable(Table):
                 raise Unsuitable("a copy between devices")
             name, second = "cuMemcpyDtoDAsync_v2", value.address
         begin = self.words([0, 0, target.nbytes])
-        self.address(begin, target.address, places[0])
-        self.address(begin + 1, second, places[1])
+        self.address(begin, target.address, addresses[0])
+        self.address(begin + 1, second, addresses[1])
         self.step(OTHER, _address(name), *[0] * 7, begin, 0)
         self.names.append(name)
 

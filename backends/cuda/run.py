@@ -71,21 +71,21 @@ class CudaRunner:
         self.numbers: list[tuple[int, int, int]] = []  # leaf, place in the block, kind
         self.maps: list[tuple[int, int, bool]] = []
         for n, (value, argument) in enumerate(zip(leaves, exe.program.arguments, strict=True)):
-            place = len(words)
+            slot = len(words)
             if argument.mem is None:
                 dtype = argument.scalar.dtype
                 kind = INTEGER if not dtype.is_float else F64 if dtype.itemsize == 8 else F32
-                self.numbers.append((n, place, kind))
+                self.numbers.append((n, slot, kind))
                 words.append(0)
-                starts.append(place)
+                starts.append(slot)
             elif argument.mem.kind == "map":
-                self.maps.append((n, place, argument.mem.name in exe.program.outputs))
+                self.maps.append((n, slot, argument.mem.name in exe.program.outputs))
                 words += [0] * MAP_WORDS
-                starts.append(place)
+                starts.append(slot)
             else:
-                self.arrays.append((n, place, argument.mem.name in exe.program.outputs))
+                self.arrays.append((n, slot, argument.mem.name in exe.program.outputs))
                 words += [0, *value.shape, *(s // value.itemsize for s in value.strides)]
-                starts += range(place, len(words))
+                starts += range(slot, len(words))
         self.fault_word = len(words) if exe.sites else -1
         if exe.sites:
             starts.append(len(words))
@@ -127,28 +127,28 @@ class CudaRunner:
         Gives the bits that any address has set.
         """
         block, bits = self.block, 0
-        for n, place, writes in self.arrays:
-            leaf = leaves[n]
-            block[place] = address = leaf.address
+        for n, slot, writes in self.arrays:
+            operand = leaves[n]
+            block[slot] = address = operand.address
             bits |= address
-            owner = leaf.owner
+            owner = operand.owner
             if owner.last is not stream:
                 if stream.capture is None:
                     order(owner, stream, writes)
                 else:
                     stream.capture.use(owner, stream, writes)
-        for n, place, kind in self.numbers:
+        for n, slot, kind in self.numbers:
             value = leaves[n]
             if kind == INTEGER:
-                block[place] = value  # ctypes keeps the low 64 bits
+                block[slot] = value  # ctypes keeps the low 64 bits
             elif kind == F32:
-                self.singles[2 * place] = value
+                self.singles[2 * slot] = value
             else:
-                self.floats[place] = value
-        for n, place, writes in self.maps:
-            leaf = leaves[n]
-            ctypes.memmove(ctypes.addressof(block) + 8 * place, encoded(leaf), 8 * MAP_WORDS)
-            owner = leaf.array.owner
+                self.floats[slot] = value
+        for n, slot, writes in self.maps:
+            operand = leaves[n]
+            ctypes.memmove(ctypes.addressof(block) + 8 * slot, encoded(operand), 8 * MAP_WORDS)
+            owner = operand.array.owner
             if owner.last is not stream:
                 (order if stream.capture is None else stream.capture.use)(owner, stream, writes)
         return bits
@@ -209,9 +209,9 @@ class CudaRunner:
         stop.synchronize()
         return stop.seconds_since(start)
 
-    def quick(self, places: Any, outputs: Any, extents: Any) -> Any:
+    def quick(self, sources: Any, outputs: Any, extents: Any) -> Any:
         """A function of (values, stream) that launches, or None when only the general path can."""
-        return generated(self, places, outputs, extents)
+        return generated(self, sources, outputs, extents)
 
     def bound(
         self, leaves: Sequence[Any], values: tuple, stream: NativeStream | None = None
@@ -267,7 +267,7 @@ Quick = Callable[[tuple, Any], bool]
 
 def generated(
     runner: CudaRunner,
-    places: Sequence[tuple[int, int]],
+    sources: Sequence[tuple[int, int]],
     outputs: Sequence[int],
     extents: Sequence[Any],
 ) -> Quick | None:
@@ -294,7 +294,7 @@ def generated(
         "        stream = here.streams.get(ordinal) or thread_stream(ordinal)",
     ]
     for n, _, _ in runner.arrays:
-        i, j = places[n]
+        i, j = sources[n]
         lines += [
             f"    x{n} = values[{i}]" + (f"[{j}]" if j >= 0 else ""),
             f"    p{n} = x{n}.address",
@@ -314,17 +314,17 @@ def generated(
         wrong.append(f"({' | '.join(f'p{n}' for n in arrays)}) & {runner.loose}")
     if wrong:
         lines += [f"    if {' or '.join(wrong)}:", "        return False"]
-    for n, place, writes in runner.arrays:
+    for n, slot, writes in runner.arrays:
         lines += [
-            f"    block[{place}] = p{n}",
+            f"    block[{slot}] = p{n}",
             f"    if x{n}.owner.last is not stream:",
             f"        use(stream, x{n}.owner, {writes})",
         ]
-    for n, place, kind in runner.numbers:
-        i, j = places[n]
+    for n, slot, kind in runner.numbers:
+        i, j = sources[n]
         value = f"values[{i}]" + (f"[{j}]" if j >= 0 else "")
-        target = {INTEGER: f"block[{place}]", F32: f"singles[{2 * place}]"}.get(
-            kind, f"floats[{place}]"
+        target = {INTEGER: f"block[{slot}]", F32: f"singles[{2 * slot}]"}.get(
+            kind, f"floats[{slot}]"
         )
         lines.append(f"    {target} = {value}")
     head = runner.head

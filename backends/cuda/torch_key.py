@@ -53,13 +53,18 @@ def text() -> str:
     def number(value: int) -> Any:
         return ir.Constant(_word, value)
 
-    told = b.ptrtoint(b.alloca(_word, 6), _word)  # a DLTensor
+    described = b.ptrtoint(b.alloca(_word, 6), _word)  # a DLTensor
     mixed = b.alloca(_word)
-    code = f.call_at(f.known("from_object"), load(f.values), told, gives=_int)
+    code = f.call_at(f.known("from_object"), load(f.values), described, gives=_int)
     with b.if_then(b.icmp_signed("!=", code, ir.Constant(_int, 0))):
         f.python("PyErr_Clear", gives=ir.VoidType())
         f.nothing()
-    device, kind, shape, strides = load(told, 1), load(told, 2), load(told, 3), load(told, 4)
+    device, kind, shape, strides = (
+        load(described, 1),
+        load(described, 2),
+        load(described, 3),
+        load(described, 4),
+    )
     rank = b.and_(kind, number(0xFFFFFFFF))
     lost = b.or_(b.icmp_unsigned(">", rank, number(AXES)), b.icmp_signed("==", strides, number(0)))
     with b.if_then(lost):

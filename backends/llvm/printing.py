@@ -153,7 +153,7 @@ class Printer(MemoryText):
 
     def statement(self, s: Stmt) -> None:
         """One statement."""
-        self.place = s.loc
+        self.location = s.loc
         getattr(self, f"stmt_{type(s).__name__}")(s)
 
     def stmt_Alloc(self, s: Alloc) -> None:

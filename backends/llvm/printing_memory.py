@@ -101,11 +101,11 @@ class MemoryText:
             return f"load({name}, {where})"
         if self.program.mode == "validate":
             linear = self.linear(mem, indices)
-            site = self.fault(mem, self.place)
+            site = self.fault(mem, self.location)
             return f"load_or_report({name}, {where}, {ok}, err, {site}, {linear}, {self.size_text(mem)})"
         return f"load_if({name}, {where}, {ok})"
 
-    place: Location | None = None
+    location: Location | None = None
 
     def linear(self, mem: Mem, indices: list[str]) -> str:
         """The index that a report shows: the position in C order, or the index itself for rank 1."""
@@ -117,7 +117,7 @@ class MemoryText:
     def store(self, s: Store) -> None:
         """`mem[...] = value`, for an element or a line."""
         mem = s.mem
-        self.place = s.loc
+        self.location = s.loc
         value = self.stored(s.value, mem)
         if s.value.type.lanes and not mem.lanes:
             self.store_line(s, value)
@@ -156,7 +156,7 @@ class MemoryText:
         valid = self.index(args[-1]) if has_valid else None
         args = args[:-1] if has_valid else args
         name, lanes = self.var(mem.name), e.type.lanes
-        where, room, offsets = self.line_place(mem, args, linear, lanes)
+        where, room, offsets = self.line_start(mem, args, linear, lanes)
         count = self.count(room, valid, lanes, mem, args)
         if offsets is not None:
             mask = self.lane_mask(count, lanes)
@@ -174,7 +174,7 @@ class MemoryText:
         """A line to consecutive places."""
         mem, lanes = s.mem, s.value.type.lanes
         name = self.var(mem.name)
-        where, room, offsets = self.line_place(mem, s.indices, s.linear, lanes)
+        where, room, offsets = self.line_start(mem, s.indices, s.linear, lanes)
         valid = self.index(s.valid) if s.valid is not None else None
         count = self.count(room, valid, lanes, mem, s.indices)
         if offsets is not None:
@@ -194,7 +194,7 @@ class MemoryText:
         where = indices[0] if s.linear else self.offset(mem, indices)
         self.line(f"prefetch({self.var(mem.name)}, i64({where}))")
 
-    def line_place(
+    def line_start(
         self, mem: Mem, args: tuple[Expr, ...], linear: bool, lanes: int
     ) -> tuple[str, str, str | None]:
         """Where a line starts, how many places follow there, and its lanes' offsets if they are not
@@ -251,7 +251,7 @@ class MemoryText:
                 if len(args) == 1
                 else self.linear(mem, [self.index(a) for a in args])
             )
-            site = self.fault(mem, self.place)
+            site = self.fault(mem, self.location)
             self.line(f"check_line(err, {site}, i64({room}), i64({at}), {self.size_text(mem)})")
         return room if valid is None else f"minnum(i64({room}), i64({valid}))"
 
@@ -264,7 +264,7 @@ class MemoryText:
     def atomic(self, s: Atomic) -> None:
         """An atomic update; out of range it does nothing and gives zero."""
         mem = s.mem
-        self.place = s.loc
+        self.location = s.loc
         indices = self.simple(s.indices)
         where, name = self.offset(mem, indices), self.var(mem.name)
         operands = ", ".join(self.value(o) for o in s.operands)

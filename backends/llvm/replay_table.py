@@ -27,7 +27,7 @@ from cubepy.backends.llvm.machine_code import REFUSED
 from cubepy.backends.llvm.word_code import WordCode, number, word
 from cubepy.runtime.backend import Unsuitable
 
-Place = tuple[int, int]
+Address = tuple[int, int]
 """An operand, and bytes from its start."""
 
 COMMON = {"alignments": 3, "overlaps": 6, "relations": 3, "words": 1, "operands": 3}
@@ -126,7 +126,7 @@ class Table:
         """An operand's address must have these bits so."""
         self.rows["alignments"].append((which, bits, must))
 
-    def apart(self, one: int, extent: tuple[int, int], other: int, its: tuple[int, int]) -> None:
+    def disjoint(self, one: int, extent: tuple[int, int], other: int, its: tuple[int, int]) -> None:
         """The spans of two operands must not meet."""
         self.rows["overlaps"].append((one, *extent, other, *its))
 
@@ -168,7 +168,7 @@ class Table:
         return prepared.outputs  # type: ignore[no-any-return]
 
     def launch(
-        self, runner: Any, leaves: Sequence[Any], places: Sequence[Place | None], flag: Any
+        self, runner: Any, leaves: Sequence[Any], addresses: Sequence[Address | None], flag: Any
     ) -> None:
         """Add a launch.
 
@@ -184,7 +184,9 @@ class Table:
         """
         raise NotImplementedError
 
-    def call(self, function: Any, arguments: Sequence[Any], places: Sequence[Place | None]) -> None:
+    def call(
+        self, function: Any, arguments: Sequence[Any], addresses: Sequence[Address | None]
+    ) -> None:
         """Add a copy or a fill.
 
         Raises:

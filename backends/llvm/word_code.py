@@ -65,16 +65,16 @@ class WordCode:
         """`body(address of the row)` for rows of `size` words; gives the address after them."""
         b = self.b
         with b.goto_entry_block():
-            place = b.alloca(word)  # on the stack: LLVM takes 15 ms to reduce a loop's arithmetic
+            pointer = b.alloca(word)  # on the stack: LLVM takes 15 ms to reduce a loop's arithmetic
         end = b.add(at, b.mul(count, number(8 * size)))
         head, inside, after = (b.append_basic_block() for _ in range(3))
-        b.store(at, place)
+        b.store(at, pointer)
         b.branch(head)
         b.position_at_end(head)
-        row = b.load(place)
+        row = b.load(pointer)
         b.cbranch(b.icmp_unsigned("<", row, end), inside, after)
         b.position_at_end(inside)
-        b.store(b.add(row, number(8 * size)), place)
+        b.store(b.add(row, number(8 * size)), pointer)
         body(row)
         b.branch(head)
         b.position_at_end(after)

@@ -38,7 +38,7 @@ class Memory:
         self.run, self.name, self.array, self.kind = run, name, array, kind
         self.dtype = dtype or as_dtype(array.dtype)
         self.lines = 0
-        self.touched: dict[int, _Place] = {}
+        self.touched: dict[int, _Access] = {}
 
     @property
     def ndim(self) -> int:
@@ -145,18 +145,18 @@ class Memory:
             )
         return convert(value, target)
 
-    def _lane_places(self, where: Any, lanes: int, valid: Any) -> list[tuple[int, ...] | None]:
+    def _lane_indices(self, where: Any, lanes: int, valid: Any) -> list[tuple[int, ...] | None]:
         """Where each lane of a line is; None outside."""
         limit = lanes if valid is None else max(0, min(lanes, int(valid)))
         out: list[tuple[int, ...] | None] = []
         if isinstance(where, tuple) and self.ndim > 1:
             at = self._indices(where)
             for k in range(lanes):
-                place = (*at[:-1], at[-1] + k)
+                index = (*at[:-1], at[-1] + k)
                 good = at[-1] >= 0 and all(
-                    0 <= i < n for i, n in zip(place, self.extents, strict=True)
+                    0 <= i < n for i, n in zip(index, self.extents, strict=True)
                 )
-                out.append(place if k < limit and good else None)
+                out.append(index if k < limit and good else None)
             start_ok = all(0 <= i < n for i, n in zip(at, self.extents, strict=True))
         else:
             start = int(where[0] if isinstance(where, tuple) else where)
@@ -182,7 +182,7 @@ class Memory:
         data = np.zeros(int(lanes), self.dtype.compute.numpy)
         if other is not None:
             data[:] = self.storable(other).data
-        inside = self._lane_places(where, int(lanes), valid)
+        inside = self._lane_indices(where, int(lanes), valid)
         for k, at in enumerate(inside):
             if at is not None:
                 self.note(at, "read")
@@ -196,7 +196,7 @@ class Memory:
         """A line to a position in C order, or to coordinates."""
         v = self.storable(line)
         data = np.atleast_1d(v.data)
-        for k, at in enumerate(self._lane_places(where, data.shape[0], valid)):
+        for k, at in enumerate(self._lane_indices(where, data.shape[0], valid)):
             if at is not None:
                 self.note(at, "write")
                 self.array[at] = data[k].astype(self.array.dtype)
@@ -232,10 +232,10 @@ class Memory:
         flat = 0
         for i, n in zip(at, self.extents, strict=True):
             flat = flat * n + i
-        place = self.touched.get(flat)
-        if place is None:
-            place = self.touched[flat] = _Place()
-        other = place.conflict(how, self.run.cube, self.run.phase, self.run.unit)
+        access = self.touched.get(flat)
+        if access is None:
+            access = self.touched[flat] = _Access()
+        other = access.conflict(how, self.run.cube, self.run.phase, self.run.unit)
         if other is not None:
             raise RaceError(
                 f"in {self.run.name}, unit {self.run.unit} of cube {self.run.cube} and unit {other[2]} of cube "
@@ -246,7 +246,7 @@ class Memory:
             )
 
 
-class _Place:
+class _Access:
     """Who read and wrote one element: (cube, phase, unit)."""
 
     __slots__ = ("atomic", "readers", "writer")

@@ -368,20 +368,22 @@ def run(
 def _run_cube(this: Run, function: Callable[..., Any], values: list[Any], units: int) -> None:
     waiting: dict[int, Any] = {u: function(this, *values) for u in range(units)}
     while waiting:
-        places: dict[int, Any] = {}
+        locations: dict[int, Any] = {}
         finished = []
         for unit, generator in waiting.items():
             this.unit = unit
             try:
-                places[unit] = next(generator)
+                locations[unit] = next(generator)
             except StopIteration:
                 finished.append(unit)
-        if places and (finished or len({p.line if p else 0 for p in places.values()}) > 1):
-            unit, place = next(iter(places.items()))
-            other = finished[0] if finished else next(u for u, p in places.items() if p != place)
+        if locations and (finished or len({p.line if p else 0 for p in locations.values()}) > 1):
+            unit, location = next(iter(locations.items()))
+            other = (
+                finished[0] if finished else next(u for u, p in locations.items() if p != location)
+            )
             raise BarrierError(
                 f"unit {unit} of cube {this.cube} waits at a barrier that unit {other} does not reach",
-                location=place,
+                location=location,
                 hint="move cb.sync_cube() out of the branch or loop",
             )
         for unit in finished:

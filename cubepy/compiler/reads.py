@@ -346,9 +346,11 @@ def _written(reads: list[Read], cells: list[Any], scope: dict[str, Any]) -> Call
         elif r.kind == "contents":
             terms.append(f"{mark}_alike({of}, {value})")
         else:
-            place = f"{of}.{r.key}" if r.kind == "attribute" else f"{of}[{key}]"
+            expression = f"{of}.{r.key}" if r.kind == "attribute" else f"{of}[{key}]"
             anew = r.now() is not r.value  # whenever it is asked for
-            terms.append(f"{mark}_same({place}, {value})" if anew else f"{place} is {value}")
+            terms.append(
+                f"{mark}_same({expression}, {value})" if anew else f"{expression} is {value}"
+            )
     text = (
         f"def outer({', '.join(free)}):\n"
         "    def holds():\n        try:\n"

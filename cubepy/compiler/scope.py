@@ -54,7 +54,7 @@ class Facts:
     """What was learned in earlier walks."""
 
     runtime: set[Key] = field(default_factory=set)
-    apart: set[Key] = field(
+    diverging: set[Key] = field(
         default_factory=set
     )  # names and loops: another kind of value before than at the end
     types: dict[Key, VType] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Scope:
         self.overlap = False
         self.axes = False
 
-    def place(self, node: ast.AST) -> None:
+    def locate(self, node: ast.AST) -> None:
         """Remember where we are in the user's source."""
         self.location = self.frame.source.at(node)
 

@@ -179,15 +179,15 @@ def _with_allocs_first(body: list[Stmt]) -> list[Stmt]:
     if not allocs:
         return body
 
-    def strip(items: list[Stmt]) -> list[Stmt]:
+    def without_allocs(items: list[Stmt]) -> list[Stmt]:
         out = []
         for s in items:
             if isinstance(s, Alloc):
                 continue
             for name in ("then", "orelse", "body"):
                 if hasattr(s, name):
-                    setattr(s, name, strip(getattr(s, name)))
+                    setattr(s, name, without_allocs(getattr(s, name)))
             out.append(s)
         return out
 
-    return [*allocs, *strip(body)]
+    return [*allocs, *without_allocs(body)]

@@ -1163,7 +1163,7 @@ class _index_put(Function):
     ) -> Any: ...
 
 index_put: _index_put
-"""A copy of `input` where the places `input[indices]` are updated with `values`, as
+"""A copy of `input` where the positions `input[indices]` are updated with `values`, as
 `torch.index_put`."""
 
 class _interpolate(Function):
@@ -1694,8 +1694,8 @@ class _scatter(Function):
     ) -> Any: ...
 
 scatter: _scatter
-"""A copy of `input` where place index[i, j, ...] along an axis is updated with src[i, j, ...],
-as `torch.scatter`."""
+"""A copy of `input` where position index[i, j, ...] along an axis is updated with src[i, j,
+...], as `torch.scatter`."""
 
 class _select(Function):
     @overload
@@ -1712,7 +1712,7 @@ class _select(Function):
     def __call__(self, input: Any, axis: int, index: Any, *, out: Any = None) -> Any: ...
 
 select: _select
-"""Whole slices at the places of a list of indices, as `torch.index_select`."""
+"""Whole slices at the positions of a list of indices, as `torch.index_select`."""
 
 class _softmax(Function):
     @overload

@@ -70,7 +70,7 @@ def is_comptime(annotation: Any) -> bool:
     return annotation is Comptime or getattr(annotation, "__origin__", None) is Comptime
 
 
-def _place_of(fn: Callable, parameter: str) -> Location:
+def _location_of(fn: Callable, parameter: str) -> Location:
     """Where a parameter is declared."""
     code = inspect.unwrap(fn).__code__
     for line in range(code.co_firstlineno, code.co_firstlineno + 20):
@@ -94,7 +94,7 @@ def read_parameters(fn: Callable) -> tuple[Param, ...]:
             stars = "*" if p.kind is p.VAR_POSITIONAL else "**"
             raise KernelTypeError(
                 f"{fn.__qualname__} takes {stars}{p.name}; parameters are fixed in kernels and funcs",
-                location=_place_of(fn, stars + p.name),
+                location=_location_of(fn, stars + p.name),
                 hint="pass a tuple as a cb.Comptime parameter, or several arrays by name",
             )
         annotation = _resolve(p.annotation, fn)
@@ -116,7 +116,7 @@ def read_parameters(fn: Callable) -> tuple[Param, ...]:
         else:
             raise KernelTypeError(
                 f"parameter {p.name!r} of {fn.__qualname__} is annotated {annotation!r}",
-                location=_place_of(fn, p.name),
+                location=_location_of(fn, p.name),
                 hint="use cb.Array, cb.View, cb.Comptime[...], a dtype such as cb.f32, a @cb.struct, or nothing",
             )
     return tuple(out)

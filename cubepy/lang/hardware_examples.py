@@ -165,7 +165,7 @@ out.store(i, board.load(124 - i, 4))""",
     shows="[ 0.  0.  0.  0. 60. 61. 62. 63.]",
 )
 
-_TOLD = on_gpu(
+_BARRIERS = on_gpu(
     """\
 board = cb.shared(32, x.dtype)
 full = cb.barrier(1, 32)  # one barrier, whose phase ends with 32 arrivals
@@ -390,7 +390,7 @@ EXAMPLES = {
     **dict.fromkeys(("mma", "pack"), _PRODUCT),
     **dict.fromkeys(("unpack", "packed_fma", "packed_max"), _WORDS),
     **dict.fromkeys(("copy_async", "copy_async_commit", "copy_async_wait"), _COPIED),
-    **dict.fromkeys(("barrier", "barrier_arrive", "barrier_wait"), _TOLD),
+    **dict.fromkeys(("barrier", "barrier_arrive", "barrier_wait"), _BARRIERS),
     **dict.fromkeys(
         (
             "barrier_expect",

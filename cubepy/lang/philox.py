@@ -139,8 +139,8 @@ def radius(words: Any) -> Any:
         )
     ):
         p = fma(p, f, c)
-    turns = cast(bitcast(exponent, i32), f32)
-    return sqrt(fma(turns, -2 * math.log(2) * 2.0**-23, p * f))
+    exponents = cast(bitcast(exponent, i32), f32)
+    return sqrt(fma(exponents, -2 * math.log(2) * 2.0**-23, p * f))
 
 
 @func

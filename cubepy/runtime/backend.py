@@ -94,7 +94,7 @@ class Gpu(Protocol):
         """Memory for work on the thread's stream: a `Tracked` with an `address`."""
         ...
 
-    def place(self, ordinal: int, source: np.ndarray) -> Any:
+    def upload_new(self, ordinal: int, source: np.ndarray) -> Any:
         """New memory with the bytes of a C-ordered array."""
         ...
 

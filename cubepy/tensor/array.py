@@ -323,11 +323,13 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         result = data if dtype is None else data.astype(dtype)
         return result if device is None else result.to(as_device(device))
     wanted = None if dtype is None else as_dtype(dtype)
-    far = data if isinstance(data, DeviceArray) else None
-    if far is None and not isinstance(data, (np.ndarray, np.generic, list, tuple, int, float)):
-        far = device_array(data)
-    if far is not None:
-        result = Tensor(Dense(far))
+    on_device = data if isinstance(data, DeviceArray) else None
+    if on_device is None and not isinstance(
+        data, (np.ndarray, np.generic, list, tuple, int, float)
+    ):
+        on_device = device_array(data)
+    if on_device is not None:
+        result = Tensor(Dense(on_device))
         result = result if wanted is None else result.astype(wanted)
         return result if device is None else result.to(as_device(device))
     array = host_data(data, "the data of a tensor")

@@ -168,9 +168,11 @@ def renumbered(
             needed.add(at)
             stack.extend(i for i in by_id[at].inputs if i != ABSENT)
     kept = [key for key, _ in nodes if key in needed]
-    place = {key: at for at, key in enumerate(kept)} | {ABSENT: ABSENT}
+    position = {key: at for at, key in enumerate(kept)} | {ABSENT: ABSENT}
     final = []
     for key in kept:
         n = by_id[key]
-        final.append(Node(n.op, tuple(place[i] for i in n.inputs), n.attrs, n.shape, n.dtype))
-    return Graph(tuple(final), tuple(place[i] for i in inputs), tuple(place[i] for i in outputs))
+        final.append(Node(n.op, tuple(position[i] for i in n.inputs), n.attrs, n.shape, n.dtype))
+    return Graph(
+        tuple(final), tuple(position[i] for i in inputs), tuple(position[i] for i in outputs)
+    )

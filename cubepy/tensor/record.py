@@ -33,9 +33,9 @@ class Recorder:
         self.inputs: list[Value] = []
         self._nodes: dict[int, Node] = {}
         for t in announced:
-            self._leaf(t)
+            self._input(t)
 
-    def _leaf(self, tensor: Value) -> None:
+    def _input(self, tensor: Value) -> None:
         if tensor.id not in self._nodes:
             attrs = (("storage", tensor.storage.kind),)
             self._nodes[tensor.id] = Node("input", (), attrs, tensor.shape, tensor.dtype)
@@ -45,7 +45,7 @@ class Recorder:
         """Keep an op that ran."""
         for t in inputs:
             if t is not None:
-                self._leaf(t)
+                self._input(t)
         self._nodes[result.id] = result.node
 
     def graph(self, *outputs: Value) -> Graph:

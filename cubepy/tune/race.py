@@ -88,8 +88,8 @@ def race(
         What ended it: "roofline", "budget", "samples" or "alone".
     """
     alive = list(entrants)
-    for turn in range(limits.most):
-        shift = turn % len(alive)
+    for round_ in range(limits.most):
+        shift = round_ % len(alive)
         for e in alive[shift:] + alive[:shift]:
             if watch.now() >= end and any(x.trial.samples for x in alive):
                 for late in alive:
@@ -102,15 +102,15 @@ def race(
             return "samples"
         best = min(e.trial.seconds for e in alive)
         if (
-            turn >= 1 and limits.share * best <= bound <= best
+            round_ >= 1 and limits.share * best <= bound <= best
         ):  # quicker than possible: the bound is no guide
             return "roofline"
-        factor = limits.factors[min(turn, len(limits.factors) - 1)]
+        factor = limits.factors[min(round_, len(limits.factors) - 1)]
         for e in alive:
             if min(e.trial.samples) > factor * best:
                 e.trial.status = "slow"
         alive = [e for e in alive if e.trial.status == "measured"]
-        if len(alive) == 1 and turn + 1 >= limits.least:
+        if len(alive) == 1 and round_ + 1 >= limits.least:
             return "alone"
     return "samples"
 

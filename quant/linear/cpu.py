@@ -115,10 +115,10 @@ def planned(p: QuantizedLinear, properties: cb.DeviceProperties) -> tuple[Bluepr
     # One row is read from memory: four panels side by side keep more of it on its way.
     lines = 4 if m == 1 else lines
     rows = min(rows, m)
-    strips = -(-p.weight.codes.shape[0] // lines)
+    panel_groups = -(-p.weight.codes.shape[0] // lines)
     block = _BLOCK_ROWS
-    while block > rows and strips * -(-m // block) < 4 * properties.cores:
+    while block > rows and panel_groups * -(-m // block) < 4 * properties.cores:
         block //= 2
     block = max(rows, block // rows * rows)
     plan = Blueprint(rows, lines, p.group, p.weight.scheme.symmetric, *p.epilogue)
-    return plan, strips * -(-m // block), block
+    return plan, panel_groups * -(-m // block), block

@@ -123,12 +123,12 @@ def int8_product(
     """
     rows, lines, lanes = plan.rows, plan.lines, plan.lanes
     m, fours, panels = words.shape[0], words.shape[1], codes.shape[0]
-    strips = (panels + lines - 1) // lines
-    panel = (cb.CUBE_POS % strips) * lines
-    start = (cb.CUBE_POS // strips) * block_rows
-    places = tuple(cb.min(panel + j, panels - 1) for j in cb.unroll(range(lines)))
+    panel_groups = (panels + lines - 1) // lines
+    panel = (cb.CUBE_POS % panel_groups) * lines
+    start = (cb.CUBE_POS // panel_groups) * block_rows
+    panel_indices = tuple(cb.min(panel + j, panels - 1) for j in cb.unroll(range(lines)))
     acc = cb.local((rows, lines), cb.i32, lanes=lanes)
-    strip = cb.local(lines, cb.i8, lanes=4 * lanes)
+    b_lines = cb.local(lines, cb.i8, lanes=4 * lanes)
     done = cb.local((rows, lines), cb.f32, lanes=lanes)
     for tile in range(start, cb.min(start + block_rows, m), rows):
         row = cb.min(tile, m - rows)
@@ -137,17 +137,19 @@ def int8_product(
                 acc[i, j] = cb.splat(cb.i32(0), lanes)
         for k in range(fours):
             for j in cb.unroll(range(lines)):
-                strip[j] = codes.load((places[j], k * (4 * lanes)), 4 * lanes)
+                b_lines[j] = codes.load((panel_indices[j], k * (4 * lanes)), 4 * lanes)
             for i in range(rows):
                 four = cb.bitcast(cb.splat(words[row + i, k], lanes), cb.u8)
                 for j in range(lines):
-                    acc[i, j] = cb.dot_i8(acc[i, j], four, strip[j])
+                    acc[i, j] = cb.dot_i8(acc[i, j], four, b_lines[j])
         for i in range(rows):
             zero = cb.splat(cb.cast(facts[row + i, 1], cb.i32), lanes)
             scale = cb.splat(facts[row + i, 0], lanes)
             for j in cb.unroll(range(lines)):
-                exact = acc[i, j] - zero * sums.load((places[j], 0), lanes)
-                done[i, j] = cb.cast(exact, cb.f32) * (scale * scales.load((places[j], 0), lanes))
+                exact = acc[i, j] - zero * sums.load((panel_indices[j], 0), lanes)
+                done[i, j] = cb.cast(exact, cb.f32) * (
+                    scale * scales.load((panel_indices[j], 0), lanes)
+                )
         finish_tile(done, row, rows, panel, panels, tile - row, bias, residual, out, plan)
 
 
@@ -164,10 +166,10 @@ def int4_product(
     rows, lines, lanes, group = plan.rows, plan.lines, plan.lanes, plan.group
     m, panels = words.shape[0], codes.shape[0]
     groups = facts.shape[1] - 2
-    strips = (panels + lines - 1) // lines
-    panel = (cb.CUBE_POS % strips) * lines
-    start = (cb.CUBE_POS // strips) * block_rows
-    places = tuple(cb.min(panel + j, panels - 1) for j in cb.unroll(range(lines)))
+    panel_groups = (panels + lines - 1) // lines
+    panel = (cb.CUBE_POS % panel_groups) * lines
+    start = (cb.CUBE_POS // panel_groups) * block_rows
+    panel_indices = tuple(cb.min(panel + j, panels - 1) for j in cb.unroll(range(lines)))
     acc = cb.local((rows, lines), cb.i32, lanes=lanes)
     low = cb.local(lines, cb.u8, lanes=4 * lanes)
     high = cb.local(lines, cb.u8, lanes=4 * lanes)
@@ -187,7 +189,7 @@ def int4_product(
                     acc[i, j] = cb.splat(offset, lanes)
             for e in range(g * (group // 8), (g + 1) * (group // 8)):
                 for j in cb.unroll(range(lines)):
-                    both = codes.load((places[j], e * (4 * lanes)), 4 * lanes)
+                    both = codes.load((panel_indices[j], e * (4 * lanes)), 4 * lanes)
                     low[j] = both & 15
                     high[j] = both >> 4
                 for i in range(rows):
@@ -196,11 +198,11 @@ def int4_product(
                     for j in range(lines):
                         acc[i, j] = cb.dot_i8(cb.dot_i8(acc[i, j], low[j], first), high[j], second)
             for j in cb.unroll(range(lines)):
-                scale = cb.cast(scales.load((places[j], g * lanes), lanes), cb.f32)
+                scale = cb.cast(scales.load((panel_indices[j], g * lanes), lanes), cb.f32)
                 for i in range(rows):
                     total[i, j] = cb.fma(cb.cast(acc[i, j], cb.f32), scale, total[i, j])
                 if not plan.symmetric:
-                    least = cb.cast(minimums.load((places[j], g * lanes), lanes), cb.f32)
+                    least = cb.cast(minimums.load((panel_indices[j], g * lanes), lanes), cb.f32)
                     for i in range(rows):
                         total[i, j] = cb.fma(
                             cb.splat(facts[row + i, 2 + g], lanes), least, total[i, j]
@@ -209,5 +211,5 @@ def int4_product(
             zero = cb.splat(facts[row + i, 1], lanes)
             scale = cb.splat(facts[row + i, 0], lanes)
             for j in cb.unroll(range(lines)):
-                done[i, j] = (total[i, j] - zero * sums.load((places[j], 0), lanes)) * scale
+                done[i, j] = (total[i, j] - zero * sums.load((panel_indices[j], 0), lanes)) * scale
         finish_tile(done, row, rows, panel, panels, tile - row, bias, residual, out, plan)

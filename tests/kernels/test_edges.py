@@ -286,7 +286,7 @@ def test_large_results_pass_the_caches_and_are_the_same(
 ) -> None:
     x = np.random.default_rng(3).standard_normal(shape).astype(dtype)
     want = K.map(K.functions.mul, x, x)
-    monkeypatch.setattr("cubepy.kernels.elementwise.problem.PAST", 0)
+    monkeypatch.setattr("cubepy.kernels.elementwise.problem.STREAMING_BYTES", 0)
     same(K.map(K.functions.mul, x, x), want)
     same(K.copy(x), x)
     same(K.map(K.functions.mul, x, x, out=unaligned(x)), want)

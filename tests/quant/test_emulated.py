@@ -254,8 +254,8 @@ def test_cubes_of_a_cluster_share_panels(
     room = Room(5, 100_000, False, True)  # of a size that no other test plans for
     shape = (5, 640 // max(64, group or 64), 17, group or 0, symmetric, cb.bf16)
     plan, _ = plan_floats(*shape, room, False, False, None, True)
-    tight = room._replace(shared=replace(plan, apart=False).shared_bytes)
-    assert plan.apart and not plan_floats(*shape, tight, False, False, None, True)[0].apart
+    tight = room._replace(shared=replace(plan, separate=False).shared_bytes)
+    assert plan.separate and not plan_floats(*shape, tight, False, False, None, True)[0].separate
     expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
     for each in (room, tight):
         got, tolerance = floats(x, weight, 0.5, room=each)

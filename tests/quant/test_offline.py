@@ -121,9 +121,9 @@ def test_few_rows_stay_in_registers(
     # One product for 16 channels x 32 inputs, of whole bytes and those with only their low halves;
     # passes are written out.
     blocks = (
-        min(plan.turn * -(-plan.depth // plan.turn), plan.each)
+        min(plan.step_blocks * -(-plan.depth // plan.step_blocks), plan.each)
         if plan.once
-        else plan.turn * plan.passes
+        else plan.step_blocks * plan.passes
     )
     product = "IMMA.16832.U8.S8" if group else "IMMA.16832.S8.S8"
     assert code.sass.count(product) == plan.block // 32 * plan.panels * blocks

@@ -133,8 +133,8 @@ def test_large_f16_activations_stay_finite() -> None:
 
 
 PLANS = [
-    (Wide(64, 2, 2, 1, 2, 32, False, early=True, apart=True), BF16), (Wide(128, 2, 2, 1, 2, 32, False, early=True), BF16),
-    (Wide(128, 2, 1, 2, 2, 0, True, early=True, apart=True), np.float16), (Wide(32, 2, 1, 1, 2, 128, True, early=True), BF16),
+    (Wide(64, 2, 2, 1, 2, 32, False, early=True, split_k=True), BF16), (Wide(128, 2, 2, 1, 2, 32, False, early=True), BF16),
+    (Wide(128, 2, 1, 2, 2, 0, True, early=True, split_k=True), np.float16), (Wide(32, 2, 1, 1, 2, 128, True, early=True), BF16),
 ]  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def test_what_was_forced_is_said_to_be_forced() -> None:
         (choice,) = K.matmul.explain(X[:2], X.T).choices
     assert (choice.routine, choice.how) == ("tile", "forced")
     reasons = {other.routine: other.reason for other in choice.others}
-    assert reasons["skinny"] == "another one is forced"
+    assert reasons["gemv"] == "another one is forced"
 
 
 def test_functions_with_one_kernel_show_their_launches() -> None:

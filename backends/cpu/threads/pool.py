@@ -32,7 +32,7 @@ from llvmlite import ir
 
 from cubepy.backends.cpu.threads.sharing import LINE, WORK, Code, number, word
 
-TURNS = 200_000
+SPINS = 200_000
 """How often a thread looks for a launch before it sleeps, about 5 ms: waking one takes 20 to 70 us.
 """
 OFFER = 256
@@ -100,9 +100,9 @@ class Pool:
             for thread in made:
                 self.library.pthread_join(thread, None)
 
-    def word(self, code: Code, place: int) -> Any:
+    def word(self, code: Code, index: int) -> Any:
         """The pointer to a word of the pool."""
-        return code.place(number(self.at), number(place))
+        return code.address(number(self.at), number(index))
 
     def call(self, code: Code, what: int, value: Any) -> None:
         """Sleep while `launches` has a value, or wake so many threads."""
@@ -122,9 +122,9 @@ class Pool:
             code.b.inttoptr(number(self.system_call), kind), (number(_YIELD[platform.machine()]),)
         )
 
-    def every(self, code: Code, turns: Any) -> Any:
+    def every(self, code: Code, spins: Any) -> Any:
         """Whether a thread shall offer its core after so many turns."""
-        return code.b.icmp_signed("==", code.b.and_(turns, number(OFFER - 1)), number(OFFER - 1))
+        return code.b.icmp_signed("==", code.b.and_(spins, number(OFFER - 1)), number(OFFER - 1))
 
     def wake(self, code: Code, count: int) -> None:
         """Wake some threads if any sleep."""
@@ -152,7 +152,7 @@ class Pool:
         (thread,) = code.function(MEMBER, 1, word).args
         b = code.b
         launches, sleepers = self.word(code, LAUNCHES), self.word(code, SLEEPERS)
-        mine = code.place(number(self.at), b.add(number(STATES), b.mul(thread, number(LINE))))
+        mine = code.address(number(self.at), b.add(number(STATES), b.mul(thread, number(LINE))))
         begin = b.block
         look, rest, more, tired, sleep, enter, check, work, left, out = (
             b.append_basic_block() for _ in range(10)
@@ -160,17 +160,17 @@ class Pool:
         b.branch(look)
 
         b.position_at_end(look)
-        seen, turns = b.phi(word), b.phi(word)
+        seen, spins = b.phi(word), b.phi(word)
         now = b.load_atomic(launches, "acquire", 8)
         b.cbranch(b.and_(b.trunc(now, ir.IntType(1)), b.icmp_signed("!=", now, seen)), enter, rest)
 
         b.position_at_end(rest)
         self.pause(code)
-        after = b.add(turns, number(1))
-        b.cbranch(self.every(code, turns), more, look)
+        after = b.add(spins, number(1))
+        b.cbranch(self.every(code, spins), more, look)
         b.position_at_end(more)
         self.offer(code)
-        b.cbranch(b.icmp_signed("<", after, number(TURNS)), look, tired)
+        b.cbranch(b.icmp_signed("<", after, number(SPINS)), look, tired)
         b.position_at_end(tired)
         b.cbranch(
             b.icmp_signed("!=", b.load_atomic(self.word(code, OVER), "seq_cst", 8), number(0)),
@@ -192,7 +192,7 @@ class Pool:
         b.cbranch(b.icmp_signed("==", b.load_atomic(launches, "seq_cst", 8), now), check, left)
         b.position_at_end(check)
         job = b.load(self.word(code, JOB))
-        b.cbranch(b.icmp_signed("<", thread, b.load(code.place(job, number(3)))), work, left)
+        b.cbranch(b.icmp_signed("<", thread, b.load(code.address(job, number(3)))), work, left)
         b.position_at_end(work)
         b.call(code.module.get_global(WORK), (thread, job))
         b.branch(left)
@@ -208,7 +208,7 @@ class Pool:
             (left, now, number(0)),
         ):
             seen.add_incoming(old, block)
-            turns.add_incoming(count, block)
+            spins.add_incoming(count, block)
         b.position_at_end(out)
         b.ret(number(0))
 
@@ -225,16 +225,16 @@ class Pool:
                 b.call(work, (number(0), job))
                 b.atomic_rmw("add", launches, number(1), "seq_cst")
                 with code.count(number(len(self.members) + 1)) as thread:
-                    state = code.place(
+                    state = code.address(
                         number(self.at), b.add(number(STATES), b.mul(thread, number(LINE)))
                     )
-                    with code.repeat_counted() as (turns, gone):
+                    with code.repeat_counted() as (spins, gone):
                         code.leave(
                             b.icmp_signed("!=", b.load_atomic(state, "seq_cst", 8), this), gone
                         )
                         self.pause(code)
                         with b.if_then(
-                            self.every(code, turns)
+                            self.every(code, spins)
                         ):  # the thread may be waiting for this very core
                             self.offer(code)
                 b.store_atomic(number(0), taken, "release", 8)

@@ -63,7 +63,7 @@ class Code:
         self.b = ir.IRBuilder(made.append_basic_block())
         return made
 
-    def place(self, words: Any, which: Any) -> Any:
+    def address(self, words: Any, which: Any) -> Any:
         """The pointer to one of the words at an address."""
         return self.b.inttoptr(self.b.add(words, self.b.mul(which, number(8))), word.as_pointer())
 
@@ -89,10 +89,10 @@ class Code:
         inside, after = b.append_basic_block(), b.append_basic_block()
         b.branch(inside)
         b.position_at_end(inside)
-        turns = b.phi(word)
-        turns.add_incoming(number(0), before)
-        yield turns, after
-        turns.add_incoming(b.add(turns, number(1)), b.block)
+        count = b.phi(word)
+        count.add_incoming(number(0), before)
+        yield count, after
+        count.add_incoming(b.add(count, number(1)), b.block)
         b.branch(inside)
         b.position_at_end(after)
 
@@ -122,14 +122,14 @@ class Code:
         thread, job = self.function(WORK, 2).args
         b = self.b
         entry, cubes, pieces, threads, arguments = (
-            b.load(self.place(job, number(n))) for n in range(5)
+            b.load(self.address(job, number(n))) for n in range(5)
         )
-        with self.count(threads) as turn:
-            whose = b.srem(b.add(thread, turn), threads)
+        with self.count(threads) as step:
+            whose = b.srem(b.add(thread, step), threads)
             at = b.mul(b.add(whose, number(1)), number(LINE))
-            counter = self.place(job, at)
+            counter = self.address(job, at)
             count, first, begin = (
-                b.load(self.place(job, b.add(at, number(n)))) for n in range(1, 4)
+                b.load(self.address(job, b.add(at, number(n)))) for n in range(1, 4)
             )
             with (
                 self.repeat() as over
@@ -152,7 +152,7 @@ class Code:
         room.align = 64
         job = b.ptrtoint(room, word)
         for n, value in enumerate((entry, cubes, pieces, threads, arguments)):
-            b.store(value, self.place(job, number(n)))
+            b.store(value, self.address(job, number(n)))
         with self.count(threads) as thread:
             first, end = (
                 self.cut(thread, pieces, threads),
@@ -162,7 +162,7 @@ class Code:
             count = b.sub(end, first)
             at = b.mul(b.add(thread, number(1)), number(LINE))
             for n, value in enumerate((number(0), count, first, self.cut(thread, count, threads))):
-                b.store(value, self.place(job, b.add(at, number(n))))
+                b.store(value, self.address(job, b.add(at, number(n))))
         start(self, job, threads)
         b.ret_void()
 
@@ -172,7 +172,7 @@ class Code:
         b = self.b
         words = [
             self.call(
-                _python("PyLong_AsLongLong"), b.load(self.place(values, number(n))), gives=word
+                _python("PyLong_AsLongLong"), b.load(self.address(values, number(n))), gives=word
             )
             for n in range(ARGUMENTS)
         ]

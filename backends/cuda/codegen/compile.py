@@ -148,11 +148,11 @@ def aligned_rows(program: Program, leaves: Sequence[Any], aligned: bool) -> froz
         return frozenset()
     return frozenset(
         a.mem.name
-        for a, leaf in zip(program.arguments, leaves, strict=True)
+        for a, operand in zip(program.arguments, leaves, strict=True)
         if a.mem is not None
         and a.mem.kind == "global"
         and a.mem.ndim > 1
-        and all(s % WIDEST == 0 for s in leaf.strides[:-1])
+        and all(s % WIDEST == 0 for s in operand.strides[:-1])
     )
 
 

@@ -26,8 +26,8 @@ def tool() -> str:
         import importlib.util
 
         spec = importlib.util.find_spec("nvidia")
-        for place in spec.submodule_search_locations or [] if spec is not None else []:
-            for candidate in sorted(Path(place).glob("*/bin/cuobjdump")):
+        for folder in spec.submodule_search_locations or [] if spec is not None else []:
+            for candidate in sorted(Path(folder).glob("*/bin/cuobjdump")):
                 return str(candidate)
         raise BackendCompileError(
             "showing SASS needs NVIDIA's cuobjdump, which is not installed",

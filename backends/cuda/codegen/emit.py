@@ -44,14 +44,14 @@ class CudaText(Emitted):
 
 def shared_layout(memories: list[Mem]) -> tuple[dict[str, int], int]:
     """Where each shared array starts, in bytes, and the total."""
-    places, end = {}, 0
+    offsets, end = {}, 0
     for mem in sorted(memories, key=lambda m: -_bytes(m)):
         size = _bytes(mem)
         step = WIDE_ALIGNMENT if size >= WIDE_ALIGNMENT else 16
         end = -(-end // step) * step
-        places[mem.name] = end
+        offsets[mem.name] = end
         end += size
-    return places, end
+    return offsets, end
 
 
 def _bytes(mem: Mem) -> int:
@@ -77,10 +77,10 @@ class CudaPrinter(Printer):
         program = self.program
         parameters = self.parameters()
         self.known_multiples()
-        places, shared_bytes = shared_layout(program.shared)
+        offsets, shared_bytes = shared_layout(program.shared)
         for mem in program.shared:
             self.line(
-                f'{self.var(mem.name)} = shared_memory("{mem.dtype.name}", {places[mem.name]})'
+                f'{self.var(mem.name)} = shared_memory("{mem.dtype.name}", {offsets[mem.name]})'
             )
         for s in walk(program.body):
             if isinstance(s, Alloc):

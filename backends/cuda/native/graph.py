@@ -85,10 +85,10 @@ class Capture:
                     "the stream is being captured by another thread",
                     hint="give every thread a stream of its own",
                 )
-            past = NativeEvent(self.context, timed=False)
-            past.record(stream)
+            last_event = NativeEvent(self.context, timed=False)
+            last_event.record(stream)
             stream.wait_event(self.stream.mark())
-            stream.past, stream.capture = past, self
+            stream.last_event, stream.capture = last_event, self
             self.members.append(stream)
 
     def use(self, owner: Tracked, stream: NativeStream, writes: bool) -> None:
@@ -118,7 +118,7 @@ class Capture:
                 code = api().cuStreamEndCapture(self.stream.handle, byref(made))
             with marks:
                 for stream in (self.stream, *self.members):
-                    stream.capture = stream.past = None
+                    stream.capture = stream.last_event = None
             self._over()
         if failed or code:
             if made.value:

@@ -42,7 +42,7 @@ class NativeStream:
         "faults",
         "handle",
         "label",
-        "past",
+        "last_event",
         "watched",
     )
 
@@ -57,7 +57,7 @@ class NativeStream:
         self.handle: int = handle
         self.argument = c_void_p(handle)
         self.capture: Any = None  # a `graph.Capture` while one records this stream
-        self.past: NativeEvent | None = None
+        self.last_event: NativeEvent | None = None
         self.faults: Any = None  # records of kernels with checks, made at the first of them
         self.watched: set[Any] = set()  # those of graphs that were launched here
         self._event: NativeEvent | None = None
@@ -73,16 +73,16 @@ class NativeStream:
             if other.capture is self.capture:
                 self.wait_event(other.mark())
             elif (
-                self.capture is None and other.past is not None
+                self.capture is None and other.last_event is not None
             ):  # replays of a capture order themselves
-                self.wait_event(other.past)
+                self.wait_event(other.last_event)
 
     def mark(self) -> NativeEvent:
         """An event after everything that the stream has been given so far; the next `mark` reuses
         it.
         """
-        if self.past is not None and self.capture is None:
-            return self.past
+        if self.last_event is not None and self.capture is None:
+            return self.last_event
         event = self._event
         if event is None:
             event = self._event = NativeEvent(self.context, timed=False)
@@ -93,11 +93,11 @@ class NativeStream:
         """The stream is about to go, as its library wishes: from here on it is known by an event
         alone.
         """
-        if self.past is None and driver.usable():
+        if self.last_event is None and driver.usable():
             with marks:
                 event = NativeEvent(self.context, timed=False)
                 event.record(self)
-                self.past = event
+                self.last_event = event
 
     def wait_event(self, event: NativeEvent) -> None:
         """Let later work here come after an event."""
@@ -121,8 +121,8 @@ class NativeStream:
                 hint="wait after the block, or after g.replay()",
             )
         self.check_faults()
-        if self.past is not None:
-            self.past.synchronize()
+        if self.last_event is not None:
+            self.last_event.synchronize()
             return
         with self.context.active():
             check(api().cuStreamSynchronize(self.handle), "waiting for a stream", self.label)
@@ -130,7 +130,7 @@ class NativeStream:
     def settle(self) -> None:
         """Wait for what the stream was given outside of captures."""
         with marks:
-            event = self.past
+            event = self.last_event
             if event is None and self.capture is None:
                 event = NativeEvent(
                     self.context, timed=False
@@ -161,8 +161,8 @@ class NativeStream:
         yet.
         """
         with marks:
-            if self.past is not None or self.capture is not None:
-                return self.past is None or self.past.done()
+            if self.last_event is not None or self.capture is not None:
+                return self.last_event is None or self.last_event.done()
             with self.context.active():
                 code = api().cuStreamQuery(self.handle)
         if code != NOT_READY:

@@ -36,9 +36,9 @@ def _pinned(address: int) -> bool:
     then.
     """
     kind, which = ctypes.c_int(), ctypes.c_int(_MEMORY_TYPE)
-    places = (ctypes.c_void_p * 1)(ctypes.addressof(kind))
+    results = (ctypes.c_void_p * 1)(ctypes.addressof(kind))
     # Unlike its singular, it takes memory that the driver does not know for no error.
-    code = api().cuPointerGetAttributes(1, byref(which), places, address)
+    code = api().cuPointerGetAttributes(1, byref(which), results, address)
     return bool(code == 0 and kind.value == _HOST)
 
 

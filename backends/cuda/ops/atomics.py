@@ -32,13 +32,13 @@ from cubepy.backends.llvm.ops.values import is_nan
 ORDER = "monotonic"
 
 
-def _add_float(b: Any, place: Any, v: Any) -> Any:
+def _add_float(b: Any, pointer: Any, v: Any) -> Any:
     suffix = "f32" if v.type == ir.FloatType() else "f64"
     name = f"llvm.nvvm.atomic.load.add.{suffix}.p0{suffix}"
     fn = cgutils.get_or_insert_function(
-        b.module, ir.FunctionType(v.type, [place.type, v.type]), name
+        b.module, ir.FunctionType(v.type, [pointer.type, v.type]), name
     )
-    return b.call(fn, [place, v])
+    return b.call(fn, [pointer, v])
 
 
 @op
@@ -49,21 +49,21 @@ def add_line(p: Any, v: Any, i: Any) -> Any:
     regs = ", ".join(f"${k + 1}" for k in range(n))
 
     def emit(b: Any, at: Any, x: Any, k: Any) -> None:
-        place = b.ptrtoint(b.gep(at, [k]), I64)
+        pointer = b.ptrtoint(b.gep(at, [k]), I64)
         kind = ir.FunctionType(ir.VoidType(), [I64] + [ir.FloatType()] * n)
         text = f"red.global.add.v{n}.f32 [$0], {{{regs}}};"
         code = ir.InlineAsm(
             kind, text, ",".join(["l"] + ["f"] * n + ["~{memory}"]), side_effect=True
         )
-        b.call(code, [place, *(b.extract_element(x, I32(j)) for j in range(n))])
+        b.call(code, [pointer, *(b.extract_element(x, I32(j)) for j in range(n))])
 
     return types.void(p, v, types.int64), emit
 
 
-def _extreme_float(b: Any, place: Any, v: Any, name: str) -> Any:
+def _extreme_float(b: Any, pointer: Any, v: Any, name: str) -> Any:
     """max or min of a float through its bits; NaN as an operand changes nothing."""
     word = I32 if v.type == ir.FloatType() else I64
-    at = b.bitcast(place, word.as_pointer())
+    at = b.bitcast(pointer, word.as_pointer())
     code = b.bitcast(v, word)
     negative = b.icmp_signed("<", code, word(0))
     with b.if_else(is_nan(b, v)) as (skip, act):
@@ -88,11 +88,11 @@ def _extreme_float(b: Any, place: Any, v: Any, name: str) -> Any:
     return b.bitcast(out, v.type)
 
 
-def _swap(b: Any, p: Ptr, place: Any, change: Any) -> Any:
+def _swap(b: Any, p: Ptr, pointer: Any, change: Any) -> Any:
     """Read, change, and write if nothing came between; narrow elements go through their aligned 32-bit word."""
     size = itemsize(p.dtype)
     word = I64 if size == 8 else I32
-    address = b.ptrtoint(place, I64)
+    address = b.ptrtoint(pointer, I64)
     shift = None
     if size < 4:
         shift = b.trunc(b.shl(b.and_(address, I64(3)), I64(3)), I32)
@@ -132,25 +132,28 @@ def atomic_rmw(p: Any, i: Any, v: Any, name: Any) -> Any:
     instruction = native(p.dtype, text)
 
     def emit(b: Any, at: Any, k: Any, x: Any, _: Any) -> Any:
-        place = b.gep(at, [k])
+        pointer = b.gep(at, [k])
         if wide and p.dtype in ("f32", "f64"):
             if text in ("add", "sub"):
                 return _add_float(
-                    b, place, x if text == "add" else b.fsub(ir.Constant(x.type, -0.0), x)
+                    b, pointer, x if text == "add" else b.fsub(ir.Constant(x.type, -0.0), x)
                 )
             if text in ("max", "min"):
-                return _extreme_float(b, place, x, text)
+                return _extreme_float(b, pointer, x, text)
             word = I32 if p.dtype == "f32" else I64
             old = b.atomic_rmw(
-                "xchg", b.bitcast(place, word.as_pointer()), b.bitcast(x, word), ORDER
+                "xchg", b.bitcast(pointer, word.as_pointer()), b.bitcast(x, word), ORDER
             )
             return b.bitcast(old, x.type)
         if wide and instruction is not None:
             return decode(
-                b, b.atomic_rmw(instruction, place, encode(b, x, dtype, p.dtype), ORDER), p.dtype
+                b, b.atomic_rmw(instruction, pointer, encode(b, x, dtype, p.dtype), ORDER), p.dtype
             )
         return _swap(
-            b, p, place, lambda old, raw: encode(b, COMBINE[text](b, dtype, old, x), dtype, p.dtype)
+            b,
+            p,
+            pointer,
+            lambda old, raw: encode(b, COMBINE[text](b, dtype, old, x), dtype, p.dtype),
         )
 
     return SCALARS[dtype](p, types.int64, SCALARS[dtype], name), emit
@@ -165,14 +168,14 @@ def atomic_cas(p: Any, i: Any, expected: Any, desired: Any) -> Any:
     raw = ir.IntType(8 * itemsize(p.dtype))
 
     def emit(b: Any, at: Any, k: Any, old: Any, new: Any) -> Any:
-        place = b.gep(at, [k])
+        pointer = b.gep(at, [k])
         before, after = (b.bitcast(encode(b, v, dtype, p.dtype), raw) for v in (old, new))
         if itemsize(p.dtype) >= 4:
             seen = b.extract_value(
-                b.cmpxchg(b.bitcast(place, raw.as_pointer()), before, after, ORDER, ORDER), 0
+                b.cmpxchg(b.bitcast(pointer, raw.as_pointer()), before, after, ORDER, ORDER), 0
             )
             return decode(b, b.bitcast(seen, memory_ir(p.dtype)), p.dtype)
         same = lambda _, bits: b.select(b.icmp_unsigned("==", bits, before), after, bits)
-        return _swap(b, p, place, same)
+        return _swap(b, p, pointer, same)
 
     return t(p, types.int64, t, t), emit

@@ -21,8 +21,8 @@ def barrier_init(p: Any, count: Any, arrivals: Any) -> Any:
 
     def emit(b: Any, at: Any, *_: Any) -> None:
         for k in range(n):
-            place = shared_address(b, at, ir.Constant(I64, k), size(p))
-            asm(b, VOID, f"mbarrier.init.shared::cta.b64 [$0], {expected};", [place])
+            address = shared_address(b, at, ir.Constant(I64, k), size(p))
+            asm(b, VOID, f"mbarrier.init.shared::cta.b64 [$0], {expected};", [address])
 
     return types.void(p, count, arrivals), emit
 

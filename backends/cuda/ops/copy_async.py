@@ -39,8 +39,8 @@ def _copy(to: Any, source: Any, i: Any, j: Any, valid: Any, nbytes: Any) -> Any:
     # 16 bytes go past the first-level cache; narrower copies cannot.
     head = f"cp.async.{'cg' if n == 16 else 'ca'}.shared.global [$0], [$1], {n}"
 
-    def emit(b: Any, place: Any, base: Any, k: Any, at: Any, *rest: Any) -> None:
-        args = [shared_address(b, place, k, size(to)), global_address(b, base, at)]
+    def emit(b: Any, target: Any, base: Any, k: Any, at: Any, *rest: Any) -> None:
+        args = [shared_address(b, target, k, size(to)), global_address(b, base, at)]
         if valid is None:
             asm(b, VOID, head + ";", args)
         else:

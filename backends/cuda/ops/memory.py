@@ -80,10 +80,10 @@ def halves(b: Any, value: Any, whole: ir.Type) -> Any:
 def _pieces_load(b: Any, dtype: str, address: Any, lanes: int, align: int) -> Any:
     per = align // itemsize(dtype)
     piece = words(dtype, per)
-    place = b.bitcast(address, piece.as_pointer())
+    pointer = b.bitcast(address, piece.as_pointer())
     out = ir.Constant(memory_ir(dtype, lanes), ir.Undefined)
     for k in range(lanes // per):
-        part = b.load(b.gep(place, [I32(k)]), align=align)
+        part = b.load(b.gep(pointer, [I32(k)]), align=align)
         part = b.bitcast(part, memory_ir(dtype, per)) if piece != memory_ir(dtype, per) else part
         for j in range(per):
             out = b.insert_element(out, b.extract_element(part, I32(j)), I32(k * per + j))
@@ -94,14 +94,14 @@ def raw_store(b: Any, dtype: str, address: Any, value: Any, lanes: int, align: i
     """A line to memory, in pieces as wide as `align`."""
     per = max(1, min(lanes, align // itemsize(dtype)))
     piece = words(dtype, per)
-    place = b.bitcast(address, piece.as_pointer())
+    pointer = b.bitcast(address, piece.as_pointer())
     for k in range(lanes // per):
         part = ir.Constant(memory_ir(dtype, per), ir.Undefined)
         for j in range(per):
             part = b.insert_element(part, b.extract_element(value, I32(k * per + j)), I32(j))
         if piece != memory_ir(dtype, per):
             part = b.bitcast(part, piece)
-        b.store(part, b.gep(place, [I32(k)]), align=min(align, per * itemsize(dtype)))
+        b.store(part, b.gep(pointer, [I32(k)]), align=min(align, per * itemsize(dtype)))
 
 
 def is_aligned(b: Any, p: Any, at: Any, k: Any, align: int) -> Any:
@@ -124,13 +124,13 @@ def load_elements(
     zero = ir.Constant(memory_ir(dtype), None)
     out = ir.Constant(memory, ir.Undefined)
     for j in range(lanes):
-        place = b.gep(at, [b.add(k, I64(j))])
+        pointer = b.gep(at, [b.add(k, I64(j))])
         if inside is None:
-            value = b.load(place, align=itemsize(dtype))
+            value = b.load(pointer, align=itemsize(dtype))
         else:
             before = b.block
             with b.if_then(inside(j)):
-                some = b.load(place, align=itemsize(dtype))
+                some = b.load(pointer, align=itemsize(dtype))
                 within = b.block
             value = b.phi(some.type)
             value.add_incoming(zero, before)
@@ -144,22 +144,22 @@ def store_elements(
 ) -> None:
     """A line element by element, where `inside(j)` holds."""
     for j in range(raw.type.count):
-        place = b.gep(at, [b.add(k, I64(j))])
+        pointer = b.gep(at, [b.add(k, I64(j))])
         if inside is None:
-            b.store(lane(b, raw, j), place, align=itemsize(dtype))
+            b.store(lane(b, raw, j), pointer, align=itemsize(dtype))
         else:
             with b.if_then(inside(j)):
-                b.store(lane(b, raw, j), place, align=itemsize(dtype))
+                b.store(lane(b, raw, j), pointer, align=itemsize(dtype))
 
 
 def _line_load(b: Any, p: Any, at: Any, k: Any, n: int) -> Any:
     align = widest(p.dtype, n)
-    place = line_address(b, p, at, k, n)
+    pointer = line_address(b, p, at, k, n)
     if align == itemsize(p.dtype):
         return load_elements(b, p.dtype, at, k, n)
     with b.if_else(is_aligned(b, p, at, k, align), likely=True) as (wide, narrow):
         with wide:
-            whole = raw_load(b, p.dtype, place, n, align)
+            whole = raw_load(b, p.dtype, pointer, n, align)
             from_wide = b.block
         with narrow:
             parts = load_elements(b, p.dtype, at, k, n)
@@ -175,10 +175,10 @@ def _line_store(b: Any, p: Any, at: Any, k: Any, raw: Any, n: int) -> None:
     if align == itemsize(p.dtype):
         store_elements(b, p.dtype, at, k, raw)
         return
-    place = line_address(b, p, at, k, n)
+    pointer = line_address(b, p, at, k, n)
     with b.if_else(is_aligned(b, p, at, k, align), likely=True) as (wide, narrow):
         with wide:
-            raw_store(b, p.dtype, place, raw, n, align)
+            raw_store(b, p.dtype, pointer, raw, n, align)
         with narrow:
             store_elements(b, p.dtype, at, k, raw)
 
@@ -334,7 +334,7 @@ def prefetch(p: Any, i: Any) -> Any:
     p = pointer(p)
 
     def emit(b: Any, at: Any, k: Any) -> None:
-        place = b.ptrtoint(b.bitcast(b.gep(at, [k]), I8.as_pointer()), I64)
-        asm(b, ir.VoidType(), "prefetch.L2 [$0];", "l", [place])
+        address = b.ptrtoint(b.bitcast(b.gep(at, [k]), I8.as_pointer()), I64)
+        asm(b, ir.VoidType(), "prefetch.L2 [$0];", "l", [address])
 
     return types.void(p, types.int64), emit

@@ -88,10 +88,10 @@ def load_matrix(p: Any, i: Any, count: Any, transpose: Any) -> Any:
     text = f"ldmatrix.sync.aligned.m8n8.x{n}{'.trans' if flip else ''}.shared.b16 {names(0, n)}, [${n}];"
 
     def emit(b: Any, at: Any, k: Any, *_: Any) -> Any:
-        place = shared_address(b, at, k, size(p))
+        address = shared_address(b, at, k, size(p))
         if n == 1:
-            return packed(b, [asm(b, I32, text, [place], convergent=True)])
-        return packed(b, asm_words(b, n, I32, text, [place], memory=True))
+            return packed(b, [asm(b, I32, text, [address], convergent=True)])
+        return packed(b, asm_words(b, n, I32, text, [address], memory=True))
 
     return Line("u32", n)(p, types.int64, count, transpose), emit
 

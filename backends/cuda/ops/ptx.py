@@ -102,8 +102,8 @@ def word(b: Any, x: Any) -> Any:
 
 def shared_address(b: Any, base: Any, k: Any, bytes_each: int) -> Any:
     """The 32-bit address of element k of an array in shared memory."""
-    place = b.ptrtoint(b.addrspacecast(base, base.type.pointee.as_pointer(3)), I32)
-    return b.add(place, b.mul(word(b, k), ir.Constant(I32, bytes_each)))
+    address = b.ptrtoint(b.addrspacecast(base, base.type.pointee.as_pointer(3)), I32)
+    return b.add(address, b.mul(word(b, k), ir.Constant(I32, bytes_each)))
 
 
 def global_address(b: Any, base: Any, k: Any) -> Any:

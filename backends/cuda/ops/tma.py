@@ -46,12 +46,12 @@ def _load(args: tuple[Any, ...], multicast: bool) -> Any:
         text += ";"
 
     def emit(b: Any, at: Any, bar: Any, where: Any, i: Any, k: Any, *rest: Any) -> None:
-        places = [
+        addresses = [
             shared_address(b, at, i, size(to)),
             b.ptrtoint(where, I64),
             shared_address(b, bar, k, size(barrier)),
         ]
-        asm(b, VOID, text, [*places, *(word(b, x) for x in rest)])
+        asm(b, VOID, text, [*addresses, *(word(b, x) for x in rest)])
 
     words = (types.int64,) * (len(args) - 5)
     return types.void(to, barrier, source, types.int64, types.int64, *words), emit
@@ -65,8 +65,8 @@ def tma_store(*args: Any) -> Any:
     text = f"cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [$1, {_coordinates(2, rank)}], [$0];"
 
     def emit(b: Any, at: Any, where: Any, i: Any, *coords: Any) -> None:
-        place = shared_address(b, at, i, size(source))
-        asm(b, VOID, text, [place, b.ptrtoint(where, I64), *(word(b, x) for x in coords)])
+        address = shared_address(b, at, i, size(source))
+        asm(b, VOID, text, [address, b.ptrtoint(where, I64), *(word(b, x) for x in coords)])
 
     return types.void(source, target, types.int64, *(types.int64,) * rank), emit
 

@@ -95,12 +95,12 @@ def shared_memory(dtype: Any, offset: Any) -> Any:
     out = Ptr(name, align=at & -at if at else ALIGNMENT)
 
     def emit(b: Any, *_: Any) -> Any:
-        place = b.module.globals.get(SHARED)
-        if place is None:
-            place = ir.GlobalVariable(b.module, ir.ArrayType(I8, 0), SHARED, SHARED_SPACE)
-            place.linkage = "external"
-            place.align = ALIGNMENT
-        start = b.gep(place, [I64(0), I64(at)])
+        variable = b.module.globals.get(SHARED)
+        if variable is None:
+            variable = ir.GlobalVariable(b.module, ir.ArrayType(I8, 0), SHARED, SHARED_SPACE)
+            variable.linkage = "external"
+            variable.align = ALIGNMENT
+        start = b.gep(variable, [I64(0), I64(at)])
         element = memory_ir(name)
         return b.addrspacecast(
             b.bitcast(start, element.as_pointer(SHARED_SPACE)), element.as_pointer()

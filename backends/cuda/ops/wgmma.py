@@ -80,9 +80,9 @@ def descriptor(
     b: Any, p: Ptr, base: Any, k: Any, swizzle: int, lead: int, stride: int, offset: int = 0
 ) -> Any:
     """The descriptor of an operand that starts at element k + offset; lead and stride are distances in elements."""
-    place = b.lshr(shared_address(b, base, k, size(p)), ir.Constant(I32, 4))
-    place = b.add(place, ir.Constant(I32, offset * size(p) >> 4))
-    low = b.or_(place, ir.Constant(I32, (lead * size(p) >> 4) << 16))
+    address = b.lshr(shared_address(b, base, k, size(p)), ir.Constant(I32, 4))
+    address = b.add(address, ir.Constant(I32, offset * size(p) >> 4))
+    low = b.or_(address, ir.Constant(I32, (lead * size(p) >> 4) << 16))
     high = (stride * size(p) >> 4) | SWIZZLES[swizzle] << 30
     return b.or_(b.zext(low, I64), ir.Constant(I64, high << 32))
 
@@ -181,24 +181,22 @@ def wgmma_registers(
 def _product(
     x: Any, acc: Ptr, base: Any, operands: list[Any], keep: Any, text: str, n: int, start: int
 ) -> None:
-    places = _accumulators(x, base, start, n // 2)
-    before = [x.load(p) for p in places]
+    cells = _accumulators(x, base, start, n // 2)
+    before = [x.load(p) for p in cells]
     args = [*operands, x.zext(keep, I32)]
     after = asm_words(x, n // 2, memory_ir(acc.dtype), text, args, memory=True, tied=before)
-    for place, value in zip(places, after, strict=True):
-        x.store(value, place)
+    for cell, value in zip(cells, after, strict=True):
+        x.store(value, cell)
 
 
 def _pin(x: Any, bases: list[tuple[Any, Ptr, int]]) -> None:
     """From here on accumulators count as new values: nothing that reads or writes them moves across."""
     for base, p, count in bases:
-        places = _accumulators(x, base, 0, count)
+        cells = _accumulators(x, base, 0, count)
         element = memory_ir(p.dtype)
-        after = asm_words(
-            x, count, element, "", [], memory=True, tied=[x.load(at) for at in places]
-        )
-        for place, value in zip(places, after, strict=True):
-            x.store(value, place)
+        after = asm_words(x, count, element, "", [], memory=True, tied=[x.load(at) for at in cells])
+        for cell, value in zip(cells, after, strict=True):
+            x.store(value, cell)
 
 
 @literal_op

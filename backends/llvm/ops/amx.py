@@ -82,9 +82,9 @@ class _Function:
             self.field(3 * SIDE + k, rows, I8)
         self.call("ldtilecfg", self.config)
 
-    def field(self, place: int, value: Any, kind: ir.IntType) -> None:
+    def field(self, offset: int, value: Any, kind: ir.IntType) -> None:
         """Write a number into the block that sets shapes."""
-        address = self.b.bitcast(self.at(self.config, _n(place)), kind.as_pointer())
+        address = self.b.bitcast(self.at(self.config, _n(offset)), kind.as_pointer())
         self.b.store(value if kind == I64 else self.b.trunc(value, kind), address, align=1)
 
     def part(self, first: Any, steps: Any, fresh: Any, words: Any) -> None:
@@ -112,14 +112,16 @@ class _Function:
             self.at(self.a, b.mul(row, self.a_pitch)),
         )
         below, a_below = b.mul(self.pitch, _n(SIDE)), b.mul(self.a_pitch, _n(SIDE))
-        places = [b.add(below if k // 2 else _n(0), _n(LINE * (k % 2))) for k in SUMS[: 2 * lefts]]
+        pointers = [
+            b.add(below if k // 2 else _n(0), _n(LINE * (k % 2))) for k in SUMS[: 2 * lefts]
+        ]
         with b.if_else(fresh) as (yes, no):
             with yes:
                 for k in range(2 * lefts):
                     self.call("tilezero", k)
             with no:
-                for k, place in enumerate(places):
-                    self.call("tileloadd64", k, self.at(sums, place), self.pitch)
+                for k, pointer in enumerate(pointers):
+                    self.call("tileloadd64", k, self.at(sums, pointer), self.pitch)
         with cgutils.for_range(b, steps, intp=I64) as loop:
             word = b.add(first, b.mul(loop.index, _n(SIDE)))
             left, right = (
@@ -134,8 +136,8 @@ class _Function:
                 )
                 for j, tile in enumerate(RIGHT):
                     self.call(INSTRUCTIONS[self.kind], SUMS[2 * k + j], LEFT[k], tile)
-        for k, place in enumerate(places):
-            self.call("tilestored64", k, self.at(sums, place), self.pitch)
+        for k, pointer in enumerate(pointers):
+            self.call("tilestored64", k, self.at(sums, pointer), self.pitch)
 
 
 def tile_function(module: ir.Module, kind: str) -> ir.Function:

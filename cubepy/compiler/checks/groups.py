@@ -198,7 +198,7 @@ class Groups:
         saved, self.checking = self.checking, False
         while True:
             head = dict(self.env)
-            inner = self.turn(s, guard)
+            inner = self.iteration(s, guard)
             again = inner.grain if any(isinstance(x, Continue) for x in walk(s.body)) else 0
             self.env = head | {
                 n: joined(head.get(n, SAME), self.env.get(n, SAME), again) for n in changed
@@ -207,13 +207,13 @@ class Groups:
                 break
         self.checking = saved
         if saved:
-            self.turn(s, guard)
+            self.iteration(s, guard)
         grain = self.of_loop(s)
         self.env = head | {
             n: joined(head.get(n, SAME), self.env.get(n, SAME), grain) for n in changed
         }
 
-    def turn(self, s: For | While, guard: Guard) -> Guard:
+    def iteration(self, s: For | While, guard: Guard) -> Guard:
         """One turn of a loop; gives the conditions around its body."""
         inner = guard.under(self.of_loop(s), s.loc)
         if isinstance(s, For):

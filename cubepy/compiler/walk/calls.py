@@ -60,7 +60,7 @@ class Calls:
         kwargs = {
             str(k.arg): v for k, v in zip(node.keywords, values[len(positional) :], strict=True)
         }
-        self.scope.place(node)
+        self.scope.locate(node)
         return self.invoke(callee, args, kwargs, (node.lineno, node.col_offset))
 
     def invoke(

@@ -61,5 +61,5 @@ def store_subscript(s: Scope, owner: Value, at: tuple[Value, ...], value: Value)
             "a line cannot be stored into one element",
             hint=f"use {mem.argument or mem.name}.store(i, line)",
         )
-    place = f"the array {mem.argument or mem.name!r}"
-    s.emit(Store(mem, indices(s, mem, at), convert.storable(value, mem.dtype, mem.lanes, place)))
+    what = f"the array {mem.argument or mem.name!r}"
+    s.emit(Store(mem, indices(s, mem, at), convert.storable(value, mem.dtype, mem.lanes, what)))

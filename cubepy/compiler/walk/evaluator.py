@@ -59,7 +59,7 @@ class Evaluator:
     def eval(self, node: ast.expr) -> Value:
         """The value of an expression."""
         saved = self.scope.location
-        self.scope.place(node)
+        self.scope.locate(node)
         method = getattr(self, f"expr_{type(node).__name__}", None)
         if method is None:
             raise unsupported(node, self.scope.location)
@@ -295,7 +295,7 @@ class Evaluator:
         if not isinstance(node, ast.Call):
             return self.eval(node)
         saved = self.scope.location
-        self.scope.place(node)
+        self.scope.locate(node)
         value = self.call(node)
         self.scope.location = saved
         return value

@@ -74,15 +74,15 @@ class Loops:
         self.paths.loops.append(Loop(unrolled=number))
         paths = [Path(self.scope.out, self.scope.frame.env)]
         for i, value in enumerate(values):
-            turn = self.paths.region()
+            iteration = self.paths.region()
             self.bind_item(node.target, value, rebound)
             paths = self.paths.block([*node.body]) + self.paths.arrived(
-                turn, Marker(number, end=False)
+                iteration, Marker(number, end=False)
             )
             if not paths:
                 break
             if i + 1 < len(values):
-                self.paths.join(turn, paths)
+                self.paths.join(iteration, paths)
         self.paths.loops.pop()
         paths += self.paths.arrived(whole, Marker(number, end=True))
         for name in sorted(targets):
@@ -207,7 +207,7 @@ class Loops:
         for name in (
             frozenset[str]().union(*map(stored_names, node.body)) & self.scope.frame.env.keys()
         ):
-            if (*self.scope.frame.path, name, loop.at) in self.scope.facts.apart:
+            if (*self.scope.frame.path, name, loop.at) in self.scope.facts.diverging:
                 self.scope.frame.env[name] = Undecided(
                     f"{name!r} is another kind of value before a loop than at its end"
                 )

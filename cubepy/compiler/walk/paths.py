@@ -96,7 +96,7 @@ class Paths:
             if not isinstance(item, ast.stmt):
                 item()
                 continue
-            self.scope.place(item)
+            self.scope.locate(item)
             region = self.region()
             paths = self.statement(item)
             if paths is None:
@@ -208,6 +208,6 @@ class Paths:
             if isinstance(before, Expr) != isinstance(now, Expr) and not (
                 isinstance(before, (Const, ArrayValue)) or isinstance(now, (Const, ArrayValue))
             ):
-                self.scope.facts.apart.add((*self.scope.frame.path, name, loop.at))
+                self.scope.facts.diverging.add((*self.scope.frame.path, name, loop.at))
                 raise Restart
             self.scope.differ(name, before, now)

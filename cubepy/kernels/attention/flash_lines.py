@@ -1,10 +1,10 @@
 """Attention with queries in the lanes of lines: on any device, made for CPUs.
 
-A strip is as many queries as a register tile has lanes. Its scores stand as one line of queries for
+A query block is as many queries as a register tile has lanes. Its scores stand as one line of queries for
 each key, so that maxima, exponentials and sums need no step across lanes, keys and values are read
 as they are, a number at a time, and only queries and results are turned. The running maximum and
 sum make the softmax online (Milakov and Gimelshein, 2018), as in FlashAttention (Dao et al., 2022):
-scores of a strip and of a block of keys are all that is ever kept.
+scores of a query block and of a block of keys are all that is ever kept.
 
 Queries too few for that have a kernel in which keys stand in the lanes (attention/cpu/decode.py).
 """
@@ -24,19 +24,19 @@ WORK = 1 << 18  # products of a cube, at least, where many cores share few queri
 KEYS = 96  # of a block, at most; a multiple of all tiles
 BYTES, PLANES_BYTES = 1 << 17, 1 << 15  # of a block's keys and values on a CPU and on a GPU
 NARROW = (
-    1.15  # so many times fewer places for queries make narrow tiles pay, which read more numbers
+    1.15  # so many times fewer positions for queries make narrow tiles pay, which read more numbers
 )
 FEW = 12  # queries of a head up to which they are done one by one
 
 
 @dataclass(frozen=True)
-class Strips:
+class QueryBlocks:
     """What may be chosen by measuring; what is not given is left to the rules.
 
     Attributes:
         shape: rows and lines of a register tile.
         keys: keys of a block, a multiple of the rows.
-        tiles: strips of queries of a cube, at most.
+        tiles: query blocks of a cube, at most.
     """
 
     shape: tuple[int, int] | None = None
@@ -49,12 +49,12 @@ class Blueprint:
     """What changes the code.
 
     Attributes:
-        rows: keys, or places of a value, of a register tile.
+        rows: keys, or positions of a value, of a register tile.
         lines, lanes: of queries of a register tile.
         keys: keys of a block.
-        room: strips of queries of a cube, at most.
+        room: query blocks of a cube, at most.
         depth, width: of a key and of a value.
-        causal: a query sees keys up to its own place (aligned at the first key and query).
+        causal: a query sees keys up to its own position (aligned at the first key and query).
         mask: "none", "bool" (true: may look) or "float" (added to the scores).
     """
 
@@ -69,8 +69,8 @@ class Blueprint:
     mask: str
 
     @property
-    def strip(self) -> int:
-        """Queries of a strip."""
+    def block_rows(self) -> int:
+        """Queries of a query block."""
         return self.lines * self.lanes
 
     @property
@@ -92,16 +92,16 @@ def attend(
     """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . k[b, g, j]) * v[b, g, j], with g =
     h // shared_heads.
 
-    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), out (B, H, L, E); a cube does `tiles` strips of
+    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), out (B, H, L, E); a cube does `tiles` query blocks of
     queries. `lse` (B, H, L), if it is there, gets the log of each row's sum of exponentials.
     """
-    lanes, lines, strip = plan.lanes, plan.lines, plan.strip
+    lanes, lines, block_rows = plan.lanes, plan.lines, plan.block_rows
     length = q.shape[2]
-    blocks = (length + strip * tiles - 1) // (strip * tiles)
+    blocks = (length + block_rows * tiles - 1) // (block_rows * tiles)
     b, h, block = cb.unravel(cb.CUBE_POS, (q.shape[0], q.shape[1], blocks))
-    first = block * (strip * tiles)
+    first = block * (block_rows * tiles)
     g = h // shared_heads
-    here = (cb.min(length - first, strip * tiles) + strip - 1) // strip
+    here = (cb.min(length - first, block_rows * tiles) + block_rows - 1) // block_rows
 
     keys = cb.shared((plan.keys, plan.deep), cb.f32)
     values = cb.shared((plan.keys, plan.wide), cb.f32)
@@ -114,24 +114,24 @@ def attend(
         for j in range(lines):
             top[t, j] = cb.splat(-float("inf"), lanes)
             total[t, j] = cb.splat(0.0, lanes)
-            place = (b, h, first + t * strip + j * lanes)
-            read_line(queries, q, place, t * plan.deep, j, scale * LOG2_E, plan)
+            query = (b, h, first + t * block_rows + j * lanes)
+            read_line(queries, q, query, t * plan.deep, j, scale * LOG2_E, plan)
         for i in range(plan.wide):
             for j in range(lines):
                 sums[t * plan.wide + i, j] = cb.splat(0.0, lanes)
 
     seen = k.shape[2]
     if plan.causal:
-        seen = cb.min(seen, first + here * strip)
+        seen = cb.min(seen, first + here * block_rows)
     for start in range(0, seen, plan.keys):
         count = cb.min(plan.keys, seen - start)
         fill_rows(keys, k, b, g, start, count, count, plan.depth, plan.deep // lanes, lanes)
         fill_rows(values, v, b, g, start, count, count, plan.width, plan.wide // lanes, lanes)
         for t in range(here):
-            row = first + t * strip
+            row = first + t * block_rows
             limit = count
             if plan.causal:
-                limit = cb.min(count, row + strip - start)
+                limit = cb.min(count, row + block_rows - start)
             if limit > 0:
                 for r in range(0, limit, plan.rows):
                     scores(weights, queries, keys, r, t * plan.deep, q.shape[3], plan)
@@ -150,8 +150,8 @@ def attend(
                     )
     for t in range(here):
         for j in range(lines):
-            place = (b, h, first + t * strip + j * lanes)
-            write_line(out, lse, sums, (top[t, j], total[t, j]), place, t * plan.wide, j, plan)
+            query = (b, h, first + t * block_rows + j * lanes)
+            write_line(out, lse, sums, (top[t, j], total[t, j]), query, t * plan.wide, j, plan)
 
 
 @cb.func
@@ -211,8 +211,8 @@ def apply_mask(weights, mask, b, h, row, start, limit, plan):
     for r in range(0, limit, lanes):
         for j in range(plan.lines):
             for i in range(lanes):
-                place = cb.min(row + j * lanes + i, mask.shape[2] - 1)
-                line = mask.load((b, h, place, start + r), lanes, valid=limit - r)
+                query = cb.min(row + j * lanes + i, mask.shape[2] - 1)
+                line = mask.load((b, h, query, start + r), lanes, valid=limit - r)
                 piece[i] = (
                     cb.select(line, 1.0, 0.0) if plan.mask == "bool" else cb.cast(line, cb.f32)
                 )
@@ -225,12 +225,12 @@ def apply_mask(weights, mask, b, h, row, start, limit, plan):
 
 
 @cb.func
-def hide_later(weights, r, place, plan):
-    """Hide key r from queries that come before it; `place` is the query of the strip at the key's
-    own place.
+def hide_later(weights, r, query, plan):
+    """Hide key r from queries that come before it; `query` is the query of the block at the key's
+    own position.
     """
     for j in range(plan.lines):
-        sees = cb.iota(plan.lanes) >= place - j * plan.lanes
+        sees = cb.iota(plan.lanes) >= query - j * plan.lanes
         weights[r, j] = cb.select(sees, weights[r, j], -float("inf"))
 
 
@@ -315,24 +315,24 @@ def plan_for(
     causal: bool,
     mask: str,
     p: cb.DeviceProperties,
-    chosen: Strips = Strips(),
+    chosen: QueryBlocks = QueryBlocks(),
 ) -> tuple[Blueprint, int]:
-    """The blueprint for arrays of these shapes, and the strips of a cube; results do not depend on
+    """The blueprint for arrays of these shapes, and the query blocks of a cube; results do not depend on
     how many cores there are.
     """
     lanes, length = p.register_bytes // 4, q.shape[2]
     depth, width = q.shape[3], v.shape[3]
     wide, narrow = ((6, 4), (12, 2)) if p.vector_registers >= 32 else ((6, 2), (12, 1))
-    places = [-(-length // (lines * lanes)) * lines for _, lines in (wide, narrow)]
-    rows, lines = chosen.shape or (narrow if NARROW * places[1] < places[0] else wide)
-    strips, most = (
+    slots = [-(-length // (lines * lanes)) * lines for _, lines in (wide, narrow)]
+    rows, lines = chosen.shape or (narrow if NARROW * slots[1] < slots[0] else wide)
+    query_blocks, most = (
         -(-length // (lines * lanes)),
         min(QUERIES, BYTES // (2 * (depth + width))) // (lines * lanes),
     )
     least = -(-WORK // (lines * lanes * k.shape[2] * (depth + width)))
-    tiles = max(least, q.shape[0] * q.shape[1] * strips // (4 * p.cores))
+    tiles = max(least, q.shape[0] * q.shape[1] * query_blocks // (4 * p.cores))
     room = 1 if has_planes() else max(1, most)
-    tiles = max(1, min(chosen.tiles or tiles, strips, room))
+    tiles = max(1, min(chosen.tiles or tiles, query_blocks, room))
     fit = (PLANES_BYTES if has_planes() else BYTES) // (4 * (depth + width))
     keys = max(rows, min(chosen.keys or KEYS, fit) // rows * rows)
     return Blueprint(rows, lines, lanes, keys, room, depth, width, causal, mask), tiles
@@ -340,11 +340,11 @@ def plan_for(
 
 def launch(
     q: Any, k: Any, v: Any, mask: Any, kind: str, out: Any, lse: Any, causal: bool, scale: float,
-    p: cb.DeviceProperties, chosen: Strips = Strips(),
+    p: cb.DeviceProperties, chosen: QueryBlocks = QueryBlocks(),
 ) -> None:  # fmt: skip
     """The attention, and its log-sum-exp if `lse` is there; rows are neighbours in memory."""
     plan, tiles = plan_for(q, k, v, causal, kind, p, chosen)
-    cubes = q.shape[0] * q.shape[1] * -(-q.shape[2] // (plan.strip * tiles))
+    cubes = q.shape[0] * q.shape[1] * -(-q.shape[2] // (plan.block_rows * tiles))
     attend[cubes, 1](
         q, k, v, mask, out, lse, scale, q.shape[1] // k.shape[1], tiles, plan, mode="unchecked"
     )

@@ -20,7 +20,7 @@ class Attention(NamedTuple):
 
     Attributes: device: such as "cpu". batch, heads, length, keys, depth: lengths. width: of a
         value, 0: as long as a key. groups: heads of keys and values, 0: as many as of queries.
-        dtype: its name. mask: its kind. causal: whether a query sees keys up to its own place only.
+        dtype: its name. mask: its kind. causal: whether a query sees keys up to its own position only.
         units: the matrix units of a GPU that can take the arrays as they are: "mma", or "wgmma" as
         well.
     """

@@ -11,7 +11,7 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.attention import flash_lines as lines
 from cubepy.kernels.attention.cpu import decode as few
-from cubepy.kernels.attention.flash_lines import Strips
+from cubepy.kernels.attention.flash_lines import QueryBlocks
 from cubepy.kernels.attention.gpu import flash_decoding as split
 from cubepy.kernels.attention.gpu import flash_decoding_plan as split_plan
 from cubepy.kernels.attention.gpu import flash_mma as planes
@@ -229,21 +229,22 @@ class Lines(TunedRoutine):
 
     name = "lines"
 
-    def blueprints(self, p: Attention, properties: cb.DeviceProperties) -> Iterator[Strips]:
+    def blueprints(self, p: Attention, properties: cb.DeviceProperties) -> Iterator[QueryBlocks]:
         """By the rules; on a CPU then other blocks of keys, other tiles, other numbers of queries
         for a cube.
         """
-        yield Strips()
+        yield QueryBlocks()
         if on_gpu(p):
             return
         many = properties.vector_registers >= 32
         yield from (
-            Strips(shape) for shape in (((6, 4), (12, 2)) if many else ((6, 2), (12, 1), (4, 3)))
+            QueryBlocks(shape)
+            for shape in (((6, 4), (12, 2)) if many else ((6, 2), (12, 1), (4, 3)))
         )
-        yield from (Strips(keys=keys) for keys in (24, 48, 192) if keys <= 2 * p.keys)
-        yield from (Strips(tiles=tiles) for tiles in (1, 2, 4, 8))
+        yield from (QueryBlocks(keys=keys) for keys in (24, 48, 192) if keys <= 2 * p.keys)
+        yield from (QueryBlocks(tiles=tiles) for tiles in (1, 2, 4, 8))
 
-    def launch(self, blueprint: Strips, p: Attention, args: tuple[Any, ...]) -> None:
+    def launch(self, blueprint: QueryBlocks, p: Attention, args: tuple[Any, ...]) -> None:
         """A cube does some strips of queries."""
         q, k, v, mask, out, lse, factor = args
         lines.launch(

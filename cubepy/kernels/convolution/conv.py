@@ -90,20 +90,20 @@ def convolve_into(
             f"conv{axes}d: filters of shape {w.shape} in {groups} groups do not go with {c} channels"
         )
     size = (1,) * (3 - axes) + tuple(view.shape[1:-1])
-    places = []
+    out_size = []
     for length, k, s, p, d in zip(size, window, step, pad, dil, strict=True):
         m = (length + 2 * p - d * (k - 1) - 1) // s + 1
         if m < 1:
             raise ShapeError(
                 f"conv{axes}d: a filter of {k} with dilation={d} does not fit into an axis of {length} with padding={p}"
             )
-        places.append(m)
-    problem = Problem(size, window, step, pad, dil, tuple(places), rounds_to_tf32(precision))
+        out_size.append(m)
+    problem = Problem(size, window, step, pad, dil, tuple(out_size), rounds_to_tf32(precision))
     filters = w.shape[0]
     b = None if bias is None else float_array(bias, "bias")
     if b is not None and b.shape != (filters,):
         raise ShapeError(f"bias has shape {b.shape}, but there are {filters} filters")
-    spatial = tuple(places[3 - axes :])
+    spatial = tuple(out_size[3 - axes :])
     channels_last = layout == last or (
         c > 1 and view.flags.c_contiguous and math.prod(view.shape[1:-1]) > 1
     )

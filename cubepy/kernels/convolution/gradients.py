@@ -10,14 +10,14 @@ import numpy as np
 from cubepy.errors import ShapeError
 from cubepy.kernels.convolution.conv import LAYOUTS, on_three_axes
 from cubepy.kernels.convolution.cpu.depthwise_gradients import channels_by_weight
-from cubepy.kernels.convolution.cpu.weight_gradient import by_places
+from cubepy.kernels.convolution.cpu.weight_gradient import by_pixels
 from cubepy.kernels.convolution.gpu.depthwise_nchw import weight_by_planes
 from cubepy.kernels.convolution.gpu.depthwise_weight_gradient import weight_by_channel_on_gpu
 from cubepy.kernels.convolution.gpu.weight_gradient import by_windows_on_gpu
 from cubepy.kernels.convolution.im2col import columns_of
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.convolution.sm90.depthwise_weight_gradient import weight_by_boxes
-from cubepy.kernels.convolution.sm90.weight_gradient import by_places_on_gpu
+from cubepy.kernels.convolution.sm90.weight_gradient import by_pixels_on_gpu
 from cubepy.kernels.convolution.transposed import WRITTEN_OUT, channels_last_view, transposed_into
 from cubepy.kernels.entry.arguments import float_array, rounds_to_tf32, whole
 from cubepy.kernels.entry.dispatch import has_planes, repeated, size_of
@@ -48,10 +48,12 @@ def _conv_input(
         on_three_axes(dilation, "dilation", axes, 1)[-axes:],
     )
     cut = on_three_axes(padding, "padding", axes, 0)[-axes:]
-    shape, places = weight.shape, grad_output.shape[2:]
+    shape, out_size = weight.shape, grad_output.shape[2:]
     more = tuple(
         n - ((m - 1) * s - 2 * p + d * (k - 1) + 1)
-        for n, m, s, p, d, k in zip(input_size[2:], places, step, cut, dil, shape[2:], strict=True)
+        for n, m, s, p, d, k in zip(
+            input_size[2:], out_size, step, cut, dil, shape[2:], strict=True
+        )
     )
     if any(m < 0 for m in more):
         raise ShapeError(
@@ -78,7 +80,7 @@ def conv_input(
     Args:
         input_size: shape of the input, (N, C, *size).
         weight: (filters, channels / groups, *window).
-        grad_output: (N, filters, *places).
+        grad_output: (N, filters, *pixels).
         stride, padding, dilation, groups, precision: as the convolution's.
 
     Example:
@@ -139,7 +141,7 @@ def _conv_weight(
         return wrap(result)
     cpu = not has_planes() and isinstance(x, np.ndarray) and x.itemsize <= 4
     if cpu and (filters > 1 or channels > 1 or weight_size[-1] > WRITTEN_OUT):
-        by_places(x, grad, result.reshape(groups, filters, -1), problem, groups)
+        by_pixels(x, grad, result.reshape(groups, filters, -1), problem, groups)
         return wrap(result)
     if cpu:  # every channel has its own filter
         seen = channels_last_view(x, False).reshape(x.shape[0], *problem.size, groups)
@@ -158,7 +160,7 @@ def _conv_weight(
                 return wrap(result)
             if weight_by_channel_on_gpu(*pair, flat, problem):
                 return wrap(result)
-        if by_places_on_gpu(*pair, by_tap, problem, groups) or by_windows_on_gpu(
+        if by_pixels_on_gpu(*pair, by_tap, problem, groups) or by_windows_on_gpu(
             *pair, by_tap, problem, groups
         ):
             return wrap(result)
@@ -190,7 +192,7 @@ def conv_weight(
     Args:
         input: (N, C, *size).
         weight_size: shape of the filters, (filters, channels / groups, *window).
-        grad_output: (N, filters, *places).
+        grad_output: (N, filters, *pixels).
         stride, padding, dilation, groups, precision: as the convolution's.
 
     Example:

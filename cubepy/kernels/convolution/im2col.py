@@ -21,7 +21,7 @@ def padded(view: Any, problem: Problem) -> Any:
 
 
 def windows_of(view: Any, problem: Problem) -> Any:
-    """A view (N, *out, *window, C) of what every output place sees; no element is copied but for
+    """A view (N, *out, *window, C) of what every output pixel sees; no element is copied but for
     the padding.
     """
     x = padded(view, problem)
@@ -35,7 +35,7 @@ def windows_of(view: Any, problem: Problem) -> Any:
 
 
 def columns_of(view: Any, problem: Problem, first: int, channels: int) -> Any:
-    """The matrix (places, window * channels) of some channels, in memory where strides allow no
+    """The matrix (pixels, window * channels) of some channels, in memory where strides allow no
     view.
     """
     seen = windows_of(view, problem)[..., first : first + channels]

@@ -26,7 +26,7 @@ from cubepy.runtime.device import as_device, current, gpu_of
 from cubepy.runtime.memory.device_array import upload
 from cubepy.tune import TunedOp, Work
 
-CHECKED = 24  # places of a result that are compared
+CHECKED = 24  # pixels of a result that are compared
 
 
 EXACT = frozenset("kd kh kw sd sh sw pd ph pw dd dh dw".split())
@@ -46,7 +46,7 @@ class Convolve(TunedOp):
         """view, weight, bias, add, out, function, as the routines take them."""
         rng, shape = np.random.default_rng(seed), shape_of(p)
         axes = slice(0 if p.depth > 1 or p.kd > 1 or p.pd else 1, 3)
-        size, places, c = shape.size[axes], shape.out[axes], p.channels * p.groups
+        size, out_size, c = shape.size[axes], shape.out[axes], p.channels * p.groups
         x, w = as_dtype(p.dtype).numpy, as_dtype(p.weight).numpy
         view: Any
         out: Any
@@ -65,7 +65,7 @@ class Convolve(TunedOp):
         ).astype(w)
         if p.packed:
             weight = prepack_filter(weight, p.groups)
-        made = (p.n, *places, p.all_filters) if p.last else (p.n, p.all_filters, *places)
+        made = (p.n, *out_size, p.all_filters) if p.last else (p.n, p.all_filters, *out_size)
         add = rng.standard_normal(made, np.float32).astype(x) if p.add else None
         out = np.zeros(made, x)
         device = as_device(p.device)
@@ -78,45 +78,45 @@ class Convolve(TunedOp):
                 else view.base
             )
             order = (0, *range(2, root.ndim), 1)
-            far = upload(root, device)
+            on_device = upload(root, device)
             view = (
-                far.transpose(order)
+                on_device.transpose(order)
                 if p.layout == "first"
-                else far[..., ::2]
+                else on_device[..., ::2]
                 if p.layout == "strided"
-                else far
+                else on_device
             )
             weight, out = upload(weight, device), upload(out, device)
         return view, weight, None, add, out, None
 
     def reference(self, p: Convolution, args: tuple[Any, ...]) -> Sequence[np.ndarray]:
-        """All filters of some places in float64."""
+        """All filters of some pixels in float64."""
         view, w, _, add, _, _ = args
         shape = shape_of(p)
         view, w = (a if isinstance(a, (np.ndarray, PackedFilter)) else a.numpy() for a in (view, w))
         wide = np.pad(in_three(view), ((0, 0), *((e, e) for e in shape.pad), (0, 0)))
         seen = []
-        for image, *place in _checked(p):
+        for image, *pixel in _checked(p):
             span = (
                 slice(at * s, at * s + d * (k - 1) + 1, d)
                 for at, s, d, k in zip(
-                    place, shape.stride, shape.dilation, shape.window, strict=True
+                    pixel, shape.stride, shape.dilation, shape.window, strict=True
                 )
             )
             seen.append(wide[(image, *span)].astype(np.float64).reshape(-1, p.groups, p.channels))
         columns, filters = (
             np.stack(seen).transpose(2, 0, 3, 1),
             plain(p, w),
-        )  # (groups, places, channels, window)
+        )  # (groups, pixels, channels, window)
         made = columns.reshape(p.groups, len(seen), -1) @ filters.reshape(
             p.groups, p.filters, -1
         ).transpose(0, 2, 1)
         total = made.transpose(1, 0, 2).reshape(len(seen), -1)
-        return [total if add is None else total + _at_places(p, add)]
+        return [total if add is None else total + _at_pixels(p, add)]
 
     def results(self, p: Convolution, args: tuple[Any, ...]) -> Sequence[np.ndarray]:
         """The same of what a routine wrote."""
-        return [_at_places(p, args[4])]
+        return [_at_pixels(p, args[4])]
 
     def tolerance(self, p: Convolution) -> tuple[float, float]:
         """Relative and absolute: rounding of sums of products of numbers around one."""
@@ -126,12 +126,12 @@ class Convolve(TunedOp):
     def work(self, p: Convolution) -> Work:
         """Images and filters are read once, the result is written once."""
         shape, size = shape_of(p), as_dtype(p.dtype).itemsize
-        places, window = p.n * math.prod(shape.out), math.prod(shape.window)
+        out_pixels, window = p.n * math.prod(shape.out), math.prod(shape.window)
         pixels = p.n * math.prod(shape.size) * p.channels * p.groups
         filters = p.all_filters * p.channels * window * as_dtype(p.weight).itemsize
         computed = "f32" if p.device.startswith("cpu") else p.dtype
-        flops = 2 * places * p.all_filters * p.channels * window
-        return Work(size * (pixels + places * p.all_filters) + filters, flops, computed)
+        flops = 2 * out_pixels * p.all_filters * p.channels * window
+        return Work(size * (pixels + out_pixels * p.all_filters) + filters, flops, computed)
 
     def typical(self, device: str) -> Sequence[Convolution]:
         """Layers of ResNet-50, and depthwise ones, with channels first and with channels last."""
@@ -178,7 +178,7 @@ def described(view: Any, w: Any, add: Any, shape: Problem, groups: int, last: bo
 
 
 def _checked(p: Convolution) -> np.ndarray:
-    """Some places of a result, the first and the last among them: image, depth, height, width of
+    """Some pixels of a result, the first and the last among them: image, depth, height, width of
     each.
     """
     shape = (p.n, *shape_of(p).out)
@@ -201,10 +201,10 @@ def plain(p: Convolution, w: Any) -> np.ndarray:
     return np.asarray(found, np.float64).reshape(p.groups, p.filters, p.channels, -1)
 
 
-def _at_places(p: Convolution, result: Any) -> np.ndarray:
-    """(places, filters) of the places that are compared."""
-    image, *place = _checked(p).T
-    flat = np.ravel_multi_index(tuple(place), shape_of(p).out)
+def _at_pixels(p: Convolution, result: Any) -> np.ndarray:
+    """(pixels, filters) of the pixels that are compared."""
+    image, *pixel = _checked(p).T
+    flat = np.ravel_multi_index(tuple(pixel), shape_of(p).out)
     found = flat_of(p, result if isinstance(result, np.ndarray) else result.numpy())
     return found[image, flat] if p.last else found[image, :, flat]
 

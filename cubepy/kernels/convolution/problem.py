@@ -101,7 +101,7 @@ class Convolution(NamedTuple):
 
     @property
     def pointwise(self) -> bool:
-        """Whether a window is one place, and all places are seen."""
+        """Whether a window is one pixel, and all pixels are seen."""
         shape = shape_of(self)
         return shape.window == shape.stride == (1, 1, 1) and not any(shape.pad)
 
@@ -116,12 +116,12 @@ class Convolution(NamedTuple):
 def shape_of(p: Convolution) -> Problem:
     """Sizes along the axes, with those of the result."""
     size, window, step = (p.depth, p.height, p.width), (p.kd, p.kh, p.kw), (p.sd, p.sh, p.sw)
-    edge, apart = (p.pd, p.ph, p.pw), (p.dd, p.dh, p.dw)
+    edge, dilation = (p.pd, p.ph, p.pw), (p.dd, p.dh, p.dw)
     out = tuple(
         (n + 2 * e - d * (k - 1) - 1) // s + 1
-        for n, k, s, e, d in zip(size, window, step, edge, apart, strict=True)
+        for n, k, s, e, d in zip(size, window, step, edge, dilation, strict=True)
     )  # fmt: skip
-    return Problem(size, window, step, edge, apart, out, p.tf32)  # type: ignore[arg-type]
+    return Problem(size, window, step, edge, dilation, out, p.tf32)  # type: ignore[arg-type]
 
 
 def first_of(view: Any) -> Any:
@@ -130,5 +130,5 @@ def first_of(view: Any) -> Any:
 
 
 def flat_of(p: Convolution, result: Any) -> Any:
-    """(N, places, filters) or (N, filters, places) of a result."""
+    """(N, pixels, filters) or (N, filters, pixels) of a result."""
     return result.reshape((p.n, -1, p.all_filters) if p.last else (p.n, p.all_filters, -1))

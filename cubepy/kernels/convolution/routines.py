@@ -29,7 +29,7 @@ from cubepy.runtime.device import device_properties
 from cubepy.runtime.memory.address import address
 from cubepy.tune import TunedRoutine
 
-FEW_PLACES = 64  # of a plane, whose channels lie a few cache lines apart
+FEW_PIXELS = 64  # of a plane, whose channels lie a few cache lines apart
 DEEP = 256  # channels of an image that are better neighbours: their walk is the longest part of the window's
 
 
@@ -111,14 +111,14 @@ class Tile:
     """A register tile, by the rules if it is not given.
 
     Attributes:
-        shape: two lengths, such as rows of places and filters.
+        shape: two lengths, such as rows of pixels and filters.
     """
 
     shape: tuple[int, int] | None = None
 
 
 class Rows(OnCpu):
-    """Few filters: lanes lie along rows of places, a cube copies the rows that it needs of all
+    """Few filters: lanes lie along rows of pixels, a cube copies the rows that it needs of all
     channels of a group.
     """
 
@@ -151,7 +151,7 @@ class Rows(OnCpu):
                 yield Tile(shape)
 
     def launch(self, blueprint: Tile, p: Convolution, args: tuple[Any, ...]) -> None:
-        """Images with channels last are turned before, and results after."""
+        """Images with channels last are transposed before, and results after."""
         view, w, bias, _, out, function = args
         by_rows(
             view,
@@ -166,14 +166,14 @@ class Rows(OnCpu):
 
 
 class Points(OnCpu):
-    """Windows of one place, channels first: lanes lie along the places."""
+    """Windows of one pixel, channels first: lanes lie along the pixels."""
 
     name = "points"
 
     def unfit(self, p: Convolution) -> str | None:
-        """One place, channels first, few enough channels for a cube."""
+        """One pixel, channels first, few enough channels for a cube."""
         if not p.pointwise or p.last or p.layout not in ("first", "both"):
-            return "windows of one place, channels first"
+            return "windows of one pixel, channels first"
         return (
             None
             if fits(p.channels, p.panel)
@@ -190,10 +190,10 @@ class Points(OnCpu):
     def launch(self, blueprint: Tile, p: Convolution, args: tuple[Any, ...]) -> None:
         """Nothing is turned."""
         view, w, bias, add, out, function = args
-        n, places = p.n, math.prod(shape_of(p).size)
+        n, pixels = p.n, math.prod(shape_of(p).size)
         more = None if add is None else flat_of(p, add)
         panels = panels_of(w, p.groups).panels
-        x = first_of(view).reshape(n, -1, places)
+        x = first_of(view).reshape(n, -1, pixels)
         by_points(x, panels, bias, more, flat_of(p, out), function, blueprint.shape)
 
 
@@ -203,21 +203,21 @@ class Blocks:
 
     Attributes:
         lines: lines of filters of the register tile, 0: by the rules; packed filters have theirs.
-        finer: so many times as many ranges of places as by the rules.
+        finer: so many times as many ranges of pixels as by the rules.
         parts: ranges of panels, 0: by the rules.
         widen: padding goes into memory first, though it need not.
-        turn: images with channels first are turned before, though they need not.
+        transpose: images with channels first are transposed before, though they need not.
     """
 
     lines: int = 0
     finer: float = 1.0
     parts: int = 0
     widen: bool = False
-    turn: bool = False
+    transpose: bool = False
 
 
 class Block(OnCpu):
-    """Any convolution, as a product whose rows are places: lanes lie along the filters."""
+    """Any convolution, as a product whose rows are pixels: lanes lie along the filters."""
 
     name = "block"
 
@@ -240,7 +240,7 @@ class Block(OnCpu):
         if p.pd or p.ph or p.pw:
             yield Blocks(widen=True)
         if p.layout == "first":
-            yield Blocks(turn=True)
+            yield Blocks(transpose=True)
 
     def launch(self, blueprint: Blocks, p: Convolution, args: tuple[Any, ...]) -> None:
         """Filters go into panels, and padding into memory where it must."""
@@ -253,7 +253,7 @@ class Block(OnCpu):
         many = p.filters if p.dtype == "f32" and (last or deep) else 0
         wide = blueprint.widen or to_widen(shape, p.channels, many)
         if (
-            blueprint.turn or (wide and deep) or scattered(p)
+            blueprint.transpose or (wide and deep) or scattered(p)
         ) and not last:  # nothing else turns it
             view, last = transpose(first_of(view), (0, *range(2, view.ndim), 1)), True
         if wide and any(shape.pad):
@@ -264,15 +264,15 @@ class Block(OnCpu):
                 view = pad(view, (0, 0, *edges))
             else:
                 view = pad(first_of(view), edges).transpose(0, *range(2, view.ndim), 1)
-        n, places, result = p.n, math.prod(shape.out), flat_of(p, out)
+        n, pixels, result = p.n, math.prod(shape.out), flat_of(p, out)
         more = None if add is None else flat_of(p, add)
         flat = (view if last else first_of(view)).reshape(-1)
-        if last and p.last and p.pointwise:  # a plain product: so are all places
+        if last and p.last and p.pointwise:  # a plain product: so are all pixels
             result, more = (
-                result.reshape(1, n * places, -1),
-                None if add is None else add.reshape(1, n * places, -1),
+                result.reshape(1, n * pixels, -1),
+                None if add is None else add.reshape(1, n * pixels, -1),
             )
-            n, shape = 1, replace(shape, size=(1, 1, n * places), out=(1, 1, n * places))
+            n, shape = 1, replace(shape, size=(1, 1, n * pixels), out=(1, 1, n * pixels))
         cubes, geometry, plan = plan_of(
             shape, n, p.filters, p.channels, (*packed.panels.shape[:2], packed.panels.shape[3]), last, p.last,
             p.dtype == "f32", address(result) % 64 == 0, bias is not None, add is not None, function, blueprint.finer,
@@ -285,7 +285,7 @@ class Block(OnCpu):
 
 class BoxesOnGpu(TunedRoutine):
     """What a GPU does: a matrix product, a kernel for channels with filters of their own, or boxes
-    of places.
+    of pixels.
     """
 
     name = "boxes"
@@ -331,7 +331,7 @@ class Columns(TunedRoutine):
 
 
 def is_flat(p: Convolution) -> bool:
-    """Whether images have so few channels that places are the longer neighbourhood.
+    """Whether images have so few channels that pixels are the longer neighbourhood.
 
     With 8 lanes and up to 8 filters four times as many channels are few (Zen 3, windows of 3 x 3
     and 5 x 5).
@@ -341,17 +341,17 @@ def is_flat(p: Convolution) -> bool:
 
 
 def scattered(p: Convolution) -> bool:
-    """Whether windows of one place see so few neighbours in memory that images with channels first
+    """Whether windows of one pixel see so few neighbours in memory that images with channels first
     are better turned.
 
     So it was with many channels, 8 lanes and 2 threads (Zen 3); with 16 lanes it was not measured.
     """
     shape = shape_of(p)
     alone = math.prod(shape.window) == 1 and not any(shape.pad)
-    apart = math.prod(shape.stride) > 1 or math.prod(shape.size) <= FEW_PLACES
+    strided = math.prod(shape.stride) > 1 or math.prod(shape.size) <= FEW_PIXELS
     return (
         alone
-        and apart
+        and strided
         and p.groups == 1
         and p.channels >= 2 * DEEP
         and device_properties(p.device).register_bytes <= 32

@@ -103,8 +103,8 @@ def transposed_into(
             return wrap(result) if out is None else out
     spread = view
     if any(s > 1 for s in step):
-        apart = tuple((n - 1) * s + 1 for n, s in zip(view.shape[1:-1], step, strict=True))
-        spread = memory.empty((view.shape[0], *apart, view.shape[-1]), view.dtype)
+        spread_size = tuple((n - 1) * s + 1 for n, s in zip(view.shape[1:-1], step, strict=True))
+        spread = memory.empty((view.shape[0], *spread_size, view.shape[-1]), view.dtype)
         spread[...] = 0
         spread[(slice(None), *(slice(None, None, s) for s in step), slice(None))] = view
     widths: list[int] = []

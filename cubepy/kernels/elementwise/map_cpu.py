@@ -38,7 +38,7 @@ def map_flat(
 
 
 @cb.kernel
-def map_past(
+def map_streaming(
     out: cb.Array, inputs, function: cb.Comptime, lanes: cb.Comptime[int], chunk: cb.Comptime[int]
 ):
     """The same, stored past the caches: for lines that are aligned."""
@@ -105,13 +105,13 @@ def map_run(
     first,
     stop,
     lanes: cb.Comptime[int],
-    past: cb.Comptime[bool],
+    streaming: cb.Comptime[bool],
 ):
     """Elements [first, stop) of a row: lines whole, without a look at bounds, and what is left."""
     for k, valid in cb.lines(first, stop, lanes):
         values = lines_at(inputs, lead, fixed, k, valid, lanes)
         line = converted(function(*values), out.dtype, lanes)
-        if past and valid == lanes:
+        if streaming and valid == lanes:
             out.store_stream(lead + (k,), line)
         else:
             out.store(lead + (k,), line, valid=valid)
@@ -154,7 +154,7 @@ class Flat(CpuRoutine):
             first = tuple(x[:head] for x in inputs)
             map_flat[1, 1](dest[:head], first, p.function, lanes, CHUNK, mode="unchecked")
             dest, inputs = dest[head:], [x[head:] for x in inputs]
-        kernel = map_flat if head is None else map_past
+        kernel = map_flat if head is None else map_streaming
         cubes = -(-dest.size // CHUNK)
         kernel[cubes, 1](dest, tuple(inputs), p.function, lanes, CHUNK, mode="unchecked")
 

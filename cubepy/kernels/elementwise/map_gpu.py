@@ -106,14 +106,14 @@ def rows_of(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptime[Line
     many = len(inputs)
     if k + plan.lanes <= n and first + (plan.ahead - 1) * down < rows:
         values = ()
-        places = ()
+        indices = ()
         for j in cb.unroll(range(plan.ahead)):
             where = cb.unravel(first + j * down, out.shape[:last]) + (k,)
-            places = places + (where,)
+            indices = indices + (where,)
             values = values + read_all(inputs, where, None, plan)
         for j in cb.unroll(range(plan.ahead)):
             result = function(*values[j * many : (j + 1) * many])
-            out.store(places[j], converted(result, out.dtype, plan.lanes))
+            out.store(indices[j], converted(result, out.dtype, plan.lanes))
     elif k < n:
         for row in range(first, cb.min(first + plan.ahead * down, rows), down):
             here = cb.unravel(row, out.shape[:last]) + (k,)

@@ -9,7 +9,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.entry.shapes import merged
-from cubepy.kernels.primitives.vector_width import PAST, to_line
+from cubepy.kernels.primitives.vector_width import STREAMING_BYTES, to_line
 from cubepy.lang.dtypes import as_dtype
 
 
@@ -48,7 +48,7 @@ class Map(NamedTuple):
         results that a cache holds, or that are read as well.
         """
         dest = self.dest
-        head = to_line(dest) if dest.nbytes >= PAST else None
+        head = to_line(dest) if dest.nbytes >= STREAMING_BYTES else None
         if head is None or head >= dest.size:
             return None
         return None if builtins.any(np.may_share_memory(dest, x) for x in self.inputs) else head
@@ -61,8 +61,8 @@ def memory_order(x: Any) -> list[int]:
 
 def lies_across(x: Any) -> bool:
     """Whether neighbours in memory are neighbours along another axis than the last."""
-    apart = x.strides[-1] not in (0, x.itemsize) and x.shape[-1] > 1
-    return apart and builtins.any(
+    separate = x.strides[-1] not in (0, x.itemsize) and x.shape[-1] > 1
+    return separate and builtins.any(
         s == x.itemsize and n > 1 for s, n in zip(x.strides, x.shape, strict=True)
     )
 

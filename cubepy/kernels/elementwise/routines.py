@@ -38,7 +38,9 @@ class Turned(CpuRoutine):
             MAP.run(described(p.function, views, made))
             MAP.run(described(identity, [made], p.dest.transpose(order)))
             return
-        inputs = [turned(x) if turns else x for x, turns in zip(p.inputs, across, strict=True)]
+        inputs = [
+            turned(x) if across_too else x for x, across_too in zip(p.inputs, across, strict=True)
+        ]
         MAP.run(p._replace(inputs=inputs))
 
 

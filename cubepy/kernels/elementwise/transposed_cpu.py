@@ -17,20 +17,20 @@ from cubepy.runtime import memory
 from cubepy.runtime.memory.address import address
 from cubepy.tune import CpuRoutine
 
-FEW = 4  # lines that are woven into each other
-CHUNK = 4096  # places of them that a cube does
+FEW = 4  # lines that are interleaved with each other
+CHUNK = 4096  # positions of them that a cube does
 SIDE = 256  # bytes (of narrow elements half or a quarter) that a cube does along each axis
 
 
 @cb.kernel
 def transpose_tiles(
     x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], tile: cb.Comptime[int], group: cb.Comptime[int] = 1,
-    past: cb.Comptime[bool] = False,
+    streaming: cb.Comptime[bool] = False,
 ):  # fmt: skip
     """out[..., i, j] = x[..., j, i]; neighbours lie along the last axis of both.
 
     A cube does `tile` squares each way; `group` squares, which are a line of the cache in `out`,
-    are written together. With `past` they are stored past the caches, for lines that are aligned.
+    are written together. With `streaming` they are stored past the caches, for lines that are aligned.
     """
     last = out.ndim - 1
     side = lanes * tile
@@ -43,27 +43,27 @@ def transpose_tiles(
         for i in range(i0, cb.min(i0 + side, out.shape[last - 1]), lanes):
             if i + lanes <= out.shape[last - 1] and j + group * lanes <= out.shape[last]:
                 for h in cb.unroll(range(group)):
-                    turn_square(x, out, lead, i, j + h * lanes, lanes, past)
+                    transpose_square(x, out, lead, i, j + h * lanes, lanes, streaming)
             else:
                 for k in range(j, cb.min(j + group * lanes, out.shape[last]), lanes):
-                    turn_edge(x, out, lead, i, k, lanes)
+                    transpose_edge(x, out, lead, i, k, lanes)
 
 
 @cb.func
-def turn_square(x, out, lead, i, j, lanes: cb.Comptime[int], past: cb.Comptime[bool]):
-    """out[..., i + c, j + r] = x[..., j + r, i + c] for lanes x lanes places."""
+def transpose_square(x, out, lead, i, j, lanes: cb.Comptime[int], streaming: cb.Comptime[bool]):
+    """out[..., i + c, j + r] = x[..., j + r, i + c] for lanes x lanes positions."""
     rows = tuple(x.load(lead + (j + r, i), lanes) for r in cb.unroll(range(lanes)))
     columns = transpose_lines(rows, lanes)
     for c in cb.unroll(range(lanes)):
-        if past:
+        if streaming:
             out.store_stream(lead + (i + c, j), columns[c])
         else:
             out.store(lead + (i + c, j), columns[c])
 
 
 @cb.func
-def turn_edge(x, out, lead, i, j, lanes: cb.Comptime[int]):
-    """The same for those of the places that are there."""
+def transpose_edge(x, out, lead, i, j, lanes: cb.Comptime[int]):
+    """The same for those of the positions that are there."""
     last = out.ndim - 1
     rows = ()
     for r in cb.unroll(range(lanes)):
@@ -75,22 +75,22 @@ def turn_edge(x, out, lead, i, j, lanes: cb.Comptime[int]):
             out.store(lead + (i + c, j), columns[c], valid=out.shape[last] - j)
 
 
-def woven(m: int, k: int, few: int, lanes: int) -> tuple[int, ...]:
+def interleaved(m: int, k: int, few: int, lanes: int) -> tuple[int, ...]:
     """Lanes of the m-th of `few` lines that hold lane after lane of all lines, from those before
     the k-th and the k-th.
     """
-    places = range(m * lanes, (m + 1) * lanes)
+    positions = range(m * lanes, (m + 1) * lanes)
     if k == 1:
-        return tuple(e // few + (lanes if e % few else 0) for e in places)
-    return tuple(lanes + e // few if e % few == k else n for n, e in enumerate(places))
+        return tuple(e // few + (lanes if e % few else 0) for e in positions)
+    return tuple(lanes + e // few if e % few == k else n for n, e in enumerate(positions))
 
 
-def unwoven(m: int, k: int, few: int, lanes: int) -> tuple[int, ...]:
+def deinterleaved(m: int, k: int, few: int, lanes: int) -> tuple[int, ...]:
     """The reverse: lanes of the m-th line from those of the lines before the k-th and the k-th."""
-    places = [n * few + m for n in range(lanes)]
+    positions = [n * few + m for n in range(lanes)]
     if k == 1:
-        return tuple(min(e, 2 * lanes - 1) for e in places)
-    return tuple(e % lanes + lanes if e // lanes == k else n for n, e in enumerate(places))
+        return tuple(min(e, 2 * lanes - 1) for e in positions)
+    return tuple(e % lanes + lanes if e // lanes == k else n for n, e in enumerate(positions))
 
 
 @cb.func
@@ -103,7 +103,7 @@ def mixed(lines, m: cb.Comptime[int], order: cb.Comptime, lanes: cb.Comptime[int
 
 
 @cb.kernel
-def weave(
+def interleave(
     x: cb.Array,
     out: cb.Array,
     few: cb.Comptime[int],
@@ -131,12 +131,12 @@ def weave(
                 lines = lines + (x.load((b, j, i), lanes),)
         for j in cb.unroll(range(few)):
             if split:
-                out.store((b, j, i), mixed(lines, j, unwoven, lanes))
+                out.store((b, j, i), mixed(lines, j, deinterleaved, lanes))
             else:
-                out.store((b, i * few + j * lanes), mixed(lines, j, woven, lanes))
+                out.store((b, i * few + j * lanes), mixed(lines, j, interleaved, lanes))
 
 
-def _weave(to: Any, back: Any, lanes: int) -> bool:
+def _interleave(to: Any, back: Any, lanes: int) -> bool:
     """Copy (b, J, I) to (b, I, J) where one of them is a few."""
     if to.ndim != 3 or lanes < 4:
         return False
@@ -150,7 +150,7 @@ def _weave(to: Any, back: Any, lanes: int) -> bool:
     source, dest = (strided(a, (a.shape[0], count * few), (a.strides[0], a.itemsize)) if a is flat else a
                     for a in (back, to))  # fmt: skip
     cubes = to.shape[0] * -(-count // CHUNK)
-    weave[cubes, 1](source, dest, few, split, CHUNK, lanes, mode="unchecked")
+    interleave[cubes, 1](source, dest, few, split, CHUNK, lanes, mode="unchecked")
     return True
 
 
@@ -186,30 +186,30 @@ class Transposed(CpuRoutine):
 
     def launch(self, p: Map, properties: cb.DeviceProperties) -> None:
         """A cube does some squares."""
-        dest, past = p.dest, p.head() is not None
+        dest, streaming = p.dest, p.head() is not None
         pair = squares(dest, p.inputs[0])
         assert pair is not None, "the routine does not support it"
         to, back = pair
         lanes = min(properties.register_bytes // max(4, dest.itemsize), 16)
-        if _weave(to, back, lanes):
+        if _interleave(to, back, lanes):
             return
         line = lanes * dest.itemsize
-        past = past and all(stride % memory.ALIGNMENT == 0 for stride in to.strides[:-1])
-        head, rest = divmod(-address(to) % memory.ALIGNMENT, to.itemsize) if past else (0, 0)
-        past = past and not rest and to.shape[-1] > head
+        streaming = streaming and all(stride % memory.ALIGNMENT == 0 for stride in to.strides[:-1])
+        head, rest = divmod(-address(to) % memory.ALIGNMENT, to.itemsize) if streaming else (0, 0)
+        streaming = streaming and not rest and to.shape[-1] > head
         tile = SIDE // max(4, dest.itemsize) // lanes
         group = max(1, min(memory.ALIGNMENT // line, tile))
-        if past and head:  # the columns up to a line of the cache
-            _turn(to[..., :head], back[..., :head, :], lanes, tile, group, False)
+        if streaming and head:  # the columns up to a line of the cache
+            _transpose(to[..., :head], back[..., :head, :], lanes, tile, group, False)
             to, back = to[..., head:], back[..., head:, :]
-        _turn(to, back, lanes, tile, group, past)
+        _transpose(to, back, lanes, tile, group, streaming)
 
 
-def _turn(to: Any, back: Any, lanes: int, tile: int, group: int, past: bool) -> None:
+def _transpose(to: Any, back: Any, lanes: int, tile: int, group: int, streaming: bool) -> None:
     """to[..., i, j] = back[..., j, i]"""
     cubes = (
         math.prod(to.shape[:-2])
         * -(-to.shape[-2] // (lanes * tile))
         * -(-to.shape[-1] // (lanes * tile))
     )
-    transpose_tiles[cubes, 1](back, to, lanes, tile, group, past, mode="unchecked")
+    transpose_tiles[cubes, 1](back, to, lanes, tile, group, streaming, mode="unchecked")

@@ -66,9 +66,9 @@ def looked_at(function: Callable[..., Any]) -> Callable[[tuple, dict[str, Any]],
             if name in named:
                 refuse_misfit(name, kwargs[name])
         if len(args) > first:
-            for place, name in placed:
-                if place < len(args):
-                    refuse_misfit(name, args[place])
+            for index, name in placed:
+                if index < len(args):
+                    refuse_misfit(name, args[index])
 
     def refuse_misfit(name: str, value: Any) -> None:
         plain, fits, wanted = named[name]

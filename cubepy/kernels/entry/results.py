@@ -33,14 +33,14 @@ def wrapper(*values: Any) -> Callable[[Any], Any]:
     return (lambda result: result) if make is None else (lambda result: made(result, make))
 
 
-def output(out: Any, shape: tuple[int, ...], dtype: Any, *apart: Any) -> Any:
+def output(out: Any, shape: tuple[int, ...], dtype: Any, *sources: Any) -> Any:
     """The array to write: `out`, checked, or a new one on the current device.
 
-    Args: out, shape, dtype: what was given, and what it has to be. apart: arrays that are read
+    Args: out, shape, dtype: what was given, and what it has to be. sources: arrays that are read
         after some of the result is written, so that it cannot be in their memory.
 
     Raises:
-        AliasError: `out` overlaps one of `apart`; of other inputs a launch sees to it.
+        AliasError: `out` overlaps one of `sources`; of other inputs a launch sees to it.
         ArgumentError: `out` has no memory to write.
         ShapeError: `out` has another shape.
         DTypeError: `out` has another dtype.
@@ -61,7 +61,7 @@ def output(out: Any, shape: tuple[int, ...], dtype: Any, *apart: Any) -> Any:
         raise ReadOnlyError(
             "out is read-only", hint="give another array, or set out.flags.writeable"
         )
-    for other in apart:
+    for other in sources:
         if meet(array, other):
             raise AliasError("out overlaps an input in memory, of which more is read after some of out is written",
                              hint="leave out away, or copy the input")  # fmt: skip

@@ -1,6 +1,6 @@
 """Indices that the host can see are looked at before anything is read or written by them; those on
 a GPU, which would have to be waited for, in validate mode or with CUBEPY_DEBUG only: else such a
-place reads zero and is not written.
+position reads zero and is not written.
 
 On the host a launch looks, the one that does the work or one before it, and raises a flag if an
 index is outside. The host looks at the flag, and calls that are repeated look at theirs between

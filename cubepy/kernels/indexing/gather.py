@@ -25,7 +25,7 @@ from cubepy.kernels.indexing.gather_cpu import (
     select_slices,
 )
 from cubepy.kernels.movement.copy import contiguous, copy
-from cubepy.kernels.primitives.vector_width import PAST, aligned, lanes_for
+from cubepy.kernels.primitives.vector_width import STREAMING_BYTES, aligned, lanes_for
 from cubepy.runtime import memory
 
 
@@ -51,23 +51,23 @@ def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any, wha
         check_indices(index, x.shape[d], what, from_end)
     if result.size:
         flat = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
-        source, places, target = (as_blocks(contiguous(a), d) for a in (x, index, flat))
+        source, positions, target = (as_blocks(contiguous(a), d) for a in (x, index, flat))
         blocks, m, columns = target.shape
         if has_planes():
-            gather_gpu.gather(source, places, target, from_end)
-        elif not isinstance(places, np.ndarray):
+            gather_gpu.gather(source, positions, target, from_end)
+        elif not isinstance(positions, np.ndarray):
             cubes = blocks * -(-m * columns // CHUNK)
             gather_elements[cubes, 1](
-                source, places, target, CHUNK, columns == 1, from_end, mode="checked"
+                source, positions, target, CHUNK, columns == 1, from_end, mode="checked"
             )
         elif columns == 1:
-            flats = (a.reshape(blocks, -1) for a in (source, places, target))
+            flats = (a.reshape(blocks, -1) for a in (source, positions, target))
             _one_column(*flats, from_end, what)  # type: ignore[arg-type, call-arg]
         else:
-            rows, look = max(1, CHUNK // columns), Look(places, source.shape[1], what, from_end)
+            rows, look = max(1, CHUNK // columns), Look(positions, source.shape[1], what, from_end)
             gather_columns[blocks * -(-m // rows), 1](
                 source,
-                places.reshape(blocks, -1),
+                positions.reshape(blocks, -1),
                 target,
                 rows,
                 *look.arguments,
@@ -81,13 +81,21 @@ def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any, wha
     return finish(result, out, wrap)
 
 
-def _one_column(source: Any, places: Any, target: Any, from_end: bool, what: str) -> None:
-    """target[b, k] = source[b, places[b, k]] on a CPU."""
+def _one_column(source: Any, positions: Any, target: Any, from_end: bool, what: str) -> None:
+    """target[b, k] = source[b, positions[b, k]] on a CPU."""
     blocks, m = target.shape
-    look = Look(places, source.shape[1], what, from_end)
-    past = target.nbytes >= PAST and m % LANES == 0 and aligned(target, LANES)
+    look = Look(positions, source.shape[1], what, from_end)
+    streaming = target.nbytes >= STREAMING_BYTES and m % LANES == 0 and aligned(target, LANES)
     gather_lines[blocks * -(-m // CHUNK), 1](
-        source, places, target, CHUNK, *look.arguments, from_end, LANES, past, mode="unchecked"
+        source,
+        positions,
+        target,
+        CHUNK,
+        *look.arguments,
+        from_end,
+        LANES,
+        streaming,
+        mode="unchecked",
     )
     look.done()
 
@@ -112,20 +120,20 @@ def gather(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
         array([[1, 1],
                [4, 3]])
     """
-    wrap, x, places = (
+    wrap, x, positions = (
         wrapper(input, index),
         array_of(input, "input"),
         integers(array_of(index, "index"), "gather"),
     )
     d = axis_of(axis, x.ndim)
-    if places.ndim != x.ndim or any(
-        a > b for k, (a, b) in enumerate(zip(places.shape, x.shape)) if k != d
+    if positions.ndim != x.ndim or any(
+        a > b for k, (a, b) in enumerate(zip(positions.shape, x.shape)) if k != d
     ):
         raise ShapeError(
-            f"gather along axis {d}: an index of shape {places.shape} does not go with {x.shape}"
+            f"gather along axis {d}: an index of shape {positions.shape} does not go with {x.shape}"
         )
-    part = tuple(slice(None) if k == d else slice(0, m) for k, m in enumerate(places.shape))
-    return _gather(x[part], places, d, out, False, wrap, "gather")
+    part = tuple(slice(None) if k == d else slice(0, m) for k, m in enumerate(positions.shape))
+    return _gather(x[part], positions, d, out, False, wrap, "gather")
 
 
 @repeated
@@ -148,35 +156,35 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = N
         array([3, 4, 5])
     """
     wrap, array = wrapper(x, indices), array_of(x)
-    places = integers(array_of(indices, "indices"), "take_along_axis")
+    positions = integers(array_of(indices, "indices"), "take_along_axis")
     if axis is None:
         array, axis = contiguous(array).reshape(-1), 0
     d = axis_of(axis, array.ndim)
-    if places.ndim != array.ndim:
+    if positions.ndim != array.ndim:
         raise ShapeError(
-            f"take_along_axis of shape {array.shape} needs indices of rank {array.ndim}, not {places.ndim}"
+            f"take_along_axis of shape {array.shape} needs indices of rank {array.ndim}, not {positions.ndim}"
         )
     try:
         full = np.broadcast_shapes(
             tuple(1 if k == d else n for k, n in enumerate(array.shape)),
-            tuple(1 if k == d else n for k, n in enumerate(places.shape)),
+            tuple(1 if k == d else n for k, n in enumerate(positions.shape)),
         )
     except ValueError:
         raise ShapeError(
-            f"indices of shape {places.shape} do not broadcast to {array.shape} outside axis {d}"
+            f"indices of shape {positions.shape} do not broadcast to {array.shape} outside axis {d}"
         ) from None
     source = np.broadcast_to(
         array, tuple(array.shape[d] if k == d else n for k, n in enumerate(full))
     )
     wanted = np.broadcast_to(
-        places, tuple(places.shape[d] if k == d else n for k, n in enumerate(full))
+        positions, tuple(positions.shape[d] if k == d else n for k, n in enumerate(full))
     )
     return _gather(source, wanted, d, out, True, wrap, "take_along_axis")
 
 
 @repeated
 def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
-    """Whole slices at the places of a list of indices, as `torch.index_select`.
+    """Whole slices at the positions of a list of indices, as `torch.index_select`.
 
     Args:
         input: array of any dtype.
@@ -194,24 +202,24 @@ def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
         array([[2, 2, 1],
                [4, 4, 3]])
     """
-    wrap, x, places = (
+    wrap, x, positions = (
         wrapper(input, index),
         array_of(input, "input"),
         integers(array_of(index, "index"), "select"),
     )
     d = axis_of(axis, x.ndim)
-    if places.ndim != 1:
-        raise ShapeError(f"select needs indices of rank 1, not of shape {places.shape}")
-    shape = (*x.shape[:d], places.shape[0], *x.shape[d + 1 :])
+    if positions.ndim != 1:
+        raise ShapeError(f"select needs indices of rank 1, not of shape {positions.shape}")
+    shape = (*x.shape[:d], positions.shape[0], *x.shape[d + 1 :])
     result = output(out, shape, x.dtype, x)
-    if not (isinstance(places, np.ndarray) and result.size) or has_planes():
-        check_indices(places, x.shape[d], "select")
+    if not (isinstance(positions, np.ndarray) and result.size) or has_planes():
+        check_indices(positions, x.shape[d], "select")
     if result.size:
         flat = result if result.flags.c_contiguous else memory.empty(shape, x.dtype)
         source, target = as_blocks(contiguous(x), d), as_blocks(flat, d)
         if target.shape[2] == 1:  # one column: rows of one element would be a cube each
-            spread = np.broadcast_to(contiguous(places), target.shape[:2])
-            if has_planes() or not isinstance(places, np.ndarray):
+            spread = np.broadcast_to(contiguous(positions), target.shape[:2])
+            if has_planes() or not isinstance(positions, np.ndarray):
                 _gather(
                     source[:, :, 0],
                     spread,
@@ -224,29 +232,29 @@ def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
             else:
                 _one_column(source[:, :, 0], spread, target[:, :, 0], False, "select")
         else:
-            select_rows_of(source, contiguous(places), target, "select")
+            select_rows_of(source, contiguous(positions), target, "select")
         if flat is not result:
             copy(flat, out=result)
     return finish(result, out, wrap)
 
 
-def select_rows_of(source: Any, places: Any, target: Any, what: str) -> None:
-    """target[b, j] = source[b, places[j]] for contiguous arrays of rank 3; on a CPU with a look at
-    the places.
+def select_rows_of(source: Any, positions: Any, target: Any, what: str) -> None:
+    """target[b, j] = source[b, positions[j]] for contiguous arrays of rank 3; on a CPU with a look at
+    the positions.
     """
     blocks, m, columns = target.shape
     lanes = lanes_for(source)
     if has_planes():
         units = min(UNITS, max(32, columns // lanes))
-        select_rows[blocks * m, units](source, places, target, lanes, mode="checked")
-    elif isinstance(places, np.ndarray):
+        select_rows[blocks * m, units](source, positions, target, lanes, mode="checked")
+    elif isinstance(positions, np.ndarray):
         rows, look = (
             m if target.size <= FEW else max(1, CHUNK // columns),
-            Look(places, source.shape[1], what),
+            Look(positions, source.shape[1], what),
         )
         select_slices[blocks * -(-m // rows), 1](
-            source, places.reshape(1, -1), target, rows, *look.arguments, lanes, mode="unchecked"
+            source, positions.reshape(1, -1), target, rows, *look.arguments, lanes, mode="unchecked"
         )
         look.done()
     else:
-        select_rows[blocks * m, 1](source, places, target, lanes, mode="checked")
+        select_rows[blocks * m, 1](source, positions, target, lanes, mode="checked")

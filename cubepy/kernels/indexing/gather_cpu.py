@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cubepy as cb
 from cubepy.kernels.indexing.bounds import outside
-from cubepy.kernels.indexing.gather_gpu import places_of
+from cubepy.kernels.indexing.gather_gpu import positions_of
 
 CHUNK = 4096  # elements of a cube
 LANES = 8  # elements that are picked for a line
@@ -34,19 +34,19 @@ def gather_elements(
     first = (cb.CUBE_POS % chunks) * chunk
     for k in range(first + cb.UNIT_POS, cb.min(first + chunk, run), cb.CUBE_DIM):
         if single:
-            out[b, k, 0] = x[b, places_of(index[b, k, 0], n, from_end), 0]
+            out[b, k, 0] = x[b, positions_of(index[b, k, 0], n, from_end), 0]
         else:
             j = k // columns
             c = k % columns
-            out[b, j, c] = x[b, places_of(index[b, j, c], n, from_end), c]
+            out[b, j, c] = x[b, positions_of(index[b, j, c], n, from_end), c]
 
 
 @cb.func
-def picked_line(x, b, places, first, lanes: cb.Comptime[int]):
-    """x[b, places[0]], x[b, places[1]], ...; or, where x has columns, x[b, places[j], first + j]."""
-    line = cb.splat(x[b, places[0]] if first is None else x[b, places[0], first], lanes)
+def picked_line(x, b, positions, first, lanes: cb.Comptime[int]):
+    """x[b, positions[0]], x[b, positions[1]], ...; or, where x has columns, x[b, positions[j], first + j]."""
+    line = cb.splat(x[b, positions[0]] if first is None else x[b, positions[0], first], lanes)
     for j in cb.unroll(range(1, lanes)):
-        value = x[b, places[j]] if first is None else x[b, places[j], first + j]
+        value = x[b, positions[j]] if first is None else x[b, positions[j], first + j]
         line = cb.shuffle(
             line,
             cb.splat(value, lanes),
@@ -58,12 +58,12 @@ def picked_line(x, b, places, first, lanes: cb.Comptime[int]):
 @cb.kernel
 def gather_lines(
     x: cb.Array, index: cb.Array, out: cb.Array, chunk, flag: cb.Array, low, high, look: cb.Comptime[int],
-    from_end: cb.Comptime[bool], lanes: cb.Comptime[int], past: cb.Comptime[bool],
+    from_end: cb.Comptime[bool], lanes: cb.Comptime[int], streaming: cb.Comptime[bool],
 ):  # fmt: skip
     """out[b, k] = x[b, index[b, k]] for one unit, eight loads a line; a chunk with an index outside
     is left out.
 
-    With `past` lines are stored past the caches; they are aligned.
+    With `streaming` lines are stored past the caches; they are aligned.
     """
     n, m = x.shape[1], out.shape[1]
     chunks = (m + chunk - 1) // chunk
@@ -75,14 +75,14 @@ def gather_lines(
         stop = first
     whole = first + (stop - first) // lanes * lanes
     for k in range(first, whole, lanes):
-        places = places_of(index.load((b, k), lanes), n, from_end)
-        line = picked_line(x, b, places, None, lanes)
-        if past:
+        positions = positions_of(index.load((b, k), lanes), n, from_end)
+        line = picked_line(x, b, positions, None, lanes)
+        if streaming:
             out.store_stream((b, k), line)
         else:
             out.store((b, k), line)
     for k in range(whole, stop):
-        out[b, k] = x[b, places_of(index[b, k], n, from_end)]
+        out[b, k] = x[b, positions_of(index[b, k], n, from_end)]
 
 
 @cb.kernel
@@ -104,10 +104,10 @@ def gather_columns(
         stop = first
     for j in range(first, stop):
         for c in range(0, whole, lanes):
-            places = places_of(index.load((b, j * columns + c), lanes), n, from_end)
-            out.store((b, j, c), picked_line(x, b, places, c, lanes))
+            positions = positions_of(index.load((b, j * columns + c), lanes), n, from_end)
+            out.store((b, j, c), picked_line(x, b, positions, c, lanes))
         for c in range(whole, columns):
-            out[b, j, c] = x[b, places_of(index[b, j * columns + c], n, from_end), c]
+            out[b, j, c] = x[b, positions_of(index[b, j * columns + c], n, from_end), c]
 
 
 @cb.kernel

@@ -23,8 +23,8 @@ DENSE = (
 
 
 @cb.func
-def places_of(index, n, from_end: cb.Comptime[bool]):
-    """A line of indices as places; with `from_end` negative ones count from the end."""
+def positions_of(index, n, from_end: cb.Comptime[bool]):
+    """A line of indices as positions; with `from_end` negative ones count from the end."""
     if from_end and index.dtype.bits < 32:  # n need not fit
         index = cb.cast(index, cb.i32)
     if from_end:
@@ -44,10 +44,10 @@ def gather_lines_wide(
     b = cb.CUBE_POS // blocks * (cb.CUBE_DIM // across) + cb.UNIT_POS // across
     k = multiple(cb.CUBE_POS % blocks * width + cb.UNIT_POS % across * lanes, lanes)
     if b < out.shape[0] and k < m:
-        places = places_of(index.load((b, k), lanes, valid=m - k), n, from_end)
-        line = cb.splat(x[b, places[0]], lanes)
+        positions = positions_of(index.load((b, k), lanes, valid=m - k), n, from_end)
+        line = cb.splat(x[b, positions[0]], lanes)
         for j in cb.unroll(range(1, lanes)):
-            one = cb.splat(x[b, places[j]], lanes)
+            one = cb.splat(x[b, positions[j]], lanes)
             line = cb.shuffle(line, one, tuple(range(j)) + tuple(range(lanes + j, 2 * lanes)))
         out.store((b, k), line, valid=m - k)
 
@@ -66,10 +66,10 @@ def gather_columns_wide(
     b = row // m
     if b < out.shape[0] and c < columns:
         where = (b, row % m, c)
-        places = places_of(index.load(where, lanes, valid=columns - c), n, from_end)
-        line = cb.splat(x[b, places[0], c], lanes)
+        positions = positions_of(index.load(where, lanes, valid=columns - c), n, from_end)
+        line = cb.splat(x[b, positions[0], c], lanes)
         for j in cb.unroll(range(1, lanes)):
-            one = cb.splat(x[b, places[j], c + j], lanes)
+            one = cb.splat(x[b, positions[j], c + j], lanes)
             line = cb.shuffle(line, one, tuple(range(j)) + tuple(range(lanes + j, 2 * lanes)))
         out.store(where, line, valid=columns - c)
 
@@ -119,23 +119,23 @@ def gather_rows_shared(
     whole = m // at_once * at_once
     for j in range(cb.UNIT_POS * at_once, whole, cb.CUBE_DIM * at_once):
         k = multiple(j, at_once)
-        places = places_of(index.load((b, k), at_once), n, from_end)
-        line = cb.splat(inside_row(row, n, places[0]), at_once)
+        positions = positions_of(index.load((b, k), at_once), n, from_end)
+        line = cb.splat(inside_row(row, n, positions[0]), at_once)
         for q in cb.unroll(range(1, at_once)):
-            one = cb.splat(inside_row(row, n, places[q]), at_once)
+            one = cb.splat(inside_row(row, n, positions[q]), at_once)
             line = cb.shuffle(line, one, tuple(range(q)) + tuple(range(at_once + q, 2 * at_once)))
         out.store((b, k), line)
     rest = whole + cb.UNIT_POS
     if rest < m:
-        out[b, rest] = inside_row(row, n, places_of(index[b, rest], n, from_end))
+        out[b, rest] = inside_row(row, n, positions_of(index[b, rest], n, from_end))
 
 
 @cb.func
-def inside_row(row, n, place):
-    """row[place], 0 where there is no such place."""
-    good = place >= 0 and place < n
+def inside_row(row, n, position):
+    """row[position], 0 where there is no such position."""
+    good = position >= 0 and position < n
     return cb.select(
-        good, row[cb.select(good, place, cb.cast(0, place.dtype))], cb.cast(0, row.dtype)
+        good, row[cb.select(good, position, cb.cast(0, position.dtype))], cb.cast(0, row.dtype)
     )
 
 

@@ -3,7 +3,7 @@ max.
 
 Where units are not threads, one unit owns its columns and walks the indices in order: the last
 assignment wins, and sums do not depend on the number of threads. On a GPU updates are atomic, in no
-order, and of several assignments to one place any may win, as in torch, unless
+order, and of several assignments to one position any may win, as in torch, unless
 `cb.config.deterministic` is set.
 """
 
@@ -48,13 +48,13 @@ def _checked(update: str) -> str:
     return update
 
 
-def _copy_of(x: Any, out: Any, *apart: Any) -> Any:
+def _copy_of(x: Any, out: Any, *sources: Any) -> Any:
     """What to write: a contiguous copy of x, or `out` itself where that can be used (see
     `_delivered`).
     """
     if out is None:
         return copy(x)
-    target = output(out, x.shape, x.dtype, *apart)
+    target = output(out, x.shape, x.dtype, *sources)
     if not target.flags.c_contiguous and not np.may_share_memory(target, x):
         return copy(x)
     if target is not x:
@@ -63,7 +63,7 @@ def _copy_of(x: Any, out: Any, *apart: Any) -> Any:
 
 
 def _rounds(x: Any, update: str) -> bool:
-    """Whether updates of one place would each be rounded: sums and products of narrow floats are
+    """Whether updates of one position would each be rounded: sums and products of narrow floats are
     made in f32.
     """
     dtype = as_dtype(x.dtype)
@@ -95,7 +95,7 @@ def _working(x: Any, update: str) -> Any:
 def scatter(
     input: Any, axis: int, index: Any, src: Any, update: str = "assign", *, out: Any = None
 ) -> Any:
-    """A copy of `input` where place index[i, j, ...] along an axis is updated with src[i, j, ...],
+    """A copy of `input` where position index[i, j, ...] along an axis is updated with src[i, j, ...],
     as `torch.scatter`.
 
     Args:
@@ -115,46 +115,51 @@ def scatter(
         >>> scatter(np.zeros(3), 0, np.array([0, 2, 2]), np.array([1.0, 2.0, 3.0]), "add")
         array([1., 0., 5.])
     """
-    wrap, x, places = wrapper(input, index, src), array_of(input, "input"), array_of(index, "index")
+    wrap, x, positions = (
+        wrapper(input, index, src),
+        array_of(input, "input"),
+        array_of(index, "index"),
+    )
     _checked(update)
     d = axis_of(axis, x.ndim)
-    if places.ndim != x.ndim or any(
-        a > b for k, (a, b) in enumerate(zip(places.shape, x.shape)) if k != d
+    if positions.ndim != x.ndim or any(
+        a > b for k, (a, b) in enumerate(zip(positions.shape, x.shape)) if k != d
     ):
         raise ShapeError(
-            f"scatter along axis {d}: an index of shape {places.shape} does not go with {x.shape}"
+            f"scatter along axis {d}: an index of shape {positions.shape} does not go with {x.shape}"
         )
-    check_indices(places, x.shape[d], "scatter")
-    values = _values(src, places.shape, x.dtype)
-    if _any_order() and scatter_gpu.fits(x, places, d):  # not narrow floats
-        target = output(out, x.shape, x.dtype, places, values)
+    check_indices(positions, x.shape[d], "scatter")
+    values = _values(src, positions.shape, x.dtype)
+    if _any_order() and scatter_gpu.fits(x, positions, d):  # not narrow floats
+        target = output(out, x.shape, x.dtype, positions, values)
         flat = target if target.flags.c_contiguous else memory.empty(x.shape, x.dtype)
-        arrays = [contiguous(a) for a in (x, flat, places, values)]
+        arrays = [contiguous(a) for a in (x, flat, positions, values)]
         scatter_gpu.scatter(*arrays, d, updated, update)  # type: ignore[call-arg]
         if flat is not target:
             copy(flat, out=target)
         return finish(target, out, wrap)
-    given = None if out is None else output(out, x.shape, x.dtype, places, values)
-    apart = given is None or not np.may_share_memory(given, x)
-    if apart and not _rounds(x, update) and _by_rows(x, places, d):
+    given = None if out is None else output(out, x.shape, x.dtype, positions, values)
+    disjoint = given is None or not np.may_share_memory(given, x)
+    if disjoint and not _rounds(x, update) and _by_rows(x, positions, d):
         target = (
             given
             if given is not None and given.flags.c_contiguous
             else memory.empty(x.shape, x.dtype)
         )
         rows = (
-            a.reshape(-1, a.shape[d]) for a in (x, target, contiguous(places), contiguous(values))
+            a.reshape(-1, a.shape[d])
+            for a in (x, target, contiguous(positions), contiguous(values))
         )
         scatter_row[x.size // x.shape[d], 1](*rows, update, lanes_for(x), mode="unchecked")
         return _delivered(target, out, wrap)
-    target = _copy_of(x, out, places, values)
-    if places.size:
-        part = tuple(slice(None) if k == d else slice(0, m) for k, m in enumerate(places.shape))
+    target = _copy_of(x, out, positions, values)
+    if positions.size:
+        part = tuple(slice(None) if k == d else slice(0, m) for k, m in enumerate(positions.shape))
         work = _working(target[part], update)
-        dest, where, source = (as_blocks(contiguous(a), d) for a in (work, places, values))
+        dest, where, source = (as_blocks(contiguous(a), d) for a in (work, positions, values))
         if _any_order():
-            scatter_elements[-(-places.size // UNITS), UNITS](
-                dest, where, source, update, places.size, mode="checked"
+            scatter_elements[-(-positions.size // UNITS), UNITS](
+                dest, where, source, update, positions.size, mode="checked"
             )
         elif where.shape[2] == 1 and isinstance(
             where, np.ndarray
@@ -173,20 +178,26 @@ def scatter(
     return _delivered(target, out, wrap)
 
 
-def _by_rows(x: Any, places: Any, d: int) -> bool:
+def _by_rows(x: Any, positions: Any, d: int) -> bool:
     """Whether rows can be copied by the unit that updates them: on a CPU, where the host has looked
     at the indices.
     """
     single = math.prod(x.shape[d + 1 :]) == 1 and x.flags.c_contiguous and x.dtype != np.bool_
     single = single and x.shape[d] * x.itemsize <= NEAR
-    same = all(a == b for k, (a, b) in enumerate(zip(x.shape, places.shape, strict=True)) if k != d)
+    same = all(
+        a == b for k, (a, b) in enumerate(zip(x.shape, positions.shape, strict=True)) if k != d
+    )
     return (
-        single and same and places.size > 0 and isinstance(places, np.ndarray) and not has_planes()
+        single
+        and same
+        and positions.size > 0
+        and isinstance(positions, np.ndarray)
+        and not has_planes()
     )
 
 
 def _any_order() -> bool:
-    """Whether updates of one place may come in any order."""
+    """Whether updates of one position may come in any order."""
     return has_planes() and not config.deterministic
 
 
@@ -218,7 +229,7 @@ def _values(src: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 def index_put(
     input: Any, indices: Any, values: Any, update: str = "assign", *, out: Any = None
 ) -> Any:
-    """A copy of `input` where the places `input[indices]` are updated with `values`, as
+    """A copy of `input` where the positions `input[indices]` are updated with `values`, as
     `torch.index_put`.
 
     Args: input: array of any dtype. indices: tuple of integer arrays for the first axes; they
@@ -256,8 +267,10 @@ def _put_any(input: Any, lists: tuple[Any, ...], values: Any, update: str, out: 
         as_dtype(given.dtype)  # refuses what is no number
         given, number = memory.empty((1,), x.dtype), given
         given[...] = number
-    places = (array_of(i, "indices") for i in lists)
-    done = _put(x, given, *places, update=update, out=None if out is None else array_of(out, "out"))
+    positions = (array_of(i, "indices") for i in lists)
+    done = _put(
+        x, given, *positions, update=update, out=None if out is None else array_of(out, "out")
+    )
     return finish(done, out, wrap)
 
 

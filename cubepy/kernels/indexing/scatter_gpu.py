@@ -18,18 +18,20 @@ DENSE = (
 
 
 @cb.func
-def change_place(row, n, place, value, change: cb.Comptime, update: cb.Comptime[str]):
-    """row[place] is updated with a value; places outside are passed over."""
-    if place >= 0 and place < n:
+def change_at(row, n, position, value, change: cb.Comptime, update: cb.Comptime[str]):
+    """row[position] is updated with a value; positions outside are passed over."""
+    if position >= 0 and position < n:
         if update == "assign":
-            row[place] = value
+            row[position] = value
         elif update == "add":
-            cb.atomic_add(row, place, value)
+            cb.atomic_add(row, position, value)
         else:
-            seen = row[place]
+            seen = row[position]
             trying = True
             while trying:
-                before = cb.atomic_compare_exchange(row, place, seen, change(seen, value, update))
+                before = cb.atomic_compare_exchange(
+                    row, position, seen, change(seen, value, update)
+                )
                 trying = not (before == seen or (before != before and seen != seen))
                 seen = before
 
@@ -39,7 +41,7 @@ def scatter_rows_shared(
     x: cb.Array, out: cb.Array, index: cb.Array, src: cb.Array, change: cb.Comptime, update: cb.Comptime[str],
     size: cb.Comptime[int], lanes: cb.Comptime[int], at_once: cb.Comptime[int],
 ):  # fmt: skip
-    """out[b] = x[b] where place index[b, j] is updated with src[b, j] for all j; a cube does a row
+    """out[b] = x[b] where position index[b, j] is updated with src[b, j] for all j; a cube does a row
     of up to `size`.
     """
     fill_core(size, x.dtype)
@@ -51,13 +53,13 @@ def scatter_rows_shared(
     whole = m // at_once * at_once
     for k in range(cb.UNIT_POS * at_once, whole, cb.CUBE_DIM * at_once):
         j = multiple(k, at_once)
-        places = index.load((b, j), at_once)
+        positions = index.load((b, j), at_once)
         values = cb.cast(src.load((b, j), at_once), x.dtype)
         for q in cb.unroll(range(at_once)):
-            change_place(row, n, places[q], values[q], change, update)
+            change_at(row, n, positions[q], values[q], change, update)
     rest = whole + cb.UNIT_POS
     if rest < m:
-        change_place(row, n, index[b, rest], cb.cast(src[b, rest], x.dtype), change, update)
+        change_at(row, n, index[b, rest], cb.cast(src[b, rest], x.dtype), change, update)
     cb.sync_cube()
     for k in range(cb.UNIT_POS * lanes, n, cb.CUBE_DIM * lanes):
         at = multiple(k, lanes)
@@ -83,7 +85,7 @@ def fits(x: Any, index: Any, axis: int) -> bool:
 
 
 def scatter(x: Any, out: Any, index: Any, src: Any, axis: int, change: Any, update: str) -> None:
-    """out = x where places along an axis are updated with src, in any order, where `fits` says so;
+    """out = x where positions along an axis are updated with src, in any order, where `fits` says so;
     contiguous.
     """
     x, out, index, src = (a.reshape(-1, a.shape[axis]) for a in (x, out, index, src))

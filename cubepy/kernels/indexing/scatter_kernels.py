@@ -13,7 +13,7 @@ PARTS = 8  # that columns of one index list are cut into, at most, so that threa
 
 @cb.func
 def updated(old, new, update: cb.Comptime[str]):
-    """The value of a place after an update; min and max spread NaN."""
+    """The value of a position after an update; min and max spread NaN."""
     if update == "assign":
         return new
     if update == "add":
@@ -26,7 +26,7 @@ def updated(old, new, update: cb.Comptime[str]):
 
 
 @cb.func
-def update_place(out, b, row, c, value, update: cb.Comptime[str], atomic: cb.Comptime[bool]):
+def update_at(out, b, row, c, value, update: cb.Comptime[str], atomic: cb.Comptime[bool]):
     """out[b, row, c] = updated(out[b, row, c], value), at once if other units may do the same."""
     v = cb.cast(value, out.dtype)
     if not atomic or update == "assign":
@@ -58,7 +58,7 @@ def scatter_columns(
     first = (cb.CUBE_POS % blocks) * columns
     for j in range(index.shape[1]):
         for c in range(first, cb.min(first + columns, index.shape[2])):
-            update_place(out, b, index[b, j, c], c, src[b, j, c], update, False)
+            update_at(out, b, index[b, j, c], c, src[b, j, c], update, False)
 
 
 @cb.kernel
@@ -82,8 +82,8 @@ def scatter_row(
         for k in range(whole, out.shape[1]):
             out[b, k] = x[b, k]
     for j in range(index.shape[1]):
-        place = index[b, j]
-        out[b, place] = updated(out[b, place], cb.cast(src[b, j], out.dtype), update)
+        position = index[b, j]
+        out[b, position] = updated(out[b, position], cb.cast(src[b, j], out.dtype), update)
 
 
 @cb.kernel
@@ -95,7 +95,7 @@ def scatter_elements(out: cb.Array, index: cb.Array, src: cb.Array, update: cb.C
         c = i % columns
         j = (i // columns) % index.shape[1]
         b = i // (columns * index.shape[1])
-        update_place(out, b, index[b, j, c], c, src[b, j, c], update, True)
+        update_at(out, b, index[b, j, c], c, src[b, j, c], update, True)
 
 
 @cb.kernel
@@ -103,7 +103,7 @@ def put_rows(
     out: cb.Array, indices, values: cb.Array, sizes, count, update: cb.Comptime[str], columns: cb.Comptime[int],
     atomic: cb.Comptime[bool], known: cb.Comptime[bool],
 ):  # fmt: skip
-    """out[0, row, c] is updated with values[j, c], where row is the place that the j-th indices
+    """out[0, row, c] is updated with values[j, c], where row is the position that the j-th indices
     name together.
 
     With `atomic` a unit does one (j, c), else one unit does all j of its columns. `known`: the host
@@ -116,14 +116,14 @@ def put_rows(
             j = i // width
             row = row_of(indices, sizes, j, known)
             if row >= 0:
-                update_place(out, 0, row, i % width, values[j, i % width], update, True)
+                update_at(out, 0, row, i % width, values[j, i % width], update, True)
     else:
         first = cb.CUBE_POS * columns
         for j in range(count):
             row = row_of(indices, sizes, j, known)
             if row >= 0:
                 for c in range(first, cb.min(first + columns, width)):
-                    update_place(out, 0, row, c, values[j, c], update, False)
+                    update_at(out, 0, row, c, values[j, c], update, False)
 
 
 @cb.kernel
@@ -156,8 +156,8 @@ def update_line(out, row, c, line, left, update: cb.Comptime[str], lanes: cb.Com
 def put_elements(out: cb.Array, indices, values: cb.Array, sizes, update: cb.Comptime[str]):
     """The same where rows are elements, for one unit."""
     for j in range(values.shape[0]):
-        place = row_of(indices, sizes, j, True)
-        out[place] = updated(out[place], cb.cast(values[j], out.dtype), update)
+        position = row_of(indices, sizes, j, True)
+        out[position] = updated(out[position], cb.cast(values[j], out.dtype), update)
 
 
 @cb.func

@@ -1,7 +1,7 @@
 """Average pooling and interpolation: linear maps along one axis after the other, forward and
 backward.
 
-Every output place is a weighted sum of neighbours, so each of these operations is a small banded
+Every output position is a weighted sum of neighbours, so each of these operations is a small banded
 matrix for each axis, and its gradient is the transposed matrix. One kernel does an axis; on a CPU
 one does the last two (see `windows.separable_cpu`). Sums of 16-bit floats stay f32 between axes.
 """
@@ -72,7 +72,7 @@ def interpolate(
     Args: input: (N, C, ...) with 1 to 3 axes of size, or channels last with layout "NLC", "NHWC" or
         "NDHWC". size: of the result, an int or one for each axis; or scale_factor: a number or one
         for each axis. mode: "nearest", "area", "linear", "bilinear", "trilinear" or "bicubic".
-        align_corners: the outermost places of input and result lie on each other. layout: "NCHW"
+        align_corners: the outermost positions of input and result lie on each other. layout: "NCHW"
         stands for channels first in any number of axes. out: array to write.
 
     Raises:

@@ -81,7 +81,7 @@ def matmul(
     )
     activation, tf32 = activation_of(activation), rounds_to_tf32(precision)
     if isinstance(b, Packed):
-        _in_one_place(array_of(a, "a"), b.panels)
+        _in_one_position(array_of(a, "a"), b.panels)
         b = b.panels if b.panels.ndim == 2 else b
     if isinstance(b, Packed):
         return _with_packed(a, b, bias, activation, residual, mask, fill, alpha, out, dtype)
@@ -167,7 +167,7 @@ def _fill(result: Any, mask: Any, fill: float) -> None:
     map_(kept_or, mask, result, np.asarray(fill, result.dtype), out=result)
 
 
-def _in_one_place(x: Any, panels: Any) -> None:
+def _in_one_position(x: Any, panels: Any) -> None:
     """Refuse a matrix that was packed elsewhere than it is needed."""
     where, packed = (
         str(v.device) if isinstance(v, DeviceArray) else "the host" for v in (x, panels)
@@ -301,15 +301,15 @@ def _floats(
         y3 = _batched(np.broadcast_to(y, (*full[:-2], k, n)), (-1, k, n))
     shape = (x3.shape[0], m, n)
     try:
-        out3, apart = view_as(result, shape), False
+        out3, copied = view_as(result, shape), False
     except AttributeError:  # strides that three axes cannot have
-        out3, apart = memory.empty(shape, result.dtype), True
+        out3, copied = memory.empty(shape, result.dtype), True
     r3 = None if residual is None else _batched(residual, shape)
     if x3.strides[2] != x3.itemsize and k > 1 and not isinstance(x3, DeviceArray):
         x3 = copy(x3)
     m3 = None if mask is None else _lines(_batched(mask, shape))
     _launch(x3, y3, out3, bias, r3, activation, alpha, layout_of(y3), 0, tf32, m3, fill)
-    if apart:
+    if copied:
         convert_into(result, out3.reshape(result.shape))
 
 

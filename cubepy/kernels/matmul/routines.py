@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cubepy.kernels.matmul.cpu.blocked import Tile
-from cubepy.kernels.matmul.cpu.gemv import Skinny
+from cubepy.kernels.matmul.cpu.gemv import GemvRoutine
 from cubepy.kernels.matmul.cpu.naive import Plain
 from cubepy.kernels.matmul.cpu.split_k import Split
 from cubepy.kernels.matmul.gpu.gemv import FewRoutine
@@ -11,7 +11,7 @@ from cubepy.kernels.matmul.gpu.gemv_rows import AcrossRoutine, TurnedRoutine
 from cubepy.kernels.matmul.gpu.mma_multistage import MmaRoutine
 from cubepy.kernels.matmul.gpu.simt import SimtRoutine
 from cubepy.kernels.matmul.measure import Matmul
-from cubepy.kernels.matmul.sm90.cluster_split_k import ThinRoutine
+from cubepy.kernels.matmul.sm90.cluster_split_k import ClusterSplitKRoutine
 from cubepy.kernels.matmul.sm90.padded import PaddedRoutine
 from cubepy.kernels.matmul.sm90.persistent import HopperRoutine
 from cubepy.kernels.matmul.sm90.tma_simt import FmaRoutine
@@ -23,14 +23,14 @@ MATMUL = Matmul(
         FewRoutine(),
         AcrossRoutine(),
         TurnedRoutine(),
-        ThinRoutine(),
+        ClusterSplitKRoutine(),
         HopperRoutine(),
         PaddedRoutine(),
         MmaRoutine(),
         FmaRoutine(),
         FmaPlanesRoutine(),
         SimtRoutine(),
-        Skinny(),
+        GemvRoutine(),
         Split(),
         Tile(),
         Plain(),

@@ -35,6 +35,6 @@ def copy(x: Any, *, out: Any = None) -> Any:
     if out is not None and result.strides != array.strides:
         output(
             result, array.shape, array.dtype, array
-        )  # tiles that are turned in place would be read too late
+        )  # tiles that are transposed in place would be read too late
     run(identity, [array], result)
     return finish(result, out, wrap)

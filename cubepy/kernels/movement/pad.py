@@ -25,15 +25,15 @@ CUBES = 32  # at least, so that threads finish together
 
 
 @cb.func
-def copy_run(x, places, at, out, lead, to, count, lanes: cb.Comptime[int]):
+def copy_run(x, indices, at, out, lead, to, count, lanes: cb.Comptime[int]):
     """`count` neighbours of a row of x to a row of out; the last line overlaps the one before."""
     if count >= lanes:
         for k in range(0, count - lanes, lanes):
-            out.store(lead + (to + k,), x.load(places + (at + k,), lanes))
-        out.store(lead + (to + count - lanes,), x.load(places + (at + count - lanes,), lanes))
+            out.store(lead + (to + k,), x.load(indices + (at + k,), lanes))
+        out.store(lead + (to + count - lanes,), x.load(indices + (at + count - lanes,), lanes))
     else:
         for k in range(count):
-            out[lead + (to + k,)] = x[places + (at + k,)]
+            out[lead + (to + k,)] = x[indices + (at + k,)]
 
 
 @cb.func
@@ -55,7 +55,7 @@ def pad_rows(
 ):  # fmt: skip
     """`rows` rows of out for a cube, each a copy of a row of x between what is added at its ends.
 
-    A place of the last axis is `unit` neighbours, which stay together; `before` counts places.
+    A position of the last axis is `unit` neighbours, which stay together; `before` counts positions.
     """
     last = out.ndim - 1
     n, total = x.shape[last] // unit, out.shape[last] // unit
@@ -66,15 +66,15 @@ def pad_rows(
     lead = cb.unravel(row, out.shape[:last]) if last > 0 else ()
     for _ in range(cb.min(rows, out.size // out.shape[last] - row)):
         inside = True
-        places = ()
+        indices = ()
         for d in cb.unroll(range(last)):
             from_x = source_of(lead[d] - before[d], x.shape[d], how)
             inside = inside and from_x >= 0
-            places = places + (cb.max(from_x, 0),)
+            indices = indices + (cb.max(from_x, 0),)
         if inside:
             copy_run(
                 x,
-                places,
+                indices,
                 (begin - before[last]) * unit,
                 out,
                 lead,
@@ -88,11 +88,11 @@ def pad_rows(
             else:
                 for q in range(begin):
                     copy_run(
-                        x, places, source_of(q - before[last], n, how) * unit, out, lead, q * unit, unit, lanes
+                        x, indices, source_of(q - before[last], n, how) * unit, out, lead, q * unit, unit, lanes
                     )  # fmt: skip
                 for q in range(end, total):
                     copy_run(
-                        x, places, source_of(q - before[last], n, how) * unit, out, lead, q * unit, unit, lanes
+                        x, indices, source_of(q - before[last], n, how) * unit, out, lead, q * unit, unit, lanes
                     )  # fmt: skip
         else:
             fill_run(out, lead, 0, total * unit, fill, lanes)

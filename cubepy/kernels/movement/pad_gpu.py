@@ -53,7 +53,7 @@ def reverse_lines(
 
 @cb.func
 def source_of(k, n, mode: cb.Comptime[str]):
-    """Where the element at place k of an axis of length n comes from; -1: from nowhere."""
+    """Where the element at position k of an axis of length n comes from; -1: from nowhere."""
     if mode == "reflect":
         k = cb.abs(k)
         return cb.select(k >= n, 2 * (n - 1) - k, k)
@@ -68,14 +68,14 @@ def row_behind(row, x, shape, before, how: cb.Comptime[str]):
     one.
     """
     inside = True
-    places = ()
+    indices = ()
     for d in cb.unroll(range(x.ndim - 2, -1, -1)):
         at = row % shape[d] if d > 0 else row
         from_x = source_of(at - before[d], x.shape[d], how)
         inside = inside and from_x >= 0
-        places = (cb.max(from_x, 0),) + places
+        indices = (cb.max(from_x, 0),) + indices
         row = row // shape[d]
-    return places, inside
+    return indices, inside
 
 
 @cb.kernel
@@ -99,9 +99,9 @@ def pad_lines(
     at = k - before[last]
     fill = cb.cast(value, flat.dtype)
     if i < flat.size:
-        places, inside = row_behind(row, x, shape, before, how)
+        indices, inside = row_behind(row, x, shape, before, how)
         if inside and at >= 0 and at + lanes <= n and k + lanes <= total:
-            numbers = tuple(x[places + (at + j,)] for j in cb.unroll(range(lanes)))
+            numbers = tuple(x[indices + (at + j,)] for j in cb.unroll(range(lanes)))
             flat.store(i, cb.line(*numbers))
         else:
             for j in range(i, cb.min(i + lanes, flat.size)):
@@ -125,7 +125,7 @@ def pad_units(
     begin = cb.CUBE_POS % blocks * width
     row = cb.CUBE_POS // blocks
     lead = cb.unravel(row, out.shape[:last])
-    places, inside = row_behind(row, x, out.shape, before, how)
+    indices, inside = row_behind(row, x, out.shape, before, how)
     k = begin + cb.UNIT_POS
     at = k - before[last]
     fill = cb.cast(value, out.dtype)
@@ -135,14 +135,14 @@ def pad_units(
         and begin + width <= n + before[last]
         and begin + width <= total
     ):
-        values = tuple(x[places + (at + j * cb.CUBE_DIM,)] for j in cb.unroll(range(ahead)))
+        values = tuple(x[indices + (at + j * cb.CUBE_DIM,)] for j in cb.unroll(range(ahead)))
         for j in cb.unroll(range(ahead)):
             out[lead + (k + j * cb.CUBE_DIM,)] = values[j]
     else:
         values = ()
         for j in cb.unroll(range(ahead)):
             from_x = source_of(at + j * cb.CUBE_DIM, n, how)
-            there = x[places + (cb.clamp(from_x, 0, n - 1),)]
+            there = x[indices + (cb.clamp(from_x, 0, n - 1),)]
             values = values + (cb.select(inside and from_x >= 0, there, fill),)
         for j in cb.unroll(range(ahead)):
             if k + j * cb.CUBE_DIM < total:

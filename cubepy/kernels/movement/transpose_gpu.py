@@ -112,13 +112,13 @@ def transpose_pairs(x: cb.Array, out: cb.Array, plan: cb.Comptime[PairPlan]):
     jj = cb.UNIT_POS % per_out * 4
     ii = cb.UNIT_POS // per_out
     for p in cb.unroll(range(2 * plan.width // deep_out)):
-        line = gathered(tile, ii + p * deep_out, jj)
+        line = transposed_line(tile, ii + p * deep_out, jj)
         rest = out.shape[last] - j0 - jj if 2 * i0 + ii + p * deep_out < out.shape[last - 1] else 0
         out.store(lead + (2 * i0 + ii + p * deep_out, multiple(j0 + jj, 4)), line, valid=rest)
 
 
 @cb.func
-def gathered(tile, i, j):
+def transposed_line(tile, i, j):
     """Four neighbours in a row of a tile whose rows are not aligned."""
     return cb.line(tile[i, j], tile[i, j + 1], tile[i, j + 2], tile[i, j + 3])
 

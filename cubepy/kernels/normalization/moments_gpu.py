@@ -11,15 +11,15 @@ from cubepy.kernels.normalization.problem import GroupNorm, Norm
 from cubepy.kernels.normalization.rows_gpu import (
     ROOM,
     RowPlan,
-    board_of,
     fill_core,
     met,
     only_row,
     over_row_units,
     part,
-    place_of_unit,
+    position_of_unit,
     row_of_lines,
     row_plan,
+    scratch_of,
     store_line,
 )
 from cubepy.kernels.primitives import functions as f
@@ -41,7 +41,7 @@ def held_moments(
     plan: cb.Comptime[RowPlan],
     centred: cb.Comptime[bool],
     acc: cb.Comptime,
-    board,
+    scratch,
 ):
     """The mean (0 unless `centred`) and 1 / sqrt(mean of squared distances to it + eps) over the
     units of a row; `at` is this unit's first element.
@@ -52,14 +52,14 @@ def held_moments(
         total = values[0]
         for j in cb.unroll(range(1, plan.held)):
             total = total + values[j]
-        mean = over_row_units(over_lanes(total, f.add, plan.lanes), f.add, 0, plan, board) / count
+        mean = over_row_units(over_lanes(total, f.add, plan.lanes), f.add, 0, plan, scratch) / count
     spread = cb.splat(cb.cast(0, acc), plan.lanes)
     for j in cb.unroll(range(plan.held)):
         d = values[j] - mean
         spread = spread + (
             only_row(d * d, at + j * plan.hop, n, j, acc, plan) if centred else d * d
         )
-    square = over_row_units(over_lanes(spread, f.add, plan.lanes), f.add, 1, plan, board)
+    square = over_row_units(over_lanes(spread, f.add, plan.lanes), f.add, 1, plan, scratch)
     met(plan)
     return mean, 1.0 / cb.sqrt(square / count + cb.cast(eps, acc))
 
@@ -87,11 +87,11 @@ def layer_norm_held(
     counts as 0.
     """
     fill_core(acc, plan)
-    board = board_of(acc, plan)
+    scratch = scratch_of(acc, plan)
     n = x.shape[1]
-    row, mine, at = place_of_unit(x.shape[0], plan)
+    row, mine, at = position_of_unit(x.shape[0], plan)
     values = row_of_lines(x, row, at, n, acc, cb.cast(0, acc), plan)
-    mean, scale = held_moments(values, at, n, eps, plan, centred, acc, board)
+    mean, scale = held_moments(values, at, n, eps, plan, centred, acc, scratch)
     if mine:
         for j in cb.unroll(range(plan.held)):
             k = at + j * plan.hop
@@ -136,11 +136,11 @@ def group_norm_held(
     bias.
     """
     fill_core(acc, plan)
-    board = board_of(acc, plan)
+    scratch = scratch_of(acc, plan)
     n = x.shape[1]
-    row, mine, at = place_of_unit(x.shape[0], plan)
+    row, mine, at = position_of_unit(x.shape[0], plan)
     values = row_of_lines(x, row, at, n, acc, cb.cast(0, acc), plan)
-    mean, scale = held_moments(values, at, n, eps, plan, True, acc, board)
+    mean, scale = held_moments(values, at, n, eps, plan, True, acc, scratch)
     first = row % groups * (n // length)
     if mine:
         for j in cb.unroll(range(plan.held)):
@@ -162,7 +162,7 @@ def squares(line, mean, count, lanes):
 
 
 @cb.func
-def mean_of_row(x, row, n, at, hop, acc: cb.Comptime, plan: cb.Comptime[RowPlan], board):
+def mean_of_row(x, row, n, at, hop, acc: cb.Comptime, plan: cb.Comptime[RowPlan], scratch):
     """The mean of a row that a cube reads, four lines of a unit at a time."""
     zero = cb.splat(cb.cast(0, acc), plan.lanes)
     s0 = zero
@@ -179,7 +179,7 @@ def mean_of_row(x, row, n, at, hop, acc: cb.Comptime, plan: cb.Comptime[RowPlan]
         s2 = s2 + cb.cast(v2, acc)
         s3 = s3 + cb.cast(v3, acc)
     total = over_lanes((s0 + s1) + (s2 + s3), f.add, plan.lanes)
-    return over_units(total, f.add, plan.units, board) / cb.cast(n, acc)
+    return over_units(total, f.add, plan.units, scratch) / cb.cast(n, acc)
 
 
 @cb.kernel
@@ -195,7 +195,7 @@ def layer_norm_again(
 ):
     """The same for rows of any length, a cube for each, in three passes."""
     fill_core(acc, plan)
-    board = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
+    scratch = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
     n = x.shape[1]
     row = cb.CUBE_POS
     hop = plan.units * plan.lanes
@@ -203,7 +203,7 @@ def layer_norm_again(
     zero = cb.splat(cb.cast(0, acc), plan.lanes)
     mean = cb.cast(0, acc)
     if centred:
-        mean = mean_of_row(x, row, n, at, hop, acc, plan, board)
+        mean = mean_of_row(x, row, n, at, hop, acc, plan, scratch)
     q0 = zero
     q1 = zero
     for k in range(at, n, 2 * hop):
@@ -211,7 +211,7 @@ def layer_norm_again(
         v1 = x.load((row, k + hop), plan.lanes, valid=n - k - hop)
         q0 = q0 + squares(cb.cast(v0, acc), mean, n - k, plan.lanes)
         q1 = q1 + squares(cb.cast(v1, acc), mean, n - k - hop, plan.lanes)
-    square = over_units(over_lanes(q0 + q1, f.add, plan.lanes), f.add, plan.units, board)
+    square = over_units(over_lanes(q0 + q1, f.add, plan.lanes), f.add, plan.units, scratch)
     scale = 1.0 / cb.sqrt(square / cb.cast(n, acc) + eps)
     for k in range(at, n, hop):
         v = (cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc) - mean) * scale

@@ -9,7 +9,7 @@ from cubepy.kernels.entry.shapes import view_as
 from cubepy.kernels.movement.copy import copy
 from cubepy.kernels.normalization.problem import Norm, Softmax
 from cubepy.kernels.primitives.exponentials import exp_below_one
-from cubepy.kernels.primitives.vector_width import PAST, to_line
+from cubepy.kernels.primitives.vector_width import STREAMING_BYTES, to_line
 from cubepy.tune import CpuRoutine
 
 ROWS = 4  # rows of a cube
@@ -100,7 +100,7 @@ def kept_weights(x, out, buffer, row, k, valid, top, lanes: cb.Comptime[int]):
 
 
 @cb.kernel
-def softmax_past(
+def softmax_streaming(
     x: cb.Array,
     out: cb.Array,
     head,
@@ -221,14 +221,14 @@ def layer_norm_rows(
     head,
     lanes: cb.Comptime[int],
     rows: cb.Comptime[int],
-    past: cb.Comptime[bool],
+    streaming: cb.Comptime[bool],
     peeled: cb.Comptime[bool],
 ):
     """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; two passes over the row, as
     torch.
 
     While a row is written, the next one is summed: its loads come from memory, and there is other
-    work meanwhile. With `past` the results are stored past the caches, for lines that are aligned,
+    work meanwhile. With `streaming` the results are stored past the caches, for lines that are aligned,
     or with `peeled` would be `head` elements later.
     """
     n = x.shape[1]
@@ -261,7 +261,7 @@ def layer_norm_rows(
                         out.store_stream((row, at + head), cb.cast(v, out.dtype))
                 else:
                     v = scaled_line(x, weight, bias, row, at, lanes, moments, lanes)
-                    if past:
+                    if streaming:
                         out.store_stream((row, at), cb.cast(v, out.dtype))
                     else:
                         out.store((row, at), cb.cast(v, out.dtype))
@@ -319,13 +319,13 @@ class SoftmaxPast(CpuRoutine):
         n, lanes = p.x.shape[1], properties.lanes(p.acc)
         if p.log or n > ROOM or n % (STREAMS * lanes):
             return "for whole groups of lines, as many as wait near the processor"
-        return None if past_caches(p.x, p.out, lanes) is not None else "for large new results"
+        return None if streaming_head(p.x, p.out, lanes) is not None else "for large new results"
 
     def launch(self, p: Softmax, properties: cb.DeviceProperties) -> None:
         """A cube does MANY rows."""
         lanes, early = properties.lanes(p.acc), properties.register_bytes < 64
-        head = past_caches(p.x, p.out, lanes) or 0
-        softmax_past[-(-p.x.shape[0] // MANY), 1](
+        head = streaming_head(p.x, p.out, lanes) or 0
+        softmax_streaming[-(-p.x.shape[0] // MANY), 1](
             p.x, p.out, head, lanes, MANY, ROOM, early, head > 0, mode="unchecked"
         )
 
@@ -359,18 +359,28 @@ class LayerNormRows(CpuRoutine):
     def launch(self, p: Norm, properties: cb.DeviceProperties) -> None:
         """A cube does ROWS rows; large results are stored past the caches."""
         lanes = properties.lanes(p.acc)
-        after = past_caches(p.x, p.out, lanes)
-        past, head = after is not None, after or 0
+        after = streaming_head(p.x, p.out, lanes)
+        streaming, head = after is not None, after or 0
         layer_norm_rows[-(-p.x.shape[0] // ROWS), 1](
-            p.x, p.weight, p.bias, p.out, p.eps, head, lanes, ROWS, past, head > 0, mode="unchecked"
+            p.x,
+            p.weight,
+            p.bias,
+            p.out,
+            p.eps,
+            head,
+            lanes,
+            ROWS,
+            streaming,
+            head > 0,
+            mode="unchecked",
         )
 
 
-def past_caches(rows: np.ndarray, out: np.ndarray, lanes: int) -> int | None:
+def streaming_head(rows: np.ndarray, out: np.ndarray, lanes: int) -> int | None:
     """After how many elements of every row of a result (rows, n) lines are aligned, so that it may
     be stored past the caches; None where they are nowhere, and where it is small or no new array.
     """
-    whole = out.shape[1] % lanes == 0 and out.flags.c_contiguous and out.nbytes >= PAST
+    whole = out.shape[1] % lanes == 0 and out.flags.c_contiguous and out.nbytes >= STREAMING_BYTES
     return to_line(out, lanes) if whole and not np.may_share_memory(rows, out) else None
 
 

@@ -145,7 +145,7 @@ def fill_core(acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
 
 
 @cb.func
-def place_of_unit(rows, plan: cb.Comptime[RowPlan]):
+def position_of_unit(rows, plan: cb.Comptime[RowPlan]):
     """Which row a unit works on, whether there is such a row (else it only keeps the others
     company), and the first of its elements.
     """
@@ -158,30 +158,30 @@ def place_of_unit(rows, plan: cb.Comptime[RowPlan]):
         )
     if plan.rows == 1:
         return cb.CUBE_POS, True, cb.UNIT_POS * plan.lanes
-    place = cb.CUBE_POS * plan.rows + cb.UNIT_POS // plan.units
-    return cb.min(place, rows - 1), place < rows, cb.UNIT_POS % plan.units * plan.lanes
+    position = cb.CUBE_POS * plan.rows + cb.UNIT_POS // plan.units
+    return cb.min(position, rows - 1), position < rows, cb.UNIT_POS % plan.units * plan.lanes
 
 
 @cb.func
-def board_of(acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
+def scratch_of(acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
     """Shared memory through which units of a row meet."""
     return cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM) + RESULTS, acc)
 
 
 @cb.func
-def over_row_units(value, step, turn: cb.Comptime[int], plan: cb.Comptime[RowPlan], board):
-    """`step` over the values of all units of a row, given to all of them; the `turn`-th time of a
+def over_row_units(value, step, nth: cb.Comptime[int], plan: cb.Comptime[RowPlan], scratch):
+    """`step` over the values of all units of a row, given to all of them; the `nth` time of a
     kernel.
     """
-    value = over_units(value, step, plan.units, board)
+    value = over_units(value, step, plan.units, scratch)
     if plan.parts > 1:
-        mine = max(1, cb.CUBE_DIM // cb.PLANE_DIM) + turn
+        mine = max(1, cb.CUBE_DIM // cb.PLANE_DIM) + nth
         if cb.UNIT_POS == 0:
-            board[mine] = value
+            scratch[mine] = value
         cb.sync_cluster()
-        value = cb.load_cluster(board, mine, 0)
+        value = cb.load_cluster(scratch, mine, 0)
         for rank in cb.unroll(range(1, plan.parts)):
-            value = step(value, cb.load_cluster(board, mine, rank))
+            value = step(value, cb.load_cluster(scratch, mine, rank))
     return value
 
 

@@ -11,13 +11,13 @@ from cubepy.kernels.normalization.problem import Softmax
 from cubepy.kernels.normalization.rows_gpu import (
     HELD,
     RowPlan,
-    board_of,
     fill_core,
     met,
     over_row_units,
-    place_of_unit,
+    position_of_unit,
     row_of_lines,
     row_plan,
+    scratch_of,
     store_line,
 )
 from cubepy.kernels.primitives import functions as f
@@ -29,21 +29,21 @@ from cubepy.tune import GpuRoutine
 @cb.func
 def softmax_of_rows(x, out, acc: cb.Comptime, plan: cb.Comptime[RowPlan], log: cb.Comptime[bool]):
     """What `softmax_held` does."""
-    board = board_of(acc, plan)
+    scratch = scratch_of(acc, plan)
     n = x.shape[1]
-    row, mine, at = place_of_unit(x.shape[0], plan)
+    row, mine, at = position_of_unit(x.shape[0], plan)
     values = row_of_lines(x, row, at, n, acc, cb.cast(-float("inf"), acc), plan)
     top = values[0]
     for j in cb.unroll(range(1, plan.held)):
         top = cb.nan_max(top, values[j])
-    peak = over_row_units(over_lanes(top, f.larger, plan.lanes), f.larger, 0, plan, board)
+    peak = over_row_units(over_lanes(top, f.larger, plan.lanes), f.larger, 0, plan, scratch)
     powers = ()
     total = cb.splat(cb.cast(0, acc), plan.lanes)
     for j in cb.unroll(range(plan.held)):
         e = cb.exp(values[j] - peak)
         powers = powers + (e,)
         total = total + e
-    whole = over_row_units(over_lanes(total, f.add, plan.lanes), f.add, 1, plan, board)
+    whole = over_row_units(over_lanes(total, f.add, plan.lanes), f.add, 1, plan, scratch)
     met(plan)
     scale = cb.log(whole) if log else 1.0 / whole
     if mine:
@@ -92,7 +92,7 @@ def softmax_again(
     then the values.
     """
     fill_core(acc, plan)
-    board = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
+    scratch = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
     n = x.shape[1]
     row = cb.CUBE_POS
     hop = plan.units * plan.lanes
@@ -118,11 +118,11 @@ def softmax_again(
         )
         top = peak
         k += 4 * hop
-    most = over_units(over_lanes(top, f.larger, plan.lanes), f.larger, plan.units, board)
+    most = over_units(over_lanes(top, f.larger, plan.lanes), f.larger, plan.units, scratch)
     lifted = cb.select(
         top == low, cb.splat(cb.cast(0, acc), plan.lanes), total * cb.exp(top - most)
     )
-    whole = over_units(over_lanes(lifted, f.add, plan.lanes), f.add, plan.units, board)
+    whole = over_units(over_lanes(lifted, f.add, plan.lanes), f.add, plan.units, scratch)
     scale = cb.log(whole) if log else 1.0 / whole
     for k in range(at, n, hop):
         v = cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc) - most

@@ -1,4 +1,4 @@
-"""Max pooling over 1 to 3 axes, of windows or of equal parts, with the places of the maxima, and
+"""Max pooling over 1 to 3 axes, of windows or of equal parts, with the positions of the maxima, and
 gradients.
 """
 
@@ -116,11 +116,11 @@ def pooled(input: Any, axes: int, how: Any, indices: bool, layout: str, out: Any
         )
         value = as_new(given, order if turned else None, alone)
     value = memory.empty(shape, x.dtype) if value is None else value
-    place = memory.empty(shape, np.int64) if indices else None
+    positions = memory.empty(shape, np.int64) if indices else None
     if value.size:
         source, target = five(contiguous(x), axes, last), five(value, axes, last)
         least = _least(x.dtype)
-        spots = None if place is None else five(place, axes, last)
+        spots = None if positions is None else five(positions, axes, last)
         MAX_POOL.run(MaxPool(source, target, spots, settings, least, parts, last, axes))
 
     def seen(a: Any) -> Any:
@@ -131,7 +131,7 @@ def pooled(input: Any, axes: int, how: Any, indices: bool, layout: str, out: Any
     if given is not None and not np.may_share_memory(given, value):
         convert_into(given, result)
     result = finish(result, out, wrap)
-    return (result, wrap(seen(place))) if indices else result
+    return (result, wrap(seen(positions))) if indices else result
 
 
 def windows_along(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
@@ -173,7 +173,7 @@ def max_pool2d(
     Args: input: (N, C, H, W), or (N, H, W, C) with layout "NHWC", or without N; numbers. NaN in a
         window gives NaN. kernel_size, stride, padding, dilation: int or pair (height, width);
         stride defaults to the window. ceil_mode: windows may hang over the end. return_indices:
-        also the place of each maximum in its plane, counted in rows; the first of equals, the last
+        also the position of each maximum in its plane, counted in rows; the first of equals, the last
         NaN. layout: "NCHW" or "NHWC". An NCHW view of channels-last memory runs as NHWC. out: array
         to write.
 

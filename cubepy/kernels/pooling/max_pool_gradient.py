@@ -78,8 +78,8 @@ def _gradient(axes: int) -> Any:
         >>> import numpy as np
         >>> x = np.arange({2**axes}, dtype=np.float32).reshape({(1, 1) + (2,) * axes})
         >>> from cubepy.kernels import max_pool{axes}d
-        >>> values, places = max_pool{axes}d(x, 2, return_indices=True)
-        >>> max_pool{axes}d_input(x.shape, 7 * np.ones_like(values), places, 2).ravel().tolist()
+        >>> values, indices = max_pool{axes}d(x, 2, return_indices=True)
+        >>> max_pool{axes}d_input(x.shape, 7 * np.ones_like(values), indices, 2).ravel().tolist()
         {[0.0] * (2**axes - 1) + [7.0]}
     """
     return repeated_back(max_pool_input)
@@ -120,8 +120,8 @@ def _adaptive_gradient(axes: int) -> Any:
         >>> import numpy as np
         >>> x = np.arange({2**axes}, dtype=np.float32).reshape({(1, 1) + (2,) * axes})
         >>> from cubepy.kernels import adaptive_max_pool{axes}d
-        >>> values, places = adaptive_max_pool{axes}d(x, 1, return_indices=True)
-        >>> adaptive_max_pool{axes}d_input(x.shape, 7 * np.ones_like(values), places).ravel().tolist()
+        >>> values, indices = adaptive_max_pool{axes}d(x, 1, return_indices=True)
+        >>> adaptive_max_pool{axes}d_input(x.shape, 7 * np.ones_like(values), indices).ravel().tolist()
         {[0.0] * (2**axes - 1) + [7.0]}
     """
     return repeated_back(adaptive_max_pool_input)

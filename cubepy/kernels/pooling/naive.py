@@ -1,4 +1,4 @@
-"""Max pooling of any kind, place by place: with indices, of equal parts (adaptive), and its
+"""Max pooling of any kind, position by position: with indices, of equal parts (adaptive), and its
 gradient.
 
 Arrays are (batch, depth, height, width, channels); lines lie along the channels.
@@ -19,14 +19,14 @@ UNITS = 128
 
 @cb.func
 def windows_over(a, n, m, k, s, p, d, parts: cb.Comptime[bool]):
-    """The first window that may hold place a, and the one behind the last."""
+    """The first window that may hold position a, and the one behind the last."""
     if parts:
         return a * m // n, cb.min(m, ((a + 1) * m + n - 1) // n)
     return cb.max(0, (a + p - (k - 1) * d + s - 1) // s), cb.min(m, (a + p) // s + 1)
 
 
 @cb.kernel
-def max_places(
+def max_positions(
     x: cb.Array, out: cb.Array, index, kernel, stride, pad, dilation, least: cb.Comptime,
     parts: cb.Comptime[bool], lanes: cb.Comptime[int],
 ):  # fmt: skip
@@ -42,7 +42,7 @@ def max_places(
         b0, kb = window(i, x.shape[2], out.shape[2], kernel[1], stride[1], pad[1], parts)
         c0, kc = window(j, x.shape[3], out.shape[3], kernel[2], stride[2], pad[2], parts)
         best = cb.splat(cb.cast(least, x.dtype), lanes)
-        place = cb.splat(cb.cast(-1, cb.i64), lanes)
+        position = cb.splat(cb.cast(-1, cb.i64), lanes)
         for u in range(ka):
             y = a0 + u * dilation[0]
             if y >= 0 and y < x.shape[1]:
@@ -53,21 +53,21 @@ def max_places(
                             q = c0 + w * dilation[2]
                             if q >= 0 and q < x.shape[3]:
                                 value = x.load((n, y, z, q, c), lanes)
-                                better = (value > best) | (value != value) | (place < 0)
+                                better = (value > best) | (value != value) | (position < 0)
                                 best = cb.select(better, value, best)
                                 here = cb.cast((y * x.shape[2] + z) * x.shape[3] + q, cb.i64)
-                                place = cb.select(better, cb.splat(here, lanes), place)
+                                position = cb.select(better, cb.splat(here, lanes), position)
         out.store((n, h, i, j, c), best)
         if index is not None:
-            index.store((n, h, i, j, c), place)
+            index.store((n, h, i, j, c), position)
 
 
 @cb.kernel
-def max_places_back(
+def max_positions_back(
     grad: cb.Array, index: cb.Array, out: cb.Array, kernel, stride, pad, dilation, acc: cb.Comptime,
     parts: cb.Comptime[bool], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """The gradient of every place: the sum over the windows that chose it, always in the same
+    """The gradient of every position: the sum over the windows that chose it, always in the same
     order.
     """
     lines = (out.shape[4] + lanes - 1) // lanes
@@ -112,22 +112,22 @@ class Naive(Routine):
         x, out, index = p.x, p.out, p.index
         lanes = lanes_of(properties, out, x, *(() if index is None else (index,)))
         count = out.size // out.shape[4] * -(-out.shape[4] // lanes)
-        max_places[-(-count // UNITS), UNITS](
+        max_positions[-(-count // UNITS), UNITS](
             x, out, index, *p.settings, p.least, p.parts, lanes, mode="checked"
         )
 
 
 class NaiveBack(Routine):
-    """Every place by itself, on any device."""
+    """Every position by itself, on any device."""
 
     name = "naive"
 
     def launch(self, p: MaxPoolBack, properties: cb.DeviceProperties) -> None:
-        """A unit does a place of a line of channels."""
+        """A unit does a position of a line of channels."""
         grad, index, out = p.grad, p.index, p.out
         lanes = lanes_of(properties, out, grad, index)
         count = out.size // out.shape[4] * -(-out.shape[4] // lanes)
         acc = cb.f64 if out.itemsize == 8 else cb.f32
-        max_places_back[-(-count // UNITS), UNITS](
+        max_positions_back[-(-count // UNITS), UNITS](
             grad, index, out, *p.settings, acc, p.parts, lanes, mode="checked"
         )

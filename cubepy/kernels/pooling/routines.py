@@ -3,7 +3,7 @@ as passes one after another.
 
 The largest value of a window is that of windows which cover it. So a wide window goes axis by axis;
 and one with a stride s is a window of whole steps over the largest values of windows of s to 2 s
-places, which are much fewer.
+positions, which are much fewer.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from cubepy.kernels.windows.rows_gpu import TAPS, Steps
 from cubepy.runtime import memory
 from cubepy.tune import GpuRoutine, Op
 
-TOGETHER = 13  # places of a window along an axis that are written out, with those along other axes
+TOGETHER = (
+    13  # positions of a window along an axis that are written out, with those along other axes
+)
 ALONE = 64  # and alone
-TALL = 56  # places of a window along the height, which are done with those along the width
+MOST_ROWS = 56  # positions of a window along the height, which are done with those along the width
 REACH = (
     16,
     32,
-)  # of a window with gaps that is written out, with more than 3 places and channels last, and others
+)  # of a window with gaps that is written out, with more than 3 positions and channels last, and others
 STEPS = 4  # of a stride, from which on a window is done in two passes
 Cubes = cb.DeviceProperties
 
@@ -77,7 +79,7 @@ class Boxes(Windows):
 
 
 class Sliding(Windows):
-    """Windows whose places are written out; units walk along the images."""
+    """Windows whose positions are written out; units walk along the images."""
 
     name = "sliding"
 
@@ -120,7 +122,7 @@ class Strides(Windows):
         return None if some else f"for windows of {STEPS} strides and more, without gaps"
 
     def launch(self, p: MaxPool, properties: Cubes) -> None:
-        """Windows that are outside have the value of the place at the end, which is also in the
+        """Windows that are outside have the value of the position at the end, which is also in the
         windows over them.
         """
         kernel, stride, pad, dilation = p.windows
@@ -167,7 +169,7 @@ class Axes(Windows):
         (_, high, wide), _, (_, above, beside), _ = p.windows
         x, out = planes(p.x), planes(p.out)
         both, across = ((high, wide), (above, beside)), ((1, wide), (0, beside))
-        if high <= TALL and max_van_herk.fits(x, out, *both, properties):
+        if high <= MOST_ROWS and max_van_herk.fits(x, out, *both, properties):
             return both
         return across if max_van_herk.fits(x, out, *across, properties) else None
 
@@ -215,18 +217,18 @@ def planes(a: Any) -> Any:
 
 
 def along(
-    x: Any, d: int, taps: int, pad: int, made: Any, least: Any, properties: Cubes, apart: int = 1
+    x: Any, d: int, taps: int, pad: int, made: Any, least: Any, properties: Cubes, spacing: int = 1
 ) -> Any:
     """The largest values of windows along axis d of five, for an array or for how many there are of
     them. What lies behind the axis are lines of channels.
     """
     if isinstance(made, int):
         made = memory.empty((*x.shape[:d], made, *x.shape[d + 1 :]), x.dtype)
-    if apart == 1 and taps > ALONE:
+    if spacing == 1 and taps > ALONE:
         half = -(-taps // 2)
         value = along(x, d, half, pad, made.shape[d] + taps - half, least, properties)
         return along(value, d, 2, 0, made, least, properties, taps - half)
-    walked, one = Steps(1, 1, (-pad,), taps, apart), Steps(1, 1, (0,), 1)
+    walked, one = Steps(1, 1, (-pad,), taps, spacing), Steps(1, 1, (0,), 1)
     views = (a.reshape(-1, 1, 1, math.prod(a.shape[d + 1 :])) for a in (x, made))
     sizes = (x.shape[d], made.shape[d])
     max_sliding.run(*views, sizes, walked, one, one, least, True, properties)  # type: ignore[call-arg]

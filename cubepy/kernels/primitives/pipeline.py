@@ -32,7 +32,7 @@ def next_slot(slot, phase, stages, count=1):
 
 @cb.struct
 class Stage:
-    """Where a producer or a consumer is in a ring of `stages` stages, with CUTLASS's words.
+    """Where a producer or a consumer is in a pipeline of `stages` stages, with CUTLASS's words.
 
     A producer acquires a stage, fills it and goes on to the next (`advance`); a consumer waits for
     a stage, reads it, gives it back with `release`, and advances too. Each walks by itself. What
@@ -98,7 +98,7 @@ class Stage:
 
 @cb.struct
 class Pipeline:
-    """A ring for two consumers: its first stage, barriers that say whose turn it is, tiles of A and
+    """A pipeline for two consumers: its first stage, barriers that say whose turn it is, tiles of A and
     of B.
     """
 
@@ -119,10 +119,10 @@ class Pipeline:
 
 @cb.func
 def pipeline_of(blueprint, a, b):
-    """A ring for two consumers and operands of two dtypes."""
+    """A pipeline for two consumers and operands of two dtypes."""
     stages, depth = blueprint.stages, ROW_BYTES // a.itemsize
     full = cb.barrier(stages, 1)
-    empty = cb.barrier(stages, 1 if blueprint.turns else 2)
+    empty = cb.barrier(stages, 1 if blueprint.pingpong else 2)
     order = cb.barrier(2, 1)
     tiles_a = cb.shared(stages * blueprint.rows * depth, a)
     tiles_b = cb.shared(stages * blueprint.columns * depth, b)
@@ -169,10 +169,10 @@ def stage_product(acc, a, at_a, b, at_b, started, blueprint):
 
 
 @cb.func
-def multiply_tile(acc, pipeline, stage, turn, steps, behind):
+def multiply_tile(acc, pipeline, stage, order_phase, steps, behind):
     """acc = the product of a tile, or of this consumer's rows of it: `steps` stages of the pipeline.
 
-    Consumers that take turns wait for theirs, `turn` being its phase, and hand it over after their
+    Consumers that take turns wait for theirs, `order_phase` being its phase, and hand it over after their
     last product. A stage is given back when the next one's products are under way (`behind`), or at
     once: then products are under way only if the other consumer has some. Returns the stage after
     the tile.
@@ -180,9 +180,9 @@ def multiply_tile(acc, pipeline, stage, turn, steps, behind):
     blueprint = pipeline.blueprint
     consumer = cb.UNIT_POS // GROUP - 1
     leader = cb.UNIT_POS % GROUP == 0
-    own = 0 if blueprint.turns else consumer * blueprint.share  # its first row in a tile
-    if blueprint.turns:
-        cb.barrier_wait(pipeline.order, consumer, turn)
+    own = 0 if blueprint.pingpong else consumer * blueprint.share  # its first row in a tile
+    if blueprint.pingpong:
+        cb.barrier_wait(pipeline.order, consumer, order_phase)
     previous = pipeline.first
     for step in range(steps):
         stage.wait()
@@ -204,7 +204,7 @@ def multiply_tile(acc, pipeline, stage, turn, steps, behind):
             stage.release(leader)
         previous = stage
         stage = stage.advance()
-    if blueprint.turns and leader:
+    if blueprint.pingpong and leader:
         cb.barrier_arrive(pipeline.order, 1 - consumer)
     cb.wgmma_wait(0, acc)
     if behind:
@@ -232,22 +232,22 @@ def consume(job, acc, pipeline, tiles, behind):
     `job.begin` is done before the products, and `job.finish(acc, position, done)` writes the tile,
     `done` being those written before.
     """
-    turns = pipeline.blueprint.turns
+    pingpong = pipeline.blueprint.pingpong
     consumer = cb.UNIT_POS // GROUP - 1
     mine = consumer
-    turn = 1 - consumer
+    order_phase = 1 - consumer
     done = 0
     stage = pipeline.first
     tile = cb.CUBE_POS
     while tile < tiles:
         position = job.position(tile)
         steps = job.steps(position)
-        if turns and mine != 0:  # the other's tile: its stages go by
+        if pingpong and mine != 0:  # the other's tile: its stages go by
             stage = stage.skip(steps)
         else:
             job.begin(position)
-            stage = multiply_tile(acc, pipeline, stage, turn, steps, behind)
-            turn = 1 - turn
+            stage = multiply_tile(acc, pipeline, stage, order_phase, steps, behind)
+            order_phase = 1 - order_phase
             job.finish(acc, position, done)
             done = done + 1
         mine = 1 - mine

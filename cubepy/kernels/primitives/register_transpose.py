@@ -23,8 +23,8 @@ def transpose_lines(lines, lanes: cb.Comptime[int]):
                 lines[k // (w // 2) * w + k % (w // 2) + w // 2],
             )
             mixed = mixed + (
-                cb.shuffle(a, b, woven_squares(lanes, w, 0)),
-                cb.shuffle(a, b, woven_squares(lanes, w, 1)),
+                cb.shuffle(a, b, interleaved_squares(lanes, w, 0)),
+                cb.shuffle(a, b, interleaved_squares(lanes, w, 1)),
             )
         lines = mixed
     for n in cb.unroll(range((lanes // w).bit_length() - 1)):
@@ -66,7 +66,7 @@ def whole_words(q0, q1, q2, q3):
     return cb.line(q0, q1, q2, q3)
 
 
-def woven_squares(lanes: int, w: int, half: int) -> tuple[int, ...]:
+def interleaved_squares(lanes: int, w: int, half: int) -> tuple[int, ...]:
     """Lanes of two lines one after the other, from the lower or the upper half of every w lanes."""
     return tuple(
         e // w * w + half * (w // 2) + e % w // 2 + (lanes if e % 2 else 0) for e in range(lanes)

@@ -44,7 +44,7 @@ def power_of_two(n: int) -> int:
 
 
 LINE = 128  # bytes of what a long function takes at once
-PAST = 32 << 20  # bytes of a result that no cache holds
+STREAMING_BYTES = 32 << 20  # bytes of a result that no cache holds
 
 
 def lanes_for(*arrays: np.ndarray) -> int:

@@ -1,6 +1,6 @@
 """Where the largest elements are, on a CPU: first the largest of a block of lines, as fast as
-memory gives them, then its place, which is looked for only where it is needed. Short rows carry
-places along: what would end a search cannot be foreseen.
+memory gives them, then its position, which is looked for only where it is needed. Short rows carry
+positions along: what would end a search cannot be foreseen.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def smaller_number(a, b):
 
 @cb.func
 def index_of(x, row, first, stop, value, lanes: cb.Comptime[int]):
-    """The first place in [first, stop) of a row where `value` is (NaN: where NaN is), or the last
-    place.
+    """The first position in [first, stop) of a row where `value` is (NaN: where NaN is), or the last
+    position.
     """
     k = first
     whole = first + (stop - first) // lanes * lanes
@@ -166,7 +166,7 @@ def arg_short_rows(
 
 @cb.func
 def take_index(x, row, k, best, at, j, step, largest: cb.Comptime[bool]):
-    """The line x[row, k:], which counts for the j-th best ones, and its place for theirs."""
+    """The line x[row, k:], which counts for the j-th best ones, and its position for theirs."""
     line = cb.cast(x.load((row, k), best[j].lanes), best[j].dtype)
     take = line > best[j] if largest else line < best[j]
     at[j] = cb.select(take, cb.splat(cb.cast(k, cb.i32), line.lanes), at[j])
@@ -207,7 +207,7 @@ def take_line(line, k, j, best, where, largest):
 
 @cb.func
 def better(a, b, largest):
-    """The better of two (line of values, line of places), the first where they are equal."""
+    """The better of two (line of values, line of positions), the first where they are equal."""
     keep = a[0] >= b[0] if largest else a[0] <= b[0]
     return greater(b[0], a[0]) if largest else lesser(b[0], a[0]), cb.select(keep, a[1], b[1])
 
@@ -225,7 +225,7 @@ def down_best(
     largest: cb.Comptime[bool],
     lanes: cb.Comptime[int],
 ):
-    """The best ones of whole STREAMS of rows [begin, stop), and their places; whether a NaN was
+    """The best ones of whole STREAMS of rows [begin, stop), and their positions; whether a NaN was
     seen.
 
     Without a branch: whether rows hold a new best one cannot be foreseen, and as long as that is
@@ -252,7 +252,7 @@ def down_best(
             low = better(p, q, largest)
             top = better(high, low, largest)
             take = top[0] > best[j] if largest else top[0] < best[j]
-            # Places only grow. A select of what is there already would be stored under a mask, and
+            # Positions only grow. A select of what is there already would be stored under a mask, and
             # such a store is not read before it has reached the cache; for the same reason the best
             # ones are taken in two steps.
             position = cb.select(take, top[1] + cb.splat(cb.cast(k, cb.i32), lanes), zero)
@@ -279,7 +279,7 @@ def arg_columns(
     one of equals, NaN before all; values[b, p, c] = that element, if there are `values`.
 
     A cube does `width` columns, at most `room` lines, STREAMS rows at a time; the best ones and
-    their places stay in the nearest cache. Where one may be NaN, the rows are looked at again one
+    their positions stay in the nearest cache. Where one may be NaN, the rows are looked at again one
     by one.
     """
     n, columns = x.shape[1], x.shape[2]
@@ -347,7 +347,7 @@ def arg_columns_join(
 
 
 class ArgRows(CpuRoutine):
-    """The largest of blocks of a row, then its place in the best block."""
+    """The largest of blocks of a row, then its position in the best block."""
 
     name = "rows"
 
@@ -371,7 +371,7 @@ class ArgRows(CpuRoutine):
 
 
 class ArgShortRows(CpuRoutine):
-    """Places are carried along with the largest elements."""
+    """Positions are carried along with the largest elements."""
 
     name = "short_rows"
 
@@ -393,7 +393,7 @@ class ArgShortRows(CpuRoutine):
 
 
 class ArgColumns(CpuRoutine):
-    """Several rows side by side; the best ones and their places stay in the nearest cache."""
+    """Several rows side by side; the best ones and their positions stay in the nearest cache."""
 
     name = "columns"
 

@@ -120,13 +120,13 @@ def scan_columns_chained(
     fill_core(acc)
     down = cb.CUBE_DIM // plan.across
     width = plan.across * plan.lanes
-    board = cb.shared((down, width), acc)
+    scratch = cb.shared((down, width), acc)
     above = cb.shared(width, acc)
-    turn = cb.shared(1, cb.i32)
+    ticket = cb.shared(1, cb.i32)
     if cb.UNIT_POS == 0:
-        turn[0] = cb.cast(cb.atomic_add(state, 0, cb.u64(1)), cb.i32)
+        ticket[0] = cb.cast(cb.atomic_add(state, 0, cb.u64(1)), cb.i32)
     cb.sync_cube()
-    t = turn[0]
+    t = ticket[0]
     blocks = (x.shape[2] + width - 1) // width
     height = down * plan.lines
     tiles = (x.shape[1] + height - 1) // height
@@ -150,22 +150,22 @@ def scan_columns_chained(
         running = step(running, lines[j])
         if not exclusive:
             done = done + (running,)
-    board.store((v, u * plan.lanes), running)
+    scratch.store((v, u * plan.lanes), running)
     cb.sync_cube()
     before = cb.splat(nothing, plan.lanes)
     columns = blocks * width
     for begin in range(0, width, cb.CUBE_DIM):  # a unit a column: all of them wait at the same time
         inside = begin + cb.UNIT_POS < width
         column = cb.min(begin + cb.UNIT_POS, width - 1)
-        total = board[0, column]
+        total = scratch[0, column]
         for r in cb.unroll(range(1, down)):
-            total = step(total, board[r, column])
+            total = step(total, scratch[r, column])
         at = 1 + b * (words_of(acc) * columns) + t % blocks * width + column
         ahead = pass_on(state, at, p, columns, total, step, nothing, inside)
         if inside:
             above[column] = ahead
     for r in range(v):
-        before = step(before, board.load((r, u * plan.lanes), plan.lanes))
+        before = step(before, scratch.load((r, u * plan.lanes), plan.lanes))
     cb.sync_cube()
     before = step(above.load(u * plan.lanes, plan.lanes), before)
     if whole:

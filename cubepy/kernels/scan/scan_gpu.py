@@ -142,16 +142,16 @@ def scan_in_plane(lines, step, start, acc: cb.Comptime, exclusive, plan: cb.Comp
 
 
 @cb.func
-def before_plane(board, place, planes: cb.Comptime[int], step, start, acc: cb.Comptime):
-    """`step` over the totals of those of `planes` neighbours that come before the one at `place`;
+def before_plane(scratch, position, planes: cb.Comptime[int], step, start, acc: cb.Comptime):
+    """`step` over the totals of those of `planes` neighbours that come before the one at `position`;
     and over all.
     """
-    mine = place % planes
+    mine = position % planes
     total = cb.cast(start, acc)
     before = total
     for k in cb.unroll(range(planes)):
         before = cb.select(mine == k, total, before)
-        total = step(total, board[place - mine + k])
+        total = step(total, scratch[position - mine + k])
     return before, total
 
 
@@ -194,20 +194,20 @@ def scan_held(
     """out[r, k] = x[r, 0] ... x[r, k] for rows that their units hold."""
     fill_core(acc)
     planes = plan.units // plan.width
-    place = cb.CUBE_POS * plan.rows + cb.UNIT_POS // plan.units
-    row = cb.min(place, x.shape[0] - 1)
+    out_row = cb.CUBE_POS * plan.rows + cb.UNIT_POS // plan.units
+    row = cb.min(out_row, x.shape[0] - 1)
     unit = cb.UNIT_POS % plan.units
     first = unit // plan.width * (plan.lines * plan.hop) + unit % plan.width * plan.lanes
     lines = read_lines(x, row, first, start, acc, plan.whole, plan)
     lines, total = scan_in_plane(lines, step, start, acc, exclusive, plan)
     before = None
     if planes > 1:
-        board = cb.shared(cb.CUBE_DIM // plan.width, acc)
+        scratch = cb.shared(cb.CUBE_DIM // plan.width, acc)
         if unit % plan.width == 0:
-            board[cb.UNIT_POS // plan.width] = total
+            scratch[cb.UNIT_POS // plan.width] = total
         cb.sync_cube()
-        before, total = before_plane(board, cb.UNIT_POS // plan.width, planes, step, start, acc)
-    if place < x.shape[0]:
+        before, total = before_plane(scratch, cb.UNIT_POS // plan.width, planes, step, start, acc)
+    if out_row < x.shape[0]:
         store_lines(out, row, first, lines, before, step, plan.whole, plan)
 
 
@@ -289,14 +289,14 @@ def scan_chained(
     """out[r, k] = x[r, 0] ... x[r, k], a tile of a row for a cube; `state` begins with 0."""
     fill_core(acc)
     planes = plan.units // plan.width
-    board = cb.shared(planes + 1, acc)
-    turn = cb.shared(1, cb.i32)
+    scratch = cb.shared(planes + 1, acc)
+    ticket = cb.shared(1, cb.i32)
     size = cb.CUBE_DIM * plan.lines * plan.lanes
     tiles = (x.shape[1] + size - 1) // size
     if cb.UNIT_POS == 0:
-        turn[0] = cb.cast(cb.atomic_add(state, 0, cb.u64(1)), cb.i32)
+        ticket[0] = cb.cast(cb.atomic_add(state, 0, cb.u64(1)), cb.i32)
     cb.sync_cube()
-    t = turn[0]
+    t = ticket[0]
     row = t // tiles
     p = t % tiles
     first = p * size + cb.PLANE_POS * (plan.lines * plan.hop) + cb.UNIT_POS_PLANE * plan.lanes
@@ -307,15 +307,15 @@ def scan_chained(
         lines = read_lines(x, row, first, start, acc, False, plan)
     lines, total = scan_in_plane(lines, step, start, acc, exclusive, plan)
     if cb.UNIT_POS_PLANE == 0:
-        board[cb.PLANE_POS] = total
+        scratch[cb.PLANE_POS] = total
     cb.sync_cube()
-    before, total = before_plane(board, cb.PLANE_POS, planes, step, start, acc)
+    before, total = before_plane(scratch, cb.PLANE_POS, planes, step, start, acc)
     if cb.PLANE_POS == 0:
         ahead = look_back(state, row, p, tiles, total, step, cb.cast(start, acc), group)
         if cb.UNIT_POS_PLANE == 0:
-            board[planes] = ahead
+            scratch[planes] = ahead
     cb.sync_cube()
-    before = step(board[planes], before)
+    before = step(scratch[planes], before)
     if whole:
         store_lines(out, row, first, lines, before, step, True, plan)
     else:

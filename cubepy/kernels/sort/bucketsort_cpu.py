@@ -171,7 +171,7 @@ def fill_bins(
 
 @cb.kernel
 def join_bins(counts: cb.Array, table: cb.Array, edges: cb.Array, target, lanes: cb.Comptime[int]):
-    """table[s, bin] = the bucket of a bin, edges[s, k] = the place where bucket k begins; one unit
+    """table[s, bin] = the bucket of a bin, edges[s, k] = the position where bucket k begins; one unit
     does a segment.
 
     A bucket holds at most `target` keys, or is one bin.
@@ -214,7 +214,7 @@ def move_to_buckets(
     edges: cb.Array, found: cb.Array, out: cb.Array, room: cb.Comptime[int], masks: cb.Array,
     fresh: cb.Comptime[bool], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """out[place] = key, bucket by bucket, within a bucket piece by piece; a cube of one unit does a
+    """out[position] = key, bucket by bucket, within a bucket piece by piece; a cube of one unit does a
     piece.
     """
     pieces = found.shape[1]
@@ -223,19 +223,19 @@ def move_to_buckets(
     begin, end = piece_of(starts, sizes, s, p, pieces)
     low, shift, ways = lows[s], shifts[s], all_of(masks)
     bins, held = cb.shared(CHUNK, cb.i32), cb.shared(CHUNK, out.dtype)
-    place = cb.shared(room, cb.i64)
+    position = cb.shared(room, cb.i64)
     for k in range(found.shape[2]):
         to = cb.cast(starts[s] + edges[s, k], cb.i64)
         for q in range(p):
             to = to + found[s, q, k]
-        place[k] = to
+        position[k] = to
     for first in range(begin, end, CHUNK):
         count = cb.min(CHUNK, end - first)
         bins_of(x, first, count, low, shift, ways, bins, held, fresh, lanes)
         for i in range(count):
             k = cb.cast(table[s, bins[i]], cb.i32)
-            to = place[k]
-            place[k] = to + 1
+            to = position[k]
+            position[k] = to + 1
             out[to] = held[i]
 
 

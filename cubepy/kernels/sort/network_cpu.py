@@ -55,12 +55,12 @@ def odd_even_pairs(n: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
-def halving_pairs(n: int, apart: int) -> tuple[tuple[int, int], ...]:
-    """Pairs of n lines at the distances apart, apart / 2, ... 1."""
+def halving_pairs(n: int, distance: int) -> tuple[tuple[int, int], ...]:
+    """Pairs of n lines at the distances distance, distance / 2, ... 1."""
     pairs = []
-    while apart >= 1:
-        pairs += [(i, i + apart) for i in range(n) if i & apart == 0]
-        apart //= 2
+    while distance >= 1:
+        pairs += [(i, i + distance) for i in range(n) if i & distance == 0]
+        distance //= 2
     return tuple(pairs)
 
 
@@ -115,36 +115,36 @@ def halve(
     a,
     held,
     rows,
-    apart,
+    distance,
     pairs: cb.Comptime[tuple],
     count: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):
-    """`pairs` of `count` lines at a time that lie `apart` lines from each other."""
-    for base in range(0, rows, count * apart):
-        for r in range(base, base + apart):
+    """`pairs` of `count` lines at a time that lie `distance` lines from each other."""
+    for base in range(0, rows, count * distance):
+        for r in range(base, base + distance):
             for k in cb.unroll(range(count)):
-                held[k] = a.load((r + k * apart) * lanes, lanes)
+                held[k] = a.load((r + k * distance) * lanes, lanes)
             exchange(held, pairs)
             for k in cb.unroll(range(count)):
-                a.store((r + k * apart) * lanes, held[k])
+                a.store((r + k * distance) * lanes, held[k])
 
 
 @cb.func
 def reverse(a, held, rows, size, lanes: cb.Comptime[int]):
     """The first step of merging the two halves of every `size` lines, and the one after it."""
-    apart = size // 4
+    distance = size // 4
     for base in range(0, rows, size):
-        for i in range(apart):
+        for i in range(distance):
             low = base + i
-            high = base + size - 1 - i - apart
+            high = base + size - 1 - i - distance
             for k in cb.unroll(range(2)):
-                held[k] = a.load((low + k * apart) * lanes, lanes)
-                held[2 + k] = a.load((high + k * apart) * lanes, lanes)
+                held[k] = a.load((low + k * distance) * lanes, lanes)
+                held[2 + k] = a.load((high + k * distance) * lanes, lanes)
             exchange(held, reversing_pairs(4))
             for k in cb.unroll(range(2)):
-                a.store((low + k * apart) * lanes, held[k])
-                a.store((high + k * apart) * lanes, held[2 + k])
+                a.store((low + k * distance) * lanes, held[k])
+                a.store((high + k * distance) * lanes, held[2 + k])
 
 
 @cb.func
@@ -189,22 +189,22 @@ def sort_lines(a, rows, merges, lanes: cb.Comptime[int]):
     halve(a, held, rows, 1, odd_even_pairs(BLOCK), BLOCK, lanes)
     size = 2 * BLOCK
     for left in range(merges - 1, -1, -1):
-        apart = rows // 2
+        distance = rows // 2
         if size <= rows:
             reverse(a, held, rows, size, lanes)
-            apart = size // 8
+            distance = size // 8
             size = size * 2
         else:
             for k in cb.unroll(range(lanes.bit_length() - 1)):
                 if left == k:
                     reverse_lanes(a, rows, lanes >> k, lanes)
-        while apart >= 4 * BLOCK:
-            halve(a, held, rows, apart // 4, halving_pairs(8, 4), 8, lanes)
-            apart = apart // 8
-        if apart >= 2 * BLOCK:
-            halve(a, held, rows, apart // 2, halving_pairs(4, 2), 4, lanes)
-        elif apart >= BLOCK:
-            halve(a, held, rows, apart, halving_pairs(2, 1), 2, lanes)
+        while distance >= 4 * BLOCK:
+            halve(a, held, rows, distance // 4, halving_pairs(8, 4), 8, lanes)
+            distance = distance // 8
+        if distance >= 2 * BLOCK:
+            halve(a, held, rows, distance // 2, halving_pairs(4, 2), 4, lanes)
+        elif distance >= BLOCK:
+            halve(a, held, rows, distance, halving_pairs(2, 1), 2, lanes)
         halve(a, held, rows, 1, halving_pairs(BLOCK, BLOCK // 2), BLOCK, lanes)
 
 
@@ -242,7 +242,7 @@ def load_keys(x, first, n, a, size, masks, fresh: cb.Comptime[bool], lanes: cb.C
 
 
 @cb.func
-def turn_lines(a, r, held, lanes: cb.Comptime[int]):
+def transpose_block(a, r, held, lanes: cb.Comptime[int]):
     """Rows r, r + 1, ... of `a` column by column."""
     lines = ()
     for k in cb.unroll(range(lanes)):
@@ -268,7 +268,7 @@ def store_sorted(a, rows, out, first, n, masks, lanes: cb.Comptime[int]):
     """The elements of the first n keys, in the order that `sort_lines` leaves."""
     held = cb.local(lanes, a.dtype, lanes=lanes)
     for r in range(0, rows, lanes):
-        turn_lines(a, r, held, lanes)
+        transpose_block(a, r, held, lanes)
         at = r
         for c in range(cb.min(lanes, (n - r + rows - 1) // rows)):
             line = cb.cast(unmasked_key(held[c], out.dtype.bits, masks), out.dtype)
@@ -304,7 +304,7 @@ def sort_whole_rows(
 
 @cb.func
 def placed_line(x, at, i, masks, same_zeros: cb.Comptime[bool], lanes: cb.Comptime[int]):
-    """Keys of x[at], x[at + 1], ... above their places i, i + 1, ...: equal keys keep their order."""
+    """Keys of x[at], x[at + 1], ... above their indices i, i + 1, ...: equal keys keep their order."""
     line = x.load(at, lanes)
     if same_zeros:  # what has the sign bit alone is zero
         line = cb.select(
@@ -315,13 +315,13 @@ def placed_line(x, at, i, masks, same_zeros: cb.Comptime[bool], lanes: cb.Compti
 
 
 @cb.func
-def store_places(a, rows, x, first, values, indices, to, k, lanes: cb.Comptime[int]):
-    """The places of the first k keys of `placed_line`, in the order that `sort_lines` leaves, and
+def store_indices(a, rows, x, first, values, indices, to, k, lanes: cb.Comptime[int]):
+    """The indices of the first k keys of `placed_line`, in the order that `sort_lines` leaves, and
     the elements.
     """
     held = cb.local(lanes, cb.i64, lanes=lanes)
     for r in range(0, rows, lanes):
-        turn_lines(a, r, held, lanes)
+        transpose_block(a, r, held, lanes)
         at = r
         for c in range(cb.min(lanes, (k - r + rows - 1) // rows)):
             indices.store(to + at, held[c] & cb.i64((1 << 32) - 1), valid=k - at)
@@ -332,11 +332,11 @@ def store_places(a, rows, x, first, values, indices, to, k, lanes: cb.Comptime[i
 
 
 @cb.kernel
-def sort_places(
+def sort_indices(
     x: cb.Array, masks: cb.Array, values, indices: cb.Array, n, k, same_zeros: cb.Comptime[bool],
     room: cb.Comptime[int], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """The places of the first k of the sorted elements of rows of n, at most `room`, of 32 bits or
+    """The indices of the first k of the sorted elements of rows of n, at most `room`, of 32 bits or
     less, and the elements into `values` if there is such; flat arrays; a cube of one unit does a
     row.
     """
@@ -351,4 +351,4 @@ def sort_places(
     for i in range(n, rows * lanes):
         a[i] = largest(cb.i64)
     sort_lines(a, rows, merges, lanes)
-    store_places(a, rows, x, first, values, indices, to, k, lanes)
+    store_indices(a, rows, x, first, values, indices, to, k, lanes)

@@ -41,7 +41,7 @@ KEYS = SweepPlan(32, 2, 2)
 PAIRS = SweepPlan(32, 2, 2)
 LONG_KEYS = SweepPlan(16, 2, 2)
 """What was fastest on an H200, of 12 to 32 keys a unit and 2 to 4 cubes a core: more keys beat more
-cubes, since more neighbours go to neighbouring places.
+cubes, since more neighbours go to neighbouring positions.
 """
 
 
@@ -84,11 +84,11 @@ def count_all_digits(
 
 
 @cb.func
-def rank_keys(key, place, shift, masks, counts, plan):
-    """place[j] = how many of the plane's keys before key[j] have its digit; counts[plane, digit] =
+def rank_keys(key, position, shift, masks, counts, plan):
+    """position[j] = how many of the plane's keys before key[j] have its digit; counts[plane, digit] =
     how many have it.
 
-    A lane sets its bit in the word of its digit; the lane of the lowest bit takes places for all of
+    A lane sets its bit in the word of its digit; the lane of the lowest bit takes positions for all of
     them.
     """
     plane, lane = cb.PLANE_POS, cb.UNIT_POS_PLANE
@@ -117,29 +117,29 @@ def rank_keys(key, place, shift, masks, counts, plan):
             taken = taken + (begin,)
         for s in cb.unroll(range(plan.sets)):
             before = cb.cast(cb.popcount(same[s] & (mine - cb.u32(1))), cb.i32)
-            place[j + s] = cb.plane_shuffle(taken[s], cb.cast(cb.ctz(same[s]), cb.i32)) + before
+            position[j + s] = cb.plane_shuffle(taken[s], cb.cast(cb.ctz(same[s]), cb.i32)) + before
 
 
 @cb.func
-def before_unit(value, other, board):
+def before_unit(value, other, scratch):
     """The sums of two numbers over the units of the cube before this one."""
     planes = cb.CUBE_DIM // cb.PLANE_DIM
     one, two = prefix_plane(value, f.add), prefix_plane(other, f.add)
     if cb.UNIT_POS_PLANE == cb.PLANE_DIM - 1:
-        board[cb.PLANE_POS] = one
-        board[planes + cb.PLANE_POS] = two
+        scratch[cb.PLANE_POS] = one
+        scratch[planes + cb.PLANE_POS] = two
     cb.sync_cube()
     one = one - value
     two = two - other
     for w in cb.unroll(range(planes - 1)):
         if w < cb.PLANE_POS:
-            one = one + board[w]
-            two = two + board[planes + w]
+            one = one + scratch[w]
+            two = two + scratch[planes + w]
     return one, two
 
 
 @cb.func
-def places_before(state, turn, t, p, start, count):
+def positions_before(state, digit_pass, t, p, start, count):
     """Where the keys of tile t, the p-th of its row, with this unit's digit go: publish, and ask
     the tiles before.
 
@@ -152,26 +152,26 @@ def places_before(state, turn, t, p, start, count):
     d = cb.UNIT_POS
     total = cb.cast(start, word)
     if p > 0:
-        cb.atomic_add(state, (turn, t, d), own | cb.cast(count, word))
+        cb.atomic_add(state, (digit_pass, t, d), own | cb.cast(count, word))
         total = word(0)
         q = t - 1
         while q >= 0:
-            found = cb.atomic_or(state, (turn, q, d), word(0))
+            found = cb.atomic_or(state, (digit_pass, q, d), word(0))
             if found >= own:
                 total = total + (found & (own - word(1)))
                 q = -1 if found >= whole else q - 1
-        cb.atomic_add(state, (turn, t, d), own + total)
+        cb.atomic_add(state, (digit_pass, t, d), own + total)
     else:
-        cb.atomic_add(state, (turn, t, d), whole | (total + cb.cast(count, word)))
+        cb.atomic_add(state, (digit_pass, t, d), whole | (total + cb.cast(count, word)))
     return cb.cast(total, cb.i32)
 
 
 @cb.kernel
 def sweep(
-    x: cb.Array, indices, seen: cb.Array, drawn: cb.Array, state: cb.Array, out, out_indices, turn, tiles,
+    x: cb.Array, indices, seen: cb.Array, drawn: cb.Array, state: cb.Array, out, out_indices, digit_pass, tiles,
     keys: cb.Comptime, first: cb.Comptime[bool], last: cb.Comptime[bool], plan: cb.Comptime[SweepPlan],
 ):  # fmt: skip
-    """out[row, place] = key (an element again in the last pass), with its index: one digit's pass
+    """out[row, position] = key (an element again in the last pass), with its index: one digit's pass
     over all rows.
     """
     cb.resident(plan.resident)
@@ -181,16 +181,16 @@ def sweep(
     masks = cb.shared((planes, 256 * plan.sets), cb.u32)
     counts = cb.shared((planes, 256), cb.i32)
     starts = cb.shared(256, cb.i32)
-    board = cb.shared(2 * planes, cb.i32)
+    scratch = cb.shared(2 * planes, cb.i32)
     ticket = cb.shared(1, cb.i32)
     lined = cb.shared(tile, wide)
     order = cb.shared(tile if out_indices is not None else 1, cb.i32)
     key = cb.local(plan.items, wide)
-    place = cb.local(plan.items, cb.i32)
-    shift = turn * 8
+    position = cb.local(plan.items, cb.i32)
+    shift = digit_pass * 8
     plane, lane, unit = cb.PLANE_POS, cb.UNIT_POS_PLANE, cb.UNIT_POS
     if unit == 0:
-        ticket[0] = cb.atomic_add(drawn, turn, 1)
+        ticket[0] = cb.atomic_add(drawn, digit_pass, 1)
     cb.sync_cube()
     t = ticket[0]
     row = t // tiles
@@ -205,25 +205,26 @@ def sweep(
             key[j] = wide(keys.ones)
             if begin + j * cb.PLANE_DIM < n:
                 key[j] = key_at(x, row, begin + j * cb.PLANE_DIM, keys, first)
-    rank_keys(key, place, shift, masks, counts, plan)
+    rank_keys(key, position, shift, masks, counts, plan)
     cb.sync_cube()
     count = 0
     for w in cb.unroll(range(planes)):
         here = counts[w, unit]
         counts[w, unit] = count
         count = count + here
-    ahead, start = before_unit(count, seen[turn, row, unit], board)
+    ahead, start = before_unit(count, seen[digit_pass, row, unit], scratch)
     for w in cb.unroll(range(planes)):
         counts[w, unit] = counts[w, unit] + ahead
     beyond = cb.max(
         p * tile + tile - n, 0
     )  # keys that only fill the last tile: they have the last digit
     starts[unit] = (
-        places_before(state, turn, t, p, start, count - (beyond if unit == 255 else 0)) - ahead
+        positions_before(state, digit_pass, t, p, start, count - (beyond if unit == 255 else 0))
+        - ahead
     )
     cb.sync_cube()
     for j in cb.unroll(range(plan.items)):
-        to = place[j] + counts[plane, digit_of(key[j], shift, 8)]
+        to = position[j] + counts[plane, digit_of(key[j], shift, 8)]
         lined[to] = key[j]
         if out_indices is not None:
             i = begin + j * cb.PLANE_DIM

@@ -15,7 +15,7 @@ from cubepy.kernels.sort.network_cpu import (
     network_of,
     placed_line,
     sort_lines,
-    store_places,
+    store_indices,
 )
 from cubepy.kernels.sort.problem import Top
 from cubepy.kernels.sort.quicksort_cpu import SMALL, part_keys, pivot_of
@@ -52,7 +52,7 @@ def choose(
     same_zeros: cb.Comptime[bool],
     lanes,
 ):
-    """One row: n elements from `first` on, of which k go to place `to`; `keys` is free from `room`
+    """One row: n elements from `first` on, of which k go to index `to`; `keys` is free from `room`
     on, and behind n keys from there.
     """
     other = n + 2 * lanes
@@ -82,7 +82,7 @@ def choose(
     for i in range(end, rows * lanes):
         a[i] = largest(cb.i64)
     sort_lines(a, rows, merges, lanes)
-    store_places(a, rows, x, first, values, indices, to, k, lanes)
+    store_indices(a, rows, x, first, values, indices, to, k, lanes)
 
 
 @cb.kernel
@@ -90,7 +90,7 @@ def top_by_parts(
     x: cb.Array, masks: cb.Array, keys: cb.Array, values: cb.Array, indices: cb.Array, m, n, k, each, levels,
     same_zeros: cb.Comptime[bool], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """The first k of the sorted elements of m rows of n, of 32 bits or less, and their places; flat
+    """The first k of the sorted elements of m rows of n, of 32 bits or less, and their indices; flat
     arrays; a cube of one unit does `each` rows, with memory of its own in `keys`.
     """
     a = cb.shared(2 * WANTED, cb.i64)

@@ -20,8 +20,8 @@ ITEMS = 16  # keys of 32 bits that a unit holds
 
 
 @cb.func
-def rank_tile(key, place, shift, masks, counts, starts, board, items: cb.Comptime[int]):
-    """place[j] = where key[j] goes in the tile's order by a digit; starts[digit] = where a digit
+def rank_tile(key, position, shift, masks, counts, starts, scratch, items: cb.Comptime[int]):
+    """position[j] = where key[j] goes in the tile's order by a digit; starts[digit] = where a digit
     begins.
     """
     planes = cb.CUBE_DIM // cb.PLANE_DIM
@@ -40,7 +40,7 @@ def rank_tile(key, place, shift, masks, counts, starts, board, items: cb.Comptim
         same = masks[plane, d]
         before = cb.popcount(same & (mine - cb.u32(1)))
         base = counts[plane, d]
-        place[j] = base + cb.cast(before, cb.i32)
+        position[j] = base + cb.cast(before, cb.i32)
         cb.sync_plane()
         if before == 0:
             counts[plane, d] = base + cb.cast(cb.popcount(same), cb.i32)
@@ -57,12 +57,12 @@ def rank_tile(key, place, shift, masks, counts, starts, board, items: cb.Comptim
         starts[d] = total
     ends = prefix_plane(total, f.add)
     if lane == cb.PLANE_DIM - 1:
-        board[plane] = ends
+        scratch[plane] = ends
     cb.sync_cube()
     ahead = ends - total
     for w in cb.unroll(range(planes - 1)):
         if w < plane:
-            ahead = ahead + board[w]
+            ahead = ahead + scratch[w]
     for k in cb.unroll(range(per)):
         d = cb.UNIT_POS * per + k
         before_all = counts[0, d] + ahead
@@ -71,7 +71,7 @@ def rank_tile(key, place, shift, masks, counts, starts, board, items: cb.Comptim
         starts[d] = before_all
     cb.sync_cube()
     for j in cb.unroll(range(items)):
-        place[j] = place[j] + counts[plane, digit_of(key[j], shift, 8)]
+        position[j] = position[j] + counts[plane, digit_of(key[j], shift, 8)]
 
 
 @cb.kernel
@@ -83,12 +83,12 @@ def sort_rows_by_planes(x: cb.Array, out, out_indices, keys: cb.Comptime, items:
     masks = cb.shared((planes, 256), cb.u32)
     counts = cb.shared((planes, 256), cb.i32)
     starts = cb.shared(256, cb.i32)
-    board = cb.shared(planes, cb.i32)
+    scratch = cb.shared(planes, cb.i32)
     lined = cb.shared(tile, wide)
     order = cb.shared(tile if out_indices is not None else 1, cb.i32)
     key = cb.local(items, wide)
     at = cb.local(items, cb.i32)
-    place = cb.local(items, cb.i32)
+    position = cb.local(items, cb.i32)
     row, n = cb.CUBE_POS, x.shape[1]
     begin = cb.PLANE_POS * (cb.PLANE_DIM * items) + cb.UNIT_POS_PLANE
     for j in cb.unroll(range(items)):
@@ -98,11 +98,11 @@ def sort_rows_by_planes(x: cb.Array, out, out_indices, keys: cb.Comptime, items:
             key[j] = to_key(x[row, i], keys)
         at[j] = cb.cast(i, cb.i32)
     for p in range((keys.bits + 7) // 8):
-        rank_tile(key, place, p * 8, masks, counts, starts, board, items)
+        rank_tile(key, position, p * 8, masks, counts, starts, scratch, items)
         for j in cb.unroll(range(items)):
-            lined[place[j]] = key[j]
+            lined[position[j]] = key[j]
             if out_indices is not None:
-                order[place[j]] = at[j]
+                order[position[j]] = at[j]
         cb.sync_cube()
         for j in cb.unroll(range(items)):
             key[j] = lined[begin + j * cb.PLANE_DIM]

@@ -1,9 +1,9 @@
 """Radix sort: elements as unsigned keys whose order is theirs, sorted digit by digit from the
 lowest, stable.
 
-One pass counts the digits of every piece of a row, a scan turns the counts into places (digit by
+One pass counts the digits of every piece of a row, a scan turns the counts into positions (digit by
 digit, and piece by piece within a digit), and a second look at the pieces moves keys, with their
-indices where wanted, to their places. A piece is walked by one unit where units are not threads,
+indices where wanted, to their positions. A piece is walked by one unit where units are not threads,
 and ranked by planes where they are: lanes that hold the same digit find each other through a word
 of shared memory (Merrill and Grimshaw, 2011; CUB's match by atomics).
 """
@@ -93,23 +93,23 @@ def count_digits(
 
 @cb.kernel
 def move_keys(
-    x: cb.Array, indices, places: cb.Array, out, out_indices, shift, piece, keys: cb.Comptime,
+    x: cb.Array, indices, positions: cb.Array, out, out_indices, shift, piece, keys: cb.Comptime,
     digits: cb.Comptime[int], first: cb.Comptime[bool], last: cb.Comptime[bool],
 ):  # fmt: skip
-    """out[row, place] = key (an element again in the last pass), with its index; a cube of one unit
+    """out[row, position] = key (an element again in the last pass), with its index; a cube of one unit
     does a piece.
     """
-    pieces = places.shape[2]
+    pieces = positions.shape[2]
     row = cb.CUBE_POS // pieces
     p = cb.CUBE_POS % pieces
-    place = cb.shared(1 << digits, cb.i32)
-    for d in range(places.shape[1]):
-        place[d] = places[row, d, p]
+    position = cb.shared(1 << digits, cb.i32)
+    for d in range(positions.shape[1]):
+        position[d] = positions[row, d, p]
     for i in range(p * piece, cb.min((p + 1) * piece, x.shape[1])):
         key = key_at(x, row, i, keys, first)
         d = digit_of(key, shift, digits)
-        to = place[d]
-        place[d] = to + 1
+        to = position[d]
+        position[d] = to + 1
         if out is not None:
             out[row, to] = cb.cast(from_key(key, keys), out.dtype) if last else key
         if out_indices is not None:
@@ -307,7 +307,7 @@ def top_few(
     lanes: cb.Comptime[int],
 ):  # fmt: skip
     """The same for a small k: the best so far are in order all the time, and each new one takes its
-    place there.
+    position there.
     """
     wide = cb.u64 if keys.bits == 64 else cb.u32
     row, n = cb.CUBE_POS, x.shape[1]
@@ -375,7 +375,7 @@ class Pieces(CpuRoutine):
         piece = -(-n // pieces)
         pieces = -(-n // piece)
         counts = memory.empty((m, 1 << digits, pieces), np.int32)
-        places = memory.empty(counts.shape, np.int32)
+        positions = memory.empty(counts.shape, np.int32)
         for step, (here, order, out, out_order, first, last) in enumerate(
             passes_of(p.source, p.target, p.indices, p.keys, digits)
         ):
@@ -383,11 +383,11 @@ class Pieces(CpuRoutine):
                 here, counts, step * digits, piece, p.keys, digits, first, mode="unchecked"
             )
             flat = (m, counts.size // m)
-            SCAN.run(Scan(counts.reshape(flat), places.reshape(flat), f.add, 0, i32, True))
+            SCAN.run(Scan(counts.reshape(flat), positions.reshape(flat), f.add, 0, i32, True))
             move_keys[m * pieces, 1](
                 here,
                 order,
-                places,
+                positions,
                 out,
                 out_order,
                 step * digits,

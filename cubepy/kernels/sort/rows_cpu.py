@@ -9,7 +9,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels.primitives.vector_width import power_of_two
 from cubepy.kernels.sort import bucketsort_cpu, mergesort_cpu, quicksort_cpu
-from cubepy.kernels.sort.network_cpu import masks_of, sort_places, sort_whole_rows
+from cubepy.kernels.sort.network_cpu import masks_of, sort_indices, sort_whole_rows
 from cubepy.kernels.sort.problem import Sort, Top
 from cubepy.kernels.sort.radix_cpu import FEW, sort_short_rows
 from cubepy.tune import CpuRoutine
@@ -77,7 +77,7 @@ class Keyed(CpuRoutine):
 
     def launch(self, p: Sort, properties: cb.DeviceProperties) -> None:
         """A cube sorts a row."""
-        places_by_network(p.x, p.values, p.indices, p.x.shape[1], p.keys, properties)
+        indices_by_network(p.x, p.values, p.indices, p.x.shape[1], p.keys, properties)
 
 
 class FirstKeyed(CpuRoutine):
@@ -94,10 +94,10 @@ class FirstKeyed(CpuRoutine):
 
     def launch(self, p: Top, properties: cb.DeviceProperties) -> None:
         """A cube sorts a row."""
-        places_by_network(p.x, p.values, p.indices, p.k, p.keys, properties)
+        indices_by_network(p.x, p.values, p.indices, p.k, p.keys, properties)
 
 
-def places_by_network(
+def indices_by_network(
     x: Any, values: Any, indices: Any, k: int, keys: Any, properties: cb.DeviceProperties
 ) -> None:
     """The places of the first k of the sorted elements of rows of x, and the elements, into
@@ -106,7 +106,7 @@ def places_by_network(
     m, n = x.shape
     lanes, bits = max(1, properties.register_bytes // 8), f"u{x.itemsize}"
     found = None if values is None else values.view(bits).reshape(-1)
-    sort_places[m, 1](
+    sort_indices[m, 1](
         x.view(bits).reshape(-1), masks_of(keys), found, indices.reshape(-1), n, k, keys.same_zeros, NEAR, lanes,
         mode="unchecked",
     )  # fmt: skip

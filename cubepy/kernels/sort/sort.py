@@ -1,4 +1,4 @@
-"""Sorting along an axis: values by networks of lines and buckets, places by radix (stable); NaN
+"""Sorting along an axis: values by networks of lines and buckets, indices by radix (stable); NaN
 last.
 
 Whole launches wait for the last thread, so a sort of values is few of them: rows that a cache holds

@@ -1,4 +1,4 @@
-"""Banded matrices: averages of windows and of equal parts, and values between places, along one
+"""Banded matrices: averages of windows and of equal parts, and values between positions, along one
 axis.
 """
 
@@ -34,8 +34,8 @@ def noted(*tables: np.ndarray) -> tuple[np.ndarray, ...]:
 
 @dataclass(frozen=True)
 class Means:
-    """Averages of windows of `kernel` places, or of equal parts if that is 0: divided by the number
-    of places, those outside too if `padded`, or by `divisor`.
+    """Averages of windows of `kernel` positions, or of equal parts if that is 0: divided by the number
+    of positions, those outside too if `padded`, or by `divisor`.
     """
 
     kernel: int = 0
@@ -46,7 +46,7 @@ class Means:
 
 
 Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Rows, columns and weights of a matrix; those of one place are added."""
+"""Rows, columns and weights of a matrix; those of one position are added."""
 
 
 class Band:
@@ -135,7 +135,7 @@ def part_band(n: int, m: int, back: bool) -> Band:
 
 @lru_cache(maxsize=256)
 def point_band(n: int, m: int, scale: float, mode: str, corners: bool, back: bool) -> Band:
-    """Values between places: nearest, linear or cubic (Keys, 1981, with a = -0.75)."""
+    """Values between positions: nearest, linear or cubic (Keys, 1981, with a = -0.75)."""
     j = np.arange(m)
     if (
         mode == "nearest"
@@ -152,8 +152,8 @@ def point_band(n: int, m: int, scale: float, mode: str, corners: bool, back: boo
         low = np.floor(at).astype(np.int64)
         t, a = at - low, -0.75
         near = [((a + 2) * d - (a + 3)) * d * d + 1 for d in (t, 1 - t)]
-        far = [((a * d - 5 * a) * d + 8 * a) * d - 4 * a for d in (t + 1, 2 - t)]
-        parts = [(-1, far[0]), (0, near[0]), (1, near[1]), (2, far[1])]
+        outer = [((a * d - 5 * a) * d + 8 * a) * d - 4 * a for d in (t + 1, 2 - t)]
+        parts = [(-1, outer[0]), (0, near[0]), (1, near[1]), (2, outer[1])]
     columns = [np.clip(low + offset, 0, n - 1) for offset, _ in parts]
     weights = np.concatenate([weight for _, weight in parts])
     return _band((m, n), (np.tile(j, len(parts)), np.concatenate(columns), weights), back)
@@ -174,4 +174,4 @@ def _band(shape: tuple[int, int], entries: Entries, back: bool, means: Means | N
 
 
 SAME = Band((1, 1), (np.zeros(1, np.int64), np.zeros(1, np.int64), np.ones(1)))
-"""An axis of one place, left as it is."""
+"""An axis of one position, left as it is."""

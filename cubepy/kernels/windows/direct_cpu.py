@@ -1,4 +1,4 @@
-"""Banded maps with channels last on a CPU, where few places of the input count: all of them are
+"""Banded maps with channels last on a CPU, where few positions of the input count: all of them are
 read for each result.
 
 Nothing is kept between, which is less work than one axis after the other where windows hardly
@@ -12,15 +12,15 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.primitives.vector_width import address
 
-MOST = 16  # places of a result that are written out
+MOST = 16  # positions of a result that are written out
 STREAM = 12 << 20  # bytes, read and written, beyond which a result is stored past the caches
 LINE = 64  # bytes of a cache line
 
 
 @cb.func
-def put(out, b, i, at, line, past: cb.Comptime[bool]):
+def put(out, b, i, at, line, streaming: cb.Comptime[bool]):
     """A line of the result."""
-    if past:
+    if streaming:
         out.store_stream((b, i, at), cb.cast(line, out.dtype))
     else:
         out.store((b, i, at), cb.cast(line, out.dtype))
@@ -30,7 +30,7 @@ def put(out, b, i, at, line, past: cb.Comptime[bool]):
 def all_of(
     x, b, rows, columns, c, weights, acc: cb.Comptime, even: cb.Comptime[bool], lanes: cb.Comptime[int]
 ):  # fmt: skip
-    """The weighted sum of the places rows x columns; with `even` they all have the first weight."""
+    """The weighted sum of the positions rows x columns; with `even` they all have the first weight."""
     total = cb.cast(cb.splat(0.0, lanes), acc)
     for u in cb.unroll(range(len(rows))):
         for v in cb.unroll(range(len(columns))):
@@ -58,7 +58,7 @@ def some_of(x, b, rows, columns, c, weights, acc: cb.Comptime, lanes: cb.Comptim
 @cb.func
 def channels_of(
     x, out, b, i, j, rows, columns, weights, channels, acc: cb.Comptime, careful: cb.Comptime[bool],
-    even: cb.Comptime[bool], past: cb.Comptime[bool], lanes: cb.Comptime[int],
+    even: cb.Comptime[bool], streaming: cb.Comptime[bool], lanes: cb.Comptime[int],
 ):  # fmt: skip
     """All channels of a result, four lines at a time; the last line overlaps the one before."""
     begin = channels // (4 * lanes) * (4 * lanes)
@@ -68,20 +68,20 @@ def channels_of(
         else:
             wide = all_of(x, b, rows, columns, c, weights, acc, even, 4 * lanes)
         for k in cb.unroll(range(0, 4 * lanes, lanes)):
-            put(out, b, i, j * channels + c + k, cb.slice_line(wide, k, lanes), past)
+            put(out, b, i, j * channels + c + k, cb.slice_line(wide, k, lanes), streaming)
     for k in range(begin, channels, lanes):
         c = cb.min(k, channels - lanes)
         if careful:
             line = some_of(x, b, rows, columns, c, weights, acc, lanes)
         else:
             line = all_of(x, b, rows, columns, c, weights, acc, even, lanes)
-        put(out, b, i, j * channels + c, line, past)
+        put(out, b, i, j * channels + c, line, streaming)
 
 
 @cb.kernel
-def band_places(
+def band_positions(
     x: cb.Array, out: cb.Array, channels, down_starts: cb.Array, down: cb.Array, across_starts: cb.Array,
-    across: cb.Array, taps: cb.Comptime[tuple], even: cb.Comptime[bool], acc: cb.Comptime, past: cb.Comptime[bool],
+    across: cb.Array, taps: cb.Comptime[tuple], even: cb.Comptime[bool], acc: cb.Comptime, streaming: cb.Comptime[bool],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
     """x (b, height, width * channels) -> out (b, h, w * channels); a cube does a row of the result."""
@@ -106,16 +106,42 @@ def band_places(
                 weights = weights + (down[i, u] * across[j, v],)
         if full:
             channels_of(
-                x, out, b, i, j, rows, columns, weights, channels, acc, False, even, past, lanes
+                x,
+                out,
+                b,
+                i,
+                j,
+                rows,
+                columns,
+                weights,
+                channels,
+                acc,
+                False,
+                even,
+                streaming,
+                lanes,
             )
         else:
             channels_of(
-                x, out, b, i, j, rows, columns, weights, channels, acc, True, False, past, lanes
+                x,
+                out,
+                b,
+                i,
+                j,
+                rows,
+                columns,
+                weights,
+                channels,
+                acc,
+                True,
+                False,
+                streaming,
+                lanes,
             )
 
 
 def pays(x: Any, out: Any, down: Any, across: Any, lanes: int) -> bool:
-    """Whether reading all places of each result costs less than a sum down the rows and one across."""
+    """Whether reading all positions of each result costs less than a sum down the rows and one across."""
     high, wide = down.weights.shape[1], across.weights.shape[1]
     ratio = x.shape[2] / out.shape[2]  # sums down the rows, for each result
     return (
@@ -136,13 +162,21 @@ def run(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
     even = all(bool((band.weights == band.weights[0, 0]).all()) for band in (down, across))
     flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
     tables = (*down.tables(acc), *across.tables(acc))
-    band_places[out.shape[0] * out.shape[1], 1](
-        *flat, x.shape[3], *tables, taps, even, acc, past(out, lanes, x), lanes, mode="unchecked"
+    band_positions[out.shape[0] * out.shape[1], 1](
+        *flat,
+        x.shape[3],
+        *tables,
+        taps,
+        even,
+        acc,
+        pays_streaming(out, lanes, x),
+        lanes,
+        mode="unchecked",
     )
     return True
 
 
-def past(out: Any, lanes: int, *inputs: Any) -> bool:
+def pays_streaming(out: Any, lanes: int, *inputs: Any) -> bool:
     """Whether lines of channels, which are last, may and should be stored past the caches."""
     whole = lanes * out.itemsize == LINE and out.shape[-1] % lanes == 0
     return (

@@ -23,7 +23,7 @@ from cubepy.kernels.windows.rows_gpu import UNITS, behind, coordinates
 from cubepy.kernels.windows.window import window
 from cubepy.runtime import memory
 
-AHEAD = 8  # places that a unit asks for at once, at most
+AHEAD = 8  # positions that a unit asks for at once, at most
 MANY = 1 << 15  # units, from which on there are enough of them
 ROOMS = (2048, 8192)  # numbers in shared memory, of a width of at most the last
 ROWS = 128  # of results that a cube does, at most
@@ -31,8 +31,8 @@ ROWS = 128  # of results that a cube does, at most
 
 @dataclass(frozen=True)
 class PartPlan:
-    """What is made of windows, from `start` on. `mean`: it is divided by how many places there are,
-    those outside too if `padded`, or by a number. `parts`: windows are equal parts. `ahead`: places
+    """What is made of windows, from `start` on. `mean`: it is divided by how many positions there are,
+    those outside too if `padded`, or by a number. `parts`: windows are equal parts. `ahead`: positions
     along the height and the width that are asked for at once. `room`: numbers in shared memory.
     `few`: results in a row find room in a table.
     """
@@ -49,7 +49,7 @@ class PartPlan:
 
 @cb.func
 def span(i, n, m, k, s, p, plan: cb.Comptime[PartPlan]):
-    """The first place of window i of m over n places, the one behind its last, of those inside, and
+    """The first position of window i of m over n positions, the one behind its last, of those inside, and
     how many count.
     """
     first, many = window(i, n, m, k, s, p, plan.parts)
@@ -83,7 +83,7 @@ def over(
 
 @cb.func
 def shared_out(total, count, divisor, acc, plan: cb.Comptime[PartPlan]):
-    """What becomes of what was found in so many places."""
+    """What becomes of what was found in so many positions."""
     if not plan.mean:
         return total
     return total / cb.select(divisor != 0, cb.cast(divisor, acc), cb.cast(count, acc))
@@ -91,7 +91,7 @@ def shared_out(total, count, divisor, acc, plan: cb.Comptime[PartPlan]):
 
 @cb.func
 def look_up_rows(table, first, many, size, made, kernel, stride, pad, plan: cb.Comptime[PartPlan]):
-    """table[:, row] = the plane of a cube's row of results, its places along the depth and the
+    """table[:, row] = the plane of a cube's row of results, its positions along the depth and the
     height, and how many of them count, so that units that share a row divide once.
     """
     for row in range(cb.UNIT_POS, many, cb.CUBE_DIM):
@@ -186,14 +186,14 @@ def combine_lines(
 
 @lru_cache(maxsize=256)
 def together(n: int, m: int, kernel: int, parts: bool) -> int:
-    """How many places of windows or parts to ask for at once, so that the longest take few turns,
+    """How many positions of windows or parts to ask for at once, so that the longest take few turns,
     all of the same.
     """
     longest = min(kernel, n)
     if parts:
         longest = max(-(-(j + 1) * n // m) - j * n // m for j in range(m))
-    turns = -(-longest // AHEAD)
-    return -(-longest // turns)
+    rounds = -(-longest // AHEAD)
+    return -(-longest // rounds)
 
 
 def widest_line(x: Any) -> int:

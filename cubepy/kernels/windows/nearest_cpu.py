@@ -1,4 +1,4 @@
-"""Nearest neighbours on a CPU: every result is one place of the input.
+"""Nearest neighbours on a CPU: every result is one position of the input.
 
 A row of results is made once for every row of the input that it comes from, and copied for the
 others. With channels first, results twice or four times as many come from lines that are
@@ -15,7 +15,7 @@ import cubepy as cb
 from cubepy.kernels.movement.pad import copy_run
 from cubepy.kernels.primitives.vector_width import address, lanes_for
 from cubepy.kernels.windows.banded import noted
-from cubepy.kernels.windows.direct_cpu import LINE, STREAM, past
+from cubepy.kernels.windows.direct_cpu import LINE, STREAM, pays_streaming
 
 CUBES = 32  # at least, so that threads finish together
 ROWS = 16  # rows of a cube, at most
@@ -24,18 +24,18 @@ FACTORS = (1, 2, 4)  # by which lines are widened
 
 @cb.kernel
 def pick_pixels(
-    x: cb.Array, out: cb.Array, channels, rows: cb.Array, columns: cb.Array, strip, past: cb.Comptime[bool],
+    x: cb.Array, out: cb.Array, channels, rows: cb.Array, columns: cb.Array, band_rows, streaming: cb.Comptime[bool],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """out[b, i, j * channels + c] = x[b, rows[i], columns[j] * channels + c]; a cube does `strip`
+    """out[b, i, j * channels + c] = x[b, rows[i], columns[j] * channels + c]; a cube does `band_rows`
     rows.
     """
-    strips = (out.shape[1] + strip - 1) // strip
-    b = cb.CUBE_POS // strips
-    top = cb.CUBE_POS % strips * strip
+    bands = (out.shape[1] + band_rows - 1) // band_rows
+    b = cb.CUBE_POS // bands
+    top = cb.CUBE_POS % bands * band_rows
     many = 4 * lanes
     begin = channels // many * many
-    for i in range(top, cb.min(top + strip, out.shape[1])):
+    for i in range(top, cb.min(top + band_rows, out.shape[1])):
         y = rows[i]
         if channels < lanes and i > top and y == rows[cb.max(i - 1, 0)]:
             copy_run(out, (b, i - 1), 0, out, (b, i), 0, out.shape[2], lanes)
@@ -45,11 +45,11 @@ def pick_pixels(
                 for c in range(0, begin, many):
                     wide = x.load((b, y, at + c), many)
                     for k in cb.unroll(range(0, many, lanes)):
-                        if past:
+                        if streaming:
                             out.store_stream((b, i, to + c + k), cb.slice_line(wide, k, lanes))
                         else:
                             out.store((b, i, to + c + k), cb.slice_line(wide, k, lanes))
-                if past:
+                if streaming:
                     for c in range(begin, channels, lanes):
                         out.store_stream((b, i, to + c), x.load((b, y, at + c), lanes))
                 elif begin < channels:
@@ -69,24 +69,24 @@ def widened(line, factor: cb.Comptime[int]):
 
 @cb.kernel
 def pick_planes(
-    x: cb.Array, out: cb.Array, rows: cb.Array, columns: cb.Array, strip, factor: cb.Comptime[int],
-    past: cb.Comptime[bool], lanes: cb.Comptime[int],
+    x: cb.Array, out: cb.Array, rows: cb.Array, columns: cb.Array, band_rows, factor: cb.Comptime[int],
+    streaming: cb.Comptime[bool], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """out[p, i, j] = x[p, rows[i], columns[j]]; a cube does `strip` rows.
+    """out[p, i, j] = x[p, rows[i], columns[j]]; a cube does `band_rows` rows.
 
     Unless `factor` is 0, columns[j] = j // factor and a row is whole lines of `factor * lanes`.
     """
-    strips = (out.shape[1] + strip - 1) // strip
-    p = cb.CUBE_POS // strips
-    top = cb.CUBE_POS % strips * strip
-    for i in range(top, cb.min(top + strip, out.shape[1])):
+    bands = (out.shape[1] + band_rows - 1) // band_rows
+    p = cb.CUBE_POS // bands
+    top = cb.CUBE_POS % bands * band_rows
+    for i in range(top, cb.min(top + band_rows, out.shape[1])):
         y = rows[i]
         if factor > 0:
             for k in range(0, x.shape[2], lanes):
                 wide = widened(x.load((p, y, k), lanes), factor)
                 for q in cb.unroll(range(factor)):
                     line = cb.slice_line(wide, q * lanes, lanes)
-                    if past:
+                    if streaming:
                         out.store_stream((p, i, k * factor + q * lanes), line)
                     else:
                         out.store((p, i, k * factor + q * lanes), line)
@@ -97,24 +97,24 @@ def pick_planes(
                 out[p, i, j] = x[p, y, columns[j]]
 
 
-def _strip(rows: int, images: int) -> int:
+def _band_rows(rows: int, images: int) -> int:
     return max(1, min(ROWS, rows, rows * images // CUBES))
 
 
 def last(x: Any, out: Any, down: Any, across: Any) -> bool:
-    """Pick places of (b, height, width, channels) for (b, h, w, channels), both contiguous; whether
+    """Pick positions of (b, height, width, channels) for (b, h, w, channels), both contiguous; whether
     it was done.
     """
     if not (down.picks and across.picks):
         return False
-    lanes, strip = lanes_for(x), _strip(out.shape[1], out.shape[0])
+    lanes, band_rows = lanes_for(x), _band_rows(out.shape[1], out.shape[0])
     flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
-    pick_pixels[out.shape[0] * -(-out.shape[1] // strip), 1](
+    pick_pixels[out.shape[0] * -(-out.shape[1] // band_rows), 1](
         *flat,
         x.shape[3],
         *noted(down.starts, across.starts),
-        strip,
-        past(out, lanes, x),
+        band_rows,
+        pays_streaming(out, lanes, x),
         lanes,
         mode="unchecked",
     )
@@ -122,12 +122,12 @@ def last(x: Any, out: Any, down: Any, across: Any) -> bool:
 
 
 def first(x: Any, out: Any, down: Any, across: Any) -> bool:
-    """Pick places of (planes, height, width) for (planes, h, w), both contiguous; whether it was
+    """Pick positions of (planes, height, width) for (planes, h, w), both contiguous; whether it was
     done.
     """
     if not (down.picks and across.picks):
         return False
-    lanes, strip = lanes_for(x), _strip(out.shape[1], out.shape[0])
+    lanes, band_rows = lanes_for(x), _band_rows(out.shape[1], out.shape[0])
     width, wide = x.shape[2], out.shape[2]
     factor = wide // width if width % lanes == 0 and wide % width == 0 else 0
     if factor not in FACTORS or not np.array_equal(
@@ -140,7 +140,14 @@ def first(x: Any, out: Any, down: Any, across: Any) -> bool:
         and out.nbytes + x.nbytes >= STREAM
         and address(out) % LINE == 0
     )
-    pick_planes[out.shape[0] * -(-out.shape[1] // strip), 1](
-        x, out, *noted(down.starts, across.starts), strip, factor, stream, lanes, mode="unchecked"
+    pick_planes[out.shape[0] * -(-out.shape[1] // band_rows), 1](
+        x,
+        out,
+        *noted(down.starts, across.starts),
+        band_rows,
+        factor,
+        stream,
+        lanes,
+        mode="unchecked",
     )
     return True

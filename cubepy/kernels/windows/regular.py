@@ -96,7 +96,7 @@ def regular(band: Any) -> Regular | None:
 
 
 def _steps(first: np.ndarray, behind: np.ndarray, some: np.ndarray, outs: int, ins: int) -> Steps:
-    """The steps of so many results and places a block."""
+    """The steps of so many results and positions a block."""
     m = len(first)
     base, phase = np.arange(m) // outs * ins, np.arange(m) % outs
     lows, highs = [], []

@@ -1,8 +1,8 @@
-"""Images read by units that make several neighbouring results: where a unit's places lie, and
+"""Images read by units that make several neighbouring results: where a unit's positions lie, and
 reading a row of them.
 
-A map along an axis is regular where `outs` neighbouring results take the same places, shifted by
-`ins`, as the `outs` results before them. Then everything but the first place of a unit is known
+A map along an axis is regular where `outs` neighbouring results take the same positions, shifted by
+`ins`, as the `outs` results before them. Then everything but the first position of a unit is known
 when the code is made.
 """
 
@@ -21,8 +21,8 @@ TAPS = 8  # of a result along an axis, which are written out
 
 @dataclass(frozen=True)
 class Steps:
-    """How results go along an axis: result r of a block of `outs` takes `taps` places, `apart` from
-    each other, from lows[r] on, counted from the first place of the block, which is `ins` behind
+    """How results go along an axis: result r of a block of `outs` takes `taps` positions, `spacing` from
+    each other, from lows[r] on, counted from the first position of the block, which is `ins` behind
     that of the block before.
     """
 
@@ -30,24 +30,24 @@ class Steps:
     ins: int
     lows: tuple[int, ...]
     taps: int
-    apart: int = 1
+    spacing: int = 1
 
     @property
     def reach(self) -> int:
-        """From the first place of a result to behind the last."""
-        return (self.taps - 1) * self.apart + 1
+        """From the first position of a result to behind the last."""
+        return (self.taps - 1) * self.spacing + 1
 
     @property
     def low(self) -> int:
-        """The first place of a block, counted from its own."""
+        """The first position of a block, counted from its own."""
         return min(self.lows)
 
     @property
     def span(self) -> int:
-        """From the first place of a block to behind the last."""
+        """From the first position of a block to behind the last."""
         return max(self.lows) + self.reach - self.low
 
-    def places(self, blocks: int) -> int:
+    def positions(self, blocks: int) -> int:
         """Of so many blocks together."""
         return (blocks - 1) * self.ins + self.span
 
@@ -58,9 +58,9 @@ class PlanePlan:
 
     `last`: channels are last, and a result is a line of `lanes` of them; otherwise a unit's results
         in a row are a
-    line if `lanes` is not 1. `loads`: where a unit reads along a row, from the first place of its
+    line if `lanes` is not 1. `loads`: where a unit reads along a row, from the first position of its
     first block on: the
-    place, how many neighbours at once, and whether they may lie outside. `margin`: rows of a unit's
+    position, how many neighbours at once, and whether they may lie outside. `margin`: rows of a unit's
     own blocks may lie
     outside, too. `ragged`: some of a unit's results may lie outside. `resident`: cubes that should
     find room on a core,
@@ -89,12 +89,12 @@ def fill_core(plan: cb.Comptime[PlanePlan]):
 def row_loads(
     across: Steps, columns: int, lanes: int, margin: bool
 ) -> tuple[tuple[int, int, bool], ...]:
-    """Loads of the places of `columns` results. Those before the unit's first place and behind its
+    """Loads of the positions of `columns` results. Those before the unit's first position and behind its
     last may be outside; with `margin`, all.
     """
     blocks = columns // across.outs
     width = blocks * across.ins
-    low, high = across.low, across.low + across.places(blocks)
+    low, high = across.low, across.low + across.positions(blocks)
     wide = min(lanes, width & -width)
     loads = []
     at = low // wide * wide
@@ -109,16 +109,16 @@ def row_loads(
     return tuple(loads)
 
 
-def strips_of(
+def row_bands_of(
     x: Any, out: Any, down: Steps, blocks: int, columns: int
 ) -> tuple[int, int, bool, bool]:
-    """How many groups of columns and strips of rows there are, and whether their places and their
+    """How many groups of columns and bands of rows there are, and whether their positions and their
     results may lie outside: `margin` and `ragged` of a plan.
     """
-    groups, strips = -(-out.shape[2] // columns), -(-out.shape[1] // (blocks * down.outs))
-    margin = strips * blocks * down.ins > x.shape[1]
-    ragged = strips * blocks * down.outs > out.shape[1] or groups * columns > out.shape[2]
-    return groups, strips, margin, ragged
+    groups, bands = -(-out.shape[2] // columns), -(-out.shape[1] // (blocks * down.outs))
+    margin = bands * blocks * down.ins > x.shape[1]
+    ragged = bands * blocks * down.outs > out.shape[1] or groups * columns > out.shape[2]
+    return groups, bands, margin, ragged
 
 
 def lined(x: Any, out: Any, across: Steps) -> int:
@@ -199,7 +199,7 @@ def read_row(
         channels).
     `none` where the row or the column is outside. Where nearest[0], rows outside may have the
     values of the nearest one
-    inside; loads of up to nearest[1] columns may be of the nearest ones inside. Places outside are
+    inside; loads of up to nearest[1] columns may be of the nearest ones inside. Positions outside are
     never read.
     """
     elements, shape = x
@@ -223,7 +223,7 @@ def read_row(
 
 @cb.func
 def inside(in_rows, in_columns, by_row: cb.Comptime[bool], by_column: cb.Comptime[bool]):
-    """Whether a place counts, of the conditions that matter."""
+    """Whether a position counts, of the conditions that matter."""
     if by_row and by_column:
         return in_rows and in_columns
     if by_row:
@@ -279,8 +279,8 @@ def put(values, at: cb.Comptime[int], line, there, none, plan):
         values.store(at, kept)
 
 
-def place_in_row(q: int, v: int, plan: PlanePlan) -> int:
-    """Which of the values of `read_row` is place v of result q."""
+def position_in_row(q: int, v: int, plan: PlanePlan) -> int:
+    """Which of the values of `read_row` is position v of result q."""
     return (
         q // plan.across.outs * plan.across.ins
         + plan.across.lows[q % plan.across.outs]
@@ -299,8 +299,8 @@ def store_row(out, p, i, j, c, values, plan, at: cb.Comptime[int] = 0):
         start = (p * shape[1] + i) * shape[2] * multiple(shape[3], plan.lanes) + c
         for q in cb.unroll(range(plan.columns)):
             if not plan.ragged or (i < shape[1] and j + q < shape[2]):
-                place = start + (j + q) * multiple(shape[3], plan.lanes)
-                elements.store((place,), cb.cast(values[at + q], elements.dtype))
+                index = start + (j + q) * multiple(shape[3], plan.lanes)
+                elements.store((index,), cb.cast(values[at + q], elements.dtype))
     elif plan.lanes == 1:
         for q in cb.unroll(range(plan.columns)):
             if not plan.ragged or (i < shape[1] and j + q < shape[2]):

@@ -2,8 +2,8 @@
 its rows.
 
 A row of the result is a weighted sum of rows, in which lines lie along the memory, and then every
-place is a weighted sum of neighbours. With channels last those are lines of channels. With channels
-first a unit does as many rows as a line has lanes and turns them, so that a line holds one place of
+position is a weighted sum of neighbours. With channels last those are lines of channels. With channels
+first a unit does as many rows as a line has lanes and turns them, so that a line holds one position of
 each.
 """
 
@@ -63,11 +63,11 @@ def weighted_rows(
 
 @cb.func
 def row_into(
-    x, p, i, start, count, starts, weights, buffer, to, apart: cb.Comptime[int], few: cb.Comptime[int],
+    x, p, i, start, count, starts, weights, buffer, to, spacing: cb.Comptime[int], few: cb.Comptime[int],
     sure: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int],
 ):  # fmt: skip
     """Row i of the columns' map, from `start` on, into the buffer from `to` on; its lines are
-    `apart` there.
+    `spacing` there.
 
     The last line is read whole where memory goes on behind it: what is too much is never looked at.
     """
@@ -76,7 +76,7 @@ def row_into(
     whole = count if p + 1 < x.shape[0] else count // lanes * lanes
     many = 4 * lanes
     begin = 0
-    if apart == lanes:
+    if spacing == lanes:
         begin = count // many * many
         for c in range(0, begin, many):
             buffer.store(
@@ -85,29 +85,29 @@ def row_into(
             )
     for c in range(begin, whole, lanes):
         line = weighted_rows(x, p, first, start + c, weights, i, taps, few, sure, acc, lanes)
-        buffer.store(to + c // lanes * apart, line)
+        buffer.store(to + c // lanes * spacing, line)
     if whole < count:
         line = weighted_rows(
             x, p, first, start + whole, weights, i, taps, few, sure, acc, lanes, count - whole
         )
-        buffer.store(to + whole // lanes * apart, line)
+        buffer.store(to + whole // lanes * spacing, line)
 
 
 @cb.func
 def weighted_lines(
-    buffer, at, apart, weights, j, taps, few: cb.Comptime[int], sure: cb.Comptime[bool], acc: cb.Comptime,
+    buffer, at, spacing, weights, j, taps, few: cb.Comptime[int], sure: cb.Comptime[bool], acc: cb.Comptime,
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """The sum over k of weights[j, k] * the line of the buffer at at + k * apart."""
+    """The sum over k of weights[j, k] * the line of the buffer at at + k * spacing."""
     total = cb.cast(cb.splat(0.0, lanes), acc)
     if few > 0:
         for k in cb.unroll(range(few)):
-            total = added(total, buffer.load(at + k * apart, lanes), weights[j, k], acc, sure)
+            total = added(total, buffer.load(at + k * spacing, lanes), weights[j, k], acc, sure)
     else:
         for k in range(taps):
             w = weights[j, k]
             if w != 0:
-                total = added(total, buffer.load(at + k * apart, lanes), w, acc, True)
+                total = added(total, buffer.load(at + k * spacing, lanes), w, acc, True)
     return total
 
 
@@ -117,16 +117,16 @@ def band_pixels(
     across: cb.Array, chunk, few: cb.Comptime[int], sure: cb.Comptime[bool], acc: cb.Comptime,
     room: cb.Comptime[int], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """x (b, height, width * channels) -> out (b, h, w * channels); a cube does `chunk` places of a
+    """x (b, height, width * channels) -> out (b, h, w * channels); a cube does `chunk` positions of a
     row.
     """
-    width, places = x.shape[2] // channels, out.shape[2] // channels
-    chunks = (places + chunk - 1) // chunk
+    width, positions = x.shape[2] // channels, out.shape[2] // channels
+    chunks = (positions + chunk - 1) // chunk
     j0 = cb.CUBE_POS % chunks * chunk
     i = cb.CUBE_POS // chunks % out.shape[1]
     b = cb.CUBE_POS // chunks // out.shape[1]
     buffer = cb.shared(room, acc)
-    j1 = cb.min(j0 + chunk, places)
+    j1 = cb.min(j0 + chunk, positions)
     left = across_starts[j0]
     right = cb.min(width, across_starts[j1 - 1] + across.shape[1])
     row_into(

@@ -25,12 +25,12 @@ from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
     coordinates,
     lined,
     nothing,
-    place_in_row,
+    position_in_row,
     read_row,
     room,
+    row_bands_of,
     row_loads,
     store_row,
-    strips_of,
     values_of,
 )
 from cubepy.runtime import memory
@@ -89,7 +89,7 @@ def at_ends(
     sums, first: cb.Comptime[int], values, taps: cb.Comptime, units, unit, ends: cb.Comptime[tuple]
 ):
     """sums[first + q] with what result q of this unit has more than steady weights; taps[q] are its
-    places.
+    positions.
     """
     for at, terms in cb.unroll(ends):
         if unit == (at if at >= 0 else units + at):
@@ -110,7 +110,7 @@ def counting(weights: tuple[float, ...]) -> tuple[int, ...]:
 
 def taps_across(plan: PlanePlan, q: int) -> tuple[int, ...]:
     """The values of a row that result q takes."""
-    return tuple(place_in_row(q, v, plan) for v in range(plan.across.taps))
+    return tuple(position_in_row(q, v, plan) for v in range(plan.across.taps))
 
 
 def taps_down(plan: PlanePlan, r: int, q: int) -> tuple[int, ...]:
@@ -140,47 +140,47 @@ def ends_of(ends: tuple[Any, ...], r: int, columns: int) -> tuple[Any, ...]:
 
 
 def ready(down: Steps, blocks: int, k: int) -> tuple[int, ...]:
-    """The rows of results whose last row of places is k."""
+    """The rows of results whose last row of positions is k."""
     last = lambda r: r // down.outs * down.ins + down.lows[r % down.outs] + down.taps - 1 - down.low
     return tuple(r for r in range(blocks * down.outs) if last(r) == k)
 
 
 @cb.kernel
 def weighted_windows(
-    x: cb.Array, size, out: cb.Array, made, row_weights, column_weights, row_starts, column_starts, groups, strips,
+    x: cb.Array, size, out: cb.Array, made, row_weights, column_weights, row_starts, column_starts, groups, bands,
     acc: cb.Comptime, plan: cb.Comptime[PlanePlan], downwards: cb.Comptime[Weights], sideways: cb.Comptime[Weights],
     ends: cb.Comptime[tuple],
 ):  # fmt: skip
     """out[p, i, j] or out[n, i, j, c] = the weighted sum of a window, where x has the shape `size`
     and out `made`.
 
-    Units lie along channels or columns, of which there are `groups`, then along the `strips` of
+    Units lie along channels or columns, of which there are `groups`, then along the `bands` of
     rows. What weights and starts are not in tables is None. `ends`: of both axes, by unit.
     """
     t = cb.ABSOLUTE_POS
     lines = made[3] // plan.lanes if plan.last else 1
-    if t < made[0] * strips * groups * lines:
-        p, strip, group, line = coordinates(t, (made[0], strips, groups, lines))
+    if t < made[0] * bands * groups * lines:
+        p, band, group, line = coordinates(t, (made[0], bands, groups, lines))
         c = multiple(line * plan.lanes, plan.lanes)
         j = group * plan.columns
         if column_starts is None:
             z = group * (plan.columns // plan.across.outs * plan.across.ins)
         else:
             z = column_starts[group]
-        i = strip * (plan.blocks * plan.down.outs)
+        i = band * (plan.blocks * plan.down.outs)
         if row_starts is None:
-            y = strip * (plan.blocks * plan.down.ins) + plan.down.low
+            y = band * (plan.blocks * plan.down.ins) + plan.down.low
         else:
-            y = row_starts[strip]
+            y = row_starts[band]
         columns = plan.columns
         weights = cb.local((columns * plan.across.taps,), acc)
         if sideways.steady is None:
             for n in cb.unroll(range(columns * plan.across.taps)):
                 weights[n] = column_weights[j * plan.across.taps + n]
         values = room((values_of(plan),), acc, plan)
-        rows = room((plan.down.places(plan.blocks) * columns,), acc, plan)
+        rows = room((plan.down.positions(plan.blocks) * columns,), acc, plan)
         results = room((columns,), acc, plan)
-        for k in cb.unroll(range(plan.down.places(plan.blocks))):
+        for k in cb.unroll(range(plan.down.positions(plan.blocks))):
             read_row(values, 0, (x, size), p, y + k, z, c, k, 0, (False, False), plan)
             for q in cb.unroll(range(columns)):
                 first = q * plan.across.taps
@@ -216,8 +216,8 @@ def weighted_windows(
                     0,
                     rows,
                     all_taps_down(plan, r),
-                    strips,
-                    strip,
+                    bands,
+                    band,
                     ends_of(ends[0], r, columns),
                 )
                 store_row((out, made), p, i + r, j, c, results, plan)
@@ -239,7 +239,7 @@ def plane_plan(
     x: Any, out: Any, down: Regular, across: Regular, last: bool, rows: int = 0
 ) -> tuple[PlanePlan, int, int]:
     """A plan for (planes, height, width) or (batch, height, width, channels), with the numbers of a
-    row's groups of results and of a column's strips.
+    row's groups of results and of a column's row bands.
     """
     lanes, columns = 1, across.steps.outs
     if last:
@@ -258,7 +258,7 @@ def plane_plan(
     many = not last and x.itemsize == 4 and min(down.steps.taps, across.steps.taps) == TAPS
     rows = rows or (MANY if many or (down.steps.outs > 1 and down.steps.taps > 3) else ROWS)
     blocks = 1 if down.starts is not None else max(1, min(rows, out.shape[1]) // down.steps.outs)
-    groups, strips, margin, ragged = strips_of(x, out, down.steps, blocks, columns)
+    groups, bands, margin, ragged = row_bands_of(x, out, down.steps, blocks, columns)
     outside = (
         across.starts is not None
         or groups * (columns // across.steps.outs * across.steps.ins) > x.shape[2]
@@ -275,7 +275,7 @@ def plane_plan(
         margin or down.starts is not None,
         ragged,
     )
-    return plan, groups, strips
+    return plan, groups, bands
 
 
 def window_sums(
@@ -284,11 +284,11 @@ def window_sums(
     """Map (planes, height, width), or with `last` (batch, height, width, channels), along height
     and width.
     """
-    plan, groups, strips = plane_plan(x, out, down, across, last, rows)
+    plan, groups, bands = plane_plan(x, out, down, across, last, rows)
     high = plan.blocks * plan.down.outs
-    total = out.shape[0] * groups * strips * (out.shape[3] // plan.lanes if last else 1)
+    total = out.shape[0] * groups * bands * (out.shape[3] // plan.lanes if last else 1)
     tables, acc = [], cb.f64 if x.itemsize == 8 else cb.f32
-    for axis, n in ((down, strips * high), (across, groups * plan.columns)):
+    for axis, n in ((down, bands * high), (across, groups * plan.columns)):
         tables.append(_there(_padded(axis.table, n, acc)) if axis.weights.steady is None else None)
     for axis in (down, across):
         tables.append(None if axis.starts is None else _there(axis.starts))
@@ -300,7 +300,7 @@ def window_sums(
         replace(axis.weights, ends=()) for axis in (down, across)
     )  # the same code whatever the size
     weighted_windows[-(-total // UNITS), UNITS](
-        x.reshape(-1), x.shape, out.reshape(-1), out.shape, *tables, groups, strips, acc, plan, *weights, ends,
+        x.reshape(-1), x.shape, out.reshape(-1), out.shape, *tables, groups, bands, acc, plan, *weights, ends,
         mode="unchecked",
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ import cubepy as cb
 
 @cb.func
 def window(i, n, m, k, s, p, parts: cb.Comptime[bool]):
-    """The first place and the length of window i of m over n places; with `parts`, the i-th of m
+    """The first position and the length of window i of m over n positions; with `parts`, the i-th of m
     equal parts.
     """
     if parts:

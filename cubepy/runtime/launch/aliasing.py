@@ -69,5 +69,5 @@ def check(prepared: Any, leaves: list[Any], launcher: Any) -> bool:
     return found
 
 
-def _name(prepared: Any, leaf: int) -> str:
-    return str(prepared.executable.program.arguments[leaf].path)
+def _name(prepared: Any, operand: int) -> str:
+    return str(prepared.executable.program.arguments[operand].path)

@@ -66,7 +66,7 @@ def check_array(array: Any, name: str, what: str) -> Any:
     return array
 
 
-def take_apart(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any]]:
+def flatten(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any]]:
     """The spec of one argument, and its runtime leaves (arrays and numbers) in order.
 
     Raises:
@@ -133,7 +133,7 @@ def _any(value: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
         parts = [_any(v, f"{name}.{i}", what) for i, v in enumerate(value)]
         if all(isinstance(s, ComptimeSpec) for s, _ in parts):
             return ComptimeSpec(tuple(s.value for s, _ in parts)), []  # type: ignore[union-attr]
-        return TupleSpec(tuple(s for s, _ in parts)), [leaf for _, ls in parts for leaf in ls]
+        return TupleSpec(tuple(s for s, _ in parts)), [operand for _, ls in parts for operand in ls]
     array = array_like(value)
     if array is not None:
         return _array(array, name, what)
@@ -249,7 +249,7 @@ def device_of(where: Any, leaves: list[Any], kernel: str) -> Any:
     Raises:
         LaunchError: an array that lives elsewhere.
     """
-    arrays = [leaf.array if isinstance(leaf, TensorMap) else leaf for leaf in leaves]  # type: ignore[attr-defined]
+    arrays = [operand.array if isinstance(operand, TensorMap) else operand for operand in leaves]  # type: ignore[attr-defined]
     arrays = [a for a in arrays if isinstance(a, ARRAYS)]
     if where is not None:
         dev = devices.as_device(where)

@@ -29,10 +29,10 @@ from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.deep_stack import with_room
 from cubepy.runtime.interop.arrays import NUMBERS
 from cubepy.runtime.launch import aliasing
-from cubepy.runtime.launch.arguments import conversion, device_of, take_apart
+from cubepy.runtime.launch.arguments import conversion, device_of, flatten
 from cubepy.runtime.launch.binder import LAUNCH_KEYWORDS, make_binder
 from cubepy.runtime.launch.bound import BoundLaunch, timed
-from cubepy.runtime.launch.prepared import Conversions, Places, Prepared
+from cubepy.runtime.launch.prepared import Positions, Conversions, Prepared
 from cubepy.runtime.memory.spans import ARRAYS
 from cubepy.runtime.replay.arguments import ON_GPU, REFUSED, key_of, note_type, plain
 from cubepy.runtime.replay.calls import Calls
@@ -199,16 +199,16 @@ class Launcher:
         out: list[Any] = []
         for p, v in zip(self.parameters, values, strict=True):
             if p.kind != "comptime":
-                out += take_apart(p, v, self.kernel)[1]
+                out += flatten(p, v, self.kernel)[1]
         return out
 
-    def simple(self, values: tuple, leaves: list[Any]) -> tuple[Places | None, Conversions]:
+    def simple(self, values: tuple, leaves: list[Any]) -> tuple[Positions | None, Conversions]:
         """Where the leaves stand among the values: (argument, -1), or (argument, position in its
         tuple); and the arguments that are converted first, each with how.
 
         None when one of them is made from its argument otherwise (a struct's field).
         """
-        places: list[tuple[int, int]] = []
+        positions: list[tuple[int, int]] = []
         converted: list[tuple[int, Callable[[Any], Any]]] = []
         for i, (p, v) in enumerate(zip(self.parameters, values, strict=True)):
             if p.kind == "comptime" or v is None:
@@ -220,8 +220,8 @@ class Launcher:
                     if v is not part or not isinstance(v, NUMBERS):
                         return None, ()
                     converted.append((i, conversion(p, self.kernel)))
-                places.append((i, j if type(v) is tuple else -1))
-        return (tuple(places) if len(places) == len(leaves) else None), tuple(converted)
+                positions.append((i, j if type(v) is tuple else -1))
+        return (tuple(positions) if len(positions) == len(leaves) else None), tuple(converted)
 
     def find(
         self, grid: Any, mode: Any, where: Any, values: tuple
@@ -237,7 +237,7 @@ class Launcher:
         specs: list[Spec] = []
         leaves: list[Any] = []
         for p, value in zip(self.parameters, values, strict=True):
-            spec, mine = take_apart(p, value, self.kernel)
+            spec, mine = flatten(p, value, self.kernel)
             specs.append(spec)
             leaves += mine
         dev = device_of(where, leaves, self.kernel.__name__)

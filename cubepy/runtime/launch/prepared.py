@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-Places = tuple[tuple[int, int], ...]
+Positions = tuple[tuple[int, int], ...]
 Conversions = tuple[tuple[int, Callable[[Any], Any]], ...]
 
 
@@ -35,7 +35,7 @@ class Prepared:
         outputs: tuple[int, ...],
         ranges: list[Any],
         in_place: bool,
-        simple: Places | None,
+        simple: Positions | None,
         converted: Conversions = (),
     ) -> None:
         self.executable, self.runner, self.in_place = executable, runner, in_place

@@ -387,7 +387,7 @@ def empty(shape: tuple[int, ...], dtype: Any, device: Device) -> DeviceArray:
 def upload(array: np.ndarray, device: Device) -> DeviceArray:
     """A copy of a NumPy array on a device."""
     source = array if array.flags.c_contiguous else array.copy()
-    owner = gpu_of(device).place(device.ordinal, source)
+    owner = gpu_of(device).upload_new(device.ordinal, source)
     out = DeviceArray(owner.address, layout_of(source.shape, None, source.dtype, device), owner)
     if recording.active and (recorder := recording.current()) is not None:
         recorder.constant(out)

@@ -31,7 +31,7 @@ POOLED = (
 )  # smaller arrays are left to NumPy, whose allocator maps no pages for them and takes 3 us less
 ADDRESSABLE = 1 << 47  # bytes of a process
 ALIGNMENT = 64
-PAGE, APART = 4096, 512  # bytes: buffers begin at different places of a page
+PAGE, STAGGER = 4096, 512  # bytes: buffers begin at different places of a page
 KINDS = 4096  # sizes whose class is known without a computation
 
 
@@ -146,12 +146,12 @@ class Pool:
         wait for a store. Large arrays of NumPy begin at byte 16 of a page; were a result to begin
         soon after, loads would wait.
         """
-        place = APART * (1 + self.stats.allocations % (PAGE // APART - 1))
+        start = STAGGER * (1 + self.stats.allocations % (PAGE // STAGGER - 1))
         for attempt in range(2):
             try:
                 raw = np.empty(size + PAGE, np.uint8)
                 at = address(raw)
-                return at + (place - at) % PAGE, raw
+                return at + (start - at) % PAGE, raw
             except MemoryError:
                 if attempt:
                     raise OutOfMemoryError(

@@ -140,18 +140,18 @@ def _heads(
     parameters: Sequence[inspect.Parameter], scope: dict[str, Any]
 ) -> tuple[list[str], list[str]]:
     """Parameters as they are declared, and as they are passed on."""
-    heads, passed, apart = [], [], False
+    heads, passed, starred = [], [], False
     for n, p in enumerate(parameters):
         head = p.name
         if p.default is not p.empty:
             scope[f"_default_{n}"] = p.default
             head += f"=_default_{n}"
-        if p.kind is p.KEYWORD_ONLY and not apart:
+        if p.kind is p.KEYWORD_ONLY and not starred:
             heads.append("*")
-        apart |= p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
+        starred |= p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
         star = p.kind is p.VAR_POSITIONAL
         heads.append(f"*{head}" if star else head)
-        passed.append(f"*{p.name}" if star else f"{p.name}={p.name}" if apart else p.name)
+        passed.append(f"*{p.name}" if star else f"{p.name}={p.name}" if starred else p.name)
     return heads, passed
 
 

@@ -92,10 +92,10 @@ class GpuOperands(Operands):
     def result(self, value: Any, k: int, scope: dict[str, Any]) -> str:
         """One array of a result: new, or a view of an argument."""
         array: Any = value if type(value) is DeviceArray else array_in(value)
-        place = None if array is None else self.place(array, False)
-        if place is None:
+        position = None if array is None else self.locate(array, False)
+        if position is None:
             raise Unsuitable("a result that is no new array")
-        which, offset = place
+        which, offset = position
         scope |= {f"layout{k}": array.layout, f"offset{k}": offset}
         start = which - len(self.places)
         if start < 0 and self.kinds[which] in TORCH:

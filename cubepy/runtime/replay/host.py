@@ -16,7 +16,7 @@ from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.device import backend_named
 from cubepy.runtime.memory import pool
 from cubepy.runtime.memory.spans import beginning, meet
-from cubepy.runtime.replay.plan import Operands, Place
+from cubepy.runtime.replay.plan import Address, Operands
 from cubepy.runtime.replay.record import Launch, Recorder
 
 PEELED = 8 << 20
@@ -56,7 +56,7 @@ class HostOperands(Operands):
             if start % pool.ALIGNMENT == 0 or (given and array.nbytes >= PEELED):
                 self.lines.append((which, start, pool.ALIGNMENT - 1))
 
-    def unknown(self, array: np.ndarray, writes: bool) -> Place:
+    def unknown(self, array: np.ndarray, writes: bool) -> Address:
         """Scratch memory, where a launch writes it before one reads it."""
         if not writes or not array.flags.c_contiguous:  # NumPy filled it
             raise Unsuitable("memory that no launch wrote")

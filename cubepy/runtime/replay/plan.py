@@ -21,7 +21,7 @@ from cubepy.runtime.replay.record import Launch, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.runtime.tensor_map import ArrayMap
 
-Place = tuple[int, int] | None
+Address = tuple[int, int] | None
 """An operand and the bytes from its start; None for an address that stays the same."""
 
 
@@ -63,7 +63,7 @@ class Operands:
             self.spans.append((start + low, start + high, which, start))
         self.spans += [(at, at + size, which, at) for which, at, size in taken]
 
-    def place(self, value: Any, writes: bool) -> Place:
+    def locate(self, value: Any, writes: bool) -> Address:
         """Where a leaf of a launch is."""
         array = value.array if isinstance(value, ArrayMap) else value
         if not isinstance(array, ARRAYS):
@@ -72,11 +72,11 @@ class Operands:
             return None
         start = beginning(array)
         low, high = extent(array)
-        first, past = start + low, start + high
-        if first == past:
+        first, misaligned = start + low, start + high
+        if first == misaligned:
             return None  # nothing is read there
         for begin, end, which, origin in self.spans:
-            if begin <= first and past <= end:
+            if begin <= first and misaligned <= end:
                 if which is not None:
                     if writes:
                         self.written.add(which)
@@ -85,11 +85,11 @@ class Operands:
                     raise Unsuitable("a constant that is written")
                 self.kept.append(array)
                 return None
-        if any(first < end and begin < past for begin, end, *_ in self.spans):
+        if any(first < end and begin < misaligned for begin, end, *_ in self.spans):
             raise Unsuitable("memory of which only a part is known")
         return self.unknown(array, writes)
 
-    def unknown(self, array: Any, writes: bool) -> Place:
+    def unknown(self, array: Any, writes: bool) -> Address:
         """Where an array is that lies in no memory that is known."""
         raise Unsuitable("memory that nobody gave: the call may have kept it")
 
@@ -152,16 +152,16 @@ class Plan:
 
     def add(self, step: Any, flag: Any) -> None:
         """A step of the table."""
-        place = self.operands.place
+        address = self.operands.locate
         if isinstance(step, Launch):
             writes = self.table.writes(step.prepared)
-            places = [
-                None if v is flag else place(v, n in writes) for n, v in enumerate(step.leaves)
+            addresses = [
+                None if v is flag else address(v, n in writes) for n, v in enumerate(step.leaves)
             ]
-            self.table.launch(step.prepared.runner, step.leaves, places, flag)
+            self.table.launch(step.prepared.runner, step.leaves, addresses, flag)
         else:
-            places = [place(v, n == 0) for n, v in enumerate(step.arguments)]
-            self.table.call(step.function, step.arguments, places)
+            addresses = [address(v, n == 0) for n, v in enumerate(step.arguments)]
+            self.table.call(step.function, step.arguments, addresses)
 
     def check(self) -> None:
         """The rules that the addresses of a repetition must keep."""
@@ -175,7 +175,7 @@ class Plan:
                     table.relate(m, n, beginning(one) - beginning(other))
                     self.general = False
                 elif n in operands.written or m in operands.written:
-                    table.apart(m, extent(other), n, extent(one))
+                    table.disjoint(m, extent(other), n, extent(one))
 
     def fresh(self, result: Any) -> str:
         """New results as text."""

@@ -91,13 +91,15 @@ class capture:
         Raises:
             ShapeError: the value does not fit.
         """
-        place, new = (array_like(v) if array_like(v) is not None else v for v in (target, value))
-        if not isinstance(place, DeviceArray):
+        target_array, new = (
+            array_like(v) if array_like(v) is not None else v for v in (target, value)
+        )
+        if not isinstance(target_array, DeviceArray):
             raise LaunchError(
                 f"a graph on {self.device} reads no array of the host",
                 hint="give the tensor on the GPU",
             )
-        place[...] = new
+        target_array[...] = new
 
     @property
     def nodes(self) -> int:

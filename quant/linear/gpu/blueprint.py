@@ -54,7 +54,7 @@ class PlaneBlueprint:
         may begin before the one before it has ended: weights are fetched meanwhile. splits: 2 if
         two cubes of a cluster share panels, and each takes blocks of its own. raw: whether rows
         come as they are, bf16 of whole blocks, and every cube scales and adds them up itself. once:
-        whether all blocks of a plane are under way at once. apart: whether the sums of a cluster's
+        whether all blocks of a plane are under way at once. separate: whether the sums of a cluster's
         other cube have shared memory of their own, and not that of blocks. ahead: whether codes are
         all asked for before the launch before this one has ended, and rows come to registers.
     """
@@ -74,7 +74,7 @@ class PlaneBlueprint:
     raw: bool = False
     splits: int = 1
     once: bool = False
-    apart: bool = False
+    separate: bool = False
     ahead: bool = False
 
     @property
@@ -104,7 +104,7 @@ class PlaneBlueprint:
 
     @property
     def lines(self) -> int:
-        """16-byte loads of a lane for a block of activations in the ring."""
+        """16-byte loads of a lane for a block of activations in the pipeline."""
         return 0 if self.ahead else self.tiles * self.block // (64 if self.eight else 32)
 
     @property
@@ -154,13 +154,15 @@ class PlaneBlueprint:
     def landing(self) -> tuple[int, int]:
         """Words before the sums of the other cube's first plane, and from one plane to the next."""
         return (
-            (4 * self.planes * self.span, self.half) if self.apart else (self.half, 4 * self.span)
+            (4 * self.planes * self.span, self.half)
+            if self.separate
+            else (self.half, 4 * self.span)
         )
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a cube."""
-        return self.planes * (16 * self.span + (4 * self.half if self.apart else 0))
+        return self.planes * (16 * self.span + (4 * self.half if self.separate else 0))
 
     @property
     def offset(self) -> float:

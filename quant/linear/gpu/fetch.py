@@ -9,38 +9,38 @@ from cubepy.quant.linear.gpu.blueprint import COLUMNS
 
 
 @cb.func
-def fetch(ring, at, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan):
+def fetch(buffer, at, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan):
     """Start copying a block, if there is one, to piece `at` of the ring: codes, scales,
     activations, sums.
     """
-    fetch_weights(ring, at, words, facts, block, blocks, panels, first, lane, plan)
-    fetch_rows(ring, at, x, factors, sums, block, blocks, lane, plan)
+    fetch_weights(buffer, at, words, facts, block, blocks, panels, first, lane, plan)
+    fetch_rows(buffer, at, x, factors, sums, block, blocks, lane, plan)
 
 
 @cb.func
-def fetch_weights(ring, at, words, facts, block, blocks, panels, first, lane, plan):
+def fetch_weights(buffer, at, words, facts, block, blocks, panels, first, lane, plan):
     """The codes and scales of a block."""
     if block < blocks:
-        place = block * panels + first
+        index = block * panels + first
         weights = plan.panels * plan.loads
         for c in cb.unroll(range(weights)):
             cb.copy_async(
-                ring,
+                buffer,
                 (at + lane) * 4 + c * 128,
                 words,
-                (place * (plan.loads * 32) + lane) * 4 + c * 128,
+                (index * (plan.loads * 32) + lane) * 4 + c * 128,
                 16,
             )
         pieces = 2 * plan.panels * plan.fact_words
         target = (at + (weights + plan.lines) * 32 + plan.factor_lines + lane) * 4
-        source = place * 8 * plan.fact_words + lane * 4
+        source = index * 8 * plan.fact_words + lane * 4
         for c in cb.unroll(range(0, pieces, 32)):
             if c + 32 <= pieces or lane < pieces - c:
-                cb.copy_async(ring, target + c * 4, facts, source + c * 4, 16)
+                cb.copy_async(buffer, target + c * 4, facts, source + c * 4, 16)
 
 
 @cb.func
-def fetch_rows(ring, at, x, factors, sums, block, blocks, lane, plan):
+def fetch_rows(buffer, at, x, factors, sums, block, blocks, lane, plan):
     """The activations of a block and their sums; ends the group of copies."""
     if block < blocks:
         at = at + plan.panels * plan.loads * 32
@@ -53,36 +53,38 @@ def fetch_rows(ring, at, x, factors, sums, block, blocks, lane, plan):
                         (cb.CUBE_POS_Y * plan.tiles + j) * COLUMNS + lane // 4, x.shape[0] - 1
                     )
                     cb.copy_async(
-                        ring, (at + lane) * 4 + (q * plan.tiles + j) * 128, x, (row, k), 16
+                        buffer, (at + lane) * 4 + (q * plan.tiles + j) * 128, x, (row, k), 16
                     )
-            fetch_factors(ring, at + plan.lines * 32, factors, block, lane, plan)
+            fetch_factors(buffer, at + plan.lines * 32, factors, block, lane, plan)
         else:
             per = plan.lines // plan.tiles
             for q in cb.unroll(range(per)):
                 for j in range(plan.tiles):
                     source = (block * per + q, ((cb.CUBE_POS_Y * plan.tiles + j) * 32 + lane) * 4)
-                    cb.copy_async(ring, (at + lane) * 4 + (q * plan.tiles + j) * 128, x, source, 16)
+                    cb.copy_async(
+                        buffer, (at + lane) * 4 + (q * plan.tiles + j) * 128, x, source, 16
+                    )
         if plan.starts > 0 and lane < 8:
             starts = (at + plan.lines * 32) * 4 + 8 * plan.panels * plan.fact_words
-            copy_starts(ring, starts, sums, block, lane, plan)
+            copy_starts(buffer, starts, sums, block, lane, plan)
     cb.copy_async_commit()
 
 
 @cb.func
-def fetch_factors(ring, at, factors, block, lane, plan):
+def fetch_factors(buffer, at, factors, block, lane, plan):
     """The factors of a block."""
     for c in cb.unroll(range(0, plan.factor_lines, 32)):
         if c + 32 <= plan.factor_lines or lane < plan.factor_lines - c:
             cb.copy_async(
-                ring, (at + c + lane) * 4, factors, block * (plan.block // 2) + (c + lane) * 4, 16
+                buffer, (at + c + lane) * 4, factors, block * (plan.block // 2) + (c + lane) * 4, 16
             )
 
 
 @cb.func
-def copy_starts(ring, at, sums, block, lane, plan):
+def copy_starts(buffer, at, sums, block, lane, plan):
     """Sums of activations, one for each lane; a ring of words takes them as they are."""
     groups = plan.block // plan.width
     for g in cb.unroll(range(groups)):
         for j in range(plan.tiles):
             source = (block * groups + g, (cb.CUBE_POS_Y * plan.tiles + j) * 8 + lane)
-            cb.copy_async(ring, at + (g * plan.tiles + j) * 8 + lane, sums, source, 4)
+            cb.copy_async(buffer, at + (g * plan.tiles + j) * 8 + lane, sums, source, 4)

@@ -101,7 +101,7 @@ def plane_product(
     """out = epilogue(gain * (x * factors) @ W.T); W is words with facts or, in int8, scales.
 
     Raw, x and factors are the words of (M, K) and (K,), and sums is not read; else x and sums are
-    what `arrange_rows` makes. Everything comes through a ring of blocks in shared memory, of which
+    what `arrange_rows` makes. Everything comes through a pipeline of blocks in shared memory, of which
     every lane copies what it reads; with `plan.ahead` rows do not.
     """
     lane = cb.UNIT_POS_PLANE
@@ -115,26 +115,26 @@ def plane_product(
         each = (blocks + plan.splits - 1) // plan.splits
         origin = cb.CLUSTER_POS * each
         blocks = cb.min(blocks, origin + each)
-    ring = cb.shared(plan.shared_bytes // 4, cb.u32)
+    buffer = cb.shared(plan.shared_bytes // 4, cb.u32)
     mine = plane * plan.span + plan.pairs
-    # The first block, then the rows, so that these do not queue behind a whole ring.
-    fetch_weights(ring, mine, words, facts, origin + plane, blocks, panels, first, lane, plan)
+    # The first block, then the rows, so that these do not queue behind a whole pipeline.
+    fetch_weights(buffer, mine, words, facts, origin + plane, blocks, panels, first, lane, plan)
     if plan.ahead:
         cb.resident(2)
         fetch_ahead(
-            ring, mine, words, facts, factors, origin + plane, blocks, panels, first, lane, plan
+            buffer, mine, words, facts, factors, origin + plane, blocks, panels, first, lane, plan
         )
-    if plan.apart:
+    if plan.separate:
         # The other cube has begun: it may be written to at the end.
         cb.sync_cluster()
     if plan.early:
         cb.wait_previous()
     if not plan.ahead:
-        fetch_rows(ring, mine, x, factors, sums, origin + plane, blocks, lane, plan)
+        fetch_rows(buffer, mine, x, factors, sums, origin + plane, blocks, lane, plan)
         for d in cb.unroll(range(1, plan.depth)):
             block, at = origin + plane + d * plan.planes, mine + d * plan.slot
             fetch(
-                ring, at, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan
+                buffer, at, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan
             )
     total = cb.local((count, tiles), cb.f32, lanes=4)
     excess = cb.local((tiles,), cb.f32, lanes=4)
@@ -143,7 +143,7 @@ def plane_product(
         for p in range(count):
             total[p, j] = cb.splat(cb.f32(0.0), 4)
     if plan.ahead:
-        multiply_ahead(total, ring, mine, x, origin + plane, blocks, lane, plan)
+        multiply_ahead(total, buffer, mine, x, origin + plane, blocks, lane, plan)
     elif plan.once:
         # The next launch may fetch weights when this one has asked for its own.
         if plan.early:
@@ -152,7 +152,7 @@ def plane_product(
             if origin + plane + d * plan.planes < blocks:
                 cb.copy_async_wait(plan.depth - 1 - d)
                 cb.sync_plane()
-                multiply_block(total, excess, ring, mine, mine + d * plan.slot, lane, magic, plan)
+                multiply_block(total, excess, buffer, mine, mine + d * plan.slot, lane, magic, plan)
                 cb.sync_plane()
     else:
         slot = 0
@@ -160,11 +160,11 @@ def plane_product(
             cb.copy_async_wait(plan.depth - 1)
             cb.sync_plane()
             at = mine + slot * plan.slot
-            multiply_block(total, excess, ring, mine, at, lane, magic, plan)
+            multiply_block(total, excess, buffer, mine, at, lane, magic, plan)
             cb.sync_plane()
             later = block + plan.depth * plan.planes
             fetch(
-                ring, at, words, facts, x, factors, sums, later, blocks, panels, first, lane, plan
+                buffer, at, words, facts, x, factors, sums, later, blocks, panels, first, lane, plan
             )
             slot = slot + 1
             if slot == plan.depth:
@@ -176,37 +176,37 @@ def plane_product(
             for p in range(count):
                 total[p, j] = total[p, j] + excess[j]
     if plan.splits > 1:
-        exchange(ring, total, scales, bias, residual, out, gain, lane, plane, plan)
+        exchange(buffer, total, scales, bias, residual, out, gain, lane, plane, plan)
     else:
-        finish(ring, total, None, None, scales, bias, residual, out, gain, lane, plane, plan)
+        finish(buffer, total, None, None, scales, bias, residual, out, gain, lane, plane, plan)
 
 
 @cb.func
-def fetch_ahead(ring, mine, words, facts, factors, block, blocks, panels, first, lane, plan):
+def fetch_ahead(buffer, mine, words, facts, factors, block, blocks, panels, first, lane, plan):
     """All that no launch writes: the codes of the plane's other blocks, and the factors of all."""
     for d in cb.unroll(range(plan.depth)):
         at, here = mine + d * plan.slot, block + d * plan.planes
         if d > 0:
-            fetch_weights(ring, at, words, facts, here, blocks, panels, first, lane, plan)
+            fetch_weights(buffer, at, words, facts, here, blocks, panels, first, lane, plan)
         if here < blocks:
-            fetch_factors(ring, at + plan.panels * plan.loads * 32, factors, here, lane, plan)
+            fetch_factors(buffer, at + plan.panels * plan.loads * 32, factors, here, lane, plan)
         cb.copy_async_commit()
 
 
 @cb.func
-def load_rows(held, x, block, blocks, turn: cb.Comptime[int], lane, plan):
-    """A block's activations, in registers of their own for each of two turns."""
+def load_rows(held, x, block, blocks, parity: cb.Comptime[int], lane, plan):
+    """A block's activations, in registers of their own for each of two iterations."""
     if block < blocks:
         for q in cb.unroll(range(plan.block // 32)):
             for j in cb.unroll(range(plan.tiles)):
                 row = cb.min((cb.CUBE_POS_Y * plan.tiles + j) * COLUMNS + lane // 4, x.shape[0] - 1)
-                held[turn, q, j] = x.load(
+                held[parity, q, j] = x.load(
                     (row, block * (plan.block // 2) + q * 16 + (lane & 3) * 4), 4
                 )
 
 
 @cb.func
-def multiply_ahead(total, ring, mine, x, block, blocks, lane, plan):
+def multiply_ahead(total, buffer, mine, x, block, blocks, lane, plan):
     """Add all blocks of a plane; rows come to registers, two blocks ahead.
 
     Codes are there when rows come, because two cubes share a core, of which one is of the next
@@ -224,56 +224,56 @@ def multiply_ahead(total, ring, mine, x, block, blocks, lane, plan):
         if here < blocks:
             for q in cb.unroll(range(plan.block // 32)):
                 for j in cb.unroll(range(plan.tiles)):
-                    b[q, j] = times_factors(held[d % 2, q, j], ring, at, q, lane, plan)
+                    b[q, j] = times_factors(held[d % 2, q, j], buffer, at, q, lane, plan)
         if d + 2 < plan.depth:
             load_rows(held, x, here + 2 * plan.planes, blocks, d % 2, lane, plan)
         if d == 0 and plan.early:
             cb.start_next()
         if here < blocks:
-            multiply_rounded(total, b, ring, mine - plan.pairs, at, lane, plan)
+            multiply_rounded(total, b, buffer, mine - plan.pairs, at, lane, plan)
             cb.sync_plane()
 
 
 @cb.func
-def multiply_block(total, excess, ring, mine, at, lane, magic, plan):
-    """Add the block at piece `at` of the ring to the plane's sums."""
+def multiply_block(total, excess, buffer, mine, at, lane, magic, plan):
+    """Add the block at piece `at` of the pipeline to the plane's sums."""
     if plan.rounded:
         b = cb.local((plan.block // 32, plan.tiles), cb.u32, lanes=4)
         for j in range(plan.tiles):
             for q in cb.unroll(range(plan.block // 32)):
-                b[q, j] = activations(ring, at, q, j, lane, plan)
-        multiply_rounded(total, b, ring, mine - plan.pairs, at, lane, plan)
+                b[q, j] = activations(buffer, at, q, j, lane, plan)
+        multiply_rounded(total, b, buffer, mine - plan.pairs, at, lane, plan)
     else:
-        multiply(total, excess, ring, at, lane, magic, plan)
+        multiply(total, excess, buffer, at, lane, magic, plan)
 
 
 @cb.func
-def activations(ring, at, q, j, lane, plan):
+def activations(buffer, at, q, j, lane, plan):
     """The fragments of 32 inputs of a tile of columns: the words of two products."""
-    words = ring.load((at + lane + (plan.panels * plan.loads + q * plan.tiles + j) * 32) * 4, 4)
-    return times_factors(words, ring, at, q, lane, plan) if plan.raw else words
+    words = buffer.load((at + lane + (plan.panels * plan.loads + q * plan.tiles + j) * 32) * 4, 4)
+    return times_factors(words, buffer, at, q, lane, plan) if plan.raw else words
 
 
 @cb.func
-def times_factors(words, ring, at, q, lane, plan):
+def times_factors(words, buffer, at, q, lane, plan):
     """Eight neighbours of a row, rounded again."""
-    place = at + (plan.panels * plan.loads + plan.lines) * 32 + q * 4 + (lane & 3)
-    factor = cb.unpack(ring.load(place * 4, 4), cb.f16)
+    index = at + (plan.panels * plan.loads + plan.lines) * 32 + q * 4 + (lane & 3)
+    factor = cb.unpack(buffer.load(index * 4, 4), cb.f16)
     return cb.pack(cb.unpack(words, cb.bf16) * factor, cb.bf16)
 
 
 @cb.func
-def start_of(ring, at, g, j, lane, plan):
+def start_of(buffer, at, g, j, lane, plan):
     """Where the sums of a group start, for each of a lane's four."""
     here = (
         at * 4 + 128 * (plan.panels * plan.loads + plan.lines) + 8 * plan.panels * plan.fact_words
     )
-    two = cb.bitcast(ring.load(here + (g * plan.tiles + j) * 8 + (lane & 3) * 2, 2), cb.f32)
+    two = cb.bitcast(buffer.load(here + (g * plan.tiles + j) * 8 + (lane & 3) * 2, 2), cb.f32)
     return cb.concat(two, two)
 
 
 @cb.func
-def multiply(total, excess, ring, at, lane, magic, plan):
+def multiply(total, excess, buffer, at, lane, magic, plan):
     """Add a block of every panel to the plane's sums."""
     tiles, halves, groups = plan.tiles, plan.halves, plan.block // plan.width
     steps = plan.width // 32
@@ -284,7 +284,7 @@ def multiply(total, excess, ring, at, lane, magic, plan):
     for g in cb.unroll(range(groups)):
         for j in range(tiles):
             for q in cb.unroll(range(steps)):
-                b[q, j] = activations(ring, at, g * steps + q, j, lane, plan)
+                b[q, j] = activations(buffer, at, g * steps + q, j, lane, plan)
             if plan.raw:
                 base[j] = cb.splat(cb.f32(0.0), 4)
                 for s in cb.unroll(range(2 * steps)):
@@ -292,7 +292,7 @@ def multiply(total, excess, ring, at, lane, magic, plan):
                         offsets, cb.slice_line(b[s // 2, j], s % 2 * 2, 2), base[j], cb.bf16
                     )
             else:
-                base[j] = start_of(ring, at, g, j, lane, plan)
+                base[j] = start_of(buffer, at, g, j, lane, plan)
             if plan.group == 0:
                 excess[j] = excess[j] + base[j]
         for p in cb.unroll(range(plan.panels)):
@@ -301,7 +301,7 @@ def multiply(total, excess, ring, at, lane, magic, plan):
                     part[h, j] = base[j]
                 for q in cb.unroll(range(steps)):
                     chunk = p * plan.loads + (g * steps + q) // 2 * halves + h
-                    four = ring.load((at + lane + chunk * 32) * 4, 4)
+                    four = buffer.load((at + lane + chunk * 32) * 4, 4)
                     for s in cb.unroll(range(2)):
                         a = code_fragment(four[(g * steps + q) % 2 * 2 + s], magic)
                         for j in range(tiles):
@@ -311,12 +311,12 @@ def multiply(total, excess, ring, at, lane, magic, plan):
             for j in range(tiles):
                 if plan.group > 0:
                     total[p, j] = cb.fma(
-                        fact(ring, at, p, g, 0, lane, plan), part[0, j], total[p, j]
+                        fact(buffer, at, p, g, 0, lane, plan), part[0, j], total[p, j]
                     )
                     if not plan.symmetric:
                         plain = base[j] * cb.f32(-1 / 128)
                         total[p, j] = cb.fma(
-                            fact(ring, at, p, g, 1, lane, plan), plain, total[p, j]
+                            fact(buffer, at, p, g, 1, lane, plan), plain, total[p, j]
                         )
                 else:
                     total[p, j] = (
@@ -325,7 +325,7 @@ def multiply(total, excess, ring, at, lane, magic, plan):
 
 
 @cb.func
-def pair_up(ring, pairs, at, lane, plan):
+def pair_up(buffer, pairs, at, lane, plan):
     """The scales and minimums of a block, each twice in a word, where `multiply_rounded` looks for
     them.
 
@@ -338,10 +338,10 @@ def pair_up(ring, pairs, at, lane, plan):
     groups = plan.block // plan.group
     kinds = 1 if plan.symmetric else 2
     here = at * 4 + 128 * (plan.panels * plan.loads + plan.lines) + 4 * plan.factor_lines
-    for turn in cb.unroll(range(0, 8 * plan.panels, 32)):
-        row = turn + lane
-        if turn + 32 <= 8 * plan.panels or row < 8 * plan.panels:
-            facts = ring.load(here + row * plan.fact_words, plan.fact_words)
+    for start in cb.unroll(range(0, 8 * plan.panels, 32)):
+        row = start + lane
+        if start + 32 <= 8 * plan.panels or row < 8 * plan.panels:
+            facts = buffer.load(here + row * plan.fact_words, plan.fact_words)
             for g in cb.unroll(range(groups)):
                 scale = cb.unpack(cb.slice_line(facts, kinds * g, 1), cb.f16)
                 least = scale * cb.f32(-8.0)
@@ -352,26 +352,26 @@ def pair_up(ring, pairs, at, lane, plan):
                 four = cb.concat(
                     line4(low, low, high, high), line4(least[0], least[0], least[1], least[1])
                 )
-                ring.store((pairs + g * 8 * plan.panels + row) * 4, cb.pack(four, cb.bf16))
+                buffer.store((pairs + g * 8 * plan.panels + row) * 4, cb.pack(four, cb.bf16))
     cb.sync_plane()
 
 
 @cb.func
-def multiply_rounded(total, b, ring, pairs, at, lane, plan):
+def multiply_rounded(total, b, buffer, pairs, at, lane, plan):
     """Add a block of every panel to the plane's sums, with weights as bf16; b are the fragments of
     the block.
     """
-    pair_up(ring, pairs, at, lane, plan)
+    pair_up(buffer, pairs, at, lane, plan)
     tiles, steps = plan.tiles, plan.group // 32
     low, high = cb.u32(0x000F000F), cb.u32(0x00F000F0)
     mask = line4(low, high, low, high)
     for g in cb.unroll(range(plan.block // plan.group)):
         for p in cb.unroll(range(plan.panels)):
-            facts = ring.load((pairs + (g * plan.panels + p) * 8 + lane // 4) * 4, 4)
+            facts = buffer.load((pairs + (g * plan.panels + p) * 8 + lane // 4) * 4, 4)
             scale = cb.concat(cb.slice_line(facts, 0, 2), cb.slice_line(facts, 0, 2))
             least = cb.concat(cb.slice_line(facts, 2, 2), cb.slice_line(facts, 2, 2))
             for q in cb.unroll(range(g * steps, (g + 1) * steps)):
-                four = ring.load((at + lane + (p * plan.loads + q // 2) * 32) * 4, 4)
+                four = buffer.load((at + lane + (p * plan.loads + q // 2) * 32) * 4, 4)
                 for s in cb.unroll(range(2)):
                     word = four[q % 2 * 2 + s]
                     codes = line4(word, word, word >> 8, word >> 8) & mask
@@ -383,10 +383,10 @@ def multiply_rounded(total, b, ring, pairs, at, lane, plan):
 
 
 @cb.func
-def fact(ring, at, p, g, which, lane, plan):
+def fact(buffer, at, p, g, which, lane, plan):
     """The scale (0) or minimum (1) of a group, for each of a lane's four sums."""
     here = at * 4 + 128 * (plan.panels * plan.loads + plan.lines) + 4 * plan.factor_lines
     here = here + (p * 8 + lane // 4) * plan.fact_words
-    words = ring.load(here, plan.fact_words)
+    words = buffer.load(here, plan.fact_words)
     both = cb.unpack(cb.slice_line(words, g if plan.symmetric else 2 * g + which, 1), cb.f16)
     return line4(both[0], both[0], both[1], both[1])

@@ -97,9 +97,9 @@ def quantize_rows_for_planes(
                     lane_is(i) & cb.splat(k + i >= depth, 8), cb.splat(cb.i32(0), 8), code
                 )
         lane = (row & 7) * 4 + (k >> 3 & 3)
-        place = ((row >> 3) * 32 + lane) * 4 + (k >> 5 & 1) * 2
+        index = ((row >> 3) * 32 + lane) * 4 + (k >> 5 & 1) * 2
         words = cb.concat(cb.splat(packed_bytes(code, 0), 1), cb.splat(packed_bytes(code, 4), 1))
-        codes.store((k >> 6, place), words)
+        codes.store((k >> 6, index), words)
 
 
 @cb.kernel
@@ -134,18 +134,18 @@ def plane_product_bytes(
     plane = cb.PLANE_POS
     tiles, count, halves = plan.tiles, plan.panels, plan.halves
     first = cb.CUBE_POS_X * count
-    ring = cb.shared(plan.planes * plan.span * 4, cb.u32)
+    buffer = cb.shared(plan.planes * plan.span * 4, cb.u32)
     mine = plane * plan.span
     if plan.early:
         cb.start_next()
-    fetch_weights(ring, mine, words, facts, plane, blocks, panels, first, lane, plan)
+    fetch_weights(buffer, mine, words, facts, plane, blocks, panels, first, lane, plan)
     if plan.early:
         cb.wait_previous()
-    fetch_rows(ring, mine, x, x, x, plane, blocks, lane, plan)
+    fetch_rows(buffer, mine, x, x, x, plane, blocks, lane, plan)
     for d in cb.unroll(range(1, plan.depth)):
         block = plane + d * plan.planes
         fetch(
-            ring,
+            buffer,
             mine + d * plan.slot,
             words,
             facts,
@@ -174,12 +174,12 @@ def plane_product_bytes(
         cb.sync_plane()
         at = mine + slot * plan.slot
         if plan.group > 0:
-            add_groups(total, ring, at, lane, plan)
+            add_groups(total, buffer, at, lane, plan)
         else:
-            add_bytes(exact, base, ring, at, lane, plan)
+            add_bytes(exact, base, buffer, at, lane, plan)
         cb.sync_plane()
         fetch(
-            ring,
+            buffer,
             at,
             words,
             facts,
@@ -202,7 +202,7 @@ def plane_product_bytes(
                 exact[p, j] = exact[2 * p, j] * 16 + exact[2 * p + 1, j] - base[j] * 128
     sums = total if plan.group > 0 else exact
     finish(
-        ring,
+        buffer,
         sums,
         row_facts,
         weight_sums,
@@ -224,22 +224,24 @@ def byte_fragment(first, second):
 
 
 @cb.func
-def byte_columns(ring, at, chunk, j, lane, plan):
+def byte_columns(buffer, at, chunk, j, lane, plan):
     """The activations of a chunk: two fragments."""
-    return ring.load((at + lane + (plan.panels * plan.loads + chunk * plan.tiles + j) * 32) * 4, 4)
+    return buffer.load(
+        (at + lane + (plan.panels * plan.loads + chunk * plan.tiles + j) * 32) * 4, 4
+    )
 
 
 @cb.func
-def add_bytes(exact, base, ring, at, lane, plan):
+def add_bytes(exact, base, buffer, at, lane, plan):
     """int8: a chunk of unsigned bytes times both halves, and the sums of the bytes."""
     ones = cb.splat(cb.u32(0x01010101), 4)
     b = cb.local((plan.tiles,), cb.u32, lanes=4)
     for j in range(plan.tiles):
-        b[j] = byte_columns(ring, at, 0, j, lane, plan)
+        b[j] = byte_columns(buffer, at, 0, j, lane, plan)
         for s in cb.unroll(range(2)):
             base[j] = cb.mma(ones, cb.slice_line(b[j], 2 * s, 2), base[j], cb.u8)
     for p in range(plan.panels * plan.halves):
-        four = ring.load((at + lane + p * 32) * 4, 4)
+        four = buffer.load((at + lane + p * 32) * 4, 4)
         for s in cb.unroll(range(2)):
             a = byte_fragment(four[2 * s], four[2 * s + 1])
             for j in range(plan.tiles):
@@ -247,7 +249,7 @@ def add_bytes(exact, base, ring, at, lane, plan):
 
 
 @cb.func
-def add_groups(total, ring, at, lane, plan):
+def add_groups(total, buffer, at, lane, plan):
     """int4: the exact sums of each group, then scaled."""
     constant = cb.splat(cb.u32(0xF8F8F8F8 if plan.symmetric else 0x01010101), 4)
     magic = cb.splat(cb.i32(MAGIC), 4)
@@ -262,20 +264,20 @@ def add_groups(total, ring, at, lane, plan):
         for q in cb.unroll(range(g * steps, (g + 1) * steps)):
             for j in range(plan.tiles):
                 b[q - g * steps, j] = cb.slice_line(
-                    byte_columns(ring, at, q // 2, j, lane, plan), q % 2 * 2, 2
+                    byte_columns(buffer, at, q // 2, j, lane, plan), q % 2 * 2, 2
                 )
                 base[j] = cb.mma(constant, b[q - g * steps, j], base[j], cb.i8)
         for p in cb.unroll(range(plan.panels)):
             for j in range(plan.tiles):
                 part[j] = base[j] if plan.symmetric else magic
             for q in cb.unroll(range(g * steps, (g + 1) * steps)):
-                four = ring.load((at + lane + (p * plan.loads + q // 2) * 32) * 4, 4)
+                four = buffer.load((at + lane + (p * plan.loads + q // 2) * 32) * 4, 4)
                 a = byte_fragment(four[q % 2 * 2], four[q % 2 * 2 + 1])
                 for j in range(plan.tiles):
                     part[j] = cb.mma(a, b[q - g * steps, j], part[j], cb.i8)
             for j in range(plan.tiles):
                 value = cb.bitcast(part[j], cb.f32) + away
-                total[p, j] = cb.fma(value, fact(ring, at, p, g, 0, lane, plan), total[p, j])
+                total[p, j] = cb.fma(value, fact(buffer, at, p, g, 0, lane, plan), total[p, j])
                 if not plan.symmetric:
                     sums = cb.bitcast(base[j], cb.f32) + away
-                    total[p, j] = cb.fma(sums, fact(ring, at, p, g, 1, lane, plan), total[p, j])
+                    total[p, j] = cb.fma(sums, fact(buffer, at, p, g, 1, lane, plan), total[p, j])

@@ -162,12 +162,12 @@ def plan_floats(
     parts = 1 if dtype is cb.bf16 and not exact else 2 if dtype in (cb.bf16, cb.f16) or m > 1 else 3
     columns = m * parts
     tiles = min(-(-columns // COLUMNS), 4)
-    strips = -(-columns // (COLUMNS * tiles))
+    column_blocks = -(-columns // (COLUMNS * tiles))
     raw = whole and parts == 1
-    count, splits = best_panels(panels * strips, target.cores, MOST_PANELS[tiles]), 1
+    count, splits = best_panels(panels * column_blocks, target.cores, MOST_PANELS[tiles]), 1
     if raw and target.cluster:
         count, splits = best_split(
-            panels * strips, inputs // CHUNK, target.cores, MOST_PANELS[tiles], tiles
+            panels * column_blocks, inputs // CHUNK, target.cores, MOST_PANELS[tiles], tiles
         )
     plan = PlaneBlueprint(
         parts,
@@ -186,7 +186,7 @@ def plan_floats(
         splits,
     )
     plan = fitted(plan, -(-blocks // splits), target)
-    roomy = replace(plan, apart=splits > 1)
+    roomy = replace(plan, separate=splits > 1)
     if roomy.shared_bytes <= target.shared:
         plan = roomy
     ahead = replace(plan, ahead=True)
@@ -198,7 +198,7 @@ def plan_floats(
         and tiles * count <= _FRAGMENTS_OF_TWO
     ):
         plan = ahead if ahead.shared_bytes <= target.shared // 2 - 1024 else plan
-    return plan, (-(-panels // count) * splits, strips)
+    return plan, (-(-panels // count) * splits, column_blocks)
 
 
 @cache
@@ -210,12 +210,12 @@ def plan_bytes(
     the rows.
     """
     tiles = min(-(-m // COLUMNS), 4)
-    strips = -(-m // (COLUMNS * tiles))
-    count = best_panels(panels * strips, target.cores, MOST_PANELS[tiles])
+    column_blocks = -(-m // (COLUMNS * tiles))
+    count = best_panels(panels * column_blocks, target.cores, MOST_PANELS[tiles])
     plan = PlaneBlueprint(
         1, tiles, group, symmetric, 16, count, 1, True, bias, residual, function, target.overlap
     )
-    return fitted(plan, blocks, target), (-(-panels // count), strips)
+    return fitted(plan, blocks, target), (-(-panels // count), column_blocks)
 
 
 def fitted(plan: PlaneBlueprint, blocks: int, target: Room) -> PlaneBlueprint:

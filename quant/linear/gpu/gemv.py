@@ -10,10 +10,10 @@ seven; and the sums of the first channel are taken from those of the second.
 Columns that rows and digits leave free take inputs of their own: with one row, two columns have the
 digits of 32 inputs, the next two those of the next 32, and zeros elsewhere. So sums of four groups
 are one chain of products without an instruction between them, and scales meet them once for 128
-inputs (a turn), a group in each lane of four.
+inputs (a step), a group in each lane of four.
 
 Every plane rounds the activations of its own blocks, so that nothing waits for the cube before the
-end. Codes and scales come through a ring as in `cubepy.quant.linear.gpu.gemm_mma`.
+end. Codes and scales come through a pipeline as in `cubepy.quant.linear.gpu.gemm_mma`.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def line2(a, b):
 @cb.func
 def input_of(part: cb.Comptime[int], plane, lane, plan):
     """The first of the eight inputs of a row that a lane rounds."""
-    place = part * PASS + lane * 8
-    block = place >> plan.block.bit_length() - 1
-    return (plane + block * plan.planes) * plan.block + (place & plan.block - 1)
+    index = part * PASS + lane * 8
+    block = index >> plan.block.bit_length() - 1
+    return (plane + block * plan.planes) * plan.block + (index & plan.block - 1)
 
 
 @cb.func
@@ -92,7 +92,7 @@ def round_eight(digits, home, value, part: cb.Comptime[int], row: cb.Comptime[in
         total = total + cb.plane_shuffle_xor(total, 1 << step)
     exact = cb.cast(total - plan.reach // plan.spans * (before + after), cb.f32)
     copies = plan.ranks // plan.digits
-    place = home + (((part * 8 + (lane >> 2)) * copies + row) * plan.digits) * 8 + (lane & 3) * 2
+    index = home + (((part * 8 + (lane >> 2)) * copies + row) * plan.digits) * 8 + (lane & 3) * 2
     for d in cb.unroll(range(plan.digits)):
         two = line2(cb.u32(0), cb.u32(0))
         if d < 3:
@@ -100,7 +100,7 @@ def round_eight(digits, home, value, part: cb.Comptime[int], row: cb.Comptime[in
             two = line2(packed_bytes(byte, 0), packed_bytes(byte, 4))
             if d + 1 < min(plan.digits, 3):
                 two = two ^ cb.splat(cb.u32(0x80808080), 2)
-        digits.store(place + d * 8, two)
+        digits.store(index + d * 8, two)
     each = plan.reach // plan.spans
     if lane & each // 8 - 1 == 0:
         at = (
@@ -135,7 +135,7 @@ def few_product(
     lane = cb.UNIT_POS_PLANE
     plane = cb.PLANE_POS
     first = cb.CUBE_POS_X * plan.panels
-    ring = cb.shared(plan.planes * plan.span * 4, cb.u32)
+    buffer = cb.shared(plan.planes * plan.span * 4, cb.u32)
     digits = cb.shared(plan.planes * plan.room, cb.u32)
     home = plane * plan.room
     mine = plane * plan.span
@@ -147,7 +147,7 @@ def few_product(
         gains[part] = load_factors(factors, x.shape[1], input_of(part, plane, lane, plan), plan)
     for d in cb.unroll(range(plan.ahead)):
         fetch_block(
-            ring,
+            buffer,
             mine + d * plan.slot,
             words,
             facts,
@@ -168,7 +168,7 @@ def few_product(
     if plan.soon:
         for d in cb.unroll(range(plan.ahead, plan.depth)):
             fetch_block(
-                ring,
+                buffer,
                 mine + d * plan.slot,
                 words,
                 facts,
@@ -193,17 +193,17 @@ def few_product(
         if plan.early:
             # The next launch may fetch weights when this one has its own and its activations.
             cb.start_next()
-        for d in cb.unroll(range(0, plan.depth, plan.turn)):
-            begin(acc, b, digits, home, d // plan.turn, lane, plan)
-            for i in cb.unroll(range(min(plan.turn, plan.depth - d))):
+        for d in cb.unroll(range(0, plan.depth, plan.step_blocks)):
+            begin(acc, b, digits, home, d // plan.step_blocks, lane, plan)
+            for i in cb.unroll(range(min(plan.step_blocks, plan.depth - d))):
                 if d + i < plan.each - 1 or plane + (d + i) * plan.planes < blocks:
                     cb.copy_async_wait(plan.depth - 1 - d - i)
                     cb.sync_plane()
-                    multiply(acc, held, b, ring, mine + (d + i) * plan.slot, i, lane, plan)
-            conclude(total, acc, held, digits, home, d // plan.turn, lane, plan)
+                    multiply(acc, held, b, buffer, mine + (d + i) * plan.slot, i, lane, plan)
+            conclude(total, acc, held, digits, home, d // plan.step_blocks, lane, plan)
     else:
         slot = 0
-        turn = 0
+        step = 0
         for part in cb.unroll(range(plan.passes)):
             round_pass(digits, home, lines, gains, x, part, plane, lane, plan)
             cb.sync_plane()
@@ -211,67 +211,67 @@ def few_product(
                 # Not before: rows would queue behind these codes.
                 for d in cb.unroll(range(plan.ahead, plan.depth)):
                     at, block = mine + d * plan.slot, plane + d * plan.planes
-                    fetch_block(ring, at, words, facts, block, blocks, panels, first, lane, plan)
+                    fetch_block(buffer, at, words, facts, block, blocks, panels, first, lane, plan)
             begun = plane + part * (PASS // plan.block) * plan.planes
             ended = cb.min(blocks, begun + PASS // plan.block * plan.planes)
-            for block in range(begun, ended, plan.planes * plan.turn):
-                begin(acc, b, digits, home, turn, lane, plan)
-                for i in cb.unroll(range(plan.turn)):
+            for block in range(begun, ended, plan.planes * plan.step_blocks):
+                begin(acc, b, digits, home, step, lane, plan)
+                for i in cb.unroll(range(plan.step_blocks)):
                     here = block + i * plan.planes
                     if i == 0 or here < blocks:
                         cb.copy_async_wait(plan.depth - 1)
                         cb.sync_plane()
                         at = mine + slot * plan.slot
-                        multiply(acc, held, b, ring, at, i, lane, plan)
+                        multiply(acc, held, b, buffer, at, i, lane, plan)
                         cb.sync_plane()
                         later = here + plan.depth * plan.planes
                         fetch_block(
-                            ring, at, words, facts, later, blocks, panels, first, lane, plan
+                            buffer, at, words, facts, later, blocks, panels, first, lane, plan
                         )
                         slot = slot + 1
                         if slot == plan.depth:
                             slot = 0
-                conclude(total, acc, held, digits, home, turn, lane, plan)
-                turn = turn + 1
+                conclude(total, acc, held, digits, home, step, lane, plan)
+                step = step + 1
     cb.sync_plane()
-    finish(ring, total, scales, bias, residual, out, gain, lane, plane, plan)
+    finish(buffer, total, scales, bias, residual, out, gain, lane, plane, plan)
 
 
 @cb.func
-def fetch_block(ring, at, words, facts, block, blocks, panels, first, lane, plan):
-    """Start copying a block, if there is one, to piece `at` of the ring."""
-    fetch_weights(ring, at, words, facts, block, blocks, panels, first, lane, plan)
+def fetch_block(buffer, at, words, facts, block, blocks, panels, first, lane, plan):
+    """Start copying a block, if there is one, to piece `at` of the pipeline."""
+    fetch_weights(buffer, at, words, facts, block, blocks, panels, first, lane, plan)
     cb.copy_async_commit()
 
 
 @cb.func
-def begin(acc, b, digits, home, turn, lane, plan):
-    """A lane's digits of a turn, and sums whose bits are those of a float."""
+def begin(acc, b, digits, home, step, lane, plan):
+    """A lane's digits of a step, and sums whose bits are those of a float."""
     steps = plan.reach // 32
     column = lane >> 2
-    chunk = (turn * (8 // plan.ranks) + (column >> plan.ranks.bit_length() - 1)) * steps
+    chunk = (step * (8 // plan.ranks) + (column >> plan.ranks.bit_length() - 1)) * steps
     for q in cb.unroll(range(steps)):
-        place = home + ((chunk + q) * plan.ranks + (column & plan.ranks - 1)) * 8 + (lane & 3) * 2
-        b[q] = digits.load(place, 2)
+        index = home + ((chunk + q) * plan.ranks + (column & plan.ranks - 1)) * 8 + (lane & 3) * 2
+        b[q] = digits.load(index, 2)
     for p in cb.unroll(range(plan.panels)):
         for a in cb.unroll(range(plan.spans)):
             acc[p, a] = cb.splat(cb.i32(MAGIC), 4)
 
 
 @cb.func
-def fragment_of(ring, at, p: cb.Comptime[int], k32: cb.Comptime[int], lane, plan):
+def fragment_of(buffer, at, p: cb.Comptime[int], k32: cb.Comptime[int], lane, plan):
     """The codes of 32 inputs of a panel as a fragment of bytes; unshifted, the second channel's are
     whole bytes.
     """
     half = k32 % 2 * 2
     if plan.group > 0:
-        four = ring.load((at + lane + (p * plan.loads + k32 // 2) * 32) * 4, 4)
+        four = buffer.load((at + lane + (p * plan.loads + k32 // 2) * 32) * 4, 4)
         if plan.unshifted:
             low = cb.slice_line(four, half, 2) & cb.splat(cb.u32(0x0F0F0F0F), 2)
             return line4(low[0], four[half], low[1], four[half + 1])
         return byte_fragment(four[half], four[half + 1])
-    high = ring.load((at + lane + p * plan.loads * 32) * 4, 4)
-    low = ring.load((at + lane + (p * plan.loads + 1) * 32) * 4, 4)
+    high = buffer.load((at + lane + p * plan.loads * 32) * 4, 4)
+    low = buffer.load((at + lane + (p * plan.loads + 1) * 32) * 4, 4)
     above = line4(high[half] << 4, high[half], high[half + 1] << 4, high[half + 1]) & cb.splat(
         cb.u32(0xF0F0F0F0), 4
     )
@@ -279,22 +279,22 @@ def fragment_of(ring, at, p: cb.Comptime[int], k32: cb.Comptime[int], lane, plan
 
 
 @cb.func
-def multiply(acc, held, b, ring, at, i: cb.Comptime[int], lane, plan):
-    """Add block i of a turn to its sums, and keep its scales and minimums where a lane's sums are
+def multiply(acc, held, b, buffer, at, i: cb.Comptime[int], lane, plan):
+    """Add block i of a step to its sums, and keep its scales and minimums where a lane's sums are
     of it.
     """
     if plan.group > 0:
-        place = ((lane & 3) * 2 >> plan.ranks.bit_length() - 1) * plan.reach
-        group = (place & plan.block - 1) >> plan.group.bit_length() - 1
+        index = ((lane & 3) * 2 >> plan.ranks.bit_length() - 1) * plan.reach
+        group = (index & plan.block - 1) >> plan.group.bit_length() - 1
         here = (
             at * 4
             + 128 * plan.panels * plan.loads
             + (lane >> 2) * plan.fact_words
             + group * plan.kinds
         )
-        if plan.turn == 1 or place >> plan.block.bit_length() - 1 == i:
+        if plan.step_blocks == 1 or index >> plan.block.bit_length() - 1 == i:
             for p in cb.unroll(range(plan.panels)):
-                held[p] = ring.load(here + p * 8 * plan.fact_words, plan.kinds * plan.spans)
+                held[p] = buffer.load(here + p * 8 * plan.fact_words, plan.kinds * plan.spans)
     column = lane >> 2 + plan.ranks.bit_length() - 1
     steps = plan.reach // 32
     now = line2(cb.u32(0), cb.u32(0))
@@ -304,19 +304,19 @@ def multiply(acc, held, b, ring, at, i: cb.Comptime[int], lane, plan):
             now = b[k32 % steps]
         for p in cb.unroll(range(plan.panels)):
             a = k32 % steps * 32 // (plan.reach // plan.spans)
-            codes = fragment_of(ring, at, p, k32, lane, plan)
+            codes = fragment_of(buffer, at, p, k32, lane, plan)
             acc[p, a] = cb.mma(codes, now, acc[p, a], cb.u8 if plan.unshifted else cb.i8, cb.i8)
 
 
 @cb.func
-def conclude(total, acc, held, digits, home, turn, lane, plan):
-    """Add the sums of a turn, scaled, to those of the plane."""
+def conclude(total, acc, held, digits, home, step, lane, plan):
+    """Add the sums of a step, scaled, to those of the plane."""
     half, pairs, copies = plan.ranks // 2, plan.digits // 2, plan.ranks // plan.digits
     column = (lane & 3) >> half.bit_length() - 1
     row = (lane & half - 1) >> pairs.bit_length() - 1
     for a in cb.unroll(range(plan.spans)):
-        place = ((turn * (4 // half) + column) * plan.spans + a) * copies + row
-        two = cb.bitcast(digits.load(home + plan.digit_words + place * 2, 2), cb.f32)
+        index = ((step * (4 // half) + column) * plan.spans + a) * copies + row
+        two = cb.bitcast(digits.load(home + plan.digit_words + index * 2, 2), cb.f32)
         worth, plain = two[0], two[1]
         if plan.digits == 4 and lane & 1 == 1:
             worth, plain = worth * cb.f32(65536.0), cb.f32(0.0)
@@ -349,7 +349,7 @@ def conclude(total, acc, held, digits, home, turn, lane, plan):
 
 
 @cb.func
-def finish(ring, total, scales, bias, residual, out, gain, lane, plane, plan):
+def finish(buffer, total, scales, bias, residual, out, gain, lane, plane, plan):
     """Add the sums of columns, then of planes in their order, and write the results; sums go where
     blocks were.
     """
@@ -366,11 +366,11 @@ def finish(ring, total, scales, bias, residual, out, gain, lane, plane, plan):
                 )
                 value = value + other
         if lane & 3 == row * pairs and row < plan.rows:
-            place = mine + (p * plan.rows + row) * PANEL + (lane >> 2)
-            ring[place] = cb.bitcast(value[0], cb.u32)
-            ring[place + 8] = cb.bitcast(value[1], cb.u32)
+            index = mine + (p * plan.rows + row) * PANEL + (lane >> 2)
+            buffer[index] = cb.bitcast(value[0], cb.u32)
+            buffer[index + 8] = cb.bitcast(value[1], cb.u32)
     cb.sync_cube()
-    write(ring, 0, plan.rows, None, None, scales, bias, residual, out, gain, plan)
+    write(buffer, 0, plan.rows, None, None, scales, bias, residual, out, gain, plan)
 
 
 class Few(GpuRoutine):

@@ -17,12 +17,12 @@ PASS = 256
 _FEW_INPUTS = 1 << 15
 """Inputs of all rows of a product of few rows: every cube keeps their digits."""
 _DEEPEST = 8
-_RING_BYTES = 99 << 10
+_PIPELINE_BYTES = 99 << 10
 """Bytes of codes that a cube of few rows has under way, if two blocks of a plane are no more. One
 row of 4096 x 14336 in groups of 32: 10.7 us with 80 KB, 10.9 with 100, 11.6 with 160; in groups of
 128: 9.9 us with 66 KB, 9.6 with 99, 9.9 with 132. Measured on an H200.
 """
-_RING_OF_MANY = 140 << 10
+_PIPELINE_BYTES_OF_MANY = 140 << 10
 """The same for more than 16 planes. One row of 4096 x 14336 in groups of 32 and 28 planes: 10.9,
 10.3, 10.0 us with 70, 105, 140 KB; in groups of 128: 8.9, 9.4 us with 116, 173 KB.
 """
@@ -47,7 +47,7 @@ class FewBlueprint:
         each: blocks of a plane. ahead: blocks that are asked for before the launch before this one
         has ended. bias, residual, activation: the epilogue. whole: whether rows of activations are
         whole lines of eight. early: whether the launch may begin before the one before it has
-        ended. soon: whether the ring's other blocks are asked for before rows are rounded, not
+        ended. soon: whether the pipeline's other blocks are asked for before rows are rounded, not
         after the first pass.
     """
 
@@ -83,7 +83,7 @@ class FewBlueprint:
         return max(32, self.block * self.ranks // COLUMNS)
 
     @property
-    def turn(self) -> int:
+    def step_blocks(self) -> int:
         """Blocks of which sums are kept apart by the columns."""
         return COLUMNS // self.ranks * self.reach // self.block
 
@@ -134,12 +134,12 @@ class FewBlueprint:
 
     @property
     def lines(self) -> int:
-        """16-byte loads of a lane for activations in the ring: none."""
+        """16-byte loads of a lane for activations in the pipeline: none."""
         return 0
 
     @property
     def factor_lines(self) -> int:
-        """Pieces of 16 bytes of factors in the ring: none."""
+        """Pieces of 16 bytes of factors in the pipeline: none."""
         return 0
 
     @property
@@ -160,7 +160,7 @@ class FewBlueprint:
     @property
     def passes(self) -> int:
         """How often a plane rounds inputs of a row."""
-        return -(-(-(-self.each // self.turn) * self.turn * self.block) // PASS)
+        return -(-(-(-self.each // self.step_blocks) * self.step_blocks * self.block) // PASS)
 
     @property
     def crowded(self) -> bool:
@@ -237,7 +237,7 @@ def plan_few(
         and shaped(planes, depth + 1).shared_bytes <= target.shared
     ):
         if depth > 1 and 16 * planes * shaped(planes, depth + 1).span > (
-            _RING_OF_MANY if planes > 16 else _RING_BYTES
+            _PIPELINE_BYTES_OF_MANY if planes > 16 else _PIPELINE_BYTES
         ):
             break
         depth += 1
@@ -256,9 +256,9 @@ def best_planes(blocks: int, shaped: Callable[[int], FewBlueprint]) -> int:
     of its passes in registers, 20 for each, besides 32.
     """
 
-    def turns(planes: int) -> tuple[int, int]:
+    def rounds(planes: int) -> tuple[int, int]:
         plan = shaped(planes)
-        return planes * -(-plan.each // plan.turn), -planes
+        return planes * -(-plan.each // plan.step_blocks), -planes
 
     fits = [n for n in range(16, 29) if 32 * n * (32 + 20 * shaped(n).passes) <= _REGISTERS]
-    return min(fits, key=turns) if blocks > 16 and fits else min(16, blocks)
+    return min(fits, key=rounds) if blocks > 16 and fits else min(16, blocks)

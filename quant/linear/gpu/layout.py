@@ -115,7 +115,7 @@ def arrange_codes(codes: cb.Array, words: cb.Array, chunks, per_block, halves: c
         g, t = lane >> 2, lane & 3
         kb, s = position >> 1, position & 1
         block = chunk // per_block
-        place = ((block * codes.shape[0] + panel) * per_block + chunk % per_block) * (
+        index = ((block * codes.shape[0] + panel) * per_block + chunk % per_block) * (
             128 * halves
         ) + (at & 127)
         first, second = cb.u32(0), cb.u32(0)
@@ -124,14 +124,14 @@ def arrange_codes(codes: cb.Array, words: cb.Array, chunks, per_block, halves: c
             if i < codes.shape[1]:
                 shift = cb.cast(s * 4, cb.u32)
                 first, second = codes[panel, i, g] >> shift, codes[panel, i, g + 8] >> shift
-            words[place] = interleaved(first, second)
+            words[index] = interleaved(first, second)
         else:
             i = chunk * 16 + kb * 8 + t * 2 + s
             if i < codes.shape[1]:
                 first = codes[panel, i, g] ^ cb.u32(0x80808080)
                 second = codes[panel, i, g + 8] ^ cb.u32(0x80808080)
-            words[place] = interleaved(first >> 4, second >> 4)
-            words[place + 128] = interleaved(first, second)
+            words[index] = interleaved(first >> 4, second >> 4)
+            words[index + 128] = interleaved(first, second)
 
 
 @cb.kernel
@@ -149,7 +149,7 @@ def arrange_facts(
     g, rest = at & 7, at >> 3
     panel, group = rest % panels, rest // panels
     if group < groups:
-        place = ((group // per_block * panels + panel) * 8 + g) * (
+        index = ((group // per_block * panels + panel) * 8 + g) * (
             per_block * kinds
         ) + group % per_block * kinds
         there = group < scales.shape[1]
@@ -159,7 +159,7 @@ def arrange_facts(
             if there:
                 low = cb.cast(source[panel, group, g], cb.u32)
                 high = cb.cast(source[panel, group, g + 8], cb.u32)
-            facts[place + kind] = low | (high << 16)
+            facts[index + kind] = low | (high << 16)
 
 
 @cb.kernel

@@ -64,19 +64,19 @@ def weights_of(word, high_word, scales, leasts, magic, dtype, plan):
 
 
 @cb.func
-def fragments(a, ring, slot, panel, q: cb.Comptime[int], b: cb.Comptime[int], magic, dtype, plan):
+def fragments(a, buffer, slot, panel, q: cb.Comptime[int], b: cb.Comptime[int], magic, dtype, plan):
     """The fragments of 32 inputs of a panel: of two products."""
     lane = cb.UNIT_POS_PLANE
     at = slot * plan.slot
-    words = ring.load(at + (panel * plan.halves * 32 + lane) * 4, 4)
+    words = buffer.load(at + (panel * plan.halves * 32 + lane) * 4, 4)
     above = words
     scales = words
     leasts = words
     if plan.group == 0:
         above = words
-        words = ring.load(at + (panel * 64 + 32 + lane) * 4, 4)
+        words = buffer.load(at + (panel * 64 + 32 + lane) * 4, 4)
     else:
-        facts = ring.load(
+        facts = buffer.load(
             at + plan.code_words + (panel * 8 + lane // 4) * plan.fact_words, plan.fact_words
         )
         scales, leasts = pairs_of(facts, q if plan.group == 32 else 0, dtype, plan)

@@ -5,7 +5,7 @@ W is the operand with 64 rows (channels), in registers, as `cubepy.quant.linear.
 it: the four planes of a group take a panel of sixteen channels each, and a 16-byte load of a lane
 is its part of four products. Codes become weights on the way. Activations are the other operand:
 one launch scales them, rounds them and permutes their inputs as the fragments of W want them, and
-the copy engine brings tiles of them beside the codes. So a weight is read once, and the cost of its
+the copy engine loads tiles of them beside the codes. So a weight is read once, and the cost of its
 codes does not grow with the rows. What it is worth is in docs/benchmarks/log/packed-weights-gpu.md.
 """
 
@@ -44,7 +44,7 @@ class Wide:
         blocks: products of 64 channels of each group.
         splits: cubes of a cluster that share a tile, and each takes inputs of its own.
         stages: chunks of 64 inputs that are under way.
-        apart: whether the groups share channels, and each takes chunks of its own.
+        split_k: whether the groups share channels, and each takes chunks of its own.
         group: inputs that share a scale, or 0 (int8).
         symmetric: whether codes stand for n - 8 (int4).
         bias, residual, activation: the epilogue.
@@ -64,12 +64,12 @@ class Wide:
     activation: Any = None
     whole: bool = True
     early: bool = False
-    apart: bool = False
+    split_k: bool = False
 
     @property
     def teams(self) -> int:
         """Groups that have channels of their own."""
-        return 1 if self.apart else self.groups
+        return 1 if self.split_k else self.groups
 
     @property
     def channels(self) -> int:
@@ -88,7 +88,7 @@ class Wide:
 
     @property
     def units(self) -> int:
-        """Units of a cube: one group brings what the others multiply."""
+        """Units of a cube: one group loads what the others multiply."""
         return GROUP * (self.groups + 1)
 
     @property
@@ -122,7 +122,7 @@ class Wide:
         return self.channels + PADDING
 
     @property
-    def ring_words(self) -> int:
+    def buffer_words(self) -> int:
         """Words of stages, where results stand at the end."""
         rows = self.stages * self.columns * CHUNK * 2
         return max(
@@ -132,7 +132,7 @@ class Wide:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a cube, with its barriers."""
-        return 4 * self.ring_words + self.stages * self.columns * CHUNK * 2 + 1024
+        return 4 * self.buffer_words + self.stages * self.columns * CHUNK * 2 + 1024
 
     @property
     def registers(self) -> tuple[int, int] | None:
@@ -177,14 +177,14 @@ def permute_rows(x: cb.Array, factors: cb.Array, out: cb.Array, early: cb.Compti
 
 @cb.struct
 class Tile:
-    """What a cube makes: operands of a tile of channels by a strip of rows, from chunk `first` to
+    """What a cube makes: operands of a tile of channels by a block of rows, from chunk `first` to
     `last` of the inputs, and the memory for them. `stage` is the first of the ring.
     """
 
     x: cb.TensorMap
     words: cb.TensorMap
     facts: Any
-    ring: Any
+    buffer: Any
     rows: Any
     stage: Stage
     panel: Any
@@ -200,10 +200,10 @@ class Tile:
         block, inside = chunk // plan.per_block, chunk % plan.per_block
         at = slot * plan.slot
         start = (block, self.panel, inside * plan.halves, 0)
-        cb.tma_load(self.ring, at, self.words, start, stage.full, slot)
+        cb.tma_load(self.buffer, at, self.words, start, stage.full, slot)
         if plan.group > 0:
             cb.tma_load(
-                self.ring,
+                self.buffer,
                 at + plan.code_words,
                 self.facts,
                 (block, self.panel, 0),
@@ -244,7 +244,7 @@ def multiply(tile, magic):
     """A group that multiplies: codes of its panels become fragments of weights, two products ahead
     of the matrix units; its sums go where the stages were.
     """
-    plan, ring, dtype = tile.plan, tile.ring, tile.x.dtype
+    plan, buffer, dtype = tile.plan, tile.buffer, tile.x.dtype
     columns, half = plan.columns, plan.columns // 2
     acc = cb.local(plan.blocks * half, cb.f32)
     a = cb.local((2, 2 * plan.blocks), cb.u32, lanes=4)
@@ -253,7 +253,7 @@ def multiply(tile, magic):
     mine = cb.PLANE_POS % 4
     origin = tile.first
     stage = tile.stage
-    if plan.apart:
+    if plan.split_k:
         origin = tile.first + group
         stage = stage.at(group)
     else:
@@ -263,7 +263,7 @@ def multiply(tile, magic):
         stage.wait()
         for q in cb.unroll(range(2)):
             for b in cb.unroll(range(plan.blocks)):
-                fragments(a, ring, stage.slot, mine + 4 * b, q, b, magic, dtype, plan)
+                fragments(a, buffer, stage.slot, mine + 4 * b, q, b, magic, dtype, plan)
             cb.wgmma_fence()
             for s in cb.unroll(range(2)):
                 for b in cb.unroll(range(plan.blocks)):
@@ -283,23 +283,23 @@ def multiply(tile, magic):
     cb.sync_group(1, GROUP * plan.groups)
     for b in cb.unroll(range(plan.blocks)):
         to = (lane & 3) * 2 * plan.pitch + (mine + 4 * b) * PANEL + lane // 4
-        if plan.apart:
+        if plan.split_k:
             to = to + group * columns * plan.pitch
         for j in cb.unroll(range(columns // 8)):
             for e in cb.unroll(range(4)):
                 value = cb.bitcast(acc[b * half + 4 * j + e], cb.u32)
-                ring[to + (8 * j + e % 2) * plan.pitch + e // 2 * 8] = value
+                buffer[to + (8 * j + e % 2) * plan.pitch + e // 2 * 8] = value
 
 
 @cb.kernel
 def wide_product(
     x: cb.TensorMap, words: cb.TensorMap, facts, scales: cb.Array, bias, residual, out: cb.Array, gain: cb.f32,
-    magic: cb.u32, chunks, strips, plan: cb.Comptime,
+    magic: cb.u32, chunks, row_blocks, plan: cb.Comptime,
 ):  # fmt: skip
     """out = epilogue(gain * x @ W.T): x as `permute_rows` makes it, W as words with facts or, in
     int8, scales.
 
-    A cube takes a tile of channels and a strip of rows, or with splits a part of their inputs: at
+    A cube takes a tile of channels and a block of rows, or with splits a part of their inputs: at
         least one chunk.
     """
     columns, stages = plan.columns, plan.stages
@@ -311,15 +311,25 @@ def wide_product(
         job = job // plan.splits
         first = chunks * rank // plan.splits
         last = chunks * (rank + 1) // plan.splits
-    tile, strip = job // strips, job % strips
+    tile, row_block = job // row_blocks, job % row_blocks
     full, empty = cb.barrier(stages, 1), cb.barrier(stages, 4 * plan.teams)
-    ring = cb.shared(plan.ring_words, cb.u32)
+    buffer = cb.shared(plan.buffer_words, cb.u32)
     rows = cb.shared(stages * columns * CHUNK, x.dtype)
     if plan.early:
         cb.start_next()
     stage = Stage(full, empty, 0, 0, stages)
     work = Tile(
-        x, words, facts, ring, rows, stage, tile * plan.panels, strip * columns, first, last, plan
+        x,
+        words,
+        facts,
+        buffer,
+        rows,
+        stage,
+        tile * plan.panels,
+        row_block * columns,
+        first,
+        last,
+        plan,
     )
     if cb.UNIT_POS < GROUP:
         if plan.registers is not None:
@@ -336,14 +346,14 @@ def wide_product(
         cb.sync_cube()
     if cb.UNIT_POS >= GROUP:
         finish(
-            ring,
+            buffer,
             scales,
             bias,
             residual,
             out,
             gain,
             tile * plan.channels,
-            strip * columns,
+            row_block * columns,
             rank,
             plan,
         )
@@ -352,7 +362,7 @@ def wide_product(
 
 
 @cb.func
-def finish(ring, scales, bias, residual, out, gain, left, top, rank, plan):
+def finish(buffer, scales, bias, residual, out, gain, left, top, rank, plan):
     """Add the results of the cubes of the cluster, in their order, and write them, four channels a
     unit.
     """
@@ -364,11 +374,13 @@ def finish(ring, scales, bias, residual, out, gain, left, top, rank, plan):
         channel = left + inside
         room = out.shape[1] - channel
         if room > 0:
-            place = row * plan.pitch + inside
+            index = row * plan.pitch + inside
             value = cb.splat(cb.f32(0.0), 4)
             for k in cb.unroll(range(plan.splits)):
                 for part in cb.unroll(range(plan.parts)):
-                    value = value + sums_of(ring, place + part * plan.columns * plan.pitch, k, plan)
+                    value = value + sums_of(
+                        buffer, index + part * plan.columns * plan.pitch, k, plan
+                    )
             value = value * gain
             if plan.group == 0:
                 value = value * scales.load(channel, 4)
@@ -385,17 +397,17 @@ def finish(ring, scales, bias, residual, out, gain, left, top, rank, plan):
 
 
 @cb.func
-def sums_of(ring, place, rank: cb.Comptime[int], plan):
+def sums_of(buffer, index, rank: cb.Comptime[int], plan):
     """Four sums of a group of a cube of the cluster."""
     if plan.splits == 1:
-        return cb.bitcast(ring.load(place, 4), cb.f32)
-    four = tuple(cb.load_cluster(ring, place + e, rank) for e in cb.unroll(range(4)))
+        return cb.bitcast(buffer.load(index, 4), cb.f32)
+    four = tuple(cb.load_cluster(buffer, index + e, rank) for e in cb.unroll(range(4)))
     return cb.bitcast(cb.line(four[0], four[1], four[2], four[3]), cb.f32)
 
 
 @cb.func
-def line_at(array, place, room, plan):
+def line_at(array, index, room, plan):
     """Four neighbours, as many as there are."""
     if plan.whole:
-        return array.load(place, 4)
-    return array.load(place, 4, valid=room)
+        return array.load(index, 4)
+    return array.load(index, 4, valid=room)

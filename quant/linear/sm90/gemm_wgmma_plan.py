@@ -74,12 +74,12 @@ class Groups(GpuRoutine):
             each = 8 * plan.fact_words
             lie = weight.facts[: blocks * weight.panels * each].reshape(blocks, weight.panels, each)
             facts = cb.tensor_map(lie, (1, plan.panels, each), swizzle=0)
-        strips = -(-len(x) // plan.columns)
-        cubes = -(-weight.panels // plan.panels) * strips * plan.splits
+        row_blocks = -(-len(x) // plan.columns)
+        cubes = -(-weight.panels // plan.panels) * row_blocks * plan.splits
         wide_product[cubes, plan.units](
             cb.tensor_map(rows.view(x.dtype), (plan.columns, CHUNK)),
             cb.tensor_map(words, (1, plan.panels, plan.halves, 128), swizzle=0), facts, weight.scales, bias, residual, flat,
-            weight.gain * GAINS[dtype.name, plan.group > 0], MAGIC, inputs // CHUNK, strips, plan,
+            weight.gain * GAINS[dtype.name, plan.group > 0], MAGIC, inputs // CHUNK, row_blocks, plan,
             mode="unchecked", device=device,
         )  # fmt: skip
         return out
@@ -166,7 +166,7 @@ _CHUNK_COSTS = {
 """Microseconds of a chunk, and what a column adds, by the products of 64 channels of a cube and
 whether its groups take inputs of their own. Measured on an H200.
 """
-_APART_COLUMNS = 64
+_SPLIT_K_COLUMNS = 64
 """Columns that two products of groups with inputs of their own were measured with."""
 
 
@@ -185,12 +185,12 @@ def plan_wide(
         >>> plan.columns, plan.channels, plan.splits
         (128, 128, 1)
     """
-    strips = -(-m // COLUMNS[-1])
-    columns = next(n for n in COLUMNS if n >= -(-m // strips))
+    row_blocks = -(-m // COLUMNS[-1])
+    columns = next(n for n in COLUMNS if n >= -(-m // row_blocks))
     found: list[tuple[float, Wide]] = []
-    for groups, blocks, apart, splits in SHAPES:
-        if chunks < splits * (groups if apart else 1) or (
-            apart and blocks > 1 and columns > _APART_COLUMNS
+    for groups, blocks, split_k, splits in SHAPES:
+        if chunks < splits * (groups if split_k else 1) or (
+            split_k and blocks > 1 and columns > _SPLIT_K_COLUMNS
         ):
             continue
         start = Wide(
@@ -206,26 +206,26 @@ def plan_wide(
             function,
             whole,
             early,
-            apart,
+            split_k,
         )
         plan = fitted(start, chunks, shared)
         if plan is not None:
-            found.append((microseconds(plan, panels, chunks, strips, cores), plan))
+            found.append((microseconds(plan, panels, chunks, row_blocks, cores), plan))
     if not found:
         return None
     cost, best = min(found, key=lambda each: each[0])
     return best, cost
 
 
-def microseconds(plan: Wide, panels: int, chunks: int, strips: int, cores: int) -> float:
+def microseconds(plan: Wide, panels: int, chunks: int, row_blocks: int, cores: int) -> float:
     """About how long a product takes on an H200: waves of cubes, each with its chunks, its start
     and its end.
 
     The sums of a cluster go through the memory of its cubes, which costs as much as many chunks.
     """
-    cubes = -(-panels // plan.panels) * strips * plan.splits
+    cubes = -(-panels // plan.panels) * row_blocks * plan.splits
     products = plan.teams * plan.blocks
-    start, column = _CHUNK_COSTS[products, plan.apart]
+    start, column = _CHUNK_COSTS[products, plan.split_k]
     end = 0.04 * plan.columns * products if plan.splits > 1 else 0.0
     return 3.0 + math.ceil(cubes / cores) * (
         -(-chunks // plan.splits) * (start + column * plan.columns) + end + 2.5

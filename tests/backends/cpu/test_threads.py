@@ -241,7 +241,7 @@ made.system_call = ctypes.cast(system_call, ctypes.c_void_p).value
 native.load_text(sharing.text(made.start, made.functions), sharing.SHARE)
 made.open(native.address_of(pool.MEMBER), native.address_of(pool.STOP))
 assert asleep.wait(60)
-print(len(offers) == -(-pool.TURNS // pool.OFFER))
+print(len(offers) == -(-pool.SPINS // pool.OFFER))
 made.close()
 """
 

@@ -148,9 +148,9 @@ def test_a_bound_launch_keeps_its_stream(fake: FakeCuda) -> None:
     native = ours.native
     launch = BoundLaunch(None, None, (), None, ours)  # type: ignore[arg-type]
     del ours
-    assert native.past is None
+    assert native.last_event is None
     del launch
-    assert native.past is not None
+    assert native.last_event is not None
 
 
 def test_an_empty_capture_is_replayed_as_nothing(fake: FakeCuda) -> None:

@@ -16,7 +16,7 @@ from cubepy.compiler.specialise import specialise
 from cubepy.lang.dtypes import i32
 from cubepy.lang.hardware import FEATURES
 from cubepy.runtime.device import DeviceProperties
-from cubepy.runtime.launch.arguments import take_apart
+from cubepy.runtime.launch.arguments import flatten
 
 X = np.zeros((64, 64), ml_dtypes.bfloat16)
 MAP = cb.tensor_map(X, (64, 64))
@@ -40,7 +40,7 @@ def understood(kernel: Any, features: frozenset[str] = frozenset(FEATURES)) -> A
     properties = DeviceProperties("cuda", "a GPU", 132, 32, 1024, 227 * 1024, features=features)
     target = Target("cuda", (384, 1, 1), "checked", i32, 32, 227 * 1024, properties)
     specs = tuple(
-        take_apart(p, v, kernel)[0] for p, v in zip(kernel.parameters, (X, MAP), strict=False)
+        flatten(p, v, kernel)[0] for p, v in zip(kernel.parameters, (X, MAP), strict=False)
     )
     return specialise(kernel, specs, target)
 

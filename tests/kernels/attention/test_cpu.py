@@ -55,7 +55,7 @@ def both(
         plan, (usual, tiles) = dict(plan), flash_lines.plan_for(q, k, v, causal, kind, here)
         tiles = plan.pop("tiles", tiles)
         plan = replace(usual, room=max(usual.room, tiles), **plan)
-        cubes = math.prod(q.shape[:2]) * -(-q.shape[2] // (plan.strip * tiles))
+        cubes = math.prod(q.shape[:2]) * -(-q.shape[2] // (plan.block_rows * tiles))
         flash_lines.attend[cubes, 1](
             q, k, v, wide, out, lse, scale, shared, tiles, plan, mode="unchecked"
         )

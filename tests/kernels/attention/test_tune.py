@@ -14,7 +14,7 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.config import config
 from cubepy.errors import TuneError
-from cubepy.kernels.attention.flash_lines import Strips
+from cubepy.kernels.attention.flash_lines import QueryBlocks
 from cubepy.kernels.attention.problem import Attention
 from cubepy.kernels.attention.routines import ATTENTION, Lines
 from cubepy.tune import Decision, Table, Trial
@@ -45,8 +45,8 @@ def test_candidates_of_every_routine_give_the_attention(p: Attention) -> None:
                 assert wrong is None, (routine.name, blueprint, wrong)
 
 
-@pytest.mark.parametrize("blueprint", [Strips((12, 1), keys=24, tiles=2)], ids=repr)
-def test_other_strips_give_the_same(blueprint: Strips) -> None:
+@pytest.mark.parametrize("blueprint", [QueryBlocks((12, 1), keys=24, tiles=2)], ids=repr)
+def test_other_strips_give_the_same(blueprint: QueryBlocks) -> None:
     p = Attention("cpu", 1, 1, 50, 60, 16, causal=True)
     args = ATTENTION.make(p, 1)
     Lines().launch(blueprint, p, args)
@@ -114,7 +114,7 @@ def test_a_tuned_choice_is_used_by_attention(
             16,
             True,
         )
-        guess, other = (Strips(), Strips(keys=24))
+        guess, other = (QueryBlocks(), QueryBlocks(keys=24))
         fields = {k: v for k, v in p._asdict().items() if k != "device"}
         trials = [Trial("lines", repr(b), samples=[1.0], status="measured") for b in (guess, other)]
         key, checksum = text_of(ATTENTION.key(p)), ATTENTION.checksum(p)

@@ -111,7 +111,7 @@ def test_conv2d_in_both_layouts(
 def test_one_and_three_axes() -> None:
     x, w = draw(2, 5, 91), draw(7, 5, 4)
     close(K.conv1d(x, w, None, 2, 1), defined(x, w, 2, 1))
-    x = draw(2, 5, 45)  # as many places as before: the same machine code
+    x = draw(2, 5, 45)  # as many pixels as before: the same machine code
     close(K.conv1d(x, w[:, :, :3], padding="same"), defined(x, w[:, :, :3], 1, 1))
     x, w = draw(1, 4, 5, 6, 7), draw(3, 4, 2, 3, 3)
     want = defined(x, w, 1, 1, (1, 2, 1))

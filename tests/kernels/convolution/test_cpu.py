@@ -1,4 +1,4 @@
-"""The CPU's kernels for convolutions of few channels or filters, of windows of one place, and calls
+"""The CPU's kernels for convolutions of few channels or filters, of windows of one pixel, and calls
 that repeat.
 """
 
@@ -45,7 +45,7 @@ CASES = [  # input, filters, stride, padding, dilation, groups
         1,
         6,
     ),  # a window wider than what is written out, padding than a line
-    ((2, 5, 20, 20), (11, 5, 1, 1), 1, 0, 1, 1),  # lines of places, the last one alone
+    ((2, 5, 20, 20), (11, 5, 1, 1), 1, 0, 1, 1),  # lines of pixels, the last one alone
     ((1, 160, 4, 100), (160, 5, 1, 1), 1, 0, 1, 32),
     ((1, 40, 2, 600), (40, 20, 3, 3), 1, 1, 1, 2),  # rows too long for a cube
     ((2, 17, 7, 9), (17, 1, 3, 3), 1, 1, 1, 17),  # rows shorter than a line
@@ -109,7 +109,7 @@ def test_three_axes_narrow_floats_and_long_activations() -> None:
 
 ADDED = [  # input, filters, groups
     ((2, 19, 9, 11), (70, 19, 3, 3), 1),  # more than a panel
-    ((2, 8, 20, 20), (11, 8, 1, 1), 1),  # lines of places
+    ((2, 8, 20, 20), (11, 8, 1, 1), 1),  # lines of pixels
     ((1, 8, 9, 9), (8, 1, 3, 3), 8),
 ]
 
@@ -214,7 +214,7 @@ def test_channels_first_are_turned_whatever_their_number() -> None:
     """
     for shape, window, padding in (
         ((2, 24, 7, 19), (3, 3), 1),  # a line of channels and a half
-        ((1, 37, 3, 6), (3, 3), (2, 1)),  # fewer places than lanes; rows above and below
+        ((1, 37, 3, 6), (3, 3), (2, 1)),  # fewer pixels than lanes; rows above and below
         ((1, 17, 2, 4, 9), (2, 3, 3), (1, 1, 0)),
     ):
         x, w = draw(*shape), draw(9, shape[1], *window)
@@ -225,7 +225,7 @@ def test_channels_first_are_turned_whatever_their_number() -> None:
 def test_large_results_go_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (depthwise_nhwc, implicit_gemm_plan, pointwise):
         monkeypatch.setattr(module, "STREAM", 1 << 16)
-    monkeypatch.setattr(depthwise_nhwc, "FAR", 1 << 16)
+    monkeypatch.setattr(depthwise_nhwc, "OUT_OF_CACHE", 1 << 16)
     x = draw(2, 64, 9, 32)
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
     for filters, padding, groups, layout in (
@@ -260,7 +260,7 @@ def test_on_the_python_backend() -> None:
 def test_what_a_cube_keeps_fits_and_is_of_few_sizes(
     register_bytes: int, registers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The copy of the input and the board of sums, for plans of CPUs with other registers, too."""
+    """The copy of the input and the tile of sums, for plans of CPUs with other registers, too."""
     given = replace(
         cb.device_properties_of("cpu"), register_bytes=register_bytes, vector_registers=registers
     )
@@ -291,10 +291,10 @@ def test_what_a_cube_keeps_fits_and_is_of_few_sizes(
             plan = implicit_gemm_plan.plan_of(
                 problem, 1, filters, channels, counts, False, False, True, True, False, False, None
             )[2]
-            rooms.append((plan.room, plan.board))
-            assert 4 * (plan.room + 64 + plan.board * lines * lanes) <= given.max_shared_memory, (
-                problem
-            )
+            rooms.append((plan.room, plan.acc_tile))
+            assert (
+                4 * (plan.room + 64 + plan.acc_tile * lines * lanes) <= given.max_shared_memory
+            ), problem
     for known in (implicit_gemm_plan.cuts_of, implicit_gemm_plan.plan_of):
         known.cache_clear()
     assert len(rooms) > 150

@@ -40,13 +40,13 @@ def convolution(
     w = rng.standard_normal((filters, shape[4] // groups, *window)).astype(dtype)
     add = rng.standard_normal(filters).astype(dtype) if bias else None
     reach = [d * (k - 1) for d, k in zip(dilation, window)]
-    places = tuple(
+    out_size = tuple(
         (n + 2 * p - r - 1) // s + 1 for n, p, r, s in zip(shape[1:4], pad, reach, stride)
     )
-    out = np.full((shape[0], *places, filters), np.nan, dtype)
+    out = np.full((shape[0], *out_size, filters), np.nan, dtype)
     flat = shape[1] == 1 and window[0] == 1
     view, target = (x[:, 0], out[:, 0]) if flat else (x, out)
-    problem = Problem(shape[1:4], window, stride, pad, dilation, places)  # type: ignore[arg-type]
+    problem = Problem(shape[1:4], window, stride, pad, dilation, out_size)  # type: ignore[arg-type]
     function = ACTIVATIONS["relu"] if bias else None
     if groups == 1:
         view, taps, smaller = laid_out(view, w, problem)
@@ -59,7 +59,7 @@ def convolution(
             view, taps, add, target, smaller, function, cores, plan, group=group
         )
     else:
-        box, counts = box_for(shape[0], places, plan.rows)  # type: ignore[arg-type]
+        box, counts = box_for(shape[0], out_size, plan.rows)  # type: ignore[arg-type]
         sums = np.full((ranges * counts[0] * box[0], *target.shape[1:]), np.nan, np.float32)
         cubes, arguments = prepared(
             view, taps, None, sums, smaller, None, cores, plan, ranges=ranges
@@ -73,7 +73,7 @@ def convolution(
     for tap in itertools.product(*map(range, window)):
         seen = [
             slice(t * d, t * d + (m - 1) * s + 1, s)
-            for t, d, m, s in zip(tap, dilation, places, stride)
+            for t, d, m, s in zip(tap, dilation, out_size, stride)
         ]
         for g in range(groups):
             f, c = filters // groups, w.shape[1]
@@ -88,7 +88,7 @@ def convolution(
 
 
 SHARED, TURNS, SMALL = (
-    HopperWindow(128, 256, 3, turns=False),
+    HopperWindow(128, 256, 3, pingpong=False),
     HopperWindow(128, 128, 3),
     HopperWindow(64, 64, 3),
 )
@@ -128,8 +128,8 @@ def test_results(case: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_order_of_units_and_copies(seed: int) -> None:
-    """One cube, several tiles: rings, turns and buffers wrap around."""
-    plan = HopperWindow(64, 128, 3) if seed % 2 else HopperWindow(128, 64, 2, turns=False)
+    """One cube, several tiles: pipelines, orders and buffers wrap around."""
+    plan = HopperWindow(64, 128, 3) if seed % 2 else HopperWindow(128, 64, 2, pingpong=False)
     assert convolution(plan, (5, 1, 6, 6, 32), 136, (1, 2, 2), cores=1, seed=seed) < 4e-4
 
 

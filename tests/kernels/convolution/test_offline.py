@@ -47,7 +47,10 @@ def has_disassembler() -> bool:
 @pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
 @pytest.mark.parametrize("plan", some(TILES, 0, 1), ids=lambda p: f"{p.rows}x{p.columns}")
 def test_every_tile_keeps_its_sums_in_registers(plan: HopperWindow) -> None:
-    stride, function = 1 if plan.rows == 128 else 2, ACTIVATIONS["relu" if plan.turns else "gelu"]
+    stride, function = (
+        1 if plan.rows == 128 else 2,
+        ACTIVATIONS["relu" if plan.pingpong else "gelu"],
+    )
     x, w, out = (
         np.zeros(s, H)
         for s in ((4, 16, 16, 64), (256, 64, 3, 3), (4, 16 // stride, 16 // stride, 256))
@@ -207,9 +210,9 @@ def test_sums_of_all_taps_and_of_ranges_stay_in_registers() -> None:
 @pytest.mark.parametrize("batch", [8, 32, 64, 128])
 @pytest.mark.parametrize(("side", "filters"), [(56, 64), (28, 128), (14, 256), (7, 512)])
 def test_tiles_are_full(batch: int, side: int, filters: int) -> None:
-    """Of the rows of all tiles 7 in 8 or more are places."""
-    places = (1, side, side)
-    plan = tile_for(batch, places, filters, 9 * filters // 64, 132)
-    box, counts = box_for(batch, places, plan.rows)
+    """Of the rows of all tiles 7 in 8 or more are pixels."""
+    out_size = (1, side, side)
+    plan = tile_for(batch, out_size, filters, 9 * filters // 64, 132)
+    box, counts = box_for(batch, out_size, plan.rows)
     assert math.prod(box) <= plan.rows
     assert batch * side * side >= 0.87 * math.prod(counts) * plan.rows

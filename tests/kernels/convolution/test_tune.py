@@ -64,7 +64,7 @@ def test_candidates_of_every_routine_give_the_convolution(p: Convolution) -> Non
 
 
 @pytest.mark.parametrize(
-    "blueprint", [Blocks(lines=1, finer=2.0), Blocks(parts=2, widen=True, turn=True)], ids=repr
+    "blueprint", [Blocks(lines=1, finer=2.0), Blocks(parts=2, widen=True, transpose=True)], ids=repr
 )
 def test_other_blocks_give_the_same(blueprint: Blocks) -> None:
     p = image(1, 5, 40, 9, 3)

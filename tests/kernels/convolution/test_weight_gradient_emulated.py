@@ -35,13 +35,13 @@ def gradient(
     """
     rng = np.random.default_rng(seed)
     reach = [d * (k - 1) for d, k in zip(dilation, window)]
-    places = tuple(
+    out_size = tuple(
         (n + 2 * p - r - 1) // s + 1 for n, p, r, s in zip(shape[1:4], pad, reach, stride)
     )
     x = rng.standard_normal(shape).astype(dtype)
-    grad = rng.standard_normal((shape[0], *places, filters)).astype(dtype)
+    grad = rng.standard_normal((shape[0], *out_size, filters)).astype(dtype)
     flat = shape[1] == 1 and window[0] == 1
-    problem = Problem(shape[1:4], window, stride, pad, dilation, places)  # type: ignore[arg-type]
+    problem = Problem(shape[1:4], window, stride, pad, dilation, out_size)  # type: ignore[arg-type]
     seen = (x[:, 0], grad[:, 0]) if flat else (x, grad)
     cubes, arguments, sums = prepared(*map(in_boxes, seen), problem, cores, chosen)
     emulate(hopper_weight, UNITS, cubes, *arguments, late=1 - seed % 2 / 2, seed=seed)
@@ -54,7 +54,7 @@ def gradient(
     for k, tap in enumerate(itertools.product(*map(range, window))):
         at = [
             slice(t * d, t * d + (m - 1) * s + 1, s)
-            for t, d, m, s in zip(tap, dilation, places, stride)
+            for t, d, m, s in zip(tap, dilation, out_size, stride)
         ]
         right[:, :, k] = np.tensordot(
             grad.astype(np.float64), wide[(slice(None), *at)], ((0, 1, 2, 3),) * 2

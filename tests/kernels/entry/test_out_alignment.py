@@ -27,7 +27,11 @@ rng = np.random.default_rng(0)
 
 @pytest.fixture(autouse=True)
 def no_cache_holds_anything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for module, name in ((problem, "PAST"), (rows_cpu, "PAST"), (host, "PEELED")):
+    for module, name in (
+        (problem, "STREAMING_BYTES"),
+        (rows_cpu, "STREAMING_BYTES"),
+        (host, "PEELED"),
+    ):
         monkeypatch.setattr(module, name, 4096)
     recording.forget()
     yield
@@ -93,13 +97,13 @@ def test_lines_are_stored_past_the_caches_wherever_out_begins(byte: int) -> None
     x = some(64, 4 * WIDE)
     out, _ = framed(x.shape, x.dtype, byte)
     lanes = cb.device_properties_of().register_bytes // 4
-    assert kernels_of(lambda: K.copy(x, out=out)) == {"map_flat": 1, "map_past": 1}
+    assert kernels_of(lambda: K.copy(x, out=out)) == {"map_flat": 1, "map_streaming": 1}
     assert kernels_of(lambda: K.map(K.functions.add, x, x, out=out)) == {
         "map_flat": 1,
-        "map_past": 1,
+        "map_streaming": 1,
     }
-    assert kernels_of(lambda: K.softmax(x, out=out)) == {"softmax_past": 1}
-    assert rows_cpu.past_caches(x, out, lanes) == (-byte % (4 * lanes)) // 4
+    assert kernels_of(lambda: K.softmax(x, out=out)) == {"softmax_streaming": 1}
+    assert rows_cpu.streaming_head(x, out, lanes) == (-byte % (4 * lanes)) // 4
     square, _ = framed((64, 64), np.float32, byte)
     assert kernels_of(lambda: K.transpose(some(64, 64), out=square)) == {"transpose_tiles": 2}
 

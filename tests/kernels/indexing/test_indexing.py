@@ -225,7 +225,7 @@ def test_a_gather_of_much_is_stored_past_the_caches(monkeypatch: Any) -> None:
             return lambda *args, **kwargs: past.append(args[-1]) or kernel[grid](*args, **kwargs)
 
     monkeypatch.setattr(module, "gather_lines", Watched())
-    monkeypatch.setattr(module, "PAST", 100_000)
+    monkeypatch.setattr(module, "STREAMING_BYTES", 100_000)
     x = draw(4, 5001)
     for columns in (8208, 8207, 800):  # rows of whole lines; others; little
         index = RNG.integers(0, 5001, (4, columns))

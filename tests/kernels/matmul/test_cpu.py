@@ -23,7 +23,7 @@ from cubepy.errors import AliasError, DTypeError, ReadOnlyError, ShapeError
 from cubepy.kernels.matmul.cpu import blocked, blocking
 from cubepy.kernels.matmul.cpu.blocked import Tile, pack
 from cubepy.kernels.matmul.cpu.blocking import TilePlan, tile_of
-from cubepy.kernels.matmul.cpu.gemv import Skinny, SkinnyPlan
+from cubepy.kernels.matmul.cpu.gemv import GemvPlan, GemvRoutine
 from cubepy.kernels.matmul.cpu.split_k import Split
 from cubepy.kernels.matmul.cpu.vnni import kind_of
 from cubepy.kernels.matmul.problem import Product
@@ -198,7 +198,7 @@ def test_rows_that_are_gathered(
         exact = np.where(mask, np.maximum(0.5 * exact + bias, 0) + residual, 7.0)
     rows, tiles, panels = tile
     plan = TilePlan(
-        rows, 2, 8, tiles, panels, depth, beforehand=not packed, fetched=True, gathered=True
+        rows, 2, 8, tiles, panels, depth, beforehand=not packed, fetched=True, packs_a=True
     )
     out[...] = np.nan
     Tile().launch(
@@ -211,7 +211,7 @@ def test_rows_that_are_gathered(
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 def test_gathered_rows_of_short_floats_are_rounded_once(name: str) -> None:
     problem = Product("cpu", 20, 24, 40, a=name, b=name)
-    plan = TilePlan(6, 2, 8, 2, 3, 24, beforehand=True, fetched=True, gathered=True)
+    plan = TilePlan(6, 2, 8, 2, 3, 24, beforehand=True, fetched=True, packs_a=True)
     args = MATMUL.make(problem, 1)
     Tile().launch(plan, problem, args)
     exact = (
@@ -225,7 +225,7 @@ def test_gathered_rows_of_short_floats_are_rounded_once(name: str) -> None:
 
 @pytest.mark.skipif(bool(WHERE), reason="tiles of a CPU")
 def test_calls_that_gather_rows_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = TilePlan(6, 2, 8, 3, 5, 24, beforehand=True, fetched=True, gathered=True)
+    plan = TilePlan(6, 2, 8, 3, 5, 24, beforehand=True, fetched=True, packs_a=True)
     monkeypatch.setattr(Tile, "blueprints", lambda *_: iter([plan]))
     monkeypatch.setattr(blocked, "AT_ONCE", 0)  # b is packed in three parts
     x, y = (np.random.default_rng(3).standard_normal(s, np.float32) for s in ((37, 67), (67, 301)))
@@ -255,18 +255,18 @@ def test_rows_are_gathered_for_many_columns_with_eight_lanes(cores: int) -> None
 
     for shape in ((512, 512, 512), (4096, 700, 256), (64, 4096, 4096), (8192, 32, 1024)):
         plan, tiles = first(*shape), -(-shape[0] // 6)
-        assert plan.gathered and plan.beforehand and plan.depth <= 768 and plan.block_rows <= 12
+        assert plan.packs_a and plan.beforehand and plan.depth <= 768 and plan.block_rows <= 12
         assert -(-tiles // plan.block_rows) * -(-shape[2] // 16 // plan.block_panels) >= cores, (
             "all cores have work"
         )
-        assert not first(*shape, width=64).gathered
-    assert first(32, 4096, 4096, packed=16).gathered, "b is in order already"
-    assert not first(32, 2048, 2048).gathered, "packing all of b takes longer"
-    assert first(12, 4096, 11008).gathered and first(12, 4096, 11008).depth < 300, (
+        assert not first(*shape, width=64).packs_a
+    assert first(32, 4096, 4096, packed=16).packs_a, "b is in order already"
+    assert not first(32, 2048, 2048).packs_a, "packing all of b takes longer"
+    assert first(12, 4096, 11008).packs_a and first(12, 4096, 11008).depth < 300, (
         "pieces of b stay in a cache"
     )
-    assert not first(4096, 4096, 64).gathered, "few panels share a row of a"
-    assert not first(512, 2048, 512, a="f16", b="f16").gathered, "sums of pieces would be rounded"
+    assert not first(4096, 4096, 64).packs_a, "few panels share a row of a"
+    assert not first(512, 2048, 512, a="f16", b="f16").packs_a, "sums of pieces would be rounded"
 
 
 @pytest.mark.skipif(bool(WHERE), reason="for one unit")
@@ -280,8 +280,8 @@ def test_few_rows_with_the_sum_cut_apart(shape: tuple[int, int, int], dtype: Any
         rng.standard_normal(s, np.float32).astype(dtype) for s in ((m, k), (k, n), (1, m, n))
     )
     bias, out = rng.standard_normal(n, np.float32).astype(dtype), np.full((1, m, n), np.nan, dtype)
-    plan, problem = SkinnyPlan(False, m, 1, 8, apart=True), Product("cpu", m, k, n)
-    Skinny().launch(plan, problem, (x[None], b[None], out, bias, residual, relu, 0.5))
+    plan, problem = GemvPlan(False, m, 1, 8, split_k=True), Product("cpu", m, k, n)
+    GemvRoutine().launch(plan, problem, (x[None], b[None], out, bias, residual, relu, 0.5))
     product = x.astype(np.float64) @ b.astype(np.float64)
     exact = np.maximum(0.5 * product + bias.astype(np.float64), 0) + residual.astype(np.float64)
     near = 1e-4 if dtype == np.float32 else 2e-2
@@ -293,14 +293,16 @@ def test_rows_of_large_matrices_are_summed_apart_where_that_was_quicker() -> Non
         cb.device_properties_of("cpu"), register_bytes=32, vector_registers=16, cores=2
     )
     for k, apart in ((1024, True), (1000, False)):
-        assert next(Skinny().blueprints(Product("cpu", 2, k, 1024), properties)).apart is apart
+        assert (
+            next(GemvRoutine().blueprints(Product("cpu", 2, k, 1024), properties)).split_k is apart
+        )
     wide = replace(properties, register_bytes=64, cores=2, name="znver4")
-    assert not next(Skinny().blueprints(Product("cpu", 1, 9, 1 << 18), wide)).apart
-    assert not next(Skinny().blueprints(Product("cpu", 1, 4096, 4096), wide)).apart
-    assert next(Skinny().blueprints(Product("cpu", 1, 4096, 11008), wide)).apart
-    assert next(Skinny().blueprints(Product("cpu", 4, 4096, 4096), wide)).apart
+    assert not next(GemvRoutine().blueprints(Product("cpu", 1, 9, 1 << 18), wide)).split_k
+    assert not next(GemvRoutine().blueprints(Product("cpu", 1, 4096, 4096), wide)).split_k
+    assert next(GemvRoutine().blueprints(Product("cpu", 1, 4096, 11008), wide)).split_k
+    assert next(GemvRoutine().blueprints(Product("cpu", 4, 4096, 4096), wide)).split_k
     for other in (replace(wide, cores=16), replace(wide, name="znver5")):
-        assert not next(Skinny().blueprints(Product("cpu", 1, 4096, 11008), other)).apart
+        assert not next(GemvRoutine().blueprints(Product("cpu", 1, 4096, 11008), other)).split_k
 
 
 @pytest.mark.parametrize("dtype", [np.float32, BF16, np.float16])
@@ -363,7 +365,7 @@ def test_panels_that_are_asked_for_a_piece_ahead(m: int) -> None:
     _, lines, lanes = tile_of(properties)
     problem = Product("cpu", m, 70, 2 * lines * lanes - 3, packed=lines * lanes)
     plans = Tile().blueprints(problem._replace(k=4096, n=4096), properties)
-    far = next(plan for plan in plans if not plan.gathered)
+    far = next(plan for plan in plans if not plan.packs_a)
     assert far.ahead, "few rows and a matrix that stays in no cache"
     args = MATMUL.make(problem, 1)
     Tile().launch(replace(far, depth=32), problem, args)
@@ -403,7 +405,7 @@ def test_few_tiles_are_split_along_k(name: str, packed: int) -> None:
 
 
 def test_large_results_are_written_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked, "PAST", 0)
+    monkeypatch.setattr(blocked, "STREAMING_BYTES", 0)
     rng = np.random.default_rng(4)
     for dtype, unit in ((np.float32, 1e-5), (BF16, 1e-2)):
         a, b = (
@@ -547,7 +549,7 @@ def test_a_forced_routine_is_used_though_the_call_came_before() -> None:
     b = np.ones((9, 9), np.float32)
     for _ in range(4):
         K.matmul(a, b)
-    with cb.tune.force("matmul", "skinny"), pytest.raises(cb.errors.TuneError):
+    with cb.tune.force("matmul", "gemv"), pytest.raises(cb.errors.TuneError):
         K.matmul(a, b)
     with cb.profile() as profile:
         K.matmul(a, b)

@@ -74,7 +74,7 @@ def hopper(
 
 
 TILES = [
-    Hopper(128, 256, 4, turns=False),
+    Hopper(128, 256, 4, pingpong=False),
     Hopper(128, 128, 6),
     Hopper(64, 128, 3),
     Hopper(64, 64, 10),
@@ -97,14 +97,14 @@ def test_tiles_that_cubes_walk_over(plan: Hopper, cubes: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("turns", [True, False])
 def test_any_order_of_units_and_copies(turns: bool, seed: int) -> None:
-    plan = Hopper(64, 64, 3) if turns else Hopper(128, 64, 3, turns=False)
+    plan = Hopper(64, 64, 3) if turns else Hopper(128, 64, 3, pingpong=False)
     assert hopper(plan, 264, 136, 264, 1, seed=seed, late=1 - seed % 2 / 2) < 3e-3
 
 
 @pytest.mark.parametrize("flips", [(True, False), (False, True), (True, True)], ids=str)
 @pytest.mark.parametrize("turns", [True, False])
 def test_operands_that_lie_across_the_depth(turns: bool, flips: tuple[bool, bool]) -> None:
-    plan = Hopper(128, 128, 4, turns=turns, transpose_a=flips[0], transpose_b=flips[1])
+    plan = Hopper(128, 128, 4, pingpong=turns, transpose_a=flips[0], transpose_b=flips[1])
     assert hopper(plan, 136, 200, 136, 2) < 3e-3
 
 
@@ -113,7 +113,14 @@ def test_operands_that_lie_across_the_depth(turns: bool, flips: tuple[bool, bool
 )
 def test_fused_epilogues(rows: int, columns: int, turns: bool) -> None:
     plan = Hopper(
-        rows, columns, 3, turns=turns, bias=True, residual=True, activation=gelu_narrow, scaled=True
+        rows,
+        columns,
+        3,
+        pingpong=turns,
+        bias=True,
+        residual=True,
+        activation=gelu_narrow,
+        scaled=True,
     )
     assert hopper(plan, 200, 392, 72, 1) < 3e-3
 
@@ -124,7 +131,7 @@ def test_fused_epilogues(rows: int, columns: int, turns: bool) -> None:
                                (np.int8, np.int32, 0.0)], ids=str,
 )  # fmt: skip
 def test_dtypes(dtype: Any, out: Any, unit: float, turns: bool) -> None:
-    assert hopper(Hopper(128, 128, 4, turns=turns), 136, 208, 144, 1, dtype, out) <= unit
+    assert hopper(Hopper(128, 128, 4, pingpong=turns), 136, 208, 144, 1, dtype, out) <= unit
 
 
 def test_batches() -> None:

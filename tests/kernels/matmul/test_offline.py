@@ -115,7 +115,7 @@ def test_every_dtype_of_hopper(dtype: Any, out: Any, name: str) -> None:
 @needs_sass
 @pytest.mark.parametrize(
     ("dtype", "plan"),
-    some([(BF16, Hopper(128, 256, 4, turns=False, plain=2)), (np.float32, Hopper(plain=1)),
+    some([(BF16, Hopper(128, 256, 4, pingpong=False, plain=2)), (np.float32, Hopper(plain=1)),
           (np.float16, Hopper(plain=2, bias=True, residual=True, activation=gelu_narrow))], 0), ids=str,
 )  # fmt: skip
 def test_results_of_any_alignment_spill_nothing(dtype: Any, plan: Hopper) -> None:
@@ -147,7 +147,7 @@ def test_a_fused_epilogue_spills_nothing(turns: bool) -> None:
     tile = (128, 128, 6) if turns else (128, 256, 4)
     plan = Hopper(
         *tile,
-        turns=turns,
+        pingpong=turns,
         transpose_b=True,
         bias=True,
         residual=True,

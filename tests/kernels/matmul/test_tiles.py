@@ -12,7 +12,11 @@ import pytest
 
 import cubepy as cb
 from cubepy.kernels.matmul.problem import Product
-from cubepy.kernels.matmul.sm90.cluster_split_k import Thin, ThinRoutine, thin_product
+from cubepy.kernels.matmul.sm90.cluster_split_k import (
+    ClusterSplitK,
+    ClusterSplitKRoutine,
+    cluster_split_k_product,
+)
 from cubepy.kernels.matmul.sm90.tma_simt import DEPTH, LANES, WIDE, Fma, FmaRoutine, fma_product
 from cubepy.kernels.matmul.sm90.tma_simt_split_k import (
     FmaPlanes,
@@ -46,7 +50,7 @@ def fma_maps(plan: Fma | FmaPlanes, a: np.ndarray, b: np.ndarray) -> tuple[Any, 
     )
 
 
-def thin_maps(plan: Thin, a: np.ndarray, b: np.ndarray) -> tuple[Any, Any]:
+def thin_maps(plan: ClusterSplitK, a: np.ndarray, b: np.ndarray) -> tuple[Any, Any]:
     """The same for a plan of clusters, whose operands may lie across K."""
     depth = ROW_BYTES // a.itemsize
     return (
@@ -169,41 +173,59 @@ def test_plain_f32_is_taken_where_tiles_fill_the_device() -> None:
 
 
 THINS = [
-    Thin(64, 64, 2, 2), Thin(64, 128, 3, 4, transpose_a=True, transpose_b=True), Thin(128, 80, 2, 1),
-    Thin(64, 64, 2, 2, bias=True, residual=True, activation=silu_narrow, scaled=True),
+    ClusterSplitK(64, 64, 2, 2), ClusterSplitK(64, 128, 3, 4, transpose_a=True, transpose_b=True), ClusterSplitK(128, 80, 2, 1),
+    ClusterSplitK(64, 64, 2, 2, bias=True, residual=True, activation=silu_narrow, scaled=True),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "plan", some(THINS, 1, 2, 3), ids=lambda p: f"{p.rows}x{p.columns}/{p.parts}"
 )
-def test_clusters_that_share_the_depth(plan: Thin) -> None:
+def test_clusters_that_share_the_depth(plan: ClusterSplitK) -> None:
     across, depth = (plan.transpose_a, plan.transpose_b), ROW_BYTES // 2
     shape = (2 if plan.parts == 1 else 1, 72, 136, 456)
     assert (
-        error(thin_product, plan, plan.units, plan.parts, depth, thin_maps, across, shape, BF16)
+        error(
+            cluster_split_k_product,
+            plan,
+            plan.units,
+            plan.parts,
+            depth,
+            thin_maps,
+            across,
+            shape,
+            BF16,
+        )
         < 3e-3
     )
 
 
 def test_a_part_of_the_depth_may_be_empty() -> None:
-    plan = Thin(64, 64, 2, 4)
+    plan = ClusterSplitK(64, 64, 2, 4)
     assert (
         error(
-            thin_product, plan, plan.units, 4, 64, thin_maps, (False, False), (1, 24, 40, 128), BF16
+            cluster_split_k_product,
+            plan,
+            plan.units,
+            4,
+            64,
+            thin_maps,
+            (False, False),
+            (1, 24, 40, 128),
+            BF16,
         )
         < 3e-3
     )
 
 
 @needs_sass
-@pytest.mark.parametrize("plan", some([Thin(), Thin(128, 112, 5, 1)], 0))
-def test_clusters_spill_nothing(plan: Thin) -> None:
+@pytest.mark.parametrize("plan", some([ClusterSplitK(), ClusterSplitK(128, 112, 5, 1)], 0))
+def test_clusters_spill_nothing(plan: ClusterSplitK) -> None:
     a = np.zeros((1, 256, 256), BF16)
     maps = thin_maps(plan, a, a)
     code = compile_for(
         "sm_90a",
-        thin_product,
+        cluster_split_k_product,
         plan.units,
         *maps,
         a,
@@ -232,8 +254,8 @@ def test_pairs_share_the_depth_where_tiles_are_few_and_long(
     m, n, k = shape
     problem = Product("cuda", m, k, n, 1, "bf16", "bf16", "columns", aligned=True)
     properties = offline("sm_90a")
-    assert ThinRoutine().supports(problem, properties) is None
-    assert bool(list(ThinRoutine().blueprints(problem, properties))) is shared
-    assert ThinRoutine().supports(problem._replace(aligned=False), properties)
-    assert ThinRoutine().supports(problem._replace(a="f32", b="f32"), properties)
-    assert ThinRoutine().supports(problem, offline("sm_80"))
+    assert ClusterSplitKRoutine().supports(problem, properties) is None
+    assert bool(list(ClusterSplitKRoutine().blueprints(problem, properties))) is shared
+    assert ClusterSplitKRoutine().supports(problem._replace(aligned=False), properties)
+    assert ClusterSplitKRoutine().supports(problem._replace(a="f32", b="f32"), properties)
+    assert ClusterSplitKRoutine().supports(problem, offline("sm_80"))

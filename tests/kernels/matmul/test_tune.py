@@ -59,10 +59,10 @@ def test_candidates_of_every_routine_give_the_product(problem: Product) -> None:
 @pytest.mark.parametrize(
     "problem, name",
     [
-        (Product("cpu", 1, 100, 70), "skinny"),
-        (Product("cpu", 4, 100, 70), "skinny"),
+        (Product("cpu", 1, 100, 70), "gemv"),
+        (Product("cpu", 4, 100, 70), "gemv"),
         (Product("cpu", 5, 100, 70), "tile"),
-        (Product("cpu", 64, 100, 70, layout="columns"), "skinny"),
+        (Product("cpu", 64, 100, 70, layout="columns"), "gemv"),
         (Product("cpu", 65, 100, 70, layout="columns"), "tile"),
         (Product("cpu", 32, 100, 4096), "tile"),
         (Product("cpu", 97, 100, 4096), "tile"),
@@ -78,7 +78,7 @@ def test_the_guess(problem: Product, name: str) -> None:
     assert MATMUL.inferred(problem).routine.name == name
 
 
-@pytest.mark.parametrize("routine", ["skinny", "tile", "plain"])
+@pytest.mark.parametrize("routine", ["gemv", "tile", "plain"])
 def test_a_forced_routine_gives_the_same_result(routine: str) -> None:
     rng = np.random.default_rng(0)
     a, w = rng.standard_normal((3, 50), np.float32), rng.standard_normal((40, 50), np.float32)
@@ -92,7 +92,7 @@ def test_a_routine_that_cannot_do_what_is_asked_says_why() -> None:
     x = np.ones((4, 4), np.float32)
     with cb.tune.force("matmul", "plain"), pytest.raises(TuneError, match="no epilogue"):
         K.matmul(x, x, bias=x[0])
-    with cb.tune.force("matmul", "skinny"), pytest.raises(TuneError, match="at most 4 rows"):
+    with cb.tune.force("matmul", "gemv"), pytest.raises(TuneError, match="at most 4 rows"):
         K.matmul(np.ones((9, 4), np.float32), x)
 
 

@@ -14,7 +14,7 @@ import cubepy as cb
 from cubepy.kernels.interpolate import interpolate
 from cubepy.kernels.pooling import avg_pool, max_pool, max_pool_gradient
 from cubepy.kernels.pooling.gpu import max_indices
-from cubepy.kernels.pooling.gpu.van_herk import NEW, Ring, done, kept, overlap
+from cubepy.kernels.pooling.gpu.van_herk import NEW, SlidingWindow, done, kept, overlap
 from cubepy.kernels.pooling.problem import MaxPool
 from cubepy.kernels.pooling.routines import MAX_POOL
 from cubepy.kernels.primitives.functions import add, larger
@@ -70,7 +70,7 @@ def test_largest_values_their_places_and_the_gradient(
     np.testing.assert_allclose(back, turned(slope.reshape(x.shape), last), atol=1e-5)
 
 
-WIDER = [  # size, kernel, stride, padding, dilation: gaps, many places, depth, a depth without strides
+WIDER = [  # size, kernel, stride, padding, dilation: gaps, many positions, depth, a depth without strides
     ((7, 8), (3, 2), (1, 2), (1, 1), (2, 3)), ((9, 8), (9, 2), (1, 1), (4, 1), (1, 1)),
     ((4, 6, 8), (3, 2, 3), (2, 1, 2), (1, 0, 1), (1, 1, 1)), ((3, 4, 5), (2, 1, 1), (1, 1, 1), (0, 0, 0), (2, 1, 1)),
 ]  # fmt: skip
@@ -144,15 +144,15 @@ def test_a_ring_keeps_what_its_windows_need(looped: bool) -> None:
     ):
         steps = Steps(1, ins, (0,), taps, apart)
         ahead, turns = (2 * overlap(steps), 3) if looped else (7, 1)
-        ring = Ring(steps, ahead, looped)
+        sliding = SlidingWindow(steps, ahead, looped)
         x, state, found = RNG.standard_normal((turns * ahead) * ins + steps.reach), {}, {}
-        walk = [(r, 0) for r in range(ring.lead)] + [
-            (r, t) for t in range(turns) for r in ring.places
+        walk = [(r, 0) for r in range(sliding.lead)] + [
+            (r, t) for t in range(turns) for r in sliding.positions
         ]
         for r, t in walk:
-            for to, a, b in kept(ring, r):
+            for to, a, b in kept(sliding, r):
                 state[to] = max(x[r + t * ahead * ins] if s == NEW else state[s] for s in (a, b))
-            for to, a, b in done(ring, r):
+            for to, a, b in done(sliding, r):
                 found[to + t * ahead] = max(
                     x[r + t * ahead * ins] if s == NEW else state[s] for s in (a, b)
                 )

@@ -170,7 +170,7 @@ def test_boxes_are_no_larger_than_the_copy_engine_takes() -> None:
     plan = max_tma_plan.plan_of((1 << 16, 64, 8), (1 << 16, 64, 8), 4, narrow, narrow, False)
     assert plan is not None and plan.planes <= 256
     for plan in max_tma_plan.plans((4, 2000, 2000, 32), (4, 395, 395, 32), 4, wide, wide, True):
-        assert wide.places(plan.tile) == plan.box <= 256
+        assert wide.positions(plan.tile) == plan.box <= 256
 
 
 def test_windows_and_arrays_that_others_are_faster_for_or_that_have_no_boxes() -> None:
@@ -201,7 +201,7 @@ def test_windows_and_arrays_that_others_are_faster_for_or_that_have_no_boxes() -
     )
     assert (
         not taken(shape, 5) and not taken(shape, 13, 3) and not taken(shape, 65)
-    )  # short, few shared places, many
+    )  # short, few shared positions, many
     assert not taken(shape, 9, 1, 1, F16)  # two at a time other units are fast, too
     assert taken(shape, 5, 1, 1, F16, pad=0) and not taken(
         shape, 20, 1, 1, F16, pad=0

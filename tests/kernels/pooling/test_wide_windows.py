@@ -1,4 +1,4 @@
-"""Wide windows, and means of many places, as units of planes do them: on the python backend,
+"""Wide windows, and means of many positions, as units of planes do them: on the python backend,
 against definitions.
 """
 
@@ -160,7 +160,7 @@ def test_means_of_unequal_parts_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_places_outside_of_windows_over_windows_change_nothing() -> None:
-    """Windows of the first pass that are outside count as the place at the end, which their windows
+    """Windows of the first pass that are outside count as the position at the end, which their windows
     hold, too.
     """
     x = RNG.standard_normal((1, 4, 25, 4), np.float32) - 100

@@ -17,7 +17,7 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.kernels.primitives.functions import ACTIVATIONS
 from cubepy.kernels.primitives.register_transpose import transpose_lines
-from cubepy.kernels.primitives.vector_width import PAST
+from cubepy.kernels.primitives.vector_width import STREAMING_BYTES
 from tests.backends.cuda.thorough import some
 from tests.staging import WHERE
 
@@ -216,7 +216,7 @@ def test_places_in_short_rows(dtype: Any) -> None:
 
 def test_large_results_past_the_caches() -> None:
     n = 4096
-    x = np.random.default_rng(2).standard_normal((PAST // 4 // n + 1, n), dtype=F)
+    x = np.random.default_rng(2).standard_normal((STREAMING_BYTES // 4 // n + 1, n), dtype=F)
     d = x[-1].astype(np.float64)
     got = K.layer_norm(x, n)
     np.testing.assert_allclose(got[-1], (d - d.mean()) / np.sqrt(d.var() + 1e-5), atol=2e-5)

@@ -37,7 +37,7 @@ def _cos_small(b: Any, t: Table, z: Any) -> Any:
     return b.fadd(w, fma(b, b.fmul(z, z), horner(b, z, t.cos), tail))
 
 
-def _quadrant(name: str, turn: int) -> Callable[..., Any]:
+def _quadrant(name: str, quarters: int) -> Callable[..., Any]:
     """sin (turn 0) or cos (turn 1): sin of the angle plus `turn` quarters of a circle."""
 
     def emit(b: Any, dtype: str, x: Any) -> Any:
@@ -50,7 +50,7 @@ def _quadrant(name: str, turn: int) -> Callable[..., Any]:
         for part in t.half_pi:
             r = fma(b, n, const(x.type, -part), r)
         q = b.fptosi(n, int_like(x.type))
-        q = b.add(q, const(q.type, turn))
+        q = b.add(q, const(q.type, quarters))
         z = b.fmul(r, r)
         one, two, none = (const(q.type, k) for k in (1, 2, 0))
         odd = b.icmp_unsigned("!=", b.and_(q, one), none)
@@ -58,7 +58,7 @@ def _quadrant(name: str, turn: int) -> Callable[..., Any]:
         negative = b.icmp_unsigned("!=", b.and_(q, two), none)
         y = b.select(negative, negated(b, y), y)
         y = b.select(b.fcmp_unordered("uno", x, x), x, y)
-        if turn == 0:
+        if quarters == 0:
             y = b.select(b.fcmp_ordered("==", x, zero), x, y)  # -0 stays -0
         before = b.block
         with b.if_then(any_lane(b, large), likely=False):

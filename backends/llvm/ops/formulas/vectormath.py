@@ -269,9 +269,9 @@ def _erf(b: Any, dtype: str, x: Any) -> Any:
     t = TABLES[dtype]
     size, square = math(b, "fabs", x), b.fmul(x, x)
     small = fma(b, polynomial(b, square, b.fmul(square, square), t.erf_small), x, x)
-    far = const(x.type, t.erf_end)
-    far = b.select(b.fcmp_ordered(">", size, far), far, size)
-    power = b.fmul(far, polynomial(b, far, b.fmul(far, far), t.erf_large))
+    tail = const(x.type, t.erf_end)
+    tail = b.select(b.fcmp_ordered(">", size, tail), tail, size)
+    power = b.fmul(tail, polynomial(b, tail, b.fmul(tail, tail), t.erf_large))
     power = (
         _power_on_gpu(b, power) if dtype == "f32" and on_gpu(b) else _exp_normal(b, dtype, power)
     )

@@ -59,9 +59,9 @@ def _words(b: Any, p: Ptr, at: Any) -> tuple[Any, Any]:
 
 def _swap_loop(b: Any, p: Ptr, at: Any, v: Any, name: str) -> Any:
     """Read, combine, and write if nothing came between; the old value."""
-    place, word = _words(b, p, at)
+    pointer, word = _words(b, p, at)
     memory, dtype = memory_ir(p.dtype), carrier(p.dtype)
-    first = b.load(place, align=itemsize(p.dtype))
+    first = b.load(pointer, align=itemsize(p.dtype))
     start = b.block
     loop, done = b.append_basic_block("swap.loop"), b.append_basic_block("swap.done")
     b.branch(loop)
@@ -70,7 +70,7 @@ def _swap_loop(b: Any, p: Ptr, at: Any, v: Any, name: str) -> Any:
     seen.add_incoming(first, start)
     old = decode(b, b.bitcast(seen, memory), p.dtype)
     new = encode(b, COMBINE[name](b, dtype, old, v), dtype, p.dtype)
-    pair = b.cmpxchg(place, seen, b.bitcast(new, word), ORDER, ORDER)
+    pair = b.cmpxchg(pointer, seen, b.bitcast(new, word), ORDER, ORDER)
     seen.add_incoming(b.extract_value(pair, 0), b.block)
     b.cbranch(b.extract_value(pair, 1), done, loop)
     b.position_at_end(done)
@@ -91,11 +91,11 @@ def atomic_rmw(p: Any, i: Any, v: Any, name: Any) -> Any:
     instruction = native(p.dtype, text)
 
     def emit(b: Any, at: Any, k: Any, x: Any, _: Any) -> Any:
-        place = b.gep(at, [k])
+        pointer = b.gep(at, [k])
         if instruction is None:
-            return _swap_loop(b, p, place, x, text)
+            return _swap_loop(b, p, pointer, x, text)
         return decode(
-            b, b.atomic_rmw(instruction, place, encode(b, x, dtype, p.dtype), ORDER), p.dtype
+            b, b.atomic_rmw(instruction, pointer, encode(b, x, dtype, p.dtype), ORDER), p.dtype
         )
 
     return SCALARS[dtype](p, types.int64, SCALARS[dtype], name), emit
@@ -109,9 +109,9 @@ def atomic_cas(p: Any, i: Any, expected: Any, desired: Any) -> Any:
     t = SCALARS[dtype]
 
     def emit(b: Any, at: Any, k: Any, old: Any, new: Any) -> Any:
-        place, word = _words(b, p, b.gep(at, [k]))
+        pointer, word = _words(b, p, b.gep(at, [k]))
         before, after = (b.bitcast(encode(b, v, dtype, p.dtype), word) for v in (old, new))
-        seen = b.extract_value(b.cmpxchg(place, before, after, ORDER, ORDER), 0)
+        seen = b.extract_value(b.cmpxchg(pointer, before, after, ORDER, ORDER), 0)
         return decode(b, b.bitcast(seen, memory_ir(p.dtype)), p.dtype)
 
     return t(p, types.int64, t, t), emit

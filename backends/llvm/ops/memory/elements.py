@@ -175,9 +175,9 @@ def store_line_stream(p: Any, i: Any, v: Any) -> Any:
     size = v.lanes * itemsize(p.dtype)
 
     def emit(b: Any, at: Any, k: Any, x: Any) -> None:
-        place = line_address(b, p, at, k, v.lanes)
+        pointer = line_address(b, p, at, k, v.lanes)
         instruction = b.store(
-            encode(b, x, v.dtype, p.dtype), place, align=min(size & -size, ALIGNMENT)
+            encode(b, x, v.dtype, p.dtype), pointer, align=min(size & -size, ALIGNMENT)
         )
         instruction.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(I32, 1)]))
 
@@ -221,9 +221,9 @@ def stack(dtype: Any, lanes: Any, length: Any) -> Any:
 
     def emit(b: Any, *_: Any) -> Any:
         with b.goto_entry_block():  # numba's alloca_once would also store zeros, one by one
-            place = b.alloca(ir.ArrayType(element, count))
-        place.align = ALIGNMENT
-        return b.gep(place, [ir.Constant(I64, 0)] * 2)
+            pointer = b.alloca(ir.ArrayType(element, count))
+        pointer.align = ALIGNMENT
+        return b.gep(pointer, [ir.Constant(I64, 0)] * 2)
 
     return p(dtype, lanes, length), emit
 
@@ -234,13 +234,13 @@ def prefetch(p: Any, i: Any) -> Any:
     p = pointer(p)
 
     def emit(b: Any, at: Any, k: Any) -> None:
-        place = b.bitcast(b.gep(at, [k]), ir.IntType(8).as_pointer())
+        pointer = b.bitcast(b.gep(at, [k]), ir.IntType(8).as_pointer())
         intrinsic(
             b,
             "llvm.prefetch",
             ir.VoidType(),
-            [place, const(I32, 0), const(I32, 3), const(I32, 1)],
-            [place.type],
+            [pointer, const(I32, 0), const(I32, 3), const(I32, 1)],
+            [pointer.type],
         )
 
     return types.void(p, types.int64), emit

@@ -39,17 +39,22 @@ def load_line_part(p: Any, i: Any, lanes: Any, n: Any) -> Any:
     memory = memory_ir(p.dtype, count)
 
     def emit(b: Any, at: Any, k: Any, _: Any, n: Any) -> Any:
-        place = line_address(b, p, at, k, count)
+        pointer = line_address(b, p, at, k, count)
         with b.if_else(b.icmp_signed(">=", n, ir.Constant(I64, count)), likely=True) as (
             whole,
             part,
         ):
             with whole:
-                full = b.load(place, align=itemsize(p.dtype))
+                full = b.load(pointer, align=itemsize(p.dtype))
                 from_whole = b.block
             with part:
-                args = [place, _align(p.dtype), first_lanes(b, n, count), ir.Constant(memory, None)]
-                some = intrinsic(b, "llvm.masked.load", memory, args, [memory, place.type])
+                args = [
+                    pointer,
+                    _align(p.dtype),
+                    first_lanes(b, n, count),
+                    ir.Constant(memory, None),
+                ]
+                some = intrinsic(b, "llvm.masked.load", memory, args, [memory, pointer.type])
                 from_part = b.block
         raw = b.phi(memory)
         raw.add_incoming(full, from_whole)
@@ -105,21 +110,21 @@ def store_line_part(p: Any, i: Any, v: Any, n: Any) -> Any:
     p, v = elements(p), line(v)
 
     def emit(b: Any, at: Any, k: Any, x: Any, n: Any) -> None:
-        place = line_address(b, p, at, k, v.lanes)
+        pointer = line_address(b, p, at, k, v.lanes)
         raw = encode(b, x, v.dtype, p.dtype)
         with b.if_else(b.icmp_signed(">=", n, ir.Constant(I64, v.lanes)), likely=True) as (
             whole,
             part,
         ):
             with whole:
-                b.store(raw, place, align=itemsize(p.dtype))
+                b.store(raw, pointer, align=itemsize(p.dtype))
             with part:
-                _store_first(b, p, raw, place, n)
+                _store_first(b, p, raw, pointer, n)
 
     return types.void(p, types.int64, v, types.int64), emit
 
 
-def _store_first(b: Any, p: Any, raw: Any, place: Any, n: Any) -> None:
+def _store_first(b: Any, p: Any, raw: Any, pointer: Any, n: Any) -> None:
     """Store the first n lanes of a line as it lies in memory; n is less than its lanes.
 
     One lane is a scalar store. LLVM 22.1.0 makes wrong code for AVX-512 of a masked store whose mask is, in the end,
@@ -129,8 +134,8 @@ def _store_first(b: Any, p: Any, raw: Any, place: Any, n: Any) -> None:
     """
 
     def masked() -> None:
-        args = [raw, place, _align(p.dtype), first_lanes(b, n, raw.type.count)]
-        intrinsic(b, "llvm.masked.store", ir.VoidType(), args, [raw.type, place.type])
+        args = [raw, pointer, _align(p.dtype), first_lanes(b, n, raw.type.count)]
+        intrinsic(b, "llvm.masked.store", ir.VoidType(), args, [raw.type, pointer.type])
 
     element = raw.type.element
     if not isinstance(element, ir.IntType) or element.width == 64:  # nothing is truncated to these
@@ -138,7 +143,7 @@ def _store_first(b: Any, p: Any, raw: Any, place: Any, n: Any) -> None:
         return
     with b.if_else(b.icmp_signed("==", n, ir.Constant(I64, 1))) as (one, more):
         with one:
-            first = b.bitcast(place, element.as_pointer())
+            first = b.bitcast(pointer, element.as_pointer())
             b.store(lane(b, raw, 0), first, align=itemsize(p.dtype))
         with more:
             masked()
@@ -167,10 +172,10 @@ def gather_line(p: Any, index: Any, mask: Any) -> Any:
     memory = memory_ir(p.dtype, index.lanes)
 
     def emit(b: Any, at: Any, k: Any, m: Any) -> Any:
-        places = _addresses(b, p, at, k, index.lanes)
-        args = [places, _align(p.dtype), m, ir.Constant(memory, None)]
+        pointers = _addresses(b, p, at, k, index.lanes)
+        args = [pointers, _align(p.dtype), m, ir.Constant(memory, None)]
         return decode(
-            b, intrinsic(b, "llvm.masked.gather", memory, args, [memory, places.type]), p.dtype
+            b, intrinsic(b, "llvm.masked.gather", memory, args, [memory, pointers.type]), p.dtype
         )
 
     return value_type(carrier(p.dtype), index.lanes)(p, index, mask), emit
@@ -185,8 +190,8 @@ def scatter_line(p: Any, index: Any, v: Any, mask: Any) -> Any:
         raise errors.TypingError(f"{v} does not go with the indices {index}")
 
     def emit(b: Any, at: Any, k: Any, x: Any, m: Any) -> None:
-        places, raw = _addresses(b, p, at, k, index.lanes), encode(b, x, v.dtype, p.dtype)
-        args = [raw, places, _align(p.dtype), m]
-        intrinsic(b, "llvm.masked.scatter", ir.VoidType(), args, [raw.type, places.type])
+        pointers, raw = _addresses(b, p, at, k, index.lanes), encode(b, x, v.dtype, p.dtype)
+        args = [raw, pointers, _align(p.dtype), m]
+        intrinsic(b, "llvm.masked.scatter", ir.VoidType(), args, [raw.type, pointers.type])
 
     return types.void(p, index, v, mask), emit

@@ -134,8 +134,8 @@ def _to_format(b: Any, v: Any, f: _Format) -> Any:
     normal = b.sub(near, c((127 - f.bias) << f.mantissa))
     # adding 2**k leaves the multiple of the smallest subnormal, rounded, in the lowest bits
     shift = (1 - f.bias - f.mantissa + 23 + 127) << 23
-    place = b.bitcast(c(shift), v.type)
-    small = b.sub(b.bitcast(b.fadd(b.bitcast(magnitude, v.type), place), word), c(shift))
+    scale = b.bitcast(c(shift), v.type)
+    small = b.sub(b.bitcast(b.fadd(b.bitcast(magnitude, v.type), scale), word), c(shift))
     smallest_normal = (1 - f.bias + 127) << 23
     out = b.select(b.icmp_unsigned("<", magnitude, c(smallest_normal)), small, normal)
     out = b.select(b.icmp_unsigned(">", out, c(f.largest)), c(f.overflow), out)

@@ -48,8 +48,8 @@ def _load_cluster(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     if source.dtype.bits not in (32, 64):
         raise DTypeError(f"cb.load_cluster reads 32 or 64 bits, not {source.dtype.name}")
     s.read.add(source.name)
-    places = (element(s, source, i, "the source of cb.load_cluster"), as_index(s, rank))
-    return result(s, name, VType(source.dtype), (source,), places, ())
+    indices = (element(s, source, i, "the source of cb.load_cluster"), as_index(s, rank))
+    return result(s, name, VType(source.dtype), (source,), indices, ())
 
 
 @lowers("store_cluster")
@@ -61,8 +61,8 @@ def _store_cluster(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
         raise DTypeError(f"cb.store_cluster writes 32 or 64 bits, not {target.dtype.name}")
     value = convert.storable(value_v, target.dtype, 0, "what cb.store_cluster writes to")
     s.written.add(target.name)
-    places = (element(s, target, i, "the target of cb.store_cluster"), value, as_index(s, rank))
-    return emit(s, name, (target,), places)
+    indices = (element(s, target, i, "the target of cb.store_cluster"), value, as_index(s, rank))
+    return emit(s, name, (target,), indices)
 
 
 @lowers("set_registers")

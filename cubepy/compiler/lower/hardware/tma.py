@@ -40,7 +40,7 @@ def _copy_async(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
             f"cb.copy_async copies from {source.dtype.name} to {to.dtype.name}; it does not convert"
         )
     nbytes = choice(s, n_v, (4, 8, 16), "the bytes of cb.copy_async")
-    places = (
+    indices = (
         element(s, to, i, "the target of cb.copy_async"),
         element(s, source, j, "the source of cb.copy_async"),
     )
@@ -49,9 +49,9 @@ def _copy_async(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     ok = convert.condition(valid)
     if isinstance(ok, Const):
         if ok.value:
-            return emit(s, name, (to, source), places, (nbytes,))
+            return emit(s, name, (to, source), indices, (nbytes,))
         ok = convert.constant(False, dt.bool_)
-    return emit(s, "copy_async_if", (to, source), (*places, ok), (nbytes,))  # type: ignore[arg-type]
+    return emit(s, "copy_async_if", (to, source), (*indices, ok), (nbytes,))  # type: ignore[arg-type]
 
 
 @lowers("copy_async_commit", "tma_commit", "fence_async", "wgmma_commit", "sync_cluster")

@@ -22,7 +22,7 @@ class Blueprint:
     Attributes:
         lanes: lanes of a line.
         depth, width: of a key and of a value.
-        causal: a query sees keys up to its own place (aligned at the first key and query).
+        causal: a query sees keys up to its own position (aligned at the first key and query).
         mask: "none", "bool" (true: may look) or "float" (added to the scores).
     """
 
@@ -98,27 +98,27 @@ def attend(
 
 
 @cb.func
-def score(query, k, b, g, place, plan):
+def score(query, k, b, g, key, plan):
     """The product of the query and a key."""
     lanes = plan.lanes
     acc = cb.splat(0.0, lanes)
     for d in cb.unroll(range(0, plan.depth, lanes)):
-        line = cb.cast(k.load((b, g, place, d), lanes, valid=plan.depth - d), cb.f32)
+        line = cb.cast(k.load((b, g, key, d), lanes, valid=plan.depth - d), cb.f32)
         acc = cb.fma(query[d // lanes], line, acc)
     return acc.sum()
 
 
 @cb.func
-def masked(line, mask, b, h, i, place, left, plan):
-    """Scores (in units of log 2) of keys from `place` on as the mask leaves them; those past the
+def masked(line, mask, b, h, i, key, left, plan):
+    """Scores (in units of log 2) of keys from `key` on as the mask leaves them; those past the
     end are hidden.
     """
     lanes = plan.lanes
     low = cb.splat(-float("inf"), lanes)
     if plan.mask == "float":
-        line = line + cb.cast(mask.load((b, h, i, place), lanes, valid=left), cb.f32) * LOG2_E
+        line = line + cb.cast(mask.load((b, h, i, key), lanes, valid=left), cb.f32) * LOG2_E
     if plan.mask == "bool":
-        line = cb.select(mask.load((b, h, i, place), lanes, valid=left), line, low)
+        line = cb.select(mask.load((b, h, i, key), lanes, valid=left), line, low)
     return cb.keep_first(line, left, -float("inf"))
 
 

@@ -40,7 +40,7 @@ class Blueprint:
         lines, lanes: of keys of a register tile.
         tiles: register tiles of a block of queries.
         depth_lines, width_lines: lines that hold a row of keys and of values.
-        causal: a query sees keys up to its own place.
+        causal: a query sees keys up to its own position.
         mask: "none", "bool" (true: may look) or "float" (added to the scores).
     """
 
@@ -92,8 +92,8 @@ def attend_back(
             for d in range(0, depth, lanes):
                 dq.store((part, b, g * shared_heads + s, i, d), nothing, valid=depth - d)
     blocks = (seen + keys - 1) // keys
-    for turn in range(part * blocks // parts, (part + 1) * blocks // parts):
-        start = turn * keys
+    for k_block in range(part * blocks // parts, (part + 1) * blocks // parts):
+        start = k_block * keys
         count = cb.min(keys, seen - start)
         transpose_keys(columns, k, b, g, start, depth, plan)
         transpose_keys(values, v, b, g, start, width, plan)
@@ -113,7 +113,7 @@ def attend_back(
                     product_of(weights, queries, columns, row, depth, plan)
                     product_of(slopes, grads, values, row, width, plan)
                     for i in range(plan.rows):
-                        place = cb.min(first + row + i, length - 1)
+                        query = cb.min(first + row + i, length - 1)
                         slopes_of(
                             weights,
                             slopes,
@@ -123,7 +123,7 @@ def attend_back(
                             b,
                             h,
                             row + i,
-                            place,
+                            query,
                             start,
                             count,
                             scale,
@@ -153,9 +153,9 @@ def transpose_keys(columns, k, b, g, start, depth, plan):
         for d in range(0, depth, plan.lanes):
             lines = ()
             for r in cb.unroll(range(plan.lanes)):
-                place = cb.min(start + j + r, k.shape[2] - 1)
+                key = cb.min(start + j + r, k.shape[2] - 1)
                 lines = lines + (
-                    cb.cast(k.load((b, g, place, d), plan.lanes, valid=depth - d), cb.f32),
+                    cb.cast(k.load((b, g, key, d), plan.lanes, valid=depth - d), cb.f32),
                 )
             turned = transpose_lines(lines, plan.lanes)
             for c in cb.unroll(range(plan.lanes)):
@@ -166,42 +166,42 @@ def transpose_keys(columns, k, b, g, start, depth, plan):
 def product_of(target, left, columns, row, depth, plan):
     """target[row + i, j] = left[row + i] . columns[:, j] for one register tile."""
     acc = cb.local((plan.rows, plan.lines), cb.f32, lanes=plan.lanes)
-    strip = cb.local(plan.lines, cb.f32, lanes=plan.lanes)
+    b_lines = cb.local(plan.lines, cb.f32, lanes=plan.lanes)
     for i in range(plan.rows):
         for j in range(plan.lines):
             acc[i, j] = cb.splat(cb.f32(0.0), plan.lanes)
     for d in range(depth):
         for j in range(plan.lines):
-            strip[j] = columns.load((d, j * plan.lanes), plan.lanes)
+            b_lines[j] = columns.load((d, j * plan.lanes), plan.lanes)
         for i in range(plan.rows):
             x = cb.splat(left[row + i, d], plan.lanes)
             for j in range(plan.lines):
-                acc[i, j] = cb.fma(x, strip[j], acc[i, j])
+                acc[i, j] = cb.fma(x, b_lines[j], acc[i, j])
     for i in range(plan.rows):
         for j in range(plan.lines):
             target.store((row + i, j * plan.lanes), acc[i, j])
 
 
 @cb.func
-def slopes_of(weights, slopes, lse, delta, mask, b, h, i, place, start, count, scale, plan):
+def slopes_of(weights, slopes, lse, delta, mask, b, h, i, query, start, count, scale, plan):
     """Row i: scores become weights, and gradients by weights become gradients by scores."""
     lanes = plan.lanes
     limit = count
     if plan.causal:
-        limit = cb.min(count, place + 1 - start)
-    found = lse[b, h, place]
+        limit = cb.min(count, query + 1 - start)
+    found = lse[b, h, query]
     base = found if found != -float("inf") else cb.f32(0.0)
-    less = delta[b, h, place]
+    less = delta[b, h, query]
     for j in cb.unroll(range(plan.lines)):
         score = weights.load((i, j * lanes), lanes) * scale
         allowed = cb.iota(lanes) < limit - j * lanes
         if plan.mask == "float":
             score = score + cb.cast(
-                mask.load((b, h, place, start + j * lanes), lanes, valid=count - j * lanes), cb.f32
+                mask.load((b, h, query, start + j * lanes), lanes, valid=count - j * lanes), cb.f32
             )
         if plan.mask == "bool":
             allowed = allowed & mask.load(
-                (b, h, place, start + j * lanes), lanes, valid=count - j * lanes
+                (b, h, query, start + j * lanes), lanes, valid=count - j * lanes
             )
         weight = cb.select(allowed, cb.exp(score - base), cb.splat(cb.f32(0.0), lanes))
         weights.store((i, j * lanes), weight)
@@ -216,18 +216,18 @@ def add_turned(sums, factors, rows, here, lines_of_row: cb.Comptime, plan):
     for group in cb.unroll(range(0, lines_of_row, plan.lines)):
         lines = min(plan.lines, lines_of_row - group)
         acc = cb.local((SIDE, lines), cb.f32, lanes=lanes)
-        strip = cb.local(lines, cb.f32, lanes=lanes)
+        b_lines = cb.local(lines, cb.f32, lanes=lanes)
         for j in range(0, plan.keys, SIDE):
             for c in range(SIDE):
                 for d in range(lines):
                     acc[c, d] = sums.load((j + c, (group + d) * lanes), lanes)
             for i in range(here):
                 for d in range(lines):
-                    strip[d] = rows.load((i, (group + d) * lanes), lanes)
+                    b_lines[d] = rows.load((i, (group + d) * lanes), lanes)
                 for c in range(SIDE):
                     x = cb.splat(factors[i, j + c], lanes)
                     for d in range(lines):
-                        acc[c, d] = cb.fma(x, strip[d], acc[c, d])
+                        acc[c, d] = cb.fma(x, b_lines[d], acc[c, d])
             for c in range(SIDE):
                 for d in range(lines):
                     sums.store((j + c, (group + d) * lanes), acc[c, d])
@@ -240,17 +240,17 @@ def add_to_queries(dq, slopes, own, part, b, h, first, row, here, count, depth, 
     for group in cb.unroll(range(0, plan.depth_lines, plan.lines)):
         lines = min(plan.lines, plan.depth_lines - group)
         acc = cb.local((plan.rows, lines), cb.f32, lanes=lanes)
-        strip = cb.local(lines, cb.f32, lanes=lanes)
+        b_lines = cb.local(lines, cb.f32, lanes=lanes)
         for i in range(plan.rows):
             for d in range(lines):
                 acc[i, d] = cb.splat(cb.f32(0.0), lanes)
         for r in range(count):
             for d in range(lines):
-                strip[d] = own.load((r, (group + d) * lanes), lanes)
+                b_lines[d] = own.load((r, (group + d) * lanes), lanes)
             for i in range(plan.rows):
                 x = cb.splat(slopes[row + i, r], lanes)
                 for d in range(lines):
-                    acc[i, d] = cb.fma(x, strip[d], acc[i, d])
+                    acc[i, d] = cb.fma(x, b_lines[d], acc[i, d])
         for i in cb.unroll(range(plan.rows)):
             if row + i < here:
                 for d in cb.unroll(range(lines)):

@@ -2,7 +2,7 @@
 and cubes.
 
 The query heads that share a key head are rows of one tile, so that its keys are read once. A cube
-has some teams of planes, each with a ring of blocks of keys and values of its own; what the teams
+has some teams of planes, each with a pipeline of blocks of keys and values of its own; what the teams
 found is added up in shared memory, and what the cubes of a tile found by a second kernel, in their
 order (Flash-Decoding: Dao, Haziza, Massa and Sizov, 2023). Neither depends on which came first, so
 results do not vary. What was measured: docs/benchmarks/log/attention-sm90.md.
@@ -36,7 +36,7 @@ COMBINING = 4  # planes of a cube that adds up what cubes found
 
 @cb.func
 def sync_team(plan):
-    """The planes that share a ring meet."""
+    """The planes that share a pipeline meet."""
     if plan.row_planes == 1:
         cb.sync_plane()
     elif plan.teams == 1:
@@ -46,7 +46,7 @@ def sync_team(plan):
 
 
 @cb.func
-def start_block(ring, at, source, b, g, first, columns: cb.Comptime[int], plan):
+def start_block(buffer, at, source, b, g, first, columns: cb.Comptime[int], plan):
     """Start copying a block of rows from `first` on by the units of a team."""
     units = 32 * plan.row_planes
     lines = columns // 8
@@ -55,22 +55,22 @@ def start_block(ring, at, source, b, g, first, columns: cb.Comptime[int], plan):
         c = n * units + u
         r, d = c // lines, c % lines * 4
         if plan.keys * lines % units == 0:
-            copy_words(ring, at + r * (columns // 2 + PAD) + d, source, b, g, first + r, d)
+            copy_words(buffer, at + r * (columns // 2 + PAD) + d, source, b, g, first + r, d)
         elif r < plan.keys:
-            copy_words(ring, at + r * (columns // 2 + PAD) + d, source, b, g, first + r, d)
+            copy_words(buffer, at + r * (columns // 2 + PAD) + d, source, b, g, first + r, d)
 
 
 @cb.func
-def start_blocks(ring, at, k, v, b, g, block, stop, plan):
+def start_blocks(buffer, at, k, v, b, g, block, stop, plan):
     """A block of keys and values, if there is one; in any case one group of copies."""
     if block < stop:
-        start_block(ring, at, k, b, g, block * plan.keys, plan.depth, plan)
-        start_block(ring, at + plan.key_words, v, b, g, block * plan.keys, plan.width, plan)
+        start_block(buffer, at, k, b, g, block * plan.keys, plan.depth, plan)
+        start_block(buffer, at + plan.key_words, v, b, g, block * plan.keys, plan.width, plan)
     cb.copy_async_commit()
 
 
 @cb.func
-def bring_block(ring, at, source, b, g, first, columns: cb.Comptime[int], plan):
+def load_block(buffer, at, source, b, g, first, columns: cb.Comptime[int], plan):
     """The same through registers, for any floats; zeros beyond the array."""
     stride = columns // 2 + PAD
     lines = columns // 8
@@ -81,13 +81,13 @@ def bring_block(ring, at, source, b, g, first, columns: cb.Comptime[int], plan):
         if first + r < source.shape[2] and d < source.shape[3]:
             line = cb.cast(source.load((b, g, first + r, d), 8, valid=source.shape[3] - d), cb.f32)
         for part in cb.unroll(range(plan.parts)):
-            ring.store(
+            buffer.store(
                 at + (part * plan.keys + r) * stride + d // 2, words_of(line, plan.dtype, part)
             )
 
 
 @cb.func
-def bring_queries(queries, q, b, g, first, left, shared_heads, plan):
+def load_queries(queries, q, b, g, first, left, shared_heads, plan):
     """The tile's rows: the queries of the heads that share a key head, one head after the other;
     then zeros.
     """
@@ -112,34 +112,34 @@ def bring_queries(queries, q, b, g, first, left, shared_heads, plan):
 
 
 @cb.func
-def leave(ring, o, top0, top1, sum0, sum1, plan):
+def leave(buffer, o, top0, top1, sum0, sum1, plan):
     """Sums, largest scores and sums of weights of the plane's rows to where all units find them."""
     lane = cb.UNIT_POS_PLANE
     stride = plan.width + FACTS
     at = (cb.PLANE_POS * 16 + lane // 4) * stride
     for n in range(plan.width // 8):
         column = n * 8 + lane % 4 * 2
-        ring.store(at + column, cb.bitcast(two(o[n][0], o[n][1]), cb.u32))
-        ring.store(at + 8 * stride + column, cb.bitcast(two(o[n][2], o[n][3]), cb.u32))
+        buffer.store(at + column, cb.bitcast(two(o[n][0], o[n][1]), cb.u32))
+        buffer.store(at + 8 * stride + column, cb.bitcast(two(o[n][2], o[n][3]), cb.u32))
     if lane % 4 == 0:
-        ring.store(at + plan.width, cb.bitcast(two(top0, sum0), cb.u32))
-        ring.store(at + 8 * stride + plan.width, cb.bitcast(two(top1, sum1), cb.u32))
+        buffer.store(at + plan.width, cb.bitcast(two(top0, sum0), cb.u32))
+        buffer.store(at + 8 * stride + plan.width, cb.bitcast(two(top1, sum1), cb.u32))
 
 
 @cb.func
-def of_teams(ring, row, column, plan):
+def of_teams(buffer, row, column, plan):
     """Four sums of a row from `column` on, its largest score and its sum of weights over the teams."""
     stride = plan.width + FACTS
     top, total = cb.f32(LOWEST), cb.f32(0.0)
     four = cb.splat(cb.f32(0.0), 4)
     for t in cb.unroll(range(plan.teams)):
-        top = cb.max(top, cb.bitcast(ring[(t * plan.rows + row) * stride + plan.width], cb.f32))
+        top = cb.max(top, cb.bitcast(buffer[(t * plan.rows + row) * stride + plan.width], cb.f32))
     for t in cb.unroll(range(plan.teams)):
         at = (t * plan.rows + row) * stride
-        facts = cb.bitcast(ring.load(at + plan.width, 2), cb.f32)
+        facts = cb.bitcast(buffer.load(at + plan.width, 2), cb.f32)
         grown = cb.exp2(facts[0] - top)
         total = cb.fma(facts[1], grown, total)
-        four = cb.fma(cb.bitcast(ring.load(at + column, 4), cb.f32), cb.splat(grown, 4), four)
+        four = cb.fma(cb.bitcast(buffer.load(at + column, 4), cb.f32), cb.splat(grown, 4), four)
     return four, top, total
 
 
@@ -171,7 +171,7 @@ def attend_parts(
         cb.wait_previous()
     keys, rows = plan.keys, plan.rows
     queries = cb.shared(plan.query_words, cb.u32)
-    ring = cb.shared(plan.ring_words, cb.u32)
+    buffer = cb.shared(plan.buffer_words, cb.u32)
     length, seen, groups = q.shape[2], k.shape[2], k.shape[1]
     every = shared_heads * length
     tiles = (every + rows - 1) // rows
@@ -203,11 +203,11 @@ def attend_parts(
     top0, top1 = cb.f32(LOWEST), cb.f32(LOWEST)
     sum0, sum1 = cb.f32(0.0), cb.f32(0.0)
     block = split * each + team
-    bring_queries(queries, q, b, g, first, every, shared_heads, plan)
+    load_queries(queries, q, b, g, first, every, shared_heads, plan)
     if plan.words:
         cb.copy_async_commit()
         for n in cb.unroll(range(plan.stages - 1)):
-            start_blocks(ring, mine + n * span, k, v, b, g, block + n * plan.teams, stop, plan)
+            start_blocks(buffer, mine + n * span, k, v, b, g, block + n * plan.teams, stop, plan)
         cb.copy_async_wait(plan.stages - 1)
     cb.sync_cube()
     stage = 0
@@ -218,31 +218,31 @@ def attend_parts(
             sync_team(plan)
             before = cb.select(stage == 0, plan.stages - 1, stage - 1)
             later = start + (plan.stages - 1) * plan.teams
-            start_blocks(ring, mine + before * span, k, v, b, g, later, stop, plan)
+            start_blocks(buffer, mine + before * span, k, v, b, g, later, stop, plan)
             stage = cb.select(stage == plan.stages - 1, 0, stage + 1)
         else:
             sync_team(plan)
-            bring_block(ring, at, k, b, g, start * keys, plan.depth, plan)
-            bring_block(ring, at + plan.key_words, v, b, g, start * keys, plan.width, plan)
+            load_block(buffer, at, k, b, g, start * keys, plan.depth, plan)
+            load_block(buffer, at + plan.key_words, v, b, g, start * keys, plan.width, plan)
             sync_team(plan)
-        scores(s, queries, rows, plane_row, ring, at, plan)
+        scores(s, queries, rows, plane_row, buffer, at, plan)
         top0, top1, sum0, sum1, grown0, grown1 = weigh(
-            s, mask, ring, 0, b, h0, h1, place0, place1, start * keys, seen - 1, limit0, limit1, top0, top1, sum0, sum1,
+            s, mask, buffer, 0, b, h0, h1, place0, place1, start * keys, seen - 1, limit0, limit1, top0, top1, sum0, sum1,
             scale, plan,
         )  # fmt: skip
         add_values(
-            o, s, line_of_four(grown0, grown0, grown1, grown1), ring, at + plan.key_words, plan
+            o, s, line_of_four(grown0, grown0, grown1, grown1), buffer, at + plan.key_words, plan
         )
     if plan.words:
         cb.copy_async_wait(0)
     cb.sync_cube()
-    leave(ring, o, top0, top1, row_total(sum0), row_total(sum1), plan)
+    leave(buffer, o, top0, top1, row_total(sum0), row_total(sum1), plan)
     cb.sync_cube()
     for c in range(cb.UNIT_POS, rows * plan.width // 4, plan.units):
         r, column = c // (plan.width // 4), c % (plan.width // 4) * 4
         row = first + r
         if row < every:
-            four, top, total = of_teams(ring, r, column, plan)
+            four, top, total = of_teams(buffer, r, column, plan)
             if parts is None:
                 finish(
                     four,

@@ -25,7 +25,7 @@ class SplitAttention(Blocks):
         stages: blocks of a team that are there or under way.
         parts: 1, or 3 for f32.
         dtype: of operands: "f16" or "bf16".
-        causal: a query sees keys up to its own place.
+        causal: a query sees keys up to its own position.
         mask: "none", "bool" (true: may look) or "float" (added to the scores).
         words: inputs are whole blocks of 16 bytes and come as arrays of words; one part.
         early: launches may overlap.
@@ -60,14 +60,14 @@ class SplitAttention(Blocks):
         return self.parts * self.rows * (self.depth // 2 + PAD)
 
     @property
-    def ring_words(self) -> int:
+    def buffer_words(self) -> int:
         """Words of all rings in shared memory, where the sums of the teams lie at the end."""
-        ring = self.teams * self.stages * (self.key_words + self.value_words)
-        return max(ring, self.teams * self.rows * (self.width + FACTS))
+        buffer = self.teams * self.stages * (self.key_words + self.value_words)
+        return max(buffer, self.teams * self.rows * (self.width + FACTS))
 
     def shared_bytes(self) -> int:
         """Shared memory of a cube."""
-        return 4 * (self.query_words + self.ring_words)
+        return 4 * (self.query_words + self.buffer_words)
 
 
 @dataclass(frozen=True)

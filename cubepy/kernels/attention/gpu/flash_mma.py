@@ -29,7 +29,7 @@ def words_of(line, dtype, part: cb.Comptime[int]):
 
 
 @cb.func
-def bring_tile(tile, source, b, h, first, count: cb.Comptime[int], columns: cb.Comptime[int], plan):
+def load_tile(tile, source, b, h, first, count: cb.Comptime[int], columns: cb.Comptime[int], plan):
     """Rows `first` on of source[b, h] as words, through registers; zeros beyond the array."""
     stride = columns // 2 + PAD
     lines = columns // 8
@@ -68,7 +68,7 @@ def copy_words(tile, at, source, b, h, row, d):
 
 @cb.func
 def start_keys(key_tile, value_tile, mask_tile, stage, k, v, mask, b, g, h, row, start, plan):
-    """A block of keys and values, and its part of the mask, to a stage of the ring; one group of
+    """A block of keys and values, and its part of the mask, to a stage of the pipeline; one group of
     copies.
     """
     start_tile(key_tile, stage * plan.key_words, k, b, g, start, 0, plan.keys, plan.depth)
@@ -112,8 +112,8 @@ def scores(s, queries, rows: cb.Comptime[int], first, keys, at, plan):
         for n in range(plan.keys // 16):
             b = ()
             for part in cb.unroll(range(plan.parts)):
-                place = at + (part * plan.keys + n * 16 + key) * stride + d * 8 + lane // 8 % 2 * 4
-                b = b + (cb.load_matrix(keys, place),)
+                index = at + (part * plan.keys + n * 16 + key) * stride + d * 8 + lane // 8 % 2 * 4
+                b = b + (cb.load_matrix(keys, index),)
             s[2 * n], rest[2 * n] = multiply(a, b, 0, s[2 * n], rest[2 * n], plan)
             s[2 * n + 1], rest[2 * n + 1] = multiply(a, b, 2, s[2 * n + 1], rest[2 * n + 1], plan)
     if plan.parts > 1:
@@ -145,8 +145,8 @@ def add_values(o, s, grown, values, at, plan):
         for j in cb.unroll(range(plan.keys // 16)):
             b = ()
             for part in cb.unroll(range(plan.parts)):
-                place = at + (part * plan.keys + j * 16 + key) * stride + n * 8 + lane // 16 * 4
-                b = b + (cb.load_matrix(values, place, transpose=True),)
+                index = at + (part * plan.keys + j * 16 + key) * stride + n * 8 + lane // 16 * 4
+                b = b + (cb.load_matrix(values, index, transpose=True),)
             mine = a[j * plan.parts : (j + 1) * plan.parts]
             even, even_rest = multiply(mine, b, 0, even, even_rest, plan)
             odd, odd_rest = multiply(mine, b, 2, odd, odd_rest, plan)
@@ -302,7 +302,7 @@ def attend(
         start_keys(key_tile, value_tile, mask_tile, 0, k, v, mask, b, g, h, first, 0, plan)
         cb.copy_async_commit()
     else:
-        bring_tile(queries, q, b, h, first, rows, plan.depth, plan)
+        load_tile(queries, q, b, h, first, rows, plan.depth, plan)
     stage = 0
     for start in range(0, stop, keys):
         if plan.words:
@@ -325,8 +325,8 @@ def attend(
             cb.copy_async_commit()
             cb.copy_async_wait(1)
         else:
-            bring_tile(key_tile, k, b, g, start, keys, plan.depth, plan)
-            bring_tile(value_tile, v, b, g, start, keys, plan.width, plan)
+            load_tile(key_tile, k, b, g, start, keys, plan.depth, plan)
+            load_tile(value_tile, v, b, g, start, keys, plan.width, plan)
         cb.sync_cube()
         scores(s, queries, rows, cb.PLANE_POS * 16, key_tile, stage * plan.key_words, plan)
         top0, top1, sum0, sum1, grown0, grown1 = weigh(

@@ -215,7 +215,7 @@ def consume(job, sums, seat):
     plan, cube = job.plan, job.cube
     rows, size = plan.queries, plan.queries * plan.depth // 2
     query, grad = job.queries.first, job.grads.first
-    turn = 0
+    buffer = 0
     last = query
     done = 0
     step = cube.first
@@ -229,7 +229,7 @@ def consume(job, sums, seat):
         )
         cb.wgmma_wait(0, sums.s)
     while done < total:
-        at = turn * plan.keys * rows
+        at = buffer * plan.keys * rows
         slopes_of(job, sums, seat, query, grad, last, step, done, at)
         done = done + 1
         last = query
@@ -245,7 +245,7 @@ def consume(job, sums, seat):
             other = other + 1
         query = following
         grad = grad.advance()
-        turn = 1 - turn
+        buffer = 1 - buffer
     cb.wgmma_wait(0, sums.sum_k, sums.sum_v, sums.s)
 
 

@@ -85,7 +85,7 @@ def following(stage):
 
 
 @cb.func
-def load_step(ring, n, job):
+def load_step(pipeline, n, job):
     """Start copying the n-th step's rows; steps of the query heads that share keys come one after
     another.
     """
@@ -94,42 +94,42 @@ def load_step(ring, n, job):
     step = cube.first + n - other * (cube.steps - cube.first)
     # Batch and head come from their sum again: kept from the beginning on they cost registers.
     row = cube.head + other
-    ring.load(ring.first.at(n % 2), row // cube.heads, row % cube.heads, row, step)
+    pipeline.load(pipeline.first.at(n % 2), row // cube.heads, row % cube.heads, row, step)
 
 
 @cb.func
-def first_products(s, own, ring, job):
+def first_products(s, own, pipeline, job):
     """s = own @ the first step's rows.T, as soon as both are there."""
     plan = job.plan
     cb.barrier_wait(job.loaded, 0, 0)
     if job.cube.total() > 0:
-        ring.first.wait()
-        start_products(s, own, plan.keys, 0, ring.tiles, plan.queries, 0, plan.depth)
+        pipeline.first.wait()
+        start_products(s, own, plan.keys, 0, pipeline.tiles, plan.queries, 0, plan.depth)
         cb.wgmma_wait(0, s)
 
 
 @cb.func
-def sums_and_products(sums, p, ring, s, own, next_ring, done, stage, job):
-    """sums += p @ this step's rows of a ring, then s = own @ the next step's rows of the other
-    ring.T; `stage` is this step's in `ring`.
+def sums_and_products(sums, p, pipeline, s, own, next_pipeline, done, stage, job):
+    """sums += p @ this step's rows of a pipeline, then s = own @ the next step's rows of the other
+    pipeline.T; `stage` is this step's in `ring`.
 
     Of the former rows nothing is needed any more, so the next step but one is copied there. Gives
     the next step's stage.
     """
     plan, total = job.plan, job.cube.total()
     stage.wait()
-    start_sums(sums, p, ring.tiles, plan.queries, stage.slot, plan.depth)
+    start_sums(sums, p, pipeline.tiles, plan.queries, stage.slot, plan.depth)
     later = stage
     if done + 1 < total:
         later = following(stage)
-    later.beside(next_ring.first.full, next_ring.first.empty).wait()
-    start_products(s, own, plan.keys, 0, next_ring.tiles, plan.queries, later.slot, plan.depth)
+    later.beside(next_pipeline.first.full, next_pipeline.first.empty).wait()
+    start_products(s, own, plan.keys, 0, next_pipeline.tiles, plan.queries, later.slot, plan.depth)
     cb.wgmma_wait(1, sums)
     if cb.UNIT_POS_PLANE == 0:
         stage.release(True)
         if cb.UNIT_POS % GROUP == 0 and done + 2 < total:
             cb.barrier_wait(stage.empty, stage.slot, stage.phase)
-            load_step(ring, done + 2, job)
+            load_step(pipeline, done + 2, job)
     cb.wgmma_wait(0, s)
     return later
 

@@ -1,8 +1,8 @@
 """Attention for Hopper: one pass over keys and values by `wgmma`, the copy engine and groups with
 different tasks.
 
-The structure is that of FlashAttention-3 (Shah et al., 2024). One group of 128 units brings tiles
-of keys and values into a ring; two or three other groups each own 64 query rows. Such a group
+The structure is that of FlashAttention-3 (Shah et al., 2024). One group of 128 units loads tiles
+of keys and values into a pipeline; two or three other groups each own 64 query rows. Such a group
 starts the products of the next scores before it adds the previous values, so that its matrix units
 work while it computes exponentials. Cubes stay for the whole launch. What was measured, and what
 did not help, is in docs/benchmarks/log/attention-sm90.md.

@@ -53,7 +53,7 @@ def load_blocks(job, memory, position, key):
     b, h, row = position
     size = plan.keys * plan.depth
     blocks = (job.sizes[4] + plan.keys - 1) // plan.keys
-    known_at = masking.place_of_known(job.mask, b, h, row, job.row_tiles(), blocks, plan)
+    known_at = masking.offset_of_known(job.mask, b, h, row, job.row_tiles(), blocks, plan)
     block = masking.next_block(known, known_at, job.blocks(row), plan)
     if plan.chosen:
         block = cb.max(block, 0)  # a row that sees nothing is computed, too

@@ -71,12 +71,12 @@ def worth_a_survey(mask: Any, kind: str, width: int) -> bool:
 
 
 @cb.func
-def next_block(known, place, block, plan):
+def next_block(known, offset, block, plan):
     """The next block down from `block` of which something is seen; -1 if there is none."""
     block = block - 1
     if plan.chosen:
         while (
-            cb.cast(block >= 0, cb.i32) * cb.cast(known[0][place + cb.max(block, 0)] == 0, cb.i32)
+            cb.cast(block >= 0, cb.i32) * cb.cast(known[0][offset + cb.max(block, 0)] == 0, cb.i32)
             != 0
         ):
             block = block - 1
@@ -84,7 +84,7 @@ def next_block(known, place, block, plan):
 
 
 @cb.func
-def place_of_known(mask, b, h, row, row_tiles, blocks, plan):
+def offset_of_known(mask, b, h, row, row_tiles, blocks, plan):
     """Where what is known of a tile's blocks begins."""
     which = 0
     if plan.chosen:
@@ -95,11 +95,11 @@ def place_of_known(mask, b, h, row, row_tiles, blocks, plan):
 
 
 @cb.func
-def is_plain(known, place, block, plan):
+def is_plain(known, offset, block, plan):
     """1 where all of a block is seen."""
     plain = 0
     if plan.chosen:
-        plain = cb.cast(known[0][place + block], cb.i32) & 1
+        plain = cb.cast(known[0][offset + block], cb.i32) & 1
     return plain
 
 
@@ -156,8 +156,8 @@ def mask_scores(s, tiles, slot, plane, inverse, plan):
     own = first + lane // 4 * columns
     if plan.mask == "bool":
         for j in range(plan.keys // 8):
-            place = own + ((j // 2) ^ (lane // 4)) * 8 + j % 2 * 4 + lane % 4
-            upper, lower = tiles[place], tiles[place + 8 * columns]
+            index = own + ((j // 2) ^ (lane // 4)) * 8 + j % 2 * 4 + lane % 4
+            upper, lower = tiles[index], tiles[index + 8 * columns]
             s[4 * j] = cb.select((upper & 0xFF) != 0, s[4 * j], HIDDEN)
             s[4 * j + 1] = cb.select((upper & 0xFF00) != 0, s[4 * j + 1], HIDDEN)
             s[4 * j + 2] = cb.select((lower & 0xFF) != 0, s[4 * j + 2], HIDDEN)
@@ -172,9 +172,9 @@ def mask_scores(s, tiles, slot, plane, inverse, plan):
     if plan.mask == "f32":
         for j in range(plan.keys // 8):
             box = own + j // 4 * plan.rows * columns
-            place = box + ((2 * (j % 4) + lane % 4 // 2) ^ (lane // 4)) * 4 + lane % 2 * 2
+            index = box + ((2 * (j % 4) + lane % 4 // 2) ^ (lane // 4)) * 4 + lane % 2 * 2
             for r in cb.unroll(range(2)):
-                pair = tiles.load(place + 8 * r * columns, 2)
+                pair = tiles.load(index + 8 * r * columns, 2)
                 for e in cb.unroll(range(2)):
                     at = 4 * j + 2 * r + e
                     s[at] = cb.fma(pair[e], inverse, s[at])

@@ -1,7 +1,7 @@
 """The CPU's gradients of depthwise convolutions, channels last: lines lie along the channels.
 
-By the filters: a cube walks rows of places and adds what every tap sees to its sums; the taps of a
-row of the window stay in registers along a row of places. By the input: an output place takes the
+By the filters: a cube walks rows of pixels and adds what every tap sees to its sums; the taps of a
+row of the window stay in registers along a row of pixels. By the input: an output pixel takes the
 taps of its phase of the stride (see `convolution.cpu.transposed`).
 """
 
@@ -25,7 +25,7 @@ from cubepy.kernels.convolution.problem import Problem
 from cubepy.runtime import memory
 
 SPAN = 8  # columns of a window that are written out
-TILE = 8  # places of a phase that are made at once
+TILE = 8  # pixels of a phase that are made at once
 
 Products = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]]
 
@@ -49,7 +49,7 @@ class Sums:
 
 @cb.func
 def row_sums(x, grad, sums, part, n, at, see, tap, c, lines, edge: cb.Comptime[bool], plan):
-    """Add a row of places to the sums of a row of the window, for `lines` lines of channels from c
+    """Add a row of pixels to the sums of a row of the window, for `lines` lines of channels from c
     on.
 
     With `edge` there is one line, and not all of its channels may be there.
@@ -61,9 +61,9 @@ def row_sums(x, grad, sums, part, n, at, see, tap, c, lines, edge: cb.Comptime[b
     for v in cb.unroll(range(span)):
         for j in cb.unroll(range(lines)):
             acc[v, j] = sums.load((part, tap + v, c + j * lanes), lanes)
-    places, width = grad.shape[3], x.shape[3]
-    first = cb.min(places, cb.max(0, (stride - 1 - see[2]) // stride))
-    stop = cb.clamp((width - 1 - see[2] - (span - 1) * dilation) // stride + 1, first, places)
+    pixels, width = grad.shape[3], x.shape[3]
+    first = cb.min(pixels, cb.max(0, (stride - 1 - see[2]) // stride))
+    stop = cb.clamp((width - 1 - see[2] - (span - 1) * dilation) // stride + 1, first, pixels)
     if edge:
         stop = first
     for w in range(first):
@@ -87,7 +87,7 @@ def row_sums(x, grad, sums, part, n, at, see, tap, c, lines, edge: cb.Comptime[b
                     (n, see[0], see[1], w * stride + see[2] + v * dilation, c + j * lanes), lanes
                 )
                 acc[v, j] = cb.fma(cb.cast(seen, cb.f32), line, acc[v, j])
-    for w in range(stop, places):
+    for w in range(stop, pixels):
         for j in cb.unroll(range(lines)):
             line = cb.cast(
                 grad.load((n, at[0], at[1], w, c + j * lanes), lanes, valid=left - j * lanes),
@@ -109,7 +109,7 @@ def row_sums(x, grad, sums, part, n, at, see, tap, c, lines, edge: cb.Comptime[b
 def sum_channels(
     x: cb.Array, grad: cb.Array, sums: cb.Array, pad_d, pad_h, pad_w, plan: cb.Comptime
 ):
-    """sums[part, tap, c] = the sum over a part of the places of x[.., c] * grad[.., c]; a cube does
+    """sums[part, tap, c] = the sum over a part of the pixels of x[.., c] * grad[.., c]; a cube does
     a part.
     """
     lanes, lines = plan.lanes, plan.lines
@@ -158,20 +158,20 @@ def channels_by_weight(x: Any, grad: Any, result: Any, problem: Problem) -> None
 
 
 @cb.func
-def place_of(
+def output_at(
     x, taps, bias, out, n, d, h, w, see, last, counts, c, g, edge: cb.Comptime[bool], lanes
 ):
-    """An output place, for a line of channels."""
+    """An output pixel, for a line of channels."""
     left = x.shape[4] - c
     window_h, window_w = number(g, "window_h"), number(g, "window_w")
     total = cb.cast(cb.splat(0.0, lanes), cb.f32)
     if bias is not None:
         total = cb.cast(bias.load(c, lanes, valid=left), cb.f32)
     for t in range(counts[0]):
-        in_d = see[0] + t * number(g, "apart_d")
+        in_d = see[0] + t * number(g, "tap_step_d")
         if in_d >= 0 and in_d < x.shape[1]:
             for u in range(counts[1]):
-                in_h = see[1] + u * number(g, "apart_h")
+                in_h = see[1] + u * number(g, "tap_step_h")
                 if in_h >= 0 and in_h < x.shape[2]:
                     tap = (
                         (last[0] - t * number(g, "every_d")) * window_h
@@ -179,7 +179,7 @@ def place_of(
                         - u * number(g, "every_h")
                     )
                     for v in range(counts[2]):
-                        in_w = see[2] + v * number(g, "apart_w")
+                        in_w = see[2] + v * number(g, "tap_step_w")
                         if in_w >= 0 and in_w < x.shape[3]:
                             k = tap * window_w + last[2] - v * number(g, "every_w")
                             if edge:
@@ -218,7 +218,7 @@ def channel_phases(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, lanes: c
             )
             whole = channels // lanes * lanes
             for c in range(0, whole, lanes):
-                place_of(
+                output_at(
                     x,
                     taps,
                     bias,
@@ -236,7 +236,7 @@ def channel_phases(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, lanes: c
                     lanes,
                 )
             for c in range(whole, channels, lanes):
-                place_of(
+                output_at(
                     x,
                     taps,
                     bias,
@@ -261,11 +261,11 @@ class Rows:
     out.
 
     Attributes:
-        places, lanes: of a tile; its places are of one phase of the stride.
-        phases: for each phase its products, and the first and the last column that place 0 sees.
+        pixels, lanes: of a tile; its pixels are of one phase of the stride.
+        phases: for each phase its products, and the first and the last column that pixel 0 sees.
     """
 
-    places: int
+    pixels: int
     lanes: int
     phases: tuple[tuple[tuple[Products, ...], int, int], ...]
 
@@ -274,22 +274,22 @@ class Rows:
 def phase_tile(
     x, taps, bias, out, n, d, h, w, stride, q, c, see, last, counts, g, products: cb.Comptime, plan
 ):
-    """Places w, w + stride, .. of one phase, which see input from column q on, for a line of
+    """Pixels w, w + stride, .. of one phase, which see input from column q on, for a line of
     channels.
     """
-    places, lanes = plan.places, plan.lanes
+    pixels, lanes = plan.pixels, plan.lanes
     window_h, window_w = number(g, "window_h"), number(g, "window_w")
     start = cb.cast(cb.splat(0.0, lanes), cb.f32)
     if bias is not None:
         start = cb.cast(bias.load(c, lanes), cb.f32)
-    acc = cb.local(places, cb.f32, lanes=lanes)
-    for p in cb.unroll(range(places)):
+    acc = cb.local(pixels, cb.f32, lanes=lanes)
+    for p in cb.unroll(range(pixels)):
         acc[p] = start
     for t in range(counts[0]):
-        in_d = see[0] + t * number(g, "apart_d")
+        in_d = see[0] + t * number(g, "tap_step_d")
         if in_d >= 0 and in_d < x.shape[1]:
             for u in range(counts[1]):
-                in_h = see[1] + u * number(g, "apart_h")
+                in_h = see[1] + u * number(g, "tap_step_h")
                 if in_h >= 0 and in_h < x.shape[2]:
                     tap = (
                         (last[0] - t * number(g, "every_d")) * window_h
@@ -303,19 +303,19 @@ def phase_tile(
                                 cb.cast(x.load((n, in_d, in_h, q + k, c), lanes), cb.f32),
                             )
                         add_row(acc, lines, taps.load((tap * window_w + v, c), lanes), pairs)
-    for p in cb.unroll(range(places)):
+    for p in cb.unroll(range(pixels)):
         out.store((n, d, h, w + p * stride, c), cb.cast(acc[p], out.dtype))
 
 
 @cb.kernel
 def channel_rows(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, plan: cb.Comptime):
-    """`channel_phases` with what is known of the columns: tiles of places of a phase, which share
+    """`channel_phases` with what is known of the columns: tiles of pixels of a phase, which share
     their taps.
     """
     h = cb.CUBE_POS % out.shape[2]
     d = cb.CUBE_POS // out.shape[2] % out.shape[1]
     n = cb.CUBE_POS // (out.shape[2] * out.shape[1])
-    lanes, places, stride = plan.lanes, plan.places, len(plan.phases)
+    lanes, pixels, stride = plan.lanes, plan.pixels, len(plan.phases)
     last_d, count_d, see_d = phase_of(d % number(g, "stride_d"), g, "d")
     last_h, count_h, see_h = phase_of(h % number(g, "stride_h"), g, "h")
     see_d, see_h = see_d + d // number(g, "stride_d"), see_h + h // number(g, "stride_h")
@@ -327,10 +327,10 @@ def channel_rows(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, plan: cb.C
         many = (out.shape[3] - at + stride - 1) // stride
         begin = cb.min(many, cb.max(0, -low))
         stop = cb.max(begin, cb.min(many, x.shape[3] - high))
-        if stop - begin < places:
+        if stop - begin < pixels:
             stop = begin
-        for block in range(begin, stop, places):
-            q = cb.min(block, stop - places)
+        for block in range(begin, stop, pixels):
+            q = cb.min(block, stop - pixels)
             for c in range(0, out.shape[4], lanes):
                 phase_tile(
                     x, taps, bias, out, n, d, h, at + q * stride, stride, q, cb.min(c, hang), (see_d, see_h),
@@ -339,20 +339,20 @@ def channel_rows(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, plan: cb.C
         for k in range(many - (stop - begin)):  # what sees columns outside
             q = k if k < begin else k + stop - begin
             for c in range(0, out.shape[4], lanes):
-                place_of(
+                output_at(
                     x, taps, bias, out, n, d, h, at + q * stride, (see_d, see_h, see_w + q), (last_d, last_h, last_w),
                     (count_d, count_h, count_w), cb.min(c, hang), g, False, lanes,
                 )  # fmt: skip
 
 
-def products_of(places: int, taps: list[tuple[int, int]]) -> tuple[Products, ...]:
-    """For each tap and what place 0 sees through it: the tap, columns of a row that are seen for
-    the first time, and pairs of a place and of what it sees, counted in that order.
+def products_of(pixels: int, taps: list[tuple[int, int]]) -> tuple[Products, ...]:
+    """For each tap and what pixel 0 sees through it: the tap, columns of a row that are seen for
+    the first time, and pairs of a pixel and of what it sees, counted in that order.
     """
     known: list[int] = []
     found = []
     for v, first in taps:
-        seen = [(p, p + first) for p in range(places)]
+        seen = [(p, p + first) for p in range(pixels)]
         more = tuple(k for _, k in seen if k not in known)
         known += more
         found.append((v, more, tuple((p, known.index(k)) for p, k in seen)))
@@ -363,16 +363,16 @@ def products_of(places: int, taps: list[tuple[int, int]]) -> tuple[Products, ...
 def rows_of(problem: Phases, channels: int) -> Rows | None:
     """The blueprint with columns written out, or None."""
     lanes = cb.device_properties_of().register_bytes // 4
-    window, step, apart = problem.window[2], problem.stride[2], problem.dilation[2]
+    window, step, dilation = problem.window[2], problem.stride[2], problem.dilation[2]
     if channels < lanes or window > SPAN or step > 4:
         return None
     phases = []
     for at in range(step):
         reach = at + problem.cut[2]
         taps = [
-            (v, (reach - v * apart) // step)
+            (v, (reach - v * dilation) // step)
             for v in range(window)
-            if (reach - v * apart) % step == 0
+            if (reach - v * dilation) % step == 0
         ]
         low, high = min((k for _, k in taps), default=0), max((k for _, k in taps), default=0)
         phases.append((products_of(TILE, taps), low, high))
@@ -385,7 +385,7 @@ def channels_by_phases(x: Any, taps: Any, bias: Any, out: Any, problem: Phases) 
     """
     known = {
         f"{name}_{axis}": value
-        for name in ("window", "stride", "cut", "dilation", "every", "apart")
+        for name in ("window", "stride", "cut", "dilation", "every", "tap_step")
         for axis, value in zip("dhw", getattr(problem, name), strict=True)
     }
     lanes = cb.device_properties_of().register_bytes // 4

@@ -1,7 +1,7 @@
 """The CPU's depthwise convolution of images with channels first: planes as they lie.
 
-A line of places walks down the rows of its plane. A row of input is loaded once for every column of
-the window, next to the place, and meets the sums of all rows that see it: these stay in registers,
+A line of pixels walks down the rows of its plane. A row of input is loaded once for every column of
+the window, next to the pixel, and meets the sums of all rows that see it: these stay in registers,
 and the oldest is done. Columns beyond the edges become zeros while a line is shifted in registers.
 That is known when the kernel is compiled: the first line of a row and the last have code of their
 own, and the last one may begin inside the one before it. So no plane is copied, and hardly anything
@@ -35,7 +35,7 @@ class Planes:
         begins, and which of its elements are taken (None: all); for `first` from the beginning of
         the row, for `middle` from the line's own beginning, for `last` from the row's end. `first`
         alone makes rows of one line. valid: columns of a row that is shorter than a load, or 0.
-        places: of a row that is shorter than a line, or 0. activation: a func of the result, or
+        pixels: of a row that is shorter than a line, or 0. activation: a func of the result, or
         None.
     """
 
@@ -47,29 +47,29 @@ class Planes:
     middle: tuple[Seen, ...] | None
     last: tuple[Seen, ...] | None
     valid: int
-    places: int
+    pixels: int
     activation: Any
 
     @property
     def older(self) -> int:
-        """Rows of places above the last one that see a row of input."""
+        """Rows of pixels above the last one that see a row of input."""
         return -(-(self.window[0] - 1) * self.dilation[0] // self.stride[0])
 
     def met_by(self, i: int, v: int) -> tuple[tuple[int, int], ...]:
         """The sums that see input row i of a step, the oldest first, each with its tap of column v
         of the window.
         """
-        (rows, columns), skip, apart = self.window, self.stride[0], self.dilation[0]
+        (rows, columns), skip, dilation = self.window, self.stride[0], self.dilation[0]
         return tuple(
-            (self.older + (i - u * apart) // skip, u * columns + v)
+            (self.older + (i - u * dilation) // skip, u * columns + v)
             for u in range(rows)
-            if (i - u * apart) % skip == 0
+            if (i - u * dilation) % skip == 0
         )
 
 
 @cb.func
 def line_of(x, plane, h, origin, base: cb.Comptime[int], taken: cb.Comptime, plan):
-    """What a line of places sees through one column of the window."""
+    """What a line of pixels sees through one column of the window."""
     lanes = plan.lanes * plan.stride[1]
     if plan.valid:
         wide = cb.cast(x.load((plane, h, origin + base), lanes, valid=plan.valid), cb.f32)
@@ -82,16 +82,16 @@ def line_of(x, plane, h, origin, base: cb.Comptime[int], taken: cb.Comptime, pla
 
 @cb.func
 def add_line(sums, scales, line, met: cb.Comptime):
-    """A line of input, for all rows of places that see it."""
+    """A line of input, for all rows of pixels that see it."""
     for r, k in cb.unroll(met):
         sums[r] = cb.fma(line, scales[k], sums[r])
 
 
 @cb.func
 def walk(
-    x, taps, bias, out, plane, begin, end, pad_h, origin, place, over, seen: cb.Comptime, plan
+    x, taps, bias, out, plane, begin, end, pad_h, origin, pixel, over, seen: cb.Comptime, plan
 ):
-    """Rows from `begin` to `end` of a line of places.
+    """Rows from `begin` to `end` of a line of pixels.
 
     With `over`, what hangs over the end of a row is written again afterwards.
     """
@@ -118,10 +118,10 @@ def walk(
             value = sums[0]
             if plan.activation is not None:
                 value = plan.activation(value)
-            if plan.places == 0 or over:
-                out.store((plane, row - older, place), cb.cast(value, out.dtype))
+            if plan.pixels == 0 or over:
+                out.store((plane, row - older, pixel), cb.cast(value, out.dtype))
             else:
-                out.store((plane, row - older, place), cb.cast(value, out.dtype), valid=plan.places)
+                out.store((plane, row - older, pixel), cb.cast(value, out.dtype), valid=plan.pixels)
         for r in cb.unroll(range(older)):
             sums[r] = sums[r + 1]
         sums[older] = start
@@ -129,29 +129,29 @@ def walk(
 
 @cb.kernel
 def depthwise_planes(
-    x: cb.Array, taps: cb.Array, bias, out: cb.Array, cuts, strips, pad_h, pad_w, plan: cb.Comptime
+    x: cb.Array, taps: cb.Array, bias, out: cb.Array, cuts, bands, pad_h, pad_w, plan: cb.Comptime
 ):
     """out[p, h, w] = activation(sum over the window of x[p] * taps[p % channels, tap] + bias[p %
     channels]).
 
     x and out (planes, height, width) are contiguous. A cube makes one of `cuts` ranges of planes,
-    and each plane in `strips` ranges of rows.
+    and each plane in `bands` ranges of rows.
     """
     lanes, planes, width = plan.lanes, out.shape[0], out.shape[2]
     begin, end = (
-        begin_of(cb.CUBE_POS, planes * strips, cuts),
-        begin_of(cb.CUBE_POS + 1, planes * strips, cuts),
+        begin_of(cb.CUBE_POS, planes * bands, cuts),
+        begin_of(cb.CUBE_POS + 1, planes * bands, cuts),
     )
     for part in range(begin, end):
-        plane = part // strips
-        strip = part - plane * strips
-        top, low = begin_of(strip, out.shape[1], strips), begin_of(strip + 1, out.shape[1], strips)
+        plane = part // bands
+        band = part - plane * bands
+        top, low = begin_of(band, out.shape[1], bands), begin_of(band + 1, out.shape[1], bands)
         over = part + 1 < end
         walk(x, taps, bias, out, plane, top, low, pad_h, 0, 0, over, plan.first, plan)
         if plan.last is not None:
             if plan.middle is not None:
-                for place in range(lanes, width - lanes, lanes):
-                    origin = place * plan.stride[1] - pad_w
+                for pixel in range(lanes, width - lanes, lanes):
+                    origin = pixel * plan.stride[1] - pad_w
                     walk(
                         x,
                         taps,
@@ -162,7 +162,7 @@ def depthwise_planes(
                         low,
                         pad_h,
                         origin,
-                        place,
+                        pixel,
                         over,
                         plan.middle,
                         plan,
@@ -207,9 +207,9 @@ def plan_for(problem: Problem, planes: int, function: Any) -> tuple[Planes, int,
     load, starts = lanes * sw, [v * dw - pw for v in range(kw)]
     if not flat or load > 64 or kh * kw > WRITTEN_OUT or out_h * out_w < lanes or out_h < kh:
         return None
-    middle, last, valid, places = None, None, 0, 0
+    middle, last, valid, pixels = None, None, 0, 0
     if out_w <= lanes:
-        valid, places = 0 if wide >= load else wide, out_w % lanes
+        valid, pixels = 0 if wide >= load else wide, out_w % lanes
         first = tuple(seen_from(s, 0, wide, load, sw, out_w) for s in starts)
     elif wide < load:
         return None
@@ -225,28 +225,28 @@ def plan_for(problem: Problem, planes: int, function: Any) -> tuple[Planes, int,
             if lanes * sw < pw or behind + (kw - 1) * dw + load > wide:
                 return None
             middle = tuple(seen_from(v * dw, 0, 1 << 30, load, sw, lanes) for v in range(kw))
-    plan = Planes(lanes, (kh, kw), (sh, sw), (dh, dw), first, middle, last, valid, places, function)
+    plan = Planes(lanes, (kh, kw), (sh, sw), (dh, dw), first, middle, last, valid, pixels, function)
     if plan.older > SUMS:
         return None
-    strips = 1
-    if not places:
-        strips = max(-(-4 * wide * sh * out_h // NEAR), -(-CUBES // planes))
-        strips = max(1, min(strips, out_h // (4 * plan.older + 1)))
-    return plan, min(planes * strips, CUBES), strips
+    bands = 1
+    if not pixels:
+        bands = max(-(-4 * wide * sh * out_h // NEAR), -(-CUBES // planes))
+        bands = max(1, min(bands, out_h // (4 * plan.older + 1)))
+    return plan, min(planes * bands, CUBES), bands
 
 
 def by_plane(view: Any, w: Any, bias: Any, out: Any, problem: Problem, function: Any) -> bool:
     """Launch the kernel, if it is made for the problem: every channel has one filter.
 
-    view is (N, *size, C) of a contiguous (N, C, *size), w (C, window), out (N, C, places).
+    view is (N, *size, C) of a contiguous (N, C, *size), w (C, window), out (N, C, pixels).
     """
     found = plan_for(problem, out.shape[0] * out.shape[1], function)
     if found is None:
         return False
-    plan, cubes, strips = found
+    plan, cubes, bands = found
     x = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1)).reshape(-1, *problem.size[1:])
     result = out.reshape(-1, *problem.out[1:])
     depthwise_planes[cubes, 1](
-        x, w, bias, result, cubes, strips, *problem.pad[1:], plan, mode="unchecked"
+        x, w, bias, result, cubes, bands, *problem.pad[1:], plan, mode="unchecked"
     )
     return True

@@ -1,7 +1,7 @@
 """The CPU's depthwise convolution with channels last: lines lie along the channels.
 
-A tile is a few neighbouring places of one line of channels: a line of taps meets all of them, and a
-line of input all places that see it. Rows of the window that lie outside are left out, and so are
+A tile is a few neighbouring pixels of one line of channels: a line of taps meets all of them, and a
+line of input all pixels that see it. Rows of the window that lie outside are left out, and so are
 columns: the first tile of a row and the last have code of their own, without the products that are
 not there. The last tile may begin inside the one before it, and so may the last line of channels.
 """
@@ -21,7 +21,7 @@ from cubepy.kernels.movement.copy import convert_into
 from cubepy.runtime import memory
 from cubepy.runtime.memory.address import address
 
-PLACES = (
+PIXELS = (
     14,
     12,
     10,
@@ -30,29 +30,29 @@ PLACES = (
     6,
     5,
 )  # of a tile: sums that stay in 32 registers beside as many lines of input
-FEW_PLACES = (8, 7, 6, 5)  # and in 16, or where every line may lie outside
+FEW_PIXELS = (8, 7, 6, 5)  # and in 16, or where every line may lie outside
 SPAN = 7  # columns of a window that are written out
 CUBES = 8  # at least, so that threads finish together
 LINE = 64  # bytes of a cache line
 STREAM = 8 << 20  # bytes of a result that is stored past the caches
-FAR = 8 << 20  # bytes of an input that comes from memory
+OUT_OF_CACHE = 8 << 20  # bytes of an input that comes from memory
 NEAR = 32 * 1024  # bytes of the rows of a window that stay in the first-level cache
 ANYWHERE = (0, 1 << 30)  # columns of a tile's rows, none of which is outside
 
 
 @dataclass(frozen=True)
-class Places:
+class DepthwiseTile:
     """What changes the code.
 
-    Attributes: places, lanes: of a tile. window, stride, dilation: along depth, height and width.
+    Attributes: pixels, lanes: of a tile. window, stride, dilation: along depth, height and width.
         first, last: columns of the first and of the last tile of a row that are there, or None
         where every line of every tile may lie outside; a row of one tile has no last. activation: a
         func of the result, or None. light: whether it is so short that it may be written out for
-        every place. past: whether results are stored past the caches. ahead: whether input is asked
+        every pixel. streaming: whether results are stored past the caches. ahead: whether input is asked
         for before it is used.
     """
 
-    places: int
+    pixels: int
     lanes: int
     window: tuple[int, ...]
     stride: tuple[int, ...]
@@ -61,7 +61,7 @@ class Places:
     last: tuple[int, int] | None
     activation: Any
     light: bool
-    past: bool
+    streaming: bool
     ahead: bool
 
 
@@ -69,16 +69,16 @@ Products = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 
 
 def products_of(
-    places: int, stride: int, span: int, dilation: int, there: tuple[int, int]
+    pixels: int, stride: int, span: int, dilation: int, there: tuple[int, int]
 ) -> tuple[Products, ...]:
     """For each of `span` columns of the window: columns of a row of input that are seen for the
-    first time, and pairs of a place and of what it sees, counted in that order. Columns that are
+    first time, and pairs of a pixel and of what it sees, counted in that order. Columns that are
     not there are left out.
     """
     columns: list[int] = []
     found = []
     for v in range(span):
-        seen = [(p, p * stride + v * dilation) for p in range(places)]
+        seen = [(p, p * stride + v * dilation) for p in range(pixels)]
         seen = [(p, k) for p, k in seen if there[0] <= k < there[1]]
         more = tuple(dict.fromkeys(k for _, k in seen if k not in columns))
         columns += more
@@ -88,7 +88,7 @@ def products_of(
 
 @cb.func
 def add_row(acc, lines, tap, which: cb.Comptime):
-    """One column of the window: every place's product."""
+    """One column of the window: every pixel's product."""
     for p, k in cb.unroll(which):
         acc[p] = cb.fma(lines[k], tap, acc[p])
 
@@ -97,18 +97,18 @@ def add_row(acc, lines, tap, which: cb.Comptime):
 def tile_of(
     x, taps, bias, out, n, d, h, w, c, first, edge: cb.Comptime[bool], there: cb.Comptime, plan
 ):  # fmt: skip
-    """The places from w on for the channels from c on; with `edge` some columns or channels may not
+    """The pixels from w on for the channels from c on; with `edge` some columns or channels may not
     be there.
     """
-    places, lanes = plan.places, plan.lanes
+    pixels, lanes = plan.pixels, plan.lanes
     kd, kh, kw = plan.window
     dd, dh, dw = plan.dilation
     d0, h0, w0 = first
     left = x.shape[4] - c
     span = kw if kw <= SPAN else 1
-    products = products_of(places, plan.stride[2], span, dw, there)
-    acc = cb.local(places, cb.f32, lanes=lanes)
-    for p in cb.unroll(range(places)):
+    products = products_of(pixels, plan.stride[2], span, dw, there)
+    acc = cb.local(pixels, cb.f32, lanes=lanes)
+    for p in cb.unroll(range(pixels)):
         acc[p] = cb.splat(0.0, lanes)
     for t in range(kd):
         if d0 + t * dd >= 0 and d0 + t * dd < x.shape[1]:
@@ -133,29 +133,29 @@ def tile_of(
                             )
                         else:
                             add_row(acc, lines, taps.load((tap, c), lanes), products[v][1])
-    if plan.ahead and not edge:  # the rows that the next row of places sees first come from memory
+    if plan.ahead and not edge:  # the rows that the next row of pixels sees first come from memory
         for i in cb.unroll(range(plan.stride[1])):
-            for p in cb.unroll(range(places * plan.stride[2])):
+            for p in cb.unroll(range(pixels * plan.stride[2])):
                 x.prefetch((n, d0, h0 + (kh - 1) * dh + 1 + i, cb.max(0, w0) + p, c))
     add = cb.cast(cb.splat(0.0, lanes), cb.f32)
     if bias is not None:
         add = cb.cast(bias.load(c, lanes, valid=left), cb.f32)
     if plan.light and not edge:
-        for p in cb.unroll(range(places)):
+        for p in cb.unroll(range(pixels)):
             value = acc[p]
             if bias is not None:
                 value = value + add
             if plan.activation is not None:
                 value = plan.activation(value)
-            if plan.past:
+            if plan.streaming:
                 out.store_stream((n, d, h, w + p, c), cb.cast(value, out.dtype))
             else:
                 out.store((n, d, h, w + p, c), cb.cast(value, out.dtype))
     else:
-        done = cb.local(places, cb.f32, lanes=lanes)
-        for p in cb.unroll(range(places)):
+        done = cb.local(pixels, cb.f32, lanes=lanes)
+        for p in cb.unroll(range(pixels)):
             done[p] = acc[p]
-        for p in range(places):
+        for p in range(pixels):
             value = done[p]
             if bias is not None:
                 value = value + add
@@ -164,7 +164,7 @@ def tile_of(
             if edge:
                 out.store((n, d, h, w + p, c), cb.cast(value, out.dtype), valid=left)
             else:
-                if plan.past:
+                if plan.streaming:
                     out.store_stream((n, d, h, w + p, c), cb.cast(value, out.dtype))
                 else:
                     out.store((n, d, h, w + p, c), cb.cast(value, out.dtype))
@@ -176,7 +176,7 @@ def depthwise(
     taps: cb.Array,
     bias,
     out: cb.Array,
-    strip,
+    band_rows,
     piece,
     pad_d,
     pad_h,
@@ -185,20 +185,20 @@ def depthwise(
 ):
     """out[n, d, h, w, c] = activation(sum over the window of x * taps[tap, c] + bias[c]).
 
-    A cube does `strip` rows, `piece` channels after the other.
+    A cube does `band_rows` rows, `piece` channels after the other.
     """
-    strips = (out.shape[2] + strip - 1) // strip
+    bands = (out.shape[2] + band_rows - 1) // band_rows
     pos = cb.CUBE_POS
-    top = pos % strips * strip
-    d = pos // strips % out.shape[1]
-    n = pos // strips // out.shape[1]
+    top = pos % bands * band_rows
+    d = pos // bands % out.shape[1]
+    n = pos // bands // out.shape[1]
     sd, sh, sw = plan.stride
     lanes, hang = plan.lanes, out.shape[4] - plan.lanes
     for begin in range(0, out.shape[4], piece):
         stop = cb.min(begin + piece, out.shape[4])
-        for h in range(top, cb.min(top + strip, out.shape[2])):
-            for block in range(0, out.shape[3], plan.places):
-                w = cb.min(block, out.shape[3] - plan.places)
+        for h in range(top, cb.min(top + band_rows, out.shape[2])):
+            for block in range(0, out.shape[3], plan.pixels):
+                w = cb.min(block, out.shape[3] - plan.pixels)
                 first = (d * sd - pad_d, h * sh - pad_h, w * sw - pad_w)
                 if plan.first is None:
                     for c in range(begin, stop, lanes):
@@ -237,7 +237,7 @@ def depthwise(
                             plan.first,
                             plan,
                         )
-                elif block + plan.places >= out.shape[3]:
+                elif block + plan.pixels >= out.shape[3]:
                     for c in range(begin, stop, lanes):
                         tile_of(
                             x,
@@ -273,30 +273,30 @@ def depthwise(
                         )
 
 
-def places_of(problem: Problem, possible: tuple[int, ...]) -> tuple[int, Any]:
-    """Places of a tile, and the columns of the first and of the last tile of a row that are there.
+def tile_pixels(problem: Problem, possible: tuple[int, ...]) -> tuple[int, Any]:
+    """Pixels of a tile, and the columns of the first and of the last tile of a row that are there.
 
     None instead of these: other tiles have columns outside, too, or the window is not written out.
     """
     wide, width, step, padding = problem.size[2], problem.out[2], problem.stride[2], problem.pad[2]
     fitting = [p for p in possible if p <= width] or [width]
-    places = min(fitting, key=lambda p: (-(-width // p) * (p + 2), -p))
-    reach = (places - 1) * step + (problem.window[2] - 1) * problem.dilation[2]
-    tiles, end = -(-width // places), (width - places) * step - padding
+    pixels = min(fitting, key=lambda p: (-(-width // p) * (p + 2), -p))
+    reach = (pixels - 1) * step + (problem.window[2] - 1) * problem.dilation[2]
+    tiles, end = -(-width // pixels), (width - pixels) * step - padding
     first, last = (
         (padding, min(wide + padding, reach + 1)),
         (max(0, -end), min(wide - end, reach + 1)),
     )
-    inside = places * step >= padding and (tiles - 2) * places * step - padding + reach < wide
+    inside = pixels * step >= padding and (tiles - 2) * pixels * step - padding + reach < wide
     if problem.window[2] > SPAN or (tiles > 2 and not inside):
-        return places, None
-    return places, (first, last if tiles > 1 else None)
+        return pixels, None
+    return pixels, (first, last if tiles > 1 else None)
 
 
 @lru_cache(maxsize=1024)
 def plan_for(
-    problem: Problem, n: int, channels: int, function: Any, past: bool, ahead: bool
-) -> tuple[Places, int, int]:
+    problem: Problem, n: int, channels: int, function: Any, streaming: bool, ahead: bool
+) -> tuple[DepthwiseTile, int, int]:
     """Blueprint, rows of a cube, and channels of a piece."""
     lanes = cb.device_properties_of().register_bytes // 4
     rows = problem.out[1]
@@ -304,18 +304,18 @@ def plan_for(
     wide = (
         many and problem.window[2] > 3 and not ahead
     )  # else memory is what counts: fewer rows at once
-    places, there = places_of(problem, PLACES if wide else FEW_PLACES)
+    pixels, there = tile_pixels(problem, PIXELS if wide else FEW_PIXELS)
     if there is None or channels < lanes:
-        (places, _), there = places_of(problem, FEW_PLACES), (None, None)
-    plan = Places(  # type: ignore[call-arg]
-        places, lanes, problem.window, problem.stride, problem.dilation, *there, function, function in LIGHT, past,
+        (pixels, _), there = tile_pixels(problem, FEW_PIXELS), (None, None)
+    plan = DepthwiseTile(  # type: ignore[call-arg]
+        pixels, lanes, problem.window, problem.stride, problem.dilation, *there, function, function in LIGHT, streaming,
         ahead,
     )  # fmt: skip
-    tall, near = problem.window[1] > 3, not (past or ahead)
-    strip = max(1, min(4 if tall and near else 16, n * problem.out[0] * rows // CUBES))
+    many_rows, near = problem.window[1] > 3, not (streaming or ahead)
+    band_rows = max(1, min(4 if many_rows and near else 16, n * problem.out[0] * rows // CUBES))
     seen = problem.size[2] * problem.window[1] * lanes * 4  # bytes of a line of channels
-    piece = max(2, NEAR // seen) * lanes if tall and not past else channels
-    return plan, strip, piece
+    piece = max(2, NEAR // seen) * lanes if many_rows and not streaming else channels
+    return plan, band_rows, piece
 
 
 def by_channel(x: Any, w: Any, bias: Any, out: Any, problem: Problem, function: Any) -> None:
@@ -332,7 +332,9 @@ def by_channel(x: Any, w: Any, bias: Any, out: Any, problem: Problem, function: 
         and out.shape[4] * out.itemsize % LINE == 0
         and address(out) % LINE == 0
     )
-    past, ahead = even and out.nbytes >= STREAM, x.nbytes >= FAR
-    plan, strip, piece = plan_for(problem, out.shape[0], out.shape[4], function, past, ahead)
-    cubes = out.shape[0] * out.shape[1] * -(-out.shape[2] // strip)
-    depthwise[cubes, 1](x, taps, bias, out, strip, piece, *problem.pad, plan, mode="unchecked")
+    streaming, ahead = even and out.nbytes >= STREAM, x.nbytes >= OUT_OF_CACHE
+    plan, band_rows, piece = plan_for(
+        problem, out.shape[0], out.shape[4], function, streaming, ahead
+    )
+    cubes = out.shape[0] * out.shape[1] * -(-out.shape[2] // band_rows)
+    depthwise[cubes, 1](x, taps, bias, out, band_rows, piece, *problem.pad, plan, mode="unchecked")

@@ -1,5 +1,5 @@
 """The CPU's convolution of groups with few filters (depthwise too) with channels first: lines lie
-along rows of places.
+along rows of pixels.
 
 A cube copies the input rows that it needs into memory of its own, with zeros for the padding. The
 columns of a stride lie apart there, so that every tap reads neighbours. A tile makes `rows` rows of
@@ -19,8 +19,8 @@ from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.movement.transpose import transpose
 from cubepy.runtime import memory
 
-HALF = 16  # filters of a group that are made faster here, if places are neighbours in memory
-FLAT = 4  # channels of an image, whose places are the longer neighbourhood
+HALF = 16  # filters of a group that are made faster here, if pixels are neighbours in memory
+FLAT = 4  # channels of an image, whose pixels are the longer neighbourhood
 ROOM = 6144  # elements of a cube's copy of the input that leave half of a first-level cache free
 LARGEST = 40960  # what it may have at most
 WRITTEN_OUT = 128  # products of a tile with a column of the window, which are written out
@@ -32,7 +32,7 @@ class Rows:
     """What changes the code.
 
     Attributes:
-        rows, block, lanes: a tile is `rows` rows of `lanes` places for `block` filters.
+        rows, block, lanes: a tile is `rows` rows of `lanes` pixels for `block` filters.
         window, stride, dilation: along depth, height and width.
         room: elements of the copy of the input.
         activation: a func of the result, or None.
@@ -49,18 +49,18 @@ class Rows:
 
 
 @cb.func
-def clear(strip, begin, stop, lanes):
+def clear(patch, begin, stop, lanes):
     """Zeros by whole lines, which may hang over into what is written next."""
     zero = cb.cast(cb.splat(0.0, lanes), cb.f32)
     for k in range(begin, stop, lanes):
-        strip.store(k, zero)
+        patch.store(k, zero)
 
 
 @cb.func
 def fill_columns(
-    strip, to, x, n, c, d, h, begin, reach, skip: cb.Comptime[int], lanes: cb.Comptime[int]
+    patch, to, x, n, c, d, h, begin, reach, skip: cb.Comptime[int], lanes: cb.Comptime[int]
 ):
-    """Every `skip`-th column of a row of x from `begin` on, then zeros up to place `reach`; they
+    """Every `skip`-th column of a row of x from `begin` on, then zeros up to pixel `reach`; they
     hang over.
     """
     width = x.shape[4]
@@ -70,24 +70,24 @@ def fill_columns(
         whole = cb.max(0, (width - begin) // (lanes * skip)) * lanes
         for k in range(0, whole, lanes):
             wide = cb.cast(x.load((n, c, d, h, begin + k * skip), lanes * skip), cb.f32)
-            strip.store(to + k, cb.shuffle(wide, wide, tuple(range(0, lanes * skip, skip))))
+            patch.store(to + k, cb.shuffle(wide, wide, tuple(range(0, lanes * skip, skip))))
         if whole < count:
             left = width - begin - whole * skip
             wide = cb.cast(
                 x.load((n, c, d, h, begin + whole * skip), lanes * skip, valid=left), cb.f32
             )
-            strip.store(to + whole, cb.shuffle(wide, wide, tuple(range(0, lanes * skip, skip))))
+            patch.store(to + whole, cb.shuffle(wide, wide, tuple(range(0, lanes * skip, skip))))
             whole = whole + lanes
     else:
         for k in range(count):
-            strip[to + k] = cb.cast(x[n, c, d, h, begin + k * skip], cb.f32)
+            patch[to + k] = cb.cast(x[n, c, d, h, begin + k * skip], cb.f32)
         whole = cb.max(0, count)
-    clear(strip, to + whole, to + reach, lanes)
+    clear(patch, to + whole, to + reach, lanes)
 
 
 @cb.func
-def fill_strip(strip, x, n, channel, channels, first, rows_in, pad_w, head, length, plan):
-    """strip[c, t, i, phase, p]: padded column p * stride + phase stands at place head + p of its
+def fill_patch(patch, x, n, channel, channels, first, rows_in, pad_w, head, length, plan):
+    """patch[c, t, i, phase, p]: padded column p * stride + phase stands at pixel head + p of its
     phase.
     """
     skip = plan.stride[2]
@@ -102,13 +102,13 @@ def fill_strip(strip, x, n, channel, channels, first, rows_in, pad_w, head, leng
                     for phase in cb.unroll(range(skip)):
                         begin = (phase - pad_w) % skip
                         start = head + (begin + pad_w) // skip
-                        clear(strip, to, to + start, plan.lanes)
+                        clear(patch, to, to + start, plan.lanes)
                         fill_columns(
-                            strip, to + start, x, n, channel + c, d, h, begin, length - start, skip, plan.lanes
+                            patch, to + start, x, n, channel + c, d, h, begin, length - start, skip, plan.lanes
                         )  # fmt: skip
                         to = to + length
                 else:
-                    clear(strip, to, to + skip * length, plan.lanes)
+                    clear(patch, to, to + skip * length, plan.lanes)
                     to = to + skip * length
 
 
@@ -123,9 +123,9 @@ def seen_by(
 
 @cb.func
 def tile_of(
-    strip, taps, bias, out, n, group, f, channels, d, row, stop, at, place, rows_in, length, plan
+    patch, taps, bias, out, n, group, f, channels, d, row, stop, at, pixel, rows_in, length, plan
 ):
-    """`rows` rows of one line of places for `block` filters of a group from f on; the last one may
+    """`rows` rows of one line of pixels for `block` filters of a group from f on; the last one may
     be done again.
 
     Columns of the window are a loop, its rows are written out, so that a line is loaded once for
@@ -152,7 +152,7 @@ def tile_of(
                     at + (c * kd + t) * rows_in * sw * length + v * dw % sw * length + v * dw // sw
                 )
                 for i in cb.unroll(range((rows - 1) * sh + (kh - 1) * dh + 1)):
-                    line = strip.load(column + i * sw * length, lanes)
+                    line = patch.load(column + i * sw * length, lanes)
                     for r, k in cb.unroll(seen_by(i, rows, sh, block, kh, dh)):
                         acc[r] = cb.fma(line, scales[k], acc[r])
     done = cb.local(block * rows, cb.f32, lanes=lanes)
@@ -167,24 +167,24 @@ def tile_of(
             if plan.activation is not None:
                 value = plan.activation(value)
             out.store(
-                (n, to, d, row + r, place), cb.cast(value, out.dtype), valid=out.shape[4] - place
+                (n, to, d, row + r, pixel), cb.cast(value, out.dtype), valid=out.shape[4] - pixel
             )
 
 
 @cb.kernel
 def convolve_rows(
-    x: cb.Array, taps: cb.Array, bias, out: cb.Array, strip_rows, pad_d, pad_h, pad_w, head, length, plan: cb.Comptime
+    x: cb.Array, taps: cb.Array, bias, out: cb.Array, band_rows, pad_d, pad_h, pad_w, head, length, plan: cb.Comptime
 ):  # fmt: skip
     """out[n, f, d, h, w] = activation(sum over channels of the group and window of x * taps +
     bias[f]).
 
     x (N, C, D, H, W) and out are contiguous; taps (group, filter, channel, tap). A cube makes
-    `strip_rows` rows for all filters of a group.
+    `band_rows` rows for all filters of a group.
     """
-    strips, groups = (out.shape[3] + strip_rows - 1) // strip_rows, taps.shape[0]
+    bands, groups = (out.shape[3] + band_rows - 1) // band_rows, taps.shape[0]
     pos = cb.CUBE_POS
-    top = pos % strips * strip_rows
-    pos = pos // strips
+    top = pos % bands * band_rows
+    pos = pos // bands
     d = pos % out.shape[2]
     pos = pos // out.shape[2]
     group = pos % groups
@@ -193,20 +193,20 @@ def convolve_rows(
     sd, sh, sw = plan.stride
     filters, channels = taps.shape[1], taps.shape[2]
     rows_in = (
-        ((strip_rows + rows - 1) // rows * rows - 1) * sh
+        ((band_rows + rows - 1) // rows * rows - 1) * sh
         + (plan.window[1] - 1) * plan.dilation[1]
         + 1
     )
-    strip = cb.shared(plan.room, cb.f32)
+    patch = cb.shared(plan.room, cb.f32)
     first = (d * sd - pad_d, top * sh - pad_h)
-    fill_strip(strip, x, n, group * channels, channels, first, rows_in, pad_w, head, length, plan)
-    stop = cb.min(top + strip_rows, out.shape[3])
+    fill_patch(patch, x, n, group * channels, channels, first, rows_in, pad_w, head, length, plan)
+    stop = cb.min(top + band_rows, out.shape[3])
     for f in range(0, filters, plan.block):
         for row in range(top, stop, rows):
             at = (row - top) * sh * sw * length + head
-            for place in range(0, out.shape[4], lanes):
+            for pixel in range(0, out.shape[4], lanes):
                 tile_of(
-                    strip, taps, bias, out, n, group, f, channels, d, row, stop, at + place, place, rows_in, length,
+                    patch, taps, bias, out, n, group, f, channels, d, row, stop, at + pixel, pixel, rows_in, length,
                     plan,
                 )  # fmt: skip
 
@@ -254,25 +254,25 @@ def plan_for(
         head = -(problem.pad[2] // skip) % lanes
         length = -(-(head + length) // lanes) * lanes
 
-    def room_for(strip_rows: int) -> int:
-        made = -(-strip_rows // rows) * rows
+    def room_for(band_rows: int) -> int:
+        made = -(-band_rows // rows) * rows
         rows_in = (made - 1) * problem.stride[1] + (kh - 1) * dh + 1
         return channels * problem.window[0] * rows_in * skip * length + 2 * lanes
 
-    strip_rows = rows
-    while strip_rows < problem.out[1] and room_for(strip_rows + rows) <= ROOM:
-        strip_rows += rows
-    strips = -(-problem.out[1] // strip_rows)
-    strip_rows = min(problem.out[1], -(-problem.out[1] // (strips * rows)) * rows)
-    if room_for(strip_rows) > LARGEST:
+    band_rows = rows
+    while band_rows < problem.out[1] and room_for(band_rows + rows) <= ROOM:
+        band_rows += rows
+    bands = -(-problem.out[1] // band_rows)
+    band_rows = min(problem.out[1], -(-problem.out[1] // (bands * rows)) * rows)
+    if room_for(band_rows) > LARGEST:
         return None
     room = ROOM
-    while room < room_for(strip_rows):
+    while room < room_for(band_rows):
         room += 4096
     plan = Rows(
         rows, block, lanes, problem.window, problem.stride, problem.dilation, room, function
     )  # fmt: skip
-    return plan, strip_rows, head, length
+    return plan, band_rows, head, length
 
 
 def by_rows(
@@ -281,7 +281,7 @@ def by_rows(
 ) -> None:  # fmt: skip
     """Launch the kernel for groups with few filters; `plan_for` says whether there is a plan.
 
-    view is (N, *size, C) in any layout, out (N, places, filters) or the other way, taps (groups,
+    view is (N, *size, C) in any layout, out (N, pixels, filters) or the other way, taps (groups,
     filters of a group, channels of a group, window).
     """
     groups, filters, channels, _ = taps.shape
@@ -295,9 +295,9 @@ def by_rows(
         x = transpose(view.reshape(n, -1, view.shape[-1]), (0, 2, 1))
     x = contiguous(x).reshape(n, groups * channels, *problem.size)
     target = memory.empty((n, groups * filters, out.shape[1]), out.dtype) if channels_last else out
-    plan, strip_rows, head, length = found
-    convolve_rows[n * groups * problem.out[0] * -(-problem.out[1] // strip_rows), 1](
-        x, taps, bias, target.reshape(n, groups * filters, *problem.out), strip_rows, *problem.pad, head, length, plan,
+    plan, band_rows, head, length = found
+    convolve_rows[n * groups * problem.out[0] * -(-problem.out[1] // band_rows), 1](
+        x, taps, bias, target.reshape(n, groups * filters, *problem.out), band_rows, *problem.pad, head, length, plan,
         mode="unchecked",
     )  # fmt: skip
     if channels_last:

@@ -115,7 +115,7 @@ def taps_of(w: Any, groups: int) -> Any:
 
 
 @cb.func
-def turn_square(square, lanes):
+def transpose_square(square, lanes):
     """Local lines as the rows of a square, transposed. What is around is in loops, which compile
     quickly.
     """
@@ -142,12 +142,12 @@ def pack_filters(weight: cb.Array, out: cb.Array, pieces, lanes: cb.Comptime[int
         first = cb.max(0, cb.min(block * lanes, depth - lanes))
         for j in range(0, width, lanes):
             for i in range(lanes):
-                place = (group, cb.min(panel * width + j + i, filters - 1), first)
+                index = (group, cb.min(panel * width + j + i, filters - 1), first)
                 if depth >= lanes:
-                    square[i] = cb.cast(weight.load(place, lanes), out.dtype)
+                    square[i] = cb.cast(weight.load(index, lanes), out.dtype)
                 else:
-                    square[i] = cb.cast(weight.load(place, lanes, valid=depth), out.dtype)
-            turn_square(square, lanes)
+                    square[i] = cb.cast(weight.load(index, lanes, valid=depth), out.dtype)
+            transpose_square(square, lanes)
             c = first // taps
             t = first - c * taps
             for i in range(cb.min(lanes, depth)):
@@ -190,14 +190,14 @@ def pack_turned(
                 behind = weight.size - (group * filters + f + 1) * weight.shape[2] * taps
                 for first in range(0, taps, lanes):
                     for i in range(lanes):
-                        place = (group, f, cb.min(c + i, weight.shape[2] - 1), first)
+                        index = (group, f, cb.min(c + i, weight.shape[2] - 1), first)
                         if behind >= lanes:
-                            square[i] = cb.cast(weight.load(place, lanes), out.dtype)
+                            square[i] = cb.cast(weight.load(index, lanes), out.dtype)
                         else:
                             square[i] = cb.cast(
-                                weight.load(place, lanes, valid=taps - first), out.dtype
+                                weight.load(index, lanes, valid=taps - first), out.dtype
                             )
-                    turn_square(square, lanes)
+                    transpose_square(square, lanes)
                     for i in range(cb.min(lanes, taps - first)):
                         t = taps - 1 - first - i if reverse else first + i
                         out.store((group, panel, t, f, j), square[i])

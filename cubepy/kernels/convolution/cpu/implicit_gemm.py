@@ -1,11 +1,11 @@
-"""The CPU's convolution: an implicit matrix product, whose rows are output places and whose depth
+"""The CPU's convolution: an implicit matrix product, whose rows are output pixels and whose depth
 is the window.
 
-A cube makes a range of output places for a group of filter panels. It copies the input rows that it
+A cube makes a range of output pixels for a group of filter panels. It copies the input rows that it
 needs, with their padding, into memory of its own (where they stay in the cache), and walks the
-window with a register tile of `rows` places x `lines` lines of filters: the place's element is
+window with a register tile of `rows` pixels x `lines` lines of filters: the pixel's element is
 broadcast, the panel is read in order. Nothing is unrolled into columns in memory, and what lies
-behind the edge costs no test in the inner loop. Tiles of `rows` and of `rows - 1` places cover any
+behind the edge costs no test in the inner loop. Tiles of `rows` and of `rows - 1` pixels cover any
 range but the shortest without a rest.
 """
 
@@ -15,7 +15,7 @@ import cubepy as cb
 from cubepy.kernels.convolution.cpu.input_tile import (
     LINE,
     begin_of,
-    copy_strip,
+    copy_patch,
     number,
     rows_seen,
     starts_of,
@@ -25,11 +25,11 @@ from cubepy.kernels.primitives.register_transpose import transpose_lines
 
 @cb.func
 def tile_of(
-    source, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n, piece, last, g, rows,
+    source, bias, add, out, acc_tile, panels, base, pixel, origin, q, here, at_panel, f, group, n, piece, last, g, rows,
     plan,
 ):  # fmt: skip
-    """`rows` output places times one panel, over the window or a piece of it: to the result, or to
-    the board.
+    """`rows` output pixels times one panel, over the window or a piece of it: to the result, or to
+    the accumulators.
 
     `acc` is touched by constant loops only, so it stays in registers.
     """
@@ -38,8 +38,8 @@ def tile_of(
     run, run_step, panel_run = number(g, "run"), number(g, "run_step"), number(g, "panel_run")
     walk_d, walk_h, walk_w = number(g, "walk_d"), number(g, "walk_h"), number(g, "walk_w")
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
-    strip = cb.local(lines, cb.f32, lanes=lanes)
-    places = starts_of(place + q, here - q, rows, base, g, plan)
+    b_lines = cb.local(lines, cb.f32, lanes=lanes)
+    starts = starts_of(pixel + q, here - q, rows, base, g, plan)
     for i in cb.unroll(range(rows)):
         for j in cb.unroll(range(lines)):
             acc[i, j] = cb.splat(0.0, lanes)
@@ -53,7 +53,7 @@ def tile_of(
         if piece > 0:
             for i in cb.unroll(range(rows)):
                 for j in cb.unroll(range(lines)):
-                    acc[i, j] = board.load((q + i, j * lanes), lanes)
+                    acc[i, j] = acc_tile.load((q + i, j * lanes), lanes)
     steps = (t1 - t0) * (u1 - u0) * walk_w * run
     ahead = at_panel + (t0 * walk_h + u0) * number(g, "panel_row")
     ahead_step = 0
@@ -61,13 +61,13 @@ def tile_of(
         if q // rows * plan.ahead < lines:  # the filters that come next, while these are used
             ahead = ahead + (steps * lines + q // rows * steps * plan.ahead) * lanes
             ahead_step = plan.ahead * lanes
-    behind = places[0] + rows * run
+    behind = starts[0] + rows * run
     portion = run * run_step
     if plan.add and plan.filters_last:
         portion = (steps // (rows + 2) + 1) * run_step
     asked = q + rows
     if plan.edges:
-        low, high = rows_seen(place + q, place + cb.min(q + rows, here) - 1, g)
+        low, high = rows_seen(pixel + q, pixel + cb.min(q + rows, here) - 1, g)
         u0, u1 = cb.max(u0, low), cb.min(u1, high)
     for t in range(t0, t1):
         for u in range(u0, u1):
@@ -82,11 +82,11 @@ def tile_of(
                         at < until
                     ):  # of unknown step, so that LLVM does not unroll it and run out of registers
                         for j in range(lines):
-                            strip[j] = panels.load(k + j * lanes, lanes)
+                            b_lines[j] = panels.load(k + j * lanes, lanes)
                         for i in cb.unroll(range(rows)):
-                            x = cb.splat(cb.cast(source[places[i] + at], cb.f32), lanes)
+                            x = cb.splat(cb.cast(source[starts[i] + at], cb.f32), lanes)
                             for j in range(lines):
-                                acc[i, j] = cb.fma(x, strip[j], acc[i, j])
+                                acc[i, j] = cb.fma(x, b_lines[j], acc[i, j])
                         if plan.ahead:
                             for j in range(plan.ahead):
                                 panels.prefetch(ahead + j * lanes)
@@ -98,23 +98,23 @@ def tile_of(
                         k = k + panel_run
                     if (
                         plan.add and plan.filters_last
-                    ):  # what the next tile adds, a place at a time: all at once stalls
+                    ):  # what the next tile adds, a pixel at a time: all at once stalls
                         for j in range(lines):
-                            add.prefetch((n, origin + place + asked, column + j * lanes))
+                            add.prefetch((n, origin + pixel + asked, column + j * lanes))
                         asked = asked + 1
     if not plan.filters_last or (plan.pieces and not last):
         for i in cb.unroll(range(rows)):
             for j in cb.unroll(range(lines)):
-                board.store((q + i, j * lanes), acc[i, j])
+                acc_tile.store((q + i, j * lanes), acc[i, j])
     if plan.filters_last and last:
-        start = (n, origin + place, column)
+        start = (n, origin + pixel, column)
         write_tile(acc, bias, add, out, start, q, filters - f, here, rows, plan)
 
 
 @cb.func
 def write_tile(acc, bias, add, out, start, q, left, here, rows, plan):
-    """A tile's sums of some places, from `q` of `here` on, to the result, of which `left` filters
-    are there; `start`: the image, the first place of all, and the first filter.
+    """A tile's sums of some pixels, from `q` of `here` on, to the result, of which `left` filters
+    are there; `start`: the image, the first pixel of all, and the first filter.
     """
     lines, lanes = plan.lines, plan.lanes
     n, first, column = start
@@ -132,7 +132,7 @@ def write_tile(acc, bias, add, out, start, q, left, here, rows, plan):
                     value = value + cb.cast(add.load(to, lanes), cb.f32)
                 if plan.activation is not None:
                     value = plan.activation(value)
-                if plan.past:
+                if plan.streaming:
                     out.store_stream(to, cb.cast(value, out.dtype))
                 else:
                     out.store(to, cb.cast(value, out.dtype))
@@ -158,8 +158,8 @@ def write_tile(acc, bias, add, out, start, q, left, here, rows, plan):
 
 
 @cb.func
-def turn_board(board, bias, add, out, n, origin, begin, stop, here, f, group, g, plan):
-    """The board's sums of some places to the result, whose neighbours are places: transposed in
+def transpose_acc_tile(acc_tile, bias, add, out, n, origin, begin, stop, here, f, group, g, plan):
+    """The accumulated sums of some pixels to the result, whose neighbours are pixels: transposed in
     registers.
     """
     lanes = plan.lanes
@@ -167,7 +167,7 @@ def turn_board(board, bias, add, out, n, origin, begin, stop, here, f, group, g,
     columns = cb.min(plan.width, filters - f)
     for q in range(begin, stop, lanes):
         for j in range(0, columns, lanes):
-            turned = tuple(board.load((q + i, j), lanes) for i in cb.unroll(range(lanes)))
+            turned = tuple(acc_tile.load((q + i, j), lanes) for i in cb.unroll(range(lanes)))
             turned = transpose_lines(turned, lanes)
             if plan.add or not plan.light:
                 square = cb.local(lanes, cb.f32, lanes=lanes)
@@ -193,31 +193,31 @@ def turn_board(board, bias, add, out, n, origin, begin, stop, here, f, group, g,
 
 
 @cb.func
-def finish_line(value, bias, add, out, n, f, place, valid, plan):
-    """A line of places of a filter to the result."""
+def finish_line(value, bias, add, out, n, f, pixel, valid, plan):
+    """A line of pixels of a filter to the result."""
     lanes = plan.lanes
     if plan.bias:
         value = value + cb.cast(bias[f], cb.f32)
     if plan.add:
-        value = value + cb.cast(add.load((n, f, place), lanes, valid=valid), cb.f32)
+        value = value + cb.cast(add.load((n, f, pixel), lanes, valid=valid), cb.f32)
     if plan.activation is not None:
         value = plan.activation(value)
-    if plan.past:
-        out.store_stream((n, f, place), cb.cast(value, out.dtype))
+    if plan.streaming:
+        out.store_stream((n, f, pixel), cb.cast(value, out.dtype))
     else:
-        out.store((n, f, place), cb.cast(value, out.dtype), valid=valid)
+        out.store((n, f, pixel), cb.cast(value, out.dtype), valid=valid)
         out.prefetch(
-            (n, f, place + LINE)
+            (n, f, pixel + LINE)
         )  # a page for each filter: nothing else asks for the next line in time
 
 
 @cb.kernel
 def convolve(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, g, plan: cb.Comptime):
-    """out[n, place, f] (or [n, f, place]) = activation(sum over the window of x * panels + bias +
+    """out[n, pixel, f] (or [n, f, pixel]) = activation(sum over the window of x * panels + bias +
     add).
 
-    x and panels are flat; out and add are (N, places, filters) or (N, filters, places); g has the
-    numbers of `GEOMETRY`. A cube makes one of `cuts` ranges of places (of whole rows where it
+    x and panels are flat; out and add are (N, pixels, filters) or (N, filters, pixels); g has the
+    numbers of `GEOMETRY`. A cube makes one of `cuts` ranges of pixels (of whole rows where it
     copies its input) for `block_panels` panels.
     """
     rows = plan.rows
@@ -238,24 +238,24 @@ def convolve(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, g, plan: c
     at = at // out_d
     group = at % groups
     n = at // groups
-    strip = cb.shared(plan.room + 64 if plan.room else 1, cb.f32)
-    board = cb.shared((plan.board if plan.board else 1, plan.width), cb.f32)
+    patch = cb.shared(plan.room + 64 if plan.room else 1, cb.f32)
+    acc_tile = cb.shared((plan.acc_tile if plan.acc_tile else 1, plan.width), cb.f32)
     base = 0
     origin = d * out_h * out_w
     if plan.room:
         h = begin_of(cut, out_h, cuts)
-        place = h * out_w
-        here = begin_of(cut + 1, out_h, cuts) * out_w - place
+        pixel = h * out_w
+        here = begin_of(cut + 1, out_h, cuts) * out_w - pixel
         first = (
             d * stride_d - number(g, "pad_d"),
             h * stride_h - number(g, "pad_h"),
             -number(g, "pad_w"),
         )
-        copy_strip(strip, x, n, group * channels, first, g, plan)
+        copy_patch(patch, x, n, group * channels, first, g, plan)
         base = -h * stride_h * number(g, "th")
     else:
-        place = begin_of(cut, out_h * out_w, cuts)
-        here = begin_of(cut + 1, out_h * out_w, cuts) - place
+        pixel = begin_of(cut, out_h * out_w, cuts)
+        here = begin_of(cut + 1, out_h * out_w, cuts) - pixel
         base = (
             n * number(g, "sn")
             + group * channels * number(g, "sc")
@@ -263,7 +263,7 @@ def convolve(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, g, plan: c
         )
     tiles = (here + rows - 1) // rows
     whole = cb.max(0, tiles - (tiles * rows - here))
-    source = strip if plan.room else x
+    source = patch if plan.room else x
     pieces = 1
     if plan.pieces:
         pieces = number(g, "walk_d") * number(g, "walk_h")
@@ -277,23 +277,23 @@ def convolve(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, g, plan: c
                 q = tile * rows
                 following = q + rows
                 if tile < whole:
-                    tile_of(source, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
+                    tile_of(source, bias, add, out, acc_tile, panels, base, pixel, origin, q, here, at_panel, f, group, n,
                             piece, last, g, rows, plan)  # fmt: skip
                 else:
                     q = q - (tile - whole)
                     following = q + rows - 1
-                    tile_of(source, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
+                    tile_of(source, bias, add, out, acc_tile, panels, base, pixel, origin, q, here, at_panel, f, group, n,
                             piece, last, g, rows - 1, plan)  # fmt: skip
                 if not plan.filters_last:
                     if last:  # while the sums are near
                         stop = here if tile == tiles - 1 else following // plan.lanes * plan.lanes
-                        turn_board(
-                            board,
+                        transpose_acc_tile(
+                            acc_tile,
                             bias,
                             add,
                             out,
                             n,
-                            origin + place,
+                            origin + pixel,
                             done,
                             stop,
                             here,

@@ -1,4 +1,4 @@
-"""How the CPU's convolution is cut: which places and panels a cube makes, and in which order the
+"""How the CPU's convolution is cut: which pixels and panels a cube makes, and in which order the
 window is walked.
 """
 
@@ -18,20 +18,18 @@ from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.primitives.functions import ACTIVATIONS
 from cubepy.tune import bucket
 
-LARGEST_STRIP = (
-    45056  # elements of a cube's copy of the input: what a cube may have of its own, less its board
-)
-APART = 64  # elements between the copy and the board, and some more
-PLACES = 224  # output places of a cube, at most, unless a row has more
-BOARD = 256  # places of a board that has room for them and for the rest of a tile
+LARGEST_PATCH = 45056  # elements of a cube's copy of the input: what a cube may have of its own, less its accumulators
+PATCH_GAP = 64  # elements between the copy and the accumulators, and some more
+PIXELS = 224  # output pixels of a cube, at most, unless a row has more
+ACC_TILE = 256  # pixels of accumulators that has room for them and for the rest of a tile
 PIECE = 1 << 19  # bytes of a panel that stay in the second-level cache beside the input
 STREAM = 8 << 20  # bytes of a result that is stored past the caches
-SEEN_OFTEN = 1024  # places that see every filter: with fewer, filters come from memory, with more, they stay near
+SEEN_OFTEN = 1024  # pixels that see every filter: with fewer, filters come from memory, with more, they stay near
 LIGHT = (None, ACTIVATIONS["relu"])
 
 
 def extent(problem: Problem, block: int) -> tuple[int, int, int]:
-    """The input that `block` rows of output places need, along depth, height and width."""
+    """The input that `block` rows of output pixels need, along depth, height and width."""
     (kd, kh, kw), (dd, dh, dw) = problem.window, problem.dilation
     return (
         (kd - 1) * dd + 1, (block - 1) * problem.stride[1] + (kh - 1) * dh + 1,
@@ -39,7 +37,7 @@ def extent(problem: Problem, block: int) -> tuple[int, int, int]:
     )  # fmt: skip
 
 
-def strip_of(problem: Problem, channels: int, block: int) -> int:
+def patch_size(problem: Problem, channels: int, block: int) -> int:
     """Elements of a cube's copy of the input."""
     return math.prod(extent(problem, block)) * channels
 
@@ -53,20 +51,20 @@ def to_widen(problem: Problem, channels: int, filters: int = 0) -> bool:
     padding (measured on a Zen 5).
     """
     _, out_h, out_w = problem.out
-    whole, depth = strip_of(problem, channels, out_h), math.prod(problem.window) * channels
-    again = (-(-whole // LARGEST_STRIP) - 1) * depth * filters
+    whole, depth = patch_size(problem, channels, out_h), math.prod(problem.window) * channels
+    again = (-(-whole // LARGEST_PATCH) - 1) * depth * filters
     if 4 * depth * filters > 2 * PIECE and again > 32 * whole:
         return True
-    strip, (_, lines, lanes) = strip_of(problem, channels, 1), tile()
-    room = strip + 4096 + (out_w + 64) * lines * lanes
-    too_much = strip > LARGEST_STRIP or 4 * room > cb.device_properties_of().max_shared_memory
-    return too_much or (out_w > PLACES and out_h == 1)
+    patch, (_, lines, lanes) = patch_size(problem, channels, 1), tile()
+    room = patch + 4096 + (out_w + 64) * lines * lanes
+    too_much = patch > LARGEST_PATCH or 4 * room > cb.device_properties_of().max_shared_memory
+    return too_much or (out_w > PIXELS and out_h == 1)
 
 
-def computed(places: int, rows: int) -> int:
-    """Places that tiles of `rows` and `rows` - 1 make for so many."""
-    tiles = -(-places // rows)
-    return tiles * rows - min(tiles, tiles * rows - places)
+def computed(pixels: int, rows: int) -> int:
+    """Pixels that tiles of `rows` and `rows` - 1 make for so many."""
+    tiles = -(-pixels // rows)
+    return tiles * rows - min(tiles, tiles * rows - pixels)
 
 
 def makespan(costs: list[float], threads: int) -> float:
@@ -79,21 +77,21 @@ def makespan(costs: list[float], threads: int) -> float:
 
 
 def fewest_cuts(problem: Problem, channels: int, direct: bool) -> int:
-    """Ranges of places, at least: what a cube has memory for."""
+    """Ranges of pixels, at least: what a cube has memory for."""
     units, width = (problem.out[1] * problem.out[2], 1) if direct else problem.out[1:]
-    fewest = max(1, -(-units * width // PLACES) if width <= PLACES else units)
+    fewest = max(1, -(-units * width // PIXELS) if width <= PIXELS else units)
     while not direct and fewest < units and not fits(problem, channels, -(-units // fewest)):
         fewest += 1
     return fewest
 
 
 def fits(problem: Problem, channels: int, block: int) -> bool:
-    """Whether a cube has memory for the input of `block` rows of output places and for their sums."""
-    strip, (rows, lines, lanes) = strip_of(problem, channels, block), tile()
-    board = (block * problem.out[2] + 16 + rows + lanes) * lines * lanes
+    """Whether a cube has memory for the input of `block` rows of output pixels and for their sums."""
+    patch, (rows, lines, lanes) = patch_size(problem, channels, block), tile()
+    acc_tile = (block * problem.out[2] + 16 + rows + lanes) * lines * lanes
     return (
-        strip <= LARGEST_STRIP
-        and 4 * (strip + 4096 + APART + board) <= cb.device_properties_of().max_shared_memory
+        patch <= LARGEST_PATCH
+        and 4 * (patch + 4096 + PATCH_GAP + acc_tile) <= cb.device_properties_of().max_shared_memory
     )
 
 
@@ -102,10 +100,10 @@ def cuts_of(
     problem: Problem, many: int, panels: int, depth: int, channels: int, direct: bool, tiles: tuple[int, int, int],
     threads: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """Ranges of output places and of panels to cut into: what threads finish first by an estimate
+    """Ranges of output pixels and of panels to cut into: what threads finish first by an estimate
     in cycles.
 
-    A place costs two lines of products a cycle, a line of a panel comes in three cycles, a line of
+    A pixel costs two lines of products a cycle, a line of a panel comes in three cycles, a line of
     input is copied in five (measured on a Zen 5; what counts is their ratio).
     """
     rows, lines, lanes = tiles
@@ -118,7 +116,7 @@ def cuts_of(
         costs = []
         for block in (least + 1,) * more + (least,) * (cuts - more):
             made = computed(block * width, rows)
-            copying = 400.0 if direct else 400.0 + 5 * strip_of(problem, channels, block) / lanes
+            copying = 400.0 if direct else 400.0 + 5 * patch_size(problem, channels, block) / lanes
             for first in range(0, panels, block_panels):
                 count = min(block_panels, panels - first)
                 costs.append(
@@ -142,20 +140,20 @@ def cuts_of(
     return min(possible(), key=lambda pair: (estimate(*pair), pair))
 
 
-def rooms(strip: int, places: int, width: int) -> tuple[int, int]:
-    """Elements for the cube's copy of the input and places of its board, of `width` sums each, if
+def rooms(patch: int, pixels: int, width: int) -> tuple[int, int]:
+    """Elements for the cube's copy of the input and pixels of its accumulators, of `width` sums each, if
     there are such.
 
     They are part of the code, so they are as large as usual where both fit: other sizes then need
         no other code.
     """
-    left = cb.device_properties_of().max_shared_memory // 4 - APART
-    usual = max(strip, LARGEST_STRIP) if strip else 0
-    most = bucket(max(places, BOARD)) if places else 0
-    for room, board in ((usual, most), (usual, places)):
-        if room + board * width <= left:
-            return room, board
-    return strip, places
+    left = cb.device_properties_of().max_shared_memory // 4 - PATCH_GAP
+    usual = max(patch, LARGEST_PATCH) if patch else 0
+    most = bucket(max(pixels, ACC_TILE)) if pixels else 0
+    for room, acc_tile in ((usual, most), (usual, pixels)):
+        if room + acc_tile * width <= left:
+            return room, acc_tile
+    return patch, pixels
 
 
 @lru_cache(maxsize=1024)
@@ -171,7 +169,7 @@ def plan_of(
     `single`: it is f32; `aligned`: the result begins at a cache line. Input without padding is read
         where it is, unless
     it would be converted again and again, or its channels lie apart. `finer`: so many times as many
-    ranges of places as
+    ranges of pixels as
     the estimate has; `parts`: so many ranges of panels, if not as many as it has.
     """
     groups, panels, width = counts
@@ -248,27 +246,27 @@ def plan_of(
     )
     geometry = tuple(np.int64(v) for v in numbers) if largest >= 1 << 31 else numbers
     pieces = kd * kh > 1 and taps * channels * width * 4 > PIECE
-    places = block if direct else block * problem.out[2]
-    board = 0 if channels_last and not pieces else -(-places // 16) * 16 + rows + lanes
-    room, board = rooms(room, board, width)
-    past = (
+    pixels = block if direct else block * problem.out[2]
+    acc_tile = 0 if channels_last and not pieces else -(-pixels // 16) * 16 + rows + lanes
+    room, acc_tile = rooms(room, acc_tile, width)
+    streaming = (
         single
         and aligned
         and lanes * 4 == 64
         and many * filters * math.prod(problem.out[1:]) * 4 >= STREAM
     )
     if channels_last:
-        past = past and filters % width == 0 and function in LIGHT
+        streaming = streaming and filters % width == 0 and function in LIGHT
     else:
-        past = past and not direct and problem.out[2] % lanes == 0
+        streaming = streaming and not direct and problem.out[2] % lanes == 0
     follow = direct and last and groups == taps == 1 and set(problem.stride) == {1}
     ahead = (
-        min(lines, -(-lines * rows // places))
+        min(lines, -(-lines * rows // pixels))
         if many * math.prod(problem.out[1:]) <= SEEN_OFTEN * groups
         else 0
     )
     plan = Plan(
-        rows, lines, lanes, room, board, channels_last, pieces, bias, add, function, function in LIGHT, past, ahead,
+        rows, lines, lanes, room, acc_tile, channels_last, pieces, bias, add, function, function in LIGHT, streaming, ahead,
         turned, mixed, follow, room > 0 and problem.pad[1] > 0 and dh == 1,
     )  # fmt: skip
     return many * cuts * -(-panels // block_panels), geometry, plan

@@ -1,4 +1,4 @@
-"""Copying the part of the input that a cube's places see."""
+"""Copying the part of the input that a cube's pixels see."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Plan:
     """What changes the code of a convolution.
 
     Attributes: rows, lines, lanes: of the register tile. room: elements of the cube's copy of the
-        input; 0: the input is read where it is. board: places of the cube's board of sums, 0: there
+        input; 0: the input is read where it is. acc_tile: pixels of the cube's tile of sums, 0: there
         is none. filters_last: whether results of neighbouring filters are neighbours in memory
-        (NHWC). pieces: whether the window is walked in pieces, with sums on the board between them.
+        (NHWC). pieces: whether the window is walked in pieces, with sums in the accumulators between them.
         bias, add: whether one is added; whether an array of the result's layout is. activation: a
         func of the result, or None. light: whether the activation is so short that it may be
-        written out for every line of a tile. past: whether results are stored past the caches.
+        written out for every line of a tile. streaming: whether results are stored past the caches.
         ahead: lines of the filters that come next, asked for with every line of these; 0: they stay
         in a cache. turned: whether the cube's copy has channels as neighbours, and the input has
         not. mixed: how many channels do, where they are fewer than lanes; else 0. follow: whether
-        tiles see places one behind the other, so that the next tile's are asked for while one is
-        made. edges: whether rows of the window that all places of a tile see as padding are left
+        tiles see pixels one behind the other, so that the next tile's are asked for while one is
+        made. edges: whether rows of the window that all pixels of a tile see as padding are left
         out.
     """
 
@@ -34,14 +34,14 @@ class Plan:
     lines: int
     lanes: int
     room: int
-    board: int
+    acc_tile: int
     filters_last: bool
     pieces: bool
     bias: bool
     add: bool
     activation: Any
     light: bool
-    past: bool
+    streaming: bool
     ahead: int
     turned: bool
     mixed: int
@@ -80,23 +80,23 @@ def begin_of(cut, length, cuts):
 
 
 @cb.func
-def fill_zero(strip, target, count, lanes):
+def fill_zero(patch, target, count, lanes):
     """Zeros by whole lines, which may hang over into what is written next."""
     zero = cb.cast(cb.splat(0.0, lanes), cb.f32)
     for k in range(0, count, lanes):
-        strip.store(target + k, zero)
+        patch.store(target + k, zero)
 
 
 @cb.func
-def copy_run(strip, target, x, source, count, lanes):
+def copy_run(patch, target, x, source, count, lanes):
     """Neighbours to neighbours, by whole lines, which may hang over into what is written next."""
     for k, valid in cb.lines(0, count, lanes):
-        strip.store(target + k, cb.cast(x.load(source + k, lanes, valid=valid), cb.f32))
+        patch.store(target + k, cb.cast(x.load(source + k, lanes, valid=valid), cb.f32))
 
 
 @cb.func
-def copy_square(strip, target, x, source, count, g, lanes):
-    """Up to `lanes` neighbouring places of as many channels: strip[w, c] = x[c, w]."""
+def copy_square(patch, target, x, source, count, g, lanes):
+    """Up to `lanes` neighbouring pixels of as many channels: patch[w, c] = x[c, w]."""
     sc, tw = number(g, "sc"), number(g, "tw")
     lines = tuple(
         cb.cast(x.load(source + i * sc, lanes, valid=count), cb.f32)
@@ -105,12 +105,12 @@ def copy_square(strip, target, x, source, count, g, lanes):
     lines = transpose_lines(lines, lanes)
     for i in cb.unroll(range(lanes)):
         if i < count:
-            strip.store(target + i * tw, lines[i])
+            patch.store(target + i * tw, lines[i])
 
 
 @cb.func
-def copy_turned(strip, target, x, source, count, rows, g, lanes):
-    """Rows of places of all channels, which are as many as lanes at least: strip[r, w, c] = x[c, r,
+def copy_turned(patch, target, x, source, count, rows, g, lanes):
+    """Rows of pixels of all channels, which are as many as lanes at least: patch[r, w, c] = x[c, r,
     w].
 
     A few channels at a time, all rows of them: each channel lies in a page of its own, and its rows
@@ -128,20 +128,20 @@ def copy_turned(strip, target, x, source, count, rows, g, lanes):
                     if j + beside < channels:
                         c = cb.min(j + beside, channels - lanes)
                         to, at = target + r * th + w * tw + c, source + c * sc + r * sh + w
-                        copy_square(strip, to, x, at, count, g, lanes)
+                        copy_square(patch, to, x, at, count, g, lanes)
 
 
 def mixing(channels: int, lanes: int, piece: int, channel: int) -> tuple[int, ...]:
-    """The shuffle that puts a channel's places into a line of a row of mixed channels, over those
+    """The shuffle that puts a channel's pixels into a line of a row of mixed channels, over those
     before it.
     """
     at = [divmod(piece * lanes + k, channels) for k in range(lanes)]
-    return tuple(lanes + place if c == channel else k for k, (place, c) in enumerate(at))
+    return tuple(lanes + pixel if c == channel else k for k, (pixel, c) in enumerate(at))
 
 
 @cb.func
-def copy_mixed(strip, target, x, source, count, rows, g, plan):
-    """Rows of places of all channels, which are fewer than lanes: strip[r, w, c] = x[c, r, w]."""
+def copy_mixed(patch, target, x, source, count, rows, g, plan):
+    """Rows of pixels of all channels, which are fewer than lanes: patch[r, w, c] = x[c, r, w]."""
     channels, lanes = plan.mixed, plan.lanes
     sc, sh, th = number(g, "sc"), number(g, "sh"), number(g, "th")
     for r in range(rows):
@@ -149,7 +149,7 @@ def copy_mixed(strip, target, x, source, count, rows, g, plan):
         if count < lanes:
             for k in range(count):
                 for c in cb.unroll(range(channels)):
-                    strip[to + k * channels + c] = cb.cast(x[at + k + c * sc], cb.f32)
+                    patch[to + k * channels + c] = cb.cast(x[at + k + c * sc], cb.f32)
         else:
             for k in range(0, count, lanes):
                 w = cb.min(k, count - lanes)
@@ -161,12 +161,12 @@ def copy_mixed(strip, target, x, source, count, rows, g, plan):
                     mixed = cb.shuffle(lines[0], lines[0], mixing(channels, lanes, piece, 0))
                     for c in cb.unroll(range(1, channels)):
                         mixed = cb.shuffle(mixed, lines[c], mixing(channels, lanes, piece, c))
-                    strip.store(to + w * channels + piece * lanes, mixed)
+                    patch.store(to + w * channels + piece * lanes, mixed)
 
 
 @cb.func
-def copy_strip(strip, x, n, channel, first, g, plan):
-    """The input rows of a cube with their padding: strip[t, r, w, c], or strip[c, t, r, w] (the
+def copy_patch(patch, x, n, channel, first, g, plan):
+    """The input rows of a cube with their padding: patch[t, r, w, c], or patch[c, t, r, w] (the
     strides say which).
 
     Everything is written in the order of memory, so that a line may hang over its row.
@@ -190,25 +190,25 @@ def copy_strip(strip, x, n, channel, first, g, plan):
                 target = c * tc + t * td + r * th
                 if at_d >= 0 and at_d < depth and at_h >= 0 and at_h < height:
                     source = n * sn + (channel + c) * sc + at_d * sd + at_h * sh + (w0 + left) * sw
-                    fill_zero(strip, target, left * tw, lanes)
+                    fill_zero(patch, target, left * tw, lanes)
                     if not (plan.turned or plan.mixed):
                         if tc != 1 or (sw == channels and tw == channels):
                             copy_run(
-                                strip, target + left * tw, x, source, (right - left) * tw, lanes
+                                patch, target + left * tw, x, source, (right - left) * tw, lanes
                             )
                         else:
                             for w in range(right - left):
                                 copy_run(
-                                    strip,
+                                    patch,
                                     target + (left + w) * tw,
                                     x,
                                     source + w * sw,
                                     channels,
                                     lanes,
                                 )
-                    fill_zero(strip, target + right * tw, (width_in - right) * tw, lanes)
+                    fill_zero(patch, target + right * tw, (width_in - right) * tw, lanes)
                 else:
-                    fill_zero(strip, target, width_in * tw, lanes)
+                    fill_zero(patch, target, width_in * tw, lanes)
     if plan.turned or plan.mixed:
         above, below = cb.max(0, -h0), cb.min(rows_in, height - h0)
         for t in range(window_d):
@@ -217,14 +217,14 @@ def copy_strip(strip, x, n, channel, first, g, plan):
                 target = t * td + above * th + left * tw
                 source = n * sn + channel * sc + at_d * sd + (h0 + above) * sh + (w0 + left) * sw
                 if plan.mixed:
-                    copy_mixed(strip, target, x, source, right - left, below - above, g, plan)
+                    copy_mixed(patch, target, x, source, right - left, below - above, g, plan)
                 else:
-                    copy_turned(strip, target, x, source, right - left, below - above, g, lanes)
+                    copy_turned(patch, target, x, source, right - left, below - above, g, lanes)
 
 
 @cb.func
 def starts_of(p, here, rows: cb.Comptime[int], base, g, plan):
-    """Where the input that output places see begins: of p and those behind it, `here` at most; the
+    """Where the input that output pixels see begins: of p and those behind it, `here` at most; the
     last is repeated.
 
     One division gives the row of the first; the others are a step further, or at the beginning of
@@ -251,7 +251,7 @@ def starts_of(p, here, rows: cb.Comptime[int], base, g, plan):
 
 @cb.func
 def rows_seen(first, last, g):
-    """Rows of the window that lie inside the input for one of the places from `first` to `last`:
+    """Rows of the window that lie inside the input for one of the pixels from `first` to `last`:
     begin and end.
     """
     top, bottom = first // number(g, "out_w"), last // number(g, "out_w")

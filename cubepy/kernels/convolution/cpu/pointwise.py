@@ -1,7 +1,7 @@
-"""The CPU's convolution with windows of one place and channels first: lines lie along the places.
+"""The CPU's convolution with windows of one pixel and channels first: lines lie along the pixels.
 
-It is a product of matrices, filters times channels, channels times places, and the result needs no
-turning. A cube copies a block of places of all channels into memory of its own, where it stays
+It is a product of matrices, filters times channels, channels times pixels, and the result needs no
+turning. A cube copies a block of pixels of all channels into memory of its own, where it stays
 while all filters meet it.
 """
 
@@ -23,12 +23,12 @@ class Points:
     """What changes the code.
 
     Attributes:
-        rows, lines, lanes: a tile is `rows` filters times `lines` lines of places.
+        rows, lines, lanes: a tile is `rows` filters times `lines` lines of pixels.
         width: filters of a panel, a multiple of `rows`.
         room: elements of the block of the input.
         activation: a func of the result, or None.
         light: whether it is so short that it may be written out for every line.
-        past: whether results are stored past the caches.
+        streaming: whether results are stored past the caches.
     """
 
     rows: int
@@ -38,17 +38,17 @@ class Points:
     room: int
     activation: Any
     light: bool
-    past: bool
+    streaming: bool
 
 
 @cb.func
-def finished(value, bias, add, n, f, place, plan):
+def finished(value, bias, add, n, f, pixel, plan):
     """Bias, what is added, and activation."""
     if bias is not None:
         value = value + cb.cast(bias[f], cb.f32)
     if add is not None:
         value = value + cb.cast(
-            add.load((n, f, place), plan.lanes, valid=add.shape[2] - place), cb.f32
+            add.load((n, f, pixel), plan.lanes, valid=add.shape[2] - pixel), cb.f32
         )
     if plan.activation is not None:
         value = plan.activation(value)
@@ -56,8 +56,8 @@ def finished(value, bias, add, n, f, place, plan):
 
 
 @cb.func
-def tile_of(block, panels, bias, add, out, n, at, f, here, place, depth, lines, plan):
-    """`rows` filters from f on, of which `here` are there, times `lines` lines of places; one line
+def tile_of(block, panels, bias, add, out, n, at, f, here, pixel, depth, lines, plan):
+    """`rows` filters from f on, of which `here` are there, times `lines` lines of pixels; one line
     may be cut.
     """
     rows, lanes = plan.rows, plan.lanes
@@ -83,12 +83,12 @@ def tile_of(block, panels, bias, add, out, n, at, f, here, place, depth, lines, 
             if i < here:
                 for j in cb.unroll(range(lines)):
                     value = cb.cast(
-                        finished(acc[i, j], bias, add, n, f + i, place + j * lanes, plan), out.dtype
+                        finished(acc[i, j], bias, add, n, f + i, pixel + j * lanes, plan), out.dtype
                     )
-                    if plan.past:
-                        out.store_stream((n, f + i, place + j * lanes), value)
+                    if plan.streaming:
+                        out.store_stream((n, f + i, pixel + j * lanes), value)
                     else:
-                        out.store((n, f + i, place + j * lanes), value)
+                        out.store((n, f + i, pixel + j * lanes), value)
     else:
         done = cb.local((rows, lines), cb.f32, lanes=lanes)
         for i in cb.unroll(range(rows)):
@@ -97,22 +97,22 @@ def tile_of(block, panels, bias, add, out, n, at, f, here, place, depth, lines, 
         for i in range(cb.min(rows, here)):
             for j in range(lines):
                 value = cb.cast(
-                    finished(done[i, j], bias, add, n, f + i, place + j * lanes, plan), out.dtype
+                    finished(done[i, j], bias, add, n, f + i, pixel + j * lanes, plan), out.dtype
                 )
                 out.store(
-                    (n, f + i, place + j * lanes), value, valid=out.shape[2] - place - j * lanes
+                    (n, f + i, pixel + j * lanes), value, valid=out.shape[2] - pixel - j * lanes
                 )
 
 
 @cb.func
-def all_filters(block, x, panels, bias, add, out, n, group, groups, n_panels, place, lines, plan):
-    """Copy `lines` lines of places of all channels, and make all filters of a group for them."""
+def all_filters(block, x, panels, bias, add, out, n, group, groups, n_panels, pixel, lines, plan):
+    """Copy `lines` lines of pixels of all channels, and make all filters of a group for them."""
     lanes = plan.lanes
     depth, filters = x.shape[1] // groups, out.shape[1] // groups
     for c in range(depth):
         for j in cb.unroll(range(lines)):
-            valid = x.shape[2] - place - j * lanes
-            line = x.load((n, group * depth + c, place + j * lanes), lanes, valid=valid)
+            valid = x.shape[2] - pixel - j * lanes
+            line = x.load((n, group * depth + c, pixel + j * lanes), lanes, valid=valid)
             block.store((c * lines + j) * lanes, cb.cast(line, cb.f32))
     for f in range(0, filters, plan.rows):
         at = ((group * n_panels + f // plan.width) * depth) * plan.width + f % plan.width
@@ -126,7 +126,7 @@ def all_filters(block, x, panels, bias, add, out, n, group, groups, n_panels, pl
             at,
             group * filters + f,
             filters - f,
-            place,
+            pixel,
             depth,
             lines,
             plan,
@@ -139,14 +139,14 @@ def convolve_points(
 ):
     """out[n, f, p] = activation(sum over c of panels[f, c] * x[n, c, p] + bias[f] + add[n, f, p]).
 
-    The filters of a group see its channels. x (N, C, places), out and add (N, filters, places);
-    panels are flat. A cube does a block of places, the last one of an image what is left, line by
+    The filters of a group see its channels. x (N, C, pixels), out and add (N, filters, pixels);
+    panels are flat. A cube does a block of pixels, the last one of an image what is left, line by
     line.
     """
-    tall = plan.lines * plan.lanes
-    places = out.shape[2]
-    blocks = places // tall
-    left = (places - blocks * tall + plan.lanes - 1) // plan.lanes
+    block_pixels = plan.lines * plan.lanes
+    pixels = out.shape[2]
+    blocks = pixels // block_pixels
+    left = (pixels - blocks * block_pixels + plan.lanes - 1) // plan.lanes
     pos = cb.CUBE_POS
     cut = pos % (blocks + left)
     pos = pos // (blocks + left)
@@ -165,13 +165,13 @@ def convolve_points(
             group,
             groups,
             n_panels,
-            cut * tall,
+            cut * block_pixels,
             plan.lines,
             plan,
         )
     else:
-        place = blocks * tall + (cut - blocks) * plan.lanes
-        all_filters(block, x, panels, bias, add, out, n, group, groups, n_panels, place, 1, plan)
+        pixel = blocks * block_pixels + (cut - blocks) * plan.lanes
+        all_filters(block, x, panels, bias, add, out, n, group, groups, n_panels, pixel, 1, plan)
 
 
 def shapes() -> tuple[tuple[int, int], ...]:
@@ -192,20 +192,20 @@ def fits(depth: int, width: int, shape: tuple[int, int] | None = None) -> bool:
     return depth * lines * lanes <= LARGEST and width % rows == 0
 
 
-def blocks_of(places: int, lines: int) -> tuple[int, int]:
-    """Blocks of an image's places, and lines that are left."""
+def blocks_of(pixels: int, lines: int) -> tuple[int, int]:
+    """Blocks of an image's pixels, and lines that are left."""
     lanes = cb.device_properties_of().register_bytes // 4
-    blocks, rest = divmod(places, lines * lanes)
+    blocks, rest = divmod(pixels, lines * lanes)
     return blocks, -(-rest // lanes)
 
 
-def suits(images: int, places: int) -> bool:
-    """Whether so many images (of each group) and places make enough cubes, and few lines that are
+def suits(images: int, pixels: int) -> bool:
+    """Whether so many images (of each group) and pixels make enough cubes, and few lines that are
     half empty.
     """
     lanes, lines = cb.device_properties_of().register_bytes // 4, shapes()[0][1]
-    blocks, left = blocks_of(places, lines)
-    return images * (blocks + left) >= LEAST and 16 * places >= 15 * lanes * (blocks * lines + left)
+    blocks, left = blocks_of(pixels, lines)
+    return images * (blocks + left) >= LEAST and 16 * pixels >= 15 * lanes * (blocks * lines + left)
 
 
 def by_points(
@@ -217,7 +217,7 @@ def by_points(
     function: Any,
     shape: tuple[int, int] | None = None,
 ) -> None:
-    """out (N, filters, places) of x (N, C, places), both contiguous; panels (groups, panels,
+    """out (N, filters, pixels) of x (N, C, pixels), both contiguous; panels (groups, panels,
     channels, width).
 
     `shape`: filters and lines of a tile, of which `fits` is true.
@@ -227,8 +227,8 @@ def by_points(
     rows, lines = shape or shapes()[0]
     cubes = out.shape[0] * groups * sum(blocks_of(out.shape[2], lines))
     even = lanes * out.itemsize == 64 and out.shape[2] % lanes == 0 and address(out) % 64 == 0
-    past = even and out.nbytes >= STREAM
-    plan = Points(rows, lines, lanes, width, LARGEST, function, function in LIGHT, past)
+    streaming = even and out.nbytes >= STREAM
+    plan = Points(rows, lines, lanes, width, LARGEST, function, function in LIGHT, streaming)
     convolve_points[cubes, 1](
         x, panels.reshape(-1), bias, add, out, groups, n_panels, plan, mode="unchecked"
     )

@@ -1,4 +1,4 @@
-"""The tile of sums that fills the registers of this CPU: rows of places, lines of filters."""
+"""The tile of sums that fills the registers of this CPU: rows of pixels, lines of filters."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The CPU's transposed convolution: each phase of the stride is a dense convolution with some of
 the taps.
 
-An output place at + stride * q sees only the taps t whose at + padding - t * dilation is a multiple
+An output pixel at + stride * q sees only the taps t whose at + padding - t * dilation is a multiple
 of the stride. So the outputs of one phase `at` are a convolution of stride 1 with every so many
 taps, in reverse, and no zeros are put between the elements of the input. A cube makes all phases of
-a range of places: it copies the input that they share, with zeros around it, into memory of its
+a range of pixels: it copies the input that they share, with zeros around it, into memory of its
 own, and multiplies as `convolution.cpu.implicit_gemm` does.
 """
 
@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.convolution.cpu.filters import turn_square, turned_panels
+from cubepy.kernels.convolution.cpu.filters import transpose_square, turned_panels
 from cubepy.kernels.convolution.cpu.input_tile import begin_of, copy_run, fill_zero
-from cubepy.kernels.convolution.cpu.transposed_plan import BOARD, NUMBERS, ROOM, Phases, plan_of
+from cubepy.kernels.convolution.cpu.transposed_plan import ACC_TILE, NUMBERS, ROOM, Phases, plan_of
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.runtime import memory
 
@@ -28,7 +28,7 @@ def number(numbers, name: cb.Comptime[str]):
 
 @cb.func
 def phase_of(at, g, axis: cb.Comptime[str]):
-    """The last tap that reaches a phase, how many do, and where place 0 sees the last."""
+    """The last tap that reaches a phase, how many do, and where pixel 0 sees the last."""
     stride, dilation = number(g, "stride_" + axis), number(g, "dilation_" + axis)
     taps, every = number(g, "window_" + axis), number(g, "every_" + axis)
     start = at + number(g, "cut_" + axis)
@@ -41,8 +41,8 @@ def phase_of(at, g, axis: cb.Comptime[str]):
 
 
 @cb.func
-def copy_input(strip, x, n, channel, first, extent, g, plan):
-    """The input of a cube with zeros around it: strip[t, r, w, c], or strip[c, t, r, w].
+def copy_input(patch, x, n, channel, first, extent, g, plan):
+    """The input of a cube with zeros around it: patch[t, r, w, c], or patch[c, t, r, w].
 
     It is written in the order of memory, so that a line may hang over its row.
     """
@@ -63,29 +63,29 @@ def copy_input(strip, x, n, channel, first, extent, g, plan):
                         n * number(g, "sn") + (channel + c) * number(g, "sc") + d * number(g, "sd")
                     )
                     source = source + h * number(g, "sh") + (w0 + left) * sw
-                    fill_zero(strip, target, left * tw, plan.lanes)
+                    fill_zero(patch, target, left * tw, plan.lanes)
                     if not plan.input_last or sw == channels:
                         copy_run(
-                            strip, target + left * tw, x, source, (right - left) * tw, plan.lanes
+                            patch, target + left * tw, x, source, (right - left) * tw, plan.lanes
                         )
                     else:
                         for w in range(right - left):
                             copy_run(
-                                strip,
+                                patch,
                                 target + (left + w) * tw,
                                 x,
                                 source + w * sw,
                                 channels,
                                 plan.lanes,
                             )
-                    fill_zero(strip, target + right * tw, (extent[2] - right) * tw, plan.lanes)
+                    fill_zero(patch, target + right * tw, (extent[2] - right) * tw, plan.lanes)
                 else:
-                    fill_zero(strip, target, extent[2] * tw, plan.lanes)
+                    fill_zero(patch, target, extent[2] * tw, plan.lanes)
 
 
 @cb.func
-def places_from(q, here, columns, rows: cb.Comptime[int]):
-    """Row and column of `rows` places of a phase from q on; the last of `here` is repeated."""
+def pixels_from(q, here, columns, rows: cb.Comptime[int]):
+    """Row and column of `rows` pixels of a phase from q on; the last of `here` is repeated."""
     r = q // columns
     w = q - r * columns
     found = ((r, w),)
@@ -100,12 +100,12 @@ def places_from(q, here, columns, rows: cb.Comptime[int]):
 
 @cb.func
 def phase_tile(
-    strip, panels, bias, out, board, source, at_panel, counts, above, q, here, columns, corner, phase, span, channel,
+    patch, panels, bias, out, acc_tile, source, at_panel, counts, above, q, here, columns, corner, phase, span, channel,
     left, g, rows, plan
 ):  # fmt: skip
-    """`rows` places of a phase times one panel, to the result or to the board.
+    """`rows` pixels of a phase times one panel, to the result or to the accumulators.
 
-    Places of row 0 see row `above` of the input first; taps that all places see behind its edges
+    Pixels of row 0 see row `above` of the input first; taps that all pixels see behind its edges
     are left out. `acc` is touched by constant loops only, so it stays in registers.
     """
     lines, lanes = plan.lines, plan.lanes
@@ -114,12 +114,15 @@ def phase_tile(
     tap_w = number(g, "every_w") * number(g, "channels") * plan.width
     tap_h = number(g, "every_h") * window_w * number(g, "channels") * plan.width
     tap_d = number(g, "every_d") * window_h * window_w * number(g, "channels") * plan.width
-    step_d, step_h = number(g, "apart_d") * number(g, "td"), number(g, "apart_h") * number(g, "th")
-    step_w = number(g, "apart_w") * number(g, "tw")
+    step_d, step_h = (
+        number(g, "tap_step_d") * number(g, "td"),
+        number(g, "tap_step_h") * number(g, "th"),
+    )
+    step_w = number(g, "tap_step_w") * number(g, "tw")
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
     line = cb.local(lines, cb.f32, lanes=lanes)
-    seen = places_from(q, here, columns, rows)
-    places = tuple(
+    seen = pixels_from(q, here, columns, rows)
+    starts = tuple(
         source + seen[p][0] * number(g, "th") + seen[p][1] * number(g, "tw")
         for p in cb.unroll(range(rows))
     )
@@ -129,10 +132,10 @@ def phase_tile(
             start = cb.cast(bias.load(channel + j * lanes, lanes, valid=left - j * lanes), cb.f32)
         for p in cb.unroll(range(rows)):
             acc[p, j] = start
-    apart, high = number(g, "apart_h"), above + seen[0][0]
+    tap_step, high = number(g, "tap_step_h"), above + seen[0][0]
     low = above + seen[rows - 1][0]
-    u0 = (cb.max(0, -low) + apart - 1) // apart
-    u1 = cb.min(counts[1], (cb.max(0, number(g, "height") - high) + apart - 1) // apart)
+    u0 = (cb.max(0, -low) + tap_step - 1) // tap_step
+    u1 = cb.min(counts[1], (cb.max(0, number(g, "height") - high) + tap_step - 1) // tap_step)
     for t in range(counts[0]):
         for u in range(u0, u1):
             for v in range(counts[2]):
@@ -145,16 +148,16 @@ def phase_tile(
                     for j in range(lines):
                         line[j] = panels.load(k + j * lanes, lanes)
                     for p in cb.unroll(range(rows)):
-                        x = cb.splat(strip[places[p] + at], lanes)
+                        x = cb.splat(patch[starts[p] + at], lanes)
                         for j in range(lines):
                             acc[p, j] = cb.fma(x, line[j], acc[p, j])
                     at = at + tc
                     k = k + plan.width
     if not plan.output_last:
         for p in cb.unroll(range(rows)):
-            to_board = seen[p][0] * span + seen[p][1] * number(g, "stride_w") + phase[2]
+            to_acc = seen[p][0] * span + seen[p][1] * number(g, "stride_w") + phase[2]
             for j in cb.unroll(range(lines)):
-                board.store((to_board, j * lanes), acc[p, j])
+                acc_tile.store((to_acc, j * lanes), acc[p, j])
     elif left >= plan.width:
         for p in cb.unroll(range(rows)):
             h = corner[2] + seen[p][0] * number(g, "stride_h")
@@ -179,8 +182,8 @@ def phase_tile(
 
 
 @cb.func
-def turn_rows(board, out, corner, rows, span, channel, left, g, plan):
-    """The board's sums to rows of the result whose neighbours are places: transposed in registers."""
+def transpose_rows(acc_tile, out, corner, rows, span, channel, left, g, plan):
+    """The accumulated sums to rows of the result whose neighbours are pixels: transposed in registers."""
     lanes = plan.lanes
     square = cb.local(lanes, cb.f32, lanes=lanes)
     for j in range(0, cb.min(plan.width, left), lanes):
@@ -188,8 +191,8 @@ def turn_rows(board, out, corner, rows, span, channel, left, g, plan):
             h = corner[2] + r * number(g, "stride_h")
             for q in range(0, span, lanes):
                 for i in range(lanes):
-                    square[i] = board.load((r * span + q + i, j), lanes)
-                turn_square(square, lanes)
+                    square[i] = acc_tile.load((r * span + q + i, j), lanes)
+                transpose_square(square, lanes)
                 for i in range(cb.min(lanes, left - j)):
                     to = (corner[0], channel + j + i, corner[1], h, corner[3] + q)
                     if q + lanes <= span:
@@ -203,7 +206,7 @@ def convolve_phases(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan:
     """A transposed convolution: out is (N, D, H, W, C) or (N, C, D, H, W), x and panels are flat, g
     are the `NUMBERS`.
 
-    A cube makes all phases along height and width of a range of places and a range of panels.
+    A cube makes all phases along height and width of a range of pixels and a range of panels.
     """
     rows = plan.rows
     n_panels, block_panels = number(g, "panels"), number(g, "block_panels")
@@ -236,15 +239,15 @@ def convolve_phases(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan:
     h1 = begin_of(cut_h + 1, (out_h + stride_h - 1) // stride_h, cuts_h)
     w0 = begin_of(cut_w, (out_w + stride_w - 1) // stride_w, cuts_w)
     w1 = begin_of(cut_w + 1, (out_w + stride_w - 1) // stride_w, cuts_w)
-    strip = cb.shared(ROOM + 64, cb.f32)
-    board = cb.shared((1 if plan.output_last else BOARD + 32, plan.width), cb.f32)
+    patch = cb.shared(ROOM + 64, cb.f32)
+    acc_tile = cb.shared((1 if plan.output_last else ACC_TILE + 32, plan.width), cb.f32)
     last_d, count_d, see_d = phase_of(d % stride_d, g, "d")
     first = (d // stride_d + see_d, h0 + number(g, "low_h"), w0 + number(g, "low_w"))
     extent = (
-        cb.max(0, (count_d - 1) * number(g, "apart_d") + 1), h1 - h0 + number(g, "more_h"),
+        cb.max(0, (count_d - 1) * number(g, "tap_step_d") + 1), h1 - h0 + number(g, "more_h"),
         w1 - w0 + number(g, "more_w"),
     )  # fmt: skip
-    copy_input(strip, x, n, group * channels, first, extent, g, plan)
+    copy_input(patch, x, n, group * channels, first, extent, g, plan)
     span = cb.min(out_w, w1 * stride_w) - w0 * stride_w
     tap = channels * plan.width
     for panel in range(first_panel, cb.min(first_panel + block_panels, n_panels)):
@@ -268,13 +271,13 @@ def convolve_phases(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan:
                 tiles = (here + rows - 1) // rows
                 whole = cb.max(0, tiles - (tiles * rows - here)) * rows
                 for q in range(0, whole, rows):
-                    phase_tile(strip, panels, bias, out, board, source, at_panel, counts, above, q, here, columns,
+                    phase_tile(patch, panels, bias, out, acc_tile, source, at_panel, counts, above, q, here, columns,
                                corner, phase, span, channel, left, g, rows, plan)  # fmt: skip
                 for q in range(whole, here, rows - 1):
-                    phase_tile(strip, panels, bias, out, board, source, at_panel, counts, above, q, here, columns,
+                    phase_tile(patch, panels, bias, out, acc_tile, source, at_panel, counts, above, q, here, columns,
                                corner, phase, span, channel, left, g, rows - 1, plan)  # fmt: skip
             if not plan.output_last:
-                turn_rows(board, out, corner, high, span, channel, left, g, plan)
+                transpose_rows(acc_tile, out, corner, high, span, channel, left, g, plan)
 
 
 def by_phases(
@@ -285,9 +288,9 @@ def by_phases(
 
     `out` is an array in C order to write. None: no cube has the memory for it.
     """
-    turn = (0, view.ndim - 1, *range(1, view.ndim - 1))
+    order = (0, view.ndim - 1, *range(1, view.ndim - 1))
     last = bool(view.flags.c_contiguous)
-    if not last and not view.transpose(turn).flags.c_contiguous:
+    if not last and not view.transpose(order).flags.c_contiguous:
         view, last = contiguous(view), True
     n, c, filters = view.shape[0], view.shape[-1], w.shape[1] * groups
     shape = (n, *problem.out, filters) if channels_last else (n, filters, *problem.out)
@@ -298,7 +301,7 @@ def by_phases(
     if made is None:
         return None
     cubes, numbers, plan = made
-    flat = (view if last else view.transpose(turn)).reshape(-1)
+    flat = (view if last else view.transpose(order)).reshape(-1)
     panels = turned_panels(w, groups, False, plan.width).reshape(-1)
     convolve_phases[cubes, 1](flat, panels, bias, out, numbers, plan, mode="unchecked")
     return out

@@ -15,10 +15,10 @@ from cubepy.kernels.convolution.cpu.implicit_gemm_plan import computed
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
 
 ROOM = 40960  # elements of a cube's copy of the input
-BOARD = (
-    320  # places of a cube's board of sums: together with the copy, what a cube may have of its own
+ACC_TILE = (
+    320  # pixels of a cube's tile of sums: together with the copy, what a cube may have of its own
 )
-PLACES = 192  # places of a phase that a cube makes, at most
+PIXELS = 192  # pixels of a phase that a cube makes, at most
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Phases:
         return tuple(s // math.gcd(s, d) for s, d in zip(self.stride, self.dilation, strict=True))
 
     @property
-    def apart(self) -> tuple[int, ...]:
+    def tap_step(self) -> tuple[int, ...]:
         """How far apart in the input the taps of a phase are."""
         return tuple(d // math.gcd(s, d) for s, d in zip(self.stride, self.dilation, strict=True))
 
     def taps(self, axis: int) -> list[tuple[int, int, int]]:
-        """For each phase of an axis: its last tap, the number of its taps, and where place 0 sees
+        """For each phase of an axis: its last tap, the number of its taps, and where pixel 0 sees
         that tap.
         """
         found = []
@@ -58,11 +58,11 @@ class Phases:
         return found
 
     def reach(self, axis: int) -> tuple[int, int]:
-        """The first element that place 0 of any phase sees, and how many elements behind it at
+        """The first element that pixel 0 of any phase sees, and how many elements behind it at
         most.
         """
         own = [
-            (first, first + (count - 1) * self.apart[axis])
+            (first, first + (count - 1) * self.tap_step[axis])
             for _, count, first in self.taps(axis)
             if count
         ]
@@ -96,11 +96,11 @@ class Plan:
 NUMBERS = (
     "depth height width sn sd sh sw sc td th tw tc channels groups panels filters block_panels window_d window_h "
     "window_w stride_d stride_h stride_w cut_d cut_h cut_w dilation_d dilation_h dilation_w every_d every_h every_w "
-    "apart_d apart_h apart_w out_d out_h out_w low_d low_h low_w more_d more_h more_w cuts_h cuts_w"
+    "tap_step_d tap_step_h tap_step_w out_d out_h out_w low_d low_h low_w more_d more_h more_w cuts_h cuts_w"
 ).split()
 """What the integers of a launch are: sizes and strides of the input (n, d, h, w, c), strides of a
-cube's copy of it, the numbers of the convolution and of its phases, the input that place 0 sees,
-and into how many ranges of rows and of columns the places of a phase are cut.
+cube's copy of it, the numbers of the convolution and of its phases, the input that pixel 0 sees,
+and into how many ranges of rows and of columns the pixels of a phase are cut.
 """
 
 
@@ -116,7 +116,7 @@ def cuts_of(
     threads = cb.device_properties_of().cores
     (_, sh, sw), (_, out_h, out_w) = problem.stride, problem.out
     high, wide = -(-out_h // sh), -(-out_w // sw)
-    planes = max((count - 1) * problem.apart[0] + 1 for _, count, _ in problem.taps(0))
+    planes = max((count - 1) * problem.tap_step[0] + 1 for _, count, _ in problem.taps(0))
     more_h, more_w = problem.reach(1)[1], problem.reach(2)[1]
     works = [
         (h * w * d / problem.stride[0]) * channels
@@ -129,16 +129,16 @@ def cuts_of(
             -(-wide // cuts_w),
             -(-panels // panel_cuts),
         )
-        strip = max(planes, 1) * (block + more_h) * (columns + more_w) * channels
+        patch = max(planes, 1) * (block + more_h) * (columns + more_w) * channels
         if (
-            strip > ROOM
-            or (not last and block * columns * sw > BOARD)
-            or (block - 1) * columns >= PLACES
+            patch > ROOM
+            or (not last and block * columns * sw > ACC_TILE)
+            or (block - 1) * columns >= PIXELS
         ):
             return None
         made = computed(block * columns, rows)
         turned = 0 if last else 0.6 * block * columns * sh * sw * lines
-        cost = 600 + 5 * strip / lanes
+        cost = 600 + 5 * patch / lanes
         cost += block_panels * (
             sum(made * (w * lines / 2 + 12) + w * lines * 3 + 100 for w in works) + turned
         )
@@ -183,7 +183,7 @@ def plan_of(
     high, columns = (-(-problem.out[k] // problem.stride[k]) for k in (1, 2))
     low, more = zip(*(problem.reach(axis) for axis in range(3)), strict=True)
     rows_in, width_in = -(-high // cuts_h) + more[1], -(-columns // cuts_w) + more[2]
-    planes = max(1, *((count - 1) * problem.apart[0] + 1 for _, count, _ in problem.taps(0)))
+    planes = max(1, *((count - 1) * problem.tap_step[0] + 1 for _, count, _ in problem.taps(0)))
     if input_last:
         strides = (depth * height * wide * all_channels, height * wide * all_channels, wide * all_channels,
                    all_channels, 1)  # fmt: skip
@@ -200,7 +200,7 @@ def plan_of(
     block_panels = -(-panels // panel_cuts)
     numbers = (
         *problem.size, *strides, *copied, channels, groups, panels, filters, block_panels, *problem.window,
-        *problem.stride, *problem.cut, *problem.dilation, *problem.every, *problem.apart, *problem.out, *low, *more,
+        *problem.stride, *problem.cut, *problem.dilation, *problem.every, *problem.tap_step, *problem.out, *low, *more,
         cuts_h, cuts_w,
     )  # fmt: skip
     largest = max(

@@ -1,11 +1,11 @@
-"""The CPU's gradient of a convolution by its filters: products of places, tap by tap, without
+"""The CPU's gradient of a convolution by its filters: products of pixels, tap by tap, without
 columns in memory.
 
-For a tap, the gradient's lines of filters times the input's elements at the places that the tap
-sees are summed over all places. A cube makes some taps and channels (the rows of register tiles) of
-a panel of filters (their lines). It walks the places in blocks: it copies the gradient's lines of a
+For a tap, the gradient's lines of filters times the input's elements at the pixels that the tap
+sees are summed over all pixels. A cube makes some taps and channels (the rows of register tiles) of
+a panel of filters (their lines). It walks the pixels in blocks: it copies the gradient's lines of a
 block into memory of its own, where a cache holds them side by side, and all of its tiles read them
-there. The input is read where it is, one broadcast element a row; places that lie behind its edge
+there. The input is read where it is, one broadcast element a row; pixels that lie behind its edge
 are left out by the bounds of the loop.
 """
 
@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.convolution.cpu.filters import turn_square
+from cubepy.kernels.convolution.cpu.filters import transpose_square
 from cubepy.kernels.convolution.cpu.implicit_gemm_plan import computed
 from cubepy.kernels.convolution.cpu.input_tile import begin_of
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
-from cubepy.kernels.convolution.cpu.weight_gradient_plan import NUMBERS, PLACES, plan_of, sharers
+from cubepy.kernels.convolution.cpu.weight_gradient_plan import NUMBERS, PIXELS, plan_of, sharers
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.movement.pad import pad
@@ -35,8 +35,8 @@ def number(numbers, name: cb.Comptime[str]):
 
 
 @cb.func
-def copy_turned(strip, grad, target, source, plane, left, count, plan):
-    """Lines of filters of `count` neighbouring places, whose filters are planes: transposed in
+def copy_turned(grad_block, grad, target, source, plane, left, count, plan):
+    """Lines of filters of `count` neighbouring pixels, whose filters are planes: transposed in
     registers.
     """
     lanes, width = plan.lanes, plan.width
@@ -50,14 +50,14 @@ def copy_turned(strip, grad, target, source, plane, left, count, plan):
                     square[i] = grad.load(at, lanes)
                 else:
                     square[i] = grad.load(at, lanes, valid=grad.size - at)
-            turn_square(square, lanes)
+            transpose_square(square, lanes)
             for i in range(lanes):
-                strip.store(target + (q + i) * width + j, square[i])
+                grad_block.store(target + (q + i) * width + j, square[i])
 
 
 @cb.func
-def copy_block(strip, grad, group, panel, u0, u1, a, b, g, plan):
-    """strip[place, f] of places a to b of some rows; what lies behind the last filter or place is
+def copy_block(grad_block, grad, group, panel, u0, u1, a, b, g, plan):
+    """grad_block[pixel, f] of pixels a to b of some rows; what lies behind the last filter or pixel is
     arbitrary.
     """
     width, lanes = plan.width, plan.lanes
@@ -70,10 +70,12 @@ def copy_block(strip, grad, group, panel, u0, u1, a, b, g, plan):
             at = (u0 * out_w + a + q) * all_filters + f
             if at + width <= grad.size:
                 for j in cb.unroll(range(0, width, lanes)):
-                    strip.store(q * width + j, grad.load(at + j, lanes))
+                    grad_block.store(q * width + j, grad.load(at + j, lanes))
             else:
                 for j in range(0, cb.min(width, grad.size - at), lanes):
-                    strip.store(q * width + j, grad.load(at + j, lanes, valid=grad.size - at - j))
+                    grad_block.store(
+                        q * width + j, grad.load(at + j, lanes, valid=grad.size - at - j)
+                    )
     else:
         rows = number(g, "out_d") * number(g, "out_h")
         plane = rows * out_w
@@ -85,13 +87,15 @@ def copy_block(strip, grad, group, panel, u0, u1, a, b, g, plan):
             stop = cb.min(u1, (n + 1) * rows)
             here = cb.min(count, (stop - u) * out_w)
             source = (n * all_filters + f) * plane + (u - n * rows) * out_w + a
-            copy_turned(strip, grad, done * width, source, plane, left, here, plan)
+            copy_turned(grad_block, grad, done * width, source, plane, left, here, plan)
             done = done + here
             u = stop
 
 
 @cb.func
-def tile_sums(x, strip, sums, at_sums, run, first, group, u0, u1, a, b, started, g, rows, plan):
+def tile_sums(
+    x, grad_block, sums, at_sums, run, first, group, u0, u1, a, b, started, g, rows, plan
+):
     """Add a block's products to the sums of `rows` rows of a run.
 
     `acc` is touched by constant loops only, so it stays in registers.
@@ -103,12 +107,12 @@ def tile_sums(x, strip, sums, at_sums, run, first, group, u0, u1, a, b, started,
     stride_w = number(g, "stride_w")
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
     line = cb.local(lines, cb.f32, lanes=lanes)
-    places = cb.local(rows, cb.i64)
+    starts = cb.local(rows, cb.i64)
     results = cb.local(rows, cb.i64)
     for r in range(rows):
         row = cb.min(first + r, number(g, "run") - 1)
         tap = row // channels
-        places[r] = tap * number(g, "dilation_w") * xw + (row - tap * channels) * number(g, "xc")
+        starts[r] = tap * number(g, "dilation_w") * xw + (row - tap * channels) * number(g, "xc")
         results[r] = at_sums + (run * number(g, "run") + row) * width
         for j in range(lines):
             acc[r, j] = (
@@ -139,9 +143,9 @@ def tile_sums(x, strip, sums, at_sums, run, first, group, u0, u1, a, b, started,
             at < stop
         ):  # of unknown step, so that LLVM does not unroll it and run out of registers
             for j in range(lines):
-                line[j] = strip.load(k + j * lanes, lanes)
+                line[j] = grad_block.load(k + j * lanes, lanes)
             for r in range(rows):
-                seen = cb.splat(x[places[r] + at], lanes)
+                seen = cb.splat(x[starts[r] + at], lanes)
                 for j in range(lines):
                     acc[r, j] = cb.fma(seen, line[j], acc[r, j])
             at = at + step
@@ -159,8 +163,8 @@ def tile_sums(x, strip, sums, at_sums, run, first, group, u0, u1, a, b, started,
 
 
 @cb.kernel
-def sum_places(x: cb.Array, grad: cb.Array, sums: cb.Array, g, plan: cb.Comptime):
-    """sums[part, group, panel, tap, c, f] = the sum over a part of the places of x[.., c] *
+def sum_pixels(x: cb.Array, grad: cb.Array, sums: cb.Array, g, plan: cb.Comptime):
+    """sums[part, group, panel, tap, c, f] = the sum over a part of the pixels of x[.., c] *
     grad[.., f].
 
     x and grad are flat, g are the `NUMBERS`. A run is the channels of a tap, or of all taps along
@@ -189,12 +193,12 @@ def sum_places(x: cb.Array, grad: cb.Array, sums: cb.Array, g, plan: cb.Comptime
         begin_of(chunk + 1, runs * run_tiles, chunks),
     )
     start, stop = begin_of(part, units, parts), begin_of(part + 1, units, parts)
-    strip = cb.shared((PLACES + plan.lanes) * width, cb.f32)
+    grad_block = cb.shared((PIXELS + plan.lanes) * width, cb.f32)
     for u0 in range(start, stop, block):
         u1 = cb.min(u0 + block, stop)
         for piece in range(pieces):
             a, b = begin_of(piece, out_w, pieces), begin_of(piece + 1, out_w, pieces)
-            copy_block(strip, grad, group, panel, u0, u1, a, b, g, plan)
+            copy_block(grad_block, grad, group, panel, u0, u1, a, b, g, plan)
             started = u0 > start or piece > 0
             for tile in range(first, last):
                 of = tile // run_tiles
@@ -202,7 +206,7 @@ def sum_places(x: cb.Array, grad: cb.Array, sums: cb.Array, g, plan: cb.Comptime
                 if k < whole_tiles:
                     tile_sums(
                         x,
-                        strip,
+                        grad_block,
                         sums,
                         at_sums,
                         of,
@@ -221,7 +225,7 @@ def sum_places(x: cb.Array, grad: cb.Array, sums: cb.Array, g, plan: cb.Comptime
                     r = k * (rows - 1) + whole_tiles
                     tile_sums(
                         x,
-                        strip,
+                        grad_block,
                         sums,
                         at_sums,
                         of,
@@ -266,7 +270,7 @@ def fold_sums(sums: cb.Array, out: cb.Array, pieces, lanes: cb.Comptime[int]):
                         (part, group, panel, of_tap[i], of_channel[i], j), lanes
                     )
                 square[i] = line
-            turn_square(square, lanes)
+            transpose_square(square, lanes)
             for i in range(cb.min(lanes, filters - panel * width - j)):
                 if m + lanes <= total:
                     out.store((group, panel * width + j + i, m), cb.cast(square[i], out.dtype))
@@ -290,7 +294,7 @@ def _laid(a: Any) -> tuple[Any, bool]:
     return seen, last
 
 
-def by_places(x: Any, grad: Any, result: Any, problem: Problem, groups: int) -> None:
+def by_pixels(x: Any, grad: Any, result: Any, problem: Problem, groups: int) -> None:
     """result (groups, filters, channels * taps) = the gradient by the filters; x, grad are (N, C,
     *size) on the CPU.
     """
@@ -299,7 +303,7 @@ def by_places(x: Any, grad: Any, result: Any, problem: Problem, groups: int) -> 
     n, channels, filters = x.shape[0], x.shape[1] // groups, result.shape[1]
     if problem.window == problem.stride == (1, 1, 1) and not any(
         problem.pad
-    ):  # all places are alike
+    ):  # all pixels are alike
         whole = math.prod(problem.out)
         if x_last and last:
             n, whole = 1, n * whole
@@ -324,7 +328,7 @@ def by_places(x: Any, grad: Any, result: Any, problem: Problem, groups: int) -> 
         math.prod(problem.window),
     )
     sums = memory.empty((int(parts), groups, panels, taps, channels, plan.width), np.float32)
-    sum_places[cubes, 1](
+    sum_pixels[cubes, 1](
         seen.reshape(-1), lines.reshape(-1), sums.reshape(-1), numbers, plan, mode="unchecked"
     )
     pieces = max(1, min(-(-taps * channels // plan.lanes), 16 // (groups * panels)))

@@ -15,7 +15,7 @@ from cubepy.config import config
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
 from cubepy.kernels.convolution.problem import Problem
 
-PLACES = 448  # of a block, whose lines the second-level cache holds; fewer cost more sums that come and go
+PIXELS = 448  # of a block, whose lines the second-level cache holds; fewer cost more sums that come and go
 CHUNK = 1024  # rows of sums that stay in the second-level cache
 SAME = 16  # threads that a deterministic run divides sums for, whatever the cores
 
@@ -46,9 +46,9 @@ NUMBERS = (
     "block pieces parts chunks"
 ).split()
 """What the integers of a launch are: strides of the input (n, d, h, w, c) and its sizes, the
-convolution's numbers (of a group), rows of a run and how its tiles are cut, rows of places
-altogether, how many make a block, into how many pieces a row of places is cut, and into how many
-parts the places and the tiles are.
+convolution's numbers (of a group), rows of a run and how its tiles are cut, rows of pixels
+altogether, how many make a block, into how many pieces a row of pixels is cut, and into how many
+parts the pixels and the tiles are.
 """
 
 
@@ -58,9 +58,9 @@ def sharers() -> int:
 
 
 def cuts_of(
-    places: int, blocks: int, tiles: int, many: int, rows: int, lines: int, last: bool, threads: int
+    pixels: int, blocks: int, tiles: int, many: int, rows: int, lines: int, last: bool, threads: int
 ) -> tuple[int, int]:
-    """Chunks of tiles and parts of places: what threads finish first by an estimate in cycles.
+    """Chunks of tiles and parts of pixels: what threads finish first by an estimate in cycles.
 
     `many`: pairs of a group and a panel.
     """
@@ -74,7 +74,7 @@ def cuts_of(
                 -(-tiles * rows // CHUNK), min(tiles, 4 * threads) + -(-tiles * rows // CHUNK)
             ):
                 some = -(-tiles // chunks)
-                here, walks = -(-blocks // parts) / blocks * places, -(-blocks // parts)
+                here, walks = -(-blocks // parts) / blocks * pixels, -(-blocks // parts)
                 tile = here * rows * lines / 2 + walks * (rows * lines * 2 + 40)
                 cubes = many * chunks * parts
                 fold = tiles * rows * many * lines * (parts + 4) / threads
@@ -128,8 +128,8 @@ def plan_of(
         )
     out_d, out_h, out_w = problem.out
     units = n * out_d * out_h
-    pieces = -(-out_w // PLACES)
-    block = max(1, PLACES // out_w)
+    pieces = -(-out_w // PIXELS)
+    block = max(1, PIXELS // out_w)
     runs = window_d * window_h * window_w
     chunks, parts = cuts_of(
         units * out_w, -(-units // block), runs * tiles, groups * panels, rows, lines, last, threads

@@ -1,5 +1,5 @@
 """A GPU's convolution in which every filter sees one channel (depthwise). It is bound by memory, so
-a unit makes a small box of places for one line of channels (channels last) or of one plane
+a unit makes a small box of pixels for one line of channels (channels last) or of one plane
 (channels first), and reads what they see once.
 
 What the boxes of neighbouring units share comes from the first-level cache. Sums are in f32.
@@ -23,14 +23,14 @@ from cubepy.kernels.primitives.vector_width import line_of
 from cubepy.runtime import memory
 
 UNITS = 128
-ROWS, PLACES = 4, 4  # of a unit's box, channels last
+ROWS, PIXELS = 4, 4  # of a unit's box, channels last
 FEW_TAPS = 9  # with more, with strides or with few rows, boxes are half as high
 HIGH = 4  # rows of a unit's box, channels first
 WRITTEN_OUT = (
     64  # taps whose products are written out for all rows of a box; with more, a box is one row
 )
 NEAR = 8, 4  # lines of channels and boxes down the image of neighbouring units, at most
-STRIP, BUSY = 16, 1 << 16  # boxes of a range, at most, and units that keep a device busy
+LARGEST_RANGE, BUSY = 16, 1 << 16  # boxes of a range, at most, and units that keep a device busy
 SUMS = 50  # elements of the sums by taps that a unit holds, at most
 WIDEST = 64  # columns of a window, dilation included
 
@@ -39,14 +39,14 @@ WIDEST = 64  # columns of a window, dilation included
 class Box:
     """What changes the code.
 
-    Attributes: rows, places: of output, which a unit makes. lanes: of a line, along the channels or
-        along the places. window, stride, dilation: along depth, height and width. pad: along the
+    Attributes: rows, pixels: of output, which a unit makes. lanes: of a line, along the channels or
+        along the pixels. window, stride, dilation: along depth, height and width. pad: along the
         width. filters: of every channel. activation: a func of the result, or None. near: lines of
         channels and, of each, boxes down the image that neighbouring units make (channels last).
     """
 
     rows: int
-    places: int
+    pixels: int
     lanes: int
     window: tuple[int, ...]
     stride: tuple[int, ...]
@@ -67,8 +67,8 @@ def seen_rows(plan: Box) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
 
 
 def reach(plan: Box) -> int:
-    """Input places along the width that a box sees, first to last."""
-    return (plan.places - 1) * plan.stride[2] + (plan.window[2] - 1) * plan.dilation[2] + 1
+    """Input pixels along the width that a box sees, first to last."""
+    return (plan.pixels - 1) * plan.stride[2] + (plan.window[2] - 1) * plan.dilation[2] + 1
 
 
 @cb.func
@@ -93,9 +93,9 @@ def add_lines(acc, x, taps, n, d, h, w, c, first, pairs: cb.Comptime, plan: cb.C
         r, u = pairs[k]
         for v in cb.unroll(range(wide)):
             tap = taps.load((first + u * wide + v, c), lanes)
-            for p in cb.unroll(range(plan.places)):
-                acc[r * plan.places + p] = cb.fma(
-                    lines[p * plan.stride[2] + v * step], tap, acc[r * plan.places + p]
+            for p in cb.unroll(range(plan.pixels)):
+                acc[r * plan.pixels + p] = cb.fma(
+                    lines[p * plan.stride[2] + v * step], tap, acc[r * plan.pixels + p]
                 )
 
 
@@ -106,25 +106,25 @@ def channelwise_last(
     """out[n, d, h, w, c] = activation(sum over the window of x * taps[tap, c] + bias[c]), channels
     last; f32 taps.
     """
-    lanes, rows, places = plan.lanes, plan.rows, plan.places
+    lanes, rows, pixels = plan.lanes, plan.rows, plan.pixels
     lines, down = plan.near
     across = out.shape[4] // (lanes * lines)
-    wide = (out.shape[3] + places - 1) // places
-    tall = (out.shape[2] + rows * down - 1) // (rows * down)
+    wide = (out.shape[3] + pixels - 1) // pixels
+    high = (out.shape[2] + rows * down - 1) // (rows * down)
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
-    line, strip = at % lines, at // lines % down
+    line, row_block = at % lines, at // lines % down
     at = at // (lines * down)
-    w = at % wide * places
+    w = at % wide * pixels
     at = at // wide
-    h = (at % tall * down + strip) * rows
-    at = at // tall
+    h = (at % high * down + row_block) * rows
+    at = at // high
     c = multiple((at % across * lines + line) * lanes, lanes)
     at = at // across
     d = at % out.shape[1]
     n = at // out.shape[1]
     if n < out.shape[0] and h < out.shape[2]:
-        acc = cb.local(rows * places, cb.f32, lanes=lanes)
-        for k in cb.unroll(range(rows * places)):
+        acc = cb.local(rows * pixels, cb.f32, lanes=lanes)
+        for k in cb.unroll(range(rows * pixels)):
             acc[k] = cb.splat(0.0, lanes)
         top, left = h * plan.stride[1] - pad_h, w * plan.stride[2] - plan.pad
         for t in range(plan.window[0]):
@@ -150,9 +150,9 @@ def channelwise_last(
                         plan,
                     )
         for r in cb.unroll(range(rows)):
-            for p in cb.unroll(range(places)):
+            for p in cb.unroll(range(pixels)):
                 if h + r < out.shape[2] and w + p < out.shape[3]:
-                    value = acc[r * places + p]
+                    value = acc[r * pixels + p]
                     if bias is not None:
                         value = value + cb.cast(bias.load(c, lanes), cb.f32)
                     if plan.activation is not None:
@@ -161,7 +161,7 @@ def channelwise_last(
 
 
 @cb.func
-def add_places(
+def add_pixels(
     acc, x, taps, n, c, d, h, w, filter, first, pairs: cb.Comptime, plan: cb.Comptime[Box]
 ):
     """A row of the input to the sums of the rows that see it: its whole lines, and one by one what
@@ -174,7 +174,7 @@ def add_places(
     zero = cb.cast(0.0, cb.f32)
     seen = cb.local(reach(plan), cb.f32)
     for j in cb.unroll(range(reach(plan))):
-        k = j - plan.pad  # from the first place of the first line on
+        k = j - plan.pad  # from the first pixel of the first line on
         if lanes > 1 and k >= 0 and k < lanes * plan.stride[2]:
             if k % lanes == 0 or j == 0:
                 begin = multiple(w + k // lanes * lanes, lanes)
@@ -194,9 +194,9 @@ def add_places(
         r, u = pairs[k]
         for v in cb.unroll(range(wide)):
             tap = taps[filter, first + u * wide + v]
-            for p in cb.unroll(range(plan.places)):
+            for p in cb.unroll(range(plan.pixels)):
                 value = seen[p * plan.stride[2] + v * step]
-                acc[r * plan.places + p] = cb.fma(value, tap, acc[r * plan.places + p])
+                acc[r * plan.pixels + p] = cb.fma(value, tap, acc[r * plan.pixels + p])
 
 
 @cb.kernel
@@ -206,25 +206,25 @@ def channelwise_first(
     """out[n, f, d, h, w] = activation(sum over the window of x[n, f // filters] * taps[f, tap] +
     bias[f]).
     """
-    rows, places = plan.rows, plan.places
-    wide = (out.shape[4] + places - 1) // places
-    tall = (out.shape[3] + rows - 1) // rows
+    rows, pixels = plan.rows, plan.pixels
+    wide = (out.shape[4] + pixels - 1) // pixels
+    high = (out.shape[3] + rows - 1) // rows
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
-    w = multiple(at % wide * places, places)
+    w = multiple(at % wide * pixels, pixels)
     at = at // wide
-    h = at % tall * rows
-    at = at // tall
+    h = at % high * rows
+    at = at // high
     d = at % out.shape[2]
     at = at // out.shape[2]
     f = at % out.shape[1]
     n = at // out.shape[1]
     if n < out.shape[0]:
-        acc = cb.local(rows * places, cb.f32)
-        for k in cb.unroll(range(rows * places)):
+        acc = cb.local(rows * pixels, cb.f32)
+        for k in cb.unroll(range(rows * pixels)):
             acc[k] = 0.0
         top, left, c = (
             h * plan.stride[1] - pad_h,
-            multiple(w * plan.stride[2], places),
+            multiple(w * plan.stride[2], pixels),
             f // plan.filters,
         )
         for t in range(plan.window[0]):
@@ -232,11 +232,11 @@ def channelwise_first(
             first = t * (plan.window[1] * plan.window[2])
             if plan.window[1] * plan.window[2] <= WRITTEN_OUT:
                 for i, pairs in cb.unroll(seen_rows(plan)):
-                    add_places(acc, x, taps, n, c, deep, top + i, left, f, first, pairs, plan)
+                    add_pixels(acc, x, taps, n, c, deep, top + i, left, f, first, pairs, plan)
             else:
                 for u in range(plan.window[1]):
                     tap = first + u * plan.window[2]
-                    add_places(
+                    add_pixels(
                         acc,
                         x,
                         taps,
@@ -252,35 +252,35 @@ def channelwise_first(
                     )
         more = cb.cast(0.0, cb.f32) if bias is None else cb.cast(bias[f], cb.f32)
         for r in cb.unroll(range(rows)):
-            line = cb.local(places, out.dtype)
-            for p in cb.unroll(range(places)):
-                value = acc[r * places + p] + more
+            line = cb.local(pixels, out.dtype)
+            for p in cb.unroll(range(pixels)):
+                value = acc[r * pixels + p] + more
                 line[p] = cb.cast(
                     value if plan.activation is None else plan.activation(value), out.dtype
                 )
             if h + r < out.shape[3]:
-                out.store((n, f, d, h + r, w), line.load(0, places))
+                out.store((n, f, d, h + r, w), line.load(0, pixels))
 
 
 @lru_cache(maxsize=1024)
 def box_of(problem: Problem, lanes: int, last: bool, filters: int, function: Any) -> Box:
     """The blueprint; `lanes` is what lines of the arrays allow."""
-    _, tall, wide = problem.window
-    places = min(PLACES, 1 << (problem.out[2] - 1).bit_length()) if last else lanes
+    _, high, wide = problem.window
+    pixels = min(PIXELS, 1 << (problem.out[2] - 1).bit_length()) if last else lanes
     rows = HIGH
     if last:
         even = problem.out[1] % ROWS == 0 or problem.out[1] > 8 * ROWS
         dense = (
-            tall * wide <= FEW_TAPS and max(problem.stride) == 1
+            high * wide <= FEW_TAPS and max(problem.stride) == 1
         )  # so that sums and lines stay in registers
         rows = ROWS if dense and even else ROWS // 2
-    if tall * wide > WRITTEN_OUT or problem.out[1] == 1:
+    if high * wide > WRITTEN_OUT or problem.out[1] == 1:
         rows = 1
-    if (wide - 1) * problem.dilation[2] + places > WRITTEN_OUT // 2:
-        rows, places = 1, places if not last else 1
+    if (wide - 1) * problem.dilation[2] + pixels > WRITTEN_OUT // 2:
+        rows, pixels = 1, pixels if not last else 1
     return Box(
         rows,
-        places,
+        pixels,
         lanes,
         problem.window,
         problem.stride,
@@ -291,15 +291,15 @@ def box_of(problem: Problem, lanes: int, last: bool, filters: int, function: Any
     )
 
 
-def near_of(lines: int, strips: int) -> tuple[int, int]:
+def near_of(lines: int, row_blocks: int) -> tuple[int, int]:
     """Lines of channels and boxes down the image for neighbouring units: what they share is read
     once into a cache.
     """
-    return math.gcd(lines, NEAR[0]), math.gcd(strips, NEAR[1])
+    return math.gcd(lines, NEAR[0]), math.gcd(row_blocks, NEAR[1])
 
 
 def lanes_of(view: Any, out: Any, problem: Problem) -> int:
-    """Places of a line along the width that all lines of the arrays allow, channels first."""
+    """Pixels of a line along the width that all lines of the arrays allow, channels first."""
     lanes = min(line_of(view.reshape(-1)), line_of(out.reshape(-1)))
     while lanes > 1 and (problem.size[2] % lanes or problem.out[2] % lanes):
         lanes //= 2
@@ -325,9 +325,9 @@ def by_channel_on_gpu(
         result = out.reshape(n, *problem.out, filters)
         lanes = 1 if filters != c else min(line_of(x), line_of(result))
         box = box_of(problem, lanes if c % lanes == 0 else 1, True, filters // c, function)
-        lines, strips = filters // box.lanes, -(-problem.out[1] // box.rows)
-        box = replace(box, near=near_of(lines, strips))
-        units = n * problem.out[0] * strips * -(-problem.out[2] // box.places) * lines
+        lines, row_blocks = filters // box.lanes, -(-problem.out[1] // box.rows)
+        box = replace(box, near=near_of(lines, row_blocks))
+        units = n * problem.out[0] * row_blocks * -(-problem.out[2] // box.pixels) * lines
         kernel: Any = channelwise_last
     else:
         first = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
@@ -339,7 +339,7 @@ def by_channel_on_gpu(
             * filters
             * problem.out[0]
             * -(-problem.out[1] // box.rows)
-            * (problem.out[2] // box.places)
+            * (problem.out[2] // box.pixels)
         )
         kernel = channelwise_first
     kernel[-(-units // UNITS), UNITS](

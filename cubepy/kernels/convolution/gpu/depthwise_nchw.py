@@ -1,11 +1,11 @@
 """A GPU's depthwise convolution, channels first: whole planes lie in shared memory, with zeros
 around them.
 
-Planes are one run of memory, whose rows begin anywhere, so units bring it in lines of 16 bytes and
-put every element where it belongs. Then a unit does a strip of a plane as in
+Planes are one run of memory, whose rows begin anywhere, so units load it in lines of 16 bytes and
+put every element where it belongs. Then a unit does a tile of a plane as in
 convolution/sm90/depthwise_nhwc.py, for one channel; results are gathered in shared memory and leave
 in lines again. The gradient by the input is such a convolution too, and that by the filters sums
-over strips: a cube has some channels of several images, and a second kernel adds what the cubes
+over tiles: a cube has some channels of several images, and a second kernel adds what the cubes
 have.
 """
 
@@ -26,9 +26,9 @@ from cubepy.kernels.convolution.gpu.depthwise_strip import (
     ROWS,
     WRITTEN_OUT,
     Settings,
-    Strip,
+    UnitTile,
     add_columns,
-    add_strip,
+    add_unit_tile,
     begin_at,
     instructions,
     problem_back,
@@ -42,7 +42,7 @@ from cubepy.runtime import memory
 
 UNITS = 128
 HELD = 8
-"""Lines that a unit brings at once, at most; twice as many of one plane."""
+"""Lines that a unit loads at once, at most; twice as many of one plane."""
 TAPS = 49
 """Taps of a window, at most: their values stay in registers."""
 SHARED = 56 * 1024
@@ -50,8 +50,8 @@ SHARED = 56 * 1024
 
 
 @dataclass(frozen=True)
-class Planes(Strip):
-    """What changes the code; a tile has whole planes, each made of whole strips.
+class Planes(UnitTile):
+    """What changes the code; a tile has whole planes, each made of whole unit tiles.
 
     Attributes:
         size: rows and columns of the input.
@@ -68,8 +68,8 @@ class Planes(Strip):
     @property
     def box(self) -> tuple[int, int, int, int]:
         """Planes in shared memory: how many, rows and columns, with the zeros around them."""
-        tall, wide = (max(self.reach(a), self.size[a] - self.low(a)) for a in (0, 1))
-        return self.tile[0], tall, wide + self.more, 1
+        high, wide = (max(self.reach(a), self.size[a] - self.low(a)) for a in (0, 1))
+        return self.tile[0], high, wide + self.more, 1
 
     @property
     def corner(self) -> tuple[int, int]:
@@ -78,15 +78,15 @@ class Planes(Strip):
 
 
 @cb.func
-def bring_planes(
+def load_planes(
     tile, x, first, size: cb.Comptime, box: cb.Comptime, corner: cb.Comptime, planes: cb.Comptime[int],
     line: cb.Comptime[int],
 ):  # fmt: skip
     """Planes of such a size from element `first` of x on, into boxes of zeros, from a corner of
     each on.
     """
-    tall, wide = size
-    many = planes * tall * wide // line
+    high, wide = size
+    many = planes * high * wide // line
     lines = ()
     for k in cb.unroll(range(-(-many // UNITS))):
         at = cb.min(cb.UNIT_POS + k * UNITS, many - 1)
@@ -100,8 +100,8 @@ def bring_planes(
         if at < many:
             row = at * line // wide
             column = at * line - row * wide
-            plane = row // tall
-            row = row - plane * tall
+            plane = row // high
+            row = row - plane * high
             to = (plane * box[0] + row + corner[0]) * box[1] + column + corner[1]
             for j in cb.unroll(range(line)):
                 tile[to] = lines[k][j]
@@ -112,9 +112,9 @@ def bring_planes(
                         column = 0
                         row = row + 1
                         to = to + (box[1] - wide)
-                        if row == tall:
+                        if row == high:
                             row = 0
-                            to = to + (box[0] - tall) * box[1]
+                            to = to + (box[0] - high) * box[1]
 
 
 @cb.kernel(fast_math=("contract", "nsz"))
@@ -125,34 +125,34 @@ def channelwise_planes(x: cb.Array, w: cb.Array, bias, out: cb.Array, plan: cb.C
     if "mma" in cb.device_properties().features:
         cb.resident(plan.cubes)
     planes, taps, line = plan.tile[0], plan.window[0] * plan.window[1], plan.line
-    _, tall, wide, _ = plan.box
+    _, high, wide, _ = plan.box
     many = planes * plan.out[0] * plan.out[1]
-    tile = cb.shared(-(-planes * tall * wide // line) * line, x.dtype)
+    tile = cb.shared(-(-planes * high * wide // line) * line, x.dtype)
     made = cb.shared(many, out.dtype)
     scale = cb.shared(planes * taps, cb.f32)
     first = cb.CUBE_POS * planes
     for k in range(cb.UNIT_POS, planes * taps, UNITS):
         scale[k] = cb.cast(w[(first + k // taps) % w.shape[0], k % taps], cb.f32)
-    bring_planes(
+    load_planes(
         tile,
         x,
         first * (plan.size[0] * plan.size[1]),
         plan.size,
-        (tall, wide),
+        (high, wide),
         plan.corner,
         planes,
         line,
     )
     cb.sync_cube()
-    _, down, across = plan.strips
-    for strip in range(cb.UNIT_POS, planes * down * across, UNITS):
-        column = strip % across * plan.places
-        row = strip // across % down * plan.rows
-        plane = strip // (across * down)
+    _, down, across = plan.unit_tiles
+    for unit_tile in range(cb.UNIT_POS, planes * down * across, UNITS):
+        column = unit_tile % across * plan.pixels
+        row = unit_tile // across % down * plan.rows
+        plane = unit_tile // (across * down)
         start = cb.splat(cb.cast(0.0, cb.f32), 1)
         if bias is not None:
             start = cb.splat(cb.cast(bias[(first + plane) % w.shape[0]], cb.f32), 1)
-        begin = (plane * tall + begin_at(row, 0, plan)) * wide + begin_at(column, 1, plan)
+        begin = (plane * high + begin_at(row, 0, plan)) * wide + begin_at(column, 1, plan)
         walk(
             tile, scale, plane * taps, start, made, begin, (plan.out[0] - row, plan.out[1] - column), (plan.out[1], 1),
             (plane * plan.out[0] + row) * plan.out[1] + column, plan,
@@ -166,32 +166,32 @@ def channelwise_planes(x: cb.Array, w: cb.Array, bias, out: cb.Array, plan: cb.C
 def channelwise_planes_weight(
     x: cb.Array, grad: cb.Array, sums: cb.Array, images, plan: cb.Comptime[Planes]
 ):
-    """sums[range, c, tap] = sum over a range's images of grad[n, c, place] * x[n, c, place seen by
+    """sums[range, c, tap] = sum over a range's images of grad[n, c, pixel] * x[n, c, pixel seen by
     tap]; x and grad are flat. A cube does some channels, which run fastest, of every so many of the
     images.
     """
     if "mma" in cb.device_properties().features:
         cb.resident(plan.cubes)
     planes, taps, line = plan.tile[0], plan.window[0] * plan.window[1], plan.line
-    _, tall, wide, _ = plan.box
+    _, seen_high, wide, _ = plan.box
     high, broad = plan.tile[1], plan.tile[2]
-    tile = cb.shared(-(-planes * tall * wide // line) * line, x.dtype)
+    tile = cb.shared(-(-planes * seen_high * wide // line) * line, x.dtype)
     given = cb.shared(-(-planes * high * broad // line) * line, x.dtype)
-    board = cb.shared(UNITS * taps, cb.f32)
+    scratch = cb.shared(UNITS * taps, cb.f32)
     channels = sums.shape[1]
     blocks = channels // planes
     part, c = cb.CUBE_POS // blocks, cb.CUBE_POS % blocks * planes
-    _, down, across = plan.strips
+    _, down, across = plan.unit_tiles
     acc = cb.local(taps, cb.f32, lanes=1)
     for k in cb.unroll(range(taps)):
         acc[k] = cb.splat(0.0, 1)
     for n in range(part, images, sums.shape[0]):
         first = n * channels + c
-        bring_planes(
-            tile, x, first * (plan.size[0] * plan.size[1]), plan.size, (tall, wide), plan.corner, planes,
+        load_planes(
+            tile, x, first * (plan.size[0] * plan.size[1]), plan.size, (seen_high, wide), plan.corner, planes,
             line,
         )  # fmt: skip
-        bring_planes(
+        load_planes(
             given,
             grad,
             first * (plan.out[0] * plan.out[1]),
@@ -202,37 +202,37 @@ def channelwise_planes_weight(
             line,
         )
         cb.sync_cube()
-        for strip in range(cb.UNIT_POS, planes * down * across, UNITS):
-            column = strip % across * plan.places
-            row = strip // across % down * plan.rows
-            plane = strip // (across * down)
-            begin = (plane * tall + row * plan.stride[0]) * wide + column * plan.stride[1]
-            add_strip(acc, tile, begin, given, (plane * high + row) * broad + column, plan)
+        for unit_tile in range(cb.UNIT_POS, planes * down * across, UNITS):
+            column = unit_tile % across * plan.pixels
+            row = unit_tile // across % down * plan.rows
+            plane = unit_tile // (across * down)
+            begin = (plane * seen_high + row * plan.stride[0]) * wide + column * plan.stride[1]
+            add_unit_tile(acc, tile, begin, given, (plane * high + row) * broad + column, plan)
         cb.sync_cube()
     for k in cb.unroll(range(taps)):
-        board[k * UNITS + cb.UNIT_POS] = acc[k][0]
+        scratch[k * UNITS + cb.UNIT_POS] = acc[k][0]
     cb.sync_cube()
     mine = UNITS if planes == 1 else down * across  # units of a plane
     for k in range(cb.UNIT_POS, planes * taps, UNITS):
         total = cb.cast(0.0, cb.f32)
         for unit in range(mine):
-            total = total + board[k % taps * UNITS + k // taps * mine + unit]
+            total = total + scratch[k % taps * UNITS + k // taps * mine + unit]
         sums[part, c + k // taps, k % taps] = total
 
 
 def shares(count: int, longest: int, skip: int) -> tuple[int, int]:
-    """Places of each of the fewest equal strips, multiples of `skip`, and what they make together."""
+    """Pixels of each of the fewest equal unit tiles, multiples of `skip`, and what they make together."""
     each = -(-count // -(-count // longest))
     each = -(-each // skip) * skip
     return each, -(-count // each) * each
 
 
 def meeting(plan: Planes, itemsize: int) -> float:
-    """How many words of one bank of shared memory the strips of neighbouring units begin with, at
+    """How many words of one bank of shared memory the tiles of neighbouring units begin with, at
     most; half as many where elements of 16 bits come in pairs.
     """
-    _, down, across = plan.strips
-    _, tall, wide, _ = plan.box
+    _, down, across = plan.unit_tiles
+    _, high, wide, _ = plan.box
     sides = (
         [1 if plan.back else s for s in plan.stride],
         [s if plan.back else 1 for s in plan.stride],
@@ -240,13 +240,17 @@ def meeting(plan: Planes, itemsize: int) -> float:
     found = []
     for shift in range(4 // itemsize):
         words: dict[int, set[int]] = {}
-        for strip in range(32):
-            row = strip // across % down * plan.rows * sides[0][0] // sides[1][0]
-            column = strip % across * plan.places * sides[0][1] // sides[1][1]
-            word = ((strip // (across * down) * tall + row) * wide + column + shift) * itemsize // 4
+        for unit_tile in range(32):
+            row = unit_tile // across % down * plan.rows * sides[0][0] // sides[1][0]
+            column = unit_tile % across * plan.pixels * sides[0][1] // sides[1][1]
+            word = (
+                ((unit_tile // (across * down) * high + row) * wide + column + shift)
+                * itemsize
+                // 4
+            )
             words.setdefault(word % 32, set()).add(word)
         found.append(max(map(len, words.values())))
-    pairs = itemsize == 2 and plan.places % 2 == wide % 2 == 0
+    pairs = itemsize == 2 and plan.pixels % 2 == wide % 2 == 0
     return sum(found) / len(found) * (0.5 if pairs else 1.0)
 
 
@@ -258,12 +262,12 @@ def cost_of(
 
     There are `whole` cubes for all images, or for one of so many `images`. A core starts 2.6
     instructions a cycle and reads shared memory once: words of the same bank one by one, 16 bits in
-    pairs where strips are even.
+    pairs where unit tiles are even.
     """
-    taps, strips, (rows, places) = (
+    taps, unit_tiles, (rows, pixels) = (
         math.prod(plan.window),
-        math.prod(plan.strips),
-        (plan.rows, plan.places),
+        math.prod(plan.unit_tiles),
+        (plan.rows, plan.pixels),
     )
     moved = plan.tile[0] * (math.prod(plan.size) + math.prod(plan.out))
     room = (math.prod(plan.box) + math.prod(plan.tile)) * itemsize + (
@@ -272,7 +276,7 @@ def cost_of(
     held = (
         taps
         + plan.columns_seen
-        + (rows if plan.rolled else min(rows, plan.window[0])) * places
+        + (rows if plan.rolled else min(rows, plan.window[0])) * pixels
         + (44 if images else 32)
     )
     brought = plan.tile[0] * max(math.prod(plan.size), math.prod(plan.out)) / plan.line / UNITS
@@ -284,11 +288,11 @@ def cost_of(
     if not cubes:
         return math.inf, 0, 0
     jobs, planes = (
-        -(-strips // UNITS),
-        -(-min(strips, UNITS) // 32),
+        -(-unit_tiles // UNITS),
+        -(-min(unit_tiles, UNITS) // 32),
     )  # strips of a unit, and planes that have some
     moving = moved / plan.line / UNITS * (5 * plan.line + 10)
-    each = instructions(plan, itemsize, rows * places if images else 0)
+    each = instructions(plan, itemsize, rows * pixels if images else 0)
     loop = plan.window[0] if plan.rolled else 1
     rate = 2.6 * min(1.0, FETCHED * loop / each)
     reads = (
@@ -325,19 +329,19 @@ def plan_for(
         math.prod(settings[0]) > WRITTEN_OUT and not images and not (back and max(settings[1]) > 1)
     )
     for longest, most in itertools.product((8, 7, 4, 2), (8, 7)):
-        (rows, tall), (places, wide) = (
+        (rows, high), (pixels, wide) = (
             shares(out[0], longest, skip[0]),
             shares(out[1], most, skip[1]),
         )
         for planes in (k for k in (1, 2, 4, 8, 16, 32, 64) if count % k == 0):
             plan = Planes(  # type: ignore[call-arg, misc]
-                (planes, tall, wide), 1, 1, rows, places, *settings, back, function, rolled=rolled,  # type: ignore[arg-type]
-                exact=(tall, wide) == out, size=size, out=out, line=line,
+                (planes, high, wide), 1, 1, rows, pixels, *settings, back, function, rolled=rolled,  # type: ignore[arg-type]
+                exact=(high, wide) == out, size=size, out=out, line=line,
             )  # fmt: skip
             moved = [planes * math.prod(n) for n in (size, out)]
             if any(n % line or n > line * UNITS * HELD * (2 if planes == 1 else 1) for n in moved):
                 continue
-            if planes > 1 and math.prod(plan.strips) > UNITS:
+            if planes > 1 and math.prod(plan.unit_tiles) > UNITS:
                 continue
             plan = min(
                 (replace(plan, more=more) for more in range(4)),

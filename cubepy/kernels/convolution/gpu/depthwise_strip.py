@@ -1,8 +1,8 @@
-"""The strip of a unit in depthwise convolutions on a GPU: which places see which, and the walk down
+"""The tile of a unit in depthwise convolutions on a GPU: which pixels see which, and the walk down
 its rows.
 
-Which places see which is worked out when the kernel is compiled. That serves the gradient by the
-input too: place i sees tap k of the gradient's place (i + pad - k dilation) / stride, if that is
+Which pixels see which is worked out when the kernel is compiled. That serves the gradient by the
+input too: pixel i sees tap k of the gradient's pixel (i + pad - k dilation) / stride, if that is
 whole.
 """
 
@@ -20,13 +20,13 @@ from cubepy.kernels.convolution.problem import Problem
 UNITS = 256
 """Units of a cube, at most."""
 LONG = (14, 8, 7, 4, 2, 1)
-"""Rows and places of a strip."""
+"""Rows and pixels of a unit tile."""
 MADE = 64
-"""Places of a strip, at most: with more, a core waits for instructions."""
+"""Pixels of a unit tile, at most: with more, a core waits for instructions."""
 WRITTEN_OUT = 25
-"""Taps whose products are written out for all rows of a strip, at most."""
+"""Taps whose products are written out for all rows of a unit tile, at most."""
 FETCHED = 2500
-"""Instructions of a strip that come as fast as they run: with more they are waited for."""
+"""Instructions of a unit tile that come as fast as they run: with more they are waited for."""
 
 Pairs = tuple[tuple[int, int, int], ...]
 Settings = tuple[tuple[int, int], ...]
@@ -35,7 +35,7 @@ Row = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...], tuple[int, ...]]
 
 @lru_cache(maxsize=1024)
 def along(count: int, window: int, stride: int, dilation: int, pad: int, back: bool) -> Pairs:
-    """`Strip.seen` along an axis."""
+    """`Unit tile.seen` along an axis."""
     found = []
     for at, tap in itertools.product(range(count), range(window)):
         if not back:
@@ -46,11 +46,11 @@ def along(count: int, window: int, stride: int, dilation: int, pad: int, back: b
 
 
 @dataclass(frozen=True)
-class Strip:
+class UnitTile:
     """What changes the code.
 
     Attributes: tile: images, rows and columns of the output that a cube does. channels: of a cube.
-        lanes: of a line of channels. rows, places: of the output, of a unit's strip. window,
+        lanes: of a line of channels. rows, pixels: of the output, of a unit's tile. window,
         stride, dilation, pad: along height and width. back: whether the output is the gradient by
         the input; the input then is the gradient. activation: a func of the result, or None. cubes:
         of a core. rolled: whether the window's rows are a loop, each of which reads its rows of the
@@ -62,7 +62,7 @@ class Strip:
     channels: int
     lanes: int
     rows: int
-    places: int
+    pixels: int
     window: tuple[int, int]
     stride: tuple[int, int]
     dilation: tuple[int, int]
@@ -75,7 +75,7 @@ class Strip:
     exact: bool = False
 
     def seen(self, axis: int, count: int) -> Pairs:
-        """Triples of a place of the input, one of the first `count` of the output that see it, and
+        """Triples of a pixel of the input, one of the first `count` of the output that see it, and
         the tap.
         """
         return along(
@@ -88,11 +88,11 @@ class Strip:
         )
 
     def low(self, axis: int) -> int:
-        """The first place of the input that a tile at the beginning of the output sees."""
+        """The first pixel of the input that a tile at the beginning of the output sees."""
         return next((i for i, _, _ in self.seen(axis, self.tile[1 + axis])), 0)
 
     def reach(self, axis: int) -> int:
-        """Places of the input from there on."""
+        """Pixels of the input from there on."""
         seen = self.seen(axis, self.tile[1 + axis])
         return seen[-1][0] - seen[0][0] + 1 if seen else 1
 
@@ -107,24 +107,24 @@ class Strip:
         return self.channels // self.lanes
 
     @property
-    def strips(self) -> tuple[int, int, int]:
+    def unit_tiles(self) -> tuple[int, int, int]:
         """Of a tile, along its sides."""
-        return self.tile[0], self.tile[1] // self.rows, self.tile[2] // self.places
+        return self.tile[0], self.tile[1] // self.rows, self.tile[2] // self.pixels
 
     @property
     def units(self) -> int:
         """Of a cube."""
         beside = self.lines * self.parts
-        return max(1, min(UNITS // beside, math.prod(self.strips))) * beside
+        return max(1, min(UNITS // beside, math.prod(self.unit_tiles))) * beside
 
-    def counts(self, n: int, places: tuple[int, ...], channels: int) -> tuple[int, int, int, int]:
+    def counts(self, n: int, out_size: tuple[int, ...], channels: int) -> tuple[int, int, int, int]:
         """Tiles along the images, the height and the width of the output, and blocks of channels."""
-        sides = zip((n, *places, channels), (*self.tile, self.channels), strict=True)
+        sides = zip((n, *out_size, channels), (*self.tile, self.channels), strict=True)
         return tuple(-(-a // b) for a, b in sides)  # type: ignore[return-value]
 
     def rows_seen(self) -> tuple[Row, ...]:
-        """The rows of a box that a strip sees: each with the rows of the strip that see it first,
-        pairs of a row of the strip and of the window, and the rows of the strip that see it last.
+        """The rows of a box that a unit tile sees: each with the rows of the unit tile that see it first,
+        pairs of a row of the unit tile and of the window, and the rows of the unit tile that see it last.
         """
         pairs, low = self.seen(0, self.rows), self.low(0)
         found = []
@@ -138,22 +138,22 @@ class Strip:
 
     @property
     def columns_seen(self) -> int:
-        """How many columns of a box a strip sees."""
-        return (self.seen(1, self.places) or ((self.low(1), 0, 0),))[-1][0] - self.low(1) + 1
+        """How many columns of a box a unit tile sees."""
+        return (self.seen(1, self.pixels) or ((self.low(1), 0, 0),))[-1][0] - self.low(1) + 1
 
-    def places_seen(self) -> Pairs:
+    def pixels_seen(self) -> Pairs:
         """Of these columns triples as `seen` gives."""
-        return tuple((j - self.low(1), p, v) for j, p, v in self.seen(1, self.places))
+        return tuple((j - self.low(1), p, v) for j, p, v in self.seen(1, self.pixels))
 
 
 @cb.func
-def begin_at(at, axis: cb.Comptime[int], plan: cb.Comptime[Strip]):
-    """Where the input begins for places from `at` on."""
+def begin_at(at, axis: cb.Comptime[int], plan: cb.Comptime[UnitTile]):
+    """Where the input begins for pixels from `at` on."""
     return at // plan.stride[axis] if plan.back else at * plan.stride[axis]
 
 
 @cb.func
-def seen_lines(tile, at, wide: cb.Comptime[int], plan: cb.Comptime[Strip]):
+def seen_lines(tile, at, wide: cb.Comptime[int], plan: cb.Comptime[UnitTile]):
     """Neighbouring lines of channels in f32, from element `at` on."""
     lines = tuple(
         cb.cast(tile.load(at + j * plan.channels, plan.lanes), cb.f32)
@@ -163,26 +163,26 @@ def seen_lines(tile, at, wide: cb.Comptime[int], plan: cb.Comptime[Strip]):
 
 
 @cb.func
-def store_row(acc, r: cb.Comptime[int], out, left, step, corner, plan: cb.Comptime[Strip]):
-    """A row of a strip to the output, what of it lies there."""
-    for p in cb.unroll(range(plan.places)):
+def store_row(acc, r: cb.Comptime[int], out, left, step, corner, plan: cb.Comptime[UnitTile]):
+    """A row of a unit tile to the output, what of it lies there."""
+    for p in cb.unroll(range(plan.pixels)):
         if plan.exact or (r < left[0] and p < left[1]):
-            value = acc[r * plan.places + p]
+            value = acc[r * plan.pixels + p]
             if plan.activation is not None:
                 value = plan.activation(value)
             out.store(corner + r * step[0] + p * step[1], cb.cast(value, out.dtype))
 
 
 @cb.func
-def walk(tile, scale, line, start, out, at, left, step, corner, plan: cb.Comptime[Strip]):
-    """A strip: its box begins at element `at` of the tile, its output at `corner`; `left` rows and
-    columns of it are in the array, where places are `step` elements apart. Taps lie in `scale`,
+def walk(tile, scale, line, start, out, at, left, step, corner, plan: cb.Comptime[UnitTile]):
+    """A unit tile: its box begins at element `at` of the tile, its output at `corner`; `left` rows and
+    columns of it are in the array, where pixels are `step` elements apart. Taps lie in `scale`,
     from `line` on.
     """
-    wide, pairs = plan.columns_seen, plan.places_seen()
+    wide, pairs = plan.columns_seen, plan.pixels_seen()
     columns = plan.window[1]
-    acc = cb.local(plan.rows * plan.places, cb.f32, lanes=plan.lanes)
-    for k in cb.unroll(range(plan.rows * plan.places)):
+    acc = cb.local(plan.rows * plan.pixels, cb.f32, lanes=plan.lanes)
+    for k in cb.unroll(range(plan.rows * plan.pixels)):
         acc[k] = start
     if plan.rolled:
         for u in range(plan.window[0]):
@@ -197,7 +197,7 @@ def walk(tile, scale, line, start, out, at, left, step, corner, plan: cb.Comptim
                 )
                 lines = seen_lines(tile, at + row, wide, plan)
                 for j, p, v in cb.unroll(pairs):
-                    acc[r * plan.places + p] = cb.fma(lines[j], scales[v], acc[r * plan.places + p])
+                    acc[r * plan.pixels + p] = cb.fma(lines[j], scales[v], acc[r * plan.pixels + p])
         for r in cb.unroll(range(plan.rows)):
             store_row(acc, r, out, left, step, corner, plan)
     else:
@@ -209,21 +209,21 @@ def walk(tile, scale, line, start, out, at, left, step, corner, plan: cb.Comptim
             lines = seen_lines(tile, at + i * (plan.box[2] * plan.channels), wide, plan)
             for r, u in cb.unroll(rows):
                 for j, p, v in cb.unroll(pairs):
-                    k = r * plan.places + p
+                    k = r * plan.pixels + p
                     acc[k] = cb.fma(lines[j], scales[u * columns + v], acc[k])
             for r in cb.unroll(done):
                 store_row(acc, r, out, left, step, corner, plan)
 
 
-def instructions(plan: Strip, itemsize: int, given: int = 0) -> float:
-    """Of a unit for a strip, about; `given` lines are read of the gradient."""
-    rows, columns = plan.seen(0, plan.rows), plan.seen(1, plan.places)
+def instructions(plan: UnitTile, itemsize: int, given: int = 0) -> float:
+    """Of a unit for a unit tile, about; `given` lines are read of the gradient."""
+    rows, columns = plan.seen(0, plan.rows), plan.seen(1, plan.pixels)
     read = plan.window[0] * plan.rows if plan.rolled else len({i for i, _, _ in rows})
     seen, taps = plan.columns_seen, len(rows) * len(columns)
     return (
         (read * seen + given) * (1 + plan.lanes * (itemsize == 2))
         + taps * plan.lanes
-        + 4 * plan.rows * plan.places
+        + 4 * plan.rows * plan.pixels
         + 150
     )
 
@@ -244,31 +244,31 @@ COLUMNS, ROWS = 32, 16
 
 
 @cb.func
-def add_strip(acc, tile, at, given, beside, plan: cb.Comptime[Strip]):
-    """The products of a strip: its box begins at element `at` of the tile, its gradient at `beside`
+def add_unit_tile(acc, tile, at, given, beside, plan: cb.Comptime[UnitTile]):
+    """The products of a unit tile: its box begins at element `at` of the tile, its gradient at `beside`
     of the other.
     """
-    places = plan.places
-    wide, pairs = plan.columns_seen, plan.places_seen()
+    pixels = plan.pixels
+    wide, pairs = plan.columns_seen, plan.pixels_seen()
     down = plan.box[2] * plan.channels
     if plan.parts > 1:  # `at` is where a row of the window begins
         for r in cb.unroll(range(plan.rows)):
-            grads = seen_lines(given, beside + r * plan.tile[2] * plan.channels, places, plan)
+            grads = seen_lines(given, beside + r * plan.tile[2] * plan.channels, pixels, plan)
             lines = seen_lines(tile, at + r * plan.stride[0] * down, wide, plan)
             for j, p, v in cb.unroll(pairs):
                 acc[v] = cb.fma(lines[j], grads[p], acc[v])
     else:
-        held = cb.local(plan.rows * places, cb.f32, lanes=plan.lanes)
+        held = cb.local(plan.rows * pixels, cb.f32, lanes=plan.lanes)
         for i, begun, rows, _ in cb.unroll(plan.rows_seen()):
             for r in cb.unroll(begun):
-                grads = seen_lines(given, beside + r * plan.tile[2] * plan.channels, places, plan)
-                for p in cb.unroll(range(places)):
-                    held[r * places + p] = grads[p]
+                grads = seen_lines(given, beside + r * plan.tile[2] * plan.channels, pixels, plan)
+                for p in cb.unroll(range(pixels)):
+                    held[r * pixels + p] = grads[p]
             lines = seen_lines(tile, at + i * down, wide, plan)
             for r, u in cb.unroll(rows):
                 for j, p, v in cb.unroll(pairs):
                     k = u * plan.window[1] + v
-                    acc[k] = cb.fma(lines[j], held[r * places + p], acc[k])
+                    acc[k] = cb.fma(lines[j], held[r * pixels + p], acc[k])
 
 
 @cb.kernel
@@ -276,16 +276,16 @@ def add_columns(sums: cb.Array, out: cb.Array):
     """out[i] = sum over ranges of sums[range, i]; a cube does a few neighbours, units below each
     other some ranges.
     """
-    board = cb.shared((ROWS, COLUMNS), cb.f32)
+    scratch = cb.shared((ROWS, COLUMNS), cb.f32)
     column, row = cb.UNIT_POS % COLUMNS, cb.UNIT_POS // COLUMNS
     at = cb.CUBE_POS * COLUMNS + column
     total = cb.cast(0.0, cb.f32)
     if at < out.shape[0]:
         for k in range(row, sums.shape[0], ROWS):
             total = total + sums[k, at]
-    board[row, column] = total
+    scratch[row, column] = total
     cb.sync_cube()
     if row == 0 and at < out.shape[0]:
         for k in cb.unroll(range(1, ROWS)):
-            total = total + board[k, column]
+            total = total + scratch[k, column]
         out[at] = cb.cast(total, out.dtype)

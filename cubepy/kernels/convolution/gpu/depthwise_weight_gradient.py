@@ -9,9 +9,9 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels.convolution.gpu.depthwise import (
     BUSY,
-    PLACES,
+    LARGEST_RANGE,
+    PIXELS,
     ROWS,
-    STRIP,
     SUMS,
     UNITS,
     WRITTEN_OUT,
@@ -31,7 +31,7 @@ from cubepy.runtime import memory
 @cb.func
 def line_at(x, image, row, column, c, edge: cb.Comptime[bool], lanes: cb.Comptime[int]):
     """A line of channels in f32, with zeros where there is none: then it is the one of the nearest
-    place, not taken.
+    pixel, not taken.
     """
     if not edge:
         return cb.cast(x.load((image, row, column, c), lanes), cb.f32)
@@ -43,21 +43,21 @@ def line_at(x, image, row, column, c, edge: cb.Comptime[bool], lanes: cb.Comptim
 
 
 @cb.func
-def add_box(acc, x, grad, origin, place, edge: cb.Comptime[bool], plan: cb.Comptime[Box]):
-    """The products of a box of the gradient that starts at `place` with what it sees, from `origin`
+def add_box(acc, x, grad, origin, pixel, edge: cb.Comptime[bool], plan: cb.Comptime[Box]):
+    """The products of a box of the gradient that starts at `pixel` with what it sees, from `origin`
     on.
     """
-    lanes, rows, places, wide, step = (
+    lanes, rows, pixels, wide, step = (
         plan.lanes,
         plan.rows,
-        plan.places,
+        plan.pixels,
         plan.window[2],
         plan.dilation[2],
     )
     image, top, left, c = origin
     given = tuple(
-        line_at(grad, place[0], place[1] + k // places, place[2] + k % places, c, edge, lanes)
-        for k in cb.unroll(range(rows * places))
+        line_at(grad, pixel[0], pixel[1] + k // pixels, pixel[2] + k % pixels, c, edge, lanes)
+        for k in cb.unroll(range(rows * pixels))
     )
     for i, pairs in cb.unroll(seen_rows(plan)):
         seen = tuple(
@@ -66,19 +66,19 @@ def add_box(acc, x, grad, origin, place, edge: cb.Comptime[bool], plan: cb.Compt
         )
         for r, below in cb.unroll(pairs):
             for v in cb.unroll(range(wide)):
-                for p in cb.unroll(range(places)):
+                for p in cb.unroll(range(pixels)):
                     k = below * wide + v
                     acc[k] = cb.fma(
-                        seen[p * plan.stride[2] + v * step], given[r * places + p], acc[k]
+                        seen[p * plan.stride[2] + v * step], given[r * pixels + p], acc[k]
                     )
 
 
 @cb.kernel
 def channelwise_weight(
-    x: cb.Array, grad: cb.Array, sums: cb.Array, per, cuts, depth, pad_d, pad_h, tall: cb.Comptime[int],
+    x: cb.Array, grad: cb.Array, sums: cb.Array, per, cuts, depth, pad_d, pad_h, high: cb.Comptime[int],
     plan: cb.Comptime[Box],
 ):  # fmt: skip
-    """sums[range, tap, c] = sum over a range's places of grad[place, c] * x[place seen by tap, c],
+    """sums[range, tap, c] = sum over a range's pixels of grad[pixel, c] * x[pixel seen by tap, c],
     channels last.
 
     x and grad are (N * D, H, W, C), `depth` their two D: with fewer axes the compiler sees that
@@ -87,9 +87,9 @@ def channelwise_weight(
     """
     if "mma" in cb.device_properties().features:
         cb.resident(3)
-    lanes, rows, places, wide = plan.lanes, plan.rows, plan.places, plan.window[2]
+    lanes, rows, pixels, wide = plan.lanes, plan.rows, plan.pixels, plan.window[2]
     across = sums.shape[2] // lanes
-    parts = tall // plan.window[1]  # units for the rows of a window
+    parts = high // plan.window[1]  # units for the rows of a window
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
     c = multiple(at % across * lanes, lanes)
     at = at // across
@@ -103,17 +103,17 @@ def channelwise_weight(
         acc = cb.local(plan.window[1] * wide, cb.f32, lanes=lanes)
         for k in cb.unroll(range(plan.window[1] * wide)):
             acc[k] = cb.splat(0.0, lanes)
-        beside = (grad.shape[2] + places - 1) // places
+        beside = (grad.shape[2] + pixels - 1) // pixels
         first = part % cuts * per
         stop = cb.min(first + per, (grad.shape[1] + rows - 1) // rows * beside)
         for box in range(first, stop if deep >= 0 and deep < depth[0] else first):
-            h, w = box // beside * rows, box % beside * places
+            h, w = box // beside * rows, box % beside * pixels
             top, left = (
                 h * plan.stride[1] + u * plan.dilation[1] - pad_h,
                 w * plan.stride[2] - plan.pad,
             )
             whole = (
-                h + rows <= grad.shape[1] and w + places <= grad.shape[2] and top >= 0 and left >= 0
+                h + rows <= grad.shape[1] and w + pixels <= grad.shape[2] and top >= 0 and left >= 0
             )
             whole = (
                 whole
@@ -126,7 +126,7 @@ def channelwise_weight(
             else:
                 add_box(acc, x, grad, origin, (image, h, w), True, plan)
         for k in cb.unroll(range(plan.window[1] * wide)):
-            tap = (t * tall + u * plan.window[1]) * wide + k
+            tap = (t * high + u * plan.window[1]) * wide + k
             sums.store((part, tap, multiple(c, lanes)), acc[k])
 
 
@@ -136,7 +136,7 @@ def weight_by_channel_on_gpu(view: Any, grad: Any, out: Any, problem: Problem) -
 
     view is (N, *size, C), grad (N, *out, C), both in any layout.
     """
-    if (problem.window[2] - 1) * problem.dilation[2] + PLACES > WRITTEN_OUT // 2:
+    if (problem.window[2] - 1) * problem.dilation[2] + PIXELS > WRITTEN_OUT // 2:
         return False
     x, seen = (
         in_three(a if a.flags.c_contiguous else transpose(a, tuple(range(a.ndim))))
@@ -146,26 +146,26 @@ def weight_by_channel_on_gpu(view: Any, grad: Any, out: Any, problem: Problem) -
     x, seen = (a.reshape(-1, *a.shape[2:]) for a in (x, seen))
     lanes = min(line_of(x), line_of(seen))
     lanes = lanes if c % lanes == 0 else 1
-    deep, tall, wide = problem.window
+    deep, high, wide = problem.window
     below = (
-        tall if tall * wide * min(lanes, 2) <= SUMS else 1
+        high if high * wide * min(lanes, 2) <= SUMS else 1
     )  # rows of the window that a unit does
     while lanes > 1 and lanes * below * wide > SUMS:
         lanes //= 2
-    rows, places = (min(PLACES, 1 << (k - 1).bit_length()) for k in problem.out[1:])
+    rows, pixels = (min(PIXELS, 1 << (k - 1).bit_length()) for k in problem.out[1:])
     rows = (
         min(rows, ROWS // 2) if max(problem.stride) > 1 else rows
     )  # so that lines stay in registers
     box = Box(
-        rows, places, lanes, (deep, below, wide), problem.stride, problem.dilation, problem.pad[2], 1, None
+        rows, pixels, lanes, (deep, below, wide), problem.stride, problem.dilation, problem.pad[2], 1, None
     )  # fmt: skip
-    images, boxes = n * problem.out[0], -(-problem.out[1] // rows) * -(-problem.out[2] // places)
-    each = deep * (tall // below) * (c // lanes)
-    per = max(1, min(STRIP, images * boxes * each // BUSY))
+    images, boxes = n * problem.out[0], -(-problem.out[1] // rows) * -(-problem.out[2] // pixels)
+    each = deep * (high // below) * (c // lanes)
+    per = max(1, min(LARGEST_RANGE, images * boxes * each // BUSY))
     cuts = -(-boxes // per)
-    sums = memory.empty((images * cuts, deep * tall * wide, c), np.float32)
+    sums = memory.empty((images * cuts, deep * high * wide, c), np.float32)
     channelwise_weight[-(-images * cuts * each // UNITS), UNITS](
-        x, seen, sums, per, cuts, (problem.size[0], problem.out[0]), *problem.pad[:2], tall, box, mode="unchecked"
+        x, seen, sums, per, cuts, (problem.size[0], problem.out[0]), *problem.pad[:2], high, box, mode="unchecked"
     )  # fmt: skip
     total = reduce_sum(sums.reshape(images * cuts, -1), axis=0).reshape(-1, c)
     convert_into(out, total.T)

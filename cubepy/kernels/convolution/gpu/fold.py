@@ -1,4 +1,4 @@
-"""Adding up the sums of ranges of places: the end of a filter's gradient that is cut along them."""
+"""Adding up the sums of ranges of pixels: the end of a filter's gradient that is cut along them."""
 
 from __future__ import annotations
 

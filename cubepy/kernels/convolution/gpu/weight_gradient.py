@@ -1,10 +1,10 @@
 """A GPU's gradient of a convolution by its filters, in which no columns stand in memory: any dtype,
 stride and groups.
 
-The sum runs over places. A stage has a few places of a tile's filters and of its columns, which are
-(tap, channel) pairs: asynchronous copies bring them, the input's from the place that the tap sees,
-with zeros where there is none. A unit brings the same columns of one place of every stage, so it
-works taps out once and then counts places up. There are few tiles and many places: these are cut
+The sum runs over pixels. A stage has a few pixels of a tile's filters and of its columns, which are
+(tap, channel) pairs: asynchronous copies load them, the input's from the pixel that the tap sees,
+with zeros where there is none. A unit loads the same columns of one pixel of every stage, so it
+works taps out once and then counts pixels up. There are few tiles and many pixels: these are cut
 into ranges, which `convolution_weight_hopper.folded` adds in one order. Products are plain
 arithmetic in f32, or matrix units' (16-bit floats; f32 where it may be rounded to tf32).
 """
@@ -29,7 +29,7 @@ from cubepy.runtime import memory
 
 UNITS, SIDE, LANES = 256, 16, 4
 BLOCK = 64
-"""Columns (or rows) of which a unit brings one piece."""
+"""Columns (or rows) of which a unit loads one piece."""
 PIECE = 16
 """Bytes of a copy."""
 PAD = 8
@@ -67,7 +67,7 @@ TILES = (
     Window(128, 192, stages=4, cubes=1),
 )
 DEPTH = 16
-"""Places of a stage of f32."""
+"""Pixels of a stage of f32."""
 RATES, STEP = {False: 112, True: 464}, 400
 """Products of a core and cycle, without matrix units and with them; cycles of a stage beside them.
 """
@@ -76,8 +76,8 @@ ENDS, BYTES = 12, 1300
 
 
 @cb.func
-def bring(tiles, at, source, index, left, copies):
-    """Start bringing 16 bytes, or `left` elements of them."""
+def load_async(tiles, at, source, index, left, copies):
+    """Start loading 16 bytes, or `left` elements of them."""
     if copies:
         cb.copy_async(tiles, at, source, index, PIECE, left > 0)
     else:
@@ -105,23 +105,23 @@ def columns_of_unit(column, lane, width, channels, size, window, dilation, pad, 
 
 
 @cb.func
-def bring_stage(
-    tiles_a, tiles_b, slot, mine, grad, x, row, place, first, filters, lane, seen, sizes, near, plan
+def load_stage(
+    tiles_a, tiles_b, slot, mine, grad, x, row, pixel, first, filters, lane, seen, sizes, near, plan
 ):
-    """Start bringing this unit's place of a stage: its pieces of the tile's filters, and of what
+    """Start loading this unit's pixel of a stage: its pieces of the tile's filters, and of what
     the tile's taps see.
 
-    Gives its row and place of the next stage.
+    Gives its row and pixel of the next stage.
     """
     size, out, stride = sizes
     depth = UNITS * (PIECE // x.dtype.itemsize) // BLOCK
     at_a = (slot * depth + mine) * (plan.rows + PAD) + lane
     at_b = (slot * depth + mine) * (plan.columns + PAD) + lane
-    n, d, h, w = place
+    n, d, h, w = pixel
     there = row < grad.shape[0]
     for i in cb.unroll(range(plan.rows // BLOCK)):
         f = first + i * BLOCK + lane
-        bring(
+        load_async(
             tiles_a,
             at_a + i * BLOCK,
             grad,
@@ -137,7 +137,7 @@ def bring_stage(
             within(d + deep, size[0]) and within(h + down, size[1]) and within(w + right, size[2])
         )
         inside = inside and there
-        bring(
+        load_async(
             tiles_b,
             at_b + j * BLOCK,
             x,
@@ -145,7 +145,7 @@ def bring_stage(
             left if inside else 0,
             plan.copies,
         )
-    n, d, h, w = further(place, out, depth)
+    n, d, h, w = further(pixel, out, depth)
     return row + depth, n, d, h, w
 
 
@@ -156,9 +156,9 @@ def within(k, count):
 
 
 @cb.func
-def further(place, out, count):
-    """The place so many later, in an output of such a size."""
-    n, d, h, w = place
+def further(pixel, out, count):
+    """The pixel so many later, in an output of such a size."""
+    n, d, h, w = pixel
     w = w + count
     while w >= out[2]:
         w = w - out[2]
@@ -224,10 +224,10 @@ def window_weight(
     x: cb.Array, grad: cb.Array, sums: cb.Array, groups, channels, filters, size, out, window, stride, pad, dilation,
     steps, per, plan: cb.Comptime,
 ):  # fmt: skip
-    """sums[range, f, (tap, channel)] = sum over a range's places of grad[place, f] * x[place seen
+    """sums[range, f, (tap, channel)] = sum over a range's pixels of grad[pixel, f] * x[pixel seen
     by tap, channel].
 
-    x (N * D * H * W, C) and grad (places, F) are contiguous, of sizes `size` and `out`; a group has
+    x (N * D * H * W, C) and grad (pixels, F) are contiguous, of sizes `size` and `out`; a group has
     so many `channels` and `filters`. A range has `per` of all `steps`. A cube does a tile of one
     group and range.
     """
@@ -245,7 +245,7 @@ def window_weight(
     group = cb.CUBE_POS // (column_tiles * row_tiles) % groups
     part = cb.CUBE_POS // (column_tiles * row_tiles * groups)
     width = sums.shape[2] // (window[0] * window[1] * window[2])
-    mine = cb.UNIT_POS // (BLOCK // piece)  # the place of a stage that this unit brings
+    mine = cb.UNIT_POS // (BLOCK // piece)  # the pixel of a stage that this unit loads
     lane = cb.UNIT_POS % (BLOCK // piece) * piece
     seen = columns_of_unit(column, lane, width, channels, size, window, dilation, pad, plan)
     near, sizes = (group * filters, group * channels), (size, out, stride)
@@ -269,7 +269,7 @@ def window_weight(
                 acc[i, j] = cb.splat(0.0, LANES)
     for slot in cb.unroll(range(stages - 1)):
         if slot < count:
-            first, n, d, h, w = bring_stage(
+            first, n, d, h, w = load_stage(
                 tiles_a,
                 tiles_b,
                 slot,
@@ -292,7 +292,7 @@ def window_weight(
         cb.copy_async_wait(stages - 2)
         cb.sync_cube()
         if step + stages - 1 < count:
-            first, n, d, h, w = bring_stage(
+            first, n, d, h, w = load_stage(
                 tiles_a,
                 tiles_b,
                 ahead,

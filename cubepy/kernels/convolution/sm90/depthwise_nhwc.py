@@ -1,11 +1,11 @@
-"""The depthwise convolution on Hopper, channels last: the copy engine brings boxes of the input to
+"""The depthwise convolution on Hopper, channels last: the copy engine loads boxes of the input to
 shared memory.
 
 A box is what a tile of the output sees, with zeros beyond the edges, so nobody asks where the edges
-are; several cubes of a core have theirs under way. A unit does a strip of a tile for a line of
-channels: it walks down the rows of the box, reads a row once for all rows of the strip that see it,
-and writes a row when it is done. Which places see which is worked out when the kernel is compiled.
-That serves the gradient by the input too: place i sees tap k of the gradient's place (i + pad - k
+are; several cubes of a core have theirs under way. A unit does a part of a tile for a line of
+channels: it walks down the rows of the box, reads a row once for all rows of its part that see it,
+and writes a row when it is done. Which pixels see which is worked out when the kernel is compiled.
+That serves the gradient by the input too: pixel i sees tap k of the gradient's pixel (i + pad - k
 dilation) / stride, if that is whole.
 """
 
@@ -25,7 +25,7 @@ from cubepy.kernels.convolution.gpu.depthwise_strip import (
     MADE,
     WRITTEN_OUT,
     Settings,
-    Strip,
+    UnitTile,
     begin_at,
     instructions,
     problem_back,
@@ -50,9 +50,9 @@ TAPS = 49
 
 @cb.kernel(fast_math=("contract", "nsz"))
 def channelwise_boxes(
-    x: cb.TensorMap, w: cb.Array, bias, out: cb.Array, sizes, counts, plan: cb.Comptime[Strip]
+    x: cb.TensorMap, w: cb.Array, bias, out: cb.Array, sizes, counts, plan: cb.Comptime[UnitTile]
 ):  # fmt: skip
-    """out[n, h, w, c] = activation(sum over the window of x[place seen by tap] * w[c, tap] +
+    """out[n, h, w, c] = activation(sum over the window of x[pixel seen by tap] * w[c, tap] +
     bias[c]).
 
     x (N, H, W, C) has boxes as `Strip.box`; w (C, taps) and out (N * H * W * C) are contiguous.
@@ -62,7 +62,7 @@ def channelwise_boxes(
     cb.resident(plan.cubes)
     lanes, channels = plan.lanes, plan.channels
     taps = plan.window[0] * plan.window[1]
-    images, tall, wide = plan.tile
+    images, high, wide = plan.tile
     full = cb.barrier(1, 1)
     tile = cb.shared(max(x.nbytes, ALIGNED) // x.dtype.itemsize, x.dtype)
     scale = cb.shared(taps * channels, cb.f32)
@@ -70,17 +70,17 @@ def channelwise_boxes(
     at = cb.CUBE_POS // counts[2]
     left = at % counts[1] * wide
     at = at // counts[1]
-    top = at % counts[0] * tall
+    top = at % counts[0] * high
     first = at // counts[0] * images
     if cb.UNIT_POS == 0:
         cb.barrier_expect(full, 0, x.nbytes)
-        place = (
+        origin = (
             first,
             begin_at(top, 0, plan) + plan.low(0),
             begin_at(left, 1, plan) + plan.low(1),
             c,
         )
-        cb.tma_load(tile, 0, x, place, full, 0)
+        cb.tma_load(tile, 0, x, origin, full, 0)
     for k in range(cb.UNIT_POS, taps * channels, cb.CUBE_DIM):
         if c + k // taps < sizes[3]:
             scale[k % taps * channels + k // taps] = cb.cast(w[c + k // taps, k % taps], cb.f32)
@@ -89,14 +89,14 @@ def channelwise_boxes(
     start = cb.splat(cb.cast(0.0, cb.f32), lanes)
     if bias is not None:
         start = cb.cast(bias.load(c + line, lanes, valid=sizes[3] - c - line), cb.f32)
-    _, down, across = plan.strips
+    _, down, across = plan.unit_tiles
     cb.barrier_wait(full, 0, 0)
-    for strip in range(
+    for unit_tile in range(
         cb.UNIT_POS // plan.lines, images * down * across, cb.CUBE_DIM // plan.lines
     ):
-        column = strip % across * plan.places
-        row = strip // across % down * plan.rows
-        image = strip // (across * down)
+        column = unit_tile % across * plan.pixels
+        row = unit_tile // across % down * plan.rows
+        image = unit_tile // (across * down)
         n, h, v = first + image, top + row, left + column
         if n < sizes[0] and c + line < sizes[3]:
             begin = (image * plan.box[1] + begin_at(row, 0, plan)) * plan.box[2] + begin_at(
@@ -111,33 +111,33 @@ def channelwise_boxes(
 
 
 def tiles_of(
-    n: int, places: tuple[int, int], block: int, itemsize: int, settings: Settings, back: bool, function: Any
-) -> Iterator[Strip]:  # fmt: skip
+    n: int, out_size: tuple[int, int], block: int, itemsize: int, settings: Settings, back: bool, function: Any
+) -> Iterator[UnitTile]:  # fmt: skip
     """Blueprints whose boxes suit the copy engine and shared memory."""
     window, stride, _, _ = settings
     rolled = math.prod(window) > WRITTEN_OUT and not (back and max(stride) > 1)
     skip = stride if back else (1, 1)
-    for high, wide in itertools.product(*([s for s in SIDES if s < 2 * k] for k in places)):
-        for rows, strip in itertools.product(LONG, LONG):
+    for high, wide in itertools.product(*([s for s in SIDES if s < 2 * k] for k in out_size)):
+        for rows, unit_columns in itertools.product(LONG, LONG):
             if (
                 high % rows
-                or wide % strip
+                or wide % unit_columns
                 or rows % skip[0]
-                or strip % skip[1]
-                or rows * strip > MADE
+                or unit_columns % skip[1]
+                or rows * unit_columns > MADE
             ):
                 continue
-            if high >= places[0] and wide >= places[1]:
+            if high >= out_size[0] and wide >= out_size[1]:
                 images = [s for s in SIDES if s < 2 * n]
             else:
                 images = [1]
             for many in images:
-                plan = Strip(  # type: ignore[call-arg]
+                plan = UnitTile(  # type: ignore[call-arg]
                     (many, high, wide),
                     block,
                     2,
                     rows,
-                    strip,
+                    unit_columns,
                     *settings,  # type: ignore[arg-type]
                     back,
                     function,
@@ -148,17 +148,23 @@ def tiles_of(
                     yield plan
 
 
-def cost_of(plan: Strip, itemsize: int, moved: int, each: float, cores: int, tiles: int) -> float:
+def cost_of(
+    plan: UnitTile, itemsize: int, moved: int, each: float, cores: int, tiles: int
+) -> float:
     """Cycles of all tiles, about: the bytes that a core moves, the instructions that it starts, or
     how long a cube waits for its bytes and works alone, whichever takes longest (as on an H200).
     """
-    strips = math.prod(plan.strips) * plan.lines * plan.parts / plan.units
+    unit_tiles = math.prod(plan.unit_tiles) * plan.lines * plan.parts / plan.units
     planes = plan.units / 32
     rate = 2.6 * min(1.0, FETCHED * (plan.window[0] if plan.rolled else 1) / each)
     rate *= (
         min(1.0, plan.cubes * planes / 14) ** 0.5
     )  # with fewer planes of units a core waits for results
-    bounds = moved / 18, each * strips * planes / rate, (1500 + each * strips / 0.45) / plan.cubes
+    bounds = (
+        moved / 18,
+        each * unit_tiles * planes / rate,
+        (1500 + each * unit_tiles / 0.45) / plan.cubes,
+    )
     return max(1.0, tiles / cores) * (max(bounds) + 0.15 * sum(bounds))
 
 
@@ -171,7 +177,7 @@ def block_of(channels: int, itemsize: int) -> int:
 
 def settings_of(view: Any, problem: Problem) -> Any:
     """Window, stride, dilation and padding along height and width, where the copy engine takes view
-    (N, *size, C) and its places in 32 bits; else None.
+    (N, *size, C) and its pixels in 32 bits; else None.
     """
     flat = problem.window[0] == problem.stride[0] == 1 and problem.pad[0] == 0 and view.ndim <= 4
     if not flat or "tma" not in cb.device_properties_of().features or view.itemsize not in (2, 4):
@@ -185,30 +191,30 @@ def settings_of(view: Any, problem: Problem) -> Any:
 
 @lru_cache(maxsize=1024)
 def plan_for(
-    n: int, places: tuple[int, int], channels: int, itemsize: int, settings: Settings, back: bool, function: Any,
+    n: int, out_size: tuple[int, int], channels: int, itemsize: int, settings: Settings, back: bool, function: Any,
     cores: int,
-) -> Strip | None:  # fmt: skip
+) -> UnitTile | None:  # fmt: skip
     """The blueprint that takes least by an estimate, or None; `settings` are window, stride,
     dilation and padding.
     """
     block = block_of(channels, itemsize)
-    best: tuple[float, Strip] | None = None
-    for plan in tiles_of(n, places, block, itemsize, settings, back, function):
+    best: tuple[float, UnitTile] | None = None
+    for plan in tiles_of(n, out_size, block, itemsize, settings, back, function):
         size, taps = math.prod(plan.box) * itemsize, math.prod(plan.window)
         rows = plan.rows if plan.rolled else min(plan.rows, plan.window[0])
         held = (
             plan.lanes
-            * ((plan.window[1] if plan.rolled else taps) + rows * plan.places + plan.columns_seen)
+            * ((plan.window[1] if plan.rolled else taps) + rows * plan.pixels + plan.columns_seen)
             + 56
         )
         cubes = min(
             8, (224 << 10) // (size + 4 * taps * block + 2048), (1 << 16) // (plan.units * held)
         )
         if cubes:
-            exact = places[0] % plan.tile[1] == places[1] % plan.tile[2] == 0
+            exact = out_size[0] % plan.tile[1] == out_size[1] % plan.tile[2] == 0
             plan = replace(plan, cubes=cubes, exact=exact)
             moved = size + math.prod(plan.tile) * block * itemsize
-            tiles = math.prod(plan.counts(n, places, channels))
+            tiles = math.prod(plan.counts(n, out_size, channels))
             cost = cost_of(plan, itemsize, moved, instructions(plan, itemsize), cores, tiles)
             if best is None or cost < best[0]:
                 best = cost, plan

@@ -1,8 +1,8 @@
 """The depthwise convolution's gradient by its filters on Hopper, channels last, from boxes in
 shared memory.
 
-The copy engine brings a tile of the gradient and the box of the input that it sees
-(convolution/sm90/depthwise_nhwc.py), with zeros beyond the edges. A unit walks down strips of the
+The copy engine loads a tile of the gradient and the box of the input that it sees
+(convolution/sm90/depthwise_nhwc.py), with zeros beyond the edges. A unit walks down parts of the
 tile for a line of channels and keeps the sums of all taps in registers. A cube does many tiles of
 the same channels, one after the other (those of other cubes of the core come meanwhile), then adds
 what its units have; a second kernel adds what the cubes have, in an order that never changes.
@@ -22,9 +22,9 @@ from cubepy.kernels.convolution.gpu.depthwise_strip import (
     COLUMNS,
     ROWS,
     Settings,
-    Strip,
+    UnitTile,
     add_columns,
-    add_strip,
+    add_unit_tile,
     instructions,
 )
 from cubepy.kernels.convolution.problem import Problem
@@ -44,7 +44,7 @@ TAPS = 49
 
 
 @cb.func
-def bring_tile(tile, given, x, grad, at, counts, full, plan):
+def load_tile(tile, given, x, grad, at, counts, full, plan):
     """Start bringing a tile of the gradient, and what it sees."""
     left = at % counts[1] * plan.tile[2]
     at = at // counts[1]
@@ -52,16 +52,16 @@ def bring_tile(tile, given, x, grad, at, counts, full, plan):
     first = at // counts[0] * plan.tile[0]
     c = cb.CUBE_POS % counts[2] * plan.channels
     cb.barrier_expect(full, 0, x.nbytes + grad.nbytes)
-    place = (first, top * plan.stride[0] - plan.pad[0], left * plan.stride[1] - plan.pad[1], c)
-    cb.tma_load(tile, 0, x, place, full, 0)
+    corner = (first, top * plan.stride[0] - plan.pad[0], left * plan.stride[1] - plan.pad[1], c)
+    cb.tma_load(tile, 0, x, corner, full, 0)
     cb.tma_load(given, 0, grad, (first, top, left, c), full, 0)
 
 
 @cb.kernel(fast_math=("contract", "nsz"))
 def channelwise_tiles(
-    x: cb.TensorMap, grad: cb.TensorMap, sums: cb.Array, counts, tiles, plan: cb.Comptime[Strip]
+    x: cb.TensorMap, grad: cb.TensorMap, sums: cb.Array, counts, tiles, plan: cb.Comptime[UnitTile]
 ):  # fmt: skip
-    """sums[range, c, tap] = sum over a range's places of grad[place, c] * x[place seen by tap, c].
+    """sums[range, c, tap] = sum over a range's pixels of grad[pixel, c] * x[pixel seen by tap, c].
 
     x and grad are (N, H, W, C). `counts` are the tiles along height and width, and blocks of
     channels; these are the fastest of a launch's cubes, and a range has every so many of all
@@ -70,13 +70,13 @@ def channelwise_tiles(
     cb.resident(plan.cubes)
     lanes, channels = plan.lanes, plan.channels
     high, wide = plan.window
-    images, down, across = plan.strips
+    images, down, across = plan.unit_tiles
     full = cb.barrier(1, 1)
     tile, given = cb.shared(room_of(x), x.dtype), cb.shared(room_of(grad), x.dtype)
-    board = cb.shared(plan.units // plan.lines * wide * channels, cb.f32)
+    scratch = cb.shared(plan.units // plan.lines * wide * channels, cb.f32)
     part, ranges = cb.CUBE_POS // counts[2], cb.CUBE_COUNT // counts[2]
     if cb.UNIT_POS == 0:
-        bring_tile(tile, given, x, grad, part, counts, full, plan)
+        load_tile(tile, given, x, grad, part, counts, full, plan)
     line, mine = cb.UNIT_POS % plan.lines * lanes, cb.UNIT_POS // plan.lines
     own = high // plan.parts  # rows of the window that a unit does, from its first on
     first = mine % plan.parts * own
@@ -86,29 +86,29 @@ def channelwise_tiles(
     phase = 0
     for at in range(part, tiles, ranges):
         cb.barrier_wait(full, 0, phase)
-        for strip in range(
+        for unit_tile in range(
             mine // plan.parts, images * down * across, cb.CUBE_DIM // (plan.lines * plan.parts)
         ):
-            column = strip % across * plan.places
-            row = strip // across % down * plan.rows
-            image = strip // (across * down)
+            column = unit_tile % across * plan.pixels
+            row = unit_tile // across % down * plan.rows
+            image = unit_tile // (across * down)
             below = row * plan.stride[0] + first * plan.dilation[0]
             begin = (image * plan.box[1] + below) * plan.box[2] + column * plan.stride[1]
             beside = (image * plan.tile[1] + row) * plan.tile[2] + column
-            add_strip(acc, tile, begin * channels + line, given, beside * channels + line, plan)
+            add_unit_tile(acc, tile, begin * channels + line, given, beside * channels + line, plan)
         cb.sync_cube()
         if cb.UNIT_POS == 0 and at + ranges < tiles:
-            bring_tile(tile, given, x, grad, at + ranges, counts, full, plan)
+            load_tile(tile, given, x, grad, at + ranges, counts, full, plan)
         phase = 1 - phase
     c = cb.CUBE_POS % counts[2] * channels
     for u in cb.unroll(range(own)):
         for v in cb.unroll(range(wide)):
-            board.store((mine * wide + v) * channels + line, acc[u * wide + v])
+            scratch.store((mine * wide + v) * channels + line, acc[u * wide + v])
         cb.sync_cube()
         for k in range(cb.UNIT_POS, plan.parts * wide * channels, cb.CUBE_DIM):
             total = cb.cast(0.0, cb.f32)
             for n in cb.unroll(range(0, plan.units // plan.lines, plan.parts)):
-                total = total + board[n * wide * channels + k]
+                total = total + scratch[n * wide * channels + k]
             tap = k // channels
             if c + k % channels < sums.shape[1]:
                 sums[part, c + k % channels, u * wide + tap] = total
@@ -123,29 +123,29 @@ def room_of(x):
 
 @lru_cache(maxsize=1024)
 def plan_for(
-    n: int, places: tuple[int, int], channels: int, itemsize: int, settings: Settings, cores: int
-) -> Strip | None:  # fmt: skip
+    n: int, out_size: tuple[int, int], channels: int, itemsize: int, settings: Settings, cores: int
+) -> UnitTile | None:  # fmt: skip
     """The blueprint that takes least by an estimate, or None; `settings` are window, stride,
     dilation and padding.
     """
     block = block_of(channels, itemsize)
-    best: tuple[float, Strip] | None = None
-    for plan in tiles_of(n, places, block, itemsize, settings, False, None):
+    best: tuple[float, UnitTile] | None = None
+    for plan in tiles_of(n, out_size, block, itemsize, settings, False, None):
         size = (math.prod(plan.box) + math.prod(plan.tile) * block) * itemsize
         if size > ROOM:
             continue
         taps, seen = plan.window[1] * (1 if plan.rolled else plan.window[0]), plan.columns_seen
         rows = 1 if plan.rolled else min(plan.rows, plan.window[0])
-        held = plan.lanes * (taps + rows * plan.places + seen) + 40
+        held = plan.lanes * (taps + rows * plan.pixels + seen) + 40
         plan = replace(plan, parts=plan.window[0] if plan.rolled else 1)
-        board = plan.units // plan.lines * plan.window[1] * block * 4
+        scratch = plan.units // plan.lines * plan.window[1] * block * 4
         cubes = min(
-            8, (224 << 10) // (size + board + 3 * ALIGNED), (1 << 16) // (plan.units * held)
+            8, (224 << 10) // (size + scratch + 3 * ALIGNED), (1 << 16) // (plan.units * held)
         )
         if cubes and plan.units // plan.lines % plan.parts == 0:
             plan = replace(plan, cubes=cubes)
-            tiles = math.prod(plan.counts(n, places, channels))
-            given = plan.parts * plan.rows * plan.places
+            tiles = math.prod(plan.counts(n, out_size, channels))
+            given = plan.parts * plan.rows * plan.pixels
             each = instructions(plan, itemsize, given) / plan.parts
             cost = cost_of(plan, itemsize, size, each, cores, tiles)
             if best is None or cost < best[0]:

@@ -1,13 +1,13 @@
 """The convolution for Hopper: the matmul of matmul/sm90/persistent.py whose left matrix is never
 built.
 
-A row of that matrix is an output place, a column a tap of the window and a channel. What a step of
-the sum needs of it is a box of the input, shifted by the tap: places of a tile are a box of the
-output, and the copy engine brings such a box with 64 channels (32 of f32, as tf32) in one copy,
+A row of that matrix is an output pixel, a column a tap of the window and a channel. What a step of
+the sum needs of it is a box of the input, shifted by the tap: pixels of a tile are a box of the
+output, and the copy engine loads such a box with 64 channels (32 of f32, as tf32) in one copy,
 with zeros beyond the edges, which is the padding. With a stride of 2 the input is taken as its even
-and its odd rows (and columns), each an array of its own: a tap's places all lie in one of them.
+and its odd rows (and columns), each an array of its own: a tap's pixels all lie in one of them.
 
-Cubes, rings of stages, turns and the order of tiles are the matmul's; results go to the array box
+Cubes, pipelines, the order of consumers and the order of tiles are the matmul's; results go to the array box
 by box too.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.matmul.sm90.epilogue import PLANE_ROWS, TileEpilogue
-from cubepy.kernels.matmul.sm90.persistent import UNITS, Hopper, tile_place
+from cubepy.kernels.matmul.sm90.persistent import UNITS, Hopper, tile_position
 from cubepy.kernels.primitives.pipeline import (
     BLOCK,
     GROUP,
@@ -51,7 +51,7 @@ class HopperWindow(Hopper):
 
 @cb.func
 def box_start(tile, counts, box):
-    """The first place of a tile: image, depth, height and width, which run fastest."""
+    """The first pixel of a tile: image, depth, height and width, which run fastest."""
     w = tile % counts[3]
     tile = tile // counts[3]
     h = tile % counts[2]
@@ -70,7 +70,7 @@ def box_of(m):
 
 @cb.func
 def load_box(tiles, at, x, start, channel, stage):
-    """Start bringing the box of the input that begins at a position."""
+    """Start loading the box of the input that begins at a position."""
     n, d, h, w = start
     if x.ndim == 4:
         cb.tma_load(tiles, at, x, (n, h, w, channel), stage.full, stage.slot)
@@ -80,7 +80,7 @@ def load_box(tiles, at, x, start, channel, stage):
 
 @cb.func
 def load_tap(tiles, at, xs, start, shift, channel, stage, phases):
-    """Start bringing what a tap sees: the box at `start`, shifted, of the phase in which the tap
+    """Start loading what a tap sees: the box at `start`, shifted, of the phase in which the tap
     lies.
     """
     down, right = phases
@@ -101,7 +101,7 @@ def load_tap(tiles, at, xs, start, shift, channel, stage, phases):
 
 @cb.func
 def load_filters(tiles, at, weight, column, tap, channel, stage, blueprint):
-    """Start bringing a tap of a tile's filters, from a channel on."""
+    """Start loading a tap of a tile's filters, from a channel on."""
     if blueprint.transpose_b:
         for j in cb.unroll(range(0, blueprint.columns, BLOCK)):
             start = (channel, tap, column + j)
@@ -111,7 +111,7 @@ def load_filters(tiles, at, weight, column, tap, channel, stage, blueprint):
 
 
 @cb.func
-def step_place(step, window, channels, depth: cb.Comptime[int]):
+def step_pixel(step, window, channels, depth: cb.Comptime[int]):
     """The tap, along depth, height and width, and the first channel of a step."""
     pieces = (channels + depth - 1) // depth
     tap = step // pieces
@@ -139,7 +139,7 @@ def range_of(part, per, window, channels, depth: cb.Comptime[int], blueprint):
 
 
 @cb.func
-def place_in(outs, part, row, counts, blueprint):
+def corner_in(outs, part, row, counts, blueprint):
     """Where a tile's box begins in the output: ranges have images of their own."""
     image, d, h, w = box_start(row, counts, box_of(outs[0]))
     if blueprint.parts == 1:
@@ -148,20 +148,20 @@ def place_in(outs, part, row, counts, blueprint):
 
 
 @cb.func
-def store_part(outs, part, place, column, staging, first, blueprint):
-    """Start writing the box of a part's output that starts at a place."""
+def store_part(outs, part, corner, column, staging, first, blueprint):
+    """Start writing the box of a part's output that starts at a corner."""
     for k in cb.unroll(range(blueprint.parts)):
         if blueprint.parts == 1 or part == k:
-            store_box(outs[k], place, column, staging, first)
+            store_box(outs[k], corner, column, staging, first)
 
 
 @cb.func
-def store_box(out, place, column, staging, first):
-    """Start writing the box of the output that starts at a place."""
+def store_box(out, corner, column, staging, first):
+    """Start writing the box of the output that starts at a corner."""
     if out.ndim == 4:
-        cb.tma_store(out, (place[0], place[2], place[3], column), staging, first)
+        cb.tma_store(out, (corner[0], corner[2], corner[3], column), staging, first)
     else:
-        cb.tma_store(out, (place[0], place[1], place[2], place[3], column), staging, first)
+        cb.tma_store(out, (corner[0], corner[1], corner[2], corner[3], column), staging, first)
 
 
 @cb.struct
@@ -184,7 +184,7 @@ class WindowProduct:
     def position(self, tile):
         """The part or range of a tile, its box, and its first filter."""
         row_tiles = self.counts[0] * self.counts[1] * self.counts[2] * self.counts[3]
-        part, row, column = tile_place(tile, row_tiles, self.column_tiles, self.blueprint.band)
+        part, row, column = tile_position(tile, row_tiles, self.column_tiles, self.blueprint.band)
         return part, row, column * self.blueprint.columns
 
     def steps(self, position):
@@ -206,7 +206,7 @@ class WindowProduct:
         near = column // group * channels
         window, dilation, pad, walk = view_of(self.views, part, blueprint)
         begin, count = range_of(part, self.ranges[1], window, channels, depth, blueprint)
-        (t, u, v), channel = step_place(begin, window, channels, depth)
+        (t, u, v), channel = step_pixel(begin, window, channels, depth)
         for _step in range(count):
             seen = (t * dilation[0] - pad[0], u * dilation[1] - pad[1], v * dilation[2] - pad[2])
             tap = walk[0] + t * walk[1] + u * walk[2] + v * walk[3]
@@ -250,13 +250,13 @@ class WindowProduct:
         """
         blueprint, staging = self.blueprint, self.epilogue.staging
         part, box, column = position
-        start = place_in(self.outs, part, box, self.counts, blueprint)
+        start = corner_in(self.outs, part, box, self.counts, blueprint)
         consumer = cb.UNIT_POS // GROUP - 1
         width = ROW_BYTES // staging.dtype.itemsize
         pieces = blueprint.columns // width
-        team = GROUP if blueprint.turns else 2 * GROUP
-        seat = consumer if blueprint.turns else 0
-        own = 0 if blueprint.turns else consumer * blueprint.share
+        team = GROUP if blueprint.pingpong else 2 * GROUP
+        seat = consumer if blueprint.pingpong else 0
+        own = 0 if blueprint.pingpong else consumer * blueprint.share
         leader = cb.UNIT_POS == (seat + 1) * GROUP
         row = own + cb.PLANE_POS % 4 * PLANE_ROWS
         for n in cb.unroll(range(pieces)):
@@ -296,11 +296,11 @@ def hopper_convolution(
     the output, whole boxes; or there are as many parts, each with one of the maps `outs`. A launch
     has at most one cube for each core of the device.
     """
-    rows, columns, turns = blueprint.rows, blueprint.columns, blueprint.turns
+    rows, columns, pingpong = blueprint.rows, blueprint.columns, blueprint.pingpong
     out = outs[0].dtype
     width = ROW_BYTES // out.itemsize
     pipeline = pipeline_of(blueprint, xs[0].dtype, weight.dtype)
-    buffers = (2 if turns else 1) * min(2, columns // width)
+    buffers = (2 if pingpong else 1) * min(2, columns // width)
     staging = cb.shared(buffers * rows * width, out)
     shift = cb.shared(2 * columns if blueprint.bias else 1, cb.f32)
     epilogue = TileEpilogue(outs, bias, None, 1.0, staging, shift, None, blueprint)
@@ -315,6 +315,6 @@ def hopper_convolution(
     else:
         cb.set_registers(232, True)
         acc = cb.local(blueprint.share * columns // GROUP, cb.f32)
-        consume(product, acc, pipeline, tiles, turns)
+        consume(product, acc, pipeline, tiles, pingpong)
         if cb.UNIT_POS % GROUP == 0:
             cb.tma_wait(0)

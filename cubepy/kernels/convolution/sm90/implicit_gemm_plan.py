@@ -1,4 +1,4 @@
-"""Convolutions on a GPU: as a matrix product where the window is one place, by the Hopper kernel
+"""Convolutions on a GPU: as a matrix product where the window is one pixel, by the Hopper kernel
 where the copy engine can take the input, and else by columns.
 """
 
@@ -41,9 +41,9 @@ from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 
 TILES = {
-    HopperWindow(128, 256, 4, turns=False): (1.57, 0.26, 0.20), HopperWindow(128, 128, 5): (0.87, 0.015, 0.13),
+    HopperWindow(128, 256, 4, pingpong=False): (1.57, 0.26, 0.20), HopperWindow(128, 128, 5): (0.87, 0.015, 0.13),
     HopperWindow(128, 64, 8): (0.68, 0.015, 0.13), HopperWindow(64, 128, 8): (0.62, 0.015, 0.22),
-    HopperWindow(64, 64, 10): (0.48, 0.015, 0.28), HopperWindow(256, 64, 4, turns=False): (1.0, 0.13, 0.20),
+    HopperWindow(64, 64, 10): (0.48, 0.015, 0.28), HopperWindow(256, 64, 4, pingpong=False): (1.0, 0.13, 0.20),
 }  # fmt: skip
 """What tiles cost, as of the matmul: a round of them, its end where the sums are 2 KiB long, and
 the launch (measured on an H200 with ResNet-50's layers).
@@ -75,7 +75,7 @@ class Boxes:
     """What may be chosen by measuring; zeros leave it to the rules.
 
     Attributes:
-        rows, columns: places and filters of a tile.
+        rows, columns: pixels and filters of a tile.
         ranges: of the sum.
     """
 
@@ -110,7 +110,7 @@ def convolve_on_gpu(
     """
     n, filters = view.shape[0], w.shape[0]
     if groups == 1:
-        view, problem = without_places_between(view, problem)
+        view, problem = without_skipped_pixels(view, problem)
         alone = math.prod(problem.window) == math.prod(problem.stride) == 1 and not any(problem.pad)
         if alone and chosen == Boxes():
             as_rows = channels_last and view.flags.c_contiguous
@@ -163,8 +163,8 @@ def by_channel(
     return by_planes_on_gpu(first, w, bias, target, problem, function)
 
 
-def without_places_between(view: Any, problem: Problem) -> tuple[Any, Problem]:
-    """Where a window is one place long, a stride only leaves places out: a view without them has a
+def without_skipped_pixels(view: Any, problem: Problem) -> tuple[Any, Problem]:
+    """Where a window is one pixel long, a stride only leaves pixels out: a view without them has a
     stride of 1.
     """
     size, stride, keys = list(problem.size), list(problem.stride), [slice(None)]
@@ -181,7 +181,7 @@ def without_places_between(view: Any, problem: Problem) -> tuple[Any, Problem]:
 def by_product(
     view: Any, w: Any, bias: Any, target: Any, channels_last: bool, function: Any, precision: str | None
 ) -> None:  # fmt: skip
-    """A window of one place: a product of matrices, whose last step has bias and activation."""
+    """A window of one pixel: a product of matrices, whose last step has bias and activation."""
     n, c = view.shape[0], view.shape[-1]
     matrix = contiguous(w).reshape(-1, c)
     if channels_last:
@@ -225,13 +225,13 @@ def suits(view: Any, w: Any, problem: Problem) -> bool:
 
 def suited(problem: Problem, dtype: str, weight: str, p: cb.DeviceProperties) -> bool:
     """The same by names of dtypes, on a device."""
-    depth, tall, wide = problem.stride
+    depth, high, wide = problem.stride
     return (
         {"wgmma", "tma"} <= p.features
         and dtype in (*NARROW_FLOATS, "f32")
         and dtype == weight
         and depth == 1
-        and max(tall, wide) <= PHASES
+        and max(high, wide) <= PHASES
         and all(n >= s for n, s in zip(problem.size, problem.stride, strict=True))
     )
 
@@ -306,20 +306,22 @@ def prepared_parts(
         taps.shape[2 if across else 0],
     )
     depth = ROW_BYTES // x.itemsize
-    places: Any = tuple(max(p.out[axis] for _, p, _ in parts) for axis in range(3))
+    out_size: Any = tuple(max(p.out[axis] for _, p, _ in parts) for axis in range(3))
     steps = -(-sum(math.prod(p.window) for _, p, _ in parts) * -(-c // depth) // len(parts))
     if plan is None:
-        plan = tile_for(n * len(parts), places, filters, steps, cores, group, is_plain(x, problem))
+        plan = tile_for(
+            n * len(parts), out_size, filters, steps, cores, group, is_plain(x, problem)
+        )
     if isinstance(plan, HopperWindow):
         two = (
-            plan.turns and plan.columns == BLOCK and out.itemsize == 4
+            plan.pingpong and plan.columns == BLOCK and out.itemsize == 4
         )  # f32 goes through two buffers, not one
         plan = replace(plan, stages=plan.stages - 2 * two, transpose_b=across)
     phases = problem.stride[1:]
     plan = _with(
         plan, phases, bias is not None, activation_for(function, as_dtype(out.dtype)), len(parts)
     )
-    box, counts = box_for(n, places, plan.rows)
+    box, counts = box_for(n, out_size, plan.rows)
     x = in_boxes(x)
     views = [
         x[:, ..., i :: phases[0], j :: phases[1], :]
@@ -366,20 +368,20 @@ def map_of(a: Any, box: Four, tf32: bool = False) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def box_for(n: int, places: tuple[int, int, int], rows: int) -> tuple[Four, Four]:
-    """The box of output places (images, depth, height, width) that a tile of so many rows does, and
+def box_for(n: int, out_size: tuple[int, int, int], rows: int) -> tuple[Four, Four]:
+    """The box of output pixels (images, depth, height, width) that a tile of so many rows does, and
     how many boxes there are along each: the fewest tiles, of these the box that sees the least of
     the input.
 
     Every box is code of its own, so its sides are chosen from few.
     """
-    depth, tall, wide = (sides(a) for a in places)
+    depth, high, wide = (sides(a) for a in out_size)
     best: tuple[tuple[int, int, int], Four, Four] | None = None
-    for d, h, w in itertools.product(depth, tall, wide):
+    for d, h, w in itertools.product(depth, high, wide):
         for i in sides(n) if d * h * w <= rows else ():
             if i * d * h * w <= rows:
                 box = (i, d, h, w)
-                counts = tuple(-(-a // b) for a, b in zip((n, *places), box, strict=True))
+                counts = tuple(-(-a // b) for a, b in zip((n, *out_size), box, strict=True))
                 cost = (math.prod(counts), i * (d + 2) * (h + 2) * (w + 2), -w)
                 if best is None or cost < best[0]:
                     best = cost, box, counts  # type: ignore[assignment]
@@ -393,23 +395,23 @@ def is_whole(steps: int, ranges: int) -> bool:
 
 
 def sides(n: int) -> list[int]:
-    """Sides of boxes along an axis of n places, up to the first that takes all of them."""
+    """Sides of boxes along an axis of n pixels, up to the first that takes all of them."""
     below = [side for side in SIDES if side < n]
     return [*below, *SIDES[len(below) : len(below) + 1]]
 
 
 def tile_for(
-    n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0, plain: bool = False
+    n: int, out_size: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0, plain: bool = False
 ) -> Tile:  # fmt: skip
     """The tile whose rounds cost least, if sums are not cut; a tile's filters are of one group of
     so many.
     """
-    return plan_for(n, places, filters, steps, cores, group, 1, plain)[0]
+    return plan_for(n, out_size, filters, steps, cores, group, 1, plain)[0]
 
 
 @lru_cache(maxsize=1024)
 def plan_for(
-    n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0, most: int = RANGES,
+    n: int, out_size: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0, most: int = RANGES,
     plain: bool = False, chosen: Boxes = Boxes(),
 ) -> tuple[Tile, int]:  # fmt: skip
     """The tile, and the ranges of the sum, at most so many, that cost least of those that agree
@@ -421,10 +423,10 @@ def plan_for(
     def cost(choice: tuple[Tile, int]) -> float:
         tile, ranges = choice
         each, end, start = costs[tile]
-        tiles = math.prod(box_for(n, places, tile.rows)[1]) * -(-filters // tile.columns) * ranges
+        tiles = math.prod(box_for(n, out_size, tile.rows)[1]) * -(-filters // tile.columns) * ranges
         rounds = -(-tiles // (cores * tile.cubes))
         adding = (
-            ADDING[0] + ADDING[1] * n * math.prod(places) * filters * (8 * ranges + 2)
+            ADDING[0] + ADDING[1] * n * math.prod(out_size) * filters * (8 * ranges + 2)
             if ranges > 1
             else 0.0
         )

@@ -1,7 +1,7 @@
-"""Convolutions of f32 that is not to be rounded, where a copy engine brings the tiles: plain
+"""Convolutions of f32 that is not to be rounded, where a copy engine loads the tiles: plain
 arithmetic.
 
-What is brought is what convolution/sm90/implicit_gemm.py brings, boxes of places with 32 channels;
+What is loaded is what convolution/sm90/implicit_gemm.py loads, boxes of pixels with 32 channels;
 how it is multiplied is the matmul's (matmul/sm90/tma_simt.py). A cube makes a tile, and several
 cubes share a core.
 """
@@ -15,14 +15,14 @@ import cubepy as cb
 from cubepy.kernels.convolution.sm90.implicit_gemm import (
     box_of,
     box_start,
+    corner_in,
     load_tap,
-    place_in,
     range_of,
-    step_place,
+    step_pixel,
     store_part,
     view_of,
 )
-from cubepy.kernels.matmul.sm90.persistent import tile_place
+from cubepy.kernels.matmul.sm90.persistent import tile_position
 from cubepy.kernels.matmul.sm90.tma_simt import DEPTH, WIDE, Fma, seat, stage_sums
 from cubepy.kernels.primitives.pipeline import Stage
 
@@ -62,7 +62,7 @@ class WindowOperands:
         rows, columns = self.plan.rows, self.plan.columns
         window, dilation, pad, walk = self.view
         at = stage.slot * (rows + columns) * DEPTH
-        (t, u, v), channel = step_place(step, window, self.channels, DEPTH)
+        (t, u, v), channel = step_pixel(step, window, self.channels, DEPTH)
         seen = (t * dilation[0] - pad[0], u * dilation[1] - pad[1], v * dilation[2] - pad[2])
         tap = walk[0] + t * walk[1] + u * walk[2] + v * walk[3]
         stage.expect(self.xs[0].nbytes + self.weight.nbytes)
@@ -87,9 +87,9 @@ def fma_convolution(
     )
     channels, group = block
     full = cb.barrier(stages, 1)
-    ring = cb.shared(stages * (rows + columns) * DEPTH, cb.f32)
+    buffer = cb.shared(stages * (rows + columns) * DEPTH, cb.f32)
     row_tiles = counts[0] * counts[1] * counts[2] * counts[3]
-    part, row, column = tile_place(cb.CUBE_POS, row_tiles, column_tiles, blueprint.band)
+    part, row, column = tile_position(cb.CUBE_POS, row_tiles, column_tiles, blueprint.band)
     column = column * columns
     start = box_start(row, counts, box_of(xs[0]))
     near = column // group * channels
@@ -98,7 +98,7 @@ def fma_convolution(
     operands = WindowOperands(xs, weight, start, column, near, view, channels, blueprint)
     if cb.UNIT_POS == 0:
         for s in range(cb.min(count, stages)):
-            operands.load(ring, Stage(full, None, s, 0, stages), first + s)
+            operands.load(buffer, Stage(full, None, s, 0, stages), first + s)
     top, left = seat(columns, high)
     acc = cb.local(high, cb.f32, lanes=WIDE)
     for i in cb.unroll(range(high)):
@@ -107,10 +107,12 @@ def fma_convolution(
     for step in range(count):
         stage.wait()
         at = stage.slot * (rows + columns) * DEPTH
-        stage_sums(acc, ring, at + top * DEPTH, at + (rows + left) * DEPTH, top % 8, left % 8, high)
+        stage_sums(
+            acc, buffer, at + top * DEPTH, at + (rows + left) * DEPTH, top % 8, left % 8, high
+        )
         cb.sync_cube()
         if cb.UNIT_POS == 0 and step + stages < count:
-            operands.load(ring, stage, first + step + stages)
+            operands.load(buffer, stage, first + step + stages)
         stage = stage.advance()
     shift = cb.local(WIDE, cb.f32)
     for j in cb.unroll(range(WIDE)):
@@ -127,14 +129,14 @@ def fma_convolution(
         r = top + 8 * i
         for j in cb.unroll(range(WIDE)):
             c = left + 8 * j
-            ring[(c // DEPTH * rows + r) * DEPTH + (c % DEPTH // 4 ^ (r % 8)) * 4 + c % 4] = value[
-                j
-            ]
+            buffer[(c // DEPTH * rows + r) * DEPTH + (c % DEPTH // 4 ^ (r % 8)) * 4 + c % 4] = (
+                value[j]
+            )
     cb.fence_async()
     cb.sync_cube()
     if cb.UNIT_POS == 0:
-        place = place_in(outs, part, row, counts, blueprint)
+        corner = corner_in(outs, part, row, counts, blueprint)
         for n in cb.unroll(range(columns // DEPTH)):
-            store_part(outs, part, place, column + n * DEPTH, ring, n * rows * DEPTH, blueprint)
+            store_part(outs, part, corner, column + n * DEPTH, buffer, n * rows * DEPTH, blueprint)
         cb.tma_commit()
         cb.tma_wait(0)

@@ -21,7 +21,7 @@ UNITS = 128
 MEASURE = 8
 """Elements of 16 bits that the copy engine counts in."""
 FOLDED = 16
-"""Channels that the places of a folded input have at most."""
+"""Channels that the pixels of a folded input have at most."""
 ROW = 64
 """Channels of a step of the sum."""
 
@@ -29,7 +29,7 @@ ROW = 64
 @cb.kernel
 def widen(x: cb.Array, out: cb.Array, before, lanes: cb.Comptime[int]):
     """out[n, h, w, c] = x[n, h, w - before, c], with zeros where x has nothing; a unit does a
-    place.
+    pixel.
     """
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
     w = at % out.shape[2]
@@ -83,7 +83,7 @@ def fold(x: cb.Array, out: cb.Array, above, before, few: cb.Comptime[int], lanes
     """out[n, h, w, (i * 2 + j) * C + c] = x[n, 2 h + i - above, 2 w + j - before, c], with zeros
     where x has nothing.
 
-    A unit does a place; C is `few`, and out has `lanes` channels, no less than 4 C.
+    A unit does a pixel; C is `few`, and out has `lanes` channels, no less than 4 C.
     """
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
     w = at % out.shape[2]
@@ -131,30 +131,32 @@ def laid_out(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
 
     Where the copy engine cannot take so many channels, zeros are put beside them. A window's rows
     of a few channels are taken as one tap with many: neighbours along the width are channels too,
-    of an array whose places overlap.
+    of an array whose pixels overlap.
     """
     n, c, filters = view.shape[0], view.shape[-1], w.shape[0]
     if c % MEASURE == 0 and filters % MEASURE == 0:
         return view, in_order(w.transpose(0, *range(2, w.ndim), 1)).reshape(filters, -1, c), problem
-    _, tall, wide = problem.window
+    _, high, wide = problem.window
     if folds(problem, c):
         return folded(view, w, problem)
     whole = measured(c)
     unit = MEASURE // math.gcd(MEASURE, problem.stride[2])
     few = -(-c // unit) * unit
     as_rows = problem.size[0] == problem.window[0] == problem.dilation[2] == 1 and c % MEASURE != 0
-    if as_rows and tall * -(-wide * few // ROW) < tall * wide * -(-whole // ROW):
-        places = problem.out[2]
-        unit = MEASURE // math.gcd(MEASURE, few)  # places that fill whole measures
-        room = -(-((places - 1) * problem.stride[2] + wide) // unit) * unit
+    if as_rows and high * -(-wide * few // ROW) < high * wide * -(-whole // ROW):
+        out_width = problem.out[2]
+        unit = MEASURE // math.gcd(MEASURE, few)  # pixels that fill whole measures
+        room = -(-((out_width - 1) * problem.stride[2] + wide) // unit) * unit
         x = widened(view.reshape(n, *problem.size[1:], c), room, few, problem.pad[2])
-        row, place = x.strides[1], problem.stride[2] * x.strides[2]
+        row, pixel_stride = x.strides[1], problem.stride[2] * x.strides[2]
         x = strided(
-            x, (n, problem.size[1], places, wide * few), (x.strides[0], row, place, x.itemsize)
+            x,
+            (n, problem.size[1], out_width, wide * few),
+            (x.strides[0], row, pixel_stride, x.itemsize),
         )
-        taps = filters_of(w.reshape(filters, c, tall, wide), measured(wide * few), few)
+        taps = filters_of(w.reshape(filters, c, high, wide), measured(wide * few), few)
         smaller = replace(
-            problem, size=(1, problem.size[1], places), window=(1, tall, 1), stride=(1, problem.stride[1], 1),
+            problem, size=(1, problem.size[1], out_width), window=(1, high, 1), stride=(1, problem.stride[1], 1),
             pad=(0, problem.pad[1], 0),
         )  # fmt: skip
         return x, taps, smaller
@@ -201,7 +203,7 @@ def in_blocks(
 
 
 def folds(problem: Problem, c: int) -> bool:
-    """Whether the input of images is folded: a stride of 2 along both axes, and four places fit 16
+    """Whether the input of images is folded: a stride of 2 along both axes, and four pixels fit 16
     channels.
     """
     flat = problem.size[0] == problem.window[0] == problem.dilation[1] == problem.dilation[2] == 1
@@ -209,12 +211,12 @@ def folds(problem: Problem, c: int) -> bool:
 
 
 def folded(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
-    """Two by two places become the channels of one, so that the stride is 1 and the window half as
+    """Two by two pixels become the channels of one, so that the stride is 1 and the window half as
     tall and wide.
     """
     n, c, filters = view.shape[0], view.shape[-1], w.shape[0]
-    _, tall, wide = problem.window
-    taps, across = -(-tall // 2), -(-wide // 2)
+    _, high, wide = problem.window
+    taps, across = -(-high // 2), -(-wide // 2)
     room = measured(4 * c)
     height, width = problem.out[1] + taps - 1, problem.out[2] + across - 1
     x = memory.empty((n, height, width, room), view.dtype)
@@ -223,7 +225,7 @@ def folded(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
         source, x, problem.pad[1], problem.pad[2], c, room, mode="unchecked"
     )
     filled = memory.empty((measured(filters), taps, across * room), w.dtype)
-    flat = in_order(w).reshape(filters, c, tall, wide)
+    flat = in_order(w).reshape(filters, c, high, wide)
     fold_filters[-(-filled.size // UNITS), UNITS](flat, filled, room, mode="unchecked")
     x = strided(x, (n, height, problem.out[2], across * room), x.strides)
     smaller = replace(
@@ -249,7 +251,7 @@ def widened(x: Any, width: int, channels: int, before: int) -> Any:
 
 def filters_of(w: Any, channels: int, inner: int) -> Any:
     """(F, T, channels) of w (F, C, T, V), F a multiple of 8: a tap's V rows of C values have
-    `inner` places each.
+    `inner` pixels each.
     """
     out = memory.empty((measured(w.shape[0]), w.shape[2], channels), w.dtype)
     lay_filters[-(-out.size // UNITS), UNITS](w, out, inner, mode="unchecked")

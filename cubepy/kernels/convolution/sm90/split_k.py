@@ -19,14 +19,14 @@ LANES = 8
 def add_ranges(
     sums: cb.Array, bias, out: cb.Array, ranges: cb.Comptime[int], function: cb.Comptime
 ):
-    """out[place, f] = function(sum over ranges of sums[range, place, f] + bias[f]); a unit does a
+    """out[pixel, f] = function(sum over ranges of sums[range, pixel, f] + bias[f]); a unit does a
     line of filters.
     """
     across = out.shape[1] // LANES
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
-    f, place = at % across * LANES, at // across
-    if place < out.shape[0]:
-        lines = tuple(sums.load((k, place, f), LANES) for k in cb.unroll(range(ranges)))
+    f, pixel = at % across * LANES, at // across
+    if pixel < out.shape[0]:
+        lines = tuple(sums.load((k, pixel, f), LANES) for k in cb.unroll(range(ranges)))
         total = lines[0]
         for k in cb.unroll(range(1, ranges)):
             total = total + lines[k]
@@ -34,15 +34,15 @@ def add_ranges(
             total = total + cb.cast(bias.load(f, LANES, valid=bias.shape[0] - f), cb.f32)
         if function is not None:
             total = function(total)
-        out.store((place, f), cb.cast(total, out.dtype))
+        out.store((pixel, f), cb.cast(total, out.dtype))
 
 
 def added(sums: Any, bias: Any, out: Any, ranges: int, function: Any) -> None:
-    """out (N, *places, F) of sums (ranges of at least N images, *places, F); both are contiguous, F
+    """out (N, *pixels, F) of sums (ranges of at least N images, *pixels, F); both are contiguous, F
     a multiple of 8.
     """
-    filters, places = out.shape[-1], math.prod(out.shape[:-1])
-    parts = sums.reshape(ranges, -1, filters)[:, :places]
-    add_ranges[-(-places * filters // LANES // UNITS), UNITS](
+    filters, pixels = out.shape[-1], math.prod(out.shape[:-1])
+    parts = sums.reshape(ranges, -1, filters)[:, :pixels]
+    add_ranges[-(-pixels * filters // LANES // UNITS), UNITS](
         parts, bias, out.reshape(-1, filters), ranges, function, mode="unchecked"
     )

@@ -1,7 +1,7 @@
 """Transposed convolutions by the Hopper kernel (gradients by the input too), without zeros between
 the elements.
 
-Place i of the input and tap k go to place s i + d k - p of the result. So the places of the result
+Pixel i of the input and tap k go to pixel s i + d k - p of the result. So the pixels of the result
 that leave one remainder by the stride see some taps of the window, in opposite order: a convolution
 of stride 1 with a negative dilation, whose results lie `s` apart in memory. One launch does up to
 four remainders, those with most taps first.
@@ -35,15 +35,15 @@ TOGETHER = 4
 
 @dataclass(frozen=True)
 class Remainder:
-    """What the places of the result with one remainder see along an axis.
+    """What the pixels of the result with one remainder see along an axis.
 
-    Attributes: start, places: the first place, and how many there are. first, step, taps: of the
+    Attributes: start, pixels: the first pixel, and how many there are. first, step, taps: of the
         window, the first tap, from it to the next one, and how many there are. dilation, pad: tap j
-        of place q sees place q + j * dilation - pad.
+        of pixel q sees pixel q + j * dilation - pad.
     """
 
     start: int
-    places: int
+    pixels: int
     first: int
     step: int
     taps: int
@@ -55,7 +55,7 @@ class Remainder:
 def remainders(
     size: int, window: int, stride: int, dilation: int, cut: int
 ) -> tuple[Remainder, ...]:
-    """All of an axis of `size` places of the result."""
+    """All of an axis of `size` pixels of the result."""
     found = []
     for start in range(min(stride, size)):
         seen = [k for k in range(window) if (start + cut - k * dilation) % stride == 0]
@@ -73,7 +73,7 @@ def parts_of(
     x: Any, out: Any, window: Any, stride: Any, cut: Any, dilation: Any, tf32: bool = False
 ) -> Iterator[Part]:
     """The parts that make out (N, *sizes, F) of x (N, *size, C): views of out, each with its
-    convolution and how that walks over the window. Places that no tap goes to are in none.
+    convolution and how that walks over the window. Pixels that no tap goes to are in none.
     """
     axes = out.ndim - 2
     ones, zeros = (1,) * (3 - axes), (0,) * (3 - axes)
@@ -85,7 +85,7 @@ def parts_of(
         if math.prod(r.taps for r in some):
             problem = Problem(
                 size, tuple(r.taps for r in some), (1, 1, 1), tuple(r.pad for r in some),
-                tuple(r.dilation for r in some), tuple(r.places for r in some), tf32,
+                tuple(r.dilation for r in some), tuple(r.pixels for r in some), tf32,
             )  # type: ignore[arg-type]  # fmt: skip
             first = sum(r.first * s for r, s in zip(some, steps, strict=True))
             walk: Any = (first, *(r.step * s for r, s in zip(some, steps, strict=True)))

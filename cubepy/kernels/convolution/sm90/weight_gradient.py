@@ -1,11 +1,11 @@
 """The gradient of a convolution by its filters on Hopper: a product of matrices whose sum runs over
-places.
+pixels.
 
 A row of the result is a filter, a column a tap and a channel. A step of the sum is a box of 64
-places: the copy engine brings it from the gradient, 64 filters in one copy, and shifted by a tap
+pixels: the copy engine loads it from the gradient, 64 filters in one copy, and shifted by a tap
 from the input, 64 channels in one copy, with zeros beyond the edges. There are few tiles and many
-places, so the sum is cut into ranges of boxes, which are added in a second kernel, in an order that
-never changes. Rings of stages and turns are the matmul's (matmul/sm90/persistent.py).
+pixels, so the sum is cut into ranges of boxes, which are added in a second kernel, in an order that
+never changes. Pipelines and the order of consumers are the matmul's (matmul/sm90/persistent.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cubepy.kernels.convolution.sm90.implicit_gemm_plan import (
     Four,
     map_of,
     suits,
-    without_places_between,
+    without_skipped_pixels,
 )
 from cubepy.kernels.convolution.sm90.operand_layout import MEASURE, in_boxes, of_a_block
 from cubepy.kernels.matmul.sm90.epilogue import PLANE_ROWS, TileEpilogue
@@ -41,13 +41,15 @@ from cubepy.kernels.primitives.pipeline import (
 )
 from cubepy.runtime import memory
 
-PLACES = 64
-"""Places of a step."""
+PIXELS = 64
+"""Pixels of a step."""
 
 
-def tile(rows: int, columns: int, stages: int, turns: bool = True) -> HopperWindow:
-    """A blueprint; both operands have places outermost."""
-    return HopperWindow(rows, columns, stages, turns=turns, transpose_a=True, transpose_b=True)
+def tile(rows: int, columns: int, stages: int, pingpong: bool = True) -> HopperWindow:
+    """A blueprint; both operands have pixels outermost."""
+    return HopperWindow(
+        rows, columns, stages, pingpong=pingpong, transpose_a=True, transpose_b=True
+    )
 
 
 TILES = (
@@ -68,13 +70,13 @@ def view_of(piece, pieces, window, dilation, pad, phases):
     """What 64 columns are of the input: a tap's shift along depth, height and width, its phase, the
     first channel.
     """
-    tall, wide = phases
+    high, wide = phases
     tap = piece // pieces
     down = tap // window[2] % window[1] * dilation[1] - pad[1]
     right = tap % window[2] * dilation[2] - pad[2]
-    phase = (down & (tall - 1)) * wide + (right & (wide - 1))
+    phase = (down & (high - 1)) * wide + (right & (wide - 1))
     deep = tap // (window[1] * window[2]) * dilation[0] - pad[0]
-    return deep, down >> (tall - 1), right >> (wide - 1), phase, (piece - tap * pieces) * BLOCK
+    return deep, down >> (high - 1), right >> (wide - 1), phase, (piece - tap * pieces) * BLOCK
 
 
 @cb.func
@@ -141,10 +143,10 @@ class WeightProduct:
             stage.acquire()
             stage.expect(grad.nbytes * (rows // BLOCK) + xs[0].nbytes * (columns // BLOCK))
             for j in cb.unroll(range(rows // BLOCK)):
-                at = (stage.slot * rows + j * BLOCK) * PLACES
+                at = (stage.slot * rows + j * BLOCK) * PIXELS
                 load_box(pipeline.a, at, grad, (i, d, h, w), row * rows + j * BLOCK, stage)
             for j in cb.unroll(range(columns // BLOCK)):
-                at = (stage.slot * columns + j * BLOCK) * PLACES
+                at = (stage.slot * columns + j * BLOCK) * PIXELS
                 load_view(pipeline.b, at, xs, (i, d, h, w), views[j], near, stage, blueprint.phases)
             w = w + box[3]
             if w >= ends[3]:
@@ -167,7 +169,7 @@ class WeightProduct:
         blueprint = self.blueprint
         part, row, column = position
         consumer = cb.UNIT_POS // GROUP - 1
-        own = 0 if blueprint.turns else consumer * blueprint.share  # its first row in a tile
+        own = 0 if blueprint.pingpong else consumer * blueprint.share  # its first row in a tile
         start = (part, row * blueprint.rows + own, column * blueprint.columns)
         self.epilogue.write(acc, consumer, start, done)
 
@@ -177,7 +179,7 @@ def hopper_weight(
     xs, grad: cb.TensorMap, sums: cb.TensorMap, counts, tiles, per, geometry, block,
     blueprint: cb.Comptime,
 ):  # fmt: skip
-    """sums[range, f, (tap, channel)] = sum over a range's places of grad[place, f] * x[place seen
+    """sums[range, f, (tap, channel)] = sum over a range's pixels of grad[pixel, f] * x[pixel seen
     by tap, channel].
 
     `xs` are the maps of x and its further phases (N, D, H, W, C), or without the depth; grad alike,
@@ -206,16 +208,16 @@ def hopper_weight(
 
 
 @lru_cache(maxsize=1024)
-def box_for(n: int, places: tuple[int, int, int]) -> tuple[Four, Four]:
-    """The box of 64 places, and how many there are along each axis: the fewest, of these the one
+def box_for(n: int, out_size: tuple[int, int, int]) -> tuple[Four, Four]:
+    """The box of 64 pixels, and how many there are along each axis: the fewest, of these the one
     that sees least.
     """
     powers = [1, 2, 4, 8, 16, 32, 64]
     best: tuple[Any, Four, Four] | None = None
     for d, h, w in itertools.product(powers, repeat=3):
-        if d * h * w <= PLACES and not (d > 1 and places[0] == 1):
-            box = (PLACES // (d * h * w), d, h, w)
-            counts = tuple(-(-a // b) for a, b in zip((n, *places), box, strict=True))
+        if d * h * w <= PIXELS and not (d > 1 and out_size[0] == 1):
+            box = (PIXELS // (d * h * w), d, h, w)
+            counts = tuple(-(-a // b) for a, b in zip((n, *out_size), box, strict=True))
             cost = (math.prod(counts), box[0] * (d + 2) * (h + 2) * (w + 2), -w)
             if best is None or cost < best[0]:
                 best = cost, box, counts  # type: ignore[assignment]
@@ -268,8 +270,8 @@ def prepared(
     boxes = math.prod(counts)
     plan, per = chosen or plan_of(filters, taps * pieces, boxes, cores, group)
     plan = replace(plan, phases=problem.stride[1:])
-    tall, wide = plan.phases
-    parts = [x[:, ..., i::tall, j::wide, :] for i in range(tall) for j in range(wide)]
+    high, wide = plan.phases
+    parts = [x[:, ..., i::high, j::wide, :] for i in range(high) for j in range(wide)]
     maps = [map_of(part, box) for part in parts]
     row_tiles, column_tiles = -(-filters // plan.rows), -(-taps * pieces * BLOCK // plan.columns)
     ranges = -(-boxes // per)
@@ -283,7 +285,7 @@ def prepared(
     return min(items, cores), arguments, sums
 
 
-def by_places_on_gpu(view: Any, grad: Any, out: Any, problem: Problem, groups: int) -> bool:
+def by_pixels_on_gpu(view: Any, grad: Any, out: Any, problem: Problem, groups: int) -> bool:
     """out (F, C of a group, taps) = the gradient by the filters, if the kernel takes it: view (N,
     *size, C), grad (N, *out, F).
 
@@ -292,7 +294,7 @@ def by_places_on_gpu(view: Any, grad: Any, out: Any, problem: Problem, groups: i
     """
     filters, c = out.shape[0] // groups, out.shape[1]
     together = 1 if groups == 1 else of_a_block(c, filters, groups)
-    view, problem = without_places_between(view, problem)
+    view, problem = without_skipped_pixels(view, problem)
     if together == 0 or view.itemsize > 2 or not suits(view, grad, problem):
         return False
     if view.shape[-1] % MEASURE or grad.shape[-1] % MEASURE:

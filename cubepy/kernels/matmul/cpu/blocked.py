@@ -15,21 +15,21 @@ from cubepy.kernels.matmul.cpu.blocking import (
     SMALL,
     TilePlan,
     blocks,
-    gathered_blocks,
+    goto_blocks,
     matrix_blocks,
     pays_gathering,
     tile_of,
     tile_of_few,
     varied,
 )
-from cubepy.kernels.matmul.cpu.goto import TURN, gathered_product
+from cubepy.kernels.matmul.cpu.goto import UNROLL, goto_product
 from cubepy.kernels.matmul.cpu.macrokernel import MOST_ROWS, block_product
 from cubepy.kernels.matmul.cpu.microkernel import Blueprint
 from cubepy.kernels.matmul.cpu.packing import pack_columns, pack_rows, pieces_of
 from cubepy.kernels.matmul.cpu.vnni import BITS, kind_of, laid, pack_pairs, turned, words_of
 from cubepy.kernels.matmul.problem import Product, name_of, result_dtype
 from cubepy.kernels.primitives.register_transpose import SIDE
-from cubepy.kernels.primitives.vector_width import PAST, aligned
+from cubepy.kernels.primitives.vector_width import STREAMING_BYTES, aligned
 from cubepy.runtime import memory
 from cubepy.tune import TunedRoutine
 
@@ -115,7 +115,7 @@ class Tile(TunedRoutine):
             and 4 * lines * lanes == LINE
             and pays_gathering(problem)
         ):
-            yield gathered_blocks(problem, lanes, properties.cores)
+            yield goto_blocks(problem, lanes, properties.cores)
         if (rows, lines, kind) == (6, 2, "f32") and problem.m <= FEW:
             rows, lines = tile_of_few(problem, lanes)
         first = blocks(problem, rows, lines, lanes, kind, properties.cores)
@@ -142,8 +142,8 @@ class Tile(TunedRoutine):
             x = words_of(x, kind)
         elif x.dtype != np.float32 and problem.n > lines * lanes:  # widen once, not for every panel
             x = laid(x, np.float32, x.shape[2])
-        if blueprint.gathered:
-            return gathered(
+        if blueprint.packs_a:
+            return multiply_goto(
                 blueprint, problem, x, y, out, bias, residual, function, alpha, mask, fill
             )
         if problem.packed:
@@ -161,14 +161,14 @@ class Tile(TunedRoutine):
 
 @cache
 def blueprint_of(
-    plan: TilePlan, source: str, once: bool, paired: bool, past: bool, bias: bool, residual: bool, mask: bool,
+    plan: TilePlan, source: str, once: bool, paired: bool, streaming: bool, bias: bool, residual: bool, mask: bool,
     function: Any, asks: int = 1,
 ) -> Blueprint:  # fmt: skip
     """The kernel's blueprint; the same object every time, so that keys compare quickly."""
     wide = 1 if source == "panels" else plan.wide
     return Blueprint(
         plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, plan.kind, source, wide, matrix=plan.matrix,
-        once=once, paired=paired, past=past, ahead=plan.ahead and source == "panels",
+        once=once, paired=paired, streaming=streaming, ahead=plan.ahead and source == "panels",
         fetched=plan.fetched, asks=asks,
     )  # fmt: skip
 
@@ -198,10 +198,10 @@ def product(
     paired = once and plain and plan.kind == "bf16" and name_of(out.dtype) == "bf16"
     if paired:
         out = out.view(BITS["bf16"])
-    past = (
+    streaming = (
         once
         and not plan.fetched
-        and out.nbytes >= PAST
+        and out.nbytes >= STREAMING_BYTES
         and aligned(out, 64)
         and all(s % 64 == 0 for s in out.strides[:2])
     )
@@ -210,7 +210,7 @@ def product(
         source,
         once,
         paired,
-        past,
+        streaming,
         bias is not None,
         residual is not None,
         mask is not None,
@@ -227,7 +227,7 @@ def product(
     )  # fmt: skip
 
 
-def gathered(
+def multiply_goto(
     plan: TilePlan,
     problem: Product,
     x: Any,
@@ -240,14 +240,14 @@ def gathered(
     mask: Any,
     fill: float,
 ) -> None:
-    """The same by `gathered_product`; y is packed for some pieces of K after the other, so that
+    """The same by `goto_product`; y is packed for some pieces of K after the other, so that
     caches hold them.
     """
     batch, m, n = out.shape
     k, width = x.shape[2], plan.lines * plan.lanes
     blueprint = blueprint_of(
         plan, "panels", k <= plan.depth, False, False, bias is not None, residual is not None, mask is not None,
-        function, -(-TURN // min(plan.block_rows, TURN)),
+        function, -(-UNROLL // min(plan.block_rows, UNROLL)),
     )  # fmt: skip
     tiles, panels = -(-m // plan.rows), -(-n // width)
     row_blocks, groups = -(-tiles // plan.block_rows), -(-panels // plan.block_panels)
@@ -264,7 +264,7 @@ def gathered(
             if space is None
             else pack(y[:, begin : begin + here], plan.lines, plan.lanes, out=space)
         )
-        gathered_product[batch * row_blocks * groups, 1](
+        goto_product[batch * row_blocks * groups, 1](
             x, b.reshape(*b.shape[:2], -1), out, bias, residual, mask, float(alpha), float(fill), row_blocks, groups,
             begin, here, plan.depth, blueprint, mode="unchecked",
         )  # fmt: skip

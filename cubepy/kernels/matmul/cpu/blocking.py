@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul.cpu.goto import DEEP, TALL
+from cubepy.kernels.matmul.cpu.goto import DEEP, MOST_TILES
 from cubepy.kernels.matmul.cpu.packing_on_stack import PER_WORD
 from cubepy.kernels.matmul.problem import Product, result_dtype
 
@@ -58,7 +58,7 @@ class TilePlan:
     matrix: bool = False
     ahead: bool = False
     fetched: bool = False
-    gathered: bool = False
+    packs_a: bool = False
 
 
 @cache
@@ -101,12 +101,12 @@ def blocks(
             (0, True) if k > DEEPEST else (2 * DEPTH if k <= 2 * DEPTH else DEEPEST, False)
         )
     line = kind == "f32" and 4 * lines * lanes == LINE  # so it is with AVX2
-    far = 4 * problem.k * problem.n > MIDDLE
+    out_of_cache = 4 * problem.k * problem.n > MIDDLE
     ahead = (
         bool(problem.packed)
         and kind == "f32"
         and problem.m <= MEMORY_BOUND
-        and far
+        and out_of_cache
         and depth == DEPTH
     )
     if ahead:  # what is asked for stays in the caches beside the piece that is read
@@ -166,20 +166,20 @@ def pays_gathering(problem: Product) -> bool:
     exact = (
         result_dtype(problem).bits == 32 or problem.k <= DEEP
     )  # sums of pieces would be rounded in the result
-    far = 4 * problem.k * problem.n > MIDDLE  # it comes from memory in any case
-    least, rows = (WORTH // 16, 2) if problem.packed else (WORTH, 5 if far else FEW // 2)
+    out_of_cache = 4 * problem.k * problem.n > MIDDLE  # it comes from memory in any case
+    least, rows = (WORTH // 16, 2) if problem.packed else (WORTH, 5 if out_of_cache else FEW // 2)
     large = problem.m >= rows and problem.batch * problem.m * problem.k * problem.n >= least
     return exact and large and problem.k >= SHORT and problem.n > (PANELS - 1) * LINE // 4
 
 
-def gathered_blocks(problem: Product, lanes: int, cores: int) -> TilePlan:
-    """Blocks for `gathered_product`: tall ones, and whole rows of the result unless that leaves
+def goto_blocks(problem: Product, lanes: int, cores: int) -> TilePlan:
+    """Blocks for `goto_product`: tall ones, and whole rows of the result unless that leaves
     cores idle.
     """
     lines, beforehand = LINE // (4 * lanes), not problem.packed
     rows = tile_of_few(problem._replace(packed=lines * lanes), lanes)[0] if problem.m <= FEW else 6
     tiles, panels = -(-problem.m // rows), -(-problem.n // (lines * lanes))
-    least = -(-tiles // TALL)
+    least = -(-tiles // MOST_TILES)
     counts, parts = (
         range(least, max(least, tiles // 6) + 1),
         range(1, min(panels // 2, 2 * cores) + 1),
@@ -195,7 +195,7 @@ def gathered_blocks(problem: Product, lanes: int, cores: int) -> TilePlan:
     depth = -(-problem.k // -(-problem.k // most) // 8) * 8
     return TilePlan(
         rows, lines, lanes, -(-tiles // count), -(-panels // part), depth, beforehand=beforehand, fetched=True,
-        gathered=True,
+        packs_a=True,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.matmul.cpu.blocking import even
-from cubepy.kernels.matmul.cpu.gemv_split_k import multiply_apart
+from cubepy.kernels.matmul.cpu.gemv_split_k import multiply_split_k
 from cubepy.kernels.matmul.cpu.microkernel import Blueprint, finish_line
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.tune import TunedRoutine
@@ -56,25 +56,25 @@ def dot_rows(
 def dot_tile(buffer, a, b, row, channel, n, m, channels, depth, rows, lanes):
     """buffer[i, n + j] = a[row + i] . b[channel + j] for `rows` x 4 pairs, summed in lines along K."""
     acc = cb.local((rows, 4), cb.f32, lanes=lanes)
-    strip = cb.local(4, cb.f32, lanes=lanes)
+    b_lines = cb.local(4, cb.f32, lanes=lanes)
     for i in range(rows):
         for j in range(4):
             acc[i, j] = cb.splat(0.0, lanes)
-    places = tuple(cb.min(channel + j, channels - 1) for j in cb.unroll(range(4)))
+    rows_of_b = tuple(cb.min(channel + j, channels - 1) for j in cb.unroll(range(4)))
     sources = tuple(cb.min(row + i, m - 1) for i in cb.unroll(range(rows)))
     whole = depth // lanes * lanes
     for k in range(0, whole, lanes):
         for j in cb.unroll(range(4)):
-            strip[j] = cb.cast(b.load((places[j], k), lanes), cb.f32)
+            b_lines[j] = cb.cast(b.load((rows_of_b[j], k), lanes), cb.f32)
         for i in cb.unroll(range(rows)):
             x = cb.cast(a.load((sources[i], k), lanes), cb.f32)
             for j in range(4):
-                acc[i, j] = cb.fma(x, strip[j], acc[i, j])
+                acc[i, j] = cb.fma(x, b_lines[j], acc[i, j])
     if whole < depth:
         for i in cb.unroll(range(rows)):
             x = cb.cast(a.load((sources[i], whole), lanes, valid=depth - whole), cb.f32)
             for j in cb.unroll(range(4)):
-                y = cb.cast(b.load((places[j], whole), lanes, valid=depth - whole), cb.f32)
+                y = cb.cast(b.load((rows_of_b[j], whole), lanes, valid=depth - whole), cb.f32)
                 acc[i, j] = cb.fma(x, y, acc[i, j])
     for i in cb.unroll(range(rows)):
         for j in cb.unroll(range(4)):
@@ -127,13 +127,13 @@ def sum_rows(
 
 
 @dataclass(frozen=True)
-class SkinnyPlan:
+class GemvPlan:
     """What changes the code of a product with few rows.
 
     Attributes: dot: results are dot products along the rows of b transposed; else lines lie along
         the rows of b. rows: rows of a that are done together. lines: lines along the rows of b,
         side by side (without `dot`). lanes: lanes of a line. channels: results that a cube makes
-        side by side (with `dot`). apart: whether the sum over K is cut, so that cubes read whole
+        side by side (with `dot`). split_k: whether the sum over K is cut, so that cubes read whole
         rows of b (without `dot`).
     """
 
@@ -142,12 +142,12 @@ class SkinnyPlan:
     lines: int
     lanes: int
     channels: int = 1
-    apart: bool = False
+    split_k: bool = False
 
 
 @cache
 def blueprint_of(
-    plan: SkinnyPlan, bias: bool, residual: bool, mask: bool, function: Any
+    plan: GemvPlan, bias: bool, residual: bool, mask: bool, function: Any
 ) -> Blueprint:
     """The kernels' blueprint; the same object every time, so that keys compare quickly."""
     return Blueprint(
@@ -167,10 +167,10 @@ def whole_rows_are_quicker(problem: Product, properties: cb.DeviceProperties) ->
     return problem.n >= LONG or problem.m == MOST_ROWS
 
 
-class Skinny(TunedRoutine):
+class GemvRoutine(TunedRoutine):
     """Float products with few rows: b is read once, where it stands."""
 
-    name = "skinny"
+    name = "gemv"
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """One product, few rows, and an order of b that lines can follow."""
@@ -186,18 +186,18 @@ class Skinny(TunedRoutine):
         """Where it fits, packing b costs more than it brings."""
         return 1
 
-    def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[SkinnyPlan]:
+    def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[GemvPlan]:
         """Enough cubes to fill all cores, each with long parts of the rows of b; then other shares."""
         lanes = properties.register_bytes // 4
         if problem.layout == "columns":
             rows = min(problem.m, 6)
             for channels in (CHANNELS, 32, 8, 64):
-                yield SkinnyPlan(True, rows, 4, lanes, channels)
+                yield GemvPlan(True, rows, 4, lanes, channels)
             if problem.m > 4:
-                yield SkinnyPlan(True, 4, 4, lanes, CHANNELS)
+                yield GemvPlan(True, 4, 4, lanes, CHANNELS)
         else:
             if whole_rows_are_quicker(problem, properties):
-                yield SkinnyPlan(False, problem.m, 1, lanes, apart=True)
+                yield GemvPlan(False, problem.m, 1, lanes, split_k=True)
             counts = {
                 n: -(-problem.n // (n * lanes)) for n in (32, 16, 8) if n * problem.m <= MOST_SUMS
             }
@@ -207,9 +207,9 @@ class Skinny(TunedRoutine):
                 if c >= 2 * properties.cores and even(c, properties.cores)
             ]
             for lines in dict.fromkeys((*long[:1], 4, 2, 8, 1)):
-                yield SkinnyPlan(False, problem.m, lines, lanes)
+                yield GemvPlan(False, problem.m, lines, lanes)
 
-    def launch(self, blueprint: SkinnyPlan, problem: Product, args: tuple[Any, ...]) -> None:
+    def launch(self, blueprint: GemvPlan, problem: Product, args: tuple[Any, ...]) -> None:
         """out (1, M, N) = epilogue(x (1, M, K) @ b (1, K, N))."""
         x, b, out, bias, residual, function, alpha, mask, fill = (*args, None, 0.0)[:9]
         x, b, plan = x[0], b[0], blueprint
@@ -231,8 +231,10 @@ class Skinny(TunedRoutine):
                 kernel_plan,
                 mode="unchecked",
             )
-        elif plan.apart:
-            multiply_apart(x, b, out, bias, residual, mask, float(alpha), float(fill), kernel_plan)
+        elif plan.split_k:
+            multiply_split_k(
+                x, b, out, bias, residual, mask, float(alpha), float(fill), kernel_plan
+            )
         else:
             cubes = -(-b.shape[1] // (plan.lines * plan.lanes))
             sum_rows[cubes, 1](

@@ -64,7 +64,7 @@ def add_rows(
 
 
 @cb.kernel
-def sum_apart(
+def sum_split_k(
     a: cb.Array, b: cb.Array, sums: cb.Array, length, rows: cb.Comptime[int], count: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
@@ -83,7 +83,7 @@ def sum_apart(
         add_rows(a, b, sums, k, rows, 1, lanes)
 
 
-def multiply_apart(
+def multiply_split_k(
     x: Any, b: Any, out: Any, bias: Any, residual: Any, mask: Any, alpha: float, fill: float, plan: Blueprint
 ) -> None:  # fmt: skip
     """out (1, M, N) = epilogue(x (M, K) @ b (K, N)) for up to `SUMS` rows of x."""
@@ -91,7 +91,7 @@ def multiply_apart(
     length = -(-k // PARTS)
     parts = -(-k // length)
     sums = memory.empty((parts, m, -(-columns // lanes) * lanes), "float32")
-    sum_apart[parts, 1](x, b, sums, length, m, SUMS // m, lanes, mode="unchecked")
+    sum_split_k[parts, 1](x, b, sums, length, m, SUMS // m, lanes, mode="unchecked")
     width = LINES * lanes
     cubes = m * -(-columns // width)
     add_parts[cubes, 1](sums, out, bias, residual, mask, alpha, fill, width, plan, mode="unchecked")

@@ -13,19 +13,19 @@ import cubepy as cb
 from cubepy.kernels.matmul.cpu.microkernel import tile_row
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 
-TALL = 12  # tiles of a cube along M, at most: with DEEP numbers of each row 220 KB of a second-level cache of 512
+MOST_TILES = 12  # tiles of a cube along M, at most: with DEEP numbers of each row 220 KB of a second-level cache of 512
 DEEP = (
     768  # of a piece of K, at most: such a panel has 48 KB, and the next one comes while it is used
 )
 LINE = 16  # numbers in a line of the caches
 SOON = 128  # numbers that a row is asked for ahead while it is copied
-TURN = (
+UNROLL = (
     4  # steps along K for one question for the next panel: the first four tiles ask for all of it
 )
 
 
 @cb.kernel
-def gathered_product(
+def goto_product(
     a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, mask, alpha, fill, row_blocks, groups, begin,
     deep, depth, blueprint: cb.Comptime,
 ):  # fmt: skip
@@ -33,7 +33,7 @@ def gathered_product(
     `groups` of panels.
 
     a is (batch, M, K), b (batch or 1, panels, rows * width): `deep` rows of K from `begin` on,
-    perhaps all, and what is not read. A block has at most `TALL` tiles. K is walked in pieces of
+    perhaps all, and what is not read. A block has at most `MOST_TILES` tiles. K is walked in pieces of
     `depth`, at most `DEEP`, whose sums are added up in out; the epilogue follows the last.
     """
     rows, lines, lanes, width = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.width
@@ -48,22 +48,22 @@ def gathered_product(
     first_row = block * tiles // row_blocks * rows
     last_row = cb.min((block + 1) * tiles // row_blocks * rows, m)
     done = cb.local((rows, lines), cb.f32, lanes=lanes)
-    strip = cb.local((TALL, DEEP * rows + lanes), cb.f32)
+    a_panel = cb.local((MOST_TILES, DEEP * rows + lanes), cb.f32)
     for piece in range(1 if blueprint.once else (deep + depth - 1) // depth):
         start = 0 if blueprint.once else piece * depth
         count = deep if blueprint.once else cb.min(depth, deep - start)
         first_piece = blueprint.once or begin + start == 0
         last_piece = blueprint.once or begin + start + count == a.shape[2]
-        gather_rows(strip, a, batch, first_row, last_row, begin + start, count, blueprint)
+        pack_a_rows(a_panel, a, batch, first_row, last_row, begin + start, count, blueprint)
         for panel in range(group * panels // groups, (group + 1) * panels // groups):
             whole = (panel + 1) * width <= columns
             for tile in range(first_row, last_row, rows):
                 here = cb.min(rows, m - tile)
                 for i in cb.unroll(range(rows)):
                     out.prefetch((batch, tile + i, panel * width))
-                gathered_tile(
+                goto_tile(
                     done,
-                    strip,
+                    a_panel,
                     b,
                     batch_b,
                     (tile - first_row) // rows,
@@ -83,8 +83,8 @@ def gathered_product(
 
 
 @cb.func
-def gather_rows(strip, a, batch, first_row, last_row, start, count, blueprint):
-    """strip[t, k * rows + i] = a[batch, first_row + t * rows + i, start + k]; the last row stands
+def pack_a_rows(a_panel, a, batch, first_row, last_row, start, count, blueprint):
+    """a_panel[t, k * rows + i] = a[batch, first_row + t * rows + i, start + k]; the last row stands
     for those beyond.
 
     Squares are transposed, and what comes `SOON` is asked for. A line is stored for each k; what is
@@ -104,12 +104,12 @@ def gather_rows(strip, a, batch, first_row, last_row, start, count, blueprint):
                 square = square + (a.load((batch, row, start + k), lanes, valid=count - k),)
             columns = transpose_lines(square, lanes)
             for c in cb.unroll(range(lanes)):
-                strip.store((t, (k + c) * rows), columns[c])
+                a_panel.store((t, (k + c) * rows), columns[c])
 
 
 @cb.func
-def gathered_tile(done, strip, b, batch, tile, panel, start, count, step, blueprint):
-    """done = a tile of the strip times `count` rows of a panel from row `start` on; `step` is one."""
+def goto_tile(done, a_panel, b, batch, tile, panel, start, count, step, blueprint):
+    """done = a tile of the panel of a times `count` rows of a panel from row `start` on; `step` is one."""
     rows, lines, lanes = blueprint.rows, blueprint.lines, blueprint.lanes
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
     line = cb.local(lines, cb.f32, lanes=lanes)
@@ -117,21 +117,32 @@ def gathered_tile(done, strip, b, batch, tile, panel, start, count, step, bluepr
         for j in range(lines):
             acc[i, j] = cb.splat(0.0, lanes)
     k, last = cb.cast(0, cb.i64), cb.cast(count, cb.i64)
-    whole = last // TURN * TURN
+    whole = last // UNROLL * UNROLL
     pace = step * (blueprint.asks * blueprint.width)
-    ask = (start + cb.min(tile * blueprint.asks, TURN) * (count // TURN)) * (step * blueprint.width)
-    pace = pace if tile * blueprint.asks < TURN else 0 * pace
+    ask = (start + cb.min(tile * blueprint.asks, UNROLL) * (count // UNROLL)) * (
+        step * blueprint.width
+    )
+    pace = pace if tile * blueprint.asks < UNROLL else 0 * pace
     while k < whole:
         for q in cb.unroll(range(blueprint.asks)):
             b.prefetch((batch, panel + 1, ask + q * blueprint.width))
         ask = ask + pace
-        for turn in cb.unroll(range(TURN)):
-            gathered_step(
-                acc, line, strip, b, batch, tile, panel, start + k + turn, k + turn, blueprint
+        for unrolled in cb.unroll(range(UNROLL)):
+            goto_step(
+                acc,
+                line,
+                a_panel,
+                b,
+                batch,
+                tile,
+                panel,
+                start + k + unrolled,
+                k + unrolled,
+                blueprint,
             )
-        k = k + TURN * step
+        k = k + UNROLL * step
     while k < last:
-        gathered_step(acc, line, strip, b, batch, tile, panel, start + k, k, blueprint)
+        goto_step(acc, line, a_panel, b, batch, tile, panel, start + k, k, blueprint)
         k = k + step
     for i in range(rows):
         for j in range(lines):
@@ -139,12 +150,12 @@ def gathered_tile(done, strip, b, batch, tile, panel, start, count, step, bluepr
 
 
 @cb.func
-def gathered_step(acc, line, strip, b, batch, tile, panel, row, k, blueprint):
-    """Add the products of one row of a panel and of one column of the strip."""
+def goto_step(acc, line, a_panel, b, batch, tile, panel, row, k, blueprint):
+    """Add the products of one row of a panel and of one column of the panel of a."""
     lanes = blueprint.lanes
     for j in range(blueprint.lines):
         line[j] = b.load((batch, panel, row * blueprint.width + j * lanes), lanes)
     for i in range(blueprint.rows):
-        x = cb.splat(strip[tile, k * blueprint.rows + i], lanes)
+        x = cb.splat(a_panel[tile, k * blueprint.rows + i], lanes)
         for j in range(blueprint.lines):
             acc[i, j] = cb.fma(x, line[j], acc[i, j])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import cubepy as cb
 from cubepy.kernels.matmul.cpu.microkernel import row_product, tile_product, tile_row
-from cubepy.kernels.matmul.cpu.packing_on_stack import fill_strip
+from cubepy.kernels.matmul.cpu.packing_on_stack import fill_b_panel
 
 MOST_ROWS = 1024
 """Rows of a cube, at most, where it keeps a sum for each."""
@@ -45,7 +45,7 @@ def block_product(
     done = cb.local((rows, lines), cb.i32 if blueprint.exact else cb.f32, lanes=lanes)
     wide = blueprint.wide
     room = 1 if blueprint.source == "panels" else most
-    strip = cb.local((1, wide, room, width), cb.f32 if kind == "f32" else cb.u32)
+    b_panel = cb.local((1, wide, room, width), cb.f32 if kind == "f32" else cb.u32)
     sums = cb.local(MOST_ROWS if kind == "i8" else 1, cb.i32)
     if kind == "i8":
         for row in range(first_row, last_row):
@@ -57,7 +57,9 @@ def block_product(
             end = total if blueprint.once else cb.min(start + depth, total)
             last_piece = blueprint.once or end == total
             if blueprint.source != "panels":
-                fill_strip(strip, b, batch_b, start, end - start, side * width, columns, blueprint)
+                fill_b_panel(
+                    b_panel, b, batch_b, start, end - start, side * width, columns, blueprint
+                )
             for panel in range(side, cb.min(side + wide, last)):
                 whole = (panel + 1) * width <= columns
                 for tile in range(first_row, last_row, rows):
@@ -92,7 +94,7 @@ def block_product(
                         tile_sums(
                             done,
                             a,
-                            strip,
+                            b_panel,
                             batch,
                             0,
                             row,

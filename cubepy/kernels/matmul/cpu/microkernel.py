@@ -26,11 +26,11 @@ class Blueprint:
         much more of each row of b. channels: with dot products, results that a cube makes side by
         side. matrix: whether a matrix unit makes the sums of words (`cb.tile_dot`). once: whether K
         is one piece, so that a sum is finished when it is first written. paired: whether out holds
-        the bits of bf16, and sums of bf16 alone are written: two lines are rounded as one. past:
+        the bits of bf16, and sums of bf16 alone are written: two lines are rounded as one. streaming:
         whether whole lines of out are written past the caches. ahead: whether to ask for the piece
         of the panel that comes next while this one is multiplied. fetched: whether to ask for the
         part of out that a tile writes before its products, where a row of it is a line. asks: lines
-        of the next panel that are asked for in a turn of the inner loop of `gathered_product`.
+        of the next panel that are asked for in an iteration of the inner loop of `goto_product`.
     """
 
     rows: int
@@ -47,7 +47,7 @@ class Blueprint:
     matrix: bool = False
     once: bool = False
     paired: bool = False
-    past: bool = False
+    streaming: bool = False
     ahead: bool = False
     fetched: bool = False
     asks: int = 1
@@ -76,9 +76,9 @@ def finish_line(
     blueprint,
     mask=None,
     fill=0.0,
-    past=False,
+    streaming=False,
 ):
-    """The epilogue of one line: bias, activation, residual, mask, store; with `past`, past the
+    """The epilogue of one line: bias, activation, residual, mask, store; with `streaming`, past the
     caches.
     """
     if blueprint.bias:
@@ -92,7 +92,7 @@ def finish_line(
     if mask is not None:
         kept = mask.load((batch, row, column), blueprint.lanes, valid=valid)
         value = cb.select(kept, value, cb.splat(cb.cast(fill, cb.f32), blueprint.lanes))
-    if past:
+    if streaming:
         out.store_stream((batch, row, column), cb.cast(value, out.dtype))
     else:
         out.store((batch, row, column), cb.cast(value, out.dtype), valid=valid)
@@ -129,7 +129,7 @@ def tile_product(
     """
     rows, lines, lanes, kind = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.kind
     acc = cb.local((rows, lines), done.dtype, lanes=lanes)
-    strip = cb.local(lines, b.dtype, lanes=lanes)
+    b_lines = cb.local(lines, b.dtype, lanes=lanes)
     for i in range(rows):
         for j in range(lines):
             acc[i, j] = cb.splat(cb.cast(0, done.dtype), lanes)
@@ -140,11 +140,11 @@ def tile_product(
             b.prefetch((batch_b, panel, after - origin, ask))
             after = after + step
         for j in range(lines):
-            strip[j] = b.load((batch_b, panel, k - origin, j * lanes), lanes)
+            b_lines[j] = b.load((batch_b, panel, k - origin, j * lanes), lanes)
         for i in range(rows):
             x = number(a[batch, row + i, k], lanes, kind)
             for j in range(lines):
-                acc[i, j] = added(acc[i, j], x, strip[j], kind)
+                acc[i, j] = added(acc[i, j], x, b_lines[j], kind)
         k = k + step
     for i in range(rows):
         for j in range(lines):
@@ -205,7 +205,7 @@ def tile_row(
         for j in cb.unroll(range(0, blueprint.lines, 2)):
             at = panel * blueprint.width + j * blueprint.lanes
             bits = paired(done[i, j] * alpha, done[i, j + 1] * alpha, blueprint.lanes)
-            if whole and blueprint.past:
+            if whole and blueprint.streaming:
                 out.store_stream((batch, row, at), bits)
             elif whole:
                 out.store((batch, row, at), bits)
@@ -227,4 +227,4 @@ def tile_row(
                 out.store((batch, row, at), value - less, valid=valid)
             else:
                 finish_line(value * alpha, out, bias, residual, batch, row, at, valid, blueprint, mask, fill,
-                            whole and blueprint.past)  # fmt: skip
+                            whole and blueprint.streaming)  # fmt: skip

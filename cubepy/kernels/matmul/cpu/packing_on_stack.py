@@ -15,21 +15,21 @@ PER_WORD = {"f32": 1, "bf16": 2, "i8": 4, "u8": 4}
 
 
 def low(lanes: int) -> tuple[int, ...]:
-    """The places of the first halves of two lines, one after the other."""
-    return tuple(place for k in range(lanes // 2) for place in (k, lanes + k))
+    """The positions of the first halves of two lines, one after the other."""
+    return tuple(position for k in range(lanes // 2) for position in (k, lanes + k))
 
 
 def high(lanes: int) -> tuple[int, ...]:
-    """The places of the second halves of two lines, one after the other."""
-    return tuple(place + lanes // 2 for place in low(lanes))
+    """The positions of the second halves of two lines, one after the other."""
+    return tuple(position + lanes // 2 for position in low(lanes))
 
 
 @cb.func
-def fill_strip(strip, b, batch, first, count, column, columns, blueprint):
-    """strip[0, w, k] = row first + k of the panel of b that begins at `column` + w * width, for k <
+def fill_b_panel(b_panel, b, batch, first, count, column, columns, blueprint):
+    """b_panel[0, w, k] = row first + k of the panel of b that begins at `column` + w * width, for k <
     count.
 
-    b is (batch, K, N), as bits where a row of the strip holds words; where its source is columns it
+    b is (batch, K, N), as bits where a row of the panel holds words; where its source is columns it
     is (batch, N, K), in numbers or in words. What lies beyond b is zero along K; columns beyond its
     end may hold anything.
     """
@@ -38,19 +38,19 @@ def fill_strip(strip, b, batch, first, count, column, columns, blueprint):
         for w in range(blueprint.wide):
             if column + w * width < columns:
                 fill_from_columns(
-                    strip, w, b, batch, first, count, column + w * width, columns, blueprint
+                    b_panel, w, b, batch, first, count, column + w * width, columns, blueprint
                 )
     else:
         per = PER_WORD[blueprint.kind]
         whole = cb.min(
             count, b.shape[1] // per - first
-        )  # rows of the strip of which all parts are there
+        )  # rows of the panel of which all parts are there
         if columns - column < blueprint.wide * width:
             whole = 0
         for k in range(whole):
             for w in range(blueprint.wide):
                 put_row(
-                    strip,
+                    b_panel,
                     w,
                     k,
                     b,
@@ -64,11 +64,13 @@ def fill_strip(strip, b, batch, first, count, column, columns, blueprint):
         for k in range(cb.max(whole, 0), count):
             for w in range(blueprint.wide):
                 at = column + w * width
-                put_row(strip, w, k, b, batch, (first + k) * per, at, columns - at, True, blueprint)
+                put_row(
+                    b_panel, w, k, b, batch, (first + k) * per, at, columns - at, True, blueprint
+                )
 
 
 @cb.func
-def put_row(strip, w, k, b, batch, row, column, left, masked, blueprint):
+def put_row(b_panel, w, k, b, batch, row, column, left, masked, blueprint):
     """One row of a panel from rows of b; with `masked`, only `left` columns and the rows that b has
     are read.
     """
@@ -79,12 +81,12 @@ def put_row(strip, w, k, b, batch, row, column, left, masked, blueprint):
                 line = b.load((batch, row, column + j), lanes, valid=cb.max(left - j, 0))
             else:
                 line = b.load((batch, row, column + j), lanes)
-            strip.store((0, w, k, j), cb.cast(line, cb.f32))
+            b_panel.store((0, w, k, j), cb.cast(line, cb.f32))
     elif kind == "bf16":
         one = part(b, batch, row, column, left, masked, blueprint)
         two = part(b, batch, row + 1, column, left, masked, blueprint)
-        strip.store((0, w, k, 0), cb.bitcast(cb.shuffle(one, two, low(width)), cb.u32))
-        strip.store((0, w, k, width // 2), cb.bitcast(cb.shuffle(one, two, high(width)), cb.u32))
+        b_panel.store((0, w, k, 0), cb.bitcast(cb.shuffle(one, two, low(width)), cb.u32))
+        b_panel.store((0, w, k, width // 2), cb.bitcast(cb.shuffle(one, two, high(width)), cb.u32))
     else:
         parts = tuple(
             part(b, batch, row + r, column, left, masked, blueprint) for r in cb.unroll(range(4))
@@ -94,8 +96,8 @@ def put_row(strip, w, k, b, batch, row, column, left, masked, blueprint):
             even = cb.shuffle(parts[0], parts[2], half)
             odd = cb.shuffle(parts[1], parts[3], half)
             at = h * (width // 2)
-            strip.store((0, w, k, at), cb.bitcast(cb.shuffle(even, odd, low(width)), cb.u32))
-            strip.store(
+            b_panel.store((0, w, k, at), cb.bitcast(cb.shuffle(even, odd, low(width)), cb.u32))
+            b_panel.store(
                 (0, w, k, at + width // 4), cb.bitcast(cb.shuffle(even, odd, high(width)), cb.u32)
             )
 
@@ -114,7 +116,7 @@ def part(b, batch, row, column, left, masked, blueprint):
 
 
 @cb.func
-def fill_from_columns(strip, w, b, batch, first, count, column, columns, blueprint):
+def fill_from_columns(b_panel, w, b, batch, first, count, column, columns, blueprint):
     """`fill_strip` for b (batch, N, K): squares of lines are transposed."""
     width, lanes, depth = blueprint.width, blueprint.lanes, b.shape[2]
     for k in range(0, count, lanes):
@@ -124,7 +126,7 @@ def fill_from_columns(strip, w, b, batch, first, count, column, columns, bluepri
             )
             rows = transpose_lines(lines, lanes)
             for r in cb.unroll(range(lanes)):
-                strip.store((0, w, k + r, j), rows[r])
+                b_panel.store((0, w, k + r, j), rows[r])
 
 
 @cb.func

@@ -23,8 +23,8 @@ UNITS = 256
 PLANES = 8
 MOST_ROWS = 16
 MOST_DOT_ROWS = 4
-TURN = 64
-"""32-bit words of a row that a plane takes in one turn of its loop: four loads of 16 bytes a unit.
+STEP_WORDS = 64
+"""32-bit words of a row that a plane takes in one step of its loop: four loads of 16 bytes a unit.
 """
 
 
@@ -88,18 +88,18 @@ def few_rows(
     m, n, width = x.shape[0], y.shape[0], x.shape[1]
     lane = cb.UNIT_POS_PLANE
     low = lane // 4
-    place = lane % 4 * 4
+    offset = lane % 4 * 4
     column = cb.CUBE_POS * blueprint.columns
     acc = cb.local(blueprint.groups, cb.f32, lanes=4)
     for c in cb.unroll(range(blueprint.groups)):
         acc[c] = cb.splat(0.0, 4)
-    whole = width // TURN * TURN
-    for w in range(cb.PLANE_POS * TURN, whole, PLANES * TURN):
-        for q in cb.unroll(range(0, TURN, 16)):
-            quarter(acc, x, y, low, column, w + q + place, 0, m, n, False, blueprint)
+    whole = width // STEP_WORDS * STEP_WORDS
+    for w in range(cb.PLANE_POS * STEP_WORDS, whole, PLANES * STEP_WORDS):
+        for q in cb.unroll(range(0, STEP_WORDS, 16)):
+            quarter(acc, x, y, low, column, w + q + offset, 0, m, n, False, blueprint)
     if whole < width and cb.PLANE_POS == PLANES - 1:
-        for q in cb.unroll(range(0, TURN, 16)):
-            at = whole + q + place
+        for q in cb.unroll(range(0, STEP_WORDS, 16)):
+            at = whole + q + offset
             quarter(acc, x, y, low, column, at, width - at, m, n, True, blueprint)
     sums = cb.shared(PLANES * blueprint.rows * blueprint.columns, cb.f32)
     for c in cb.unroll(range(blueprint.groups)):

@@ -26,8 +26,8 @@ from cubepy.tune import TunedRoutine
 UNITS = 256
 PLANE, PLANES = 32, 8
 CHUNK = 32
-"""Of K: what a plane brings of the rows at once."""
-TURN = 8
+"""Of K: what a plane loads of the rows at once."""
+UNROLL = 8
 """Rows of the matrix that a unit asks for before it uses the first."""
 MOST_ROWS = 8
 LEAST_TURNED = 1024
@@ -60,7 +60,7 @@ class Across(Epilogue):
 
 
 @cb.func
-def bring_rows(staged, x, k, depth, m, blueprint):
+def load_rows(staged, x, k, depth, m, blueprint):
     """A chunk of the rows of x to a plane's shared memory, the rows' elements of one k side by
     side.
     """
@@ -97,17 +97,17 @@ def few_across(
         for c in cb.unroll(range(groups)):
             acc[i, c] = cb.splat(0.0, lanes)
     for chunk in range(begin, cb.min(begin + each, depth), CHUNK):
-        bring_rows(staged, x, chunk, depth, m, blueprint)
-        for turn in range(0, CHUNK, TURN):
+        load_rows(staged, x, chunk, depth, m, blueprint)
+        for step in range(0, CHUNK, UNROLL):
             lines = ()
-            for j in cb.unroll(range(TURN)):
-                k = chunk + turn + j
+            for j in cb.unroll(range(UNROLL)):
+                k = chunk + step + j
                 for c in cb.unroll(range(groups)):
                     column = first + (c * PLANE + cb.UNIT_POS_PLANE) * lanes
                     left = cb.select(k < depth, cb.max(n - column, 0), 0)
                     lines = lines + (y.load((k, column), lanes, valid=left),)
-            for j in cb.unroll(range(TURN)):
-                values = staged.load((cb.PLANE_POS * CHUNK + turn + j) * rows, rows)
+            for j in cb.unroll(range(UNROLL)):
+                values = staged.load((cb.PLANE_POS * CHUNK + step + j) * rows, rows)
                 for c in cb.unroll(range(groups)):
                     line = cb.cast(lines[j * groups + c], cb.f32)
                     for i in cb.unroll(range(rows)):
@@ -125,13 +125,13 @@ def few_across(
         for p in cb.unroll(range(1, PLANES)):
             total = total + sums[p * size + e]
         sums[e] = total
-    turns = (size + UNITS * parts - 1) // (UNITS * parts)
+    steps = (size + UNITS * parts - 1) // (UNITS * parts)
     if parts > 1:
         cb.sync_cluster()
     else:
         cb.sync_cube()
     totals = ()
-    for t in cb.unroll(range(turns)):
+    for t in cb.unroll(range(steps)):
         e = cb.min((t * parts + part) * UNITS + cb.UNIT_POS, size - 1)
         total = sums[e]
         if parts > 1:
@@ -141,7 +141,7 @@ def few_across(
         totals = totals + (total,)
     if parts > 1:
         cb.sync_cluster()  # before results are stored: it would wait until all see them
-    for t in cb.unroll(range(turns)):
+    for t in cb.unroll(range(steps)):
         e = (t * parts + part) * UNITS + cb.UNIT_POS
         if e < size:
             finish_line(

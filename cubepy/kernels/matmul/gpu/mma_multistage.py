@@ -1,7 +1,7 @@
 """The matmul for matrix units that a plane drives (`cb.mma`, from sm_80 on): any strides, any size,
 many dtypes.
 
-A ring of stages in shared memory is filled by asynchronous copies of 16 bytes where rows are
+A pipeline of stages in shared memory is filled by asynchronous copies of 16 bytes where rows are
 aligned, and by ordinary loads and stores where they are not. Rows of a stage are padded by 16
 bytes, so that `load_matrix` meets no bank twice.
 """
@@ -38,7 +38,7 @@ class Mma(Epilogue):
     """What changes the code of the matmul with `cb.mma`, beside the epilogue.
 
     Attributes: rows, columns: a cube's tile; its eight planes stand two by four. stages: stages of
-        the ring. a_along_k, b_along_k: the operand's last axis is K; otherwise it is its own
+        the pipeline. a_along_k, b_along_k: the operand's last axis is K; otherwise it is its own
         (16-bit dtypes). a_async, b_async: its last axis is contiguous, aligned to 16 bytes, and a
         multiple of them long.
     """
@@ -59,7 +59,7 @@ def pitch_of(count, depth, along_k, size):
 
 
 @cb.func
-def bring(shared, at, source, batch, first, k, count, depth, along_k, asynchronous):
+def load_async(shared, at, source, batch, first, k, count, depth, along_k, asynchronous):
     """Start filling a stage of an operand: `count` of its rows from `first` on, and `depth` of K
     from k on.
     """
@@ -68,17 +68,19 @@ def bring(shared, at, source, batch, first, k, count, depth, along_k, asynchrono
     pitch = pitch_of(count, depth, along_k, size)
     width = depth if along_k else count
     pieces = width // per
-    for turn in cb.unroll(range(count * depth // per // UNITS)):
-        n = turn * UNITS + cb.UNIT_POS
+    for step in cb.unroll(range(count * depth // per // UNITS)):
+        n = step * UNITS + cb.UNIT_POS
         line = n // pieces
-        place = n % pieces * per
+        offset = n % pieces * per
         i = (first if along_k else k) + line
-        j = (k if along_k else first) + place
+        j = (k if along_k else first) + offset
         left = cb.select(i < source.shape[1], cb.max(source.shape[2] - j, 0), 0)
         if asynchronous:
-            cb.copy_async(shared, at + line * pitch + place, source, (batch, i, j), PIECE, left > 0)
+            cb.copy_async(
+                shared, at + line * pitch + offset, source, (batch, i, j), PIECE, left > 0
+            )
         else:
-            shared.store(at + line * pitch + place, source.load((batch, i, j), per, valid=left))
+            shared.store(at + line * pitch + offset, source.load((batch, i, j), per, valid=left))
 
 
 @cb.func
@@ -153,7 +155,7 @@ def mma_product(
         for j in cb.unroll(range(wide // 8)):
             acc[i, j] = cb.cast(cb.splat(0, 4), sums)
     for step in cb.unroll(range(stages - 1)):
-        bring(
+        load_async(
             tiles_a,
             step * span_a,
             a,
@@ -165,7 +167,7 @@ def mma_product(
             blueprint.a_along_k,
             blueprint.a_async,
         )
-        bring(
+        load_async(
             tiles_b, step * span_b, b, batch_b, column, step * depth, columns, depth, blueprint.b_along_k,
             blueprint.b_async,
         )  # fmt: skip
@@ -176,11 +178,11 @@ def mma_product(
         ahead = step + stages - 1
         slot = ahead % stages
         if ahead < steps:
-            bring(
+            load_async(
                 tiles_a, slot * span_a, a, batch_a, row, ahead * depth, rows, depth, blueprint.a_along_k,
                 blueprint.a_async,
             )  # fmt: skip
-            bring(
+            load_async(
                 tiles_b, slot * span_b, b, batch_b, column, ahead * depth, columns, depth, blueprint.b_along_k,
                 blueprint.b_async,
             )  # fmt: skip

@@ -76,9 +76,9 @@ def tile_start(out, rows, columns):
 
 
 @cb.func
-def place_of(turn, count, depth, along_k):
-    """Which line of four this unit moves: its row and place within it."""
-    n = turn * UNITS + cb.UNIT_POS
+def line_and_offset(step, count, depth, along_k):
+    """Which line of four this unit moves: its row and offset within it."""
+    n = step * UNITS + cb.UNIT_POS
     if along_k:
         pieces = min(depth, RUN) // LANES
         return n // pieces % count, n // (pieces * count) * RUN + n % pieces * LANES
@@ -88,24 +88,24 @@ def place_of(turn, count, depth, along_k):
 @cb.func
 def fetch(held, source, batch, first, k, count, depth, along_k):
     """A stage of an operand from memory to registers."""
-    for turn in cb.unroll(range(count * depth // LANES // UNITS)):
-        line, place = place_of(turn, count, depth, along_k)
+    for step in cb.unroll(range(count * depth // LANES // UNITS)):
+        line, offset = line_and_offset(step, count, depth, along_k)
         i = (first if along_k else k) + line
-        j = (k if along_k else first) + place
+        j = (k if along_k else first) + offset
         left = cb.select(i < source.shape[1], cb.max(source.shape[2] - j, 0), 0)
-        held[turn] = cb.cast(source.load((batch, i, j), LANES, valid=left), held.dtype)
+        held[step] = cb.cast(source.load((batch, i, j), LANES, valid=left), held.dtype)
 
 
 @cb.func
 def put(held, shared, at, pitch, count, depth, along_k):
     """The stage from registers to shared memory, K outermost."""
-    for turn in cb.unroll(range(count * depth // LANES // UNITS)):
-        line, place = place_of(turn, count, depth, along_k)
+    for step in cb.unroll(range(count * depth // LANES // UNITS)):
+        line, offset = line_and_offset(step, count, depth, along_k)
         if along_k:
             for e in cb.unroll(range(LANES)):
-                shared[at + (place + e) * pitch + line] = held[turn][e]
+                shared[at + (offset + e) * pitch + line] = held[step][e]
         else:
-            shared.store(at + line * pitch + place, held[turn])
+            shared.store(at + line * pitch + offset, held[step])
 
 
 @cb.kernel(fast_math=("contract", "nsz"))

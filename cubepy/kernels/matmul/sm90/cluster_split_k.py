@@ -1,10 +1,10 @@
-"""Products of few tiles on Hopper: the cubes of a cluster share K, so that all cores bring the
+"""Products of few tiles on Hopper: the cubes of a cluster share K, so that all cores load the
 matrices.
 
-A product of 64 rows has too few tiles for all cores, and a core alone cannot bring its part of the
+A product of 64 rows has too few tiles for all cores, and a core alone cannot load its part of the
 matrix at the speed of memory. Every cube of a cluster multiplies the same tile over its own part of
 K; then each adds up a part of the tile, out of the shared memory of all of them. A cube has a group
-of units for every 64 rows, and one plane that brings the operands into a ring which holds much of a
+of units for every 64 rows, and one plane that loads the operands into a pipeline which holds much of a
 cube's part of K. Measured against cuBLAS: docs/benchmarks/log/matmul-sm90.md.
 """
 
@@ -36,7 +36,7 @@ PADDING = 8
 
 
 @dataclass(frozen=True)
-class Thin(Epilogue):
+class ClusterSplitK(Epilogue):
     """What changes the code of a product of few rows of tiles, beside the epilogue.
 
     Attributes: rows: rows of a tile, 64 or 128. columns: columns of a tile, a multiple of 16, and
@@ -131,29 +131,31 @@ def add_parts(sums, rank, workers, out, bias, residual, alpha, part, blueprint):
     """Add the sums of the cubes of a cluster, each cube its share of the tile, and write them."""
     columns, parts = blueprint.columns, blueprint.parts
     pitch, each = columns + PADDING, columns // PAIR
-    turns = columns // (2 * PAIR * parts)
-    total = cb.local(turns, cb.f32, lanes=PAIR)
+    rounds = columns // (2 * PAIR * parts)
+    total = cb.local(rounds, cb.f32, lanes=PAIR)
     cb.sync_cluster()
     if cb.UNIT_POS < workers:
-        for turn in cb.unroll(range(turns)):
-            n = (rank * turns + turn) * workers + cb.UNIT_POS
+        for round_ in cb.unroll(range(rounds)):
+            n = (rank * rounds + round_) * workers + cb.UNIT_POS
             at = n // each * pitch + n % each * PAIR
-            total[turn] = cb.splat(0.0, PAIR)
+            total[round_] = cb.splat(0.0, PAIR)
             for other in cb.unroll(range(parts)):
                 one = cb.splat(cb.load_cluster(sums, at, other), 1)
-                total[turn] = total[turn] + cb.concat(
+                total[round_] = total[round_] + cb.concat(
                     one, cb.splat(cb.load_cluster(sums, at + 1, other), 1)
                 )
     cb.sync_cluster()  # before the results are stored: it would wait until all see them
     if cb.UNIT_POS < workers:
-        for turn in cb.unroll(range(turns)):
-            n = (rank * turns + turn) * workers + cb.UNIT_POS
+        for round_ in cb.unroll(range(rounds)):
+            n = (rank * rounds + round_) * workers + cb.UNIT_POS
             row, column = part.row + n // each, part.column + n % each * PAIR
-            finish_line(total[turn], out, bias, residual, alpha, part.batch, row, column, blueprint)
+            finish_line(
+                total[round_], out, bias, residual, alpha, part.batch, row, column, blueprint
+            )
 
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
-def thin_product(
+def cluster_split_k_product(
     a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, bias, residual, alpha: cb.f32, tiles, steps, batches,
     blueprint: cb.Comptime,
 ):  # fmt: skip
@@ -220,12 +222,12 @@ the chip.
 """
 
 
-class ThinRoutine(TunedRoutine):
+class ClusterSplitKRoutine(TunedRoutine):
     """16-bit floats and tf32 where tiles are fewer than cores: cubes share K, so that all cores
-    bring the matrix.
+    load the matrix.
     """
 
-    name = "thin"
+    name = "cluster_split_k"
 
     def group(self, key: Product) -> int:
         """With the other kernel of wgmma."""
@@ -244,9 +246,11 @@ class ThinRoutine(TunedRoutine):
             return "matrix units take tf32 along K only"
         return None if problem.aligned else "the copy engine wants rows aligned to 16 bytes"
 
-    def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Thin]:
+    def blueprints(
+        self, problem: Product, properties: cb.DeviceProperties
+    ) -> Iterator[ClusterSplitK]:
         """One tile a cluster, where all of them run at once and K is long."""
-        plan = Thin()
+        plan = ClusterSplitK()
         tiles = problem.batch * -(-problem.m // plan.rows) * -(-problem.n // plan.columns)
         steps = problem.k * as_dtype(problem.a).itemsize // ROW_BYTES
         for parts, least in SHARED_BY:
@@ -255,7 +259,7 @@ class ThinRoutine(TunedRoutine):
         if tiles * plan.parts <= properties.cores and steps >= LEAST_STEPS:
             yield plan
 
-    def launch(self, blueprint: Thin, problem: Product, args: tuple[Any, ...]) -> None:
+    def launch(self, blueprint: ClusterSplitK, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
         x, y, out, bias, residual, _, alpha = args
         a, a_along_k = oriented(once(x))
@@ -264,7 +268,7 @@ class ThinRoutine(TunedRoutine):
         depth, tf32 = ROW_BYTES // x.itemsize, problem.a == "f32"
         batch, m, n = out.shape
         row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
-        thin_product[batch * row_tiles * column_tiles * plan.parts, plan.units](
+        cluster_split_k_product[batch * row_tiles * column_tiles * plan.parts, plan.units](
             map_of(a, plan.rows, depth, tf32) if a_along_k else map_of(a, depth, BLOCK),
             map_of(b, plan.columns, depth, tf32) if b_along_k else map_of(b, depth, BLOCK),
             out, bias, residual, float(alpha), (row_tiles, column_tiles), -(-x.shape[2] // depth),

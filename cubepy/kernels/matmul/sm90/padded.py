@@ -18,7 +18,7 @@ from cubepy.kernels.matmul.gpu.gemv import MOST_DOT_ROWS, Few, FewRoutine
 from cubepy.kernels.matmul.gpu.operands import NARROW_FLOATS, aligned
 from cubepy.kernels.matmul.gpu.padded_operands import STAGE_BYTES, STEPS, along_own, padded
 from cubepy.kernels.matmul.problem import Product, result_dtype
-from cubepy.kernels.matmul.sm90.cluster_split_k import Thin, ThinRoutine
+from cubepy.kernels.matmul.sm90.cluster_split_k import ClusterSplitK, ClusterSplitKRoutine
 from cubepy.kernels.matmul.sm90.persistent import HopperRoutine
 from cubepy.kernels.primitives.vector_width import address
 from cubepy.lang.dtypes import as_dtype
@@ -29,7 +29,7 @@ class PaddedRoutine(HopperRoutine):
     """16-bit floats and tf32 by `cb.wgmma`, with operands that are copied before."""
 
     name = "padded"
-    few, thin, wide = FewRoutine(), ThinRoutine(), HopperRoutine()
+    few, split_k, wide = FewRoutine(), ClusterSplitKRoutine(), HopperRoutine()
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """The device has wgmma, the dtypes are those of its matrix units, and there is work enough
@@ -59,8 +59,8 @@ class PaddedRoutine(HopperRoutine):
             full = ready._replace(k=-(-problem.k // 8) * 8)
             if problem.m > MOST_DOT_ROWS and self.few.supports(full, properties) is None:
                 yield from self.few.blueprints(full, properties)
-        if self.thin.supports(ready, properties) is None:
-            yield from self.thin.blueprints(ready, properties)
+        if self.split_k.supports(ready, properties) is None:
+            yield from self.split_k.blueprints(ready, properties)
         yield from self.wide.blueprints(ready, properties)
 
     def launch(self, blueprint: Any, problem: Product, args: tuple[Any, ...]) -> None:
@@ -77,8 +77,8 @@ class PaddedRoutine(HopperRoutine):
             return
         k_last = problem.a == "f32"
         a, b = along_own(x, k_last), along_own(y.transpose(0, 2, 1), k_last).transpose(0, 2, 1)
-        if isinstance(blueprint, Thin):
-            self.thin.launch(blueprint, problem, (a, b, out, bias, residual, *rest))
+        if isinstance(blueprint, ClusterSplitK):
+            self.split_k.launch(blueprint, problem, (a, b, out, bias, residual, *rest))
             return
         if residual is not None and not (aligned(residual) and residual.dtype == out.dtype):
             own = (

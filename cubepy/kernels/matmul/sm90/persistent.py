@@ -1,7 +1,7 @@
 """The matmul for Hopper: a persistent, warp-specialised product of tiles that the copy engine
-brings.
+loads.
 
-A cube has three groups of 128 units. The first brings tiles of A and B into a ring of stages; the
+A cube has three groups of 128 units. The first loads tiles of A and B into a pipeline of stages; the
 other two multiply. They take turns with whole tiles of the result (ping-pong: while one finishes
 its tile, the other's products keep the matrix units busy), or share every tile, which may then be
 larger and needs fewer bytes for a product. Cubes stay for the whole launch and walk over tiles in
@@ -49,7 +49,7 @@ class Hopper(Epilogue):
 
     Attributes: rows: rows of a tile, 64 or 128. columns: columns of a tile, a multiple of 64.
         stages: tiles of A and B that are under way. band: rows of tiles that are walked together.
-        turns: the two consumers take turns with whole tiles; otherwise each does half the rows of
+        pingpong: the two consumers take turns with whole tiles; otherwise each does half the rows of
         every tile. transpose_a: A is stored (K, M), so its tiles have M innermost. 16-bit dtypes
         only. transpose_b: B is stored (K, N) as NumPy does; else (N, K), as a linear layer's
         weight. early: a launch may begin while the one before it ends. plain: the result's rows are
@@ -61,7 +61,7 @@ class Hopper(Epilogue):
     columns: int = 128
     stages: int = 6
     band: int = 16
-    turns: bool = True
+    pingpong: bool = True
     transpose_a: bool = False
     transpose_b: bool = False
     early: bool = False
@@ -70,11 +70,11 @@ class Hopper(Epilogue):
     @property
     def share(self) -> int:
         """Rows of a tile that one consumer does."""
-        return self.rows if self.turns else self.rows // 2
+        return self.rows if self.pingpong else self.rows // 2
 
 
 @cb.func
-def tile_place(tile, row_tiles, column_tiles, band: cb.Comptime[int]):
+def tile_position(tile, row_tiles, column_tiles, band: cb.Comptime[int]):
     """Batch, row and column of a tile: bands of `band` rows of tiles are walked column by column."""
     of_batch = row_tiles * column_tiles
     batch = tile // of_batch
@@ -106,7 +106,7 @@ class TiledProduct:
     def position(self, tile):
         """Batch, and row and column in elements."""
         _, row_tiles, column_tiles = self.tiles
-        batch, row, column = tile_place(tile, row_tiles, column_tiles, self.blueprint.band)
+        batch, row, column = tile_position(tile, row_tiles, column_tiles, self.blueprint.band)
         return batch, row * self.blueprint.rows, column * self.blueprint.columns
 
     def steps(self, position):
@@ -144,7 +144,7 @@ class TiledProduct:
         blueprint = self.blueprint
         batch, row, column = position
         consumer = cb.UNIT_POS // GROUP - 1
-        own = 0 if blueprint.turns else consumer * blueprint.share  # its first row in a tile
+        own = 0 if blueprint.pingpong else consumer * blueprint.share  # its first row in a tile
         self.epilogue.write(acc, consumer, (batch, row + own, column), done)
 
 
@@ -177,13 +177,13 @@ def hopper_product(
         cb.set_registers(232, True)
         sums = blueprint.share * blueprint.columns // GROUP
         acc = cb.local(sums, cb.i32 if a.dtype.is_int else cb.f32)
-        consume(product, acc, pipeline, count, blueprint.turns)
+        consume(product, acc, pipeline, count, blueprint.pingpong)
         if cb.UNIT_POS_PLANE == 0 and not blueprint.plain:
             cb.tma_wait(0)
 
 
 HOPPER_TILES = {
-    Hopper(128, 256, 4, turns=False): (1.57, 0.26, 0.20), Hopper(128, 128, 6): (0.87, 0.015, 0.13),
+    Hopper(128, 256, 4, pingpong=False): (1.57, 0.26, 0.20), Hopper(128, 128, 6): (0.87, 0.015, 0.13),
     Hopper(64, 128, 8): (0.48, 0.015, 0.22), Hopper(64, 64, 10): (0.34, 0.015, 0.28),
 }  # fmt: skip
 """What tiles cost, in parts of a launch of one round of 128 x 128: a round of them, its end where K
@@ -226,7 +226,7 @@ class HopperRoutine(TunedRoutine):
 
         def cost(tile: Hopper) -> float:
             each, end, start = HOPPER_TILES[tile]
-            if problem.epilogue and not tile.turns:
+            if problem.epilogue and not tile.pingpong:
                 end *= FUSED_END
             tiles = problem.batch * -(-problem.m // tile.rows) * -(-problem.n // tile.columns)
             return (each + end / depth) * -(-tiles // properties.cores) + start

@@ -1,4 +1,4 @@
-"""f32 products by plain arithmetic on a GPU whose copy engine brings the tiles.
+"""f32 products by plain arithmetic on a GPU whose copy engine loads the tiles.
 
 Without matrix units a core's limit is what it reads from shared memory, and every instruction that
 is no product. Tiles come to shared memory as they lie in memory, 32 of K at a time, and nothing
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import cubepy as cb
 from cubepy.kernels.matmul.gpu.operands import fitted, map_of, once
 from cubepy.kernels.matmul.problem import Product, result_dtype
-from cubepy.kernels.matmul.sm90.persistent import tile_place
+from cubepy.kernels.matmul.sm90.persistent import tile_position
 from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
 from cubepy.kernels.primitives.pipeline import Stage
 from cubepy.tune import TunedRoutine
@@ -59,14 +59,14 @@ class Fma(Epilogue):
 
 
 @cb.func
-def lines(ring, at, pick, q, count):
+def lines(buffer, at, pick, q, count):
     """Four of K, line `q` of the stage, of `count` rows that are eight apart; the first begins at
     `at`.
     """
     held = cb.local(count, cb.f32, lanes=LANES)
     here = at + (q ^ pick) * LANES
     for n in cb.unroll(range(count)):
-        held[n] = ring.load(here + 8 * n * DEPTH, LANES)
+        held[n] = buffer.load(here + 8 * n * DEPTH, LANES)
     return held
 
 
@@ -95,11 +95,11 @@ def seat(columns, high):
 
 
 @cb.func
-def stage_sums(acc, ring, at_a, at_b, pick_a, pick_b, high):
+def stage_sums(acc, buffer, at_a, at_b, pick_a, pick_b, high):
     """acc += one stage, of rows that begin at `at_a` and columns that begin at `at_b`."""
     for q in range(DEPTH // LANES):
-        y = turned(lines(ring, at_b, pick_b, q, WIDE))
-        x = lines(ring, at_a, pick_a, q, high)
+        y = turned(lines(buffer, at_b, pick_b, q, WIDE))
+        x = lines(buffer, at_a, pick_a, q, high)
         for k in cb.unroll(range(LANES)):
             line = cb.slice_line(y, k * WIDE, WIDE)
             for i in cb.unroll(range(high)):
@@ -149,8 +149,8 @@ def fma_product(
         blueprint.high,
     )
     full = cb.barrier(stages, 1)
-    ring = cb.shared(stages * (rows + columns) * DEPTH, cb.f32)
-    batch, row, column = tile_place(cb.CUBE_POS, tiles[0], tiles[1], blueprint.band)
+    buffer = cb.shared(stages * (rows + columns) * DEPTH, cb.f32)
+    batch, row, column = tile_position(cb.CUBE_POS, tiles[0], tiles[1], blueprint.band)
     row = row * rows
     column = column * columns
     batch_a = cb.min(batch, batches[0] - 1)
@@ -158,7 +158,7 @@ def fma_product(
     operands = TileOperands(a, b, batch_a, batch_b, row, column, blueprint)
     if cb.UNIT_POS == 0:
         for s in range(cb.min(steps, stages)):
-            operands.load(ring, Stage(full, None, s, 0, stages), s)
+            operands.load(buffer, Stage(full, None, s, 0, stages), s)
     top, left = seat(columns, high)
     pick_a = top % 8
     pick_b = left % 8
@@ -169,27 +169,27 @@ def fma_product(
     for step in range(steps):
         stage.wait()
         at = stage.slot * (rows + columns) * DEPTH
-        stage_sums(acc, ring, at + top * DEPTH, at + (rows + left) * DEPTH, pick_a, pick_b, high)
+        stage_sums(acc, buffer, at + top * DEPTH, at + (rows + left) * DEPTH, pick_a, pick_b, high)
         cb.sync_cube()
         if cb.UNIT_POS == 0 and step + stages < steps:
-            operands.load(ring, stage, step + stages)
+            operands.load(buffer, stage, step + stages)
         stage = stage.advance()
     # The sums go where the stages were, so that results are stored in lines.
     pitch = columns + LANES
     for i in cb.unroll(range(high)):
         for j in cb.unroll(range(WIDE)):
-            ring[top * pitch + left + (8 * i * pitch + 8 * j)] = acc[i][j]
+            buffer[top * pitch + left + (8 * i * pitch + 8 * j)] = acc[i][j]
     cb.sync_cube()
     for n in range(cb.UNIT_POS, rows * columns // LANES, blueprint.units):
         r = n // (columns // LANES)
         c = n % (columns // LANES) * LANES
         finish_line(
-            ring.load(r * pitch + c, LANES), out, bias, residual, alpha, batch, row + r, column + c, blueprint
+            buffer.load(r * pitch + c, LANES), out, bias, residual, alpha, batch, row + r, column + c, blueprint
         )  # fmt: skip
 
 
 class FmaRoutine(TunedRoutine):
-    """f32 by plain arithmetic, with tiles that the copy engine brings."""
+    """f32 by plain arithmetic, with tiles that the copy engine loads."""
 
     name, kernel = "fma", fma_product
     layouts: ClassVar[tuple[str, ...]] = ("columns",)

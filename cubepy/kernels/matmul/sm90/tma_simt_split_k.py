@@ -1,7 +1,7 @@
 """f32 products of a few tiles by plain arithmetic: the planes of a cube share a tile's sum over K.
 
 As `matmul.sm90.tma_simt`, where its tiles would be fewer than a device's cores. A plane takes every
-eighth stage of K into a ring of its own and waits for nobody; a unit holds 4 by 8 sums. At the end
+eighth stage of K into a pipeline of its own and waits for nobody; a unit holds 4 by 8 sums. At the end
 the planes' sums meet in shared memory.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import cubepy as cb
 from cubepy.kernels.matmul.problem import Product
-from cubepy.kernels.matmul.sm90.persistent import tile_place
+from cubepy.kernels.matmul.sm90.persistent import tile_position
 from cubepy.kernels.matmul.sm90.tma_simt import (
     DEPTH,
     LANES,
@@ -61,11 +61,11 @@ class FmaPlanes(Epilogue):
 
 
 @cb.func
-def neighbours(ring, at, k, beside):
-    """Eight columns of row k of the stage, which the copy engine's swizzle has put in two places."""
+def neighbours(buffer, at, k, beside):
+    """Eight columns of row k of the stage, which the copy engine's swizzle has put in two positions."""
     pick = k % 8
-    one = ring.load(at + k * COLUMNS + (2 * beside ^ pick) * LANES, LANES)
-    two = ring.load(at + k * COLUMNS + (2 * beside + 1 ^ pick) * LANES, LANES)
+    one = buffer.load(at + k * COLUMNS + (2 * beside ^ pick) * LANES, LANES)
+    two = buffer.load(at + k * COLUMNS + (2 * beside + 1 ^ pick) * LANES, LANES)
     return cb.concat(one, two)
 
 
@@ -80,8 +80,8 @@ def fma_planes_product(
     cb.resident(blueprint.cubes)
     stages, size = blueprint.stages, (ROWS + COLUMNS) * DEPTH
     full = cb.barrier(PLANES * stages, 1)
-    ring = cb.shared(PLANES * max(stages * size, ROWS * COLUMNS), cb.f32)
-    batch, row, column = tile_place(cb.CUBE_POS, tiles[0], tiles[1], blueprint.band)
+    buffer = cb.shared(PLANES * max(stages * size, ROWS * COLUMNS), cb.f32)
+    batch, row, column = tile_position(cb.CUBE_POS, tiles[0], tiles[1], blueprint.band)
     row = row * ROWS
     column = column * COLUMNS
     batch_a = cb.min(batch, batches[0] - 1)
@@ -92,7 +92,7 @@ def fma_planes_product(
     if lane == 0:
         for s in range(stages):
             if plane + s * PLANES < steps:
-                operands.load(ring, Stage(full, None, s, 0, stages, first), plane + s * PLANES)
+                operands.load(buffer, Stage(full, None, s, 0, stages, first), plane + s * PLANES)
     top = (
         lane // 2 % 4 + lane // 16 * 4
     )  # units next to each other share a row, those two apart a column
@@ -111,42 +111,44 @@ def fma_planes_product(
         for q in range(DEPTH // LANES):
             if blueprint.b_along_k:
                 near = lines(
-                    ring, at_b + left * DEPTH, left, q, WIDE // 2
+                    buffer, at_b + left * DEPTH, left, q, WIDE // 2
                 )  # of columns eight apart
-                far = lines(
-                    ring, at_b + (left + COLUMN_LANES) * DEPTH, left + COLUMN_LANES, q, WIDE // 2
+                later = lines(
+                    buffer, at_b + (left + COLUMN_LANES) * DEPTH, left + COLUMN_LANES, q, WIDE // 2
                 )
-                y = turned((near[0], far[0], near[1], far[1], near[2], far[2], near[3], far[3]))
-            x = lines(ring, at_a, top, q, HIGH)
+                y = turned(
+                    (near[0], later[0], near[1], later[1], near[2], later[2], near[3], later[3])
+                )
+            x = lines(buffer, at_a, top, q, HIGH)
             for k in cb.unroll(range(LANES)):
                 if blueprint.b_along_k:
                     line = cb.slice_line(y, k * WIDE, WIDE)
                 else:
-                    line = neighbours(ring, at_b, q * LANES + k, beside)
+                    line = neighbours(buffer, at_b, q * LANES + k, beside)
                 for i in cb.unroll(range(HIGH)):
                     acc[i] = cb.fma(cb.splat(x[i][k], WIDE), line, acc[i])
         cb.sync_plane()
         if lane == 0 and step + stages * PLANES < steps:
-            operands.load(ring, stage, step + stages * PLANES)
+            operands.load(buffer, stage, step + stages * PLANES)
         stage = stage.advance()
     cb.sync_cube()  # the sums go where the stages were
     for i in cb.unroll(range(HIGH)):
         for j in cb.unroll(range(WIDE)):
             at = (plane * ROWS + top + i * ROW_LANES) * COLUMNS
             here = left + j * (COLUMN_LANES if blueprint.b_along_k else 1)
-            ring[at + (here ^ (top + i * ROW_LANES) % 8 * LANES)] = acc[i][j]
+            buffer[at + (here ^ (top + i * ROW_LANES) % 8 * LANES)] = acc[i][j]
     cb.sync_cube()
     for n in range(cb.UNIT_POS, ROWS * COLUMNS // LANES, blueprint.units):
         r, c = n // (COLUMNS // LANES), n % (COLUMNS // LANES) * LANES
         at = r * COLUMNS + (c ^ r % 8 * LANES)
-        done = ring.load(at, LANES)
+        done = buffer.load(at, LANES)
         for p in cb.unroll(range(1, PLANES)):
-            done = done + ring.load(p * ROWS * COLUMNS + at, LANES)
+            done = done + buffer.load(p * ROWS * COLUMNS + at, LANES)
         finish_line(done, out, bias, residual, alpha, batch, row + r, column + c, blueprint)
 
 
 class FmaPlanesRoutine(FmaRoutine):
-    """f32 by plain arithmetic, with small tiles that the copy engine brings and planes that share
+    """f32 by plain arithmetic, with small tiles that the copy engine loads and planes that share
     K.
     """
 

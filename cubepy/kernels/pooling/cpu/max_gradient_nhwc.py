@@ -1,8 +1,8 @@
-"""The gradient of largest values with channels last, on a CPU: every place sums over the windows
+"""The gradient of largest values with channels last, on a CPU: every position sums over the windows
 that chose it.
 
 Lines lie along the channels, and windows are taken in their order, so that the sums are those of
-`pooling.cpu.max_indices`, which adds what every window has to the place that it chose, channel by
+`pooling.cpu.max_indices`, which adds what every window has to the position that it chose, channel by
 channel.
 """
 
@@ -11,22 +11,22 @@ from __future__ import annotations
 import cubepy as cb
 from cubepy.kernels.pooling.naive import windows_over
 from cubepy.kernels.pooling.problem import MaxPoolBack
-from cubepy.kernels.windows.direct_cpu import past
+from cubepy.kernels.windows.direct_cpu import pays_streaming
 from cubepy.tune import CpuRoutine
 
 LINES = 4  # that are under way at a time
-MOST = 9  # windows that hold a place
+MOST = 9  # windows that hold a position
 
 
 @cb.func
 def add_chosen_lines(
-    grad, index, out, at, first, last, here, acc: cb.Comptime, past: cb.Comptime[bool], lines: cb.Comptime[int],
+    grad, index, out, at, first, last, here, acc: cb.Comptime, streaming: cb.Comptime[bool], lines: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
     """out[at] = the sum over windows first .. last of the gradients whose index is `here`, for some
     lines.
     """
-    n, c, place = at[0], at[4], cb.splat(here, lanes)
+    n, c, position = at[0], at[4], cb.splat(here, lanes)
     total = cb.local((lines,), acc, lanes=lanes)
     for k in cb.unroll(range(lines)):
         total[k] = cb.cast(cb.splat(0.0, lanes), acc)
@@ -34,11 +34,13 @@ def add_chosen_lines(
         for i in range(first[1], last[1]):
             for j in range(first[2], last[2]):
                 for k in cb.unroll(range(lines)):
-                    chose = cb.cast(index.load((n, h, i, j, c + k * lanes), lanes), cb.i64) == place
+                    chose = (
+                        cb.cast(index.load((n, h, i, j, c + k * lanes), lanes), cb.i64) == position
+                    )
                     more = total[k] + cb.cast(grad.load((n, h, i, j, c + k * lanes), lanes), acc)
                     total[k] = cb.select(chose, more, total[k])
     for k in cb.unroll(range(lines)):
-        if past:
+        if streaming:
             out.store_stream(at[:4] + (c + k * lanes,), cb.cast(total[k], out.dtype))
         else:
             out.store(at[:4] + (c + k * lanes,), cb.cast(total[k], out.dtype))
@@ -47,9 +49,9 @@ def add_chosen_lines(
 @cb.kernel
 def add_windows(
     grad: cb.Array, index: cb.Array, out: cb.Array, kernel, stride, pad, dilation, acc: cb.Comptime,
-    parts: cb.Comptime[bool], past: cb.Comptime[bool], lanes: cb.Comptime[int],
+    parts: cb.Comptime[bool], streaming: cb.Comptime[bool], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """grad, index, out of (batch, depth, height, width, channels); a cube does a row of places."""
+    """grad, index, out of (batch, depth, height, width, channels); a cube does a row of positions."""
     z = cb.CUBE_POS % out.shape[2]
     y = cb.CUBE_POS // out.shape[2] % out.shape[1]
     n = cb.CUBE_POS // out.shape[2] // out.shape[1]
@@ -77,22 +79,22 @@ def add_windows(
         first, last, here = (a0, b0, c0), (a1, b1, c1), cb.cast(row + q, cb.i64)
         for c in range(0, begin, many):
             add_chosen_lines(
-                grad, index, out, (n, y, z, q, c), first, last, here, acc, past, LINES, lanes
+                grad, index, out, (n, y, z, q, c), first, last, here, acc, streaming, LINES, lanes
             )
         for k in range(begin, channels, lanes):
             c = cb.min(k, channels - lanes)  # the last line overlaps the one before
             add_chosen_lines(
-                grad, index, out, (n, y, z, q, c), first, last, here, acc, past, 1, lanes
+                grad, index, out, (n, y, z, q, c), first, last, here, acc, streaming, 1, lanes
             )
 
 
 class AddWindows(CpuRoutine):
-    """The sum over the windows that hold a place, in lines of channels."""
+    """The sum over the windows that hold a position, in lines of channels."""
 
     name = "add_windows"
 
     def unfit(self, p: MaxPoolBack, properties: cb.DeviceProperties) -> str | None:
-        """Lines of channels, and few windows over a place."""
+        """Lines of channels, and few windows over a position."""
         acc = cb.f64 if p.out.itemsize == 8 else cb.f32
         windows = 1
         for k, s, d in zip(p.settings[0], p.settings[1], p.settings[3], strict=True):
@@ -113,7 +115,7 @@ class AddWindows(CpuRoutine):
             *p.settings,
             acc,
             p.parts,
-            past(out, lanes, grad, index),
+            pays_streaming(out, lanes, grad, index),
             lanes,
             mode="unchecked",
         )

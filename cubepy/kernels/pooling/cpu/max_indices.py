@@ -1,9 +1,9 @@
-"""Largest values and where they are, on a CPU, and gradients by such places.
+"""Largest values and where they are, on a CPU, and gradients by such positions.
 
 With channels last lines lie along the channels. With channels first the largest of each column of a
-window comes first, in lines along the width, with its place; then the largest of neighbouring
-columns: of equals the first place counts and of several NaN the last, as if the window had been
-read row by row. The gradient adds what every window has to the place that it chose: a unit owns a
+window comes first, in lines along the width, with its position; then the largest of neighbouring
+columns: of equals the first position counts and of several NaN the last, as if the window had been
+read row by row. The gradient adds what every window has to the position that it chose: a unit owns a
 plane, or a line of channels.
 """
 
@@ -17,14 +17,14 @@ from cubepy.runtime import memory
 from cubepy.tune import CpuRoutine
 
 TOGETHER = 4  # planes, where cubes have as many each
-ROOM = 4096  # places of a row of windows, at most
+ROOM = 4096  # positions of a row of windows, at most
 CUBES = 8  # at least, where channels can be shared
-FAR = (1 << 31) - 1  # a place behind all others
+BEHIND_ALL = (1 << 31) - 1  # a position behind all others
 
 
 @cb.func
 def reach(first, spread, count, size):
-    """From which member of a window on, and up to which, its places are inside."""
+    """From which member of a window on, and up to which, its positions are inside."""
     if first >= 0 and first + (count - 1) * spread < size:  # most are, and divisions take long
         return 0 * count, count
     low = (cb.max(0, -first) + spread - 1) // spread
@@ -40,12 +40,12 @@ def better_of(value, best):
 
 
 @cb.func
-def better_at(value, place, best, spot):
+def better_at(value, position, best, spot):
     """Where a value counts, of two that may have been read in any order."""
-    sooner = (value > best) | ((value == best) & (place < spot))
+    sooner = (value > best) | ((value == best) & (position < spot))
     if value.dtype.is_float:
         wrong = value != value
-        return (wrong & ((best == best) | (place > spot))) | (
+        return (wrong & ((best == best) | (position > spot))) | (
             sooner & (best == best) & (value == value)
         )
     return sooner
@@ -134,7 +134,7 @@ def largest_planes(
     h = cb.CUBE_POS // out.shape[2] % out.shape[1]
     p = cb.CUBE_POS // out.shape[2] // out.shape[1]
     width = x.shape[3]
-    values, places = cb.shared(room, x.dtype), cb.shared(room, cb.i32)
+    values, positions = cb.shared(room, x.dtype), cb.shared(room, cb.i32)
     a0, ka = window(h, x.shape[1], out.shape[1], kernel[0], stride[0], pad[0], parts)
     b0, kb = window(i, x.shape[2], out.shape[2], kernel[1], stride[1], pad[1], parts)
     u0, u1 = reach(a0, dilation[0], ka, x.shape[1])
@@ -145,13 +145,13 @@ def largest_planes(
     whole = width // lanes * lanes
     for q in range(ahead):
         values[q] = cb.cast(least, x.dtype)
-        places[q] = cb.cast(FAR, cb.i32)
+        positions[q] = cb.cast(BEHIND_ALL, cb.i32)
     if not parts:
         for q in range(
             ahead + width, cb.min(room, ahead + width + kernel[2] * dilation[2] + lanes * stride[2])
         ):
             values[q] = cb.cast(least, x.dtype)
-            places[q] = cb.cast(FAR, cb.i32)
+            positions[q] = cb.cast(BEHIND_ALL, cb.i32)
     column = cb.splat(counting, lanes)
     for k in cb.unroll(range(1, lanes)):
         number = cb.splat(cb.cast(k, cb.i32), lanes)
@@ -170,7 +170,7 @@ def largest_planes(
                     better, column + cb.cast((y * x.shape[2] + z) * width + q, cb.i32), spot
                 )
         values.store(ahead + q, best)
-        places.store(ahead + q, spot)
+        positions.store(ahead + q, spot)
     for q in range(whole, width):
         one = cb.splat(cb.cast(least, x.dtype), 1)
         at = cb.splat(first + cb.cast(q, cb.i32), 1)
@@ -185,19 +185,19 @@ def largest_planes(
                     wins, cb.splat(cb.cast((y * x.shape[2] + z) * width + q, cb.i32), 1), at
                 )
         values.store(ahead + q, one)
-        places.store(ahead + q, at)
+        positions.store(ahead + q, at)
     if step > 0:
         for j in range(0, out.shape[3], lanes):
             best, spot = (
                 spaced(values, j * step, step, lanes),
-                spaced(places, j * step, step, lanes),
+                spaced(positions, j * step, step, lanes),
             )
             for w in range(1, kernel[2]):
                 value = spaced(values, j * step + w * dilation[2], step, lanes)
-                place = spaced(places, j * step + w * dilation[2], step, lanes)
-                better = better_at(value, place, best, spot)
+                position = spaced(positions, j * step + w * dilation[2], step, lanes)
+                better = better_at(value, position, best, spot)
                 best = cb.select(better, value, best)
-                spot = cb.select(better, place, spot)
+                spot = cb.select(better, position, spot)
             many = out.shape[3] - j
             if many >= lanes:
                 out.store((p, h, i, j), best)
@@ -210,10 +210,10 @@ def largest_planes(
     else:
         for j in range(out.shape[3]):
             c0, kc = window(j, width, out.shape[3], kernel[2], stride[2], pad[2], parts)
-            one, at = values.load(ahead + c0, 1), places.load(ahead + c0, 1)
+            one, at = values.load(ahead + c0, 1), positions.load(ahead + c0, 1)
             for w in range(1, kc):
                 element = values.load(ahead + c0 + w * dilation[2], 1)
-                spot_of = places.load(ahead + c0 + w * dilation[2], 1)
+                spot_of = positions.load(ahead + c0 + w * dilation[2], 1)
                 wins = better_at(element, spot_of, one, at)
                 one = cb.select(wins, element, one)
                 at = cb.select(wins, spot_of, at)
@@ -224,7 +224,7 @@ def largest_planes(
 
 @cb.func
 def spaced(a, first, step: cb.Comptime[int], lanes: cb.Comptime[int]):
-    """Every step-th place."""
+    """Every step-th position."""
     line = a.load(first, lanes * step)
     if step > 1:
         return cb.shuffle(line, line, tuple(range(0, lanes * step, step)))
@@ -244,9 +244,9 @@ def fill_zeros(a, first, count, lanes: cb.Comptime[int]):
 @cb.func
 def add_at(grad, index, out, k, first, size, channels):
     """out[first + index[k] * channels] += grad[k], if the index is one of `size`."""
-    place = cb.cast(index[k], cb.u64)
-    if place < cb.cast(size, cb.u64):
-        at = first + cb.cast(place, cb.i64) * channels
+    position = cb.cast(index[k], cb.u64)
+    if position < cb.cast(size, cb.u64):
+        at = first + cb.cast(position, cb.i64) * channels
         out[at] = out[at] + cb.cast(grad[k], out.dtype)
 
 
@@ -262,7 +262,7 @@ def add_chosen_planes(
 ):
     """out[b, index[b, k]] += grad[b, k] in flat arrays of (batch, size) and (batch, count).
 
-    A cube does some planes side by side: neighbours often chose one place, and a sum there waits
+    A cube does some planes side by side: neighbours often chose one position, and a sum there waits
         for the one before.
     """
     first = cb.CUBE_POS * together
@@ -306,13 +306,13 @@ def add_chosen(
 
 
 class Indices(CpuRoutine):
-    """Rows of windows with their places, along the width in lines."""
+    """Rows of windows with their positions, along the width in lines."""
 
     name = "indices"
 
     def unfit(self, p: MaxPool, properties: cb.DeviceProperties) -> str | None:
-        """Images whose places are numbers of 32 bits, and whose rows there is room for."""
-        if p.x[0, ..., 0].size > FAR:
+        """Images whose positions are numbers of 32 bits, and whose rows there is room for."""
+        if p.x[0, ..., 0].size > BEHIND_ALL:
             return "images are too large"
         if p.x.shape[4] > 1:
             return None

@@ -1,9 +1,9 @@
-"""Largest values of windows on a CPU: first down the rows of a strip into a buffer that stays in
+"""Largest values of windows on a CPU: first down the rows of a band into a buffer that stays in
 cache, then across.
 
-A window of a x b places costs a + b - 2 comparisons, not a * b - 1, and each is of whole lines:
+A window of a x b positions costs a + b - 2 comparisons, not a * b - 1, and each is of whole lines:
 along the flattened columns and channels with channels last, along the width with channels first.
-Windows that are one place apart share some: four of 5 places take 9, not 16, and 8 lines are read,
+Windows that are one position apart share some: four of 5 positions take 9, not 16, and 8 lines are read,
 not 20. Meanwhile the rows that come next are asked for.
 """
 
@@ -49,15 +49,15 @@ def lowest(dtype: cb.Comptime, least: cb.Comptime, lanes: cb.Comptime[int]):
 
 @cb.func
 def inside(first, spread: cb.Comptime[int], k: cb.Comptime[int], size):
-    """The places first + u * spread of a window, those outside moved to the nearest of its places
-    inside: a place that counts twice changes no maximum.
+    """The positions first + u * spread of a window, those outside moved to the nearest of its positions
+    inside: a position that counts twice changes no maximum.
     """
     low = first + (cb.max(0, -first) + spread - 1) // spread * spread
     high = first + cb.min(k - 1, (size - 1 - first) // spread) * spread
-    places = ()
+    positions = ()
     for u in cb.unroll(range(k)):
-        places = places + (cb.min(cb.max(first + u * spread, low), high),)
-    return places
+        positions = positions + (cb.min(cb.max(first + u * spread, low), high),)
+    return positions
 
 
 @cb.func
@@ -146,11 +146,11 @@ def down_run(
 
 
 @cb.func
-def picked(lines, places: cb.Comptime[tuple]):
+def picked(lines, positions: cb.Comptime[tuple]):
     """Some lanes of every line."""
     found = ()
     for line in cb.unroll(lines):
-        found = found + (cb.shuffle(line, line, places),)
+        found = found + (cb.shuffle(line, line, positions),)
     return found
 
 
@@ -186,7 +186,7 @@ def down_all(
     x, p, layers, rows, taps: cb.Comptime[int], z, count, channels, buffer, to, skip: cb.Comptime[int],
     fresh: cb.Comptime[int], lanes: cb.Comptime[int], single: cb.Comptime[bool],
 ):  # fmt: skip
-    """The rows of the buffer from place `to` on; whether a NaN was seen."""
+    """The rows of the buffer from position `to` on; whether a NaN was seen."""
     seen = cb.splat(cb.cast(0, buffer.dtype), lanes)
     if skip == 1:
         begin = to * channels
@@ -228,24 +228,24 @@ def down_all(
 
 @cb.func
 def across(
-    buffer, r, e, apart, taps: cb.Comptime[int], step: cb.Comptime[int], exact: cb.Comptime[bool],
+    buffer, r, e, spacing, taps: cb.Comptime[int], step: cb.Comptime[int], exact: cb.Comptime[bool],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """The largest of `taps` places of a row, `apart` from each other, for `lanes` places `step`
+    """The largest of `taps` positions of a row, `spacing` from each other, for `lanes` positions `step`
     apart from e.
     """
     best = buffer.load((r, e), lanes * step)
     for v in cb.unroll(range(1, taps)):
-        best = larger(best, buffer.load((r, e + v * apart), lanes * step), exact)
+        best = larger(best, buffer.load((r, e + v * spacing), lanes * step), exact)
     if step > 1:
         return cb.shuffle(best, best, tuple(range(0, lanes * step, step)))
     return best
 
 
 @cb.func
-def put(out, p, i, j, at, line, past: cb.Comptime[bool]):
+def put(out, p, i, j, at, line, streaming: cb.Comptime[bool]):
     """A line of the result."""
-    if past:
+    if streaming:
         out.store_stream((p, i, j, at), cb.cast(line, out.dtype))
     else:
         out.store((p, i, j, at), cb.cast(line, out.dtype))
@@ -253,7 +253,7 @@ def put(out, p, i, j, at, line, past: cb.Comptime[bool]):
 
 @cb.func
 def ask(x, p, ahead, at):
-    """Ask for a place of what is read next, while results are made; `ahead` is where this begins,
+    """Ask for a position of what is read next, while results are made; `ahead` is where this begins,
     or None.
     """
     if ahead is not None:
@@ -263,9 +263,9 @@ def ask(x, p, ahead, at):
 @cb.func
 def across_shared(
     x, ahead, buffer, r, out, p, i, j, first, many, channels, taps: cb.Comptime[int], group: cb.Comptime[int],
-    exact: cb.Comptime[bool], lanes: cb.Comptime[int], past: cb.Comptime[bool],
+    exact: cb.Comptime[bool], lanes: cb.Comptime[int], streaming: cb.Comptime[bool],
 ):  # fmt: skip
-    """The first `many` places of a row of the result, a multiple of `group`, where lines are of
+    """The first `many` positions of a row of the result, a multiple of `group`, where lines are of
     channels.
     """
     for m in range(0, many, group):
@@ -277,14 +277,14 @@ def across_shared(
                 lines = lines + (buffer.load((r, (m + v) * channels + c), lanes),)
             best = shared(lines, taps, exact)
             for k in cb.unroll(range(group)):
-                put(out, p, i, j, (first + m + k) * channels + c, best[k], past)
+                put(out, p, i, j, (first + m + k) * channels + c, best[k], streaming)
 
 
 @cb.func
 def across_all(
-    x, ahead, buffer, r, out, p, i, j, first, many, channels, apart, taps: cb.Comptime[int], step: cb.Comptime[int],
+    x, ahead, buffer, r, out, p, i, j, first, many, channels, spacing, taps: cb.Comptime[int], step: cb.Comptime[int],
     group: cb.Comptime[int], exact: cb.Comptime[bool], lanes: cb.Comptime[int], single: cb.Comptime[bool],
-    past: cb.Comptime[bool],
+    streaming: cb.Comptime[bool],
 ):  # fmt: skip
     """One row of the result from row r of the buffer."""
     if step == 1 or single:
@@ -294,67 +294,67 @@ def across_all(
             part = many // group * group
             begin = part * channels
             across_shared(
-                x, ahead, buffer, r, out, p, i, j, first, part, channels, taps, group, exact, lanes, past
+                x, ahead, buffer, r, out, p, i, j, first, part, channels, taps, group, exact, lanes, streaming
             )  # fmt: skip
         whole = total // lanes * lanes
         for e in range(begin, whole, lanes):
             ask(x, p, ahead, e)
-            best = across(buffer, r, e * step, apart, taps, step, exact, lanes)
-            put(out, p, i, j, first * channels + e, best, past)
+            best = across(buffer, r, e * step, spacing, taps, step, exact, lanes)
+            put(out, p, i, j, first * channels + e, best, streaming)
         if whole < total:
             best = cb.cast(
-                across(buffer, r, whole * step, apart, taps, step, exact, lanes), out.dtype
+                across(buffer, r, whole * step, spacing, taps, step, exact, lanes), out.dtype
             )
             out.store((p, i, j, first * channels + whole), best, valid=total - whole)
     else:
         for m in range(many):
             for c in range(0, channels, lanes):
-                best = across(buffer, r, m * step * channels + c, apart, taps, 1, exact, lanes)
+                best = across(buffer, r, m * step * channels + c, spacing, taps, 1, exact, lanes)
                 at = (first + m) * channels + c
-                if past:
+                if streaming:
                     put(out, p, i, j, at, best, True)
                 else:
                     out.store((p, i, j, at), cb.cast(best, out.dtype), valid=channels - c)
 
 
 @cb.kernel
-def max_strips(
-    x: cb.Array, out: cb.Array, channels, stride_d, stride_h, pad_d, pad_h, pad_w, columns, strip,
+def max_bands(
+    x: cb.Array, out: cb.Array, channels, stride_d, stride_h, pad_d, pad_h, pad_w, columns, band_rows,
     kernel: cb.Comptime[tuple], spread: cb.Comptime[tuple], groups: cb.Comptime[tuple], fresh: cb.Comptime[int],
     step: cb.Comptime[int], skip: cb.Comptime[int], least: cb.Comptime, acc: cb.Comptime, room: cb.Comptime[int],
-    lanes: cb.Comptime[int], single: cb.Comptime[bool], past: cb.Comptime[bool],
+    lanes: cb.Comptime[int], single: cb.Comptime[bool], streaming: cb.Comptime[bool],
 ):  # fmt: skip
     """out[p, i, j, l * channels + c] for x of (planes, depth, height, width * channels).
 
-    A cube does `strip` rows by `columns` places. Place q of its buffer is column (first * step + q)
+    A cube does `band_rows` rows by `columns` positions. Position q of its buffer is column (first * step + q)
     * skip - pad_w, where `skip` divides stride and dilation: the columns between are never looked
-    at. `groups`: how many neighbouring rows are done at a time, and how many places of a row.
+    at. `groups`: how many neighbouring rows are done at a time, and how many positions of a row.
     """
     blocks = (out.shape[3] // channels + columns - 1) // columns
-    strips = (out.shape[2] + strip - 1) // strip
+    bands = (out.shape[2] + band_rows - 1) // band_rows
     t = cb.CUBE_POS
     first = t % blocks * columns
-    top = t // blocks % strips * strip
-    i = t // blocks // strips % out.shape[1]
-    p = t // blocks // strips // out.shape[1]
+    top = t // blocks % bands * band_rows
+    i = t // blocks // bands % out.shape[1]
+    p = t // blocks // bands // out.shape[1]
     width = x.shape[3] // channels
     many = cb.min(columns, out.shape[3] // channels - first)
-    places = (many - 1) * step + (kernel[2] - 1) * spread[2] + 1
-    begin = cb.min(cb.max(0, (pad_w + skip - 1) // skip - first * step), places)
-    end = cb.max(begin, cb.min(places, (width - 1 + pad_w) // skip + 1 - first * step))
+    positions = (many - 1) * step + (kernel[2] - 1) * spread[2] + 1
+    begin = cb.min(cb.max(0, (pad_w + skip - 1) // skip - first * step), positions)
+    end = cb.max(begin, cb.min(positions, (width - 1 + pad_w) // skip + 1 - first * step))
     rows_at_once, across_at_once = groups
     buffer = cb.local((rows_at_once, room), acc)
     for r in range(rows_at_once):
         for e in range(begin * channels):
             buffer.store((r, e), lowest(acc, least, 1))
-        for e in range(end * channels, cb.min(places * channels + lanes * step, room)):
+        for e in range(end * channels, cb.min(positions * channels + lanes * step, room)):
             buffer.store((r, e), lowest(acc, least, 1))
     layers = inside(i * stride_d - pad_d, spread[0], kernel[0], x.shape[1])
     z = (first * step + begin) * skip - pad_w
-    apart = spread[2] * channels
+    spacing = spread[2] * channels
     taps = kernel[1]
     dirty = True  # the first rows are exact, so that all rows of their windows have been looked at
-    for j in range(top, cb.min(top + strip, out.shape[2]), rows_at_once):
+    for j in range(top, cb.min(top + band_rows, out.shape[2]), rows_at_once):
         rows = inside(j * stride_h - pad_h, spread[1], taps + rows_at_once - 1, x.shape[2])
         if not dirty:
             dirty = down_all(
@@ -387,11 +387,11 @@ def max_strips(
                 ahead = (layers[0], below + r * spread[1], first * channels - pad_w * channels)
             if exact:
                 across_all(
-                    x, ahead, buffer, r, out, p, i, j + r, first, many, channels, apart, kernel[2], step,
-                    across_at_once, True, lanes, single, past,
+                    x, ahead, buffer, r, out, p, i, j + r, first, many, channels, spacing, kernel[2], step,
+                    across_at_once, True, lanes, single, streaming,
                 )  # fmt: skip
             else:
                 across_all(
-                    x, ahead, buffer, r, out, p, i, j + r, first, many, channels, apart, kernel[2], step,
-                    across_at_once, False, lanes, single, past,
+                    x, ahead, buffer, r, out, p, i, j + r, first, many, channels, spacing, kernel[2], step,
+                    across_at_once, False, lanes, single, streaming,
                 )  # fmt: skip

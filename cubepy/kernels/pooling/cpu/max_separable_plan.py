@@ -7,15 +7,15 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import cubepy as cb
-from cubepy.kernels.pooling.cpu.max_separable import CUBES, LINE, ROOM, STREAM, TAPS, max_strips
+from cubepy.kernels.pooling.cpu.max_separable import CUBES, LINE, ROOM, STREAM, TAPS, max_bands
 from cubepy.kernels.pooling.problem import MaxPool
 from cubepy.kernels.primitives.vector_width import address
 from cubepy.tune import CpuRoutine
 
 
 def together(taps: int, count: int) -> int:
-    """How many of `count` neighbouring windows of so many places are done at once, if they are one
-    place apart.
+    """How many of `count` neighbouring windows of so many positions are done at once, if they are one
+    position apart.
     """
     group = 4 if taps > 3 else 2
     return group if taps > 1 and count >= 2 * group else 1
@@ -23,7 +23,7 @@ def together(taps: int, count: int) -> int:
 
 class Cut(NamedTuple):
     """Lanes and the dtype of what is kept; steps along a row, of which `skip` are never looked at,
-    from window to window and from place to place; windows of a row that there is room for.
+    from window to window and from position to position; windows of a row that there is room for.
     """
 
     acc: Any
@@ -82,24 +82,24 @@ class Separable(CpuRoutine):
         blocks = -(-out.shape[3] // columns)
         rows = together(kernel[1], out.shape[2]) if stride[1] == dilation[1] else 1
         wide = together(kernel[2], columns) if step == spacing and channels % lanes == 0 else 1
-        strip = max(
+        band_rows = max(
             1, min(out.shape[2], 64, out.shape[2] * blocks * out.shape[0] * out.shape[1] // CUBES)
         )
         row = out.shape[3] * channels * out.itemsize
-        past = (
+        streaming = (
             out.nbytes >= STREAM
             and lanes * out.itemsize == LINE
             and not (address(out) % LINE or row % LINE or columns * channels * out.itemsize % LINE)
             and (step == 1 or single or channels % lanes == 0)
         )
-        strip = -(-strip // rows) * rows
+        band_rows = -(-band_rows // rows) * rows
         again = stride[1] % dilation[1] == 0 and stride[1] // dilation[1] < kernel[1]
         fresh = (
             rows * stride[1] // dilation[1] if again else kernel[1]
         )  # rows of windows that those above have not
-        cubes = planes * out.shape[1] * -(-out.shape[2] // strip) * blocks
-        max_strips[cubes, 1](
-            x.reshape(*x.shape[:3], -1), out.reshape(*out.shape[:3], -1), channels, *stride[:2], *pad, columns, strip,
-            tuple(kernel), (*dilation[:2], spacing), (rows, wide), fresh, step, skip, p.least, acc, room, lanes, single, past,
+        cubes = planes * out.shape[1] * -(-out.shape[2] // band_rows) * blocks
+        max_bands[cubes, 1](
+            x.reshape(*x.shape[:3], -1), out.reshape(*out.shape[:3], -1), channels, *stride[:2], *pad, columns, band_rows,
+            tuple(kernel), (*dilation[:2], spacing), (rows, wide), fresh, step, skip, p.least, acc, room, lanes, single, streaming,
             mode="unchecked",
         )  # fmt: skip

@@ -2,7 +2,7 @@
 word in one step.
 
 With channels last neighbouring channels are a word, so arrays are seen as words. With channels
-first a word holds what two neighbouring results need: places as far from each other as their
+first a word holds what two neighbouring results need: positions as far from each other as their
 windows are.
 """
 
@@ -38,7 +38,7 @@ def nothing_of(least: Any, pairs: Any) -> Any:
 
 
 def two_by_two(steps: Steps) -> Steps:
-    """How pairs of windows go along words whose halves are `steps.ins` places apart."""
+    """How pairs of windows go along words whose halves are `steps.ins` positions apart."""
     return Steps(1, 2 * steps.ins, steps.lows, steps.taps)
 
 
@@ -69,30 +69,30 @@ def put_words(words, at: cb.Comptime[int], line, there, none):
 
 
 @cb.func
-def join(pairs, words, at: cb.Comptime[int], apart: cb.Comptime[int], n: cb.Comptime[int]):
-    """pairs[k] = element at + k of what words hold and, as the upper half, the one `apart` behind
+def join(pairs, words, at: cb.Comptime[int], spacing: cb.Comptime[int], n: cb.Comptime[int]):
+    """pairs[k] = element at + k of what words hold and, as the upper half, the one `spacing` behind
     it, for k below n.
     """
     for k in cb.unroll(range(at, at + n)):
-        low, high = words[k // 2], words[(k + apart) // 2]
-        if apart == 1 and k % 2 == 0:
+        low, high = words[k // 2], words[(k + spacing) // 2]
+        if spacing == 1 and k % 2 == 0:
             pairs[k - at] = low
         else:
-            upper = high & 0xFFFF0000 if (k + apart) % 2 else high << 16
+            upper = high & 0xFFFF0000 if (k + spacing) % 2 else high << 16
             pairs[k - at] = (low >> 16 if k % 2 else low & 0xFFFF) | upper
 
 
 @cb.func
 def write_words(
-    out, place, words, at: cb.Comptime[int], n: cb.Comptime[int], each: cb.Comptime[int], many
+    out, index, words, at: cb.Comptime[int], n: cb.Comptime[int], each: cb.Comptime[int], many
 ):
-    """out[place], ... = the halves of words[at], ... of n words, `each` at once, as far as there
+    """out[index], ... = the halves of words[at], ... of n words, `each` at once, as far as there
     are `many`; None means that there are enough.
     """
     for k in cb.unroll(range(0, 2 * n, each)):
         if many is None or k < many:
             if each > 1:
-                out.store((place + k,), cb.bitcast(words.load(at + k // 2, each // 2), cb.u16))
+                out.store((index + k,), cb.bitcast(words.load(at + k // 2, each // 2), cb.u16))
             else:
                 number = words[at + k // 2] >> 16 if k % 2 else words[at + k // 2] & 0xFFFF
-                out[place + k] = cb.cast(number, cb.u16)
+                out[index + k] = cb.cast(number, cb.u16)

@@ -1,5 +1,5 @@
-"""Max pooling with the places of the maxima, and its gradient, for devices with planes: units make
-lines of several rows as in `pooling.gpu.max_sliding`. Nothing is scattered: every place of the
+"""Max pooling with the positions of the maxima, and its gradient, for devices with planes: units make
+lines of several rows as in `pooling.gpu.max_sliding`. Nothing is scattered: every position of the
 gradient looks at the windows that hold it.
 """
 
@@ -19,17 +19,17 @@ from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
     coordinates,
     filled,
     lined,
-    place_in_row,
+    position_in_row,
     read_row,
     room,
+    row_bands_of,
     row_loads,
     store_row,
-    strips_of,
     values_of,
 )
 from cubepy.tune import GpuRoutine
 
-WINDOWS = 4  # rows of results with places that a unit makes
+WINDOWS = 4  # rows of results with positions that a unit makes
 HELD = 128  # numbers that it holds, about: rows of results and the values of a row
 ROWS = 8  # of a gradient that a unit makes, about
 
@@ -43,19 +43,19 @@ def better(value, best):
 
 
 @cb.func
-def offer(tops, spots, at: cb.Comptime[int], value, place):
-    """Take a value and its place if it is better."""
+def offer(tops, spots, at: cb.Comptime[int], value, position):
+    """Take a value and its position if it is better."""
     take = better(value, tops[at])
-    spots[at] = cb.select(take, place, spots[at])
+    spots[at] = cb.select(take, position, spots[at])
     tops[at] = cb.select(take, value, tops[at])
 
 
 @cb.func
 def best_of_row(tops, spots, k: cb.Comptime[int], values, z, plan):
-    """The largest value of every window in row k, and its column; z is the first place of the unit."""
+    """The largest value of every window in row k, and its column; z is the first position of the unit."""
     first = plan.loads[0][0]
     for q in cb.unroll(range(plan.columns)):
-        at = place_in_row(q, 0, plan)
+        at = position_in_row(q, 0, plan)
         to = k * plan.columns + q
         tops[to] = values[at]
         spots[to] = filled(cb.cast(cb.max(z + first + at, 0), cb.i32), plan)
@@ -66,57 +66,65 @@ def best_of_row(tops, spots, k: cb.Comptime[int], values, z, plan):
 
 
 @cb.func
-def best_of_rows(results, places, tops, spots, first: cb.Comptime[int], y, shape, plan):
-    """The largest value of every window of rows y + first and behind, and its place in the plane."""
+def best_of_rows(results, positions, tops, spots, first: cb.Comptime[int], y, shape, plan):
+    """The largest value of every window of rows y + first and behind, and its position in the plane."""
     for q in cb.unroll(range(plan.columns)):
         at = first * plan.columns + q
         results[q] = tops[at]
-        places[q] = spots[at] + row_start(y + first, shape)
+        positions[q] = spots[at] + row_start(y + first, shape)
         for u in cb.unroll(range(1, plan.down.taps)):
             below = at + u * plan.columns
-            offer(results, places, q, tops[below], spots[below] + row_start(y + first + u, shape))
+            offer(
+                results, positions, q, tops[below], spots[below] + row_start(y + first + u, shape)
+            )
 
 
 @cb.func
 def row_start(y, shape):
-    """The place of the first column of row y, or of the nearest row there is."""
+    """The position of the first column of row y, or of the nearest row there is."""
     return cb.cast(cb.min(cb.max(y, 0), shape[1] - 1) * shape[2], cb.i32)
 
 
 @cb.kernel
-def max_windows_places(
-    x: cb.Array, size, out: cb.Array, index: cb.Array, made, groups, strips, least: cb.Comptime, acc: cb.Comptime,
+def max_windows_indices(
+    x: cb.Array, size, out: cb.Array, index: cb.Array, made, groups, bands, least: cb.Comptime, acc: cb.Comptime,
     plan: cb.Comptime[PlanePlan],
 ):  # fmt: skip
     """`max_windows`, and where in the plane the value is: the first of equals, the last NaN."""
     t = cb.ABSOLUTE_POS
     lines = made[3] // plan.lanes if plan.last else 1
-    if t < made[0] * strips * groups * lines:
-        p, strip, group, line = coordinates(t, (made[0], strips, groups, lines))
+    if t < made[0] * bands * groups * lines:
+        p, band, group, line = coordinates(t, (made[0], bands, groups, lines))
         c = multiple(line * plan.lanes, plan.lanes)
         z = group * (plan.columns * plan.across.ins)
-        y = strip * (plan.blocks * plan.down.ins) + plan.down.low
+        y = band * (plan.blocks * plan.down.ins) + plan.down.low
         values = room((values_of(plan),), acc, plan)
-        tops = room((plan.down.places(plan.blocks) * plan.columns,), acc, plan)
-        spots = room((plan.down.places(plan.blocks) * plan.columns,), cb.i32, plan)
+        tops = room((plan.down.positions(plan.blocks) * plan.columns,), acc, plan)
+        spots = room((plan.down.positions(plan.blocks) * plan.columns,), cb.i32, plan)
         results = room((plan.columns,), acc, plan)
-        places = room((plan.columns,), cb.i32, plan)
-        for k in cb.unroll(range(plan.down.places(plan.blocks))):
+        positions = room((plan.columns,), cb.i32, plan)
+        for k in cb.unroll(range(plan.down.positions(plan.blocks))):
             read_row(values, 0, (x, size), p, y + k, z, c, k, least, (True, False), plan)
             best_of_row(tops, spots, k, values, z, plan)
             b = (k + 1 - plan.down.taps) // plan.down.ins
             if b >= 0 and (k + 1 - plan.down.taps) % plan.down.ins == 0:
-                best_of_rows(results, places, tops, spots, b * plan.down.ins, y, size, plan)
+                best_of_rows(results, positions, tops, spots, b * plan.down.ins, y, size, plan)
                 store_row(
-                    (out, made), p, strip * plan.blocks + b, group * plan.columns, c, results, plan
+                    (out, made), p, band * plan.blocks + b, group * plan.columns, c, results, plan
                 )
                 store_row(
-                    (index, made), p, strip * plan.blocks + b, group * plan.columns, c, places, plan
+                    (index, made),
+                    p,
+                    band * plan.blocks + b,
+                    group * plan.columns,
+                    c,
+                    positions,
+                    plan,
                 )
 
 
 def holders(count: tuple[int, ...], lows: tuple[int, ...], r: int) -> tuple[int, ...]:
-    """The windows that may hold place r of a block, counted from the first one of the block."""
+    """The windows that may hold position r of a block, counted from the first one of the block."""
     low = lows[r % len(lows)] + r // len(lows)
     return tuple(range(low, low + count[r % len(lows)]))
 
@@ -132,7 +140,7 @@ def chosen(
     plan,
     across: cb.Comptime[tuple],
 ):
-    """sums[q] = the gradients of the windows that chose place `here`."""
+    """sums[q] = the gradients of the windows that chose position `here`."""
     sums[q] = filled(cb.cast(0, sums.dtype), plan)
     for u in cb.unroll(rows):
         for v in cb.unroll(holders(across, plan.across.lows, q)):
@@ -144,28 +152,28 @@ def chosen(
 
 @cb.kernel
 def max_windows_back(
-    grad: cb.Array, index: cb.Array, size, out: cb.Array, made, groups, strips, acc: cb.Comptime,
+    grad: cb.Array, index: cb.Array, size, out: cb.Array, made, groups, bands, acc: cb.Comptime,
     plan: cb.Comptime[PlanePlan], counts: cb.Comptime[tuple],
 ):  # fmt: skip
-    """The gradient by the input: for every place the sum over the windows that chose it, always in
+    """The gradient by the input: for every position the sum over the windows that chose it, always in
     the same order.
 
-    `counts`: how many windows hold a place, by its phase, along height and width.
+    `counts`: how many windows hold a position, by its phase, along height and width.
     """
     t = cb.ABSOLUTE_POS
     lines = made[3] // plan.lanes if plan.last else 1
-    if t < made[0] * strips * groups * lines:
-        p, strip, group, line = coordinates(t, (made[0], strips, groups, lines))
+    if t < made[0] * bands * groups * lines:
+        p, band, group, line = coordinates(t, (made[0], bands, groups, lines))
         c = multiple(line * plan.lanes, plan.lanes)
         j = group * plan.columns
         z = group * (plan.columns // plan.across.outs * plan.across.ins)
-        i = strip * (plan.blocks * plan.down.outs)
-        y = strip * (plan.blocks * plan.down.ins) + plan.down.low
-        places = plan.down.places(plan.blocks)
-        grads = room((places * values_of(plan),), acc, plan)
-        spots = room((places * values_of(plan),), cb.i32, plan)
+        i = band * (plan.blocks * plan.down.outs)
+        y = band * (plan.blocks * plan.down.ins) + plan.down.low
+        positions = plan.down.positions(plan.blocks)
+        grads = room((positions * values_of(plan),), acc, plan)
+        spots = room((positions * values_of(plan),), cb.i32, plan)
         sums = room((plan.columns,), acc, plan)
-        for k in cb.unroll(range(places)):
+        for k in cb.unroll(range(positions)):
             read_row(
                 spots,
                 k * values_of(plan),
@@ -217,12 +225,12 @@ def _plane(a: Any, last: bool) -> Any:
 
 
 class Indices(GpuRoutine):
-    """Small windows of images, written out, and the places of their largest values."""
+    """Small windows of images, written out, and the positions of their largest values."""
 
     name = "places"
 
     def unfit(self, p: MaxPool, properties: cb.DeviceProperties) -> str | None:
-        """Where places are wanted, of windows that are small and have no gaps."""
+        """Where positions are wanted, of windows that are small and have no gaps."""
         if p.index is None:
             return "for places"
         return None if _planes(p.settings, p.x.shape, p.parts) else NOT_SMALL
@@ -235,7 +243,7 @@ class Indices(GpuRoutine):
 
 
 class IndicesBack(GpuRoutine):
-    """The gradient where windows are small: a unit looks at all that hold its places."""
+    """The gradient where windows are small: a unit looks at all that hold its positions."""
 
     name = "places"
 
@@ -244,7 +252,7 @@ class IndicesBack(GpuRoutine):
         return None if _planes(p.settings, p.out.shape, p.parts) else NOT_SMALL
 
     def launch(self, p: MaxPoolBack, properties: cb.DeviceProperties) -> None:
-        """A unit does some neighbouring places."""
+        """A unit does some neighbouring positions."""
         kernel, stride, pad = _planes(p.settings, p.out.shape, p.parts)
         images = (_plane(a, p.last) for a in (p.grad, p.index, p.out))
         run_back(*images, stride, pad, kernel, p.last)  # type: ignore[call-arg]
@@ -254,13 +262,13 @@ def run(
     x: Any, out: Any, index: Any, step: Any, pad: Any, kernel: Any, least: Any, last: bool
 ) -> None:
     """Largest values of the windows of (planes, height, width), or with `last` of (batch, height,
-    width, channels), and their places.
+    width, channels), and their positions.
     """
-    plan, groups, strips = windowed(x, out, step, pad, kernel, last)
-    total = out.shape[0] * groups * strips * (out.shape[3] // plan.lanes if last else 1)
+    plan, groups, bands = windowed(x, out, step, pad, kernel, last)
+    total = out.shape[0] * groups * bands * (out.shape[3] // plan.lanes if last else 1)
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else cb.as_dtype(x.dtype)
-    max_windows_places[-(-total // UNITS), UNITS](
-        x.reshape(-1), x.shape, out.reshape(-1), index.reshape(-1), out.shape, groups, strips, least, acc, plan,
+    max_windows_indices[-(-total // UNITS), UNITS](
+        x.reshape(-1), x.shape, out.reshape(-1), index.reshape(-1), out.shape, groups, bands, least, acc, plan,
         mode="unchecked",
     )  # fmt: skip
 
@@ -274,7 +282,7 @@ def windowed(
     last: bool,
 ) -> tuple[PlanePlan, int, int]:
     """A plan for windows of (planes, height, width) or (batch, height, width, channels), with the
-    numbers of a row's groups of results and of a column's strips.
+    numbers of a row's groups of results and of a column's row bands.
     """
     down, across = (Steps(1, s, (-p,), k) for s, p, k in zip(step, pad, kernel, strict=True))
     lanes = columns = 1
@@ -283,25 +291,26 @@ def windowed(
         lanes = 1 if out.shape[3] % lanes or x.shape[3] % lanes else lanes
         columns = min(2, out.shape[2]) if across.taps > across.ins else 1
         while (
-            columns * lanes > 1 and lanes * (columns * down.reach + across.places(columns)) > HELD
+            columns * lanes > 1
+            and lanes * (columns * down.reach + across.positions(columns)) > HELD
         ):
             columns, lanes = (columns // 2, lanes) if columns > 1 else (1, lanes // 2)
     else:
         columns = lanes = lined(x, out, across)
     blocks = min(WINDOWS * (2 if last and down.taps > 3 * down.ins else 1), out.shape[1])
-    groups, strips, margin, ragged = strips_of(x, out, down, blocks, columns)
+    groups, bands, margin, ragged = row_bands_of(x, out, down, blocks, columns)
     loads = row_loads(
         across, columns, 1 if last else columns, groups * columns * across.ins > x.shape[2]
     )
     return (
         PlanePlan(down, across, blocks, columns, last, lanes, loads, margin, ragged),
         groups,
-        strips,
+        bands,
     )
 
 
 def held(k: int, s: int, p: int) -> tuple[Steps, tuple[int, ...]]:
-    """Which windows hold a place, as steps over windows, and how many they are by the place's
+    """Which windows hold a position, as steps over windows, and how many they are by the position's
     phase.
     """
     lows = tuple(-(-(r + p - k + 1) // s) for r in range(s))
@@ -312,8 +321,8 @@ def held(k: int, s: int, p: int) -> tuple[Steps, tuple[int, ...]]:
 def gradient_plan(
     grad: Any, index: Any, out: Any, step: Any, pad: Any, kernel: Any, last: bool, rows: int = ROWS
 ) -> tuple[PlanePlan, int, int, tuple[tuple[int, ...], ...]]:
-    """A plan for the gradient, with the numbers of groups and strips, and how many windows hold a
-    place.
+    """A plan for the gradient, with the numbers of groups and row bands, and how many windows hold a
+    position.
     """
     (down, high), (across, wide) = (
         held(k, s, p) for k, s, p in zip(kernel, step, pad, strict=True)
@@ -325,19 +334,19 @@ def gradient_plan(
         lanes = 1 if address(index) % (2 * LINE_BYTES) else lined(grad, out, across)
         columns = max(lanes, across.outs)
     blocks = max(1, min(rows, out.shape[1]) // down.outs)
-    groups, strips, margin, ragged = strips_of(grad, out, down, blocks, columns)
+    groups, bands, margin, ragged = row_bands_of(grad, out, down, blocks, columns)
     outside = groups * (columns // across.outs * across.ins) > grad.shape[2]
     loads = row_loads(across, columns, 1 if last else lanes, outside)
     plan = PlanePlan(down, across, blocks, columns, last, lanes, loads, margin, ragged)
-    return plan, groups, strips, (high, wide)
+    return plan, groups, bands, (high, wide)
 
 
 def run_back(grad: Any, index: Any, out: Any, step: Any, pad: Any, kernel: Any, last: bool) -> None:
     """The gradient by the input into `out`."""
-    plan, groups, strips, counts = gradient_plan(grad, index, out, step, pad, kernel, last)
-    total = out.shape[0] * groups * strips * (out.shape[3] // plan.lanes if last else 1)
+    plan, groups, bands, counts = gradient_plan(grad, index, out, step, pad, kernel, last)
+    total = out.shape[0] * groups * bands * (out.shape[3] // plan.lanes if last else 1)
     acc = cb.f64 if out.itemsize == 8 else cb.f32
     max_windows_back[-(-total // UNITS), UNITS](
-        grad.reshape(-1), index.reshape(-1), grad.shape, out.reshape(-1), out.shape, groups, strips, acc, plan, counts,
+        grad.reshape(-1), index.reshape(-1), grad.shape, out.reshape(-1), out.shape, groups, bands, acc, plan, counts,
         mode="unchecked",
     )  # fmt: skip

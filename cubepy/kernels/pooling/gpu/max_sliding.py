@@ -1,5 +1,5 @@
 """Max pooling for devices with planes: units walk along an axis and keep maxima of what the windows
-share, so that they read every place of it once.
+share, so that they read every position of it once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cubepy.kernels.pooling.gpu.half2 import (
     words_of,
     write_words,
 )
-from cubepy.kernels.pooling.gpu.van_herk import NEW, Ring, done, kept, overlap, wanted
+from cubepy.kernels.pooling.gpu.van_herk import NEW, SlidingWindow, done, kept, overlap, wanted
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
 from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
@@ -29,13 +29,13 @@ from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
     filled,
     inside,
     lined,
-    place_in_row,
+    position_in_row,
     read_row,
     room,
+    row_bands_of,
     row_loads,
     start_of_row,
     store_row,
-    strips_of,
     values_of,
     widest,
 )
@@ -43,13 +43,13 @@ from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
 HELD = (
     128,
     90,
-)  # numbers that a unit holds, about, with windows to 5 and longer across: of rings and rows' values
+)  # numbers that a unit holds, about, with windows to 5 and longer across: of sliding windows and rows' values
 AHEAD = (
     (4, 3),
     (8, 8),
-)  # windows written out, by how many places a window reaches for a stride; others: a loop
+)  # windows written out, by how many positions a window reaches for a stride; others: a loop
 MANY = 1 << 18  # units, from which on there are enough of them
-TURNS = 10  # of a loop that a unit makes, at most
+LOOP_STEPS = 10  # of a loop that a unit makes, at most
 GAPS = 4  # cubes on a core where windows have gaps: ptxas alone takes registers for fewer (81 % of a copy, not 93)
 ROWS = 4  # of results in a plane, at most
 
@@ -71,10 +71,12 @@ def without_gaps(n: int, hop: int, steps: Steps) -> tuple[tuple[int, int, int, S
     """Windows with gaps as several times windows without, where strides allow that: the first of
     them, how many there are, how far from each other, and their steps.
     """
-    apart = steps.apart
-    if apart == 1 or steps.ins != 1:
+    spacing = steps.spacing
+    if spacing == 1 or steps.ins != 1:
         return ((0, n, hop, steps),)
-    return tuple((r, -(-(n - r) // apart), hop * apart, dense(steps)) for r in range(min(n, apart)))
+    return tuple(
+        (r, -(-(n - r) // spacing), hop * spacing, dense(steps)) for r in range(min(n, spacing))
+    )
 
 
 def dense(steps: Steps) -> Steps:
@@ -92,7 +94,7 @@ def largest_dense(
         begin = at + first * steps.ins * hop
         shared = (last - first) * steps.ins
         running = values[begin + shared * hop]
-        for v in cb.unroll(range(shared + steps.apart, steps.reach, steps.apart)):
+        for v in cb.unroll(range(shared + steps.spacing, steps.reach, steps.spacing)):
             running = larger(running, values[begin + v * hop], pairs)
         results[to + last * hop] = running
         for v in cb.unroll(range(shared - 1, -1, -1)):
@@ -112,7 +114,7 @@ def largest_dense(
 
 def sharing(n: int, steps: Steps) -> tuple[tuple[int, int], ...]:
     """The first and the last of those of n windows that share values with each other."""
-    most = (steps.taps - 1) // steps.ins + 1 if steps.apart == 1 else 1
+    most = (steps.taps - 1) // steps.ins + 1 if steps.spacing == 1 else 1
     return tuple((q, min(q + most, n) - 1) for q in range(0, n, most))
 
 
@@ -124,10 +126,10 @@ def read_plane(
     column and channel.
     """
     y, z, c = begin
-    places, wide = plan.down.places(plan.blocks), kept_columns(plan, pairs)
-    to = rows if places > 1 else found
-    at = place_in_row(0, 0, plan)
-    for k in cb.unroll(range(places)):
+    positions, wide = plan.down.positions(plan.blocks), kept_columns(plan, pairs)
+    to = rows if positions > 1 else found
+    at = position_in_row(0, 0, plan)
+    for k in cb.unroll(range(positions)):
         if wide == plan.columns:
             read_row(values, 0, x, p, y + k, z, c, k, least, near, plan)
             largest(to, k * wide, values, at, 1, wide, plan.across, pairs)
@@ -138,10 +140,14 @@ def read_plane(
             read_words(words, x, p, y + k, z, k, cb.cast(least, cb.u32), near, plan)
             steps = two_by_two(plan.across)
             join(
-                values, words, plan.across.low - first_of(plan), plan.across.ins, steps.places(wide)
+                values,
+                words,
+                plan.across.low - first_of(plan),
+                plan.across.ins,
+                steps.positions(wide),
             )
             largest(to, k * wide, values, 0, 1, wide, steps, pairs)
-    if places > 1:
+    if positions > 1:
         for q in cb.unroll(range(wide)):
             largest(found, q, rows, q, wide, plan.blocks, plan.down, pairs)
 
@@ -168,13 +174,13 @@ def read_words(words, x, p, y, z, k: cb.Comptime[int], none, near: cb.Comptime[t
 
 
 def first_of(plan: PlanePlan) -> int:
-    """The first place of a unit's words, counted from its own."""
+    """The first position of a unit's words, counted from its own."""
     return plan.loads[0][0] // 2 * 2
 
 
 @cb.func
 def larger_of(to, state, found, moves: cb.Comptime[tuple], n: cb.Comptime[int], pairs: cb.Comptime):
-    """The moves of a ring, for lines of n numbers, to slots or (`to` is not the state) to the only
+    """The moves of a sliding window, for lines of n numbers, to slots or (`to` is not the state) to the only
     one of results.
     """
     for slot, a, b in cb.unroll(moves):
@@ -187,8 +193,8 @@ def larger_of(to, state, found, moves: cb.Comptime[tuple], n: cb.Comptime[int], 
 
 @cb.kernel
 def max_windows(
-    x: cb.Array, size, out: cb.Array, made, sizes, counts, turns, least: cb.Comptime, acc: cb.Comptime,
-    pairs: cb.Comptime, plan: cb.Comptime[PlanePlan], ring: cb.Comptime[Ring], near: cb.Comptime[tuple],
+    x: cb.Array, size, out: cb.Array, made, sizes, counts, loop_steps, least: cb.Comptime, acc: cb.Comptime,
+    pairs: cb.Comptime, plan: cb.Comptime[PlanePlan], sliding: cb.Comptime[SlidingWindow], near: cb.Comptime[tuple],
     ragged: cb.Comptime[bool],
 ):  # fmt: skip
     """out[(p, d), i, j] or out[(n, d), i, j, c] = the largest value of a window; shapes are `size`
@@ -203,23 +209,23 @@ def max_windows(
     t = cb.ABSOLUTE_POS
     lines = made[3] // plan.lanes if plan.last else 1
     planes = made[0] // sizes[1]
-    if t < planes * counts[0] * ring.hop * counts[1] * counts[2] * lines:
-        p, piece, rest, strip, group, line = coordinates(
-            t, (planes, counts[0], ring.hop, counts[1], counts[2], lines)
+    if t < planes * counts[0] * sliding.hop * counts[1] * counts[2] * lines:
+        p, piece, rest, band, group, line = coordinates(
+            t, (planes, counts[0], sliding.hop, counts[1], counts[2], lines)
         )
-        y = strip * (plan.blocks * plan.down.ins) + plan.down.low
+        y = band * (plan.blocks * plan.down.ins) + plan.down.low
         begin = y, group * (plan.columns * plan.across.ins), multiple(line * plan.lanes, plan.lanes)
-        here = rest, strip * plan.blocks, group * plan.columns, begin[2]
-        first = piece * (turns * ring.ahead)
+        here = rest, band * plan.blocks, group * plan.columns, begin[2]
+        first = piece * (loop_steps * sliding.ahead)
         wide = kept_columns(plan, pairs)
         n = plan.blocks * wide
         held = (
-            room((ring.slots * n,), acc, plan), room((n,), acc, plan),
-            room((plan.down.places(plan.blocks) * wide,), acc, plan), room((values_of(plan),), acc, plan),
+            room((sliding.slots * n,), acc, plan), room((n,), acc, plan),
+            room((plan.down.positions(plan.blocks) * wide,), acc, plan), room((values_of(plan),), acc, plan),
         )  # fmt: skip
         both = (x, size), (out, made)
-        if not ring.again:
-            for r in cb.unroll(range(ring.lead)):
+        if not sliding.again:
+            for r in cb.unroll(range(sliding.lead)):
                 look_at(
                     both,
                     held,
@@ -233,14 +239,14 @@ def max_windows(
                     least,
                     pairs,
                     plan,
-                    ring,
+                    sliding,
                     near,
                     ragged,
                 )
-        if ring.looped:
-            for turn in range(-1 if ring.again else 0, turns):
-                w = first + turn * ring.ahead
-                for r in cb.unroll(ring.places):
+        if sliding.looped:
+            for loop_step in range(-1 if sliding.again else 0, loop_steps):
+                w = first + loop_step * sliding.ahead
+                for r in cb.unroll(sliding.positions):
                     look_at(
                         both,
                         held,
@@ -254,12 +260,12 @@ def max_windows(
                         least,
                         pairs,
                         plan,
-                        ring,
+                        sliding,
                         near,
                         ragged,
                     )
         else:
-            for r in cb.unroll(ring.places):
+            for r in cb.unroll(sliding.positions):
                 look_at(
                     both,
                     held,
@@ -273,7 +279,7 @@ def max_windows(
                     least,
                     pairs,
                     plan,
-                    ring,
+                    sliding,
                     near,
                     ragged,
                 )
@@ -281,15 +287,15 @@ def max_windows(
 
 @cb.func
 def look_at(
-    both, held, p, first, w, r: cb.Comptime[int], begin, here, sizes, least, pairs: cb.Comptime, plan, ring,
+    both, held, p, first, w, r: cb.Comptime[int], begin, here, sizes, least, pairs: cb.Comptime, plan, sliding,
     near: cb.Comptime[tuple], ragged: cb.Comptime[bool],
 ):  # fmt: skip
-    """Place r of those that are written out; window w begins at place 0. The unit's first window is
+    """Position r of those that are written out; window w begins at position 0. The unit's first window is
     `first`.
     """
-    if wanted(ring, r):
+    if wanted(sliding, r):
         (x, out), (state, found, rows, values) = both, held
-        d = (w * ring.steps.ins + r) * ring.hop + here[0] + ring.steps.low
+        d = (w * sliding.steps.ins + r) * sliding.hop + here[0] + sliding.steps.low
         inside = cb.min(cb.max(d, 0), sizes[0] - 1)
         read_plane(
             found, rows, values, x, p * sizes[0] + inside, begin, least, near[1], plan, pairs
@@ -299,14 +305,14 @@ def look_at(
             none = filled(cb.cast(least, found.dtype), plan)
             for q in cb.unroll(range(n)):
                 found[q] = cb.select(d == inside, found[q], none)
-        larger_of(state, state, found, kept(ring, r), n, pairs)
-        for which, a, b in cb.unroll(done(ring, r)):
+        larger_of(state, state, found, kept(sliding, r), n, pairs)
+        for which, a, b in cb.unroll(done(sliding, r)):
             larger_of(found, state, found, ((0, a, b),), n, pairs)
-            if not ring.again or w + which >= first:
+            if not sliding.again or w + which >= first:
                 store_plane(
                     out,
                     p,
-                    (w + which) * ring.hop + here[0],
+                    (w + which) * sliding.hop + here[0],
                     sizes[1],
                     here,
                     found,
@@ -338,28 +344,30 @@ def kept_columns(plan: PlanePlan, pairs: Any) -> int:
     return plan.columns if pairs is None or plan.last else plan.columns // 2
 
 
-def held_by(ring: Ring, down: Steps, across: Steps, blocks: int, columns: int, halves: bool) -> int:
+def held_by(
+    sliding: SlidingWindow, down: Steps, across: Steps, blocks: int, columns: int, halves: bool
+) -> int:
     """How many numbers, or lines of channels, a unit holds; with `halves`, two numbers in a word."""
     wide = -(-columns // 2) if halves else columns
-    rows = down.places(blocks) * wide if down.places(blocks) > 1 else 0
-    return ring.slots * blocks * wide + across.places(columns) + rows
+    rows = down.positions(blocks) * wide if down.positions(blocks) > 1 else 0
+    return sliding.slots * blocks * wide + across.positions(columns) + rows
 
 
 def plan_of(
-    x: Any, out: Any, ring: Ring, down: Steps, across: Steps, last: bool, halves: bool
+    x: Any, out: Any, sliding: SlidingWindow, down: Steps, across: Steps, last: bool, halves: bool
 ) -> tuple[PlanePlan, int, int]:  # fmt: skip
     """A plan for the planes of x, with the numbers of a row's groups of results and of a column's
-    strips.
+    row bands.
     """
     blocks = min(ROWS, out.shape[1])
-    shared = across.taps > across.ins and (across.apart == 1 or across.ins == 1)
+    shared = across.taps > across.ins and (across.spacing == 1 or across.ins == 1)
     columns = min(4 if across.taps > 3 * across.ins else 2, out.shape[2]) if shared else 1
     lanes, wide = (line_of(x, out), 1) if last else (1, line_of(x))
     lined_up = 1 if last else lined(x, out, across)
     columns = lined_up if lined_up > 1 else columns
     most = HELD[across.reach > 5]
     while (lanes * columns * blocks) > 1 and lanes * held_by(
-        ring, down, across, blocks, columns, halves
+        sliding, down, across, blocks, columns, halves
     ) > most:
         if blocks > 1:
             blocks //= 2
@@ -369,23 +377,23 @@ def plan_of(
             columns //= 2
         else:
             lanes //= 2
-    groups, strips, margin, ragged = strips_of(x, out, down, blocks, columns)
+    groups, bands, margin, ragged = row_bands_of(x, out, down, blocks, columns)
     loads = row_loads(
         across, columns, min(wide, columns), groups * columns * across.ins > x.shape[2]
     )
-    cubes = GAPS if ring.hop > 1 and not last and across.taps <= 5 else 0
+    cubes = GAPS if sliding.hop > 1 and not last and across.taps <= 5 else 0
     lanes = columns if lined_up > 1 else lanes
     plan = PlanePlan(down, across, blocks, columns, last, lanes, loads, margin, ragged, cubes)
-    return plan, groups, strips
+    return plan, groups, bands
 
 
-def pieces_of(ring: Ring, deep: int, units: int) -> tuple[int, int]:
-    """Units along an axis of so many windows, and turns of each, if there are so many units without
+def pieces_of(sliding: SlidingWindow, deep: int, units: int) -> tuple[int, int]:
+    """Units along an axis of so many windows, and iterations of each, if there are so many units without
     that.
     """
-    every = -(-deep // ring.ahead)
-    turns = max(1, min(TURNS, every, every * units // MANY)) if ring.looped else 1
-    pieces = -(-every // turns)
+    every = -(-deep // sliding.ahead)
+    loop_steps = max(1, min(LOOP_STEPS, every, every * units // MANY)) if sliding.looped else 1
+    pieces = -(-every // loop_steps)
     return pieces, -(-every // pieces)
 
 
@@ -403,9 +411,9 @@ def run(
     """Largest values of windows of ((planes, depth), height, width), or with `last` of ((batch,
     depth), height, width, channels), where `sizes` are the depths of x and out.
     """
-    dense_down = walked.apart == 1
+    dense_down = walked.spacing == 1
     hop = (
-        walked.apart if walked.ins == 1 else 1
+        walked.spacing if walked.ins == 1 else 1
     )  # windows with gaps are several times windows without
     walked, deep = dense(walked) if hop > 1 else walked, -(-sizes[1] // hop)
     ahead = (
@@ -413,32 +421,34 @@ def run(
         if down.taps == 1
         else 0
     )
-    ring = (
-        Ring(walked, min(ahead, deep), False, hop)
+    sliding = (
+        SlidingWindow(walked, min(ahead, deep), False, hop)
         if ahead
-        else Ring(walked, overlap(walked), True, hop)
+        else SlidingWindow(walked, overlap(walked), True, hop)
     )
     whole, (x, out, pairs) = (x, out), words_of(x, out, last, properties)
-    plan, groups, strips = plan_of(x, out, ring, down, across, last, pairs is not None and not last)
-    if pairs is not None and not last and (plan.columns % 2 or across.apart > 1):
+    plan, groups, bands = plan_of(
+        x, out, sliding, down, across, last, pairs is not None and not last
+    )
+    if pairs is not None and not last and (plan.columns % 2 or across.spacing > 1):
         (x, out), pairs = whole, None
-        plan, groups, strips = plan_of(x, out, ring, down, across, last, False)
-    units = out.shape[0] // sizes[1] * strips * groups * (out.shape[3] // plan.lanes if last else 1)
-    pieces, turns = pieces_of(ring, deep, units * hop)
+        plan, groups, bands = plan_of(x, out, sliding, down, across, last, False)
+    units = out.shape[0] // sizes[1] * bands * groups * (out.shape[3] // plan.lanes if last else 1)
+    pieces, loop_steps = pieces_of(sliding, deep, units * hop)
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else cb.as_dtype(x.dtype)
     acc = acc if pairs is None else cb.u32
-    # a place that counts twice changes nothing: those outside may have the value of one that is in
+    # a position that counts twice changes nothing: those outside may have the value of one that is in
     # the same window
     left, right = (
         across.taps + across.low,
         x.shape[2] - (out.shape[2] - 1) * across.ins - across.low,
     )
-    columns = 0 if across.apart > 1 else widest(plan) if min(left, right) >= widest(plan) else 1
+    columns = 0 if across.spacing > 1 else widest(plan) if min(left, right) >= widest(plan) else 1
     near, ragged = (
-        (dense_down, (down.apart == 1, columns)),
-        pieces * turns * ring.ahead * hop > sizes[1],
+        (dense_down, (down.spacing == 1, columns)),
+        pieces * loop_steps * sliding.ahead * hop > sizes[1],
     )
     max_windows[-(-units * pieces * hop // UNITS), UNITS](
-        x.reshape(-1), x.shape, out.reshape(-1), out.shape, sizes, (pieces, strips, groups), turns,
-        nothing_of(least, pairs), acc, pairs, plan, ring, near, ragged, mode="unchecked",
+        x.reshape(-1), x.shape, out.reshape(-1), out.shape, sizes, (pieces, bands, groups), loop_steps,
+        nothing_of(least, pairs), acc, pairs, plan, sliding, near, ragged, mode="unchecked",
     )  # fmt: skip

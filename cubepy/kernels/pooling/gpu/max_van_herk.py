@@ -2,8 +2,8 @@
 they are.
 
 Both axes are cut into chunks. A window begins within one chunk, ends within another, and holds the
-chunks between them as a whole. So of a chunk only the maxima from each of its places to its end are
-kept, and a result is the largest of one such maximum, of the chunks between, and of the places of
+chunks between them as a whole. So of a chunk only the maxima from each of its positions to its end are
+kept, and a result is the largest of one such maximum, of the chunks between, and of the positions of
 the last chunk so far. A unit owns a line of columns, walks down the plane by chunks of rows, and
 keeps the maxima of its last chunks in shared memory. What it finds goes to its cube's others, whose
 lines are the chunks along the width.
@@ -27,10 +27,10 @@ TOGETHER = 2  # cubes that should find room on a core
 
 @dataclass(frozen=True)
 class WidePlan:
-    """`down`, `across`: places of a window. A cube does `lines` lines of `lanes` columns in
+    """`down`, `across`: positions of a window. A cube does `lines` lines of `lanes` columns in
     `groups` planes; `halo` of the lines belong to the tile before, but for the first tile. Windows
     may end in `more` lines behind them, where nothing is. `whole`: lines of x can be read at once.
-    `past`: some are behind the end of a row.
+    `beyond`: some are behind the end of a row.
     """
 
     down: int
@@ -41,7 +41,7 @@ class WidePlan:
     more: int
     lanes: int
     whole: bool
-    past: bool
+    beyond: bool
 
     @property
     def units(self) -> int:
@@ -77,11 +77,11 @@ class WidePlan:
         )
 
 
-def behind(taps: int, place: int, size: int) -> tuple[int, int]:
-    """Where the window begins that ends at a place of a chunk: how many chunks before, and at which
-    of its places.
+def behind(taps: int, position: int, size: int) -> tuple[int, int]:
+    """Where the window begins that ends at a position of a chunk: how many chunks before, and at which
+    of its positions.
     """
-    first = place - taps + 1
+    first = position - taps + 1
     return -(first // size), first % size
 
 
@@ -94,13 +94,13 @@ def between(taps: int, size: int) -> int:
 
 def starts(plan: WidePlan) -> tuple[int, ...]:
     """The chunks before it in which windows begin that end in a chunk of columns."""
-    far = {behind(plan.across, r, plan.lanes)[0] for r in range(plan.lanes)}
-    return tuple(sorted(k for k in far if k > 0))
+    back = {behind(plan.across, r, plan.lanes)[0] for r in range(plan.lanes)}
+    return tuple(sorted(k for k in back if k > 0))
 
 
 @cb.func
 def ending(results, values, whole, begun, taps: cb.Comptime[int], size: cb.Comptime[int]):
-    """results[r] = the largest value of the window that ends at place r of the chunk `values`.
+    """results[r] = the largest value of the window that ends at position r of the chunk `values`.
 
     whole: the largest of the chunks in every one of them, or None. begun[r]: of the chunk where
         window r begins.
@@ -137,10 +137,10 @@ def walk_down(found, rows, held, chunk, lane, plan: cb.Comptime[WidePlan]):
             whole = one if k == 1 else cb.nan_max(whole, one)
         begun = cb.local((ROWS,), held.dtype, lanes=plan.lanes)
         for r in cb.unroll(range(ROWS)):
-            far, place = behind(plan.down, r, ROWS)
-            if far > 0:
-                begun[r] = held.load((kept(chunk, far, plan), place, lane), plan.lanes)
-                if far > near and near > 0:
+            chunks_back, position = behind(plan.down, r, ROWS)
+            if chunks_back > 0:
+                begun[r] = held.load((kept(chunk, chunks_back, plan), position, lane), plan.lanes)
+                if chunks_back > near and near > 0:
                     begun[r] = cb.nan_max(
                         begun[r], held.load((kept(chunk, near, plan), 0, lane), plan.lanes)
                     )
@@ -176,16 +176,16 @@ def walk_across(own, stage, marks, at, plan: cb.Comptime[WidePlan]):
     whole = None
     for k in cb.unroll(range(1, near)):
         whole = marks[at - k] if k == 1 else cb.nan_max(whole, marks[at - k])
-    for far in cb.unroll(starts(plan)):
-        there = stage.load(multiple((at - far) * lanes, lanes), lanes)
+    for chunks_back in cb.unroll(starts(plan)):
+        there = stage.load(multiple((at - chunks_back) * lanes, lanes), lanes)
         running = there[lanes - 1]
         for v in cb.unroll(range(lanes - 1, -1, -1)):
             running = cb.nan_max(running, there[v])
             for r in cb.unroll(range(lanes)):
-                if behind(plan.across, r, lanes) == (far, v):
+                if behind(plan.across, r, lanes) == (chunks_back, v):
                     begun[r] = (
                         cb.nan_max(running, marks[at - near])
-                        if far > near and near > 0
+                        if chunks_back > near and near > 0
                         else running
                     )
     ending(results, values, whole, begun, plan.across, lanes)
@@ -194,7 +194,7 @@ def walk_across(own, stage, marks, at, plan: cb.Comptime[WidePlan]):
 
 @cb.func
 def read_chunk(rows, x, plane, chunk, column, size, plan: cb.Comptime[WidePlan]):
-    """The columns' rows of a chunk. Behind the end of an axis its last place counts again, which
+    """The columns' rows of a chunk. Behind the end of an axis its last position counts again, which
     changes nothing.
     """
     for r in cb.unroll(range(ROWS)):
@@ -204,7 +204,7 @@ def read_chunk(rows, x, plane, chunk, column, size, plan: cb.Comptime[WidePlan])
             beside = multiple(cb.min(column, size[2] - plan.lanes), plan.lanes)
             line = cb.cast(x.load((start + beside,), plan.lanes), rows.dtype)
             last = cb.splat(line[plan.lanes - 1], plan.lanes)
-            rows[r] = cb.select(column < size[2], line, last) if plan.past else line
+            rows[r] = cb.select(column < size[2], line, last) if plan.beyond else line
         else:
             numbers = cb.local((plan.lanes,), rows.dtype)
             for v in cb.unroll(range(plan.lanes)):
@@ -216,7 +216,7 @@ def read_chunk(rows, x, plane, chunk, column, size, plan: cb.Comptime[WidePlan])
 
 @cb.kernel
 def largest_wide(
-    x: cb.Array, size, out: cb.Array, made, pad, tiles, strips, chunks, least: cb.Comptime, acc: cb.Comptime,
+    x: cb.Array, size, out: cb.Array, made, pad, tiles, bands, chunks, least: cb.Comptime, acc: cb.Comptime,
     plan: cb.Comptime[WidePlan],
 ):  # fmt: skip
     """x, out of (planes, height, width), of shapes `size` and `made`; a cube does a tile of a strip
@@ -228,7 +228,7 @@ def largest_wide(
     marks = cb.shared((ROWS * plan.groups * plan.row,), acc)
     ready = cb.shared((ROWS, plan.groups * plan.ends * lanes), acc)
     group, line = coordinates(cb.UNIT_POS, (units, lines))
-    team, strip, tile = coordinates(cb.CUBE_POS, (made[0], strips, tiles))
+    team, band, tile = coordinates(cb.CUBE_POS, (made[0], bands, tiles))
     plane = team * plan.groups + group
     here = group < plan.groups
     first = tile * (lines - plan.halo)
@@ -243,7 +243,7 @@ def largest_wide(
     cb.sync_cube()
     source = cb.min(plane, size[0] - 1)
     column = (first + line) * lanes
-    begin = strip * chunks
+    begin = band * chunks
     slot = 0
     rows, ahead = cb.local((ROWS,), acc, lanes=lanes), cb.local((ROWS,), acc, lanes=lanes)
     found = cb.local((ROWS,), acc, lanes=lanes)
@@ -280,8 +280,8 @@ def largest_wide(
                 ready.store((row, multiple((g * plan.ends + lines + beyond) * lanes, lanes)), last)
             cb.sync_cube()
             if here and plane < size[0]:
-                for turn in cb.unroll(range(-(-plan.ends * lanes // lines))):
-                    beside = turn * lines + line  # neighbouring units write neighbours
+                for step in cb.unroll(range(-(-plan.ends * lanes // lines))):
+                    beside = step * lines + line  # neighbouring units write neighbours
                     j = first * lanes + beside - (plan.across - 1) + pad[1]
                     new = tile == 0 or beside >= plan.halo * lanes
                     if new and beside < plan.ends * lanes and j >= 0 and j < made[2]:
@@ -353,10 +353,10 @@ def run(
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else cb.as_dtype(x.dtype)
     chunks = -(-(out.shape[1] + kernel[0] - 1 - pad[0]) // ROWS)
     teams = -(-x.shape[0] // plan.groups)
-    strips = max(1, min(-(-CUBES // (teams * tiles)), chunks // max(1, 4 * plan.slots)))
-    each = -(-chunks // strips)
-    strips = -(-chunks // each)
-    largest_wide[teams * strips * tiles, plan.units](
-        x.reshape(-1), x.shape, out.reshape(-1), out.shape, pad, tiles, strips, each, least, acc, plan,
+    bands = max(1, min(-(-CUBES // (teams * tiles)), chunks // max(1, 4 * plan.slots)))
+    each = -(-chunks // bands)
+    bands = -(-chunks // each)
+    largest_wide[teams * bands * tiles, plan.units](
+        x.reshape(-1), x.shape, out.reshape(-1), out.shape, pad, tiles, bands, each, least, acc, plan,
         mode="unchecked",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Largest values of windows in images on Hopper: the copy engine brings rows to shared memory while
+"""Largest values of windows in images on Hopper: the copy engine loads rows to shared memory while
 units work.
 
 A cube makes a band of columns and walks down the image. One unit asks for rows as long as there is
@@ -28,7 +28,7 @@ MEETING = 1
 
 
 @cb.func
-def bring(x, tile, full, empty, rows, first, hop, corner, size, plan: cb.Comptime[BoxPlan]):
+def load_async(x, tile, full, empty, rows, first, hop, corner, size, plan: cb.Comptime[BoxPlan]):
     """Ask for all rows of a cube, one after the other, as room is found."""
     slot, phase = 0, 0
     p, z, c = corner
@@ -58,8 +58,8 @@ def clear_edges(tile, least, z, size, plan: cb.Comptime[BoxPlan]):
     """Nothing in the columns that no box fills; a tile sees columns from z on."""
     first = (cb.min(cb.max(z, 0), size[2] - plan.box) - z + plan.before) * plan.channels
     for k in range(cb.UNIT_POS, plan.stages * plan.row, cb.CUBE_DIM):
-        place = k % plan.row
-        if place < first or place >= first + plan.box * plan.channels:
+        position = k % plan.row
+        if position < first or position >= first + plan.box * plan.channels:
             tile[k] = cb.cast(least, tile.dtype)
 
 
@@ -69,16 +69,25 @@ def read_boxed(values, tile, at, z, size, none, plan: cb.Comptime[BoxPlan]):
     else at column z, where column 0 is element `at`.
     """
     if plan.last:
-        for v in cb.unroll(range(plan.across.places(plan.columns))):
-            place = multiple(at + v * plan.channels, plan.lanes)
-            values.store(v * plan.lanes, cb.cast(tile.load(place, plan.lanes), values.dtype))
+        for v in cb.unroll(range(plan.across.positions(plan.columns))):
+            position = multiple(at + v * plan.channels, plan.lanes)
+            values.store(v * plan.lanes, cb.cast(tile.load(position, plan.lanes), values.dtype))
     else:
         if plan.halves == 2:
             for m in cb.unroll(range(plan.seen)):
                 values[m] = 0
-        for place, wide, beside in cb.unroll(plan.loads):
+        for position, wide, beside in cb.unroll(plan.loads):
             read_line(
-                values, tile, at, z + place, plan.place_of(place), wide, beside, size, none, plan
+                values,
+                tile,
+                at,
+                z + position,
+                plan.offset_of(position),
+                wide,
+                beside,
+                size,
+                none,
+                plan,
             )
 
 
@@ -106,12 +115,16 @@ def across_row(found, values, plan: cb.Comptime[BoxPlan]):
         for e in cb.unroll(range(plan.lanes)):
             largest(found, e, values, e, plan.lanes, plan.columns, plan.across, plan.pairs)
     elif plan.halves == 1:
-        largest(found, 0, values, plan.place_of(plan.across.low), 1, plan.columns, plan.own, None)
+        largest(found, 0, values, plan.offset_of(plan.across.low), 1, plan.columns, plan.own, None)
     else:
         steps = two_by_two(plan.own)
-        joined = cb.local((steps.places(plan.wide),), cb.u32)
+        joined = cb.local((steps.positions(plan.wide),), cb.u32)
         join(
-            joined, values, plan.place_of(plan.across.low), plan.across.ins, steps.places(plan.wide)
+            joined,
+            values,
+            plan.offset_of(plan.across.low),
+            plan.across.ins,
+            steps.positions(plan.wide),
         )
         largest(found, 0, joined, 0, 1, plan.wide, steps, plan.pairs)
 
@@ -122,8 +135,8 @@ def mark_lines(marks, tile, row, at, none, plan: cb.Comptime[BoxPlan]):
     are kept.
     """
     member, group = coordinates(cb.UNIT_POS, (plan.planes, plan.groups))
-    for turn in cb.unroll(range(-(-plan.whole[2] // plan.groups))):
-        line = group + turn * plan.groups
+    for step in cb.unroll(range(-(-plan.whole[2] // plan.groups))):
+        line = group + step * plan.groups
         if cb.UNIT_POS < plan.used and line < plan.whole[2]:
             words = cb.local((plan.wide,), marks.dtype)
             found = tile.load(multiple(at + line * plan.columns, plan.columns), plan.columns)
@@ -141,7 +154,7 @@ def mark_lines(marks, tile, row, at, none, plan: cb.Comptime[BoxPlan]):
 
 @cb.func
 def read_marks(values, marks, row, plan: cb.Comptime[BoxPlan]):
-    """The largest value of the lines that are whole in a unit's windows, to its place among values."""
+    """The largest value of the lines that are whole in a unit's windows, to its position among values."""
     member, group = coordinates(cb.UNIT_POS, (plan.planes, plan.groups))
     first, count, _ = plan.whole
     at = (
@@ -153,7 +166,7 @@ def read_marks(values, marks, row, plan: cb.Comptime[BoxPlan]):
     top = marks[at]
     for v in cb.unroll(range(1, count)):
         top = larger(top, marks[at + v], plan.pairs)
-    values[(plan.place_of((first + count) * plan.columns) - plan.halves) // plan.halves] = top
+    values[(plan.offset_of((first + count) * plan.columns) - plan.halves) // plan.halves] = top
 
 
 @cb.func
@@ -185,9 +198,9 @@ def write_row(out, made, results, p, i, j, c, plan: cb.Comptime[BoxPlan]):
         if c < made[3]:
             for q in cb.unroll(range(plan.columns)):
                 if not plan.ragged or j + q < made[2]:
-                    place = start + (j + q) * multiple(made[3], plan.lanes)
+                    position = start + (j + q) * multiple(made[3], plan.lanes)
                     out.store(
-                        (place,), cb.cast(results.load(q * plan.lanes, plan.lanes), out.dtype)
+                        (position,), cb.cast(results.load(q * plan.lanes, plan.lanes), out.dtype)
                     )
     elif cb.UNIT_POS < plan.used and p < made[0]:
         start = (p * made[1] + i) * multiple(made[2], plan.lined) + multiple(j, plan.lined)
@@ -236,7 +249,7 @@ def walk(
         for k in range(cb.UNIT_POS, 2 * plan.planes * plan.marks, plan.workers):
             marks[k] = none
         cb.sync_group(MEETING, plan.workers)
-    place = 0
+    kept_slot = 0
     slot, phase = 0, 0
     for t in range(rows):
         cb.barrier_wait(full, slot, phase)
@@ -261,17 +274,17 @@ def walk(
         i = window + since // plan.ins
         if since >= 0 and since % plan.ins == 0 and i < deep:
             for m in cb.unroll(range(plan.numbers // plan.line)):
-                begun = held.load(kept_at(place + 1, m, plan), plan.line)
+                begun = held.load(kept_at(kept_slot + 1, m, plan), plan.line)
                 results.store(
                     m * plan.line, larger(begun, running.load(m * plan.line, plan.line), pairs)
                 )
             write_row(out, made, results, p, i * hop + rest, j, c, plan)
         for m in cb.unroll(range(plan.numbers // plan.line)):
-            held.store(kept_at(place, m, plan), found.load(m * plan.line, plan.line))
-        place = place + 1
-        if place == plan.taps:
+            held.store(kept_at(kept_slot, m, plan), found.load(m * plan.line, plan.line))
+        kept_slot = kept_slot + 1
+        if kept_slot == plan.taps:
             end_block(held, none, plan)
-            place = 0
+            kept_slot = 0
             for q in cb.unroll(range(plan.numbers)):
                 running[q] = none
 
@@ -309,7 +322,7 @@ def max_boxes(
     rows = (windows - 1) * plan.ins + plan.taps
     if cb.UNIT_POS >= plan.workers:
         if cb.UNIT_POS == plan.workers:
-            bring(
+            load_async(
                 x,
                 tile,
                 full,

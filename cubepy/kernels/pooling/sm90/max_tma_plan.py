@@ -19,7 +19,7 @@ ROW_BYTES = 128
 LINE_BYTES = 16
 """Of a line, and what rows are multiples of."""
 WIDEST = 256
-"""Places of a box along an axis, at most."""
+"""Positions of a box along an axis, at most."""
 FOUR = 4
 """Rows of a block that are gone over at once."""
 TILES = (8, 16, 24, 32, 48, 64)
@@ -41,7 +41,7 @@ other units.
 ENOUGH_ROWS = 6
 """On their way to a core, with channels last, where rows are long (the same)."""
 WRITTEN_OUT = 13
-"""Places of a window along an axis, up to which other kernels have code for all of it."""
+"""Positions of a window along an axis, up to which other kernels have code for all of it."""
 LEAST_WORTH, LEAST_WIDE = (0.7, 0.55), 0.35
 """Below which other kernels are faster, with channels first and last, and for wider windows with
 channels first.
@@ -134,19 +134,19 @@ class BoxPlan:
     def seen(self) -> int:
         """Numbers, or words of two, that a unit reads of a row."""
         if self.last:
-            return self.across.places(self.columns) * self.lanes
-        place, wide, _ = self.loads[-1]
-        return -(-(self.place_of(place) + wide) // self.halves)
+            return self.across.positions(self.columns) * self.lanes
+        position, wide, _ = self.loads[-1]
+        return -(-(self.offset_of(position) + wide) // self.halves)
 
-    def place_of(self, place: int) -> int:
-        """Where a place of a row is among the numbers that a unit reads, with channels first. Lines
+    def offset_of(self, position: int) -> int:
+        """Where a position of a row is among the numbers that a unit reads, with channels first. Lines
         that others look at are one number there, or a word.
         """
         first, count, _ = self.whole
-        at = place - self.loads[0][0] // self.halves * self.halves
+        at = position - self.loads[0][0] // self.halves * self.halves
         return (
             at - count * self.columns + self.halves
-            if count and place >= first * self.columns
+            if count and position >= first * self.columns
             else at
         )
 
@@ -211,12 +211,12 @@ def first_plan(
         )
     widest = max(wide for _, wide, _ in loads)
     left, right = across.taps + across.low, wide_in - (wide_out - 1) * across.ins - across.low
-    nearby = 0 if across.apart > 1 else widest if min(left, right) >= widest else 1
+    nearby = 0 if across.spacing > 1 else widest if min(left, right) >= widest else 1
     boxes, measure = -(-wide_in // WIDEST), ROW_BYTES // itemsize
     box = wide_in if boxes == 1 else -(-wide_in // (boxes * measure)) * measure
     return BoxPlan(
         across, down.taps, down.ins, False, columns, 1, math.gcd(wide_out, columns), loads, tile, planes, 1, 0, box,
-        boxes, box * boxes, stages, cubes, (down.apart == 1, nearby), tile > wide_out, pairs, whole,
+        boxes, box * boxes, stages, cubes, (down.spacing == 1, nearby), tile > wide_out, pairs, whole,
     )  # fmt: skip
 
 
@@ -224,7 +224,7 @@ def whole_lines(across: Steps, columns: int, wide_in: int) -> tuple[int, int, in
     """`whole` of a plan, for units whose results are `columns` neighbours."""
     first = -(-(across.low + columns - 1) // columns)
     count = (across.low + across.taps) // columns - first
-    if count < FEWEST_WHOLE or across.apart > 1 or across.ins > 1 or wide_in % columns:
+    if count < FEWEST_WHOLE or across.spacing > 1 or across.ins > 1 or wide_in % columns:
         return 0, 0, 0
     return first, count, wide_in // columns
 
@@ -236,7 +236,7 @@ def last_plan(
     """Of (batch, height, width, channels)."""
     wide_in, results = size[2], -(-made[2] // columns) * columns
     tile = min(tile, results)
-    seen = across.places(tile)
+    seen = across.positions(tile)
     box = min(seen, wide_in)
     lows = [min(b, results - tile) * across.ins + across.low for b in range(0, results, tile)]
     moved = [min(max(low, 0), wide_in - box) - low for low in lows]
@@ -244,7 +244,7 @@ def last_plan(
     pitch = before + max(seen, max(moved) + box)
     return BoxPlan(
         across, down.taps, down.ins, True, columns, 4 // itemsize, 1, (), tile, 1, channels, before, box, 1, pitch,
-        stages, cubes, (down.apart == 1, 0), results > made[2], pairs,
+        stages, cubes, (down.spacing == 1, 0), results > made[2], pairs,
     )  # fmt: skip
 
 
@@ -290,7 +290,7 @@ def plans(
 
 def worth(plan: BoxPlan, size: tuple[int, ...], made: tuple[int, ...], itemsize: int) -> float:
     """How fast a plan is, about: 1 where a core has enough units that work, enough bytes on their
-    way, and cubes read few places that others read, too, in long pieces, and write lines.
+    way, and cubes read few positions that others read, too, in long pieces, and write lines.
     """
     working = min(1.0, plan.cubes * plan.used / ENOUGH_UNITS) ** 0.4
     coming = min(1.0, plan.cubes * plan.stages * plan.row * itemsize / ENOUGH_BYTES) ** 0.5

@@ -11,27 +11,27 @@ from cubepy.kernels.pooling.sm90.max_tma_plan import LINE_BYTES, PLANE, ROW_BYTE
 from cubepy.kernels.primitives.vector_width import address
 from cubepy.kernels.windows.rows_gpu import Steps
 
-TURNS = 2
-"""Cubes that a core's place for one should do, at least."""
+WAVES = 2
+"""Cubes that a core's position for one should do, at least."""
 LEAST_SIZE = 1 << 22
 """Results, below which a launch takes longer than memory."""
 SHORT, HIGH, HIGH_SINGLE, MOST = 5, 7, 14, (64, 32)
 """Other kernels are faster for windows that reach over up to SHORT strides, that have less than
 HIGH rows with channels first (HIGH_SINGLE where results are no whole lines), or more than MOST
-places along an axis (with channels first, and last),
+positions along an axis (with channels first, and last),
 """
 HIGH_NARROW = 10
 """of 16-bit floats with channels first that have less rows, or an odd number of results in a row,
 """
 GAPS = 10, 20
-"""and, with channels first, for those with gaps that do not reach over so many places (all measured
+"""and, with channels first, for those with gaps that do not reach over so many positions (all measured
 on an H200).
 """
 
 
 def launch(x: Any, out: Any, down: Steps, least: Any, plan: BoxPlan, pieces: int) -> None:
     """Run a plan, with the height in so many pieces."""
-    hop = down.apart
+    hop = down.spacing
     deep = -(-out.shape[1] // hop)
     windows = -(-deep // pieces)
     pieces = -(-deep // windows)
@@ -83,7 +83,7 @@ def others_are_faster(down: Steps, across: Steps, width: int, itemsize: int, las
     """Whether windows and results are such, of which there are `width` in a row."""
     taps, ins = down.taps, max(down.ins, across.ins)
     narrow, lined = itemsize == 2 and not last, last or width * itemsize % LINE_BYTES == 0
-    if max(down.apart, across.apart) > 1:
+    if max(down.spacing, across.spacing) > 1:
         reach = max(down.reach, across.reach)
         some = ins == 1 and (last or GAPS[0] <= reach <= GAPS[1])
         return not some or (narrow and (taps < HIGH_NARROW or not lined))
@@ -98,7 +98,7 @@ def by_words(
     x: Any, out: Any, across: Steps, last: bool, properties: cb.DeviceProperties
 ) -> tuple[Any, Any, Any]:
     """`pool_pairs.words_of`, but for windows with gaps with channels first."""
-    return words_of(x, out, last, properties) if last or across.apart == 1 else (x, out, None)
+    return words_of(x, out, last, properties) if last or across.spacing == 1 else (x, out, None)
 
 
 def run(
@@ -116,8 +116,8 @@ def run(
     x, out, pairs = by_words(x, out, across, last, properties)
     plan = plan_of(tuple(x.shape), tuple(out.shape), x.itemsize, down, across, last, pairs)
     assert plan is not None, "ask `fits` first"
-    cubes = -(-x.shape[0] // plan.planes) * down.apart * -(-out.shape[2] // plan.tile)
+    cubes = -(-x.shape[0] // plan.planes) * down.spacing * -(-out.shape[2] // plan.tile)
     cubes *= -(-x.shape[3] // plan.channels) if last else 1
-    wanted = TURNS * plan.cubes * properties.cores
-    pieces = min(-(-wanted // cubes), out.shape[1] * down.ins // (down.apart * 2 * down.taps))
+    wanted = WAVES * plan.cubes * properties.cores
+    pieces = min(-(-wanted // cubes), out.shape[1] * down.ins // (down.spacing * 2 * down.taps))
     launch(x, out, down, least, plan, max(1, pieces))
