@@ -51,7 +51,10 @@ class Linear(Module):
         return apply("linear", input, self.weight, self.bias, None, activation=None)
 
     def extra_repr(self) -> str:
-        text = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        text = (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
+        )
         kind = self.weight.storage.kind
         return text if kind == "dense" else f"{text}, storage={kind}"
 
@@ -190,7 +193,7 @@ class Dropout(Module):
 
     Example:
         >>> drop = Dropout(0.5)
-        >>> sorted(set(drop([1.0] * 100).numpy().tolist()))  # those that are kept are scaled by 1 / (1 - p)
+        >>> sorted(set(drop([1.0] * 100).numpy().tolist()))  # what is kept is scaled by 1 / (1 - p)
         [0.0, 2.0]
         >>> drop.eval()([1.0, 1.0])
         tensor([1., 1.])

@@ -52,7 +52,8 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         if "_modules" not in self.__dict__:
             raise AttributeError(
-                f"call super().__init__() in {type(self).__name__}.__init__ before assigning {name!r}"
+                f"call super().__init__() in {type(self).__name__}.__init__ before assigning "
+                f"{name!r}"
             )
         own = (
             self._parameters
@@ -233,7 +234,8 @@ class Module:
         if problems:
             raise FileFormatError(
                 f"the state does not fit {type(self).__name__}: " + "; ".join(problems),
-                hint="check that the file belongs to this model; strict=False ignores missing and unexpected names",
+                hint="check that the file belongs to this model; strict=False ignores missing "
+                "and unexpected names",
             )
         for name, value in new.items():
             table, key = own[name]

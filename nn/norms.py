@@ -63,7 +63,8 @@ class RMSNorm(Module):
         x, n = as_tensor(input), len(self.normalized_shape)
         if tuple(x.shape[len(x.shape) - n :]) != self.normalized_shape:
             raise ShapeError(
-                f"RMSNorm over {self.normalized_shape} cannot take an input of shape {tuple(x.shape)}"
+                f"RMSNorm over {self.normalized_shape} cannot take an input of shape "
+                f"{tuple(x.shape)}"
             )
         eps = float(ml_dtypes.finfo(x.dtype.numpy).eps) if self.eps is None else self.eps
         wide = arguments.widened(x)
@@ -110,7 +111,8 @@ class _BatchNorm(Module):
         rank, channels = len(x.shape), (1, self.num_features) + (1,) * (len(x.shape) - 2)
         if rank not in self.ranks or x.shape[1] != self.num_features:
             raise ShapeError(
-                f"{type(self).__name__}({self.num_features}) cannot take an input of shape {x.shape}"
+                f"{type(self).__name__}({self.num_features}) cannot take an input of shape "
+                f"{x.shape}"
             )
         mean, var = self.running_mean, self.running_var
         wide = arguments.widened(x)

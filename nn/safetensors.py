@@ -151,7 +151,8 @@ def _natural(value: Any) -> bool:
 def _entry(name: str, item: Any, available: int, refuse: Any) -> Entry:
     if not isinstance(item, dict) or set(item) != {"dtype", "shape", "data_offsets"}:
         refuse(
-            f"the entry of tensor {name!r} must have dtype, shape and data_offsets, and nothing else"
+            f"the entry of tensor {name!r} must have dtype, shape and data_offsets, and "
+            "nothing else"
         )
     code, shape, offsets = item["dtype"], item["shape"], item["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
@@ -167,11 +168,13 @@ def _entry(name: str, item: Any, available: int, refuse: Any) -> Entry:
         or offsets[0] > offsets[1]
     ):
         refuse(
-            f"tensor {name!r} has the data_offsets {offsets!r}; expected [begin, end] with begin <= end"
+            f"tensor {name!r} has the data_offsets {offsets!r}; expected [begin, end] with "
+            "begin <= end"
         )
     if offsets[1] > available:
         refuse(
-            f"tensor {name!r} ends at byte {offsets[1]} of the data, but there are {available} bytes"
+            f"tensor {name!r} ends at byte {offsets[1]} of the data, but there are "
+            f"{available} bytes"
         )
     need = math.prod(shape) * dtype_named(DTYPES[code]).itemsize
     if need != offsets[1] - offsets[0]:
@@ -190,7 +193,8 @@ def _check_cover(entries: dict[str, Entry], available: int, refuse: Any) -> None
     for name, (_, _, first, last) in sorted(entries.items(), key=lambda e: e[1][2:]):
         if first < end:
             refuse(
-                f"tensor {name!r} begins at byte {first}, inside tensor {before!r}, which ends at {end}"
+                f"tensor {name!r} begins at byte {first}, inside tensor {before!r}, which "
+                f"ends at {end}"
             )
         if first > end:
             refuse(f"{first - end} bytes before tensor {name!r} belong to no tensor")

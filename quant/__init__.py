@@ -38,4 +38,4 @@ __all__ = [
     "quantize_file",
     "read",
     "save",
-]  # fmt: skip
+]

@@ -164,8 +164,10 @@ def quantize_file(
     Example:
         >>> import numpy as np, tempfile
         >>> folder = tempfile.mkdtemp()
-        >>> nn.save_safetensors({"head.weight": np.eye(32, dtype=np.float32)}, folder + "/float.safetensors")
-        >>> report = quantize_file(folder + "/float.safetensors", folder + "/packed.safetensors", "int4")
+        >>> nn.save_safetensors({"head.weight": np.eye(32, dtype=np.float32)},
+        ...     folder + "/float.safetensors")
+        >>> report = quantize_file(folder + "/float.safetensors", folder + "/packed.safetensors",
+        ...     "int4")
         >>> report.quantized[0].name
         'head.weight'
     """
@@ -208,7 +210,8 @@ def quantize_file(
     if not packed:
         named = ", ".join(f"{layer.name!r} ({layer.reason})" for layer in layers[:4])
         raise QuantizationError(
-            f"{os.fspath(source)} has nothing to quantize: {named or 'it holds no float matrix named *.weight'}",
+            f"{os.fspath(source)} has nothing to quantize: "
+            f"{named or 'it holds no float matrix named *.weight'}",
             hint="check skip= and group=",
         )
     nn.save_safetensors(tensors, target, _described(packed, nn.safetensors_metadata(source)))
@@ -247,7 +250,8 @@ def _packed(path: Path) -> dict[str, dict[str, Any]]:
         ) from error
     if version != VERSION or not sound:
         raise FileFormatError(
-            f"{os.fspath(path)}: the metadata entry {KEY!r} has the version {version!r}; this cubepy reads {VERSION}",
+            f"{os.fspath(path)}: the metadata entry {KEY!r} has the version {version!r}; "
+            f"this cubepy reads {VERSION}",
             hint="quantize the float model again with this version",
         )
     return tensors  # type: ignore[no-any-return]

@@ -20,7 +20,8 @@ class Orientations:
         shapes: of all tensors, by name.
 
     Example:
-        >>> shapes = {"c_fc.weight": (8, 32), "c_fc.bias": (32,), "head.weight": (50, 8), "head.bias": (50,)}
+        >>> shapes = {"c_fc.weight": (8, 32), "c_fc.bias": (32,), "head.weight": (50, 8),
+        ...     "head.bias": (50,)}
         >>> Orientations(shapes).doubt("head.weight"), Orientations(shapes).doubt("c_fc.weight")
         ('', 'its bias of 32 says that it is (inputs, outputs), as in Conv1D')
     """

@@ -139,7 +139,10 @@ def quantize(
     return QuantizationResult(target, report)
 
 
-_HINT = "only nn.Linear and nn.MultiHeadAttention are quantized; check skip= and whether the model holds any"
+_HINT = (
+    "only nn.Linear and nn.MultiHeadAttention are quantized; check skip= and whether the "
+    "model holds any"
+)
 
 
 def _why(found: Sequence[Candidate]) -> str:
@@ -204,11 +207,18 @@ def _pack(
                 speeds[shape] = measure.milliseconds(weight, quantized, x)
             float_ms, quantized_ms = speeds.get(shape, (None, None))
             reports[id(candidate)] = LayerReport(
-                candidate.name, parameter.shape, scheme.name, "", parameter.nbytes, quantized.nbytes,
+                candidate.name,
+                parameter.shape,
+                scheme.name,
+                "",
+                parameter.nbytes,
+                quantized.nbytes,
                 measure.weight_error(weight, quantized),
                 None if rows is None else measure.output_error(weight, quantized, rows),
-                len(x) if timed else None, float_ms, quantized_ms,
-            )  # fmt: skip
+                len(x) if timed else None,
+                float_ms,
+                quantized_ms,
+            )
     return packed, reports
 
 

@@ -23,7 +23,8 @@ class LayerReport:
         where it was not measured.
 
     Example:
-        >>> LayerReport("head", (10, 64), "int4", "", 2560, 400, 0.08, rows=1, float_ms=0.2, quantized_ms=0.1).speed
+        >>> LayerReport("head", (10, 64), "int4", "", 2560, 400, 0.08, rows=1, float_ms=0.2,
+        ...     quantized_ms=0.1).speed
         2.0
     """
 
@@ -113,8 +114,9 @@ class QuantizationReport:
         if slower:
             worst = min(slower, key=lambda layer: layer.speed or 0.0)
             found.append(
-                f"{len(slower)} of {len(self.quantized)} quantized layers are slower than in float, the slowest "
-                f"{worst.name} ({worst.speed:.2f}x with {worst.rows} rows); they save memory only"
+                f"{len(slower)} of {len(self.quantized)} quantized layers are slower than in "
+                f"float, the slowest {worst.name} ({worst.speed:.2f}x with {worst.rows} "
+                "rows); they save memory only"
             )
         return found
 
@@ -140,8 +142,19 @@ class QuantizationReport:
         }
 
     def __str__(self) -> str:
-        heads = ("layer", "shape", "stored", "KB before", "KB after", "weight err", "output err", "rows", "ms float",
-                 "ms now", "speed")  # fmt: skip
+        heads = (
+            "layer",
+            "shape",
+            "stored",
+            "KB before",
+            "KB after",
+            "weight err",
+            "output err",
+            "rows",
+            "ms float",
+            "ms now",
+            "speed",
+        )
         rows = [_cells(layer) for layer in self.layers]
         used = [c for c in range(len(heads)) if c < 5 or any(row[c] for row in rows)]
         lines = _table([heads[c] for c in used], [[row[c] for c in used] for row in rows])
@@ -153,7 +166,8 @@ class QuantizationReport:
     def _totals(self) -> str:
         parts = [
             f"{len(self.quantized)} layers quantized, {len(self.skipped)} skipped",
-            f"{self.bytes_before / 1e6:.2f} MB -> {self.bytes_after / 1e6:.2f} MB ({self.ratio:.3f} of float)",
+            f"{self.bytes_before / 1e6:.2f} MB -> {self.bytes_after / 1e6:.2f} MB "
+            f"({self.ratio:.3f} of float)",
         ]
         if self.speed is not None:
             parts.append(f"{self.speed:.2f}x as fast")

@@ -25,7 +25,8 @@ class Quantized(Storage):
 
     Example:
         >>> from cubepy import nn, quant
-        >>> storage = quant.quantize(nn.Linear(64, 8), "int4", measure_speed=False).model.weight.storage
+        >>> storage = quant.quantize(nn.Linear(64, 8), "int4",
+        ...     measure_speed=False).model.weight.storage
         >>> isinstance(storage, Quantized), storage.weight.scheme.bits, storage.dense().shape
         (True, 4, (8, 64))
     """
@@ -103,7 +104,8 @@ def _slice(inputs: Sequence[Any], attrs: dict[str, Any]) -> Quantized:
     )
     if not index or not whole or (index[0][2] or 1) != 1:
         raise KernelTypeError(
-            f"of a quantized weight only whole rows can be taken, as weight[a:b]; the index was {index}",
+            "of a quantized weight only whole rows can be taken, as weight[a:b]; the index "
+            f"was {index}",
             hint="use weight.numpy() for a float copy",
         )
     start, stop, _ = slice(*index[0]).indices(storage.shape[0])

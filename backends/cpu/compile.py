@@ -42,7 +42,10 @@ def versions() -> str:
         ]
     ):
         sources.update(file.read_bytes())
-    return f"ops {sources.hexdigest()[:16]} numba {version('numba')} llvmlite {llvmlite.__version__} {name} {features}"
+    return (
+        f"ops {sources.hexdigest()[:16]} numba {version('numba')} llvmlite "
+        f"{llvmlite.__version__} {name} {features}"
+    )
 
 
 def compile_object(
@@ -69,6 +72,7 @@ def compile_object(
             raise
         except Exception as error:
             raise BackendCompileError(
-                f"numba refused the generated code {path}: {type(error).__name__}: {str(error)[:2000]}",
+                f"numba refused the generated code {path}: {type(error).__name__}: "
+                f"{str(error)[:2000]}",
                 hint="this is a defect of cubepy; please report it with the file named above",
             ) from error

@@ -54,7 +54,8 @@ class CpuPrinter(WideText):
         parameters += [Parameter("err", "ptr", "i64"), *self.array_parameters()]
         for mem in program.shared:
             self.line(
-                f'{self.var(mem.name)} = stack("{carrier(mem.dtype)}", 0, {math.prod(mem.shape or ())})'
+                f'{self.var(mem.name)} = stack("{carrier(mem.dtype)}", 0, '
+                f"{math.prod(mem.shape or ())})"
             )
         for name in sorted(self.per_unit):
             t = program.variables[name]

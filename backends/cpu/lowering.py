@@ -1,7 +1,8 @@
-"""The meeting with numba's compiler: one function in, one optimised LLVM module and its object code out.
+"""The meeting with numba's compiler: one function in, one optimised LLVM module and its object code
+out.
 
-numba's `njit` would also build a wrapper for Python and compile the module in its own engine; a kernel needs
-neither, so the steps are taken one by one. The entry point has the C signature
+numba's `njit` would also build a wrapper for Python and compile the module in its own engine; a
+kernel needs neither, so the steps are taken one by one. The entry point has the C signature
 `void entry(int64 first, int64 last, int64 *arguments)` and unpacks the argument block.
 """
 

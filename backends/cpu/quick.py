@@ -1,5 +1,5 @@
 """A launch that came before, as one written function: numbers go into a table, and machine code
-checks the arrays, takes their positions and runs (see `replay`).
+checks the arrays, takes their addresses and runs (see `replay`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Laying out and running launches: the argument block, serial and parallel runs, reported faults."""
+"""Laying out and running launches: the argument block, serial and parallel runs, reported
+faults.
+"""
 
 from __future__ import annotations
 

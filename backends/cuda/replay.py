@@ -144,7 +144,9 @@ def text() -> str:
 
 @cache
 def entry() -> Any:
-    """The machine code for Python: through ctypes the call would take longer than the code itself."""
+    """The machine code for Python: through ctypes the call would take longer than the code
+    itself.
+    """
     return loaded(SYMBOL, text, __file__)
 
 

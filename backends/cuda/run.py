@@ -154,7 +154,9 @@ class CudaRunner:
         return bits
 
     def run(self, leaves: Sequence[Any], values: tuple, stream: NativeStream | None = None) -> None:
-        """Put the launch on a stream (the thread's own when none is named); does not wait for it."""
+        """Put the launch on a stream (the thread's own when none is named); does not wait
+        for it.
+        """
         if self.empty:
             return
         if stream is None:

@@ -47,7 +47,9 @@ class _Method(ctypes.Structure):
 
 
 def builtin_at(address: int, name: str) -> Any:
-    """Machine code `(itself, address of arguments, their number)` as a built-in function of Python."""
+    """Machine code `(itself, address of arguments, their number)` as a built-in function of
+    Python.
+    """
     method = _Method(name.encode(), address, _FASTCALL, None)
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
         ("PyCFunction_NewEx", ctypes.pythonapi)

@@ -24,7 +24,9 @@ def alone(function: ir.Function) -> ir.Function:
 
 
 def on_lines(function: ir.Function) -> ir.Function:
-    """The function with an aligned stack: else lines on it may lie across two lines of the cache."""
+    """The function with an aligned stack: else lines on it may lie across two lines of
+    the cache.
+    """
     function.attributes.alignstack = 64
     return function
 

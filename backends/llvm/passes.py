@@ -35,11 +35,13 @@ NEEDLESS = frozenset(
 
 
 def lean(pipeline: Any, instead: Mapping[type, type] = MappingProxyType({})) -> Any:
-    """A pipeline of numba without the passes that generated code has no use for, others `instead` of some.
+    """A pipeline of numba without the passes that generated code has no use for, others `instead`
+    of some.
 
-    Every variable of a kernel keeps its type, there are no closures and no `with`, and branches were decided before.
-    Single assignment alone looks at the whole function once for each variable; without these passes a kernel takes
-    half the time to compile, and LLVM makes the same instructions of it.
+    Every variable of a kernel keeps its type, there are no closures and no `with`, and branches
+    were decided before. Single assignment alone looks at the whole function once for each variable;
+    without these passes a kernel takes half the time to compile, and LLVM makes the same
+    instructions of it.
     """
     kept = [(step, text) for step, text in pipeline.passes if step.__name__ not in NEEDLESS]
     pipeline.passes[:] = [(instead.get(step, step), text) for step, text in kept]
@@ -49,8 +51,9 @@ def lean(pipeline: Any, instead: Mapping[type, type] = MappingProxyType({})) -> 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """While a kernel compiles, Python does not look for cycles: numba makes millions of objects and drops them all at
-    the end, and looking at them, and at all others of the process, again and again takes a quarter of the time.
+    """While a kernel compiles, Python does not look for cycles: numba makes millions of objects and
+    drops them all at the end, and looking at them, and at all others of the process, again and
+    again takes a quarter of the time.
     """
     if not gc.isenabled():
         yield
@@ -64,10 +67,12 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """While a kernel compiles, the signature of a call is worked out once for a function and types of arguments.
+    """While a kernel compiles, the signature of a call is worked out once for a function and types
+    of arguments.
 
-    Numba asks every template of a function again at every call, for an operator also those of NumPy's ufuncs: half the
-    time of its type inference. The caller holds numba's compiler lock, so no other compilation sees the change.
+    Numba asks every template of a function again at every call, for an operator also those of
+    NumPy's ufuncs: half the time of its type inference. The caller holds numba's compiler lock, so
+    no other compilation sees the change.
     """
     known: dict[Any, Any] = {}
     work_out = BaseFunction.get_call_type

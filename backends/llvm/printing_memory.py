@@ -102,13 +102,18 @@ class MemoryText:
         if self.program.mode == "validate":
             linear = self.linear(mem, indices)
             site = self.fault(mem, self.location)
-            return f"load_or_report({name}, {where}, {ok}, err, {site}, {linear}, {self.size_text(mem)})"
+            return (
+                f"load_or_report({name}, {where}, {ok}, err, {site}, {linear}, "
+                f"{self.size_text(mem)})"
+            )
         return f"load_if({name}, {where}, {ok})"
 
     location: Location | None = None
 
     def linear(self, mem: Mem, indices: list[str]) -> str:
-        """The index that a report shows: the position in C order, or the index itself for rank 1."""
+        """The index that a report shows: the position in C order, or the index itself for
+        rank 1.
+        """
         text = indices[0] if indices else "0"
         for axis in range(1, mem.ndim):
             text = f"({text}) * {self.extent(mem, axis)} + {indices[axis]}"
@@ -134,7 +139,8 @@ class MemoryText:
         if self.program.mode == "validate":
             self.line("else:")
             self.line(
-                f"    report(err, {self.fault(mem, s.loc)}, {self.linear(mem, indices)}, {self.size_text(mem)})"
+                f"    report(err, {self.fault(mem, s.loc)}, {self.linear(mem, indices)}, "
+                f"{self.size_text(mem)})"
             )
 
     def stored(self, e: Expr, mem: Mem) -> str:
@@ -288,7 +294,8 @@ class MemoryText:
         if self.program.mode == "validate":
             self.line("else:")
             self.line(
-                f"    report(err, {self.fault(mem, s.loc)}, {self.linear(mem, indices)}, {self.size_text(mem)})"
+                f"    report(err, {self.fault(mem, s.loc)}, {self.linear(mem, indices)}, "
+                f"{self.size_text(mem)})"
             )
 
 

@@ -102,7 +102,9 @@ class ReplayCode(WordCode):
         )
 
     def read(self) -> None:
-        """Write the function: all rows of the table, each by the method that is named as its kind."""
+        """Write the function: all rows of the table, each by the method that is named as
+        its kind.
+        """
         at = self.b.add(self.table, number(8 * (self.head + len(self.kinds))))
         for kind, size in self.kinds.items():
             if kind == "words":

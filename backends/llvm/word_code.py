@@ -1,4 +1,6 @@
-"""Writing small functions of 64-bit words as LLVM IR: what the machine code of the host is made of."""
+"""Writing small functions of 64-bit words as LLVM IR: what the machine code of the host is
+made of.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What each builtin of the language means, on typed values; `MEANING` maps a name to its function."""
+"""What each builtin of the language means, on typed values; `MEANING` maps a name to its
+function.
+"""
 
 from __future__ import annotations
 

@@ -103,7 +103,8 @@ class Memory:
             for i, n in zip(at[1:], self.extents[1:], strict=True):
                 flat = flat * n + i
             raise OutOfBoundsError(
-                f"{self.run.name} accesses index {flat} of {self.name!r}, whose length is {int(np.prod(self.extents))}",
+                f"{self.run.name} accesses index {flat} of {self.name!r}, whose length is "
+                f"{int(np.prod(self.extents))}",
                 location=self.run.location(),
                 hint=f"guard it with: if i < {self.name}.size",
             )
@@ -238,9 +239,9 @@ class Memory:
         other = access.conflict(how, self.run.cube, self.run.phase, self.run.unit)
         if other is not None:
             raise RaceError(
-                f"in {self.run.name}, unit {self.run.unit} of cube {self.run.cube} and unit {other[2]} of cube "
-                f"{other[0]} touch index {flat} of {self.name!r} without a barrier between them, "
-                "and one of them writes",
+                f"in {self.run.name}, unit {self.run.unit} of cube {self.run.cube} and unit "
+                f"{other[2]} of cube {other[0]} touch index {flat} of {self.name!r} "
+                "without a barrier between them, and one of them writes",
                 location=self.run.location(),
                 hint="separate them with cb.sync_cube(), or use an atomic",
             )

@@ -291,7 +291,9 @@ class Run(Sides):
         return memory
 
     def python(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a function of Python's; those that the language translates get their typed meaning."""
+        """Call a function of Python's; those that the language translates get their typed
+        meaning.
+        """
         if fn is breakpoint or fn is pdb.set_trace:
             frame = sys._getframe(1)
             while frame is not None and "__run__" not in frame.f_locals:
@@ -382,7 +384,8 @@ def _run_cube(this: Run, function: Callable[..., Any], values: list[Any], units:
                 finished[0] if finished else next(u for u, p in locations.items() if p != location)
             )
             raise BarrierError(
-                f"unit {unit} of cube {this.cube} waits at a barrier that unit {other} does not reach",
+                f"unit {unit} of cube {this.cube} waits at a barrier that unit {other} does "
+                "not reach",
                 location=location,
                 hint="move cb.sync_cube() out of the branch or loop",
             )

@@ -347,7 +347,8 @@ class Scope:
                 and dt.promote(have.dtype, vt.dtype) is not have.dtype
             ):
                 raise DTypeError(
-                    f"the variable {name!r} is {have} and is given {vt}: a variable has one dtype for its whole life",
+                    f"the variable {name!r} is {have} and is given {vt}: a variable has one "
+                    "dtype for its whole life",
                     hint=f"write cb.cast(..., cb.{have.dtype.name}), or use another name",
                 )
             value = convert.storable(value, have.dtype, have.lanes, f"the variable {name!r}")

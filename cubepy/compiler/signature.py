@@ -55,7 +55,9 @@ class ComptimeSpec:
 
 
 def exact(value: Any) -> Any:
-    """A key that tells apart what `==` does not: 1, 1.0 and True, 0.0 and -0.0, also inside tuples."""
+    """A key that tells apart what `==` does not: 1, 1.0 and True, 0.0 and -0.0, also inside
+    tuples.
+    """
     t = type(value)
     if t is tuple:
         return (tuple, *map(exact, value))

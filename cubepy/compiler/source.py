@@ -51,7 +51,8 @@ def source_of(fn: Callable) -> Source:
     except (OSError, TypeError) as error:
         raise KernelSyntaxError(
             f"the source of {fn.__qualname__} cannot be read: {error}",
-            hint="define kernels in a file (or a notebook cell), not with exec or at the python prompt",
+            hint="define kernels in a file (or a notebook cell), not with exec or at the python "
+            "prompt",
         ) from None
     text = "".join(lines)
     dedented = textwrap.dedent(text)
@@ -65,7 +66,8 @@ def source_of(fn: Callable) -> Source:
     file = inspect.getsourcefile(fn) or "<unknown>"
     if not _is_of(tree, inspect.unwrap(fn).__code__):
         raise KernelSyntaxError(
-            f"{file} has changed since it was imported: line {first} is no longer where {fn.__qualname__} is defined",
+            f"{file} has changed since it was imported: line {first} is no longer where "
+            f"{fn.__qualname__} is defined",
             hint="start Python again, or reload the module",
         )
     if not isinstance(tree, ast.FunctionDef):

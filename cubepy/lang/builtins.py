@@ -123,8 +123,10 @@ PLANE_OPS = {
     "plane_broadcast": "`plane_broadcast(v, unit)`: the `v` of the given unit (comptime).",
     "plane_shuffle": "`plane_shuffle(v, unit)`: the `v` of the given unit.",
     "plane_shuffle_xor": "`plane_shuffle_xor(v, mask)`: the `v` of unit `UNIT_POS_PLANE ^ mask`.",
-    "plane_shuffle_up": "`plane_shuffle_up(v, n)`: the `v` of the unit n below; own value at the edge.",
-    "plane_shuffle_down": "`plane_shuffle_down(v, n)`: the `v` of the unit n above; own value at the edge.",
+    "plane_shuffle_up": "`plane_shuffle_up(v, n)`: the `v` of the unit n below; own value at "
+    "the edge.",
+    "plane_shuffle_down": "`plane_shuffle_down(v, n)`: the `v` of the unit n above; own value "
+    "at the edge.",
     "plane_inclusive_sum": "Sum of `v` over this unit and those below it in the plane.",
     "plane_exclusive_sum": "Sum of `v` over the units below this one in the plane.",
 }
@@ -159,25 +161,31 @@ OTHER = {
     "popcount": "Number of set bits of an integer.",
     "clz": "Number of leading zero bits of an integer (its width for 0).",
     "ctz": "Number of trailing zero bits of an integer (its width for 0).",
-    "dot_i8": "`dot_i8(acc, a, b)`: acc (i32, L lanes) plus the products of four neighbours of a (u8, 4L lanes) "
-    "with those of b (i8, 4L lanes); exact.",
-    "dot_bf16": "`dot_bf16(acc, a, b)`: acc (f32, L lanes) plus the two products of each lane's pair of bf16 in a with "
-    "that in b (u32, L lanes); the upper halves first, each sum rounded; subnormal numbers may count as zero.",
+    "dot_i8": "`dot_i8(acc, a, b)`: acc (i32, L lanes) plus the products of four neighbours of "
+    "a (u8, 4L lanes) with those of b (i8, 4L lanes); exact.",
+    "dot_bf16": "`dot_bf16(acc, a, b)`: acc (f32, L lanes) plus the two products of each lane's "
+    "pair of bf16 in a with that in b (u32, L lanes); the upper halves first, each sum "
+    "rounded; subnormal numbers may count as zero.",
     "shared": "`shared(shape, dtype)`: memory of the cube, uninitialised; shape is comptime.",
-    "local": "`local(shape, dtype, lanes=0)`: registers of the unit, uninitialised; shape is comptime. "
-    "With lanes > 0 each element is a line.",
-    "sync_cube": "Barrier: every unit of the cube arrives before any goes on; memory is visible after it.",
+    "local": "`local(shape, dtype, lanes=0)`: registers of the unit, uninitialised; shape is "
+    "comptime. With lanes > 0 each element is a line.",
+    "sync_cube": "Barrier: every unit of the cube arrives before any goes on; memory is visible "
+    "after it.",
     "sync_plane": "Barrier of the plane.",
     "comptime": "`comptime(expr)`: insists that the expression is comptime.",
-    "unroll": "`unroll(range(...))`, or of a comptime tuple: the loop is written out; its variable is comptime.",
-    "device_properties": "The `DeviceProperties` of the device that the kernel is compiled for (comptime).",
+    "unroll": "`unroll(range(...))`, or of a comptime tuple: the loop is written out; its "
+    "variable is comptime.",
+    "device_properties": "The `DeviceProperties` of the device that the kernel is compiled for "
+    "(comptime).",
     "debug_print": "`debug_print(*values)`: print from a unit; removed unless debugging.",
-    "debug_assert": "`debug_assert(condition, message)`: fail the launch; removed unless debugging.",
+    "debug_assert": "`debug_assert(condition, message)`: fail the launch; removed unless "
+    "debugging.",
     "concat": "`concat(a, b)`: a line with the lanes of a and then those of b.",
-    "slice_line": "`slice_line(v, start, lanes)`: `lanes` lanes of v from comptime lane `start` on.",
+    "slice_line": "`slice_line(v, start, lanes)`: `lanes` lanes of v from comptime lane `start` "
+    "on.",
     "interleave": "`interleave(a, b)`: a line of lanes a[0], b[0], a[1], b[1], ...",
-    "partition": "`partition(v, mask)`: a line of the lanes of v where the mask holds, then of the others, both in "
-    "order; `mask.sum()` says how many they are.",
+    "partition": "`partition(v, mask)`: a line of the lanes of v where the mask holds, then of "
+    "the others, both in order; `mask.sum()` says how many they are.",
     "shuffle": "`shuffle(a, b, lanes)`: a line of lanes picked by a comptime tuple from a, then b.",
 }
 

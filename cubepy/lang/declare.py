@@ -30,7 +30,8 @@ class Param:
     """One parameter of a kernel: how it is annotated and its default."""
 
     name: str
-    kind: str  # "comptime", "array", "view", "map", "scalar" (with dtype), "struct" (with its class), "any"
+    # "comptime", "array", "view", "map", "scalar" (with dtype), "struct" (with its class), "any"
+    kind: str
     default: Any = inspect.Parameter.empty
     dtype: DType | None = None
     struct: Any = None
@@ -93,7 +94,8 @@ def read_parameters(fn: Callable) -> tuple[Param, ...]:
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             stars = "*" if p.kind is p.VAR_POSITIONAL else "**"
             raise KernelTypeError(
-                f"{fn.__qualname__} takes {stars}{p.name}; parameters are fixed in kernels and funcs",
+                f"{fn.__qualname__} takes {stars}{p.name}; parameters are fixed in kernels "
+                "and funcs",
                 location=_location_of(fn, stars + p.name),
                 hint="pass a tuple as a cb.Comptime parameter, or several arrays by name",
             )
@@ -117,7 +119,8 @@ def read_parameters(fn: Callable) -> tuple[Param, ...]:
             raise KernelTypeError(
                 f"parameter {p.name!r} of {fn.__qualname__} is annotated {annotation!r}",
                 location=_location_of(fn, p.name),
-                hint="use cb.Array, cb.View, cb.Comptime[...], a dtype such as cb.f32, a @cb.struct, or nothing",
+                hint="use cb.Array, cb.View, cb.Comptime[...], a dtype such as cb.f32, a "
+                "@cb.struct, or nothing",
             )
     return tuple(out)
 

@@ -234,7 +234,9 @@ def promote(a: DType, b: DType) -> DType:
 
 @cache
 def true_divide_dtype(a: DType, b: DType) -> DType:
-    """The dtype of ``x / y``: floats promote, two integers give f32, or f64 when one has 64 bits."""
+    """The dtype of ``x / y``: floats promote, two integers give f32, or f64 when one has
+    64 bits.
+    """
     a, b = a.compute, b.compute
     if a.is_float or b.is_float:
         return promote(a, b)

@@ -24,7 +24,8 @@ def kernel_example(
     and what it prints.
 
     Example:
-        >>> kernel_example("out[0] = 2 * x[0]", x="np.ones(1)", out="np.zeros(1)", shows="[2.]").splitlines()[3:]
+        >>> kernel_example("out[0] = 2 * x[0]", x="np.ones(1)", out="np.zeros(1)",
+        ...     shows="[2.]").splitlines()[3:]
         ['...     out[0] = 2 * x[0]', '>>> x = np.ones(1)', '>>> out = np.zeros(1)', '>>> run[1, 1](x, out)',
          '>>> print(out)', '[2.]']
     """
@@ -150,7 +151,8 @@ LINES = {
         shows="[     2 100000]",
     ),
     "dot_bf16": kernel_example(
-        "sums = cb.splat(cb.f32(0), 2)\nout.store(0, cb.dot_bf16(sums, a.load(0, 2), b.load(0, 2)))",
+        "sums = cb.splat(cb.f32(0), 2)\nout.store(0, cb.dot_bf16(sums, a.load(0, 2), "
+        "b.load(0, 2)))",
         a="np.array([1, 2, 3, 4], cb.bf16.numpy).view(np.uint32)",
         b="np.array([10, 100, 10, 100], cb.bf16.numpy).view(np.uint32)",
         out="np.zeros(2, np.float32)",
@@ -160,8 +162,8 @@ LINES = {
 """Of functions of lines."""
 
 _MIRRORED = kernel_example(
-    "board = cb.shared(4, x.dtype)\ni = cb.UNIT_POS\nboard[i] = x[i]\ncb.sync_cube()  # now all four are there\n"
-    "out[i] = board[3 - i]",
+    "board = cb.shared(4, x.dtype)\ni = cb.UNIT_POS\nboard[i] = x[i]\ncb.sync_cube()  # now "
+    "all four are there\nout[i] = board[3 - i]",
     grid="[1, 4]",
     x="np.array([1, 2, 3, 4], np.float32)",
     out="np.zeros(4, np.float32)",
@@ -172,8 +174,9 @@ MEMORY = {
     "shared": _MIRRORED,
     "sync_cube": _MIRRORED,
     "local": kernel_example(
-        "sums = cb.local(2, cb.f32)  # of the even places and of the odd ones\nsums[0], sums[1] = 0, 0\n"
-        "for k in range(x.size):\n    sums[k % 2] += x[k]\nout[0], out[1] = sums[0], sums[1]",
+        "sums = cb.local(2, cb.f32)  # of the even places and of the odd ones\nsums[0], "
+        "sums[1] = 0, 0\nfor k in range(x.size):\n    sums[k % 2] += x[k]\nout[0], "
+        "out[1] = sums[0], sums[1]",
         x="np.array([1, 10, 2, 20], np.float32)",
         out="np.zeros(2, np.float32)",
         shows="[ 3. 30.]",
@@ -186,13 +189,15 @@ MEMORY = {
         shows="[2. 4. 6. 8.]",
     ),
     "unroll": kernel_example(
-        "v = x.load(0, 4)\nfor k in cb.unroll(range(4)):\n    out[3 - k] = v[k]  # a lane's number is comptime",
+        "v = x.load(0, 4)\nfor k in cb.unroll(range(4)):\n    out[3 - k] = v[k]  # a lane's "
+        "number is comptime",
         x="np.array([1, 2, 3, 4], np.float32)",
         out="np.zeros(4, np.float32)",
         shows="[4. 3. 2. 1.]",
     ),
     "device_properties": kernel_example(
-        "lanes = cb.comptime(cb.device_properties().register_bytes // x.dtype.itemsize)\nout[0] = lanes >= 4",
+        "lanes = cb.comptime(cb.device_properties().register_bytes // "
+        "x.dtype.itemsize)\nout[0] = lanes >= 4",
         x="np.zeros(1, np.float32)",
         out="np.zeros(1, bool)",
         shows="[ True]",
@@ -226,14 +231,15 @@ ATOMICS = {
     "atomic_or": atomic("cb.atomic_or(out, 0, x[i])", "[0b0001]", "[0, 8, 0, 2]", "[11]"),
     "atomic_xor": atomic("cb.atomic_xor(out, 0, x[i])", "[0b1111]", "[1, 1, 1, 2]", "[12]"),
     "atomic_exchange": atomic(
-        "x[i] = cb.atomic_exchange(out, 0, x[i])  # out has one of the five, x the others\ncb.atomic_add(out, 1, x[i])",
+        "x[i] = cb.atomic_exchange(out, 0, x[i])  # out has one of the five, x the "
+        "others\ncb.atomic_add(out, 1, x[i])",
         "[9, 0]",
         "[7, 7, 7, 7]",
         "[ 7 30]",
     ),
     "atomic_compare_exchange": atomic(
-        "if cb.atomic_compare_exchange(out, 0, 0, 7) == 0:  # 0 is still there: this unit came first\n"
-        "    cb.atomic_add(out, 1, 1)",
+        "if cb.atomic_compare_exchange(out, 0, 0, 7) == 0:  # 0 is still there: this unit "
+        "came first\n    cb.atomic_add(out, 1, 1)",
         "[0, 0]",
         "[1, 2, 3, 4]",
         "[7 1]",

@@ -88,7 +88,8 @@ class StructType(Aggregate):
             return StructField(name, "struct", struct=annotation)
         raise KernelTypeError(
             f"field {name!r} of struct {self.__name__} is annotated {annotation!r}",
-            hint="use a dtype, cb.Array, cb.View, cb.Comptime[...], typing.Any or another @cb.struct",
+            hint="use a dtype, cb.Array, cb.View, cb.Comptime[...], typing.Any or another "
+            "@cb.struct",
         )
 
     def bind(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -118,7 +118,9 @@ class Broadcast:
 
 @struct
 class Mapped:
-    """A function applied as values are read or written; `others` are views read at the same place."""
+    """A function applied as values are read or written; `others` are views read at the
+    same place.
+    """
 
     inner: View
     function: Comptime[Any]
@@ -261,6 +263,7 @@ def dequantized(
             each.shape[:-1] != codes.shape[:-1] or each.shape[-1] * group < width
         ):
             raise ShapeError(
-                f"{name} of shape {each.shape} are not one for every {group} of {width} codes in each row"
+                f"{name} of shape {each.shape} are not one for every {group} of {width} "
+                "codes in each row"
             )
     return Dequantized(codes, scales, zeros, group, packed)

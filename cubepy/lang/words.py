@@ -5,17 +5,18 @@ from __future__ import annotations
 from cubepy.lang.examples import kernel_example, line
 
 WORDS = {
-    "lines": "`for k, valid in lines(start, stop, lanes)`: k goes from start to stop by comptime "
-    "`lanes`, and `valid` is how many of the lanes from k on lie before stop: comptime `lanes` in a "
-    "loop over whole lines, a runtime number in the tail, for which the body is written again.",
+    "lines": "`for k, valid in lines(start, stop, lanes)`: k goes from start to stop by "
+    "comptime `lanes`, and `valid` is how many of the lanes from k on lie before stop: "
+    "comptime `lanes` in a loop over whole lines, a runtime number in the tail, for "
+    "which the body is written again.",
     "iota": "`iota(lanes, dtype=i32)`: the line 0, 1, 2, ...; both are comptime.",
     "line": "`line(a, b, c, ...)`: a line of 1 to 64 numbers, in the dtype in which they meet.",
     "keep_first": "`keep_first(line, n, other)`: the first n lanes of a line, and `other` in those "
     "behind; `other` is a number or a line and takes the line's dtype.",
     "unravel": "`unravel(position, shape)`: the coordinates (a tuple) of a position in the C order "
     "of a shape.",
-    "range": "`range(start, stop, step, unroll=True)`: Python's; with `unroll=False` compilers keep "
-    "it a loop.",
+    "range": "`range(start, stop, step, unroll=True)`: Python's; with `unroll=False` compilers "
+    "keep it a loop.",
 }
 """What each word does."""
 

@@ -123,8 +123,9 @@ def _store(path: Path, data: bytes) -> bool:
         if not _warned:
             _warned = True
             warnings.warn(
-                f"the cache {directory()} cannot be written ({error}); kernels are compiled again in every process. "
-                "Set CUBEPY_CACHE_DIR to a folder that can, or CUBEPY_CACHE=0 to be silent",
+                f"the cache {directory()} cannot be written ({error}); kernels are compiled "
+                "again in every process. Set CUBEPY_CACHE_DIR to a folder that can, or "
+                "CUBEPY_CACHE=0 to be silent",
                 CacheWarning,
                 stacklevel=4,
             )

@@ -58,7 +58,10 @@ class DeviceProperties:
         return max(1, self.register_bytes // dtype.itemsize)
 
     def __str__(self) -> str:
-        return f"{self.backend}: {self.name}, {self.cores} cores, {self.register_bytes * 8}-bit registers"
+        return (
+            f"{self.backend}: {self.name}, {self.cores} cores, {self.register_bytes * 8}-bit "
+            "registers"
+        )
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,8 @@ def tensor_map(
     strides = _strides(data)
     if strides[-1] != data.itemsize or any(s % LINE or s <= 0 for s in strides[:-1]):
         raise LaunchError(
-            f"the strides {data.strides} do not suit a tensor map: the last must be {data.itemsize}, the others "
-            f"positive multiples of {LINE}",
+            f"the strides {data.strides} do not suit a tensor map: the last must be "
+            f"{data.itemsize}, the others positive multiples of {LINE}",
             hint="copy it, or pad its rows",
         )
     made = ArrayMap(array, data, box, swizzle, tf32)

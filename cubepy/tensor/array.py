@@ -104,7 +104,8 @@ class Tensor(Operators["Tensor"]):
         if dtype is not None and array.dtype != dtype:
             if copy is False:
                 raise ValueError(
-                    f"an array of {np.dtype(dtype)} needs a copy of this tensor of {self.dtype.name}"
+                    f"an array of {np.dtype(dtype)} needs a copy of this tensor of "
+                    f"{self.dtype.name}"
                 )
             return array.astype(dtype)
         return array.copy() if copy else array
@@ -387,7 +388,9 @@ def concat(tensors: Sequence[Any], axis: int = 0) -> Tensor:
 
 
 def where(condition: Any, a: Any, b: Any) -> Tensor:
-    """a where the condition holds, else b, broadcast; a number takes the dtype of the other side."""
+    """a where the condition holds, else b, broadcast; a number takes the dtype of the
+    other side.
+    """
     if not isinstance(a, Tensor):
         a = operand(a, b) if isinstance(b, Tensor) else as_tensor(a)
     return apply("where", as_tensor(condition), a, operand(b, a))

@@ -74,7 +74,8 @@ def run(op: str, inputs: Sequence[Storage | None], attrs: dict[str, Any], dtype:
     if kind == "dense":
         return _DENSE[op](dtype, *[None if s is None else s.dense() for s in inputs], **attrs)
     raise KernelTypeError(
-        f"the op {op!r} cannot read {kind} storage; only {', '.join(executors(kind)) or 'no op'} can",
+        f"the op {op!r} cannot read {kind} storage; only "
+        f"{', '.join(executors(kind)) or 'no op'} can",
         hint="convert it first: cb.tensor(x.numpy())",
     )
 

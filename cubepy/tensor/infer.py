@@ -1,4 +1,6 @@
-"""Shapes and dtypes of every op, with all their checks: the one place that says what an op accepts."""
+"""Shapes and dtypes of every op, with all their checks: the one place that says what an op
+accepts.
+"""
 
 from __future__ import annotations
 
@@ -368,7 +370,8 @@ def _attention(
 ) -> Spec:
     if len(q.shape) != 4 or len(k.shape) != 4 or len(v.shape) != 4:
         raise ShapeError(
-            f"attention: expected rank 4 (batch, heads, length, depth), got {q.shape}, {k.shape}, {v.shape}"
+            f"attention: expected rank 4 (batch, heads, length, depth), got {q.shape}, "
+            f"{k.shape}, {v.shape}"
         )
     if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]) or k.shape[:3] != v.shape[:3]:
         raise ShapeError(

@@ -108,10 +108,10 @@ def refuse_unrecorded() -> None:
     """
     if _active.get() is not None:
         raise LaunchError(
-            "a tensor is given to a function or kernel that is not recorded: what it makes would be an input of the "
-            "graph, whatever the graph is replayed on",
-            hint="use an op of tensors instead, such as x.softmax() or nn.functional.softmax(x) for K.softmax(x); or "
-            "x.numpy(), for a value that replaying does not change",
+            "a tensor is given to a function or kernel that is not recorded: what it makes "
+            "would be an input of the graph, whatever the graph is replayed on",
+            hint="use an op of tensors instead, such as x.softmax() or nn.functional.softmax(x) "
+            "for K.softmax(x); or x.numpy(), for a value that replaying does not change",
         )
 
 

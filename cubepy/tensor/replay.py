@@ -173,7 +173,8 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
         found = wrap(result)
         if found.shape != spec.shape or found.dtype is not spec.dtype:
             raise ShapeError(
-                f"the op {op!r} gave {found.dtype.name}{found.shape}, its rule says {spec.dtype.name}{spec.shape}",
+                f"the op {op!r} gave {found.dtype.name}{found.shape}, its rule says "
+                f"{spec.dtype.name}{spec.shape}",
                 hint="the executor of the op disagrees with cubepy.tensor.infer; please report it",
             )
         if key is not None and type(found) is Dense:

@@ -140,7 +140,8 @@ class Decision:
                 )
             else:
                 lines.append(
-                    f" {mark} {t.status:>12}            {t.name}{': ' + t.reason if t.reason else ''}"
+                    f" {mark} {t.status:>12}            "
+                    f"{t.name}{': ' + t.reason if t.reason else ''}"
                 )
         if rest:
             lines.append(f"   {len(rest)} more candidates: {rest[0].reason or 'not tried'}")

@@ -7,7 +7,9 @@ import cubepy as cb
 
 @cb.kernel
 def read_all(x: cb.Array, out: cb.Array, part, streams: cb.Comptime[int], lanes: cb.Comptime[int]):
-    """Each cube sums `streams` parts of x, which it reads at the same time, its units side by side."""
+    """Each cube sums `streams` parts of x, which it reads at the same time, its units side
+    by side.
+    """
     acc = cb.local((streams,), cb.f32, lanes=lanes)
     for j in range(streams):
         acc[j] = cb.splat(0.0, lanes)

@@ -67,7 +67,9 @@ class Entrant:
 
 
 def runs_in(sample: float, seconds: float) -> int:
-    """How many runs of `seconds` make a sample of the wanted length; several, unless they are long."""
+    """How many runs of `seconds` make a sample of the wanted length; several, unless they
+    are long.
+    """
     least = 3 if seconds < LONG else 1
     return max(least, min(1000, math.ceil(sample / max(seconds, 1e-9))))
 

@@ -79,7 +79,9 @@ _listeners: list[Listener] = []
 
 @contextlib.contextmanager
 def listening(hear: Listener) -> Iterator[None]:
-    """Hear of every problem that an operation is asked for in the block, in all threads, in order."""
+    """Hear of every problem that an operation is asked for in the block, in all threads,
+    in order.
+    """
     _listeners.append(hear)
     try:
         yield
@@ -186,7 +188,8 @@ class Op:
     def nobody(self, problem: Any, properties: DeviceProperties) -> TuneError:
         """What is raised where no routine does a problem: the reasons of all."""
         reasons = [
-            f"{s.routine.name}: {s.reason or ('only when forced' if s.group < 0 else 'no blueprint')}"
+            f"{s.routine.name}: "
+            f"{s.reason or ('only when forced' if s.group < 0 else 'no blueprint')}"
             for s in self.standings(problem, properties)
         ]
         return TuneError(

@@ -158,7 +158,9 @@ class TunedOp(Op):
                     yield Candidate(routine, blueprint, group)
 
     def grouped(self, problem: Any) -> list[tuple[int, TunedRoutine]]:
-        """All routines with their priorities for a problem, in the order in which they are asked."""
+        """All routines with their priorities for a problem, in the order in which they
+        are asked.
+        """
         key, first = self.key(problem), self.guess(problem)
         groups = {r.name: r.group(key) for r in self.routines}
         if first in groups:
@@ -213,7 +215,9 @@ class TunedOp(Op):
         return Candidate(routine, blueprint, routine.group(self.key(problem)))
 
     def checksum(self, problem: Any) -> str:
-        """Identifies the set of candidates for a problem: another set makes old measurements void."""
+        """Identifies the set of candidates for a problem: another set makes old
+        measurements void.
+        """
         return cache.digest(
             *(f"{c.group} {c.routine.version} {c.name}" for c in self.candidates(problem))
         )

@@ -35,7 +35,10 @@ COLD_BYTES = (
     128 << 20
 )  # sets of arguments together are larger than caches, so that runs find them cold
 MOST_SETS = 8
-PATIENCE = 600.0  # seconds that who asked for a measurement waits for another process to end one, compilation included
+PATIENCE = 600.0
+"""Seconds that who asked for a measurement waits for another process to end one, compilation
+included.
+"""
 
 _measuring: ContextVar[bool] = ContextVar("cubepy_measuring", default=False)
 
@@ -145,7 +148,9 @@ class Tuner:
         return self._keys[where]
 
     def decision(self, op: TunedOp, problem: Any) -> Decision | None:
-        """What was measured for a problem's key between the candidates that there are now, or None."""
+        """What was measured for a problem's key between the candidates that there are now,
+        or None.
+        """
         table, key = Table(problem.device), text_of(op.key(problem))
         found = table.read(op.name, key) or self._decisions.get((op.name, table.device, key))
         return found if found is not None and _current(op, found, problem) else None
@@ -214,8 +219,8 @@ class Tuner:
         wrong = [t for t in decision.trials if t.status == "wrong"]
         if wrong:
             warnings.warn(
-                f"{op.name}: {len(wrong)} candidates give other results than the reference and are not used, "
-                f"such as {wrong[0].name}: {wrong[0].reason}",
+                f"{op.name}: {len(wrong)} candidates give other results than the reference "
+                f"and are not used, such as {wrong[0].name}: {wrong[0].reason}",
                 TuneWarning,
                 stacklevel=2,
             )

@@ -1,4 +1,6 @@
-"""Linear layers with quantized weights on a CPU: which tiles for how many rows, and the launches."""
+"""Linear layers with quantized weights on a CPU: which tiles for how many rows, and the
+launches.
+"""
 
 from __future__ import annotations
 

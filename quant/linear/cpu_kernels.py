@@ -50,9 +50,15 @@ def scaled_line(x, factors, row, k, depth, lanes):
 
 @cb.kernel
 def quantize_rows(
-    x: cb.Array, factors: cb.Array, codes: cb.Array, facts: cb.Array, gain,
-    signed: cb.Comptime[bool], group: cb.Comptime[int], lanes: cb.Comptime[int],
-):  # fmt: skip
+    x: cb.Array,
+    factors: cb.Array,
+    codes: cb.Array,
+    facts: cb.Array,
+    gain,
+    signed: cb.Comptime[bool],
+    group: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):
     """One row a cube: codes[m] = bytes of x[m] * factors; facts[m] = scale * gain, zero, the sum of
     each group.
 
@@ -115,9 +121,17 @@ def finish_tile(values, row, here, panel, panels, skip, bias, residual, out, pla
 
 @cb.kernel
 def int8_product(
-    words: cb.Array, facts: cb.Array, codes: cb.Array, scales: cb.Array, sums: cb.Array,
-    bias, residual, out: cb.Array, block_rows, plan: cb.Comptime,
-):  # fmt: skip
+    words: cb.Array,
+    facts: cb.Array,
+    codes: cb.Array,
+    scales: cb.Array,
+    sums: cb.Array,
+    bias,
+    residual,
+    out: cb.Array,
+    block_rows,
+    plan: cb.Comptime,
+):
     """out[0] = words (M, K/4 of four u8) times codes (panels, K/4 * 64 of i8), in exact integers,
     then scaled.
     """
@@ -155,9 +169,18 @@ def int8_product(
 
 @cb.kernel
 def int4_product(
-    words: cb.Array, facts: cb.Array, codes: cb.Array, scales: cb.Array, minimums, sums: cb.Array,
-    bias, residual, out: cb.Array, block_rows, plan: cb.Comptime,
-):  # fmt: skip
+    words: cb.Array,
+    facts: cb.Array,
+    codes: cb.Array,
+    scales: cb.Array,
+    minimums,
+    sums: cb.Array,
+    bias,
+    residual,
+    out: cb.Array,
+    block_rows,
+    plan: cb.Comptime,
+):
     """out[0] = words (M, K/4 of four i8) times codes (panels, K/8 * 64 of two u4), scaled group by
     group.
 

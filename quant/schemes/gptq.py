@@ -67,7 +67,9 @@ def round_int8_compensated(
 def round_int4_compensated(
     weight: np.ndarray, group: int, symmetric: bool, hessian: np.ndarray
 ) -> tuple[np.ndarray, Grid]:
-    """Int4 codes, uint8 (N, K), and their grid; each group's scale is searched when its turn comes."""
+    """Int4 codes, uint8 (N, K), and their grid; each group's scale is searched when its
+    turn comes.
+    """
     rows, columns = weight.shape
     importance = np.diag(hessian).astype(np.float32)
     grid = Grid(

@@ -45,7 +45,8 @@ class Scheme:
     def __post_init__(self) -> None:
         if _BITS.get(self.name) != self.bits:
             raise QuantizationError(
-                f"a scheme is int8 with 8 bits or int4 with 4, not {self.name!r} with {self.bits!r}",
+                f"a scheme is int8 with 8 bits or int4 with 4, not {self.name!r} with "
+                f"{self.bits!r}",
                 hint='parse_scheme("int4", group=64) makes one',
             )
         if self.activations not in ACTIVATIONS:
@@ -68,7 +69,8 @@ class Scheme:
         """What has one scale for each output channel has nothing to choose."""
         if self.group is not None:
             raise QuantizationError(
-                f"int8 has one scale for each output channel, so that it takes no group (group={self.group!r})",
+                "int8 has one scale for each output channel, so that it takes no group "
+                f"(group={self.group!r})",
                 hint='leave group out, or use scheme="int4"',
             )
         if not self.symmetric:
@@ -93,8 +95,8 @@ class Scheme:
         fits = [g for g in _GROUPS if columns % g == 0]
         remedy = f"use group={' or '.join(map(str, fits))}, or leave" if fits else "leave"
         raise QuantizationError(
-            f"the group must divide the number of inputs: layer {layer!r} has K={columns} inputs, which is not "
-            f"a multiple of group={self.group}",
+            f"the group must divide the number of inputs: layer {layer!r} has K={columns} "
+            f"inputs, which is not a multiple of group={self.group}",
             hint=f"{remedy} the layer in float with skip=({layer!r},)",
         )
 

@@ -152,7 +152,8 @@ class QuantizedWeight:
         weight = np.asarray(weight, dtype=np.float32)
         if weight.ndim != 2 or 0 in weight.shape:
             raise QuantizationError(
-                f"a weight to quantize is a matrix (outputs, inputs), not empty: {name!r} has the shape {weight.shape}"
+                f"a weight to quantize is a matrix (outputs, inputs), not empty: {name!r} "
+                f"has the shape {weight.shape}"
             )
         if not np.isfinite(weight).all():
             raise QuantizationError(
@@ -184,8 +185,9 @@ class QuantizedWeight:
         try:
             if metadata["layout"] != packing.LAYOUT_VERSION:
                 raise FileFormatError(
-                    f"quantized tensor {name!r} has the layout version {metadata['layout']!r}; this cubepy reads "
-                    f"version {packing.LAYOUT_VERSION}",
+                    f"quantized tensor {name!r} has the layout version "
+                    f"{metadata['layout']!r}; this cubepy reads version "
+                    f"{packing.LAYOUT_VERSION}",
                     hint="quantize the float model again with this version",
                 )
             rows, columns = (int(n) for n in metadata["shape"])
@@ -216,14 +218,20 @@ class QuantizedWeight:
                 )
             if array.shape != shape or array.dtype != dtype:
                 raise FileFormatError(
-                    f"{part} of quantized tensor {name!r} should be {np.dtype(dtype).name} {shape}, not "
-                    f"{array.dtype.name} {array.shape}",
+                    f"{part} of quantized tensor {name!r} should be {np.dtype(dtype).name} "
+                    f"{shape}, not {array.dtype.name} {array.shape}",
                     hint="save the model again",
                 )
         return cls(
-            (rows, columns), scheme, arrays["codes"], arrays["scales"], arrays.get("minimums"), arrays["sums"],
-            arrays["input_scale"], gain,
-        )  # fmt: skip
+            (rows, columns),
+            scheme,
+            arrays["codes"],
+            arrays["scales"],
+            arrays.get("minimums"),
+            arrays["sums"],
+            arrays["input_scale"],
+            gain,
+        )
 
     def rows(self, start: int, stop: int) -> QuantizedWeight:
         """Channels `start` to `stop` as a weight of their own; shared memory where both are ends of
@@ -340,9 +348,15 @@ def _int4(
     sums = grid.values(codes).sum(axis=1, dtype=np.float64).astype(np.float32)
     minimums = None if scheme.symmetric else packing.pack_groups(grid.minimum.astype(np.float16))
     return QuantizedWeight(
-        _shape(even), scheme, packing.pack_int4(codes), packing.pack_groups(grid.scale.astype(np.float16)),
-        minimums, packing.pack_channels(sums), factors, gain,
-    )  # fmt: skip
+        _shape(even),
+        scheme,
+        packing.pack_int4(codes),
+        packing.pack_groups(grid.scale.astype(np.float16)),
+        minimums,
+        packing.pack_channels(sums),
+        factors,
+        gain,
+    )
 
 
 def _shape(array: np.ndarray) -> tuple[int, int]:

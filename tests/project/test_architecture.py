@@ -74,27 +74,15 @@ ASKS: set[str] = {
     "kernels.windows.separable_cpu",
 }
 """Modules that ask the current device for its properties. Routines are given them by `Op.run`."""
-WIDE_LINES = 831
-FMT_SKIPS = 393
-WORDS: dict[str, int] = {
-    "apart": 47,
-    "board": 44,
-    "bring": 26,
-    "far": 14,
-    "gathered": 7,
-    "leaf": 8,
-    "past": 45,
-    "place": 384,
-    "ring": 77,
-    "skinny": 1,
-    "strip": 127,
-    "tall": 23,
-    "thin": 3,
-    "told": 10,
-    "turn": 73,
-    "woven": 2,
-}
-"""How many names hold a word that the field does not use, or that has two meanings here."""
+WIDE_LINES = 21
+FMT_SKIPS = 36
+WORDS = (
+    "apart", "board", "bring", "far", "gathered", "leaf", "past", "place", "ring", "skinny", "strip",
+    "tall", "thin", "told", "turn", "woven",
+)  # fmt: skip
+"""No name holds these: the field does not use them, or they had two meanings here. Working in place
+is what NumPy calls so, too.
+"""
 
 
 def room(module: str) -> str:
@@ -192,6 +180,10 @@ def test_folders_are_small_rooms() -> None:
     only_these(set(large.items()), set(LARGE_FOLDERS.items()), "a folder of more than 16 files")
 
 
+PRAGMA = re.compile(r"\s*# (?:type: ignore|fmt: skip|noqa).*$")
+"""What the formatter does not count."""
+
+
 def lines_of(path: Path) -> int:
     return len(path.read_text().splitlines())
 
@@ -205,18 +197,23 @@ def test_files_are_short() -> None:
 
 def test_lines_are_short_and_formatted() -> None:
     texts = [path.read_text().splitlines() for path in files().values()]
-    wide = sum(len(line) > 100 for text in texts for line in text)
+    wide = sum(len(PRAGMA.sub("", line)) > 100 for text in texts for line in text)
     assert wide <= WIDE_LINES, f"{wide} lines of more than 100 columns"
     skips = sum("# fmt: skip" in line for text in texts for line in text)
     assert skips <= FMT_SKIPS, f"{skips} lines that the formatter skips"
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_home_made_words_become_fewer(word: str) -> None:
+def test_names_are_words_of_the_field(word: str) -> None:
     """See docs/reference/glossary.md for the field's words."""
     pattern = re.compile(rf"(?:^|_){word}s?(?:_|$)", re.IGNORECASE)
-    used = sum(bool(pattern.search(name)) for module in files() for name in identifiers(module))
-    assert used <= WORDS[word], f"{used} names with {word!r}"
+    used = {
+        f"{module}: {name}"
+        for module in files()
+        for name in identifiers(module)
+        if pattern.search(name.replace("in_place", "").replace("In_place", ""))
+    }
+    assert not used, sorted(used)[:20]
 
 
 def test_every_file_says_what_it_is() -> None:

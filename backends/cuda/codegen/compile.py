@@ -77,7 +77,10 @@ class Code:
         self.text: CudaText = emit(program, RESERVED, rows)
         self.units = program.units
         assumed = f"in_place={in_place} aligned={aligned}"
-        options = f"{architecture} {assumed} fast_math={sorted(program.fast_math)} {program.cluster} {program.resident}"
+        options = (
+            f"{architecture} {assumed} fast_math={sorted(program.fast_math)} "
+            f"{program.cluster} {program.resident}"
+        )
         options += " early" if program.overlap else ""
         self.key = disk.digest(self.text.text, options, repr(self.text.parameters), _versions())
         self.symbol = f"cubepy_{re.sub(r'[^A-Za-z0-9_]', '_', program.name)}_{self.key[:16]}"

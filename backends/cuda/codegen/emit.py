@@ -110,7 +110,9 @@ class CudaPrinter(Printer):
                     self.line(f"{name}_s{axis} = multiple({name}_s{axis}, {step})")
 
     def parameters(self) -> list[Parameter]:
-        """The generated function's parameters: arrays with shape and strides, numbers, tensor maps."""
+        """The generated function's parameters: arrays with shape and strides, numbers,
+        tensor maps.
+        """
         maps = {
             self.var(a.mem.name)
             for a in self.program.arguments

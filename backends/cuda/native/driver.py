@@ -217,7 +217,8 @@ def api() -> Any:
     if forked:
         raise DeviceError(
             f"no GPU can be used: {missing()}",
-            hint='start processes with multiprocessing.get_context("spawn"), or fork before the first use of the GPU',
+            hint='start processes with multiprocessing.get_context("spawn"), or fork before the '
+            "first use of the GPU",
         )
     return _library
 

@@ -40,7 +40,8 @@ def failure(code: int, name: str, text: str, what: str, device: str = "") -> Cub
         device: such as "cuda:1", when known.
 
     Example:
-        >>> type(failure(2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory", "allocating 8 bytes")).__name__
+        >>> type(failure(2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory",
+        ...     "allocating 8 bytes")).__name__
         'OutOfMemoryError'
     """
     said = f"{what}: {name} ({code}), {text}"
@@ -58,7 +59,8 @@ def failure(code: int, name: str, text: str, what: str, device: str = "") -> Cub
     if code in CAPTURE:
         return LaunchError(
             said,
-            hint="inside cb.capture() nothing may wait for the device, read results, or allocate with the driver",
+            hint="inside cb.capture() nothing may wait for the device, read results, or "
+            "allocate with the driver",
         )
     if code in (200, 209, 218, 222):
         return BackendCompileError(

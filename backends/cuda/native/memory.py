@@ -25,7 +25,10 @@ from cubepy.runtime.memory.hazards import Tracked
 from cubepy.runtime.memory.pool import MemoryStats, size_class
 
 SMALLEST = 512
-SPARE = 64  # a pool may always keep one part in so many of the GPU's memory: giving memory back waits for the GPU
+SPARE = 64
+"""A pool may always keep one part in so many of the GPU's memory: giving memory back waits for
+the GPU.
+"""
 Waiting = tuple[int, tuple[NativeStream, ...]]
 """A released block: its address, and the streams that used it besides its own."""
 
@@ -129,7 +132,8 @@ class DevicePool:
             if limit and stats.in_use + size > limit:
                 self.trim()
                 raise OutOfMemoryError(
-                    f"{size} bytes more than the {stats.in_use} in use on {self.label} exceed the limit of {limit}",
+                    f"{size} bytes more than the {stats.in_use} in use on {self.label} "
+                    f"exceed the limit of {limit}",
                     hint="raise CUBEPY_MEMORY_LIMIT, or release arrays",
                 )
             if not config.memory_pool:
@@ -243,8 +247,9 @@ class DevicePool:
                 free, total = c_size_t(), c_size_t()
                 api().cuMemGetInfo_v2(byref(free), byref(total))
                 raise OutOfMemoryError(
-                    f"{self.label} has no {size} bytes to give: {free.value} of {total.value} bytes are free, "
-                    f"{self.stats.in_use} are in use by this process's arrays",
+                    f"{self.label} has no {size} bytes to give: {free.value} of "
+                    f"{total.value} bytes are free, {self.stats.in_use} are in use by "
+                    "this process's arrays",
                     hint="release arrays, or work in smaller batches",
                 )
             check(code, f"allocating {size} bytes", self.label)

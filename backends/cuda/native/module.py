@@ -77,7 +77,9 @@ class Function:
         self.module, self.handle, self.name, self.context = module, handle, name, module.context
 
     def attribute(self, name: str | int) -> int:
-        """A number about the function: "registers", "local_bytes", "shared_bytes", "max_units", ..."""
+        """A number about the function: "registers", "local_bytes", "shared_bytes",
+        "max_units", ...
+        """
         value = c_int()
         number = _FUNCTION_ATTRIBUTES[name] if isinstance(name, str) else name
         with self.context.active():
@@ -96,7 +98,8 @@ class Function:
         limit = self.context.attribute("shared_opt_in") - self.attribute("shared_bytes")
         if size > limit:
             raise SharedMemoryError(
-                f"{self.name} asks for {size} bytes of shared memory; {self.context.label} has {limit} for a cube"
+                f"{self.name} asks for {size} bytes of shared memory; {self.context.label} "
+                f"has {limit} for a cube"
             )
         with self.context.active():
             code = api().cuFuncSetAttribute(
@@ -167,7 +170,8 @@ def check_grid(cubes: Sequence[int], name: str, units: Sequence[int] = (1, 1, 1)
     """
     if units[2] > UNITS_ALONG_Z:
         raise LaunchError(
-            f"{name} is launched on cubes of {tuple(units)} units; a GPU takes at most {UNITS_ALONG_Z} along z",
+            f"{name} is launched on cubes of {tuple(units)} units; a GPU takes at most "
+            f"{UNITS_ALONG_Z} along z",
             hint="put the longest axis first",
         )
     for n, most, axis in zip(cubes, GRID_LIMITS, "xyz", strict=True):
@@ -186,7 +190,8 @@ def check_clusters(cubes: Sequence[int], cluster: Sequence[int], name: str) -> N
     """
     if any(n % c for n, c in zip(cubes, cluster, strict=True)):
         raise LaunchError(
-            f"{name} is launched on {tuple(cubes)} cubes, which are not whole clusters of {tuple(cluster)}",
+            f"{name} is launched on {tuple(cubes)} cubes, which are not whole clusters of "
+            f"{tuple(cluster)}",
             hint="round the number of cubes up, and let the cubes too many do nothing",
         )
 

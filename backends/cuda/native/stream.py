@@ -117,7 +117,8 @@ class NativeStream:
         """
         if self.capture is not None:
             raise LaunchError(
-                "nothing can be waited for while a graph is being captured: its work does not run yet",
+                "nothing can be waited for while a graph is being captured: its work does "
+                "not run yet",
                 hint="wait after the block, or after g.replay()",
             )
         self.check_faults()

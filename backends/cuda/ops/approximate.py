@@ -1,8 +1,9 @@
-"""exp2, exp, log2 and log by the special function unit, for kernels that take the liberty `afn`; square roots without
-their path for rare numbers, for kernels that take `nnan` and `ninf`.
+"""exp2, exp, log2 and log by the special function unit, for kernels that take the liberty `afn`;
+square roots without their path for rare numbers, for kernels that take `nnan` and `ninf`.
 
-Errors on f32: 2 ulp for exp2, 1e-6 relative for log2 away from 1; subnormal results become zero. Square roots of 0 and
-of numbers from 1e-30 on are correctly rounded, by the steps that `sqrt.rn` takes for them.
+Errors on f32: 2 ulp for exp2, 1e-6 relative for log2 away from 1; subnormal results become zero.
+Square roots of 0 and of numbers from 1e-30 on are correctly rounded, by the steps that `sqrt.rn`
+takes for them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Atomic updates on a GPU: native for integers and for adding floats; order tricks for float max and min.
+"""Atomic updates on a GPU: native for integers and for adding floats; order tricks for float max
+and min.
 
-A float of 32 or 64 bits that is not NaN compares as its bits do, as a signed integer when it is positive and in
-reverse as an unsigned one when it is negative: so one integer atomic gives the maximum. The element then holds the
-right value as long as it held no NaN.
+A float of 32 or 64 bits that is not NaN compares as its bits do, as a signed integer when it is
+positive and in reverse as an unsigned one when it is negative: so one integer atomic gives the
+maximum. The element then holds the right value as long as it held no NaN.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ def _extreme_float(b: Any, pointer: Any, v: Any, name: str) -> Any:
 
 
 def _swap(b: Any, p: Ptr, pointer: Any, change: Any) -> Any:
-    """Read, change, and write if nothing came between; narrow elements go through their aligned 32-bit word."""
+    """Read, change, and write if nothing came between; narrow elements go through their aligned
+    32-bit word.
+    """
     size = itemsize(p.dtype)
     word = I64 if size == 8 else I32
     address = b.ptrtoint(pointer, I64)
@@ -161,7 +164,9 @@ def atomic_rmw(p: Any, i: Any, v: Any, name: Any) -> Any:
 
 @op
 def atomic_cas(p: Any, i: Any, expected: Any, desired: Any) -> Any:
-    """`atomic_cas(p, i, expected, desired)`: p[i] = desired if it holds the bits of expected; the old value."""
+    """`atomic_cas(p, i, expected, desired)`: p[i] = desired if it holds the bits of expected; the
+    old value.
+    """
     p = elements(p)
     dtype = carrier(p.dtype)
     t = SCALARS[dtype]

@@ -14,7 +14,9 @@ from cubepy.backends.llvm.ops.types import I64, literal
 
 @literal_op
 def barrier_init(p: Any, count: Any, arrivals: Any) -> Any:
-    """`barrier_init(p, count, arrivals)`: make `count` barriers that each wait for so many arrivals."""
+    """`barrier_init(p, count, arrivals)`: make `count` barriers that each wait for so many
+    arrivals.
+    """
     p, n, expected = pointer(p), literal(count), literal(arrivals)
     if n is None or expected is None:
         return None
@@ -48,9 +50,14 @@ def barrier_arrive(p: Any, i: Any) -> Any:
 
 @op
 def barrier_arrive_cluster(p: Any, i: Any, rank: Any) -> Any:
-    """`barrier_arrive_cluster(p, i, rank)`: one arrival at the barrier of another cube of the cluster."""
+    """`barrier_arrive_cluster(p, i, rank)`: one arrival at the barrier of another cube of the
+    cluster.
+    """
     p = pointer(p)
-    text = "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+    text = (
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; "
+        "mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+    )
 
     def emit(b: Any, at: Any, k: Any, to: Any) -> None:
         asm(b, VOID, text, [shared_address(b, at, k, size(p)), word(b, to)])

@@ -55,7 +55,10 @@ def store_cluster(p: Any, i: Any, value: Any, rank: Any) -> Any:
     """`store_cluster(p, i, value, rank)`: set such an element of another cube of the cluster."""
     p = pointer(p)
     kind, _ = ELEMENTS[p.dtype]
-    text = f"{{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $2; st.shared::cluster.{kind} [there], $1; }}"
+    text = (
+        f"{{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $2; "
+        f"st.shared::cluster.{kind} [there], $1; }}"
+    )
 
     def emit(b: Any, at: Any, k: Any, v: Any, of: Any) -> None:
         asm(b, VOID, text, [shared_address(b, at, k, size(p)), v, word(b, of)])
@@ -87,7 +90,9 @@ def sync_group(number: Any, units: Any) -> Any:
 
 @op
 def arrive_group(number: Any, units: Any) -> Any:
-    """`arrive_group(number, units)`: arrive at barrier `number` of so many units without waiting."""
+    """`arrive_group(number, units)`: arrive at barrier `number` of so many units without
+    waiting.
+    """
 
     def emit(b: Any, k: Any, n: Any) -> None:
         asm(b, VOID, "bar.arrive $0, $1;", [word(b, k), word(b, n)], convergent=True)

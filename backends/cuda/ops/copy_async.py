@@ -22,13 +22,17 @@ from cubepy.backends.llvm.ops.types import I32, literal
 
 @literal_op
 def copy_async(to: Any, source: Any, i: Any, j: Any, nbytes: Any) -> Any:
-    """`copy_async(to, source, i, j, nbytes)`: start copying 4, 8 or 16 bytes from source[j] to to[i]."""
+    """`copy_async(to, source, i, j, nbytes)`: start copying 4, 8 or 16 bytes from source[j]
+    to to[i].
+    """
     return _copy(to, source, i, j, None, nbytes)
 
 
 @literal_op
 def copy_async_if(to: Any, source: Any, i: Any, j: Any, valid: Any, nbytes: Any) -> Any:
-    """`copy_async_if(..., valid, nbytes)`: the same; where not valid, zeros are written and nothing is read."""
+    """`copy_async_if(..., valid, nbytes)`: the same; where not valid, zeros are written and nothing
+    is read.
+    """
     return _copy(to, source, i, j, valid, nbytes)
 
 

@@ -1,4 +1,6 @@
-"""The smaller and the larger of two f32 in one instruction that keeps NaN, which GPUs from Ampere on have."""
+"""The smaller and the larger of two f32 in one instruction that keeps NaN, which GPUs from Ampere
+on have.
+"""
 
 from __future__ import annotations
 

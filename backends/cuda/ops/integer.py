@@ -16,7 +16,9 @@ from cubepy.backends.llvm.ops.values import lane
 
 @op
 def dot_i8(acc: Any, x: Any, y: Any) -> Any:
-    """`dot_i8(acc, x, y)`: acc (i32, L lanes) plus the sums of four neighbouring products x (u8) * y (i8); exact."""
+    """`dot_i8(acc, x, y)`: acc (i32, L lanes) plus the sums of four neighbouring products x (u8) *
+    y (i8); exact.
+    """
     acc, x, y = line(acc), line(x), line(y)
     n = acc.lanes
     if (acc.dtype, x, y) != ("i32", Line("u8", 4 * n), Line("i8", 4 * n)):

@@ -1,7 +1,9 @@
-"""Lines in a GPU's memory: accesses of up to 16 bytes where the address allows it, single elements where not.
+"""Lines in a GPU's memory: accesses of up to 16 bytes where the address allows it, single elements
+where not.
 
-Whether an address is aligned is known to the compiler where it follows from the code (a shared array, an aligned
-argument and an index that is a multiple of the line); elsewhere it is a test that all units answer alike.
+Whether an address is aligned is known to the compiler where it follows from the code (a shared
+array, an aligned argument and an index that is a multiple of the line); elsewhere it is a test that
+all units answer alike.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def widest(dtype: str, lanes: int) -> int:
 
 
 def words(dtype: str, lanes: int) -> ir.Type:
-    """The type in which a line of narrow elements is moved: 32-bit words, which NVVM keeps whole."""
+    """The type in which a line of narrow elements is moved: 32-bit words, which NVVM
+    keeps whole.
+    """
     size = lanes * itemsize(dtype)
     if itemsize(dtype) < 4 and size % 4 == 0:
         return ir.VectorType(I32, size // 4) if size > 4 else I32
@@ -62,7 +66,9 @@ def raw_load(b: Any, dtype: str, address: Any, lanes: int, align: int) -> Any:
 
 
 def halves(b: Any, value: Any, whole: ir.Type) -> Any:
-    """32-bit words as a vector of 16-bit elements, taken apart one by one: NVVM splits a load that is only recast."""
+    """32-bit words as a vector of 16-bit elements, taken apart one by one: NVVM splits a load that
+    is only recast.
+    """
     out = ir.Constant(whole, ir.Undefined)
     for k in range(whole.count):
         word = (
@@ -107,8 +113,8 @@ def raw_store(b: Any, dtype: str, address: Any, value: Any, lanes: int, align: i
 def is_aligned(b: Any, p: Any, at: Any, k: Any, align: int) -> Any:
     """Whether element k of an array of type p lies at a multiple of `align`, as i1.
 
-    The array's start and the index are asked for separately: that is all that LLVM's analysis can look through, and
-    the first is known before a loop.
+    The array's start and the index are asked for separately: that is all that LLVM's analysis can
+    look through, and the first is known before a loop.
     """
     index = b.icmp_unsigned("==", b.and_(k, I64(align // itemsize(p.dtype) - 1)), I64(0))
     if p.align % align == 0 and p.align:
@@ -119,7 +125,9 @@ def is_aligned(b: Any, p: Any, at: Any, k: Any, align: int) -> Any:
 def load_elements(
     b: Any, dtype: str, at: Any, k: Any, lanes: int, inside: Callable[[int], Any] | None = None
 ) -> Any:
-    """A line element by element; `inside(j)` says whether lane j may be touched, the others are 0."""
+    """A line element by element; `inside(j)` says whether lane j may be touched, the
+    others are 0.
+    """
     memory = memory_ir(dtype, lanes)
     zero = ir.Constant(memory_ir(dtype), None)
     out = ir.Constant(memory, ir.Undefined)
@@ -185,7 +193,9 @@ def _line_store(b: Any, p: Any, at: Any, k: Any, raw: Any, n: int) -> None:
 
 @literal_op
 def load_line(p: Any, i: Any, lanes: Any) -> Any:
-    """`load_line(p, i, lanes)`: the elements from i on as a line; only the element's alignment is needed."""
+    """`load_line(p, i, lanes)`: the elements from i on as a line; only the element's alignment is
+    needed.
+    """
     p, n = elements(p), literal(lanes)
     if n is None:
         return None
@@ -208,7 +218,9 @@ def store_line(p: Any, i: Any, v: Any) -> Any:
 
 @op
 def store_line_stream(p: Any, i: Any, v: Any) -> Any:
-    """`store_line_stream(p, i, v)`: `store_line`; data that is written once passes a GPU's caches anyway."""
+    """`store_line_stream(p, i, v)`: `store_line`; data that is written once passes a GPU's caches
+    anyway.
+    """
     p, v = elements(p), line(v)
 
     def emit(b: Any, at: Any, k: Any, x: Any) -> None:
@@ -219,7 +231,9 @@ def store_line_stream(p: Any, i: Any, v: Any) -> Any:
 
 @literal_op
 def load_line_part(p: Any, i: Any, lanes: Any, n: Any) -> Any:
-    """`load_line_part(p, i, lanes, n)`: like `load_line`, but only the first n lanes; the others are 0."""
+    """`load_line_part(p, i, lanes, n)`: like `load_line`, but only the first n lanes; the
+    others are 0.
+    """
     p, count = elements(p), literal(lanes)
     if count is None:
         return None
@@ -315,7 +329,9 @@ def gather_line(p: Any, index: Any, mask: Any) -> Any:
 
 @op
 def scatter_line(p: Any, index: Any, v: Any, mask: Any) -> Any:
-    """`scatter_line(p, index, v, mask)`: p[index] = v in the lanes where mask holds, lane 0 first."""
+    """`scatter_line(p, index, v, mask)`: p[index] = v in the lanes where mask holds, lane
+    0 first.
+    """
     p, index, v, mask = elements(p), line(index), line(v), line(mask)
     check_mask(index, mask)
 

@@ -1,4 +1,6 @@
-"""Matrix products of a plane: `mma.sync`, and the loads and stores that bring tiles into its fragments."""
+"""Matrix products of a plane: `mma.sync`, and the loads and stores that bring tiles into its
+fragments.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ FRAGMENTS = {
 
 @literal_op
 def mma(a: Any, b: Any, c: Any, dtype: Any) -> Any:
-    """`mma(a, b, c, dtype)`: c plus the product of the plane's fragments a (4 words) and b (2 words).
+    """`mma(a, b, c, dtype)`: c plus the product of the plane's fragments a (4 words) and b (2
+    words).
 
     The dtype is that of both, or "u8.i8" and "i8.u8".
     """
@@ -65,7 +68,10 @@ def mma(a: Any, b: Any, c: Any, dtype: Any) -> Any:
     element = F32 if f.carrier == "f32" else I32
     kind = f"{f.accumulator}.{f.inputs}.{FRAGMENTS[right or left].inputs}.{f.accumulator}"
     # The accumulators are tied to the results, so operands 4 to 7 are them.
-    text = f"mma.sync.aligned.{f.shape}.row.col.{kind} {names(0, 4)}, {names(8, 4)}, {names(12, 2)}, {names(4, 4)};"
+    text = (
+        f"mma.sync.aligned.{f.shape}.row.col.{kind} {names(0, 4)}, {names(8, 4)}, "
+        f"{names(12, 2)}, {names(4, 4)};"
+    )
 
     def emit(builder: Any, x: Any, y: Any, z: Any, _: Any) -> Any:
         args = [*words(builder, x, 4), *words(builder, y, 2)]
@@ -78,14 +84,19 @@ def mma(a: Any, b: Any, c: Any, dtype: Any) -> Any:
 
 @literal_op
 def load_matrix(p: Any, i: Any, count: Any, transpose: Any) -> Any:
-    """`load_matrix(p, i, count, transpose)`: `count` 8x8 tiles of 16-bit elements from shared memory, one word each.
+    """`load_matrix(p, i, count, transpose)`: `count` 8x8 tiles of 16-bit elements from shared
+    memory, one word each.
 
-    Unit k of the plane gives the place of a row: units 0 to 7 those of the first tile, 8 to 15 of the second...
+    Unit k of the plane gives the place of a row: units 0 to 7 those of the first tile, 8 to 15 of
+        the second...
     """
     p, n, flip = pointer(p), literal(count), literal(transpose)
     if n is None or flip is None:
         return None
-    text = f"ldmatrix.sync.aligned.m8n8.x{n}{'.trans' if flip else ''}.shared.b16 {names(0, n)}, [${n}];"
+    text = (
+        f"ldmatrix.sync.aligned.m8n8.x{n}{'.trans' if flip else ''}.shared.b16 {names(0, n)}, "
+        f"[${n}];"
+    )
 
     def emit(b: Any, at: Any, k: Any, *_: Any) -> Any:
         address = shared_address(b, at, k, size(p))
@@ -118,7 +129,9 @@ _PER_WORD = {"f16": 2, "bf16": 2, "f32": 1, "fp8_e4m3": 4, "fp8_e5m2": 4}
 
 @literal_op
 def pack(v: Any, dtype: Any) -> Any:
-    """`pack(v, dtype)`: floats as the words of a fragment, rounded to nearest; the first lane lies lowest."""
+    """`pack(v, dtype)`: floats as the words of a fragment, rounded to nearest; the first lane lies
+    lowest.
+    """
     name = literal(dtype)
     if name is None:
         return None
@@ -147,7 +160,9 @@ def _packed_word(b: Any, parts: list[Any], name: str) -> Any:
 
 @literal_op
 def packed_fma(x: Any, y: Any, z: Any, dtype: Any) -> Any:
-    """`packed_fma(x, y, z, dtype)`: x * y + z of the pairs of f16 or bf16 that words hold, rounded once."""
+    """`packed_fma(x, y, z, dtype)`: x * y + z of the pairs of f16 or bf16 that words hold,
+    rounded once.
+    """
     name = literal(dtype)
     if name is None:
         return None
@@ -163,7 +178,9 @@ def packed_fma(x: Any, y: Any, z: Any, dtype: Any) -> Any:
 
 @literal_op
 def packed_max(x: Any, y: Any, dtype: Any) -> Any:
-    """`packed_max(x, y, dtype)`: the larger of the pairs of f16 or bf16 that words hold; NaN if either is NaN."""
+    """`packed_max(x, y, dtype)`: the larger of the pairs of f16 or bf16 that words hold; NaN if
+    either is NaN.
+    """
     name = literal(dtype)
     if name is None:
         return None

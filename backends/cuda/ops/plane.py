@@ -1,7 +1,8 @@
 """Shuffles, votes, reductions and scans among the units of a plane (a warp).
 
-The units that are active take part. When all 32 are, a reduction is a butterfly of five shuffles; when only some
-are (the end of a launch, a branch), each unit combines the values of the active ones in order.
+The units that are active take part. When all 32 are, a reduction is a butterfly of five shuffles;
+when only some are (the end of a launch, a branch), each unit combines the values of the active ones
+in order.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ plane_shuffle_down = _shuffle(
 
 @op
 def same_in_plane(v: Any) -> Any:
-    """`same_in_plane(v)`: v, an integer that all 32 units have alike; a shuffle tells the code generator so."""
+    """`same_in_plane(v)`: v, an integer that all 32 units have alike; a shuffle tells the code
+    generator so.
+    """
 
     def emit(b: Any, x: Any) -> Any:
         return b.sext(shuffled(b, I32(-1), "idx", b.trunc(x, I32), I32(0)), I64)
@@ -105,7 +108,9 @@ def _all_active(b: Any, mask: Any) -> Any:
 
 
 def _over_active(b: Any, mask: Any, value: Any, first: Any, step: Combine, keep: Any) -> Any:
-    """Combine the values of the active units in order of position; `keep(other)` says which count."""
+    """Combine the values of the active units in order of position; `keep(other)` says
+    which count.
+    """
     start = b.block
     loop, done = b.append_basic_block("plane.loop"), b.append_basic_block("plane.done")
     b.branch(loop)

@@ -1,8 +1,8 @@
 """Inline PTX: one instruction as an LLVM value, and addresses in shared memory.
 
-The text of an instruction names its operands `$0, $1, ...`, results first. Instructions that a whole plane or
-group of planes executes together are marked convergent, so that LLVM neither duplicates them nor moves them under
-a condition.
+The text of an instruction names its operands `$0, $1, ...`, results first. Instructions that a
+whole plane or group of planes executes together are marked convergent, so that LLVM neither
+duplicates them nor moves them under a condition.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def asm(
     memory: bool = True,
     convergent: bool = False,
 ) -> Any:
-    """One instruction with a scalar result, or none; `memory`: it reads or writes memory, or waits."""
+    """One instruction with a scalar result, or none; `memory`: it reads or writes memory,
+    or waits.
+    """
     parts = [] if isinstance(result, ir.VoidType) else [f"={constraint(result)}"]
     parts += [constraint(a.type) for a in args]
     return _call(b, result, text, parts, args, memory, convergent)
@@ -52,7 +54,9 @@ def asm_words(
     convergent: bool = True,
     tied: Sequence[Any] = (),
 ) -> list[Any]:
-    """An instruction with several results of one type; `tied` are inputs that start in the results' registers."""
+    """An instruction with several results of one type; `tied` are inputs that start in the results'
+    registers.
+    """
     fields = ir.LiteralStructType([element] * results)
     parts = [f"={constraint(element)}"] * results
     parts += [str(k) for k in range(len(tied))] + [constraint(a.type) for a in args]

@@ -21,13 +21,17 @@ def _coordinates(first: int, rank: int) -> str:
 
 @op
 def tma_load(*args: Any) -> Any:
-    """`tma_load(to, barrier, map, i, b, *coords)`: copy a box to to[i]; barrier[b] counts its bytes."""
+    """`tma_load(to, barrier, map, i, b, *coords)`: copy a box to to[i]; barrier[b] counts
+    its bytes.
+    """
     return _load(args, multicast=False)
 
 
 @op
 def tma_load_multicast(*args: Any) -> Any:
-    """`tma_load_multicast(to, barrier, map, i, b, mask, *coords)`: the same, to every cube of the mask."""
+    """`tma_load_multicast(to, barrier, map, i, b, mask, *coords)`: the same, to every cube of
+    the mask.
+    """
     return _load(args, multicast=True)
 
 
@@ -38,7 +42,8 @@ def _load(args: tuple[Any, ...], multicast: bool) -> Any:
     # $0 to, $1 map, $2 barrier, then the mask, then the coordinates
     text = (
         f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        f"{'.multicast::cluster' if multicast else ''} [$0], [$1, {_coordinates(4 if multicast else 3, rank)}], [$2]"
+        f"{'.multicast::cluster' if multicast else ''} [$0], [$1, "
+        f"{_coordinates(4 if multicast else 3, rank)}], [$2]"
     )
     if multicast:
         text = f"{{ .reg .b16 cubes; cvt.u16.u32 cubes, $3; {text}, cubes; }}"
@@ -59,10 +64,15 @@ def _load(args: tuple[Any, ...], multicast: bool) -> Any:
 
 @op
 def tma_store(*args: Any) -> Any:
-    """`tma_store(source, map, i, *coords)`: copy a box from source[i] to the array behind the map."""
+    """`tma_store(source, map, i, *coords)`: copy a box from source[i] to the array behind
+    the map.
+    """
     source, target = (pointer(t) for t in args[:2])
     rank = len(args) - 3
-    text = f"cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [$1, {_coordinates(2, rank)}], [$0];"
+    text = (
+        f"cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [$1, "
+        f"{_coordinates(2, rank)}], [$0];"
+    )
 
     def emit(b: Any, at: Any, where: Any, i: Any, *coords: Any) -> None:
         address = shared_address(b, at, i, size(source))
@@ -79,7 +89,9 @@ def tma_commit() -> Any:
 
 @literal_op
 def tma_wait(pending: Any, read: Any) -> Any:
-    """`tma_wait(n, read)`: wait until at most n groups of stores are under way (`read`: still read their source)."""
+    """`tma_wait(n, read)`: wait until at most n groups of stores are under way (`read`: still read
+    their source).
+    """
     n, only = literal(pending), literal(read)
     if n is None or only is None:
         return None

@@ -48,7 +48,9 @@ def ranged(b: Any, name: str, low: int, high: int) -> Any:
 
 @literal_op
 def unit_position(axis: Any, count: Any) -> Any:
-    """`unit_position(axis, count)`: this unit's position in its cube; count: units of the cube along the axis."""
+    """`unit_position(axis, count)`: this unit's position in its cube; count: units of the cube
+    along the axis.
+    """
     a, n = literal(axis), literal(count)
     if a is None or n is None:
         return None
@@ -87,11 +89,14 @@ def lane_position() -> Any:
 
 @literal_op
 def shared_memory(dtype: Any, offset: Any) -> Any:
-    """`shared_memory(dtype, offset)`: a pointer into the cube's shared memory, `offset` bytes from its start."""
+    """`shared_memory(dtype, offset)`: a pointer into the cube's shared memory, `offset` bytes from
+    its start.
+    """
     name, at = literal(dtype), literal(offset)
     if name is None or at is None:
         return None
-    # LLVM's analysis does not look through the change of address space, so the type says what is known.
+    # LLVM's analysis does not look through the change of address space, so the type says what is
+    # known.
     out = Ptr(name, align=at & -at if at else ALIGNMENT)
 
     def emit(b: Any, *_: Any) -> Any:

@@ -1,8 +1,10 @@
-"""Asynchronous matrix products of a group of four planes (`wgmma`), and the registers that they need.
+"""Asynchronous matrix products of a group of four planes (`wgmma`), and the registers that they
+need.
 
-Accumulators are memory of the unit (one alloca): an instruction loads them all, ties them to its results, and
-stores them back; LLVM then keeps them in registers. An operand in shared memory is named by a descriptor: its
-address, the distances between its blocks of 8 rows, and how its bytes are swizzled.
+Accumulators are memory of the unit (one alloca): an instruction loads them all, ties them to its
+results, and stores them back; LLVM then keeps them in registers. An operand in shared memory is
+named by a descriptor: its address, the distances between its blocks of 8 rows, and how its bytes
+    are swizzled.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ SWIZZLES = {0: 0, 128: 1, 64: 2, 32: 3}
 
 @dataclass(frozen=True)
 class Product:
-    """One instruction: depth, names of inputs and accumulator, whether operands may be transposed."""
+    """One instruction: depth, names of inputs and accumulator, whether operands may be
+    transposed.
+    """
 
     k: int
     inputs: str
@@ -57,7 +61,9 @@ PRODUCTS = {
 def instruction(
     dtype: str, n: int, a_in_registers: bool, transpose_a: bool, transpose_b: bool
 ) -> str:
-    """The text of one product: results and tied accumulators first, then a, b and the flag that keeps them."""
+    """The text of one product: results and tied accumulators first, then a, b and the flag that
+    keeps them.
+    """
     p = PRODUCTS[dtype]
     count = n // 2
     at = 2 * count
@@ -79,7 +85,9 @@ def instruction(
 def descriptor(
     b: Any, p: Ptr, base: Any, k: Any, swizzle: int, lead: int, stride: int, offset: int = 0
 ) -> Any:
-    """The descriptor of an operand that starts at element k + offset; lead and stride are distances in elements."""
+    """The descriptor of an operand that starts at element k + offset; lead and stride are distances
+    in elements.
+    """
     address = b.lshr(shared_address(b, base, k, size(p)), ir.Constant(I32, 4))
     address = b.add(address, ir.Constant(I32, offset * size(p) >> 4))
     low = b.or_(address, ir.Constant(I32, (lead * size(p) >> 4) << 16))
@@ -113,10 +121,11 @@ def wgmma(
     offset_a: Any,
     offset_b: Any,
 ) -> Any:
-    """`wgmma(acc, a, b, ai, bi, keep, ...)`: acc (plus itself if keep) += a * b, both in shared memory.
+    """`wgmma(acc, a, b, ai, bi, keep, ...)`: acc (plus itself if keep) += a * b, both in shared
+    memory.
 
-    After keep come literals: n, dtype, first accumulator, then transpose, swizzle, lead and stride of a and of b,
-    and how many elements after ai and bi the operands start.
+    After keep come literals: n, dtype, first accumulator, then transpose, swizzle, lead and stride
+    of a and of b, and how many elements after ai and bi the operands start.
     """
     acc, a, b = (pointer(t) for t in (acc, a, b))
     options = (
@@ -164,7 +173,9 @@ def wgmma_registers(
     stride_b: Any,
     offset_b: Any,
 ) -> Any:
-    """`wgmma_registers(acc, b, a, bi, keep, ...)`: the same with a in registers, a line of four words."""
+    """`wgmma_registers(acc, b, a, bi, keep, ...)`: the same with a in registers, a line of
+    four words.
+    """
     acc, b, a = pointer(acc), pointer(b), line(a, "u32", 4)
     options = (n, dtype, start, transpose_b, swizzle_b, lead_b, stride_b, offset_b)
     o = [literal(t) for t in options]
@@ -190,7 +201,9 @@ def _product(
 
 
 def _pin(x: Any, bases: list[tuple[Any, Ptr, int]]) -> None:
-    """From here on accumulators count as new values: nothing that reads or writes them moves across."""
+    """From here on accumulators count as new values: nothing that reads or writes them moves
+    across.
+    """
     for base, p, count in bases:
         cells = _accumulators(x, base, 0, count)
         element = memory_ir(p.dtype)
@@ -201,13 +214,17 @@ def _pin(x: Any, bases: list[tuple[Any, Ptr, int]]) -> None:
 
 @literal_op
 def wgmma_fence(*args: Any) -> Any:
-    """`wgmma_fence(*accumulators, *counts)`: registers and shared memory written before are seen by products."""
+    """`wgmma_fence(*accumulators, *counts)`: registers and shared memory written before are seen by
+    products.
+    """
     return _ordering(args, "wgmma.fence.sync.aligned;")
 
 
 @literal_op
 def wgmma_wait(*args: Any) -> Any:
-    """`wgmma_wait(*accumulators, *counts, n)`: wait until at most n groups of products are under way."""
+    """`wgmma_wait(*accumulators, *counts, n)`: wait until at most n groups of products are
+    under way.
+    """
     if not args or literal(args[-1]) is None:
         return None
     return _ordering(args, f"wgmma.wait_group.sync.aligned {literal(args[-1])};", waits=True)

@@ -1,9 +1,11 @@
-"""Products of tiles in memory by a CPU's matrix unit (Intel's AMX: eight tiles of 16 rows of 64 bytes).
+"""Products of tiles in memory by a CPU's matrix unit (Intel's AMX: eight tiles of 16 rows of 64
+bytes).
 
-Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18. Two tiles of a and two of b
-make four of the sums, so each that is loaded is used twice; a step takes 16 words along the depth. The shapes of the
-tiles are set by a block of 64 bytes: where rows or words are fewer than a tile, nothing beyond them is read. Setting
-them takes as long as two steps, so rows are many to a call.
+Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18. Two
+tiles of a and two of b make four of the sums, so each that is loaded is used twice; a step takes 16
+words along the depth. The shapes of the tiles are set by a block of 64 bytes: where rows or words
+are fewer than a tile, nothing beyond them is read. Setting them takes as long as two steps, so rows
+are many to a call.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def _n(value: int) -> ir.Constant:
 
 
 class _Function:
-    """`(sums, bytes of a row, rows, a, bytes of a row, b, bytes of a row, words)` while it is written."""
+    """`(sums, bytes of a row, rows, a, bytes of a row, b, bytes of a row, words)` while it is
+    written.
+    """
 
     def __init__(self, module: ir.Module, kind: str, name: str) -> None:
         self.module, self.kind = module, kind
@@ -65,7 +69,9 @@ class _Function:
         return self.b.gep(base, [offset])
 
     def shape(self, top: Any, low: Any, words: Any) -> None:
-        """Set the shapes: rows of the upper and the lower tiles; a's are `words` wide, and b's have so many rows."""
+        """Set the shapes: rows of the upper and the lower tiles; a's are `words` wide, and b's have
+        so many rows.
+        """
         b = self.b
         width = b.mul(words, _n(4))
         shapes = (
@@ -88,7 +94,9 @@ class _Function:
         self.b.store(value if kind == I64 else self.b.trunc(value, kind), address, align=1)
 
     def part(self, first: Any, steps: Any, fresh: Any, words: Any) -> None:
-        """Steps from word `first` on for all rows; the sums begin at zero where they are `fresh`."""
+        """Steps from word `first` on for all rows; the sums begin at zero where they are
+        `fresh`.
+        """
         b = self.b
         whole, rest = b.lshr(self.rows, _n(5)), b.and_(self.rows, _n(BLOCK - 1))
         with b.if_then(b.icmp_signed(">", whole, _n(0))):
@@ -160,9 +168,11 @@ def tile_dot(
     kind: Any,
     pitch: Any,
 ) -> Any:
-    """`tile_dot(sums, a, b, rows, i, a_row, j, b_row, words, kind, pitch)`: sums = rows of a times 32 columns of b.
+    """`tile_dot(sums, a, b, rows, i, a_row, j, b_row, words, kind, pitch)`: sums = rows of a times
+    32 columns of b.
 
-    a and b are read from elements i and j on; rows are a_row and b_row elements apart, those of sums `pitch` bytes.
+    a and b are read from elements i and j on; rows are a_row and b_row elements apart, those of
+    sums `pitch` bytes.
     """
     name, distance = literal(kind), literal(pitch)
     if name is None or distance is None:

@@ -1,4 +1,6 @@
-"""What kernels say while they run: reports of faults, and printing; and the call of a kernel by its address."""
+"""What kernels say while they run: reports of faults, and printing; and the call of a kernel by its
+address.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _BYTES = I8.as_pointer()
 
 @op
 def report(err: Any, site: Any, a: Any, b: Any) -> Any:
-    """`report(err, site, a, b)`: the first report of a launch leaves site, a, b in err[0:3]; later ones are dropped."""
+    """`report(err, site, a, b)`: the first report of a launch leaves site, a, b in err[0:3]; later
+    ones are dropped.
+    """
     if pointer(err) != Ptr("i64"):
         raise errors.TypingError(f"report needs a pointer to i64, not {err}")
 
@@ -65,7 +69,9 @@ def load_or_report(p: Any, i: Any, ok: Any, err: Any, site: Any, index: Any, len
 
 @op
 def check_line(err: Any, site: Any, room: Any, index: Any, length: Any) -> Any:
-    """`check_line(err, site, room, index, length)`: report a line that starts outside; it may hang over the end."""
+    """`check_line(err, site, room, index, length)`: report a line that starts outside; it may hang
+    over the end.
+    """
 
     def emit(b: Any, err: Any, site: Any, room: Any, index: Any, length: Any) -> None:
         with b.if_then(b.icmp_signed("<=", room, ir.Constant(I64, 0)), likely=False):
@@ -76,7 +82,9 @@ def check_line(err: Any, site: Any, room: Any, index: Any, length: Any) -> Any:
 
 @literal_op
 def print_values(form: Any, *values: Any) -> Any:
-    """`print_values(format, *values)`: C's printf, flushed; integers as `%lld`/`%llu`, floats as doubles."""
+    """`print_values(format, *values)`: C's printf, flushed; integers as `%lld`/`%llu`, floats as
+    doubles.
+    """
     text = literal(form)
     if text is None:
         return None
@@ -107,7 +115,9 @@ def print_values(form: Any, *values: Any) -> Any:
 
 @op
 def call_kernel(entry: Any, first: Any, last: Any, arguments: Any) -> Any:
-    """`call_kernel(entry, first, last, arguments)`: call `void(int64, int64, int64 *)` at an address."""
+    """`call_kernel(entry, first, last, arguments)`: call `void(int64, int64, int64 *)` at an
+    address.
+    """
 
     def emit(b: Any, entry: Any, first: Any, last: Any, arguments: Any) -> None:
         block = I64.as_pointer()

@@ -1,9 +1,9 @@
 """How a function of generated code is made known to numba.
 
-It does what `numba.extending.intrinsic` does (one Python function gives the signature and the code that is
-emitted), but each op is lowered by one implementation registered when the module is imported. An intrinsic
-registers one for every new signature, after which numba refreshes all its registries: that costs more than
-typing the call.
+It does what `numba.extending.intrinsic` does (one Python function gives the signature and the code
+that is emitted), but each op is lowered by one implementation registered when the module is
+imported. An intrinsic registers one for every new signature, after which numba refreshes all its
+registries: that costs more than typing the call.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Op:
 
     Args:
         name: what generated code calls it.
-        define: from the argument types to a signature and the emitter of the code; None if an argument
-            has to be a literal and is not.
+        define: from the argument types to a signature and the emitter of the code; None if an
+            argument has to be a literal and is not.
         literals: whether arguments are shown as literal types first.
     """
 

@@ -1,8 +1,8 @@
 """The numba types of generated code: lines, pointers, and the dtypes that carry values.
 
-A value is a numba scalar or a `Line`, an LLVM vector. Both exist for the carrier dtypes only: narrow floats are
-carried as f32 and 4-bit integers as 8-bit ones, so that arithmetic needs no case for them. Memory may hold every
-dtype; a `Ptr` knows which.
+A value is a numba scalar or a `Line`, an LLVM vector. Both exist for the carrier dtypes only:
+narrow floats are carried as f32 and 4-bit integers as 8-bit ones, so that arithmetic needs no case
+for them. Memory may hold every dtype; a `Ptr` knows which.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ def ir_type(dtype: str, lanes: int = 0) -> ir.Type:
 
 @cache
 def memory_ir(dtype: str, lanes: int = 0) -> ir.Type:
-    """The LLVM type of one or several elements of a memory dtype; narrow floats lie there as integers."""
+    """The LLVM type of one or several elements of a memory dtype; narrow floats lie there as
+    integers.
+    """
     element = {"f32": F32, "f64": F64}.get(dtype) or ir.IntType(8 * itemsize(dtype))
     return ir.VectorType(element, lanes) if lanes else element
 
@@ -143,7 +145,9 @@ def described(t: Any) -> tuple[str, int]:
 
 
 def literal(t: Any) -> Any:
-    """The value of an argument that has to be a literal, or None so that numba tries again with literals."""
+    """The value of an argument that has to be a literal, or None so that numba tries again with
+    literals.
+    """
     return getattr(t, "literal_value", None)
 
 

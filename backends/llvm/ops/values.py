@@ -14,8 +14,8 @@ Value = Any
 Builder = Any
 
 KEPT = ("nsz",)
-"""Flags for additions that recover a rounding error: a kernel's fast-math flags would cancel them to nothing, and
-numba gives those only to instructions that have no flags of their own."""
+"""Flags for additions that recover a rounding error: a kernel's fast-math flags would cancel them
+to nothing, and numba gives those only to instructions that have no flags of their own."""
 
 
 def lanes_of(ty: ir.Type) -> int:
@@ -141,7 +141,9 @@ def lane(b: Builder, x: Value, k: int) -> Value:
 
 
 def each_lane(b: Builder, x: Value, f: Any, result: ir.Type | None = None) -> Value:
-    """Apply a scalar builder to every lane; `result` is the type of the line, if it is another one."""
+    """Apply a scalar builder to every lane; `result` is the type of the line, if it is
+    another one.
+    """
     if not lanes_of(x.type):
         return f(x)
     out = ir.Constant(result or x.type, ir.Undefined)

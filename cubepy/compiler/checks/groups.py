@@ -93,7 +93,9 @@ Env = dict[str, Look]
 
 
 def joined(a: Look, b: Look, grain: int = 0) -> Look:
-    """What is known of a value that is one of two; `grain` is that of the condition which decides."""
+    """What is known of a value that is one of two; `grain` is that of the condition which
+    decides.
+    """
     return Look(math.gcd(a.grain, b.grain, grain), a.scale if a == b and not grain else 0)
 
 
@@ -251,8 +253,8 @@ class Groups:
             return
         where = f"line {guard.loc.line}" if guard.loc else "an outer statement"
         raise BarrierError(
-            f"cb.{name} must be reached by {who} or by none of them, but the condition on {where} may differ "
-            "among them",
+            f"cb.{name} must be reached by {who} or by none of them, but the condition on "
+            f"{where} may differ among them",
             location=s.loc,
             hint="test UNIT_POS // 128 or PLANE_POS"
             if units

@@ -109,8 +109,8 @@ def _check(program: Program, body: list[Stmt], varying: set[str], cause: Stmt | 
         if isinstance(s, Barrier) and not s.plane and cause is not None:
             where = f"line {cause.loc.line}" if cause.loc else "an outer statement"
             raise BarrierError(
-                f"a barrier must be reached by all units of a cube or by none, but the condition on {where} "
-                "may differ between units",
+                "a barrier must be reached by all units of a cube or by none, but the "
+                f"condition on {where} may differ between units",
                 location=s.loc,
                 hint="move cb.sync_cube() out of the branch or loop; guard only the work around it",
             )

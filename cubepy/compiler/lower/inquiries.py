@@ -1,4 +1,6 @@
-"""Rules of what asks or tells: comptime values, the device, prints and assertions while debugging."""
+"""Rules of what asks or tells: comptime values, the device, prints and assertions while
+debugging.
+"""
 
 from __future__ import annotations
 

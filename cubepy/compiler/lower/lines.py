@@ -120,7 +120,8 @@ def _dot(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     want = (VType(dt.i32, lanes), VType(dt.u8, 4 * lanes), VType(dt.i8, 4 * lanes))
     if not lanes or (acc.type, a.type, b.type) != want:
         raise KernelTypeError(
-            f"cb.dot_i8 needs lines (i32 of L, u8 of 4L, i8 of 4L), not ({acc.type}, {a.type}, {b.type})"
+            f"cb.dot_i8 needs lines (i32 of L, u8 of 4L, i8 of 4L), not ({acc.type}, "
+            f"{a.type}, {b.type})"
         )
     return Expr("call", acc.type, (acc, a, b), "dot_i8")
 
@@ -132,7 +133,8 @@ def _dot_pairs(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     words = VType(dt.u32, lanes)
     if not lanes or (acc.type, a.type, b.type) != (VType(dt.f32, lanes), words, words):
         raise KernelTypeError(
-            f"cb.dot_bf16 needs lines (f32 of L, u32 of L, u32 of L), not ({acc.type}, {a.type}, {b.type})"
+            f"cb.dot_bf16 needs lines (f32 of L, u32 of L, u32 of L), not ({acc.type}, "
+            f"{a.type}, {b.type})"
         )
     return Expr("call", acc.type, (acc, a, b), "dot_bf16")
 

@@ -1,4 +1,6 @@
-"""Rules of arithmetic: functions of numbers and lines, bits, choices. Comptime numbers are folded."""
+"""Rules of arithmetic: functions of numbers and lines, bits, choices. Comptime numbers are
+folded.
+"""
 
 from __future__ import annotations
 

@@ -24,9 +24,16 @@ from cubepy.tune import choose
 
 @repeated
 def attention(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False, scale: float | None = None, *,
-    enable_gqa: bool = False, out: Any = None,
-) -> Any:  # fmt: skip
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    *,
+    enable_gqa: bool = False,
+    out: Any = None,
+) -> Any:
     """softmax(scale * query @ key.T + mask) @ value, as
     `torch.nn.functional.scaled_dot_product_attention`.
 
@@ -57,7 +64,8 @@ def attention(
     q, k, v = (float_array(a, n) for a, n in ((query, "query"), (key, "key"), (value, "value")))
     if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
         raise ShapeError(
-            f"attention needs rank 4 (batch, heads, length, depth), not {q.shape}, {k.shape}, {v.shape}"
+            f"attention needs rank 4 (batch, heads, length, depth), not {q.shape}, "
+            f"{k.shape}, {v.shape}"
         )
     if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]) or k.shape[:3] != v.shape[:3]:
         raise ShapeError(f"query {q.shape}, key {k.shape} and value {v.shape} do not go together")

@@ -1,10 +1,10 @@
 """Attention with queries in the lanes of lines: on any device, made for CPUs.
 
-A query block is as many queries as a register tile has lanes. Its scores stand as one line of queries for
-each key, so that maxima, exponentials and sums need no step across lanes, keys and values are read
-as they are, a number at a time, and only queries and results are turned. The running maximum and
-sum make the softmax online (Milakov and Gimelshein, 2018), as in FlashAttention (Dao et al., 2022):
-scores of a query block and of a block of keys are all that is ever kept.
+A query block is as many queries as a register tile has lanes. Its scores stand as one line of
+queries for each key, so that maxima, exponentials and sums need no step across lanes, keys and
+values are read as they are, a number at a time, and only queries and results are turned. The
+running maximum and sum make the softmax online (Milakov and Gimelshein, 2018), as in FlashAttention
+(Dao et al., 2022): scores of a query block and of a block of keys are all that is ever kept.
 
 Queries too few for that have a kernel in which keys stand in the lanes (attention/cpu/decode.py).
 """
@@ -86,14 +86,23 @@ class Blueprint:
 
 @cb.kernel
 def attend(
-    q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, lse, scale: cb.f32, shared_heads, tiles,
+    q: cb.Array,
+    k: cb.Array,
+    v: cb.Array,
+    mask,
+    out: cb.Array,
+    lse,
+    scale: cb.f32,
+    shared_heads,
+    tiles,
     plan: cb.Comptime,
-):  # fmt: skip
+):
     """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . k[b, g, j]) * v[b, g, j], with g =
     h // shared_heads.
 
-    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), out (B, H, L, E); a cube does `tiles` query blocks of
-    queries. `lse` (B, H, L), if it is there, gets the log of each row's sum of exponentials.
+    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), out (B, H, L, E); a cube does `tiles` query
+    blocks of queries. `lse` (B, H, L), if it is there, gets the log of each row's sum of
+    exponentials.
     """
     lanes, lines, block_rows = plan.lanes, plan.lines, plan.block_rows
     length = q.shape[2]
@@ -205,7 +214,9 @@ def scores(weights, queries, keys, first, at, depth, plan):
 
 @cb.func
 def apply_mask(weights, mask, b, h, row, start, limit, plan):
-    """Add the mask to scores (in units of log 2), or hide them by it: it is turned as queries are."""
+    """Add the mask to scores (in units of log 2), or hide them by it: it is turned as
+    queries are.
+    """
     lanes = plan.lanes
     piece = cb.local(lanes, cb.f32, lanes=lanes)
     for r in range(0, limit, lanes):
@@ -317,8 +328,8 @@ def plan_for(
     p: cb.DeviceProperties,
     chosen: QueryBlocks = QueryBlocks(),
 ) -> tuple[Blueprint, int]:
-    """The blueprint for arrays of these shapes, and the query blocks of a cube; results do not depend on
-    how many cores there are.
+    """The blueprint for arrays of these shapes, and the query blocks of a cube; results do not
+    depend on how many cores there are.
     """
     lanes, length = p.register_bytes // 4, q.shape[2]
     depth, width = q.shape[3], v.shape[3]
@@ -339,9 +350,18 @@ def plan_for(
 
 
 def launch(
-    q: Any, k: Any, v: Any, mask: Any, kind: str, out: Any, lse: Any, causal: bool, scale: float,
-    p: cb.DeviceProperties, chosen: QueryBlocks = QueryBlocks(),
-) -> None:  # fmt: skip
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    kind: str,
+    out: Any,
+    lse: Any,
+    causal: bool,
+    scale: float,
+    p: cb.DeviceProperties,
+    chosen: QueryBlocks = QueryBlocks(),
+) -> None:
     """The attention, and its log-sum-exp if `lse` is there; rows are neighbours in memory."""
     plan, tiles = plan_for(q, k, v, causal, kind, p, chosen)
     cubes = q.shape[0] * q.shape[1] * -(-q.shape[2] // (plan.block_rows * tiles))

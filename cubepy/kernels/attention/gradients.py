@@ -82,9 +82,16 @@ def attention_forward(
 
 @placed
 def attention_gradients(
-    grad: Any, query: Any, key: Any, value: Any, result: Any, lse: Any, is_causal: bool = False,
-    scale: float | None = None, attn_mask: Any = None,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+    grad: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    result: Any,
+    lse: Any,
+    is_causal: bool = False,
+    scale: float | None = None,
+    attn_mask: Any = None,
+) -> tuple[Any, Any, Any]:
     """The gradients of `attention_forward` by query, key and value.
 
     Args:
@@ -117,7 +124,8 @@ def attention_gradients(
     sums = array_of(lse, "lse")
     if sums.shape != q.shape[:3] or sums.dtype != np.float32:
         raise ShapeError(
-            f"lse has shape {sums.shape} and dtype {sums.dtype}, but must be f32 of shape {q.shape[:3]}"
+            f"lse has shape {sums.shape} and dtype {sums.dtype}, but must be f32 of shape "
+            f"{q.shape[:3]}"
         )
     p = cb.device_properties_of()
     mask, kind = stretched_mask(attn_mask, (*q.shape[:3], k.shape[2]))

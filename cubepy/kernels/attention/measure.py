@@ -83,8 +83,8 @@ class Attend(TunedOp):
         return unit, unit
 
     def work(self, p: Attention) -> Work:
-        """Queries, keys and values are read once, results are written once; half of the products where
-        it is causal.
+        """Queries, keys and values are read once, results are written once; half of the products
+        where it is causal.
         """
         size, width, groups = as_dtype(p.dtype).itemsize, p.width or p.depth, p.groups or p.heads
         moved = p.batch * (p.depth + width) * (p.heads * p.length + groups * p.keys)

@@ -20,9 +20,9 @@ class Attention(NamedTuple):
 
     Attributes: device: such as "cpu". batch, heads, length, keys, depth: lengths. width: of a
         value, 0: as long as a key. groups: heads of keys and values, 0: as many as of queries.
-        dtype: its name. mask: its kind. causal: whether a query sees keys up to its own position only.
-        units: the matrix units of a GPU that can take the arrays as they are: "mma", or "wgmma" as
-        well.
+        dtype: its name. mask: its kind. causal: whether a query sees keys up to its own position
+        only. units: the matrix units of a GPU that can take the arrays as they are: "mma", or
+        "wgmma" as well.
     """
 
     device: str
@@ -48,9 +48,17 @@ def described(
         k.shape[1] if k.shape[1] != q.shape[1] else 0,
     )
     return Attention(  # type: ignore[call-arg]
-        str(current()), *q.shape[:3], k.shape[2], q.shape[3], width, groups, name_of(q.dtype), kind,  # type: ignore[arg-type]
-        causal, units_for(q, k, v, mask, kind, causal, factor),
-    )  # fmt: skip
+        str(current()),
+        *q.shape[:3],
+        k.shape[2],
+        q.shape[3],
+        width,
+        groups,
+        name_of(q.dtype),
+        kind,  # type: ignore[arg-type]
+        causal,
+        units_for(q, k, v, mask, kind, causal, factor),
+    )
 
 
 def units_for(q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, factor: float) -> Units:

@@ -61,9 +61,20 @@ def _plain(w: Any) -> Any:
 
 
 def convolve_into(
-    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, layout: str,
-    activation: Any, add: Any, out: Any, axes: int, precision: str | None = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    layout: str,
+    activation: Any,
+    add: Any,
+    out: Any,
+    axes: int,
+    precision: str | None = None,
+) -> Any:
     wrap, x = wrapper(input), float_array(input, "input")
     first, last = LAYOUTS[axes]
     if layout not in (first, last):
@@ -87,7 +98,8 @@ def convolve_into(
         or getattr(w, "groups", groups) != groups
     ):
         raise ShapeError(
-            f"conv{axes}d: filters of shape {w.shape} in {groups} groups do not go with {c} channels"
+            f"conv{axes}d: filters of shape {w.shape} in {groups} groups do not go with {c} "
+            "channels"
         )
     size = (1,) * (3 - axes) + tuple(view.shape[1:-1])
     out_size = []
@@ -95,7 +107,8 @@ def convolve_into(
         m = (length + 2 * p - d * (k - 1) - 1) // s + 1
         if m < 1:
             raise ShapeError(
-                f"conv{axes}d: a filter of {k} with dilation={d} does not fit into an axis of {length} with padding={p}"
+                f"conv{axes}d: a filter of {k} with dilation={d} does not fit into an axis "
+                f"of {length} with padding={p}"
             )
         out_size.append(m)
     problem = Problem(size, window, step, pad, dil, tuple(out_size), rounds_to_tf32(precision))
@@ -171,20 +184,44 @@ def as_it_lies(input: Any, layout: Any, out: Any, axes: int) -> Any:
 
 
 def _repeated(
-    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, layout: str,
-    activation: Any, add: Any, precision: str | None, out: Any, axes: int,
-) -> Any:  # fmt: skip
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    layout: str,
+    activation: Any,
+    add: Any,
+    precision: str | None,
+    out: Any,
+    axes: int,
+) -> Any:
     """`convolve_into`, or the launches of an earlier call with arrays of the same layouts."""
     view = as_it_lies(input, layout, out, axes) if add is None or type(add) is np.ndarray else None
     if view is None:
         return _known(
-            input, weight, bias, stride, padding, dilation, groups, layout, activation, add, out, axes, precision
-        )  # fmt: skip
+            input,
+            weight,
+            bias,
+            stride,
+            padding,
+            dilation,
+            groups,
+            layout,
+            activation,
+            add,
+            out,
+            axes,
+            precision,
+        )
     if add is not None and add.ndim == axes + 2:
         add = add.transpose(0, *range(2, axes + 2), 1)
     last = LAYOUTS[axes][1]
     return _known(
-        view, weight, bias, stride, padding, dilation, groups, last, activation, add, None, axes, precision
+        view, weight, bias, stride, padding, dilation, groups, last, activation, add, None, axes,
+        precision
     ).transpose(0, axes + 1, *range(1, axes + 1))  # fmt: skip
 
 
@@ -252,9 +289,20 @@ def _by_routine(
 
 
 def conv1d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
-    layout: str = "NCL", activation: Any = None, add: Any = None, precision: str | None = None, out: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    layout: str = "NCL",
+    activation: Any = None,
+    add: Any = None,
+    precision: str | None = None,
+    out: Any = None,
+) -> Any:
     """Convolution along one axis, as `torch.nn.functional.conv1d`.
 
     Args: input: (N, C, L), or (N, L, C) with layout "NLC"; f32, f16 or bf16. Sums are in f32.
@@ -292,9 +340,20 @@ def conv1d(
 
 
 def conv2d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
-    layout: str = "NCHW", activation: Any = None, add: Any = None, precision: str | None = None, out: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    layout: str = "NCHW",
+    activation: Any = None,
+    add: Any = None,
+    precision: str | None = None,
+    out: Any = None,
+) -> Any:
     """Convolution of images, as `torch.nn.functional.conv2d`.
 
     Args: input: (N, C, H, W), or (N, H, W, C) with layout "NHWC"; f32, f16 or bf16. Sums are in
@@ -312,7 +371,8 @@ def conv2d(
 
     Example:
         >>> import numpy as np
-        >>> conv2d(np.ones((2, 3, 5, 5), np.float32), np.ones((4, 3, 3, 3), np.float32), padding=1).shape
+        >>> conv2d(np.ones((2, 3, 5, 5), np.float32), np.ones((4, 3, 3, 3), np.float32),
+        ...     padding=1).shape
         (2, 4, 5, 5)
     """
     return _repeated(
@@ -333,9 +393,20 @@ def conv2d(
 
 
 def conv3d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
-    layout: str = "NCDHW", activation: Any = None, add: Any = None, precision: str | None = None, out: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    layout: str = "NCDHW",
+    activation: Any = None,
+    add: Any = None,
+    precision: str | None = None,
+    out: Any = None,
+) -> Any:
     """Convolution of volumes, as `torch.nn.functional.conv3d`.
 
     Args: input: (N, C, D, H, W), or (N, D, H, W, C) with layout "NDHWC"; f32, f16 or bf16. Sums are
@@ -353,7 +424,8 @@ def conv3d(
 
     Example:
         >>> import numpy as np
-        >>> conv3d(np.ones((2, 3, 5, 5, 5), np.float32), np.ones((4, 3, 3, 3, 3), np.float32), padding=1).shape
+        >>> conv3d(np.ones((2, 3, 5, 5, 5), np.float32), np.ones((4, 3, 3, 3, 3), np.float32),
+        ...     padding=1).shape
         (2, 4, 5, 5, 5)
     """
     return _repeated(

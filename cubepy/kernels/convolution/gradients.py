@@ -28,9 +28,15 @@ from cubepy.runtime import memory
 
 
 def _conv_input(
-    grad_output: Any, weight: Any, input_size: tuple[int, ...], stride: Any, padding: Any, dilation: Any, groups: int,
+    grad_output: Any,
+    weight: Any,
+    input_size: tuple[int, ...],
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
     precision: str | None,
-) -> Any:  # fmt: skip
+) -> Any:
     """`conv_input`."""
     wrap, weight, grad_output = (
         wrapper(grad_output),
@@ -40,8 +46,8 @@ def _conv_input(
     axes = len(input_size) - 2
     if not 1 <= axes <= 3 or weight.ndim != axes + 2 or grad_output.ndim != axes + 2:
         raise ShapeError(
-            f"an input of shape {input_size}, filters of shape {weight.shape} and a gradient of shape "
-            f"{grad_output.shape} do not go together"
+            f"an input of shape {input_size}, filters of shape {weight.shape} and a gradient "
+            f"of shape {grad_output.shape} do not go together"
         )
     step, dil = (
         on_three_axes(stride, "stride", axes, 1)[-axes:],
@@ -57,7 +63,8 @@ def _conv_input(
     )
     if any(m < 0 for m in more):
         raise ShapeError(
-            f"a gradient of shape {grad_output.shape} does not come from an input of shape {input_size}"
+            f"a gradient of shape {grad_output.shape} does not come from an input of shape "
+            f"{input_size}"
         )
     first = LAYOUTS[axes][0]
     return wrap(
@@ -71,9 +78,16 @@ _known_input = repeated(_conv_input)
 
 
 def conv_input(
-    input_size: tuple[int, ...], weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1, *, precision: str | None = None,
-) -> Any:  # fmt: skip
+    input_size: tuple[int, ...],
+    weight: Any,
+    grad_output: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    precision: str | None = None,
+) -> Any:
     """The gradient of a convolution by its input, as `torch.nn.grad.conv2d_input` (in 1 to 3 axes,
     channels first).
 
@@ -85,7 +99,8 @@ def conv_input(
 
     Example:
         >>> import numpy as np
-        >>> conv_input((1, 3, 8, 8), np.ones((4, 3, 3, 3), np.float32), np.ones((1, 4, 3, 3), np.float32), 2).shape
+        >>> conv_input((1, 3, 8, 8), np.ones((4, 3, 3, 3), np.float32), np.ones((1, 4, 3, 3),
+        ...     np.float32), 2).shape
         (1, 3, 8, 8)
     """
     size = size_of(input_size, "input_size")
@@ -93,9 +108,15 @@ def conv_input(
 
 
 def _conv_weight(
-    input: Any, grad_output: Any, weight_size: tuple[int, ...], stride: Any, padding: Any, dilation: Any, groups: int,
+    input: Any,
+    grad_output: Any,
+    weight_size: tuple[int, ...],
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
     precision: str | None,
-) -> Any:  # fmt: skip
+) -> Any:
     """`conv_weight`."""
     wrap, x, grad = (
         wrapper(input),
@@ -109,10 +130,14 @@ def _conv_weight(
         )
     ones = (1,) * (3 - axes)
     problem = Problem(
-        ones + tuple(x.shape[2:]), ones + tuple(weight_size[2:]), on_three_axes(stride, "stride", axes, 1),
-        on_three_axes(padding, "padding", axes, 0), on_three_axes(dilation, "dilation", axes, 1), ones + tuple(grad.shape[2:]),
+        ones + tuple(x.shape[2:]),
+        ones + tuple(weight_size[2:]),
+        on_three_axes(stride, "stride", axes, 1),
+        on_three_axes(padding, "padding", axes, 0),
+        on_three_axes(dilation, "dilation", axes, 1),
+        ones + tuple(grad.shape[2:]),
         rounds_to_tf32(precision),
-    )  # fmt: skip
+    )
     groups = whole(groups, "groups")
     filters, channels = weight_size[0] // max(groups, 1), weight_size[1]
     fitting = all(
@@ -183,9 +208,16 @@ _known_weight = repeated(_conv_weight)
 
 
 def conv_weight(
-    input: Any, weight_size: tuple[int, ...], grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1, *, precision: str | None = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    weight_size: tuple[int, ...],
+    grad_output: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    precision: str | None = None,
+) -> Any:
     """The gradient of a convolution by its filters, as `torch.nn.grad.conv2d_weight` (in 1 to 3
     axes, channels first).
 
@@ -197,7 +229,8 @@ def conv_weight(
 
     Example:
         >>> import numpy as np
-        >>> conv_weight(np.ones((1, 3, 8, 8), np.float32), (4, 3, 3, 3), np.ones((1, 4, 6, 6), np.float32)).shape
+        >>> conv_weight(np.ones((1, 3, 8, 8), np.float32), (4, 3, 3, 3), np.ones((1, 4, 6, 6),
+        ...     np.float32)).shape
         (4, 3, 3, 3)
     """
     size = size_of(weight_size, "weight_size")

@@ -171,10 +171,24 @@ def described(view: Any, w: Any, add: Any, shape: Problem, groups: int, last: bo
     )
     packed = isinstance(w, PackedFilter)
     return Convolution(  # type: ignore[call-arg]
-        str(current()), view.shape[0], w.shape[1], w.shape[0] // groups, *shape.size, groups, *shape.window,  # type: ignore[arg-type]
-        *shape.stride, *shape.pad, *shape.dilation, name_of(view.dtype), "f32" if packed else name_of(w.dtype), layout,
-        last, packed, add is not None, shape.tf32,
-    )  # fmt: skip
+        str(current()),
+        view.shape[0],
+        w.shape[1],
+        w.shape[0] // groups,
+        *shape.size,  # type: ignore[arg-type]
+        groups,
+        *shape.window,
+        *shape.stride,
+        *shape.pad,
+        *shape.dilation,
+        name_of(view.dtype),
+        "f32" if packed else name_of(w.dtype),
+        layout,
+        last,
+        packed,
+        add is not None,
+        shape.tf32,
+    )
 
 
 def _checked(p: Convolution) -> np.ndarray:
@@ -214,6 +228,19 @@ def _image(
 ) -> Convolution:
     """An image with a square window whose padding keeps its size."""
     return Convolution(
-        device, 1, c, f, height=size, width=size, groups=groups, kh=k, kw=k, sh=s, sw=s, ph=k // 2, pw=k // 2,
-        layout=layout, last=last,
-    )  # fmt: skip
+        device,
+        1,
+        c,
+        f,
+        height=size,
+        width=size,
+        groups=groups,
+        kh=k,
+        kw=k,
+        sh=s,
+        sw=s,
+        ph=k // 2,
+        pw=k // 2,
+        layout=layout,
+        last=last,
+    )

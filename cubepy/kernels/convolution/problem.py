@@ -120,7 +120,7 @@ def shape_of(p: Convolution) -> Problem:
     out = tuple(
         (n + 2 * e - d * (k - 1) - 1) // s + 1
         for n, k, s, e, d in zip(size, window, step, edge, dilation, strict=True)
-    )  # fmt: skip
+    )
     return Problem(size, window, step, edge, dilation, out, p.tf32)  # type: ignore[arg-type]
 
 

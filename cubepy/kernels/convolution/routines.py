@@ -30,7 +30,10 @@ from cubepy.runtime.memory.address import address
 from cubepy.tune import TunedRoutine
 
 FEW_PIXELS = 64  # of a plane, whose channels lie a few cache lines apart
-DEEP = 256  # channels of an image that are better neighbours: their walk is the longest part of the window's
+DEEP = 256
+"""Channels of an image that are better neighbours: their walk is the longest part of the
+window's.
+"""
 
 
 class OnCpu(TunedRoutine):
@@ -51,7 +54,9 @@ class Usual:
 
 
 class Channels(OnCpu):
-    """Every channel has one filter, and results have channels last: lanes lie along the channels."""
+    """Every channel has one filter, and results have channels last: lanes lie along the
+    channels.
+    """
 
     name = "channels"
 
@@ -274,10 +279,21 @@ class Block(OnCpu):
             )
             n, shape = 1, replace(shape, size=(1, 1, n * pixels), out=(1, 1, n * pixels))
         cubes, geometry, plan = plan_of(
-            shape, n, p.filters, p.channels, (*packed.panels.shape[:2], packed.panels.shape[3]), last, p.last,
-            p.dtype == "f32", address(result) % 64 == 0, bias is not None, add is not None, function, blueprint.finer,
+            shape,
+            n,
+            p.filters,
+            p.channels,
+            (*packed.panels.shape[:2], packed.panels.shape[3]),
+            last,
+            p.last,
+            p.dtype == "f32",
+            address(result) % 64 == 0,
+            bias is not None,
+            add is not None,
+            function,
+            blueprint.finer,
             blueprint.parts,
-        )  # fmt: skip
+        )
         convolve[cubes, 1](
             flat, packed.panels.reshape(-1), bias, more, result, geometry, plan, mode="unchecked"
         )

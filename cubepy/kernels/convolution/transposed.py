@@ -1,4 +1,6 @@
-"""Transposed convolutions, and the gradients of convolutions by their input and by their filters."""
+"""Transposed convolutions, and the gradients of convolutions by their input and by their
+filters.
+"""
 
 from __future__ import annotations
 
@@ -51,9 +53,19 @@ def channels_last_view(x: Any, already: bool) -> Any:
 
 
 def transposed_into(
-    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any,
-    layout: str, axes: int, precision: str | None, out: Any,
-) -> Any:  # fmt: skip
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
+    layout: str,
+    axes: int,
+    precision: str | None,
+    out: Any,
+) -> Any:
     wrap, x, w = wrapper(input), float_array(input, "input"), float_array(weight, "weight")
     first, last = LAYOUTS[axes]
     if layout not in (first, last):
@@ -67,7 +79,8 @@ def transposed_into(
     rounds_to_tf32(precision)  # a CPU has no use for it, but a name of nothing is refused
     if groups < 1 or view.shape[-1] != w.shape[0] or w.shape[0] % groups:
         raise ShapeError(
-            f"filters of shape {w.shape} in {groups} groups do not go with {view.shape[-1]} channels"
+            f"filters of shape {w.shape} in {groups} groups do not go with {view.shape[-1]} "
+            "channels"
         )
     step, dil = (
         on_three_axes(stride, "stride", axes, 1)[-axes:],
@@ -123,8 +136,18 @@ def transposed_into(
 
 
 def _on_cpu(
-    x: Any, w: Any, bias: Any, layout: str, axes: int, step: Any, cut: Any, more: Any, dil: Any, groups: int, out: Any
-) -> Any:  # fmt: skip
+    x: Any,
+    w: Any,
+    bias: Any,
+    layout: str,
+    axes: int,
+    step: Any,
+    cut: Any,
+    more: Any,
+    dil: Any,
+    groups: int,
+    out: Any,
+) -> Any:
     """The transposed convolution without zeros between the elements of x; None: no cube has the
     memory for it.
     """
@@ -201,9 +224,19 @@ def _on_cpu(
 
 
 def _on_gpu(
-    x: Any, w: Any, bias: Any, layout: str, axes: int, step: Any, cut: Any, more: Any, dil: Any, groups: int,
-    precision: str | None, out: Any,
-) -> Any:  # fmt: skip
+    x: Any,
+    w: Any,
+    bias: Any,
+    layout: str,
+    axes: int,
+    step: Any,
+    cut: Any,
+    more: Any,
+    dil: Any,
+    groups: int,
+    precision: str | None,
+    out: Any,
+) -> Any:
     """The transposed convolution without zeros between the elements of x; None: there is no kernel
     for it.
     """
@@ -262,25 +295,47 @@ _known = repeated(transposed_into)
 
 
 def _repeated(
-    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any,
-    layout: str, axes: int, precision: str | None, out: Any,
-) -> Any:  # fmt: skip
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
+    layout: str,
+    axes: int,
+    precision: str | None,
+    out: Any,
+) -> Any:
     """`transposed_into`, or the launches of an earlier call with arrays of the same layouts."""
     view = as_it_lies(input, layout, out, axes)
     if view is None:
         return _known(
-            input, weight, bias, stride, padding, output_padding, groups, dilation, layout, axes, precision, out
+            input, weight, bias, stride, padding, output_padding, groups, dilation, layout, axes,
+            precision, out
         )  # fmt: skip
     last = LAYOUTS[axes][1]
     return _known(
-        view, weight, bias, stride, padding, output_padding, groups, dilation, last, axes, precision, None
+        view, weight, bias, stride, padding, output_padding, groups, dilation, last, axes,
+        precision, None
     ).transpose(0, axes + 1, *range(1, axes + 1))  # fmt: skip
 
 
 def conv_transpose1d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1, *, layout: str = "NCL", precision: str | None = None, out: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+    *,
+    layout: str = "NCL",
+    precision: str | None = None,
+    out: Any = None,
+) -> Any:
     """Transposed convolution along one axis, as `torch.nn.functional.conv_transpose1d`.
 
     Example:
@@ -305,9 +360,19 @@ def conv_transpose1d(
 
 
 def conv_transpose2d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1, *, layout: str = "NCHW", precision: str | None = None, out: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+    *,
+    layout: str = "NCHW",
+    precision: str | None = None,
+    out: Any = None,
+) -> Any:
     """Transposed convolution of images, as `torch.nn.functional.conv_transpose2d`.
 
     Args:
@@ -325,7 +390,8 @@ def conv_transpose2d(
 
     Example:
         >>> import numpy as np
-        >>> conv_transpose2d(np.ones((1, 2, 3, 3), np.float32), np.ones((2, 4, 2, 2), np.float32), stride=2).shape
+        >>> conv_transpose2d(np.ones((1, 2, 3, 3), np.float32), np.ones((2, 4, 2, 2), np.float32),
+        ...     stride=2).shape
         (1, 4, 6, 6)
     """
     return _repeated(
@@ -345,14 +411,25 @@ def conv_transpose2d(
 
 
 def conv_transpose3d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1, *, layout: str = "NCDHW", precision: str | None = None, out: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+    *,
+    layout: str = "NCDHW",
+    precision: str | None = None,
+    out: Any = None,
+) -> Any:
     """Transposed convolution of volumes, as `torch.nn.functional.conv_transpose3d`.
 
     Example:
         >>> import numpy as np
-        >>> conv_transpose3d(np.ones((1, 1, 1, 1, 1), np.float32), np.ones((1, 2, 2, 2, 2), np.float32)).shape
+        >>> conv_transpose3d(np.ones((1, 1, 1, 1, 1), np.float32), np.ones((1, 2, 2, 2, 2),
+        ...     np.float32)).shape
         (1, 2, 2, 2, 2)
     """
     return _repeated(

@@ -24,13 +24,18 @@ SIDE = 256  # bytes (of narrow elements half or a quarter) that a cube does alon
 
 @cb.kernel
 def transpose_tiles(
-    x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], tile: cb.Comptime[int], group: cb.Comptime[int] = 1,
+    x: cb.Array,
+    out: cb.Array,
+    lanes: cb.Comptime[int],
+    tile: cb.Comptime[int],
+    group: cb.Comptime[int] = 1,
     streaming: cb.Comptime[bool] = False,
-):  # fmt: skip
+):
     """out[..., i, j] = x[..., j, i]; neighbours lie along the last axis of both.
 
     A cube does `tile` squares each way; `group` squares, which are a line of the cache in `out`,
-    are written together. With `streaming` they are stored past the caches, for lines that are aligned.
+    are written together. With `streaming` they are stored past the caches, for lines that are
+    aligned.
     """
     last = out.ndim - 1
     side = lanes * tile
@@ -147,8 +152,10 @@ def _interleave(to: Any, back: Any, lanes: int) -> bool:
     if not (1 < few <= FEW and count >= lanes and flat.strides[1] == few * flat.itemsize):
         return False
     split = flat is back
-    source, dest = (strided(a, (a.shape[0], count * few), (a.strides[0], a.itemsize)) if a is flat else a
-                    for a in (back, to))  # fmt: skip
+    source, dest = (
+        strided(a, (a.shape[0], count * few), (a.strides[0], a.itemsize)) if a is flat else a
+        for a in (back, to)
+    )
     cubes = to.shape[0] * -(-count // CHUNK)
     interleave[cubes, 1](source, dest, few, split, CHUNK, lanes, mode="unchecked")
     return True

@@ -13,11 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.errors import (
-    ArgumentError,
-    DTypeError,
-    ShapeError,
-)  # fmt: skip
+from cubepy.errors import ArgumentError, DTypeError, ShapeError
 from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import recording

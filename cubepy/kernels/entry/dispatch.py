@@ -16,11 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import cubepy as cb
-from cubepy.errors import (
-    CubeError,
-    LaunchError,
-    OutOfMemoryError,
-)  # fmt: skip
+from cubepy.errors import CubeError, LaunchError, OutOfMemoryError
 from cubepy.kernels.entry.arguments import home_of, wholes
 from cubepy.kernels.entry.options import looked_at
 from cubepy.lang.struct import Struct
@@ -216,7 +212,10 @@ def _run_at(where: Device, function: Any, args: tuple, kwargs: dict[str, Any]) -
         with use(where) if where != current() else nullcontext():
             return function(*args, **kwargs)
     except HostMemoryError:
-        message = f"{function.__name__} is given arrays on {where} and a NumPy array, in the memory of the host"
+        message = (
+            f"{function.__name__} is given arrays on {where} and a NumPy array, in the "
+            "memory of the host"
+        )
         hint = f'copy them to the device: cb.tensor(x, device="{where}")'
         raise LaunchError(message, hint=hint) from None
 

@@ -7,13 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.errors import (
-    AliasError,
-    ArgumentError,
-    DTypeError,
-    ReadOnlyError,
-    ShapeError,
-)  # fmt: skip
+from cubepy.errors import AliasError, ArgumentError, DTypeError, ReadOnlyError, ShapeError
 from cubepy.kernels.entry.arguments import array_of
 from cubepy.kernels.entry.options import shown
 from cubepy.runtime import memory
@@ -63,8 +57,11 @@ def output(out: Any, shape: tuple[int, ...], dtype: Any, *sources: Any) -> Any:
         )
     for other in sources:
         if meet(array, other):
-            raise AliasError("out overlaps an input in memory, of which more is read after some of out is written",
-                             hint="leave out away, or copy the input")  # fmt: skip
+            raise AliasError(
+                "out overlaps an input in memory, of which more is read after some "
+                "of out is written",
+                hint="leave out away, or copy the input",
+            )
     return array
 
 

@@ -26,7 +26,9 @@ PART = 1 << 14  # indices that a cube looks at
 
 @cb.func
 def outside(index, b, first, stop, low, high, lanes: cb.Comptime[int]):
-    """Whether one of index[b, first:stop], which are not none, is below `low` or not below `high`."""
+    """Whether one of index[b, first:stop], which are not none, is below `low` or not below
+    `high`.
+    """
     smallest, largest = index[b, first], index[b, first]
     whole = first + (stop - first) // (2 * lanes) * (2 * lanes)
     if whole > first:

@@ -162,7 +162,8 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = N
     d = axis_of(axis, array.ndim)
     if positions.ndim != array.ndim:
         raise ShapeError(
-            f"take_along_axis of shape {array.shape} needs indices of rank {array.ndim}, not {positions.ndim}"
+            f"take_along_axis of shape {array.shape} needs indices of rank {array.ndim}, not "
+            f"{positions.ndim}"
         )
     try:
         full = np.broadcast_shapes(
@@ -239,8 +240,8 @@ def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
 
 
 def select_rows_of(source: Any, positions: Any, target: Any, what: str) -> None:
-    """target[b, j] = source[b, positions[j]] for contiguous arrays of rank 3; on a CPU with a look at
-    the positions.
+    """target[b, j] = source[b, positions[j]] for contiguous arrays of rank 3; on a CPU with a look
+    at the positions.
     """
     blocks, m, columns = target.shape
     lanes = lanes_for(source)

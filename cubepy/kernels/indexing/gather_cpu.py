@@ -43,7 +43,9 @@ def gather_elements(
 
 @cb.func
 def picked_line(x, b, positions, first, lanes: cb.Comptime[int]):
-    """x[b, positions[0]], x[b, positions[1]], ...; or, where x has columns, x[b, positions[j], first + j]."""
+    """x[b, positions[0]], x[b, positions[1]], ...; or, where x has columns, x[b, positions[j],
+    first + j].
+    """
     line = cb.splat(x[b, positions[0]] if first is None else x[b, positions[0], first], lanes)
     for j in cb.unroll(range(1, lanes)):
         value = x[b, positions[j]] if first is None else x[b, positions[j], first + j]
@@ -57,9 +59,18 @@ def picked_line(x, b, positions, first, lanes: cb.Comptime[int]):
 
 @cb.kernel
 def gather_lines(
-    x: cb.Array, index: cb.Array, out: cb.Array, chunk, flag: cb.Array, low, high, look: cb.Comptime[int],
-    from_end: cb.Comptime[bool], lanes: cb.Comptime[int], streaming: cb.Comptime[bool],
-):  # fmt: skip
+    x: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    chunk,
+    flag: cb.Array,
+    low,
+    high,
+    look: cb.Comptime[int],
+    from_end: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+    streaming: cb.Comptime[bool],
+):
     """out[b, k] = x[b, index[b, k]] for one unit, eight loads a line; a chunk with an index outside
     is left out.
 
@@ -87,9 +98,17 @@ def gather_lines(
 
 @cb.kernel
 def gather_columns(
-    x: cb.Array, index: cb.Array, out: cb.Array, rows, flag: cb.Array, low, high, look: cb.Comptime[int],
-    from_end: cb.Comptime[bool], lanes: cb.Comptime[int],
-):  # fmt: skip
+    x: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    rows,
+    flag: cb.Array,
+    low,
+    high,
+    look: cb.Comptime[int],
+    from_end: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
     """out[b, j, c] = x[b, index[b, j * columns + c], c] for one unit, `rows` rows a cube; see
     `gather_lines`.
     """
@@ -112,9 +131,16 @@ def gather_columns(
 
 @cb.kernel
 def select_slices(
-    x: cb.Array, index: cb.Array, out: cb.Array, rows, flag: cb.Array, low, high, look: cb.Comptime[int],
+    x: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    rows,
+    flag: cb.Array,
+    low,
+    high,
+    look: cb.Comptime[int],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """out[b, j] = x[b, index[0, j]] for one unit, `rows` rows a cube; see `gather_lines`.
 
     Rows lie anywhere: nobody but the kernel can ask in time for what is read next.

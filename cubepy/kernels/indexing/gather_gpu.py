@@ -34,9 +34,13 @@ def positions_of(index, n, from_end: cb.Comptime[bool]):
 
 @cb.kernel
 def gather_lines_wide(
-    x: cb.Array, index: cb.Array, out: cb.Array, across: cb.Comptime[int], from_end: cb.Comptime[bool],
+    x: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    across: cb.Comptime[int],
+    from_end: cb.Comptime[bool],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """out[b, k] = x[b, index[b, k]]; `across` units lie along a row."""
     n, m = x.shape[1], out.shape[1]
     width = across * lanes
@@ -54,9 +58,13 @@ def gather_lines_wide(
 
 @cb.kernel
 def gather_columns_wide(
-    x: cb.Array, index: cb.Array, out: cb.Array, across: cb.Comptime[int], from_end: cb.Comptime[bool],
+    x: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    across: cb.Comptime[int],
+    from_end: cb.Comptime[bool],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """out[b, j, c] = x[b, index[b, j, c], c]; `across` units lie along the columns."""
     n, m, columns = x.shape[1], out.shape[1], out.shape[2]
     width = across * lanes
@@ -103,9 +111,14 @@ def load_row(row, x, b, lanes: cb.Comptime[int]):
 
 @cb.kernel
 def gather_rows_shared(
-    x: cb.Array, index: cb.Array, out: cb.Array, from_end: cb.Comptime[bool], size: cb.Comptime[int],
-    lanes: cb.Comptime[int], at_once: cb.Comptime[int],
-):  # fmt: skip
+    x: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    from_end: cb.Comptime[bool],
+    size: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+    at_once: cb.Comptime[int],
+):
     """out[b, k] = x[b, index[b, k]]; a cube reads a row of up to `size` elements in order and looks
     up what is asked for in shared memory: indices in no order would read most of the row anyway, by
     pieces of 32 bytes.
@@ -169,9 +182,14 @@ def gather(x: Any, index: Any, out: Any, from_end: bool) -> None:
 
 @cb.kernel
 def gather_rows_wide(
-    indices: cb.Array, table: cb.Array, out: cb.Array, lanes: cb.Comptime[int], across: cb.Comptime[int],
-    ahead: cb.Comptime[int], along: cb.Comptime[bool],
-):  # fmt: skip
+    indices: cb.Array,
+    table: cb.Array,
+    out: cb.Array,
+    lanes: cb.Comptime[int],
+    across: cb.Comptime[int],
+    ahead: cb.Comptime[int],
+    along: cb.Comptime[bool],
+):
     """out[i] = table[indices[i]]; `across` units lie along a row, the others of a cube along the
     indices. A unit asks for `ahead` lines before it stores the first: `along` one row that is
     longer than a cube is wide, else of several.

@@ -95,8 +95,8 @@ def _working(x: Any, update: str) -> Any:
 def scatter(
     input: Any, axis: int, index: Any, src: Any, update: str = "assign", *, out: Any = None
 ) -> Any:
-    """A copy of `input` where position index[i, j, ...] along an axis is updated with src[i, j, ...],
-    as `torch.scatter`.
+    """A copy of `input` where position index[i, j, ...] along an axis is updated with src[i, j,
+    ...], as `torch.scatter`.
 
     Args:
         input: array of any dtype.
@@ -126,7 +126,8 @@ def scatter(
         a > b for k, (a, b) in enumerate(zip(positions.shape, x.shape)) if k != d
     ):
         raise ShapeError(
-            f"scatter along axis {d}: an index of shape {positions.shape} does not go with {x.shape}"
+            f"scatter along axis {d}: an index of shape {positions.shape} does not go with "
+            f"{x.shape}"
         )
     check_indices(positions, x.shape[d], "scatter")
     values = _values(src, positions.shape, x.dtype)

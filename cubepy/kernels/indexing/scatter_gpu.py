@@ -38,11 +38,18 @@ def change_at(row, n, position, value, change: cb.Comptime, update: cb.Comptime[
 
 @cb.kernel
 def scatter_rows_shared(
-    x: cb.Array, out: cb.Array, index: cb.Array, src: cb.Array, change: cb.Comptime, update: cb.Comptime[str],
-    size: cb.Comptime[int], lanes: cb.Comptime[int], at_once: cb.Comptime[int],
-):  # fmt: skip
-    """out[b] = x[b] where position index[b, j] is updated with src[b, j] for all j; a cube does a row
-    of up to `size`.
+    x: cb.Array,
+    out: cb.Array,
+    index: cb.Array,
+    src: cb.Array,
+    change: cb.Comptime,
+    update: cb.Comptime[str],
+    size: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+    at_once: cb.Comptime[int],
+):
+    """out[b] = x[b] where position index[b, j] is updated with src[b, j] for all j; a cube does a
+    row of up to `size`.
     """
     fill_core(size, x.dtype)
     row = cb.shared(size, x.dtype)
@@ -85,8 +92,8 @@ def fits(x: Any, index: Any, axis: int) -> bool:
 
 
 def scatter(x: Any, out: Any, index: Any, src: Any, axis: int, change: Any, update: str) -> None:
-    """out = x where positions along an axis are updated with src, in any order, where `fits` says so;
-    contiguous.
+    """out = x where positions along an axis are updated with src, in any order, where `fits` says
+    so; contiguous.
     """
     x, out, index, src = (a.reshape(-1, a.shape[axis]) for a in (x, out, index, src))
     size = power_of_two(x.shape[1])

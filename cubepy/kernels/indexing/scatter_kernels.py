@@ -100,9 +100,16 @@ def scatter_elements(out: cb.Array, index: cb.Array, src: cb.Array, update: cb.C
 
 @cb.kernel
 def put_rows(
-    out: cb.Array, indices, values: cb.Array, sizes, count, update: cb.Comptime[str], columns: cb.Comptime[int],
-    atomic: cb.Comptime[bool], known: cb.Comptime[bool],
-):  # fmt: skip
+    out: cb.Array,
+    indices,
+    values: cb.Array,
+    sizes,
+    count,
+    update: cb.Comptime[str],
+    columns: cb.Comptime[int],
+    atomic: cb.Comptime[bool],
+    known: cb.Comptime[bool],
+):
     """out[0, row, c] is updated with values[j, c], where row is the position that the j-th indices
     name together.
 
@@ -128,8 +135,14 @@ def put_rows(
 
 @cb.kernel
 def put_lines(
-    out: cb.Array, indices, values: cb.Array, sizes, columns, update: cb.Comptime[str], lanes: cb.Comptime[int]
-):  # fmt: skip
+    out: cb.Array,
+    indices,
+    values: cb.Array,
+    sizes,
+    columns,
+    update: cb.Comptime[str],
+    lanes: cb.Comptime[int],
+):
     """The same for one unit that owns `columns` columns: out[row] is updated with values[j] for all
     j in order.
     """

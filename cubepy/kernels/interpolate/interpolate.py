@@ -64,9 +64,15 @@ def _interpolation(
 
 @repeated
 def interpolate(
-    input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = False,
-    *, layout: str = "NCHW", out: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = False,
+    *,
+    layout: str = "NCHW",
+    out: Any = None,
+) -> Any:
     """Images, signals or volumes of another size, as `torch.nn.functional.interpolate`.
 
     Args: input: (N, C, ...) with 1 to 3 axes of size, or channels last with layout "NLC", "NHWC" or
@@ -94,9 +100,13 @@ def interpolate(
 
 @repeated_back
 def interpolate_input(
-    input_size: tuple[int, ...], grad_output: Any, mode: str = "nearest", align_corners: bool = False, *,
+    input_size: tuple[int, ...],
+    grad_output: Any,
+    mode: str = "nearest",
+    align_corners: bool = False,
+    *,
     layout: str = "NCHW",
-) -> Any:  # fmt: skip
+) -> Any:
     """The gradient of `interpolate` (to a size) by its input of shape `input_size`.
 
     Args:

@@ -122,9 +122,17 @@ def matmul(
         on_host = not isinstance(result, DeviceArray)
         fused = kept.reshape(full) if kept is not None and on_host else None
         _floats(
-            x, y, result.reshape(full) if result.flags.c_contiguous else result, full, *extra, activation, alpha,
-            tf32, fused, fill,
-        )  # fmt: skip
+            x,
+            y,
+            result.reshape(full) if result.flags.c_contiguous else result,
+            full,
+            *extra,
+            activation,
+            alpha,
+            tf32,
+            fused,
+            fill,
+        )
         if kept is not None and not on_host:
             _fill(result, kept, fill)
     return finish(result, out, wrap)
@@ -180,9 +188,17 @@ def _in_one_position(x: Any, panels: Any) -> None:
 
 
 def _with_packed(
-    a: Any, b: Packed, bias: Any, activation: Any, residual: Any, mask: Any, fill: float, alpha: float, out: Any,
+    a: Any,
+    b: Packed,
+    bias: Any,
+    activation: Any,
+    residual: Any,
+    mask: Any,
+    fill: float,
+    alpha: float,
+    out: Any,
     dtype: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """The product with a matrix that is laid out in panels already."""
     wrap, x = wrapper(a), array_of(a, "a")
     rows, columns = b.shape
@@ -245,9 +261,16 @@ def _general(
     elif result.size:
         promoted = promote(as_dtype(x.dtype).compute, as_dtype(y.dtype).compute)
         problem = Product(
-            str(current()), x.shape[-2], x.shape[-1], y.shape[-1], result.size // (x.shape[-2] * y.shape[-1]),
-            as_dtype(x.dtype).name, as_dtype(y.dtype).name, layout_of(y), out="" if dtype is promoted else dtype.name,
-        )  # fmt: skip
+            str(current()),
+            x.shape[-2],
+            x.shape[-1],
+            y.shape[-1],
+            result.size // (x.shape[-2] * y.shape[-1]),
+            as_dtype(x.dtype).name,
+            as_dtype(y.dtype).name,
+            layout_of(y),
+            out="" if dtype is promoted else dtype.name,
+        )
         choose(MATMUL, problem).launch(problem, x, y, result)
     return result
 

@@ -57,8 +57,8 @@ class Matmul(TunedOp):
         return x, y, out, None, None, None, 1.0
 
     def reference(self, problem: Product, args: tuple[Any, ...]) -> Sequence[np.ndarray]:
-        """Some rows of the product, the first and the last among them, in float64 (integers: exactly,
-        wrapping).
+        """Some rows of the product, the first and the last among them, in float64 (integers:
+        exactly, wrapping).
         """
         batches, rows = _rows(problem)
         wide = np.float64 if result_dtype(problem).is_float else result_dtype(problem).numpy

@@ -138,7 +138,8 @@ def flip(x: Any, axis: Any = None, *, out: Any = None) -> Any:
         if last in axes:
             if as_dtype(array.dtype).storage_only:
                 raise DTypeError(
-                    f"flip along the last axis works on dtypes that kernels compute with, not {array.dtype}"
+                    "flip along the last axis works on dtypes that kernels compute with, "
+                    f"not {array.dtype}"
                 )
             FLIP.run(pad_gpu.Flip(array, axes, result))
         else:

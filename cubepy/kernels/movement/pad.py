@@ -51,11 +51,19 @@ def fill_run(out, lead, to, count, fill, lanes: cb.Comptime[int]):
 
 @cb.kernel
 def pad_rows(
-    x: cb.Array, out: cb.Array, before, unit, rows, value, how: cb.Comptime[str], lanes: cb.Comptime[int]
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    before,
+    unit,
+    rows,
+    value,
+    how: cb.Comptime[str],
+    lanes: cb.Comptime[int],
+):
     """`rows` rows of out for a cube, each a copy of a row of x between what is added at its ends.
 
-    A position of the last axis is `unit` neighbours, which stay together; `before` counts positions.
+    A position of the last axis is `unit` neighbours, which stay together; `before` counts
+    positions.
     """
     last = out.ndim - 1
     n, total = x.shape[last] // unit, out.shape[last] // unit
@@ -88,12 +96,26 @@ def pad_rows(
             else:
                 for q in range(begin):
                     copy_run(
-                        x, indices, source_of(q - before[last], n, how) * unit, out, lead, q * unit, unit, lanes
-                    )  # fmt: skip
+                        x,
+                        indices,
+                        source_of(q - before[last], n, how) * unit,
+                        out,
+                        lead,
+                        q * unit,
+                        unit,
+                        lanes,
+                    )
                 for q in range(end, total):
                     copy_run(
-                        x, indices, source_of(q - before[last], n, how) * unit, out, lead, q * unit, unit, lanes
-                    )  # fmt: skip
+                        x,
+                        indices,
+                        source_of(q - before[last], n, how) * unit,
+                        out,
+                        lead,
+                        q * unit,
+                        unit,
+                        lanes,
+                    )
         else:
             fill_run(out, lead, 0, total * unit, fill, lanes)
         lead = following(lead, out.shape)
@@ -131,7 +153,8 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: 
             )
         if mode == "reflect" and (max(a, b) >= max(n, 1) or min(a, b) < 0):
             raise ShapeError(
-                f"reflect by {a} and {b} needs a longer axis than one of {n}, and no negative numbers"
+                f"reflect by {a} and {b} needs a longer axis than one of {n}, and no "
+                "negative numbers"
             )
         if mode == "replicate" and ((n == 0 and (a or b)) or min(a, b) < 0):
             raise ShapeError(

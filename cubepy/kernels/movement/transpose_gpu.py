@@ -19,7 +19,9 @@ UNITS = 256  # of a cube
 
 @dataclass(frozen=True)
 class TilePlan:
-    """A square tile of `side` elements, and the lanes of a line on the way in and on the way out."""
+    """A square tile of `side` elements, and the lanes of a line on the way in and on the
+    way out.
+    """
 
     side: int
     lanes_in: int
@@ -71,7 +73,9 @@ def transpose_shared(x: cb.Array, out: cb.Array, plan: cb.Comptime[TilePlan]):
 
 @dataclass(frozen=True)
 class PairPlan:
-    """A tile for pairs of 16-bit elements: `height` rows of x by `width` of its words of 32 bits."""
+    """A tile for pairs of 16-bit elements: `height` rows of x by `width` of its words of
+    32 bits.
+    """
 
     height: int
     width: int

@@ -228,8 +228,8 @@ def layer_norm_rows(
     torch.
 
     While a row is written, the next one is summed: its loads come from memory, and there is other
-    work meanwhile. With `streaming` the results are stored past the caches, for lines that are aligned,
-    or with `peeled` would be `head` elements later.
+    work meanwhile. With `streaming` the results are stored past the caches, for lines that are
+    aligned, or with `peeled` would be `head` elements later.
     """
     n = x.shape[1]
     acc = wide(x.dtype)

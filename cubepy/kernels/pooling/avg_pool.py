@@ -15,8 +15,15 @@ from cubepy.kernels.windows.banded_map import LAYOUTS, checked, mapped, size_of
 
 
 def _bands(
-    size: Any, kernel: Any, stride: Any, padding: Any, up: bool, include: bool, divisor: Any, back: bool
-) -> list[Band]:  # fmt: skip
+    size: Any,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    up: bool,
+    include: bool,
+    divisor: Any,
+    back: bool,
+) -> list[Band]:
     axes = len(size)
     ks, ps = per_axis(kernel, axes, "kernel_size", 1), per_axis(padding, axes, "padding", 0)
     ss = ks if stride is None else per_axis(stride, axes, "stride", 1)
@@ -33,7 +40,8 @@ def _bands(
             m -= 1  # the last window would begin behind the end
         if span < 0 or m < 1:
             raise ShapeError(
-                f"avg_pool{axes}d: kernel_size={k} does not fit into an axis of {n} with padding={p}"
+                f"avg_pool{axes}d: kernel_size={k} does not fit into an axis of {n} with "
+                f"padding={p}"
             )
         by = None if divisor is None else (float(divisor) if d == axes - 1 else 1.0)
         bands.append(window_band(n, m, k, s, p, include, by, back))
@@ -42,10 +50,17 @@ def _bands(
 
 def _pool(axes: int) -> Any:
     def avg_pool(
-        input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = LAYOUTS[axes][0],
+        input: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: Any = None,
+        *,
+        layout: str = LAYOUTS[axes][0],
         out: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         x, size, alone = checked(input, axes, layout, f"avg_pool{axes}d")
         how = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
         return finish(mapped(x, _bands(size, *how, False), layout, out, alone), out, wrapper(input))
@@ -64,7 +79,8 @@ def _pool(axes: int) -> Any:
         out: array to write.
 
     Raises:
-        ShapeError: wrong rank, padding above half the window, a window that does not fit, or a divisor of zero.
+        ShapeError: wrong rank, padding above half the window, a window that does not fit, or a
+            divisor of zero.
 
     Example:
         >>> import numpy as np
@@ -76,10 +92,17 @@ def _pool(axes: int) -> Any:
 
 def _pool_input(axes: int) -> Any:
     def avg_pool_input(
-        input_size: Any, grad_output: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-        ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None, *,
+        input_size: Any,
+        grad_output: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: Any = None,
+        *,
         layout: str = LAYOUTS[axes][0],
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         name = f"avg_pool{axes}d_input"
         grad, size, alone = checked(grad_output, axes, layout, name)
         there = size_of(input_size, axes, layout, grad, name)
@@ -92,12 +115,14 @@ def _pool_input(axes: int) -> Any:
         return wrapper(grad_output)(mapped(grad, bands, layout, None, alone))
 
     avg_pool_input.__name__ = avg_pool_input.__qualname__ = f"avg_pool{axes}d_input"
-    avg_pool_input.__doc__ = f"""The gradient of `avg_pool{axes}d` by its input of shape `input_size`.
+    avg_pool_input.__doc__ = f"""The gradient of `avg_pool{axes}d` by its input of shape
+    `input_size`.
 
     Args:
         input_size: shape of the input.
         grad_output: gradient by the result; floats.
-        kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, layout: as for `avg_pool{axes}d`.
+        kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, layout: as for
+        `avg_pool{axes}d`.
 
     Raises:
         ShapeError: shapes that do not go together.
@@ -121,7 +146,8 @@ def _adaptive(axes: int) -> Any:
         return finish(mapped(x, bands, layout, out, alone), out, wrapper(input))
 
     adaptive_avg_pool.__name__ = adaptive_avg_pool.__qualname__ = f"adaptive_avg_pool{axes}d"
-    adaptive_avg_pool.__doc__ = f"""Means of equal parts, as `torch.nn.functional.adaptive_avg_pool{axes}d`.
+    adaptive_avg_pool.__doc__ = f"""Means of equal parts, as
+    `torch.nn.functional.adaptive_avg_pool{axes}d`.
 
     Args:
         output_size: int or {axes} of them.
@@ -152,7 +178,8 @@ def _adaptive_input(axes: int) -> Any:
     adaptive_avg_pool_input.__name__ = adaptive_avg_pool_input.__qualname__ = (
         f"adaptive_avg_pool{axes}d_input"
     )
-    adaptive_avg_pool_input.__doc__ = f"""The gradient of `adaptive_avg_pool{axes}d` by its input of shape `input_size`.
+    adaptive_avg_pool_input.__doc__ = f"""The gradient of `adaptive_avg_pool{axes}d` by its input of
+    shape `input_size`.
 
     Args:
         input_size: shape of the input.

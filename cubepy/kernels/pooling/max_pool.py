@@ -31,7 +31,9 @@ def five(x: Any, axes: int, last: bool) -> Any:
 
 
 def batched(x: Any, axes: int, layout: str, name: str) -> tuple[Any, bool, bool]:
-    """The array with a batch axis, whether channels are last, and whether the batch axis was added."""
+    """The array with a batch axis, whether channels are last, and whether the batch axis
+    was added.
+    """
     if layout not in LAYOUTS[axes]:
         raise ShapeError(f"layout is one of {LAYOUTS[axes]}, not {layout!r}")
     if x.ndim not in (axes + 1, axes + 2):
@@ -64,7 +66,8 @@ def windows(
             m -= 1  # the last window would begin behind the end
         if m < 1 or n < 1:
             raise ShapeError(
-                f"max_pool{axes}d: kernel_size={k} with dilation={d} does not fit into an axis of {n} with padding={p}"
+                f"max_pool{axes}d: kernel_size={k} with dilation={d} does not fit into an "
+                f"axis of {n} with padding={p}"
             )
         counts.append(m)
     front = 3 - axes
@@ -149,9 +152,17 @@ def equal_parts(output_size: Any) -> Any:
 
 @repeated
 def max_pool1d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-    return_indices: bool = False, *, layout: str = "NCL", out: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    *,
+    layout: str = "NCL",
+    out: Any = None,
+) -> Any:
     """`max_pool2d` over one axis.
 
     Example:
@@ -165,17 +176,25 @@ def max_pool1d(
 
 @repeated
 def max_pool2d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-    return_indices: bool = False, *, layout: str = "NCHW", out: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    *,
+    layout: str = "NCHW",
+    out: Any = None,
+) -> Any:
     """Largest value of every window, as `torch.nn.functional.max_pool2d`.
 
     Args: input: (N, C, H, W), or (N, H, W, C) with layout "NHWC", or without N; numbers. NaN in a
         window gives NaN. kernel_size, stride, padding, dilation: int or pair (height, width);
         stride defaults to the window. ceil_mode: windows may hang over the end. return_indices:
-        also the position of each maximum in its plane, counted in rows; the first of equals, the last
-        NaN. layout: "NCHW" or "NHWC". An NCHW view of channels-last memory runs as NHWC. out: array
-        to write.
+        also the position of each maximum in its plane, counted in rows; the first of equals, the
+        last NaN. layout: "NCHW" or "NHWC". An NCHW view of channels-last memory runs as NHWC. out:
+        array to write.
 
     Raises:
         ShapeError: wrong rank, padding above half the window, or a window that does not fit.
@@ -192,9 +211,17 @@ def max_pool2d(
 
 @repeated
 def max_pool3d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-    return_indices: bool = False, *, layout: str = "NCDHW", out: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    *,
+    layout: str = "NCDHW",
+    out: Any = None,
+) -> Any:
     """`max_pool2d` over three axes.
 
     Example:

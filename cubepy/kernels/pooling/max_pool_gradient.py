@@ -49,16 +49,25 @@ def pooled_back(
 
 def _gradient(axes: int) -> Any:
     def max_pool_input(
-        input_size: Any, grad_output: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-        dilation: Any = 1, ceil_mode: bool = False, *, layout: str = LAYOUTS[axes][0],
-    ) -> Any:  # fmt: skip
+        input_size: Any,
+        grad_output: Any,
+        indices: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        *,
+        layout: str = LAYOUTS[axes][0],
+    ) -> Any:
         how = windows_along(kernel_size, stride, padding, dilation, ceil_mode)
         return pooled_back(
             input_size, grad_output, indices, axes, how, layout, f"max_pool{axes}d_input"
         )
 
     max_pool_input.__name__ = max_pool_input.__qualname__ = f"max_pool{axes}d_input"
-    max_pool_input.__doc__ = f"""The gradient of `max_pool{axes}d` by its input of shape `input_size`.
+    max_pool_input.__doc__ = f"""The gradient of `max_pool{axes}d` by its input of shape
+    `input_size`.
 
     Args:
         input_size: shape of the input.
@@ -71,8 +80,9 @@ def _gradient(axes: int) -> Any:
     Raises:
         ShapeError: shapes that do not go together.
         DTypeError: indices that are no ints.
-        OutOfBoundsError: in validate mode or with CUBEPY_DEBUG=1, an index outside of its plane. Else what it names
-            is dropped, on every device: indices come from `return_indices`, and are not looked at again.
+        OutOfBoundsError: in validate mode or with CUBEPY_DEBUG=1, an index outside of its plane.
+            Else what it names is dropped, on every device: indices come from `return_indices`, and
+                are not looked at again.
 
     Example:
         >>> import numpy as np
@@ -102,7 +112,8 @@ def _adaptive_gradient(axes: int) -> Any:
     adaptive_max_pool_input.__name__ = adaptive_max_pool_input.__qualname__ = (
         f"adaptive_max_pool{axes}d_input"
     )
-    adaptive_max_pool_input.__doc__ = f"""The gradient of `adaptive_max_pool{axes}d` by its input of shape `input_size`.
+    adaptive_max_pool_input.__doc__ = f"""The gradient of `adaptive_max_pool{axes}d` by its input of
+    shape `input_size`.
 
     Args:
         input_size: shape of the input.
@@ -113,15 +124,17 @@ def _adaptive_gradient(axes: int) -> Any:
     Raises:
         ShapeError: shapes that do not go together.
         DTypeError: indices that are no ints.
-        OutOfBoundsError: in validate mode or with CUBEPY_DEBUG=1, an index outside of its plane. Else what it names
-            is dropped, on every device: indices come from `return_indices`, and are not looked at again.
+        OutOfBoundsError: in validate mode or with CUBEPY_DEBUG=1, an index outside of its plane.
+            Else what it names is dropped, on every device: indices come from `return_indices`, and
+                are not looked at again.
 
     Example:
         >>> import numpy as np
         >>> x = np.arange({2**axes}, dtype=np.float32).reshape({(1, 1) + (2,) * axes})
         >>> from cubepy.kernels import adaptive_max_pool{axes}d
         >>> values, indices = adaptive_max_pool{axes}d(x, 1, return_indices=True)
-        >>> adaptive_max_pool{axes}d_input(x.shape, 7 * np.ones_like(values), indices).ravel().tolist()
+        >>> adaptive_max_pool{axes}d_input(x.shape, 7 * np.ones_like(values),
+        ...     indices).ravel().tolist()
         {[0.0] * (2**axes - 1) + [7.0]}
     """
     return repeated_back(adaptive_max_pool_input)

@@ -27,9 +27,17 @@ def windows_over(a, n, m, k, s, p, d, parts: cb.Comptime[bool]):
 
 @cb.kernel
 def max_positions(
-    x: cb.Array, out: cb.Array, index, kernel, stride, pad, dilation, least: cb.Comptime,
-    parts: cb.Comptime[bool], lanes: cb.Comptime[int],
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    index,
+    kernel,
+    stride,
+    pad,
+    dilation,
+    least: cb.Comptime,
+    parts: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
     """The largest value of every window, and where it is: the first of equals, the last NaN, as in
     torch.
     """
@@ -64,9 +72,17 @@ def max_positions(
 
 @cb.kernel
 def max_positions_back(
-    grad: cb.Array, index: cb.Array, out: cb.Array, kernel, stride, pad, dilation, acc: cb.Comptime,
-    parts: cb.Comptime[bool], lanes: cb.Comptime[int],
-):  # fmt: skip
+    grad: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    kernel,
+    stride,
+    pad,
+    dilation,
+    acc: cb.Comptime,
+    parts: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
     """The gradient of every position: the sum over the windows that chose it, always in the same
     order.
     """

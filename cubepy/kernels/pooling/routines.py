@@ -1,5 +1,5 @@
-"""The routines of max pools and of their gradients, in order of preference; and wide windows on GPUs
-as passes one after another.
+"""The routines of max pools and of their gradients, in order of preference; and wide windows on
+GPUs as passes one after another.
 
 The largest value of a window is that of windows which cover it. So a wide window goes axis by axis;
 and one with a stride s is a window of whole steps over the largest values of windows of s to 2 s
@@ -30,10 +30,10 @@ TOGETHER = (
 )
 ALONE = 64  # and alone
 MOST_ROWS = 56  # positions of a window along the height, which are done with those along the width
-REACH = (
-    16,
-    32,
-)  # of a window with gaps that is written out, with more than 3 positions and channels last, and others
+REACH = (16, 32)
+"""Of a window with gaps that is written out, with more than 3 positions and channels last, and
+others.
+"""
 STEPS = 4  # of a stride, from which on a window is done in two passes
 Cubes = cb.DeviceProperties
 
@@ -111,7 +111,9 @@ class Sliding(Windows):
 
 
 class Strides(Windows):
-    """Windows of several strides, as windows over the largest values of windows of a stride or two."""
+    """Windows of several strides, as windows over the largest values of windows of a stride
+    or two.
+    """
 
     name = "strides"
 

@@ -1,4 +1,6 @@
-"""Exponentials for f32 on a CPU where no subnormal result is asked for: half the steps of `cb.exp`."""
+"""Exponentials for f32 on a CPU where no subnormal result is asked for: half the steps of
+`cb.exp`.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,15 @@ ROUND = 1.5 * 2.0**23 + 127
 
 LOWEST, HIGHEST = -127 * math.log(2), 128 * math.log(2)
 
-TWO_TO = (1.0, 0.6931472028551283, 0.24022647913619588, 0.05550332471026667, 0.009618437358306076,
-          0.0013398874445475356, 0.00015353361812517514)  # fmt: skip
+TWO_TO = (
+    1.0,
+    0.6931472028551283,
+    0.24022647913619588,
+    0.05550332471026667,
+    0.009618437358306076,
+    0.0013398874445475356,
+    0.00015353361812517514,
+)
 """2 ** r for |r| <= 1/2, lowest power first; the greatest relative error is 2e-9."""
 
 

@@ -18,10 +18,18 @@ from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func
 
 ROOT = (
-    0.8408964276313782, -0.1677350550889969, -0.05018438771367073, 0.0045914058573544025, 0.003918007016181946,
-    -0.0001774002448655665, -0.00020999803382437676, 1.8313590771867894e-05, 6.294790637184633e-06,
-    -1.2628420336113777e-06, 6.811782782278897e-08,
-)  # fmt: skip
+    0.8408964276313782,
+    -0.1677350550889969,
+    -0.05018438771367073,
+    0.0045914058573544025,
+    0.003918007016181946,
+    -0.0001774002448655665,
+    -0.00020999803382437676,
+    1.8313590771867894e-05,
+    6.294790637184633e-06,
+    -1.2628420336113777e-06,
+    6.811782782278897e-08,
+)
 """The fourth root of Phi(-a), lowest power first."""
 ROOT_END = 5.625
 
@@ -137,8 +145,13 @@ def larger(a, b):
 
 
 ACTIVATIONS = {
-    "gelu": gelu_erf, "gelu_tanh": gelu_tanh, "relu": relu, "silu": silu, "sigmoid": sigmoid, "tanh": tanh,
-}  # fmt: skip
+    "gelu": gelu_erf,
+    "gelu_tanh": gelu_tanh,
+    "relu": relu,
+    "silu": silu,
+    "sigmoid": sigmoid,
+    "tanh": tanh,
+}
 
 
 def activation_of(value: Any) -> Any:

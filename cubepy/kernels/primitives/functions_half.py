@@ -59,7 +59,9 @@ def sigmoid_narrow(x):
 
 
 NARROW: dict[Any, Any] = {
-    functions.gelu_erf: gelu_narrow, functions.gelu_tanh: gelu_tanh_narrow, functions.silu: silu_narrow,
+    functions.gelu_erf: gelu_narrow,
+    functions.gelu_tanh: gelu_tanh_narrow,
+    functions.silu: silu_narrow,
     functions.sigmoid: sigmoid_narrow,
-}  # fmt: skip
+}
 """What stands for an activation where the result has 16 bits."""

@@ -1,9 +1,9 @@
 """Pipelines on Hopper: rings of stages, which the copy engine fills and groups of units multiply.
 
 `Stage` is where somebody is in a ring. `Pipeline` is the ring of a product with two consumers, and
-`produce` and `consume` are their walks over the tiles of a cube, which matrix products, convolutions
-and gradients share: what differs is a struct that knows where a tile is, how to load its stages and
-how to write it.
+`produce` and `consume` are their walks over the tiles of a cube, which matrix products,
+convolutions and gradients share: what differs is a struct that knows where a tile is, how to load
+its stages and how to write it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Stage:
     the copy engine fills is full by its bytes (`expect`), what units fill by `commit`.
 
     Barriers `full` and `empty` have a count for each stage, from `first` on if that is given: the
-    stage has come, and the reads are done. `phase` is that of `full` and changes with every round. A ring that is
-    refilled behind a barrier of all its readers has no `empty`.
+    stage has come, and the reads are done. `phase` is that of `full` and changes with every round.
+    A ring that is refilled behind a barrier of all its readers has no `empty`.
     """
 
     full: Any
@@ -98,8 +98,8 @@ class Stage:
 
 @cb.struct
 class Pipeline:
-    """A pipeline for two consumers: its first stage, barriers that say whose turn it is, tiles of A and
-    of B.
+    """A pipeline for two consumers: its first stage, barriers that say whose turn it is, tiles of A
+    and of B.
     """
 
     first: Stage
@@ -161,21 +161,31 @@ def stage_product(acc, a, at_a, b, at_b, started, blueprint):
             )
             in_b = q * step * BLOCK if blueprint.transpose_b else q * step
             cb.wgmma(
-                acc, a, at_a + in_a, b, at_b + in_b, blueprint.columns, a.dtype, accumulate=started or q > 0,
-                transpose_a=blueprint.transpose_a, transpose_b=blueprint.transpose_b, start=m * half,
+                acc,
+                a,
+                at_a + in_a,
+                b,
+                at_b + in_b,
+                blueprint.columns,
+                a.dtype,
+                accumulate=started or q > 0,
+                transpose_a=blueprint.transpose_a,
+                transpose_b=blueprint.transpose_b,
+                start=m * half,
                 a_lead=BLOCK * depth if blueprint.transpose_a else 0,
                 b_lead=BLOCK * depth if blueprint.transpose_b else 0,
-            )  # fmt: skip
+            )
 
 
 @cb.func
 def multiply_tile(acc, pipeline, stage, order_phase, steps, behind):
-    """acc = the product of a tile, or of this consumer's rows of it: `steps` stages of the pipeline.
+    """acc = the product of a tile, or of this consumer's rows of it: `steps` stages of the
+    pipeline.
 
-    Consumers that take turns wait for theirs, `order_phase` being its phase, and hand it over after their
-    last product. A stage is given back when the next one's products are under way (`behind`), or at
-    once: then products are under way only if the other consumer has some. Returns the stage after
-    the tile.
+    Consumers that take turns wait for theirs, `order_phase` being its phase, and hand it over after
+    their last product. A stage is given back when the next one's products are under way (`behind`),
+    or at once: then products are under way only if the other consumer has some. Returns the stage
+    after the tile.
     """
     blueprint = pipeline.blueprint
     consumer = cb.UNIT_POS // GROUP - 1
@@ -214,8 +224,8 @@ def multiply_tile(acc, pipeline, stage, order_phase, steps, behind):
 
 @cb.func
 def produce(job, pipeline, tiles):
-    """The producer's walk over the cube's tiles: `job.load(pipeline, stage, position)` brings the stages
-    of a tile and gives the stage after them.
+    """The producer's walk over the cube's tiles: `job.load(pipeline, stage, position)` brings the
+    stages of a tile and gives the stage after them.
     """
     stage = pipeline.first
     tile = cb.CUBE_POS

@@ -97,8 +97,12 @@ def draws(kind: cb.Comptime[str], dtype: cb.Comptime, w, a, b, p, at, lanes: cb.
         if dtype == cb.f64:
             u = cb.interleave(unit_interval_wide(w0, w1), unit_interval_wide(w2, w3))
         else:
-            u = weave(cb.to_uniform(w0, dtype), cb.to_uniform(w1, dtype), cb.to_uniform(w2, dtype),
-                      cb.to_uniform(w3, dtype))  # fmt: skip
+            u = weave(
+                cb.to_uniform(w0, dtype),
+                cb.to_uniform(w1, dtype),
+                cb.to_uniform(w2, dtype),
+                cb.to_uniform(w3, dtype),
+            )
         return cb.cast(cb.fma(u, b - a, a), dtype)
     if dtype == cb.f64:
         return cb.fma(normal_line_wide(w0, w1, w2, w3), b, a)
@@ -107,8 +111,8 @@ def draws(kind: cb.Comptime[str], dtype: cb.Comptime, w, a, b, p, at, lanes: cb.
 
 @cb.kernel
 def fill(
-    out: cb.Array, p, state: cb.Array, ends: cb.Array, kind: cb.Comptime[str], each: cb.Comptime[int],
-    lanes: cb.Comptime[int], steps,
+    out: cb.Array, p, state: cb.Array, ends: cb.Array, kind: cb.Comptime[str],
+    each: cb.Comptime[int], lanes: cb.Comptime[int], steps,
 ):  # fmt: skip
     """out[i] = the element that its block gives; a unit makes `steps` lines of `lanes` blocks of
     `each` elements.
@@ -272,13 +276,15 @@ def _fill_host(state: Any, ends: Any, p: Any, kind: str, each: int, *, out: Any 
 
 def _fill_wide(
     out: Any, p: Any, seed: int, stream: int, first: int, a: Any, b: Any, kind: str, each: int
-) -> None:  # fmt: skip
+) -> None:
     """Fill an array of rank 1 where units work in planes."""
     fill_gpu.fill(out, p, seed, stream, first, a, b, block_of, kind, each, _device(out))
 
 
 def _device(array: Any) -> Any:
-    """Where to launch: at the array; a NumPy array may be given while a GPU is the current device."""
+    """Where to launch: at the array; a NumPy array may be given while a GPU is the current
+    device.
+    """
     if isinstance(array, np.ndarray):
         here = devices.current()
         return here if devices.gpu_of(here) is None else devices.as_device("cpu")
@@ -297,8 +303,8 @@ def _float_of(result: Any, what: str) -> Any:
 
 
 def uniform(
-    low: float = 0.0, high: float = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: Any = cb.f32,
-    device: Any = None, out: Any = None,
+    low: float = 0.0, high: float = 1.0, size: Any = None, *, generator: Generator | None = None,
+    dtype: Any = cb.f32, device: Any = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Floats spread evenly over [low, high), as `numpy.random.uniform`; rounding may give `high`,
     as there.
@@ -327,8 +333,8 @@ def uniform(
 
 
 def normal(
-    mean: float = 0.0, std: float = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: Any = cb.f32,
-    device: Any = None, out: Any = None,
+    mean: float = 0.0, std: float = 1.0, size: Any = None, *, generator: Generator | None = None,
+    dtype: Any = cb.f32, device: Any = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Floats of the normal distribution, as `torch.normal` and `numpy.random.normal`.
 
@@ -399,8 +405,8 @@ def _like(array: Any) -> Any:
 
 
 def randint(
-    low: int, high: int | None = None, size: Any = None, *, generator: Generator | None = None, dtype: Any = cb.i64,
-    device: Any = None, out: Any = None,
+    low: int, high: int | None = None, size: Any = None, *, generator: Generator | None = None,
+    dtype: Any = cb.i64, device: Any = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Integers of [low, high), all as likely as each other, as `numpy.random.randint` and
     `torch.randint`.
@@ -430,7 +436,8 @@ def randint(
         raise DTypeError(f"{result.dtype} does not hold all of [{low}, {high})")
     if high - low == 2**64:
         raise ShapeError(
-            f"the interval [{low}, {high}) has 2^64 integers; fill an array of u64 with `uniform` bits"
+            f"the interval [{low}, {high}) has 2^64 integers; fill an array of u64 with "
+            "`uniform` bits"
         )
     kind = "integers" if high - low >= 2**32 else "few integers"
     done = _fill(result, kind, np.uint64(low % 2**64), np.uint64(high - low), generator, 2)

@@ -12,9 +12,18 @@ UNITS = 128  # of a cube
 
 
 def filled(
-    out: cb.Array, p, seed: cb.u64, high: cb.u64, first: cb.u64, a, b, block_of: cb.Comptime, kind: cb.Comptime[str],
-    each: cb.Comptime[int], steps: cb.Comptime[int],
-):  # fmt: skip
+    out: cb.Array,
+    p,
+    seed: cb.u64,
+    high: cb.u64,
+    first: cb.u64,
+    a,
+    b,
+    block_of: cb.Comptime,
+    kind: cb.Comptime[str],
+    each: cb.Comptime[int],
+    steps: cb.Comptime[int],
+):
     """out[i] = the element that its block gives, by `block_of`; a unit makes `steps` blocks of
     `each` elements.
 

@@ -49,8 +49,8 @@ def smaller_number(a, b):
 
 @cb.func
 def index_of(x, row, first, stop, value, lanes: cb.Comptime[int]):
-    """The first position in [first, stop) of a row where `value` is (NaN: where NaN is), or the last
-    position.
+    """The first position in [first, stop) of a row where `value` is (NaN: where NaN is), or the
+    last position.
     """
     k = first
     whole = first + (stop - first) // lanes * lanes
@@ -252,9 +252,9 @@ def down_best(
             low = better(p, q, largest)
             top = better(high, low, largest)
             take = top[0] > best[j] if largest else top[0] < best[j]
-            # Positions only grow. A select of what is there already would be stored under a mask, and
-            # such a store is not read before it has reached the cache; for the same reason the best
-            # ones are taken in two steps.
+            # Positions only grow. A select of what is there already would be stored under a mask,
+            # and such a store is not read before it has reached the cache; for the same reason the
+            # best ones are taken in two steps.
             position = cb.select(take, top[1] + cb.splat(cb.cast(k, cb.i32), lanes), zero)
             where[j] = cb.max(where[j], position)
             best[j] = step(step(best[j], high[0]), low[0])
@@ -279,8 +279,8 @@ def arg_columns(
     one of equals, NaN before all; values[b, p, c] = that element, if there are `values`.
 
     A cube does `width` columns, at most `room` lines, STREAMS rows at a time; the best ones and
-    their positions stay in the nearest cache. Where one may be NaN, the rows are looked at again one
-    by one.
+    their positions stay in the nearest cache. Where one may be NaN, the rows are looked at again
+    one by one.
     """
     n, columns = x.shape[1], x.shape[2]
     pieces = out.shape[1]

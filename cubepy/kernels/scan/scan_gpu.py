@@ -143,8 +143,8 @@ def scan_in_plane(lines, step, start, acc: cb.Comptime, exclusive, plan: cb.Comp
 
 @cb.func
 def before_plane(scratch, position, planes: cb.Comptime[int], step, start, acc: cb.Comptime):
-    """`step` over the totals of those of `planes` neighbours that come before the one at `position`;
-    and over all.
+    """`step` over the totals of those of `planes` neighbours that come before the one at
+    `position`; and over all.
     """
     mine = position % planes
     total = cb.cast(start, acc)

@@ -47,9 +47,14 @@ def piece_of(starts, sizes, s, p, pieces):
 
 @cb.kernel
 def key_ends(
-    x: cb.Array, starts: cb.Array, sizes: cb.Array, ends: cb.Array, masks: cb.Array, fresh: cb.Comptime[bool],
+    x: cb.Array,
+    starts: cb.Array,
+    sizes: cb.Array,
+    ends: cb.Array,
+    masks: cb.Array,
+    fresh: cb.Comptime[bool],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """ends[s, p] = the smallest and the largest key of a piece."""
     pieces = ends.shape[1]
     s = cb.CUBE_POS // pieces
@@ -107,10 +112,19 @@ def bins_of(
 
 @cb.kernel
 def count_bins(
-    x: cb.Array, starts: cb.Array, sizes: cb.Array, lows: cb.Array, shifts: cb.Array, counts: cb.Array,
-    masks: cb.Array, fresh: cb.Comptime[bool], lanes: cb.Comptime[int],
-):  # fmt: skip
-    """counts[s, p, bin] = how many keys of a piece are in a bin; a cube of one unit does a piece."""
+    x: cb.Array,
+    starts: cb.Array,
+    sizes: cb.Array,
+    lows: cb.Array,
+    shifts: cb.Array,
+    counts: cb.Array,
+    masks: cb.Array,
+    fresh: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
+    """counts[s, p, bin] = how many keys of a piece are in a bin; a cube of one unit does
+    a piece.
+    """
     pieces = counts.shape[1]
     s = cb.CUBE_POS // pieces
     p = cb.CUBE_POS % pieces
@@ -171,8 +185,8 @@ def fill_bins(
 
 @cb.kernel
 def join_bins(counts: cb.Array, table: cb.Array, edges: cb.Array, target, lanes: cb.Comptime[int]):
-    """table[s, bin] = the bucket of a bin, edges[s, k] = the position where bucket k begins; one unit
-    does a segment.
+    """table[s, bin] = the bucket of a bin, edges[s, k] = the position where bucket k begins; one
+    unit does a segment.
 
     A bucket holds at most `target` keys, or is one bin.
     """
@@ -210,12 +224,22 @@ def count_buckets(counts: cb.Array, table: cb.Array, found: cb.Array):
 
 @cb.kernel
 def move_to_buckets(
-    x: cb.Array, starts: cb.Array, sizes: cb.Array, lows: cb.Array, shifts: cb.Array, table: cb.Array,
-    edges: cb.Array, found: cb.Array, out: cb.Array, room: cb.Comptime[int], masks: cb.Array,
-    fresh: cb.Comptime[bool], lanes: cb.Comptime[int],
-):  # fmt: skip
-    """out[position] = key, bucket by bucket, within a bucket piece by piece; a cube of one unit does a
-    piece.
+    x: cb.Array,
+    starts: cb.Array,
+    sizes: cb.Array,
+    lows: cb.Array,
+    shifts: cb.Array,
+    table: cb.Array,
+    edges: cb.Array,
+    found: cb.Array,
+    out: cb.Array,
+    room: cb.Comptime[int],
+    masks: cb.Array,
+    fresh: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
+    """out[position] = key, bucket by bucket, within a bucket piece by piece; a cube of one unit
+    does a piece.
     """
     pieces = found.shape[1]
     s = cb.CUBE_POS // pieces
@@ -241,9 +265,14 @@ def move_to_buckets(
 
 @cb.kernel
 def sort_each_bucket(
-    x: cb.Array, starts: cb.Array, edges: cb.Array, out: cb.Array, masks: cb.Array, room: cb.Comptime[int],
+    x: cb.Array,
+    starts: cb.Array,
+    edges: cb.Array,
+    out: cb.Array,
+    masks: cb.Array,
+    room: cb.Comptime[int],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """Sort the keys of every bucket that has room, and write them as elements."""
     a = cb.shared(room, x.dtype)
     buckets = edges.shape[1] - 1

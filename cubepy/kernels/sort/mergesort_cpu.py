@@ -34,8 +34,15 @@ MOST = 1 << 20  # longest row that is sorted in this way
 
 @cb.kernel
 def sort_runs(
-    x: cb.Array, masks: cb.Array, out: cb.Array, n, length, each, room: cb.Comptime[int], lanes: cb.Comptime[int]
-):  # fmt: skip
+    x: cb.Array,
+    masks: cb.Array,
+    out: cb.Array,
+    n,
+    length,
+    each,
+    room: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):
     """The sorted keys of every run of `length` elements of rows of n, one row after the other in
     flat arrays; a cube does `each` runs.
     """
@@ -89,9 +96,16 @@ def next_line(x, a, a_end, b, b_end, most, lanes: cb.Comptime[int]):
 
 @cb.kernel
 def merge_runs(
-    x: cb.Array, masks: cb.Array, out: cb.Array, n, length, parts, last: cb.Comptime[bool], ways: cb.Comptime[int],
+    x: cb.Array,
+    masks: cb.Array,
+    out: cb.Array,
+    n,
+    length,
+    parts,
+    last: cb.Comptime[bool],
+    ways: cb.Comptime[int],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """Merge pairs of runs of `length` keys of rows of n; a cube does one of `parts` parts of a
     pair, in `ways` stretches side by side, since each step of one waits for the step before. The
     `last` launch writes elements.
@@ -160,7 +174,8 @@ class Mergesort(CpuRoutine):
         m, n = x.shape
         wide = masks.dtype
         lanes, room = properties.register_bytes // wide.itemsize, RUN // wide.itemsize
-        length = room  # a network sorts a power of two: runs of equal lengths would each be padded to the next one
+        # a network sorts a power of two: runs of equal lengths would each be padded to the next one
+        length = room
         runs = -(-n // length)
         each = runs if m * n <= FEW else 1
         here, there = (memory.empty((m * n,), wide) for _ in range(2))

@@ -293,7 +293,7 @@ def sort_part(x, first, to, n, out, a, masks, fresh: cb.Comptime[bool], lanes: c
 @cb.kernel
 def sort_whole_rows(
     x: cb.Array, masks: cb.Array, out: cb.Array, n, room: cb.Comptime[int], lanes: cb.Comptime[int]
-):  # fmt: skip
+):
     """Rows of n elements, at most `room`, one after the other in flat arrays; a cube of one unit
     does one.
     """
@@ -304,7 +304,9 @@ def sort_whole_rows(
 
 @cb.func
 def placed_line(x, at, i, masks, same_zeros: cb.Comptime[bool], lanes: cb.Comptime[int]):
-    """Keys of x[at], x[at + 1], ... above their indices i, i + 1, ...: equal keys keep their order."""
+    """Keys of x[at], x[at + 1], ... above their indices i, i + 1, ...: equal keys keep
+    their order.
+    """
     line = x.load(at, lanes)
     if same_zeros:  # what has the sign bit alone is zero
         line = cb.select(
@@ -333,9 +335,16 @@ def store_indices(a, rows, x, first, values, indices, to, k, lanes: cb.Comptime[
 
 @cb.kernel
 def sort_indices(
-    x: cb.Array, masks: cb.Array, values, indices: cb.Array, n, k, same_zeros: cb.Comptime[bool],
-    room: cb.Comptime[int], lanes: cb.Comptime[int],
-):  # fmt: skip
+    x: cb.Array,
+    masks: cb.Array,
+    values,
+    indices: cb.Array,
+    n,
+    k,
+    same_zeros: cb.Comptime[bool],
+    room: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):
     """The indices of the first k of the sorted elements of rows of n, at most `room`, of 32 bits or
     less, and the elements into `values` if there is such; flat arrays; a cube of one unit does a
     row.

@@ -85,11 +85,11 @@ def count_all_digits(
 
 @cb.func
 def rank_keys(key, position, shift, masks, counts, plan):
-    """position[j] = how many of the plane's keys before key[j] have its digit; counts[plane, digit] =
-    how many have it.
+    """position[j] = how many of the plane's keys before key[j] have its digit; counts[plane, digit]
+    = how many have it.
 
-    A lane sets its bit in the word of its digit; the lane of the lowest bit takes positions for all of
-    them.
+    A lane sets its bit in the word of its digit; the lane of the lowest bit takes positions for all
+    of them.
     """
     plane, lane = cb.PLANE_POS, cb.UNIT_POS_PLANE
     for d in cb.unroll(range(256 // cb.PLANE_DIM)):
@@ -168,11 +168,22 @@ def positions_before(state, digit_pass, t, p, start, count):
 
 @cb.kernel
 def sweep(
-    x: cb.Array, indices, seen: cb.Array, drawn: cb.Array, state: cb.Array, out, out_indices, digit_pass, tiles,
-    keys: cb.Comptime, first: cb.Comptime[bool], last: cb.Comptime[bool], plan: cb.Comptime[SweepPlan],
-):  # fmt: skip
-    """out[row, position] = key (an element again in the last pass), with its index: one digit's pass
-    over all rows.
+    x: cb.Array,
+    indices,
+    seen: cb.Array,
+    drawn: cb.Array,
+    state: cb.Array,
+    out,
+    out_indices,
+    digit_pass,
+    tiles,
+    keys: cb.Comptime,
+    first: cb.Comptime[bool],
+    last: cb.Comptime[bool],
+    plan: cb.Comptime[SweepPlan],
+):
+    """out[row, position] = key (an element again in the last pass), with its index: one digit's
+    pass over all rows.
     """
     cb.resident(plan.resident)
     wide = cb.u64 if keys.bits == 64 else cb.u32

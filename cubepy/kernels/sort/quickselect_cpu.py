@@ -87,11 +87,21 @@ def choose(
 
 @cb.kernel
 def top_by_parts(
-    x: cb.Array, masks: cb.Array, keys: cb.Array, values: cb.Array, indices: cb.Array, m, n, k, each, levels,
-    same_zeros: cb.Comptime[bool], lanes: cb.Comptime[int],
-):  # fmt: skip
-    """The first k of the sorted elements of m rows of n, of 32 bits or less, and their indices; flat
-    arrays; a cube of one unit does `each` rows, with memory of its own in `keys`.
+    x: cb.Array,
+    masks: cb.Array,
+    keys: cb.Array,
+    values: cb.Array,
+    indices: cb.Array,
+    m,
+    n,
+    k,
+    each,
+    levels,
+    same_zeros: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
+    """The first k of the sorted elements of m rows of n, of 32 bits or less, and their indices;
+    flat arrays; a cube of one unit does `each` rows, with memory of its own in `keys`.
     """
     a = cb.shared(2 * WANTED, cb.i64)
     w = all_of(masks)
@@ -130,6 +140,17 @@ class Quickselect(CpuRoutine):
         keys = memory.empty((cubes * 2 * (n + 2 * lanes),), np.int64)
         source, found = (a.reshape(-1) for a in (p.source, p.target))
         top_by_parts[cubes, 1](
-            source, masks_of(p.keys), keys, found, p.indices.reshape(-1), m, n, k, each, quicksort_cpu.LEVELS * n.bit_length(),
-            p.keys.same_zeros, lanes, mode="unchecked",
-        )  # fmt: skip
+            source,
+            masks_of(p.keys),
+            keys,
+            found,
+            p.indices.reshape(-1),
+            m,
+            n,
+            k,
+            each,
+            quicksort_cpu.LEVELS * n.bit_length(),
+            p.keys.same_zeros,
+            lanes,
+            mode="unchecked",
+        )

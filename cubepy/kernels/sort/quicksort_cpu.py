@@ -162,9 +162,17 @@ def quicksort(keys, other, first, n, out, a, masks, levels, lanes: cb.Comptime[i
 
 @cb.kernel
 def quicksort_runs(
-    x: cb.Array, masks: cb.Array, keys: cb.Array, out: cb.Array, n, length, levels, last: cb.Comptime[bool],
-    room: cb.Comptime[int], lanes: cb.Comptime[int],
-):  # fmt: skip
+    x: cb.Array,
+    masks: cb.Array,
+    keys: cb.Array,
+    out: cb.Array,
+    n,
+    length,
+    levels,
+    last: cb.Comptime[bool],
+    room: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):
     """The sorted keys (elements if `last`) of every run of `length` elements of rows of n, one row
     after the other in flat arrays; a cube of one unit does a run. `keys` has room for all twice.
     """

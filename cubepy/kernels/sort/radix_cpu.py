@@ -96,8 +96,8 @@ def move_keys(
     x: cb.Array, indices, positions: cb.Array, out, out_indices, shift, piece, keys: cb.Comptime,
     digits: cb.Comptime[int], first: cb.Comptime[bool], last: cb.Comptime[bool],
 ):  # fmt: skip
-    """out[row, position] = key (an element again in the last pass), with its index; a cube of one unit
-    does a piece.
+    """out[row, position] = key (an element again in the last pass), with its index; a cube of one
+    unit does a piece.
     """
     pieces = positions.shape[2]
     row = cb.CUBE_POS // pieces
@@ -175,9 +175,15 @@ def sort_counted(
 
 @cb.kernel
 def sort_rows(
-    x: cb.Array, out, out_indices, bins, keys: cb.Comptime, digits: cb.Comptime[int], room: cb.Comptime[int],
+    x: cb.Array,
+    out,
+    out_indices,
+    bins,
+    keys: cb.Comptime,
+    digits: cb.Comptime[int],
+    room: cb.Comptime[int],
     indexed: cb.Comptime[bool],
-):  # fmt: skip
+):
     """Sort rows of at most `room` elements, each by one unit, all passes within the cache."""
     wide = cb.u64 if keys.bits == 64 else cb.u32
     passes = (keys.bits + digits - 1) // digits
@@ -259,9 +265,15 @@ def sort_short_rows(
 
 @cb.kernel
 def top_rows(
-    x: cb.Array, out: cb.Array, out_indices: cb.Array, k, bins, keys: cb.Comptime, room: cb.Comptime[int],
+    x: cb.Array,
+    out: cb.Array,
+    out_indices: cb.Array,
+    k,
+    bins,
+    keys: cb.Comptime,
+    room: cb.Comptime[int],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """The k smallest keys of every row: what beats the k-th best so far is collected, and cut to k
     when room ends.
     """
@@ -303,9 +315,14 @@ def top_rows(
 
 @cb.kernel
 def top_few(
-    x: cb.Array, out: cb.Array, out_indices: cb.Array, k, keys: cb.Comptime, room: cb.Comptime[int],
+    x: cb.Array,
+    out: cb.Array,
+    out_indices: cb.Array,
+    k,
+    keys: cb.Comptime,
+    room: cb.Comptime[int],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """The same for a small k: the best so far are in order all the time, and each new one takes its
     position there.
     """

@@ -107,6 +107,14 @@ def indices_by_network(
     lanes, bits = max(1, properties.register_bytes // 8), f"u{x.itemsize}"
     found = None if values is None else values.view(bits).reshape(-1)
     sort_indices[m, 1](
-        x.view(bits).reshape(-1), masks_of(keys), found, indices.reshape(-1), n, k, keys.same_zeros, NEAR, lanes,
+        x.view(bits).reshape(-1),
+        masks_of(keys),
+        found,
+        indices.reshape(-1),
+        n,
+        k,
+        keys.same_zeros,
+        NEAR,
+        lanes,
         mode="unchecked",
-    )  # fmt: skip
+    )

@@ -201,9 +201,17 @@ def put_in_order(kept, order, padded):
 
 @cb.kernel
 def top_of_pieces(
-    x: cb.Array, given, out: cb.Array, out_indices: cb.Array, k, most, part, padded, keys: cb.Comptime,
+    x: cb.Array,
+    given,
+    out: cb.Array,
+    out_indices: cb.Array,
+    k,
+    most,
+    part,
+    padded,
+    keys: cb.Comptime,
     plan: cb.Comptime[TopPlan],
-):  # fmt: skip
+):
     """The k best of every piece of every row (and up to `most`, unless it is the last search), a
     cube each; each of its planes walks along `part` elements.
 

@@ -34,8 +34,8 @@ def noted(*tables: np.ndarray) -> tuple[np.ndarray, ...]:
 
 @dataclass(frozen=True)
 class Means:
-    """Averages of windows of `kernel` positions, or of equal parts if that is 0: divided by the number
-    of positions, those outside too if `padded`, or by `divisor`.
+    """Averages of windows of `kernel` positions, or of equal parts if that is 0: divided by the
+    number of positions, those outside too if `padded`, or by `divisor`.
     """
 
     kernel: int = 0
@@ -102,8 +102,14 @@ class Band:
         if ("chunk", most) not in self.made:
             ends = np.minimum(self.starts + self.weights.shape[1], self.columns)
             count = self.rows
-            while count and (ends[np.minimum(np.arange(0, self.rows, count) + count, self.rows) - 1]
-                             - self.starts[::count]).max() > most:  # fmt: skip
+            while (
+                count
+                and (
+                    ends[np.minimum(np.arange(0, self.rows, count) + count, self.rows) - 1]
+                    - self.starts[::count]
+                ).max()
+                > most
+            ):
                 count //= 2
             self.made["chunk", most] = count
         return int(self.made["chunk", most])

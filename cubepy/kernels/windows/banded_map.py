@@ -148,7 +148,9 @@ def _one_by_one(x: Any, bands: list[Band], first: int, dtype: Any) -> Any:
 
 
 def mapped(x: Any, bands: list[Band], layout: str, out: Any = None, alone: bool = False) -> Any:
-    """The bands along the axes of size of x, which has a batch axis; `alone`: the result has none."""
+    """The bands along the axes of size of x, which has a batch axis; `alone`: the result
+    has none.
+    """
     axes = len(bands)
     last = layout == LAYOUTS[axes][1]
     order, back = (0, *range(2, axes + 2), 1), (0, axes + 1, *range(1, axes + 1))
@@ -226,7 +228,8 @@ def checked(
     alone = either and x.ndim == axes + 1
     if x.ndim != axes + 2 and not alone:
         raise ShapeError(
-            f"{name} needs {axes + 2} axes ({layout}){', or one less' * either}, not shape {x.shape}"
+            f"{name} needs {axes + 2} axes ({layout}){', or one less' * either}, not shape "
+            f"{x.shape}"
         )
     x = x.reshape(1, *x.shape) if alone else x
     size = tuple(x.shape[1:-1] if layout == LAYOUTS[axes][1] else x.shape[2:])

@@ -28,9 +28,19 @@ def put(out, b, i, at, line, streaming: cb.Comptime[bool]):
 
 @cb.func
 def all_of(
-    x, b, rows, columns, c, weights, acc: cb.Comptime, even: cb.Comptime[bool], lanes: cb.Comptime[int]
-):  # fmt: skip
-    """The weighted sum of the positions rows x columns; with `even` they all have the first weight."""
+    x,
+    b,
+    rows,
+    columns,
+    c,
+    weights,
+    acc: cb.Comptime,
+    even: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
+    """The weighted sum of the positions rows x columns; with `even` they all have the first
+    weight.
+    """
     total = cb.cast(cb.splat(0.0, lanes), acc)
     for u in cb.unroll(range(len(rows))):
         for v in cb.unroll(range(len(columns))):
@@ -57,9 +67,21 @@ def some_of(x, b, rows, columns, c, weights, acc: cb.Comptime, lanes: cb.Comptim
 
 @cb.func
 def channels_of(
-    x, out, b, i, j, rows, columns, weights, channels, acc: cb.Comptime, careful: cb.Comptime[bool],
-    even: cb.Comptime[bool], streaming: cb.Comptime[bool], lanes: cb.Comptime[int],
-):  # fmt: skip
+    x,
+    out,
+    b,
+    i,
+    j,
+    rows,
+    columns,
+    weights,
+    channels,
+    acc: cb.Comptime,
+    careful: cb.Comptime[bool],
+    even: cb.Comptime[bool],
+    streaming: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
     """All channels of a result, four lines at a time; the last line overlaps the one before."""
     begin = channels // (4 * lanes) * (4 * lanes)
     for c in range(0, begin, 4 * lanes):
@@ -80,11 +102,22 @@ def channels_of(
 
 @cb.kernel
 def band_positions(
-    x: cb.Array, out: cb.Array, channels, down_starts: cb.Array, down: cb.Array, across_starts: cb.Array,
-    across: cb.Array, taps: cb.Comptime[tuple], even: cb.Comptime[bool], acc: cb.Comptime, streaming: cb.Comptime[bool],
+    x: cb.Array,
+    out: cb.Array,
+    channels,
+    down_starts: cb.Array,
+    down: cb.Array,
+    across_starts: cb.Array,
+    across: cb.Array,
+    taps: cb.Comptime[tuple],
+    even: cb.Comptime[bool],
+    acc: cb.Comptime,
+    streaming: cb.Comptime[bool],
     lanes: cb.Comptime[int],
-):  # fmt: skip
-    """x (b, height, width * channels) -> out (b, h, w * channels); a cube does a row of the result."""
+):
+    """x (b, height, width * channels) -> out (b, h, w * channels); a cube does a row of the
+    result.
+    """
     high, wide = taps
     i = cb.CUBE_POS % out.shape[1]
     b = cb.CUBE_POS // out.shape[1]
@@ -141,7 +174,9 @@ def band_positions(
 
 
 def pays(x: Any, out: Any, down: Any, across: Any, lanes: int) -> bool:
-    """Whether reading all positions of each result costs less than a sum down the rows and one across."""
+    """Whether reading all positions of each result costs less than a sum down the rows and one
+    across.
+    """
     high, wide = down.weights.shape[1], across.weights.shape[1]
     ratio = x.shape[2] / out.shape[2]  # sums down the rows, for each result
     return (

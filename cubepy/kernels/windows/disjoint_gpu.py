@@ -31,10 +31,10 @@ ROWS = 128  # of results that a cube does, at most
 
 @dataclass(frozen=True)
 class PartPlan:
-    """What is made of windows, from `start` on. `mean`: it is divided by how many positions there are,
-    those outside too if `padded`, or by a number. `parts`: windows are equal parts. `ahead`: positions
-    along the height and the width that are asked for at once. `room`: numbers in shared memory.
-    `few`: results in a row find room in a table.
+    """What is made of windows, from `start` on. `mean`: it is divided by how many positions there
+    are, those outside too if `padded`, or by a number. `parts`: windows are equal parts. `ahead`:
+    positions along the height and the width that are asked for at once. `room`: numbers in shared
+    memory. `few`: results in a row find room in a table.
     """
 
     start: Any
@@ -49,8 +49,8 @@ class PartPlan:
 
 @cb.func
 def span(i, n, m, k, s, p, plan: cb.Comptime[PartPlan]):
-    """The first position of window i of m over n positions, the one behind its last, of those inside, and
-    how many count.
+    """The first position of window i of m over n positions, the one behind its last, of those
+    inside, and how many count.
     """
     first, many = window(i, n, m, k, s, p, plan.parts)
     begin, end = cb.max(first, 0), cb.min(first + many, n)
@@ -59,9 +59,17 @@ def span(i, n, m, k, s, p, plan: cb.Comptime[PartPlan]):
 
 @cb.func
 def over(
-    total, x, start, hop, begin, end, step, plan: cb.Comptime[PartPlan], ahead: cb.Comptime[int],
+    total,
+    x,
+    start,
+    hop,
+    begin,
+    end,
+    step,
+    plan: cb.Comptime[PartPlan],
+    ahead: cb.Comptime[int],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """`step` over `total` and the lines of x at start + k * hop for k from begin to end, not
     included.
     """
@@ -105,9 +113,19 @@ def look_up_rows(table, first, many, size, made, kernel, stride, pad, plan: cb.C
 
 @cb.kernel
 def combine_columns(
-    x: cb.Array, size, out: cb.Array, made, kernel, stride, pad, rows, divisor, step: cb.Comptime, acc: cb.Comptime,
+    x: cb.Array,
+    size,
+    out: cb.Array,
+    made,
+    kernel,
+    stride,
+    pad,
+    rows,
+    divisor,
+    step: cb.Comptime,
+    acc: cb.Comptime,
     plan: cb.Comptime[PartPlan],
-):  # fmt: skip
+):
     """x, out of (planes, depth, height, width), of shapes `size` and `made`; a cube does `rows`
     rows of windows.
     """
@@ -160,9 +178,18 @@ def combine_columns(
 
 @cb.kernel
 def combine_lines(
-    x: cb.Array, size, out: cb.Array, made, kernel, stride, pad, divisor, step: cb.Comptime, acc: cb.Comptime,
+    x: cb.Array,
+    size,
+    out: cb.Array,
+    made,
+    kernel,
+    stride,
+    pad,
+    divisor,
+    step: cb.Comptime,
+    acc: cb.Comptime,
     plan: cb.Comptime[PartPlan],
-):  # fmt: skip
+):
     """x, out of (batch, depth, height, width, channels), of shapes `size` and `made`."""
     lanes = plan.lanes
     channels = multiple(size[4], lanes)
@@ -186,8 +213,8 @@ def combine_lines(
 
 @lru_cache(maxsize=256)
 def together(n: int, m: int, kernel: int, parts: bool) -> int:
-    """How many positions of windows or parts to ask for at once, so that the longest take few turns,
-    all of the same.
+    """How many positions of windows or parts to ask for at once, so that the longest take few
+    turns, all of the same.
     """
     longest = min(kernel, n)
     if parts:
@@ -273,8 +300,14 @@ def fits(x: Any, settings: Any, last: bool) -> bool:
 
 
 def run(
-    x: Any, out: Any, settings: Any, parts: bool, last: bool, least: Any = None, means: Means | None = None
-) -> bool:  # fmt: skip
+    x: Any,
+    out: Any,
+    settings: Any,
+    parts: bool,
+    last: bool,
+    least: Any = None,
+    means: Means | None = None,
+) -> bool:
     """Largest values, from `least` on, or means of (batch, depth, height, width, channels) in
     windows without gaps; whether it was done.
     """
@@ -301,15 +334,36 @@ def run(
         lanes = 1 if x.shape[4] % lanes else lanes
         plan = PartPlan(*what, parts, ahead, lanes)  # type: ignore[call-arg]
         combine_lines[-(-out.size // (lanes * UNITS)), UNITS](
-            x.reshape(-1), x.shape, out.reshape(-1), out.shape, kernel, stride, pad, by, step, acc, plan,
+            x.reshape(-1),
+            x.shape,
+            out.reshape(-1),
+            out.shape,
+            kernel,
+            stride,
+            pad,
+            by,
+            step,
+            acc,
+            plan,
             mode="unchecked",
-        )  # fmt: skip
+        )
         return True
     images, results = x[..., 0], out[..., 0]
     room = next(n for n in ROOMS if x.shape[3] <= n)
     rows = min(room // x.shape[3], ROWS, out.size // out.shape[3])
     combine_columns[-(-out.size // out.shape[3] // rows), UNITS](
-        x.reshape(-1), images.shape, out.reshape(-1), results.shape, kernel, stride, pad, rows, by, step,
-        acc, PartPlan(*what, parts, ahead, widest_line(images), room, out.shape[3] <= ROWS), mode="unchecked",  # type: ignore[call-arg]
-    )  # fmt: skip
+        x.reshape(-1),
+        images.shape,
+        out.reshape(-1),
+        results.shape,
+        kernel,
+        stride,
+        pad,
+        rows,
+        by,
+        step,
+        acc,
+        PartPlan(*what, parts, ahead, widest_line(images), room, out.shape[3] <= ROWS),  # type: ignore[call-arg]
+        mode="unchecked",
+    )
     return True

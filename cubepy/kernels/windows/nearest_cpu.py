@@ -24,11 +24,17 @@ FACTORS = (1, 2, 4)  # by which lines are widened
 
 @cb.kernel
 def pick_pixels(
-    x: cb.Array, out: cb.Array, channels, rows: cb.Array, columns: cb.Array, band_rows, streaming: cb.Comptime[bool],
+    x: cb.Array,
+    out: cb.Array,
+    channels,
+    rows: cb.Array,
+    columns: cb.Array,
+    band_rows,
+    streaming: cb.Comptime[bool],
     lanes: cb.Comptime[int],
-):  # fmt: skip
-    """out[b, i, j * channels + c] = x[b, rows[i], columns[j] * channels + c]; a cube does `band_rows`
-    rows.
+):
+    """out[b, i, j * channels + c] = x[b, rows[i], columns[j] * channels + c]; a cube does
+    `band_rows` rows.
     """
     bands = (out.shape[1] + band_rows - 1) // band_rows
     b = cb.CUBE_POS // bands
@@ -69,9 +75,15 @@ def widened(line, factor: cb.Comptime[int]):
 
 @cb.kernel
 def pick_planes(
-    x: cb.Array, out: cb.Array, rows: cb.Array, columns: cb.Array, band_rows, factor: cb.Comptime[int],
-    streaming: cb.Comptime[bool], lanes: cb.Comptime[int],
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    rows: cb.Array,
+    columns: cb.Array,
+    band_rows,
+    factor: cb.Comptime[int],
+    streaming: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
     """out[p, i, j] = x[p, rows[i], columns[j]]; a cube does `band_rows` rows.
 
     Unless `factor` is 0, columns[j] = j // factor and a row is whole lines of `factor * lanes`.
@@ -102,8 +114,8 @@ def _band_rows(rows: int, images: int) -> int:
 
 
 def last(x: Any, out: Any, down: Any, across: Any) -> bool:
-    """Pick positions of (b, height, width, channels) for (b, h, w, channels), both contiguous; whether
-    it was done.
+    """Pick positions of (b, height, width, channels) for (b, h, w, channels), both contiguous;
+    whether it was done.
     """
     if not (down.picks and across.picks):
         return False

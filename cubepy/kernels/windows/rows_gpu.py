@@ -21,9 +21,9 @@ TAPS = 8  # of a result along an axis, which are written out
 
 @dataclass(frozen=True)
 class Steps:
-    """How results go along an axis: result r of a block of `outs` takes `taps` positions, `spacing` from
-    each other, from lows[r] on, counted from the first position of the block, which is `ins` behind
-    that of the block before.
+    """How results go along an axis: result r of a block of `outs` takes `taps` positions, `spacing`
+    from each other, from lows[r] on, counted from the first position of the block, which is `ins`
+    behind that of the block before.
     """
 
     outs: int
@@ -58,10 +58,10 @@ class PlanePlan:
 
     `last`: channels are last, and a result is a line of `lanes` of them; otherwise a unit's results
         in a row are a
-    line if `lanes` is not 1. `loads`: where a unit reads along a row, from the first position of its
-    first block on: the
-    position, how many neighbours at once, and whether they may lie outside. `margin`: rows of a unit's
-    own blocks may lie
+    line if `lanes` is not 1. `loads`: where a unit reads along a row, from the first position of
+    its first block on: the
+    position, how many neighbours at once, and whether they may lie outside. `margin`: rows of a
+    unit's own blocks may lie
     outside, too. `ragged`: some of a unit's results may lie outside. `resident`: cubes that should
     find room on a core,
     where that is not left to the compiler.
@@ -89,8 +89,8 @@ def fill_core(plan: cb.Comptime[PlanePlan]):
 def row_loads(
     across: Steps, columns: int, lanes: int, margin: bool
 ) -> tuple[tuple[int, int, bool], ...]:
-    """Loads of the positions of `columns` results. Those before the unit's first position and behind its
-    last may be outside; with `margin`, all.
+    """Loads of the positions of `columns` results. Those before the unit's first position and
+    behind its last may be outside; with `margin`, all.
     """
     blocks = columns // across.outs
     width = blocks * across.ins
@@ -199,8 +199,8 @@ def read_row(
         channels).
     `none` where the row or the column is outside. Where nearest[0], rows outside may have the
     values of the nearest one
-    inside; loads of up to nearest[1] columns may be of the nearest ones inside. Positions outside are
-    never read.
+    inside; loads of up to nearest[1] columns may be of the nearest ones inside. Positions outside
+    are never read.
     """
     elements, shape = x
     away = plan.margin or k + plan.down.low < 0 or k + plan.down.low >= plan.blocks * plan.down.ins

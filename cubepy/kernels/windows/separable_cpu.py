@@ -2,9 +2,9 @@
 its rows.
 
 A row of the result is a weighted sum of rows, in which lines lie along the memory, and then every
-position is a weighted sum of neighbours. With channels last those are lines of channels. With channels
-first a unit does as many rows as a line has lanes and turns them, so that a line holds one position of
-each.
+position is a weighted sum of neighbours. With channels last those are lines of channels. With
+channels first a unit does as many rows as a line has lanes and turns them, so that a line holds one
+position of each.
 """
 
 from __future__ import annotations
@@ -32,9 +32,19 @@ def added(total, line, w, acc: cb.Comptime, sure: cb.Comptime[bool]):
 
 @cb.func
 def weighted_rows(
-    x, p, first, at, weights, i, taps, few: cb.Comptime[int], sure: cb.Comptime[bool], acc: cb.Comptime,
-    lanes: cb.Comptime[int], valid=None,
-):  # fmt: skip
+    x,
+    p,
+    first,
+    at,
+    weights,
+    i,
+    taps,
+    few: cb.Comptime[int],
+    sure: cb.Comptime[bool],
+    acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+    valid=None,
+):
     """The sum over k of weights[i, k] * x[p, first + k, at : at + lanes]; `few` sums are written
     out.
     """
@@ -63,9 +73,21 @@ def weighted_rows(
 
 @cb.func
 def row_into(
-    x, p, i, start, count, starts, weights, buffer, to, spacing: cb.Comptime[int], few: cb.Comptime[int],
-    sure: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int],
-):  # fmt: skip
+    x,
+    p,
+    i,
+    start,
+    count,
+    starts,
+    weights,
+    buffer,
+    to,
+    spacing: cb.Comptime[int],
+    few: cb.Comptime[int],
+    sure: cb.Comptime[bool],
+    acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+):
     """Row i of the columns' map, from `start` on, into the buffer from `to` on; its lines are
     `spacing` there.
 
@@ -95,9 +117,17 @@ def row_into(
 
 @cb.func
 def weighted_lines(
-    buffer, at, spacing, weights, j, taps, few: cb.Comptime[int], sure: cb.Comptime[bool], acc: cb.Comptime,
+    buffer,
+    at,
+    spacing,
+    weights,
+    j,
+    taps,
+    few: cb.Comptime[int],
+    sure: cb.Comptime[bool],
+    acc: cb.Comptime,
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """The sum over k of weights[j, k] * the line of the buffer at at + k * spacing."""
     total = cb.cast(cb.splat(0.0, lanes), acc)
     if few > 0:
@@ -113,12 +143,22 @@ def weighted_lines(
 
 @cb.kernel
 def band_pixels(
-    x: cb.Array, out: cb.Array, channels, down_starts: cb.Array, down: cb.Array, across_starts: cb.Array,
-    across: cb.Array, chunk, few: cb.Comptime[int], sure: cb.Comptime[bool], acc: cb.Comptime,
-    room: cb.Comptime[int], lanes: cb.Comptime[int],
-):  # fmt: skip
-    """x (b, height, width * channels) -> out (b, h, w * channels); a cube does `chunk` positions of a
-    row.
+    x: cb.Array,
+    out: cb.Array,
+    channels,
+    down_starts: cb.Array,
+    down: cb.Array,
+    across_starts: cb.Array,
+    across: cb.Array,
+    chunk,
+    few: cb.Comptime[int],
+    sure: cb.Comptime[bool],
+    acc: cb.Comptime,
+    room: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):
+    """x (b, height, width * channels) -> out (b, h, w * channels); a cube does `chunk` positions of
+    a row.
     """
     width, positions = x.shape[2] // channels, out.shape[2] // channels
     chunks = (positions + chunk - 1) // chunk
@@ -130,8 +170,21 @@ def band_pixels(
     left = across_starts[j0]
     right = cb.min(width, across_starts[j1 - 1] + across.shape[1])
     row_into(
-        x, b, i, left * channels, (right - left) * channels, down_starts, down, buffer, 0, lanes, few, sure, acc, lanes
-    )  # fmt: skip
+        x,
+        b,
+        i,
+        left * channels,
+        (right - left) * channels,
+        down_starts,
+        down,
+        buffer,
+        0,
+        lanes,
+        few,
+        sure,
+        acc,
+        lanes,
+    )
     many = 4 * lanes
     begin, whole = channels // many * many, channels // lanes * lanes
     for j in range(j0, j1):
@@ -154,10 +207,22 @@ def band_pixels(
 
 @cb.kernel
 def band_planes(
-    x: cb.Array, out: cb.Array, high, down_starts: cb.Array, down: cb.Array, across_starts: cb.Array, across: cb.Array,
-    few: cb.Comptime[int], sure: cb.Comptime[bool], acc: cb.Comptime, room: cb.Comptime[int], lanes: cb.Comptime[int],
-):  # fmt: skip
-    """x (planes, height, width) -> out (planes * high, w); a cube does `lanes` rows of the result."""
+    x: cb.Array,
+    out: cb.Array,
+    high,
+    down_starts: cb.Array,
+    down: cb.Array,
+    across_starts: cb.Array,
+    across: cb.Array,
+    few: cb.Comptime[int],
+    sure: cb.Comptime[bool],
+    acc: cb.Comptime,
+    room: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):
+    """x (planes, height, width) -> out (planes * high, w); a cube does `lanes` rows of the
+    result.
+    """
     width, rows = x.shape[2], out.shape[0]
     first = cb.CUBE_POS * lanes
     many = cb.min(lanes, rows - first)
@@ -168,8 +233,21 @@ def band_planes(
         # squares of lines: line r of the square of columns c, c + 1, ...
         row = t // high
         row_into(
-            x, row, t - row * high, 0, width, down_starts, down, buffer, r * lanes, lanes * lanes, few, sure, acc, lanes
-        )  # fmt: skip
+            x,
+            row,
+            t - row * high,
+            0,
+            width,
+            down_starts,
+            down,
+            buffer,
+            r * lanes,
+            lanes * lanes,
+            few,
+            sure,
+            acc,
+            lanes,
+        )
     for c in range(0, width, lanes):
         lines = ()
         for r in cb.unroll(range(lanes)):

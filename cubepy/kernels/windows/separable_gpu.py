@@ -17,7 +17,7 @@ from cubepy.kernels.primitives.vector_width import line_of
 from cubepy.kernels.reduce import reduce_gpu
 from cubepy.kernels.windows import disjoint_gpu
 from cubepy.kernels.windows.regular import IDENTITY, Regular, Weights, regular
-from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
+from cubepy.kernels.windows.rows_gpu import (
     TAPS,
     UNITS,
     PlanePlan,
@@ -147,10 +147,22 @@ def ready(down: Steps, blocks: int, k: int) -> tuple[int, ...]:
 
 @cb.kernel
 def weighted_windows(
-    x: cb.Array, size, out: cb.Array, made, row_weights, column_weights, row_starts, column_starts, groups, bands,
-    acc: cb.Comptime, plan: cb.Comptime[PlanePlan], downwards: cb.Comptime[Weights], sideways: cb.Comptime[Weights],
+    x: cb.Array,
+    size,
+    out: cb.Array,
+    made,
+    row_weights,
+    column_weights,
+    row_starts,
+    column_starts,
+    groups,
+    bands,
+    acc: cb.Comptime,
+    plan: cb.Comptime[PlanePlan],
+    downwards: cb.Comptime[Weights],
+    sideways: cb.Comptime[Weights],
     ends: cb.Comptime[tuple],
-):  # fmt: skip
+):
     """out[p, i, j] or out[n, i, j, c] = the weighted sum of a window, where x has the shape `size`
     and out `made`.
 
@@ -300,9 +312,19 @@ def window_sums(
         replace(axis.weights, ends=()) for axis in (down, across)
     )  # the same code whatever the size
     weighted_windows[-(-total // UNITS), UNITS](
-        x.reshape(-1), x.shape, out.reshape(-1), out.shape, *tables, groups, bands, acc, plan, *weights, ends,
+        x.reshape(-1),
+        x.shape,
+        out.reshape(-1),
+        out.shape,
+        *tables,
+        groups,
+        bands,
+        acc,
+        plan,
+        *weights,
+        ends,
         mode="unchecked",
-    )  # fmt: skip
+    )
 
 
 def _whole(bands: list[Any]) -> bool:

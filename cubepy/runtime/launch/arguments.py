@@ -60,7 +60,8 @@ def check_array(array: Any, name: str, what: str) -> Any:
         s % size and n > 1 for s, n in zip(array.strides, array.shape, strict=True)
     ):
         raise LaunchError(
-            f"the strides {array.strides} of {what} are no multiple of its element ({array.itemsize} bytes)",
+            f"the strides {array.strides} of {what} are no multiple of its element "
+            f"({array.itemsize} bytes)",
             hint="copy it with numpy.ascontiguousarray",
         )
     return array
@@ -141,8 +142,8 @@ def _any(value: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
         return comptime(value, what), []
     raise KernelTypeError(
         f"{what} cannot be {_short(value)}",
-        hint="runtime arguments are arrays, views, structs and numbers; annotate it cb.Comptime[...] to pass "
-        "anything hashable",
+        hint="runtime arguments are arrays, views, structs and numbers; annotate it "
+        "cb.Comptime[...] to pass anything hashable",
     )
 
 
@@ -260,7 +261,8 @@ def device_of(where: Any, leaves: list[Any], kernel: str) -> Any:
         if type(a) is not DeviceArray:
             if own_memory:
                 raise HostMemoryError(
-                    f"{kernel} is launched on {dev} with a NumPy array, which is in the memory of the host",
+                    f"{kernel} is launched on {dev} with a NumPy array, which is in the "
+                    "memory of the host",
                     hint=f'copy it to the device: cb.tensor(x, device="{dev}")',
                 )
         elif a.device != dev:

@@ -32,7 +32,7 @@ from cubepy.runtime.launch import aliasing
 from cubepy.runtime.launch.arguments import conversion, device_of, flatten
 from cubepy.runtime.launch.binder import LAUNCH_KEYWORDS, make_binder
 from cubepy.runtime.launch.bound import BoundLaunch, timed
-from cubepy.runtime.launch.prepared import Positions, Conversions, Prepared
+from cubepy.runtime.launch.prepared import Conversions, Positions, Prepared
 from cubepy.runtime.memory.spans import ARRAYS
 from cubepy.runtime.replay.arguments import ON_GPU, REFUSED, key_of, note_type, plain
 from cubepy.runtime.replay.calls import Calls

@@ -1,4 +1,6 @@
-"""A launch that was seen before: what is known of it, so that only addresses and numbers are new."""
+"""A launch that was seen before: what is known of it, so that only addresses and numbers
+are new.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,22 +20,10 @@ from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import masked, recording
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.runtime.memory import dlpack
-from cubepy.runtime.memory.layout import Layout, layout_of, reshaped
+from cubepy.runtime.memory.layout import Flags, Layout, layout_of, reshaped
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 """What NumPy's functions do with device arrays (`numpy_protocol` fills it)."""
-
-
-class Flags(NamedTuple):
-    """What NumPy calls the flags of an array."""
-
-    c_contiguous: bool
-    writeable: bool
-
-    def __getitem__(self, name: Any) -> Any:
-        if isinstance(name, str):
-            return getattr(self, name.lower())
-        return tuple.__getitem__(self, name)
 
 
 class DeviceArray:
@@ -211,7 +199,8 @@ class DeviceArray:
                 p, "__index__"
             ):
                 raise DTypeError(
-                    f"an array on a device is indexed by integers, slices, None and ..., not by {type(p).__name__}",
+                    "an array on a device is indexed by integers, slices, None and ..., not "
+                    f"by {type(p).__name__}",
                     hint="use kernels.embedding(indices, x) for rows, or x.numpy()[indices]",
                 )
             else:
@@ -278,7 +267,8 @@ class DeviceArray:
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise DeviceError(
             f"an array on {self.device} does not turn into a NumPy array by itself",
-            hint="copy it to the host with x.numpy(); write functions of it as kernels or with cubepy.kernels",
+            hint="copy it to the host with x.numpy(); write functions of it as kernels or with "
+            "cubepy.kernels",
         )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -364,8 +354,9 @@ def aligned(array: DeviceArray) -> DeviceArray:
     """
     if array.itemsize > 1 and array.address % array.itemsize and array.size:
         raise LaunchError(
-            f"an array of {array.dtype} on {array.device} is at the address {array.address:#x}, which is no multiple "
-            f"of its element ({array.itemsize} bytes)",
+            f"an array of {array.dtype} on {array.device} is at the address "
+            f"{array.address:#x}, which is no multiple of its element ({array.itemsize} "
+            "bytes)",
             hint="copy it to memory of its own first",
         )
     return array

@@ -144,7 +144,9 @@ def export(array: Any, versioned: bool, copied: bool = False) -> Any:
 
 
 class _Taken(Tracked):
-    """Memory of another library, given back by its deleter when the last array on it is collected."""
+    """Memory of another library, given back by its deleter when the last array on it is
+    collected.
+    """
 
     __slots__ = ("_delete", "address")
 
@@ -178,7 +180,8 @@ def take(capsule: Any) -> tuple[int, Layout, Tracked, bool]:
     backend = {CUDA: "cuda", ROCM: "hip"}.get(tensor.device.kind)
     if backend is None:
         raise DeviceError(
-            f"DLPack memory of the device type {tensor.device.kind} is no GPU memory that cubepy knows"
+            f"DLPack memory of the device type {tensor.device.kind} is no GPU memory that "
+            "cubepy knows"
         )
     dtype = _dtype_of(tensor.dtype)
     shape = tuple(tensor.shape[: tensor.ndim])
@@ -214,6 +217,7 @@ def _dtype_of(given: Any) -> np.dtype:
     found = _NAMES.get((given.code, given.bits)) if given.lanes == 1 else None
     if found is None:
         raise DTypeError(
-            f"the DLPack dtype (code {given.code}, {given.bits} bits, {given.lanes} lanes) is not known"
+            f"the DLPack dtype (code {given.code}, {given.bits} bits, {given.lanes} lanes) "
+            "is not known"
         )
     return found.numpy

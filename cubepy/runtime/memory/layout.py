@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,18 @@ _PHANTOM = (
 )  # where phantoms claim to be: no process has memory mapped there for NumPy to read
 _MEMO_LIMIT = 512
 _TABLE_LIMIT = 16384
+
+
+class Flags(NamedTuple):
+    """What NumPy calls the flags of an array."""
+
+    c_contiguous: bool
+    writeable: bool
+
+    def __getitem__(self, name: Any) -> Any:
+        if isinstance(name, str):
+            return getattr(self, name.lower())
+        return tuple.__getitem__(self, name)
 
 
 class Layout:

@@ -1,5 +1,5 @@
-"""Arguments of calls that are replayed: which of them are on a GPU, and what each contributes to the
-key of a call.
+"""Arguments of calls that are replayed: which of them are on a GPU, and what each contributes to
+the key of a call.
 
 Types that are on a GPU are noted as they are met, so that the front of a function asks one set.
 Tensors of PyTorch are known by a token for each layout: machine code finds it in one look where

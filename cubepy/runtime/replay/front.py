@@ -2,8 +2,8 @@
 
 Its signature is the function's own, so Python itself matches arguments to parameters. Where the
 first array is on the host, machine code writes the key. Where it is on a GPU, the key is a tuple
-with a part for each argument, by its kind; the text for that is written when the first one comes. An
-object that holds an array and what belongs to it is taken apart (`Opened`), so that such objects
+with a part for each argument, by its kind; the text for that is written when the first one comes.
+An object that holds an array and what belongs to it is taken apart (`Opened`), so that such objects
 are alike where their parts are.
 """
 

@@ -107,7 +107,10 @@ class GpuOperands(Operands):
         if start >= 0:
             address, owner = f"b{start}.address", f"b{start}"
         address += f" + offset{k}" if offset else ""
-        text = f"DeviceArray({address}, layout{k}, {owner}{writeable if array.writeable else ', False'})"
+        text = (
+            f"DeviceArray({address}, layout{k}, "
+            f"{owner}{writeable if array.writeable else ', False'})"
+        )
         if array is value:
             return text
         wrap = next(n for n, t in zip(self.places, self.kinds, strict=True) if t in TENSORS)

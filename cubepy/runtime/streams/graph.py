@@ -51,7 +51,8 @@ class capture:
         if gpu is None:
             raise DeviceError(
                 f"graphs are captured on a GPU; the current device is {where}",
-                hint='launches on the CPU have little overhead; use kernel[grid].bind(...), or cb.capture("cuda")',
+                hint="launches on the CPU have little overhead; use kernel[grid].bind(...), or "
+                'cb.capture("cuda")',
             )
         self.device = where
         self._recording: Any = gpu.capture(where.ordinal)

@@ -131,7 +131,8 @@ def attached(stream: Any, device: Any) -> tuple[Device, Any]:
     if not isinstance(stream, Stream):
         raise LaunchError(
             f"the stream of a launch is a cb.Stream, not {stream!r}",
-            hint="another library's: cb.Stream(device, handle=torch.cuda.current_stream().cuda_stream)",
+            hint="another library's: cb.Stream(device, "
+            "handle=torch.cuda.current_stream().cuda_stream)",
         )
     return stream.attach(device)
 

@@ -54,9 +54,10 @@ class PlaneBlueprint:
         may begin before the one before it has ended: weights are fetched meanwhile. splits: 2 if
         two cubes of a cluster share panels, and each takes blocks of its own. raw: whether rows
         come as they are, bf16 of whole blocks, and every cube scales and adds them up itself. once:
-        whether all blocks of a plane are under way at once. separate: whether the sums of a cluster's
-        other cube have shared memory of their own, and not that of blocks. ahead: whether codes are
-        all asked for before the launch before this one has ended, and rows come to registers.
+        whether all blocks of a plane are under way at once. separate: whether the sums of a
+        cluster's other cube have shared memory of their own, and not that of blocks. ahead: whether
+        codes are all asked for before the launch before this one has ended, and rows come to
+        registers.
     """
 
     parts: int
@@ -166,7 +167,9 @@ class PlaneBlueprint:
 
     @property
     def offset(self) -> float:
-        """What the sums of activations are multiplied with, to take away what codes stand too high."""
+        """What the sums of activations are multiplied with, to take away what codes stand
+        too high.
+        """
         return -136.0 if self.group and self.symmetric else -128.0
 
     @property

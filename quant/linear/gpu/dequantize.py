@@ -34,9 +34,16 @@ def word_bytes(word):
 
 @cb.kernel
 def unpack_int4(
-    codes: cb.Array, scales: cb.Array, minimums, factors: cb.Array, out: cb.Array, gain: cb.f32,
-    group: cb.Comptime[int], symmetric: cb.Comptime[bool], scaled: cb.Comptime[bool],
-):  # fmt: skip
+    codes: cb.Array,
+    scales: cb.Array,
+    minimums,
+    factors: cb.Array,
+    out: cb.Array,
+    gain: cb.f32,
+    group: cb.Comptime[int],
+    symmetric: cb.Comptime[bool],
+    scaled: cb.Comptime[bool],
+):
     """out[n, k] = scale * code + minimum (times factor and gain, if scaled); a unit makes eight
     neighbours.
     """
@@ -60,8 +67,8 @@ def unpack_int4(
 
 @cb.kernel
 def unpack_int8(
-    codes: cb.Array, scales: cb.Array, factors: cb.Array, out: cb.Array, scaled: cb.Comptime[bool],
-):  # fmt: skip
+    codes: cb.Array, scales: cb.Array, factors: cb.Array, out: cb.Array, scaled: cb.Comptime[bool]
+):
     """out[n, k] = scale * code (times factor, if scaled); a unit makes four neighbours."""
     at = cb.ABSOLUTE_POS
     fours = codes.shape[1]
@@ -89,9 +96,18 @@ def dense_copy(weight: QuantizedWeight, dtype: Any, scaled: bool) -> DeviceArray
         )
     else:
         unpack_int4[cubes, _UNITS](
-            words, weight.scales, weight.minimums, weight.input_scale, out, weight.gain, weight.scheme.group,
-            weight.scheme.symmetric, scaled, mode="unchecked", device=device,
-        )  # fmt: skip
+            words,
+            weight.scales,
+            weight.minimums,
+            weight.input_scale,
+            out,
+            weight.gain,
+            weight.scheme.group,
+            weight.scheme.symmetric,
+            scaled,
+            mode="unchecked",
+            device=device,
+        )
     return out
 
 
@@ -121,8 +137,8 @@ class Dense(Routine):
                 x, weight.input_scale, rounded, weight.gain, mode="unchecked", device=x.device
             )
             x, dense = rounded, dense_copy(weight, np.float32, scaled=False)
-        # The result may be wider than the activations (f32 of bf16), or narrower (rounded activations
-        # are f32).
+        # The result may be wider than the activations (f32 of bf16), or narrower (rounded
+        # activations are f32).
         product = (
             empty(flat.shape, x.dtype, x.device) if flat.dtype.itemsize < x.dtype.itemsize else flat
         )

@@ -1,5 +1,5 @@
-"""Blocks of a product with packed weights on their way into shared memory: codes, scales, activations
-and their sums. Every lane copies what it reads.
+"""Blocks of a product with packed weights on their way into shared memory: codes, scales,
+activations and their sums. Every lane copies what it reads.
 """
 
 from __future__ import annotations

@@ -58,9 +58,15 @@ def scaled(x, factors, row, k):
 
 @cb.kernel
 def arrange_rows(
-    x: cb.Array, factors: cb.Array, out: cb.Array, sums: cb.Array, offset: cb.f32, width: cb.Comptime[int],
-    parts: cb.Comptime[int], early: cb.Comptime[bool] = False,
-):  # fmt: skip
+    x: cb.Array,
+    factors: cb.Array,
+    out: cb.Array,
+    sums: cb.Array,
+    offset: cb.f32,
+    width: cb.Comptime[int],
+    parts: cb.Comptime[int],
+    early: cb.Comptime[bool] = False,
+):
     """Activations as the fragments of a product, a plane for `width` inputs of eight columns.
 
     out[k / 32, tile, lane, 4 words]; sums[k / width, tile, column] = the bits of offset times the
@@ -95,14 +101,26 @@ def arrange_rows(
 
 @cb.kernel
 def plane_product(
-    x: cb.Array, factors: cb.Array, sums: cb.Array, words: cb.Array, facts: cb.Array, scales: cb.Array, bias,
-    residual, out: cb.Array, gain: cb.f32, magic: cb.u32, blocks, panels, plan: cb.Comptime,
-):  # fmt: skip
+    x: cb.Array,
+    factors: cb.Array,
+    sums: cb.Array,
+    words: cb.Array,
+    facts: cb.Array,
+    scales: cb.Array,
+    bias,
+    residual,
+    out: cb.Array,
+    gain: cb.f32,
+    magic: cb.u32,
+    blocks,
+    panels,
+    plan: cb.Comptime,
+):
     """out = epilogue(gain * (x * factors) @ W.T); W is words with facts or, in int8, scales.
 
     Raw, x and factors are the words of (M, K) and (K,), and sums is not read; else x and sums are
-    what `arrange_rows` makes. Everything comes through a pipeline of blocks in shared memory, of which
-    every lane copies what it reads; with `plan.ahead` rows do not.
+    what `arrange_rows` makes. Everything comes through a pipeline of blocks in shared memory, of
+    which every lane copies what it reads; with `plan.ahead` rows do not.
     """
     lane = cb.UNIT_POS_PLANE
     plane = cb.PLANE_POS

@@ -69,9 +69,14 @@ def row_codes(value, inverse, zero, shift):
 
 @cb.kernel
 def quantize_rows_for_planes(
-    x: cb.Array, factors: cb.Array, codes: cb.Array, facts: cb.Array, gain: cb.f32, signed: cb.Comptime[bool],
+    x: cb.Array,
+    factors: cb.Array,
+    codes: cb.Array,
+    facts: cb.Array,
+    gain: cb.f32,
+    signed: cb.Comptime[bool],
     early: cb.Comptime[bool] = False,
-):  # fmt: skip
+):
     """One row a cube: codes[k / 64, tile, lane, 4 words] = bytes of x[m] * factors; facts[m] =
     scale * gain, zero.
 
@@ -123,9 +128,19 @@ def lane_is(i: cb.Comptime[int]):
 
 @cb.kernel
 def plane_product_bytes(
-    x: cb.Array, row_facts: cb.Array, words: cb.Array, facts: cb.Array, scales: cb.Array, weight_sums: cb.Array,
-    bias, residual, out: cb.Array, blocks, panels, plan: cb.Comptime,
-):  # fmt: skip
+    x: cb.Array,
+    row_facts: cb.Array,
+    words: cb.Array,
+    facts: cb.Array,
+    scales: cb.Array,
+    weight_sums: cb.Array,
+    bias,
+    residual,
+    out: cb.Array,
+    blocks,
+    panels,
+    plan: cb.Comptime,
+):
     """out = epilogue of bytes x (as `quantize_rows_for_planes` makes them) times packed weights.
 
     int8: sums of 16 * high + low - 128 are exact to the end; int4: exact within a group.

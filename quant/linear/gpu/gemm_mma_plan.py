@@ -1,5 +1,5 @@
-"""Launches of the products of `cubepy.quant.linear.gpu.gemm_mma` and `gemm_mma_int8`: the shape of a
-cube, and where which of them is taken.
+"""Launches of the products of `cubepy.quant.linear.gpu.gemm_mma` and `gemm_mma_int8`: the shape of
+a cube, and where which of them is taken.
 """
 
 from __future__ import annotations
@@ -80,13 +80,32 @@ class Bytes(GpuRoutine):
         )
         facts = empty((p.m, 2), np.float32, x.device)
         quantize_rows_for_planes[p.m, ROW_UNITS](
-            x, weight.input_scale, codes, facts, weight.gain, weight.group > 0, plan.early,
-            mode="unchecked", device=x.device,
-        )  # fmt: skip
+            x,
+            weight.input_scale,
+            codes,
+            facts,
+            weight.gain,
+            weight.group > 0,
+            plan.early,
+            mode="unchecked",
+            device=x.device,
+        )
         plane_product_bytes[grid, plan.units](
-            codes, facts, weight.words, weight.facts, weight.scales, weight.sums, bias, residual, flat, weight.blocks,
-            weight.panels, plan, mode="unchecked", device=x.device,
-        )  # fmt: skip
+            codes,
+            facts,
+            weight.words,
+            weight.facts,
+            weight.scales,
+            weight.sums,
+            bias,
+            residual,
+            flat,
+            weight.blocks,
+            weight.panels,
+            plan,
+            mode="unchecked",
+            device=x.device,
+        )
         return out
 
 
@@ -131,22 +150,53 @@ def multiply_sums(
             (weight.blocks * weight.block // plan.width, tiles * COLUMNS), np.uint32, x.device
         )
         arrange_rows[-(-sums.size * 4 // 256), 256](
-            x, weight.input_scale, fragments, sums, plan.offset, plan.width, plan.parts, plan.early,
-            mode="unchecked", device=x.device,
-        )  # fmt: skip
+            x,
+            weight.input_scale,
+            fragments,
+            sums,
+            plan.offset,
+            plan.width,
+            plan.parts,
+            plan.early,
+            mode="unchecked",
+            device=x.device,
+        )
         x = fragments
     plane_product[grid, plan.units](
-        x, factors, sums, weight.words, weight.facts, weight.scales, bias, residual, out,
-        weight.gain * ROUNDED_GAIN if plan.rounded else weight.gain, MAGIC,
-        weight.blocks, weight.panels, plan, mode="unchecked", device=out.device,
-    )  # fmt: skip
+        x,
+        factors,
+        sums,
+        weight.words,
+        weight.facts,
+        weight.scales,
+        bias,
+        residual,
+        out,
+        weight.gain * ROUNDED_GAIN if plan.rounded else weight.gain,
+        MAGIC,
+        weight.blocks,
+        weight.panels,
+        plan,
+        mode="unchecked",
+        device=out.device,
+    )
 
 
 @cache
 def plan_floats(
-    panels: int, blocks: int, m: int, group: int, symmetric: bool, dtype: cb.DType, target: Room, bias: bool,
-    residual: bool, function: Any, whole: bool = False, exact: bool = False,
-) -> tuple[PlaneBlueprint, tuple[int, int]]:  # fmt: skip
+    panels: int,
+    blocks: int,
+    m: int,
+    group: int,
+    symmetric: bool,
+    dtype: cb.DType,
+    target: Room,
+    bias: bool,
+    residual: bool,
+    function: Any,
+    whole: bool = False,
+    exact: bool = False,
+) -> tuple[PlaneBlueprint, tuple[int, int]]:
     """The blueprint for m rows of float activations, and cubes along the panels and along the rows.
 
     `whole`: rows are whole blocks. `exact`: neither codes nor rows times their factors are rounded
@@ -154,7 +204,8 @@ def plan_floats(
 
     Example:
         >>> import cubepy as cb
-        >>> plan, cubes = plan_floats(896, 64, 5, 32, False, cb.bf16, Room(132, 232448), False, False, None)
+        >>> plan, cubes = plan_floats(896, 64, 5, 32, False, cb.bf16, Room(132, 232448), False,
+        ...     False, None)
         >>> plan.tiles, plan.panels, cubes
         (1, 7, (128, 1))
     """
@@ -203,9 +254,16 @@ def plan_floats(
 
 @cache
 def plan_bytes(
-    panels: int, blocks: int, m: int, group: int, symmetric: bool, target: Room, bias: bool, residual: bool,
+    panels: int,
+    blocks: int,
+    m: int,
+    group: int,
+    symmetric: bool,
+    target: Room,
+    bias: bool,
+    residual: bool,
     function: Any,
-) -> tuple[PlaneBlueprint, tuple[int, int]]:  # fmt: skip
+) -> tuple[PlaneBlueprint, tuple[int, int]]:
     """The blueprint for m rows of activations in eight bits, and cubes along the panels and along
     the rows.
     """
@@ -260,7 +318,8 @@ def best_split(jobs: int, chunks: int, cores: int, most: int, tiles: int) -> tup
     of them.
 
     Example:
-        >>> best_split(896, 64, 132, 7, 2), best_split(256, 64, 132, 7, 2), best_split(24, 6, 132, 7, 2)
+        >>> best_split(896, 64, 132, 7, 2), best_split(256, 64, 132, 7, 2), best_split(24, 6, 132,
+        ...     7, 2)
         ((7, 1), (4, 2), (1, 1))
     """
 

@@ -126,9 +126,19 @@ def round_pass(
 
 @cb.kernel
 def few_product(
-    x: cb.Array, factors: cb.Array, words: cb.Array, facts: cb.Array, scales: cb.Array, bias, residual, out: cb.Array,
-    gain: cb.f32, blocks, panels, plan: cb.Comptime,
-):  # fmt: skip
+    x: cb.Array,
+    factors: cb.Array,
+    words: cb.Array,
+    facts: cb.Array,
+    scales: cb.Array,
+    bias,
+    residual,
+    out: cb.Array,
+    gain: cb.f32,
+    blocks,
+    panels,
+    plan: cb.Comptime,
+):
     """out = epilogue(gain * (x * factors) @ W.T) for x of (M, K); W is words with facts or, in
     int8, scales.
     """
@@ -394,9 +404,21 @@ class Few(GpuRoutine):
         out = p.result()
         (x, bias, residual, flat), weight = p.operands(out), planes_of(p.weight)
         few_product[cubes, plan.units](
-            x, weight.input_scale, weight.words, weight.facts, weight.scales, bias, residual, flat, weight.gain,
-            weight.blocks, weight.panels, plan, mode="unchecked", device=out.device,
-        )  # fmt: skip
+            x,
+            weight.input_scale,
+            weight.words,
+            weight.facts,
+            weight.scales,
+            bias,
+            residual,
+            flat,
+            weight.gain,
+            weight.blocks,
+            weight.panels,
+            plan,
+            mode="unchecked",
+            device=out.device,
+        )
         return out
 
 

@@ -197,9 +197,18 @@ class FewBlueprint:
 
 @cache
 def plan_few(
-    panels: int, blocks: int, m: int, group: int, symmetric: bool, dtype: cb.DType, target: Room, bias: bool,
-    residual: bool, function: Any, whole: bool = False,
-) -> tuple[FewBlueprint, int] | None:  # fmt: skip
+    panels: int,
+    blocks: int,
+    m: int,
+    group: int,
+    symmetric: bool,
+    dtype: cb.DType,
+    target: Room,
+    bias: bool,
+    residual: bool,
+    function: Any,
+    whole: bool = False,
+) -> tuple[FewBlueprint, int] | None:
     """The blueprint for one to four rows of float activations, and the number of cubes; None for
     more, or without room for their digits.
 
@@ -207,7 +216,8 @@ def plan_few(
 
     Example:
         >>> import cubepy as cb
-        >>> plan, cubes = plan_few(896, 64, 1, 32, False, cb.bf16, Room(132, 232448), False, False, None)
+        >>> plan, cubes = plan_few(896, 64, 1, 32, False, cb.bf16, Room(132, 232448), False, False,
+        ...     None)
         >>> plan.planes, plan.panels, cubes
         (16, 7, 128)
         >>> plan_few(896, 64, 5, 32, False, cb.bf16, Room(132, 232448), False, False, None) is None
@@ -220,9 +230,21 @@ def plan_few(
 
     def shaped(planes: int, depth: int) -> FewBlueprint:
         return FewBlueprint(
-            m, digits, group, symmetric, planes, count, depth, -(-blocks // planes), 1, bias, residual, function, whole,
+            m,
+            digits,
+            group,
+            symmetric,
+            planes,
+            count,
+            depth,
+            -(-blocks // planes),
+            1,
+            bias,
+            residual,
+            function,
+            whole,
             target.overlap,
-        )  # fmt: skip
+        )
 
     planes = min(16, blocks)
     if m * digits == 2 and count <= _PANELS_OF_MANY:

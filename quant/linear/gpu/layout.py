@@ -136,8 +136,13 @@ def arrange_codes(codes: cb.Array, words: cb.Array, chunks, per_block, halves: c
 
 @cb.kernel
 def arrange_facts(
-    scales: cb.Array, minimums, facts: cb.Array, groups, per_block: cb.Comptime[int], kinds: cb.Comptime[int],
-):  # fmt: skip
+    scales: cb.Array,
+    minimums,
+    facts: cb.Array,
+    groups,
+    per_block: cb.Comptime[int],
+    kinds: cb.Comptime[int],
+):
     """facts = scales and, with two kinds, minimums: the bits of f16 as u16, (panels, groups of the
     weight, 16).
 
@@ -210,10 +215,17 @@ def _arranged(weight: QuantizedWeight, device: Device) -> PlaneWeight:
     none = empty((1, 1), np.uint32, device)
     zeroed[1, 1](none, mode="checked", device=device)
     return PlaneWeight(
-        weight.shape, group, weight.scheme.symmetric, words, facts,
-        weight.scales if group else weight.scales.reshape(-1), weight.sums.reshape(-1), weight.input_scale, weight.gain,
+        weight.shape,
+        group,
+        weight.scheme.symmetric,
+        words,
+        facts,
+        weight.scales if group else weight.scales.reshape(-1),
+        weight.sums.reshape(-1),
+        weight.input_scale,
+        weight.gain,
         none,
-    )  # fmt: skip
+    )
 
 
 def weight_facts(weight: QuantizedWeight, group: int, block: int, device: Device) -> Any:

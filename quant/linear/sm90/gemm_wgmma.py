@@ -268,9 +268,16 @@ def multiply(tile, magic):
             for s in cb.unroll(range(2)):
                 for b in cb.unroll(range(plan.blocks)):
                     cb.wgmma(
-                        acc, a[q, 2 * b + s], 0, tile.rows, stage.slot * columns * CHUNK + (2 * q + s) * 16, columns,
-                        dtype, accumulate=chunk > origin or q + s > 0, start=b * half,
-                    )  # fmt: skip
+                        acc,
+                        a[q, 2 * b + s],
+                        0,
+                        tile.rows,
+                        stage.slot * columns * CHUNK + (2 * q + s) * 16,
+                        columns,
+                        dtype,
+                        accumulate=chunk > origin or q + s > 0,
+                        start=b * half,
+                    )
             cb.wgmma_commit()
             # The products before these are over: their fragments and, once, their stage may be
             # overwritten.
@@ -293,9 +300,19 @@ def multiply(tile, magic):
 
 @cb.kernel
 def wide_product(
-    x: cb.TensorMap, words: cb.TensorMap, facts, scales: cb.Array, bias, residual, out: cb.Array, gain: cb.f32,
-    magic: cb.u32, chunks, row_blocks, plan: cb.Comptime,
-):  # fmt: skip
+    x: cb.TensorMap,
+    words: cb.TensorMap,
+    facts,
+    scales: cb.Array,
+    bias,
+    residual,
+    out: cb.Array,
+    gain: cb.f32,
+    magic: cb.u32,
+    chunks,
+    row_blocks,
+    plan: cb.Comptime,
+):
     """out = epilogue(gain * x @ W.T): x as `permute_rows` makes it, W as words with facts or, in
     int8, scales.
 

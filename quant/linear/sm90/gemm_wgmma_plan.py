@@ -78,10 +78,20 @@ class Groups(GpuRoutine):
         cubes = -(-weight.panels // plan.panels) * row_blocks * plan.splits
         wide_product[cubes, plan.units](
             cb.tensor_map(rows.view(x.dtype), (plan.columns, CHUNK)),
-            cb.tensor_map(words, (1, plan.panels, plan.halves, 128), swizzle=0), facts, weight.scales, bias, residual, flat,
-            weight.gain * GAINS[dtype.name, plan.group > 0], MAGIC, inputs // CHUNK, row_blocks, plan,
-            mode="unchecked", device=device,
-        )  # fmt: skip
+            cb.tensor_map(words, (1, plan.panels, plan.halves, 128), swizzle=0),
+            facts,
+            weight.scales,
+            bias,
+            residual,
+            flat,
+            weight.gain * GAINS[dtype.name, plan.group > 0],
+            MAGIC,
+            inputs // CHUNK,
+            row_blocks,
+            plan,
+            mode="unchecked",
+            device=device,
+        )
         return out
 
 
@@ -89,16 +99,34 @@ def planned(p: QuantizedLinear, properties: cb.DeviceProperties) -> Wide | None:
     """The plan of a problem, None where it is not the fastest way."""
     (n, k), scheme, target = p.weight.shape, p.weight.scheme, Room.of(properties)
     return plan_for(
-        p.weight.codes.shape[0], k, p.m, p.group, scheme.symmetric, cb.as_dtype(p.x.dtype), target, *p.epilogue,
-        n % 4 == 0, p.exact,
-    )  # fmt: skip
+        p.weight.codes.shape[0],
+        k,
+        p.m,
+        p.group,
+        scheme.symmetric,
+        cb.as_dtype(p.x.dtype),
+        target,
+        *p.epilogue,
+        n % 4 == 0,
+        p.exact,
+    )
 
 
 @cache
 def plan_for(
-    panels: int, inputs: int, m: int, group: int, symmetric: bool, dtype: cb.DType, target: Room, bias: bool,
-    residual: bool, function: Any, whole: bool, exact: bool = False,
-) -> Wide | None:  # fmt: skip
+    panels: int,
+    inputs: int,
+    m: int,
+    group: int,
+    symmetric: bool,
+    dtype: cb.DType,
+    target: Room,
+    bias: bool,
+    residual: bool,
+    function: Any,
+    whole: bool,
+    exact: bool = False,
+) -> Wide | None:
     """The plan for m rows of float activations where it is the fastest way, else None.
 
     `exact`: codes are not rounded with their scales, as here they are.
@@ -124,9 +152,19 @@ def plan_for(
         return None
     chunks = -(-inputs // max(CHUNK, group)) * max(1, group // CHUNK)
     found = plan_wide(
-        panels, chunks, m, group, symmetric, target.cores, target.shared, target.overlap, bias, residual, function,
+        panels,
+        chunks,
+        m,
+        group,
+        symmetric,
+        target.cores,
+        target.shared,
+        target.overlap,
+        bias,
+        residual,
+        function,
         whole,
-    )  # fmt: skip
+    )
     if found is None:
         return None
     plan, cost = found
@@ -161,8 +199,11 @@ SHAPES = (
 of a cluster.
 """
 _CHUNK_COSTS = {
-    (1, True): (0.19, 0.0005), (2, True): (0.19, 0.0016), (2, False): (0.24, 0.0014), (4, False): (0.36, 0.0028),
-}  # fmt: skip
+    (1, True): (0.19, 0.0005),
+    (2, True): (0.19, 0.0016),
+    (2, False): (0.24, 0.0014),
+    (4, False): (0.36, 0.0028),
+}
 """Microseconds of a chunk, and what a column adds, by the products of 64 channels of a cube and
 whether its groups take inputs of their own. Measured on an H200.
 """
@@ -172,16 +213,27 @@ _SPLIT_K_COLUMNS = 64
 
 @cache
 def plan_wide(
-    panels: int, chunks: int, m: int, group: int, symmetric: bool, cores: int, shared: int, early: bool, bias: bool,
-    residual: bool, function: Any, whole: bool,
-) -> tuple[Wide, float] | None:  # fmt: skip
+    panels: int,
+    chunks: int,
+    m: int,
+    group: int,
+    symmetric: bool,
+    cores: int,
+    shared: int,
+    early: bool,
+    bias: bool,
+    residual: bool,
+    function: Any,
+    whole: bool,
+) -> tuple[Wide, float] | None:
     """The cube that should be fastest for m rows, and about how long the product takes on an H200,
     in microseconds.
 
     None: nothing fits.
 
     Example:
-        >>> plan, us = plan_wide(896, 64, 128, 32, False, 132, 232448, True, False, False, None, True)
+        >>> plan, us = plan_wide(896, 64, 128, 32, False, 132, 232448, True, False, False, None,
+        ...     True)
         >>> plan.columns, plan.channels, plan.splits
         (128, 128, 1)
     """

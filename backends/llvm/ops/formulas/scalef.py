@@ -15,7 +15,9 @@ _AS_MODE_SAYS = 4
 
 
 def width_of(b: Any, ty: ir.Type) -> int:
-    """Lanes that one instruction takes of a line of this type; 0 where there is no such instruction."""
+    """Lanes that one instruction takes of a line of this type; 0 where there is no such
+    instruction.
+    """
     lanes, has = lanes_of(ty), () if on_gpu(b) else host_features()
     most = 16 if element_of(ty) == F32 else 8
     widths = (most, most // 2, most // 4) if "avx512vl" in has else (most,)
@@ -23,7 +25,8 @@ def width_of(b: Any, ty: ir.Type) -> int:
 
 
 def scaled_by(b: Any, y: Any, n: Any) -> Any:
-    """y * 2**n for a line of whole floats n, rounded once: to infinity, subnormals and zero, too; NaN stays.
+    """y * 2**n for a line of whole floats n, rounded once: to infinity, subnormals and zero, too;
+    NaN stays.
 
     For types of which `width_of` is not 0.
     """

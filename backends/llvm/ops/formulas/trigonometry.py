@@ -1,7 +1,8 @@
 """sin and cos on scalars and lines.
 
-Arguments up to 2**17 (f32) or 2**30 (f64) are reduced by pi / 2 in three parts with fma, which is exact in the first
-step (Cody and Waite). Larger ones go to libm lane by lane, behind a branch that ordinary arguments do not take.
+Arguments up to 2**17 (f32) or 2**30 (f64) are reduced by pi / 2 in three parts with fma, which is
+exact in the first step (Cody and Waite). Larger ones go to libm lane by lane, behind a branch that
+ordinary arguments do not take.
 """
 
 from __future__ import annotations

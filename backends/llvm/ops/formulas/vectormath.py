@@ -1,8 +1,9 @@
 """exp, log, tanh, erf and their kin on scalars and lines, f32 and f64, by one code path.
 
-The code has no branches and no table lookups, so that LLVM vectorises loops of scalars and keeps lines in registers.
-Methods: exp and log reduce their argument as Cody and Waite, "Software Manual for the Elementary Functions" (1980), do,
-with the products by fma; the polynomials are named in `vectormath_tables`.
+The code has no branches and no table lookups, so that LLVM vectorises loops of scalars and keeps
+lines in registers. Methods: exp and log reduce their argument as Cody and Waite, "Software Manual
+for the Elementary Functions" (1980), do, with the products by fma; the polynomials are named in
+`vectormath_tables`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def horner(b: Any, x: Any, coefficients: tuple[float, ...]) -> Any:
 def polynomial(b: Any, x: Any, square: Any, coefficients: tuple[float, ...]) -> Any:
     """The same by pairs: no multiplication more, but half of the steps that wait for each other.
 
-    A CPU looks a few hundred instructions ahead, which is few lines of such functions; a GPU has other work to do.
+    A CPU looks a few hundred instructions ahead, which is few lines of such functions; a GPU has
+    other work to do.
     """
     if on_gpu(b):
         return horner(b, x, coefficients)
@@ -63,7 +65,8 @@ def clamped(b: Any, x: Any, low: float, high: float) -> Any:
 def _nearest(b: Any, t: Table, x: Any, factor: float, less: int = 0) -> tuple[Any, Any]:
     """The integer n nearest to x * factor, as a float, and 2**(n - less), where that is normal.
 
-    A number is added and taken away whose last bit stands for 1; the sum's bits end in n and the bias of exponents.
+    A number is added and taken away whose last bit stands for 1; the sum's bits end in n and the
+    bias of exponents.
     """
     word = int_like(x.type)
     shift = const(x.type, 1.5 * 2.0**t.mantissa + t.bias - less)
@@ -91,7 +94,9 @@ def _bounded(b: Any, x: Any, low: float, high: float) -> Any:
 
 
 def _inside(b: Any, x: Any, low: float, high: float) -> Any:
-    """x within bounds. On a CPU NaN stays, whatever integer is read off it, and needs no care in the end."""
+    """x within bounds. On a CPU NaN stays, whatever integer is read off it, and needs no care in
+    the end.
+    """
     return (clamped if on_gpu(b) else _bounded)(b, x, low, high)
 
 
@@ -101,13 +106,17 @@ def _or_nan(b: Any, x: Any, y: Any) -> Any:
 
 
 def _parted(b: Any, t: Table, x: Any) -> tuple[Any, Any]:
-    """The whole n and r with x = n * ln 2 + r, |r| <= ln 2 / 2, where one instruction multiplies with powers of two."""
+    """The whole n and r with x = n * ln 2 + r, |r| <= ln 2 / 2, where one instruction multiplies
+    with powers of two.
+    """
     n = math(b, "rint", b.fmul(x, const(x.type, t.log2_e)))
     return n, _rest(b, t, x, n)
 
 
 def _twice_scaled(b: Any, t: Table, r: Any, half: Any) -> Any:
-    """exp(r) * half**2, |r| <= ln 2: as two products, so that results may overflow or be subnormal."""
+    """exp(r) * half**2, |r| <= ln 2: as two products, so that results may overflow or be
+    subnormal.
+    """
     return b.fmul(fma(b, _expm1_small(b, r, t.exp_wide), half, half), half)
 
 
@@ -161,7 +170,9 @@ def expm1_value(b: Any, dtype: str, x: Any) -> Any:
 
 
 def _split(b: Any, t: Table, x: Any) -> tuple[Any, Any]:
-    """k (a float) and f with x = 2**k * (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for x positive and finite."""
+    """k (a float) and f with x = 2**k * (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for x positive and
+    finite.
+    """
     word = int_like(x.type)
     tiny = b.fcmp_ordered("<", x, const(x.type, t.smallest_normal))
     x = b.select(tiny, b.fmul(x, const(x.type, t.subnormal_scale)), x)
@@ -236,8 +247,9 @@ def _log1p(b: Any, dtype: str, x: Any) -> Any:
 def _tanh(b: Any, dtype: str, x: Any) -> Any:
     """(1 - e) / (1 + e) with e = exp(-2 |x|) = 2**n * (1 + p).
 
-    Both sums are those of 1 -+ 2**n, which is exact, and p * 2**n: the first keeps its precision near zero. From
-    `tanh_end` on the result is 1. What the lower part of ln 2 would add to r counts 2**n times less than p.
+    Both sums are those of 1 -+ 2**n, which is exact, and p * 2**n: the first keeps its precision
+    near zero. From `tanh_end` on the result is 1. What the lower part of ln 2 would add to r counts
+    2**n times less than p.
     """
     t = TABLES[dtype]
     one, end = const(x.type, 1.0), const(x.type, t.tanh_end)
@@ -259,7 +271,9 @@ def _tanh(b: Any, dtype: str, x: Any) -> Any:
 
 
 def _power_on_gpu(b: Any, x: Any) -> Any:
-    """e ** x by a GPU's special function unit, for x up to 0: the error is below 1e-6 of what is at most 1/6 here."""
+    """e ** x by a GPU's special function unit, for x up to 0: the error is below 1e-6 of what is at
+    most 1/6 here.
+    """
     unit = ir.InlineAsm(ir.FunctionType(F32, [F32]), "ex2.approx.ftz.f32 $0, $1;", "=f,f", False)
     return each_lane(b, b.fmul(x, const(x.type, TABLES["f32"].log2_e)), lambda v: b.call(unit, [v]))
 

@@ -2,11 +2,13 @@
 
 Sources of the polynomials (all lowest power first):
 
-* ``exp``: (exp(r) - 1 - r) / r**2 on |r| <= ln 2 / 2; ``exp_wide``: the same on |r| <= ln 2. Our own minimax fits:
-  error relative to exp(r) - 1 1.3e-8 (f32), relative to exp(r) 3.6e-18 (f64); 1.4e-8 and 1.0e-17 (``exp_wide``).
+* ``exp``: (exp(r) - 1 - r) / r**2 on |r| <= ln 2 / 2; ``exp_wide``: the same on |r| <= ln 2. Our
+  own minimax fits: error relative to exp(r) - 1 1.3e-8 (f32), relative to exp(r) 3.6e-18 (f64);
+      1.4e-8 and 1.0e-17 (``exp_wide``).
 * ``log``: FreeBSD msun (Sun Microsystems, 1993), k_logf.h and k_log.h, in s*s with s = f / (2 + f).
-* ``erf_small``: erf(x) / x - 1 in x*x on [0, 1]; ``erf_large``: log(erfc(x)) / x on [1, 4] or [1, 6]. Our own
-  Remez fits at 60 digits: relative error 1.2e-9 (f32), 1.3e-19 (f64); error of erf 3.7e-10 (f32), 2.5e-17 (f64).
+* ``erf_small``: erf(x) / x - 1 in x*x on [0, 1]; ``erf_large``: log(erfc(x)) / x on [1, 4] or [1,
+  6]. Our own Remez fits at 60 digits: relative error 1.2e-9 (f32), 1.3e-19 (f64); error of erf
+  3.7e-10 (f32), 2.5e-17 (f64).
 * ``sin``, ``cos``: f32: Cephes, single/sinf.c; f64: FreeBSD msun, k_sin.c and k_cos.c, in r*r.
 * ``half_pi``: pi / 2 cut into three floats of the dtype.
 """

@@ -134,7 +134,9 @@ def slice_line(v: Any, start: Any, lanes: Any) -> Any:
 
 
 def reduced(b: Any, dtype: str, v: Any, combine: Emitter) -> Any:
-    """All lanes combined: neighbours at a distance of half the line, then a quarter, ...; odd lanes join last."""
+    """All lanes combined: neighbours at a distance of half the line, then a quarter, ...; odd lanes
+    join last.
+    """
     rest = []
     n = v.type.count
     while n > 1:

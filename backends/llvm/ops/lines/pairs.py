@@ -31,7 +31,9 @@ class _BFloat(ir.Type):
 
 @cache
 def _pair_dot_lanes() -> tuple[int, ...]:
-    """Lanes of the accumulators that the host's `vdpbf16ps` takes, widest first; empty without it."""
+    """Lanes of the accumulators that the host's `vdpbf16ps` takes, widest first; empty
+    without it.
+    """
     has = host_features()
     if "avx512bf16" not in has:
         return ()
@@ -58,7 +60,9 @@ def _native_dot(b: Any, acc: Any, x: Any, y: Any) -> Any:
 
 @op
 def dot_bf16(acc: Any, x: Any, y: Any) -> Any:
-    """`dot_bf16(acc, x, y)`: acc (f32, L lanes) plus two products a lane of the bf16 pairs in x and y (u32, L)."""
+    """`dot_bf16(acc, x, y)`: acc (f32, L lanes) plus two products a lane of the bf16 pairs in x and
+    y (u32, L).
+    """
     acc, x, y = line(acc), line(x), line(y)
     n = acc.lanes
     if (acc.dtype, x, y) != ("f32", Line("u32", n), Line("u32", n)):

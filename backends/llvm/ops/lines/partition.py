@@ -1,4 +1,6 @@
-"""Lanes parted by a mask: by a table of permutations where the host has AVX2, else one lane after the other."""
+"""Lanes parted by a mask: by a table of permutations where the host has AVX2, else one lane after
+the other.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def line_count(mask: Any) -> Any:
 
 
 def _orders(b: Any, lanes: int) -> Any:
-    """The table: for every mask of so many lanes the words of a line of 32 bytes in their new order, a byte each."""
+    """The table: for every mask of so many lanes the words of a line of 32 bytes in their new
+    order, a byte each.
+    """
     name = f"cubepy.partition.{lanes}"
     found = b.module.globals.get(name)
     if found is None:

@@ -1,4 +1,6 @@
-"""Atomic updates of memory. Where the machine has no instruction for the dtype, a compare-and-swap loop."""
+"""Atomic updates of memory. Where the machine has no instruction for the dtype, a
+compare-and-swap loop.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ def atomic_rmw(p: Any, i: Any, v: Any, name: Any) -> Any:
 
 @op
 def atomic_cas(p: Any, i: Any, expected: Any, desired: Any) -> Any:
-    """`atomic_cas(p, i, expected, desired)`: p[i] = desired if it holds the bits of expected; the old value."""
+    """`atomic_cas(p, i, expected, desired)`: p[i] = desired if it holds the bits of expected; the
+    old value.
+    """
     p = elements(p)
     dtype = carrier(p.dtype)
     t = SCALARS[dtype]

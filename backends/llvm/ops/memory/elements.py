@@ -142,7 +142,9 @@ def elements(p: Any) -> Ptr:
 
 @literal_op
 def load_line(p: Any, i: Any, lanes: Any) -> Any:
-    """`load_line(p, i, lanes)`: the elements from i on as a line; only the element's alignment is needed."""
+    """`load_line(p, i, lanes)`: the elements from i on as a line; only the element's alignment is
+    needed.
+    """
     p, n = elements(p), literal(lanes)
     if n is None:
         return None
@@ -170,7 +172,9 @@ def store_line(p: Any, i: Any, v: Any) -> Any:
 
 @op
 def store_line_stream(p: Any, i: Any, v: Any) -> Any:
-    """`store_line_stream(p, i, v)`: `store_line` past the caches; the place is aligned to the line's size."""
+    """`store_line_stream(p, i, v)`: `store_line` past the caches; the place is aligned to the
+    line's size.
+    """
     p, v = elements(p), line(v)
     size = v.lanes * itemsize(p.dtype)
 
@@ -208,7 +212,8 @@ def ptr_at(block: Any, slot: Any, dtype: Any) -> Any:
 
 @literal_op
 def stack(dtype: Any, lanes: Any, length: Any) -> Any:
-    """`stack(dtype, lanes, length)`: uninitialised memory of this call; registers where LLVM can promote it.
+    """`stack(dtype, lanes, length)`: uninitialised memory of this call; registers where LLVM can
+    promote it.
 
     It is one array allocated in the function's entry block, which is what LLVM's SROA takes apart.
     """

@@ -32,7 +32,9 @@ def _align(dtype: str) -> Any:
 
 @literal_op
 def load_line_part(p: Any, i: Any, lanes: Any, n: Any) -> Any:
-    """`load_line_part(p, i, lanes, n)`: like `load_line`, but only the first n lanes; the others are 0."""
+    """`load_line_part(p, i, lanes, n)`: like `load_line`, but only the first n lanes; the
+    others are 0.
+    """
     p, count = elements(p), literal(lanes)
     if count is None:
         return None
@@ -127,10 +129,11 @@ def store_line_part(p: Any, i: Any, v: Any, n: Any) -> Any:
 def _store_first(b: Any, p: Any, raw: Any, pointer: Any, n: Any) -> None:
     """Store the first n lanes of a line as it lies in memory; n is less than its lanes.
 
-    One lane is a scalar store. LLVM 22.1.0 makes wrong code for AVX-512 of a masked store whose mask is, in the end,
-    a constant of one lane, and whose value is a `trunc`: it stores the lane as it was before, over its neighbours
-    (llvm/llvm-project#179489). As n need not be a constant here to be one after inlining and unrolling, it is told
-    apart when the program runs, so that where a mask is left n is anything but 1.
+    One lane is a scalar store. LLVM 22.1.0 makes wrong code for AVX-512 of a masked store whose
+    mask is, in the end, a constant of one lane, and whose value is a `trunc`: it stores the lane as
+    it was before, over its neighbours (llvm/llvm-project#179489). As n need not be a constant here
+    to be one after inlining and unrolling, it is told apart when the program runs, so that where a
+    mask is left n is anything but 1.
     """
 
     def masked() -> None:
@@ -183,7 +186,9 @@ def gather_line(p: Any, index: Any, mask: Any) -> Any:
 
 @op
 def scatter_line(p: Any, index: Any, v: Any, mask: Any) -> Any:
-    """`scatter_line(p, index, v, mask)`: p[index] = v in the lanes where mask holds, lane 0 first."""
+    """`scatter_line(p, index, v, mask)`: p[index] = v in the lanes where mask holds, lane
+    0 first.
+    """
     p, index, v, mask = elements(p), line(index), line(v), line(mask)
     check_mask(index, mask)
     if v.lanes != index.lanes:

@@ -1,4 +1,5 @@
-"""Arithmetic, comparison, logic and selection, as functions of scalars and lines and as operators of lines.
+"""Arithmetic, comparison, logic and selection, as functions of scalars and lines and as operators
+of lines.
 
 Integers wrap in their own dtype, which numba's operators on scalars do not do: they widen.
 """

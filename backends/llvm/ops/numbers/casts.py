@@ -1,4 +1,6 @@
-"""`i8(x)` ... `f64(x)`, `bool_(x)`: conversions, and rounding to the narrow floats that f32 carries."""
+"""`i8(x)` ... `f64(x)`, `bool_(x)`: conversions, and rounding to the narrow floats that f32
+carries.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ f16, bf16, fp8_e4m3, fp8_e5m2 = (_cast(name) for name in NARROW_FLOATS)
 
 @literal_op
 def bitcast(x: Any, dtype: Any) -> Any:
-    """`bitcast(x, dtype)`: the same bits as another carrier dtype; a line's lane count follows from the width."""
+    """`bitcast(x, dtype)`: the same bits as another carrier dtype; a line's lane count follows from
+    the width.
+    """
     name = literal(dtype)
     if name is None:
         return None

@@ -1,8 +1,9 @@
 """Conversions between dtypes, and between a carried value and its form in memory.
 
-Floats round once, to nearest even. Where LLVM has no direct instruction the value goes to f32 rounded to odd first
-(the last bit is set when anything was cut off), after which rounding to a type of at most 22 bits is exact:
-Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd" (2008).
+Floats round once, to nearest even. Where LLVM has no direct instruction the value goes to f32
+rounded to odd first (the last bit is set when anything was cut off), after which rounding to a type
+of at most 22 bits is exact: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums:
+    proved algorithms using rounding to odd" (2008).
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ NARROW_FLOATS = ("f16", "bf16", "fp8_e4m3", "fp8_e5m2")
 
 
 def convert(b: Any, v: Any, src: str, dst: str) -> Any:
-    """A carried value as another carrier dtype: ints wrap, float to int truncates and saturates, NaN gives 0."""
+    """A carried value as another carrier dtype: ints wrap, float to int truncates and saturates,
+    NaN gives 0.
+    """
     if src == dst or (src[0] in "iu" and dst[0] in "iu" and bits(src) == bits(dst)):
         return v
     ty = ir_type(dst, lanes_of(v.type))
@@ -95,7 +98,8 @@ def to_f32_odd(b: Any, v: Any, src: str) -> Any:
     code = b.bitcast(near, word)
     inexact = b.fcmp_ordered("!=", error, zero)  # false for infinities and NaN
     even = b.icmp_signed("==", b.and_(code, const(word, 1)), const(word, 0))
-    # away from zero if the error points that way, else towards it: both neighbours of an even code are odd
+    # away from zero if the error points that way, else towards it: both neighbours of an even code
+    # are odd
     positive = b.icmp_signed(">=", code, const(word, 0))
     away = b.xor(b.fcmp_ordered("<", error, zero), positive)
     moved = b.select(away, b.add(code, const(word, 1)), b.sub(code, const(word, 1)))

@@ -1,4 +1,6 @@
-"""`//`, `%` and powers with Python's meaning: rounding to minus infinity, and no trap for any operand."""
+"""`//`, `%` and powers with Python's meaning: rounding to minus infinity, and no trap for any
+operand.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ def float_remainder(b: Any, dtype: str, x: Any, y: Any) -> Any:
 
 
 def _float_divmod(b: Any, dtype: str, x: Any, y: Any) -> tuple[Any, Any]:
-    """As CPython's float_divmod and NumPy's npy_divmod: the quotient follows from an exact remainder."""
+    """As CPython's float_divmod and NumPy's npy_divmod: the quotient follows from an exact
+    remainder.
+    """
     zero, one = const(x.type, 0.0), const(x.type, 1.0)
     r = float_remainder(b, dtype, x, y)
     q = b.fdiv(b.fsub(x, r), y)

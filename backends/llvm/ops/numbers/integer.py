@@ -60,7 +60,9 @@ ctz = elementwise(
 
 @cache
 def _byte_dot_lanes() -> tuple[int, ...]:
-    """Lanes of the accumulators that the host's `vpdpbusd` takes, widest first; empty without it."""
+    """Lanes of the accumulators that the host's `vpdpbusd` takes, widest first; empty
+    without it.
+    """
     has = host_features()
     if "avx512vnni" in has:
         return (16, 8, 4) if "avx512vl" in has else (16,)
@@ -79,7 +81,9 @@ def _exact_dot(b: Any, acc: Any, x: Any, y: Any) -> Any:
 
 @cache
 def _pair_sum_lanes() -> tuple[int, ...]:
-    """Lanes of the sums that the host's `vpmaddwd` gives, widest first; empty where there is none."""
+    """Lanes of the sums that the host's `vpmaddwd` gives, widest first; empty where there
+    is none.
+    """
     has = host_features()
     widths = {"avx512bw": 16, "avx2": 8, "sse2": 4}
     return tuple(width for feature, width in widths.items() if feature in has)
@@ -100,7 +104,9 @@ def _pair_sums(b: Any, x: Any, y: Any) -> Any:
 
 
 def _pairs_dot(b: Any, acc: Any, x: Any, y: Any) -> Any:
-    """Two vpmaddwd: the bytes of even and of odd places as i16, whose products and sums of two cannot overflow."""
+    """Two vpmaddwd: the bytes of even and of odd places as i16, whose products and sums of two
+    cannot overflow.
+    """
     halves = ir.VectorType(I16, 2 * acc.type.count)
     x, y, eight = b.bitcast(x, halves), b.bitcast(y, halves), const(halves, 8)
     even = _pair_sums(b, b.and_(x, const(halves, 255)), b.ashr(b.shl(y, eight), eight))
@@ -120,7 +126,9 @@ def _vnni_dot(b: Any, acc: Any, x: Any, y: Any) -> Any:
 
 @op
 def dot_i8(acc: Any, x: Any, y: Any) -> Any:
-    """`dot_i8(acc, x, y)`: acc (i32, L lanes) plus the sums of four neighbouring products x (u8) * y (i8); exact."""
+    """`dot_i8(acc, x, y)`: acc (i32, L lanes) plus the sums of four neighbouring products x (u8) *
+    y (i8); exact.
+    """
     acc, x, y = line(acc), line(x), line(y)
     n = acc.lanes
     if (acc.dtype, x, y) != ("i32", Line("u8", 4 * n), Line("i8", 4 * n)):

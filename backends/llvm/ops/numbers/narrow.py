@@ -1,7 +1,7 @@
 """The bits of f16, bf16 and the 8-bit floats, from and to f32, rounding to nearest even.
 
-f16 uses the machine's conversion where it has one; without it LLVM would call a function of its runtime library,
-which is not there in a process that compiles at run time.
+f16 uses the machine's conversion where it has one; without it LLVM would call a function of its
+runtime library, which is not there in a process that compiles at run time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _HALF = ir.HalfType()
 
 @dataclass(frozen=True)
 class _Format:
-    """Layout of a float: width, mantissa bits, exponent bias; the largest code, what overflow gives, NaN's code."""
+    """Layout of a float: width, mantissa bits, exponent bias; the largest code, what overflow
+    gives, NaN's code.
+    """
 
     width: int
     mantissa: int

@@ -34,7 +34,8 @@ def _cluster(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
         raise KernelTypeError(f"a cluster has at most {MAX_CLUSTER} cubes, not {x * y * z}")
     if s.cluster not in ((1, 1, 1), (x, y, z)):
         raise KernelTypeError(
-            f"the cubes are in clusters of {s.cluster} already and cannot be in clusters of {(x, y, z)}"
+            f"the cubes are in clusters of {s.cluster} already and cannot be in clusters of "
+            f"{(x, y, z)}"
         )
     s.cluster = (x, y, z)
     return NONE

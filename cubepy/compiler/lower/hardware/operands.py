@@ -35,7 +35,8 @@ def require(s: Scope, name: str) -> None:
     feature = NEEDS[name]
     if feature not in s.properties.features:
         raise FeatureError(
-            f"cb.{name} needs the feature {feature!r} ({FEATURES[feature]}), which {s.properties.name} does not have",
+            f"cb.{name} needs the feature {feature!r} ({FEATURES[feature]}), which "
+            f"{s.properties.name} does not have",
             hint=f'guard it: if "{feature}" in cb.device_properties().features',
         )
 

@@ -73,7 +73,8 @@ def coordinates(s: Scope, mem: Mem, value: Value, name: str) -> tuple[Expr, ...]
     coords = tuple_items(value) if not isinstance(value, Expr) else (value,)
     if len(coords) != mem.ndim:
         raise KernelTypeError(
-            f"cb.{name} needs {mem.ndim} coordinates for the map {mem.argument!r}, not {len(coords)}"
+            f"cb.{name} needs {mem.ndim} coordinates for the map {mem.argument!r}, not "
+            f"{len(coords)}"
         )
     return tuple(as_index(s, c) for c in coords)
 
@@ -81,13 +82,13 @@ def coordinates(s: Scope, mem: Mem, value: Value, name: str) -> tuple[Expr, ...]
 def _fits(tile: Mem, source: Mem, name: str) -> None:
     if not holds(tile, source.dtype):
         raise DTypeError(
-            f"cb.{name} copies between {tile.dtype.name} in shared memory and a map of {source.dtype.name}; "
-            "it does not convert"
+            f"cb.{name} copies between {tile.dtype.name} in shared memory and a map of "
+            f"{source.dtype.name}; it does not convert"
         )
     if math.prod(tile.shape or ()) < math.prod(source.shape or ()):
         raise KernelTypeError(
-            f"the box {source.shape} of the map {source.argument!r} has more elements than the shared memory "
-            f"{tile.shape}"
+            f"the box {source.shape} of the map {source.argument!r} has more elements than "
+            f"the shared memory {tile.shape}"
         )
 
 

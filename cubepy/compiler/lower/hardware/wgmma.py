@@ -77,11 +77,13 @@ def layout(
     if swizzle == 0 and not (lead and stride):
         raise KernelTypeError(
             f"{what} is not swizzled, so its lead and stride must be given",
-            hint="lead: elements between 16-byte blocks side by side; stride: between groups of 8 rows",
+            hint="lead: elements between 16-byte blocks side by side; stride: between groups of "
+            "8 rows",
         )
     if transpose and not lead and width * size > swizzle:
         raise KernelTypeError(
-            f"{what} is transposed and {width * size} bytes wide, in tiles of {swizzle} bytes: its lead must be given",
+            f"{what} is transposed and {width * size} bytes wide, in tiles of {swizzle} "
+            "bytes: its lead must be given",
             hint="lead: elements from one tile to the next",
         )
     lead = lead or BLOCK // size

@@ -35,8 +35,16 @@ class Blueprint:
 
 @cb.kernel
 def attend(
-    q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, lse, scale: cb.f32, shared_heads, plan: cb.Comptime
-):  # fmt: skip
+    q: cb.Array,
+    k: cb.Array,
+    v: cb.Array,
+    mask,
+    out: cb.Array,
+    lse,
+    scale: cb.f32,
+    shared_heads,
+    plan: cb.Comptime,
+):
     """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . k[b, g, j]) * v[b, g, j], with g =
     h // shared_heads.
 
@@ -123,9 +131,17 @@ def masked(line, mask, b, h, i, key, left, plan):
 
 
 def launch(
-    q: Any, k: Any, v: Any, mask: Any, kind: str, out: Any, lse: Any, causal: bool, scale: float,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    kind: str,
+    out: Any,
+    lse: Any,
+    causal: bool,
+    scale: float,
     p: cb.DeviceProperties,
-) -> None:  # fmt: skip
+) -> None:
     """The attention, and its log-sum-exp if `lse` is there; rows are neighbours in memory."""
     plan = Blueprint(p.register_bytes // 4, q.shape[3], v.shape[3], causal, kind)
     cubes = q.shape[0] * q.shape[1] * q.shape[2]

@@ -27,7 +27,10 @@ from cubepy.kernels.reduce.reduce import sum as total_of
 from cubepy.runtime import memory
 
 F32 = np.dtype(np.float32)
-PARTS = 16  # cubes in which a deterministic run divides all heads, whatever the cores, and parts of a head at most
+PARTS = 16
+"""Cubes in which a deterministic run divides all heads, whatever the cores, and parts of a head
+at most.
+"""
 SIDE = 4  # keys of a tile of their sums
 
 
@@ -66,9 +69,21 @@ class Blueprint:
 
 @cb.kernel
 def attend_back(
-    do: cb.Array, q: cb.Array, k: cb.Array, v: cb.Array, lse: cb.Array, delta: cb.Array, mask, dq: cb.Array,
-    dk: cb.Array, dv: cb.Array, scale: cb.f32, shared_heads, parts, plan: cb.Comptime,
-):  # fmt: skip
+    do: cb.Array,
+    q: cb.Array,
+    k: cb.Array,
+    v: cb.Array,
+    lse: cb.Array,
+    delta: cb.Array,
+    mask,
+    dq: cb.Array,
+    dk: cb.Array,
+    dv: cb.Array,
+    scale: cb.f32,
+    shared_heads,
+    parts,
+    plan: cb.Comptime,
+):
     """dq[part, b, h], dk[b, g], dv[b, g]: the gradients of attention; a cube does a part of the
     keys of a head.
     """
@@ -314,8 +329,21 @@ def gradients(
     sums = memory.empty((parts, *q.shape), F32)
     dk, dv = memory.empty(k.shape, k.dtype), memory.empty(v.shape, v.dtype)
     attend_back[heads * parts, 1](
-        grad, q, k, v, lse, delta, mask, sums, dk, dv, float(scale), q.shape[1] // k.shape[1], parts, plan,
+        grad,
+        q,
+        k,
+        v,
+        lse,
+        delta,
+        mask,
+        sums,
+        dk,
+        dv,
+        float(scale),
+        q.shape[1] // k.shape[1],
+        parts,
+        plan,
         mode="unchecked",
-    )  # fmt: skip
+    )
     dq = sums[0] if parts == 1 else total_of(sums, 0)
     return (dq if dq.dtype == q.dtype else map(identity, dq, dtype=q.dtype)), dk, dv

@@ -2,10 +2,10 @@
 and cubes.
 
 The query heads that share a key head are rows of one tile, so that its keys are read once. A cube
-has some teams of planes, each with a pipeline of blocks of keys and values of its own; what the teams
-found is added up in shared memory, and what the cubes of a tile found by a second kernel, in their
-order (Flash-Decoding: Dao, Haziza, Massa and Sizov, 2023). Neither depends on which came first, so
-results do not vary. What was measured: docs/benchmarks/log/attention-sm90.md.
+has some teams of planes, each with a pipeline of blocks of keys and values of its own; what the
+teams found is added up in shared memory, and what the cubes of a tile found by a second kernel, in
+their order (Flash-Decoding: Dao, Haziza, Massa and Sizov, 2023). Neither depends on which came
+first, so results do not vary. What was measured: docs/benchmarks/log/attention-sm90.md.
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ def leave(buffer, o, top0, top1, sum0, sum1, plan):
 
 @cb.func
 def of_teams(buffer, row, column, plan):
-    """Four sums of a row from `column` on, its largest score and its sum of weights over the teams."""
+    """Four sums of a row from `column` on, its largest score and its sum of weights over
+    the teams.
+    """
     stride = plan.width + FACTS
     top, total = cb.f32(LOWEST), cb.f32(0.0)
     four = cb.splat(cb.f32(0.0), 4)
@@ -156,9 +158,19 @@ def finish(four, top, total, out, lse, b, h, i, column):
 
 
 def attend_parts(
-    q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, lse, parts, scale: cb.f32, shared_heads, splits, each,
+    q: cb.Array,
+    k: cb.Array,
+    v: cb.Array,
+    mask,
+    out: cb.Array,
+    lse,
+    parts,
+    scale: cb.f32,
+    shared_heads,
+    splits,
+    each,
     plan: cb.Comptime,
-):  # fmt: skip
+):
     """Attention of the queries of a key head's query heads to `each` blocks of keys, one of
     `splits` parts.
 
@@ -227,9 +239,26 @@ def attend_parts(
             sync_team(plan)
         scores(s, queries, rows, plane_row, buffer, at, plan)
         top0, top1, sum0, sum1, grown0, grown1 = weigh(
-            s, mask, buffer, 0, b, h0, h1, place0, place1, start * keys, seen - 1, limit0, limit1, top0, top1, sum0, sum1,
-            scale, plan,
-        )  # fmt: skip
+            s,
+            mask,
+            buffer,
+            0,
+            b,
+            h0,
+            h1,
+            place0,
+            place1,
+            start * keys,
+            seen - 1,
+            limit0,
+            limit1,
+            top0,
+            top1,
+            sum0,
+            sum1,
+            scale,
+            plan,
+        )
         add_values(
             o, s, line_of_four(grown0, grown0, grown1, grown1), buffer, at + plan.key_words, plan
         )
@@ -320,10 +349,20 @@ def combine_parts(
 
 
 def launch(
-    q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, scale: float, plan: SplitAttention, p: DeviceProperties,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    out: Any,
+    lse: Any,
+    scale: float,
+    plan: SplitAttention,
+    p: DeviceProperties,
     splits: int = 0,
-) -> None:  # fmt: skip
-    """Write the attention of (B, H, L, D) to `out`, and its log-sum-exp to `lse` if there is one."""
+) -> None:
+    """Write the attention of (B, H, L, D) to `out`, and its log-sum-exp to `lse` if there
+    is one.
+    """
     batches, heads, length = q.shape[:3]
     groups, seen = k.shape[1], min(k.shape[2], length) if plan.causal else k.shape[2]
     shared_heads, owners = heads // groups, batches * groups

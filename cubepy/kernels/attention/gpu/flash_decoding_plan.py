@@ -1,4 +1,6 @@
-"""How the attention of few queries is cut: teams, blocks, and the cubes that share the keys of a row."""
+"""How the attention of few queries is cut: teams, blocks, and the cubes that share the keys
+of a row.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from cubepy.kernels.attention.gpu.flash_mma_plan import PAD, Blocks
 from cubepy.kernels.attention.gpu.operands import copyable
 from cubepy.runtime.device import DeviceProperties
 
-FACTS = 4  # numbers behind each row of sums: the largest score, the sum of weights, two for the sake of alignment
+FACTS = 4
+"""Numbers behind each row of sums: the largest score, the sum of weights, two for the sake of
+alignment.
+"""
 
 
 @dataclass(frozen=True)
@@ -116,9 +121,17 @@ def plan_for(
 
 @lru_cache(4096)
 def planned(
-    rows: int, depth: int, width: int, parts: int, dtype: str, causal: bool, kind: str, words: bool,
-    p: DeviceProperties, shape: Shape,
-) -> SplitAttention | None:  # fmt: skip
+    rows: int,
+    depth: int,
+    width: int,
+    parts: int,
+    dtype: str,
+    causal: bool,
+    kind: str,
+    words: bool,
+    p: DeviceProperties,
+    shape: Shape,
+) -> SplitAttention | None:
     """The blueprint by the rules, where it is not chosen: a team for the rows, of 4 or 8 planes
     several teams.
     """

@@ -68,8 +68,8 @@ def copy_words(tile, at, source, b, h, row, d):
 
 @cb.func
 def start_keys(key_tile, value_tile, mask_tile, stage, k, v, mask, b, g, h, row, start, plan):
-    """A block of keys and values, and its part of the mask, to a stage of the pipeline; one group of
-    copies.
+    """A block of keys and values, and its part of the mask, to a stage of the pipeline; one group
+    of copies.
     """
     start_tile(key_tile, stage * plan.key_words, k, b, g, start, 0, plan.keys, plan.depth)
     start_tile(value_tile, stage * plan.value_words, v, b, g, start, 0, plan.keys, plan.width)
@@ -160,7 +160,9 @@ def add_values(o, s, grown, values, at, plan):
 
 @cb.func
 def seen_scores(raw, mask, mask_tile, at, b, h, row, key, last, limit, scale, plan):
-    """The scores of two neighbouring keys in units of log 2, or the lowest where a key is not seen."""
+    """The scores of two neighbouring keys in units of log 2, or the lowest where a key is
+    not seen.
+    """
     x, y = raw[0] * scale, raw[1] * scale
     low = cb.f32(LOWEST)
     if plan.mask == "float":
@@ -330,9 +332,26 @@ def attend(
         cb.sync_cube()
         scores(s, queries, rows, cb.PLANE_POS * 16, key_tile, stage * plan.key_words, plan)
         top0, top1, sum0, sum1, grown0, grown1 = weigh(
-            s, mask, mask_tile, of_mask + stage * plan.mask_words, b, h, h, place0, place1, start, seen - 1, limit0,
-            limit1, top0, top1, sum0, sum1, scale, plan,
-        )  # fmt: skip
+            s,
+            mask,
+            mask_tile,
+            of_mask + stage * plan.mask_words,
+            b,
+            h,
+            h,
+            place0,
+            place1,
+            start,
+            seen - 1,
+            limit0,
+            limit1,
+            top0,
+            top1,
+            sum0,
+            sum1,
+            scale,
+            plan,
+        )
         grown = line_of_four(grown0, grown0, grown1, grown1)
         add_values(o, s, grown, value_tile, stage * plan.value_words, plan)
         cb.sync_cube()
@@ -386,7 +405,9 @@ quick_attend = cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))(attend)
 def launch(
     q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, scale: float, plan: PlaneAttention
 ) -> None:
-    """Write the attention of (B, H, L, D) to `out`, and its log-sum-exp to `lse` if there is one."""
+    """Write the attention of (B, H, L, D) to `out`, and its log-sum-exp to `lse` if there
+    is one.
+    """
     batches, heads, length = q.shape[:3]
     cubes = batches * heads * -(-length // (16 * plan.planes))
     shared_heads = heads // k.shape[1]

@@ -39,8 +39,15 @@ def masked(score, mask, r, j, kind: cb.Comptime):
 
 @cb.kernel
 def row_log_sums(
-    s: cb.Array, lse: cb.Array, mask, scale: cb.f32, length, first, causal: cb.Comptime[bool], kind: cb.Comptime
-):  # fmt: skip
+    s: cb.Array,
+    lse: cb.Array,
+    mask,
+    scale: cb.f32,
+    length,
+    first,
+    causal: cb.Comptime[bool],
+    kind: cb.Comptime,
+):
     """lse[r] = log of the sum of exp(scale * s[r - first] + mask); row r is query r % length. A
     unit a row of s.
     """
@@ -71,9 +78,19 @@ def row_dots(a: cb.Array, b: cb.Array, dots: cb.Array):
 
 @cb.kernel
 def score_gradients(
-    s: cb.Array, dp: cb.Array, weights: cb.Array, slopes: cb.Array, lse: cb.Array, delta: cb.Array, mask,
-    scale: cb.f32, length, first, causal: cb.Comptime[bool], kind: cb.Comptime,
-):  # fmt: skip
+    s: cb.Array,
+    dp: cb.Array,
+    weights: cb.Array,
+    slopes: cb.Array,
+    lse: cb.Array,
+    delta: cb.Array,
+    mask,
+    scale: cb.f32,
+    length,
+    first,
+    causal: cb.Comptime[bool],
+    kind: cb.Comptime,
+):
     """The weights of scores s, and gradients by scores from those by weights, dp. A unit for each
     element.
     """

@@ -62,10 +62,16 @@ def start_key_grads(dk, ds, at, queries, slot, plan):
     cb.wgmma_fence(dk)
     for j in cb.unroll(range(plan.queries // 16)):
         cb.wgmma(
-            dk, ds, at + j // 4 * plan.keys * BLOCK + j % 4 * 16,
-            queries, slot * plan.queries * plan.depth + j * 16 * BLOCK, plan.depth, queries.dtype,
-            transpose_b=True, b_lead=plan.queries * BLOCK,
-        )  # fmt: skip
+            dk,
+            ds,
+            at + j // 4 * plan.keys * BLOCK + j % 4 * 16,
+            queries,
+            slot * plan.queries * plan.depth + j * 16 * BLOCK,
+            plan.depth,
+            queries.dtype,
+            transpose_b=True,
+            b_lead=plan.queries * BLOCK,
+        )
     cb.wgmma_commit()
 
 
@@ -80,9 +86,17 @@ def start_query_grads(dq, ds, at, keys, group, plan):
     cb.wgmma_fence()
     for j in cb.unroll(range(plan.keys // 16)):
         cb.wgmma(
-            dq, ds, at + row + j * 16 * BLOCK, keys, column + j * 16 * BLOCK, columns, keys.dtype,
-            accumulate=j > 0, transpose_a=True, transpose_b=True,
-        )  # fmt: skip
+            dq,
+            ds,
+            at + row + j * 16 * BLOCK,
+            keys,
+            column + j * 16 * BLOCK,
+            columns,
+            keys.dtype,
+            accumulate=j > 0,
+            transpose_a=True,
+            transpose_b=True,
+        )
     cb.wgmma_commit()
 
 
@@ -108,8 +122,8 @@ class Gradients:
 
 @cb.struct
 class Sums:
-    """What a unit holds: scores and weights s, slopes t, weights p as operands, its part of a step's
-    query gradients, and the sums for keys and for values.
+    """What a unit holds: scores and weights s, slopes t, weights p as operands, its part of a
+    step's query gradients, and the sums for keys and for values.
     """
 
     s: Any
@@ -197,8 +211,15 @@ def gradients_of(job, sums, seat, query, following, grad, at, to):
     plan, group = job.plan, seat.group
     following.wait()
     start_products(
-        sums.s, job.keys, plan.keys, group, job.queries.tiles, plan.queries, following.slot, plan.depth
-    )  # fmt: skip
+        sums.s,
+        job.keys,
+        plan.keys,
+        group,
+        job.queries.tiles,
+        plan.queries,
+        following.slot,
+        plan.depth,
+    )
     cb.sync_group(1, 2 * GROUP)
     start_query_grads(sums.part, job.ds, at, job.keys, group, plan)
     start_key_grads(
@@ -251,8 +272,15 @@ def consume(job, sums, seat):
 
 @cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))
 def hopper_gradients(
-    maps, dq: cb.Array, dk: cb.Array, dv: cb.Array, sizes, scale: cb.f32, plan: cb.Comptime, padding=None
-):  # fmt: skip
+    maps,
+    dq: cb.Array,
+    dk: cb.Array,
+    dv: cb.Array,
+    sizes,
+    scale: cb.f32,
+    plan: cb.Comptime,
+    padding=None,
+):
     """dk and dv of one block of keys, and its part of dq.
 
     `maps` are of q (B, H, L, D), k, v (B, G, S, D), grad (B, H, L, D) of 16-bit floats; lse and
@@ -284,9 +312,19 @@ def hopper_gradients(
     query = Stage(query_full, query_free, 0, 0, query_stages)
     passed = Stage(grad_full, grad_free, 0, 0, grad_stages)
     job = Gradients(
-        k, v, dq, keys, values, Passing(queries, tops, q, lse, query, plan),
-        Passing(grads, deltas, grad, delta, passed, plan), ds, loaded, cube, scale, plan,
-    )  # fmt: skip
+        k,
+        v,
+        dq,
+        keys,
+        values,
+        Passing(queries, tops, q, lse, query, plan),
+        Passing(grads, deltas, grad, delta, passed, plan),
+        ds,
+        loaded,
+        cube,
+        scale,
+        plan,
+    )
     if cb.UNIT_POS < GROUP:
         cb.set_registers(24, False)
         if cb.UNIT_POS == 0:
@@ -324,7 +362,9 @@ def plan_for(
     mask: Any = None,
     kind: str = "none",
 ) -> HopperGradients | None:
-    """The blueprint for a problem, or None where this routine cannot do it; widths are rounded up."""
+    """The blueprint for a problem, or None where this routine cannot do it; widths are
+    rounded up.
+    """
     if not {"wgmma", "tma"} <= p.features or q.dtype.itemsize != 2 or q.dtype.kind == "i":
         return None
     widths = (q.shape[3], v.shape[3])
@@ -350,7 +390,9 @@ def launch(
     grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dq: Any, dk: Any, dv: Any, scale: float,
     plan: HopperGradients, mask: Any = None,
 ) -> None:  # fmt: skip
-    """Write the gradients of queries, keys and values (all (B, H or G, L or S, D)) in three passes."""
+    """Write the gradients of queries, keys and values (all (B, H or G, L or S, D)) in three
+    passes.
+    """
     batches, heads, length = q.shape[:3]
     depth, queries = plan.depth, plan.queries
     key_heads, seen = k.shape[1:3]
@@ -375,11 +417,23 @@ def launch(
     band = max(1, CACHE // (8 * length * depth * (heads // key_heads)))
     kernel = hopper_wide_gradients if plan.wide else hopper_gradients
     kernel[cubes, plan.units](
-        (tiles_of(q, queries), tiles_of(k, plan.keys), tiles_of(v, plan.keys), tiles_of(grad, queries),
-         cb.tensor_map(tops, box, swizzle=0), cb.tensor_map(delta, box, swizzle=0)),
-        sums, dk.view(np.uint32), dv.view(np.uint32), (heads, key_heads, batches, length, seen, band), scale * LOG2E,
-        plan, padding, mode="unchecked",
-    )  # fmt: skip
+        (
+            tiles_of(q, queries),
+            tiles_of(k, plan.keys),
+            tiles_of(v, plan.keys),
+            tiles_of(grad, queries),
+            cb.tensor_map(tops, box, swizzle=0),
+            cb.tensor_map(delta, box, swizzle=0),
+        ),
+        sums,
+        dk.view(np.uint32),
+        dv.view(np.uint32),
+        (heads, key_heads, batches, length, seen, band),
+        scale * LOG2E,
+        plan,
+        padding,
+        mode="unchecked",
+    )
     round_query_grads[2 * batches * heads * steps, GROUP](
         sums,
         dq.view(np.uint32),

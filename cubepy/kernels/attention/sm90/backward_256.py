@@ -268,17 +268,22 @@ def key_gradients(job):
         slopes.commit(leader)
         weighed.release(leader)
         job.grads.first.at(stage.slot).release(leader)
-        stage = sums_and_products(
-            sum_k, p, job.queries, t, job.values, job.grads, done, stage, job
-        )  # fmt: skip
+        stage = sums_and_products(sum_k, p, job.queries, t, job.values, job.grads, done, stage, job)
     factor = job.scale / LOG2E
     write_rows(sum_k, job.dk, dtype, (cube.b, cube.g, job.row()), (factor, factor), 0, depth)
 
 
 @cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))
 def hopper_wide_gradients(
-    maps, dq: cb.Array, dk: cb.Array, dv: cb.Array, sizes, scale: cb.f32, plan: cb.Comptime, padding=None
-):  # fmt: skip
+    maps,
+    dq: cb.Array,
+    dk: cb.Array,
+    dv: cb.Array,
+    sizes,
+    scale: cb.f32,
+    plan: cb.Comptime,
+    padding=None,
+):
     """dk and dv of one block of 64 keys, and its part of dq; arguments as `hopper_gradients` has
     them.
     """
@@ -299,10 +304,26 @@ def hopper_wide_gradients(
     deltas = cb.shared(2 * rows, cb.f32)
     query, passed = Stage(query_full, query_free, 0, 0, 2), Stage(grad_full, grad_free, 0, 0, 2)
     job = WideGradients(
-        k, v, dq, dk, dv, keys, values, Passing(queries, tops, q, lse, query, plan),
-        Passing(grads, deltas, grad, delta, passed, plan), weights, weights_full,
-        weights_free, ds, ds_full, ds_free, loaded, keys_of_cube(sizes, padding, plan), scale, plan,
-    )  # fmt: skip
+        k,
+        v,
+        dq,
+        dk,
+        dv,
+        keys,
+        values,
+        Passing(queries, tops, q, lse, query, plan),
+        Passing(grads, deltas, grad, delta, passed, plan),
+        weights,
+        weights_full,
+        weights_free,
+        ds,
+        ds_full,
+        ds_free,
+        loaded,
+        keys_of_cube(sizes, padding, plan),
+        scale,
+        plan,
+    )
     role = cb.PLANE_POS // 4
     if role == 0:
         cb.set_registers(88, False)

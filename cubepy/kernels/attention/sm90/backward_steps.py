@@ -50,7 +50,9 @@ class HopperGradients:
 
     @property
     def by_rows(self) -> bool:
-        """Whether each group has its own rows of a step's query gradients, and not its own columns."""
+        """Whether each group has its own rows of a step's query gradients, and not its own
+        columns.
+        """
         return self.queries == 2 * BLOCK
 
     @property

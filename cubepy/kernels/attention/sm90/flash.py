@@ -111,8 +111,16 @@ def start_scores(job, memory, rows, slot):
     """s = q @ k.T, started, for the block of keys in a slot."""
     plan = job.plan
     start_products(
-        rows.s, memory.queries, plan.rows, rows.group, memory.keys, plan.keys, slot, plan.depth, rows.query.slot
-    )  # fmt: skip
+        rows.s,
+        memory.queries,
+        plan.rows,
+        rows.group,
+        memory.keys,
+        plan.keys,
+        slot,
+        plan.depth,
+        rows.query.slot,
+    )
 
 
 @cb.func
@@ -260,9 +268,17 @@ def consume(job, memory):
 
 @cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))
 def hopper_attend(
-    q: cb.TensorMap, k: cb.TensorMap, v: cb.TensorMap, out: cb.Array, lse, sizes, scale: cb.f32,
-    plan: cb.Comptime, mask=None, known=None,
-):  # fmt: skip
+    q: cb.TensorMap,
+    k: cb.TensorMap,
+    v: cb.TensorMap,
+    out: cb.Array,
+    lse,
+    sizes,
+    scale: cb.f32,
+    plan: cb.Comptime,
+    mask=None,
+    known=None,
+):
     """out[b, h] = softmax(scale * q[b, h] @ k[b, g].T) @ v[b, g] with g = h // shared_heads, and
     its log-sum-exp.
 
@@ -290,15 +306,32 @@ def tiles_of(array: Any, rows: int) -> Any:
 
 
 def launch(
-    q: Any, k: Any, v: Any, out: Any, lse: Any, scale: float, plan: HopperAttention, p: DeviceProperties,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    scale: float,
+    plan: HopperAttention,
+    p: DeviceProperties,
     mask: Any = None,
-) -> None:  # fmt: skip
-    """Write the attention of (B, H, L, D) to `out`, and its log-sum-exp to `lse` if there is one."""
+) -> None:
+    """Write the attention of (B, H, L, D) to `out`, and its log-sum-exp to `lse` if there
+    is one.
+    """
     batches, heads, length = q.shape[:3]
     cubes = min(batches * heads * -(-length // plan.rows), p.cores * plan.resident)
     given = masking.prepare(mask, length, k.shape[2], scale * LOG2E, cubes, plan)
     hopper_attend[cubes, plan.units](
-        tiles_of(q, plan.rows), tiles_of(k, plan.keys), tiles_of(v, plan.keys), out.view(np.uint32), lse,
-        (heads, heads // k.shape[1], batches, length, k.shape[2]), scale * LOG2E, plan, given.mask, given.known,
+        tiles_of(q, plan.rows),
+        tiles_of(k, plan.keys),
+        tiles_of(v, plan.keys),
+        out.view(np.uint32),
+        lse,
+        (heads, heads // k.shape[1], batches, length, k.shape[2]),
+        scale * LOG2E,
+        plan,
+        given.mask,
+        given.known,
         mode="unchecked",
-    )  # fmt: skip
+    )

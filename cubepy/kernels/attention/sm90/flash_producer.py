@@ -70,9 +70,7 @@ def load_blocks(job, memory, position, key):
             load_keys(job, memory, position, known_at, after, later, key)
         value.acquire()
         start = (b, h // job.sizes[1], block * plan.keys)
-        load_rows(
-            memory.values, value.slot * size, job.v, start, plan.keys, plan.depth, value
-        )  # fmt: skip
+        load_rows(memory.values, value.slot * size, job.v, start, plan.keys, plan.depth, value)
         block = after
         after = later
     return key

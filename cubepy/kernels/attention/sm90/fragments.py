@@ -21,9 +21,15 @@ def start_products(s, own, rows, group, others, columns, slot, depth, tile=0):
     for d in cb.unroll(range(depth // 16)):
         inside = d % 4 * 16
         cb.wgmma(
-            s, own, tile * rows * depth + group * BLOCK * BLOCK + d // 4 * rows * BLOCK + inside,
-            others, slot * columns * depth + d // 4 * columns * BLOCK + inside, columns, own.dtype, accumulate=d > 0,
-        )  # fmt: skip
+            s,
+            own,
+            tile * rows * depth + group * BLOCK * BLOCK + d // 4 * rows * BLOCK + inside,
+            others,
+            slot * columns * depth + d // 4 * columns * BLOCK + inside,
+            columns,
+            own.dtype,
+            accumulate=d > 0,
+        )
     cb.wgmma_commit()
 
 
@@ -35,9 +41,16 @@ def start_sums(sums, p, values, rows, slot, depth):
     cb.wgmma_fence(sums)
     for j in cb.unroll(range(rows // 16)):
         cb.wgmma(
-            sums, p[j], 0, values, slot * rows * depth + j * 16 * BLOCK, depth, values.dtype,
-            transpose_b=True, b_lead=rows * BLOCK,
-        )  # fmt: skip
+            sums,
+            p[j],
+            0,
+            values,
+            slot * rows * depth + j * 16 * BLOCK,
+            depth,
+            values.dtype,
+            transpose_b=True,
+            b_lead=rows * BLOCK,
+        )
     cb.wgmma_commit()
 
 

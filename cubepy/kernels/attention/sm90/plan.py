@@ -56,7 +56,9 @@ class HopperAttention:
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Registers of a unit that copies, and of one that computes; all fit what a launch takes."""
+        """Registers of a unit that copies, and of one that computes; all fit what a
+        launch takes.
+        """
         if self.resident > 1:
             return 24, 208
         return (40, 232) if self.groups == 2 else (32, 160)
@@ -114,9 +116,15 @@ class Shape:
 
 
 def plan_for(
-    q: Any, k: Any, v: Any, causal: bool, p: DeviceProperties, mask: Any = None, kind: str = "none",
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: bool,
+    p: DeviceProperties,
+    mask: Any = None,
+    kind: str = "none",
     shape: Shape = Shape(),
-) -> HopperAttention | None:  # fmt: skip
+) -> HopperAttention | None:
     """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask: "none",
     "bool", "float".
 

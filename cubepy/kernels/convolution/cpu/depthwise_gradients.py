@@ -333,16 +333,44 @@ def channel_rows(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, plan: cb.C
             q = cb.min(block, stop - pixels)
             for c in range(0, out.shape[4], lanes):
                 phase_tile(
-                    x, taps, bias, out, n, d, h, at + q * stride, stride, q, cb.min(c, hang), (see_d, see_h),
-                    (last_d, last_h), counts, g, products, plan,
-                )  # fmt: skip
+                    x,
+                    taps,
+                    bias,
+                    out,
+                    n,
+                    d,
+                    h,
+                    at + q * stride,
+                    stride,
+                    q,
+                    cb.min(c, hang),
+                    (see_d, see_h),
+                    (last_d, last_h),
+                    counts,
+                    g,
+                    products,
+                    plan,
+                )
         for k in range(many - (stop - begin)):  # what sees columns outside
             q = k if k < begin else k + stop - begin
             for c in range(0, out.shape[4], lanes):
                 output_at(
-                    x, taps, bias, out, n, d, h, at + q * stride, (see_d, see_h, see_w + q), (last_d, last_h, last_w),
-                    (count_d, count_h, count_w), cb.min(c, hang), g, False, lanes,
-                )  # fmt: skip
+                    x,
+                    taps,
+                    bias,
+                    out,
+                    n,
+                    d,
+                    h,
+                    at + q * stride,
+                    (see_d, see_h, see_w + q),
+                    (last_d, last_h, last_w),
+                    (count_d, count_h, count_w),
+                    cb.min(c, hang),
+                    g,
+                    False,
+                    lanes,
+                )
 
 
 def products_of(pixels: int, taps: list[tuple[int, int]]) -> tuple[Products, ...]:

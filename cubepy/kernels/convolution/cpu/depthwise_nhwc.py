@@ -48,8 +48,8 @@ class DepthwiseTile:
         first, last: columns of the first and of the last tile of a row that are there, or None
         where every line of every tile may lie outside; a row of one tile has no last. activation: a
         func of the result, or None. light: whether it is so short that it may be written out for
-        every pixel. streaming: whether results are stored past the caches. ahead: whether input is asked
-        for before it is used.
+        every pixel. streaming: whether results are stored past the caches. ahead: whether input is
+        asked for before it is used.
     """
 
     pixels: int
@@ -96,7 +96,7 @@ def add_row(acc, lines, tap, which: cb.Comptime):
 @cb.func
 def tile_of(
     x, taps, bias, out, n, d, h, w, c, first, edge: cb.Comptime[bool], there: cb.Comptime, plan
-):  # fmt: skip
+):
     """The pixels from w on for the channels from c on; with `edge` some columns or channels may not
     be there.
     """
@@ -308,9 +308,17 @@ def plan_for(
     if there is None or channels < lanes:
         (pixels, _), there = tile_pixels(problem, FEW_PIXELS), (None, None)
     plan = DepthwiseTile(  # type: ignore[call-arg]
-        pixels, lanes, problem.window, problem.stride, problem.dilation, *there, function, function in LIGHT, streaming,
+        pixels,
+        lanes,
+        problem.window,
+        problem.stride,
+        problem.dilation,
+        *there,
+        function,
+        function in LIGHT,
+        streaming,
         ahead,
-    )  # fmt: skip
+    )
     many_rows, near = problem.window[1] > 3, not (streaming or ahead)
     band_rows = max(1, min(4 if many_rows and near else 16, n * problem.out[0] * rows // CUBES))
     seen = problem.size[2] * problem.window[1] * lanes * 4  # bytes of a line of channels

@@ -104,8 +104,18 @@ def fill_patch(patch, x, n, channel, channels, first, rows_in, pad_w, head, leng
                         start = head + (begin + pad_w) // skip
                         clear(patch, to, to + start, plan.lanes)
                         fill_columns(
-                            patch, to + start, x, n, channel + c, d, h, begin, length - start, skip, plan.lanes
-                        )  # fmt: skip
+                            patch,
+                            to + start,
+                            x,
+                            n,
+                            channel + c,
+                            d,
+                            h,
+                            begin,
+                            length - start,
+                            skip,
+                            plan.lanes,
+                        )
                         to = to + length
                 else:
                     clear(patch, to, to + skip * length, plan.lanes)
@@ -173,8 +183,18 @@ def tile_of(
 
 @cb.kernel
 def convolve_rows(
-    x: cb.Array, taps: cb.Array, bias, out: cb.Array, band_rows, pad_d, pad_h, pad_w, head, length, plan: cb.Comptime
-):  # fmt: skip
+    x: cb.Array,
+    taps: cb.Array,
+    bias,
+    out: cb.Array,
+    band_rows,
+    pad_d,
+    pad_h,
+    pad_w,
+    head,
+    length,
+    plan: cb.Comptime,
+):
     """out[n, f, d, h, w] = activation(sum over channels of the group and window of x * taps +
     bias[f]).
 
@@ -206,9 +226,23 @@ def convolve_rows(
             at = (row - top) * sh * sw * length + head
             for pixel in range(0, out.shape[4], lanes):
                 tile_of(
-                    patch, taps, bias, out, n, group, f, channels, d, row, stop, at + pixel, pixel, rows_in, length,
+                    patch,
+                    taps,
+                    bias,
+                    out,
+                    n,
+                    group,
+                    f,
+                    channels,
+                    d,
+                    row,
+                    stop,
+                    at + pixel,
+                    pixel,
+                    rows_in,
+                    length,
                     plan,
-                )  # fmt: skip
+                )
 
 
 def tile_for(height: int, filters: int, column: int) -> tuple[int, int]:
@@ -223,9 +257,11 @@ def tile_for(height: int, filters: int, column: int) -> tuple[int, int]:
         return tiles * (rows * block * column / 2 + rows + column + block * column / 2 + 7)
 
     tiles = [
-        (rows, block) for block in (1, 2, 3, 4) for rows in range(1, 9)
+        (rows, block)
+        for block in (1, 2, 3, 4)
+        for rows in range(1, 9)
         if rows * block <= most and block <= filters and rows * block * column <= WRITTEN_OUT
-    ]  # fmt: skip
+    ]
     return min(tiles, key=cost)
 
 
@@ -271,14 +307,20 @@ def plan_for(
         room += 4096
     plan = Rows(
         rows, block, lanes, problem.window, problem.stride, problem.dilation, room, function
-    )  # fmt: skip
+    )
     return plan, band_rows, head, length
 
 
 def by_rows(
-    view: Any, taps: Any, bias: Any, out: Any, problem: Problem, channels_last: bool, function: Any,
+    view: Any,
+    taps: Any,
+    bias: Any,
+    out: Any,
+    problem: Problem,
+    channels_last: bool,
+    function: Any,
     tile: tuple[int, int] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Launch the kernel for groups with few filters; `plan_for` says whether there is a plan.
 
     view is (N, *size, C) in any layout, out (N, pixels, filters) or the other way, taps (groups,
@@ -297,8 +339,16 @@ def by_rows(
     target = memory.empty((n, groups * filters, out.shape[1]), out.dtype) if channels_last else out
     plan, band_rows, head, length = found
     convolve_rows[n * groups * problem.out[0] * -(-problem.out[1] // band_rows), 1](
-        x, taps, bias, target.reshape(n, groups * filters, *problem.out), band_rows, *problem.pad, head, length, plan,
+        x,
+        taps,
+        bias,
+        target.reshape(n, groups * filters, *problem.out),
+        band_rows,
+        *problem.pad,
+        head,
+        length,
+        plan,
         mode="unchecked",
-    )  # fmt: skip
+    )
     if channels_last:
         transpose(target, (0, 2, 1), out=out)

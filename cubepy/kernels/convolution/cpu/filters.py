@@ -78,7 +78,9 @@ def _taps(w: Any, groups: int) -> Any:
 
 
 def panelled(w: Any, groups: int, lines: int = 0) -> PackedFilter:
-    """Filters in panels for the dense kernel, `lines` lines wide (0: what suits so many filters)."""
+    """Filters in panels for the dense kernel, `lines` lines wide (0: what suits so many
+    filters).
+    """
     filters, taps = w.shape[0] // groups, math.prod(w.shape[2:])
     _, usual, lanes = tile_for(filters)
     width = (lines or usual) * lanes
@@ -160,9 +162,13 @@ def pack_filters(weight: cb.Array, out: cb.Array, pieces, lanes: cb.Comptime[int
 
 @cb.kernel
 def pack_turned(
-    weight: cb.Array, out: cb.Array, pieces, last: cb.Comptime[bool], reverse: cb.Comptime[bool],
+    weight: cb.Array,
+    out: cb.Array,
+    pieces,
+    last: cb.Comptime[bool],
+    reverse: cb.Comptime[bool],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """out[group, panel, tap, f, j] = weight[group, f, panel * width + j, tap]; with `last` the tap
     comes before.
 

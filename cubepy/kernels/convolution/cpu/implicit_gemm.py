@@ -25,9 +25,27 @@ from cubepy.kernels.primitives.register_transpose import transpose_lines
 
 @cb.func
 def tile_of(
-    source, bias, add, out, acc_tile, panels, base, pixel, origin, q, here, at_panel, f, group, n, piece, last, g, rows,
+    source,
+    bias,
+    add,
+    out,
+    acc_tile,
+    panels,
+    base,
+    pixel,
+    origin,
+    q,
+    here,
+    at_panel,
+    f,
+    group,
+    n,
+    piece,
+    last,
+    g,
+    rows,
     plan,
-):  # fmt: skip
+):
     """`rows` output pixels times one panel, over the window or a piece of it: to the result, or to
     the accumulators.
 
@@ -277,13 +295,53 @@ def convolve(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, g, plan: c
                 q = tile * rows
                 following = q + rows
                 if tile < whole:
-                    tile_of(source, bias, add, out, acc_tile, panels, base, pixel, origin, q, here, at_panel, f, group, n,
-                            piece, last, g, rows, plan)  # fmt: skip
+                    tile_of(
+                        source,
+                        bias,
+                        add,
+                        out,
+                        acc_tile,
+                        panels,
+                        base,
+                        pixel,
+                        origin,
+                        q,
+                        here,
+                        at_panel,
+                        f,
+                        group,
+                        n,
+                        piece,
+                        last,
+                        g,
+                        rows,
+                        plan,
+                    )
                 else:
                     q = q - (tile - whole)
                     following = q + rows - 1
-                    tile_of(source, bias, add, out, acc_tile, panels, base, pixel, origin, q, here, at_panel, f, group, n,
-                            piece, last, g, rows - 1, plan)  # fmt: skip
+                    tile_of(
+                        source,
+                        bias,
+                        add,
+                        out,
+                        acc_tile,
+                        panels,
+                        base,
+                        pixel,
+                        origin,
+                        q,
+                        here,
+                        at_panel,
+                        f,
+                        group,
+                        n,
+                        piece,
+                        last,
+                        g,
+                        rows - 1,
+                        plan,
+                    )
                 if not plan.filters_last:
                     if last:  # while the sums are near
                         stop = here if tile == tiles - 1 else following // plan.lanes * plan.lanes

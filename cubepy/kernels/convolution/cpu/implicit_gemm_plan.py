@@ -18,13 +18,17 @@ from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.primitives.functions import ACTIVATIONS
 from cubepy.tune import bucket
 
-LARGEST_PATCH = 45056  # elements of a cube's copy of the input: what a cube may have of its own, less its accumulators
+LARGEST_PATCH = 45056
+"""Elements of a cube's copy of the input: what a cube may have of its own, less its
+accumulators.
+"""
 PATCH_GAP = 64  # elements between the copy and the accumulators, and some more
 PIXELS = 224  # output pixels of a cube, at most, unless a row has more
 ACC_TILE = 256  # pixels of accumulators that has room for them and for the rest of a tile
 PIECE = 1 << 19  # bytes of a panel that stay in the second-level cache beside the input
 STREAM = 8 << 20  # bytes of a result that is stored past the caches
-SEEN_OFTEN = 1024  # pixels that see every filter: with fewer, filters come from memory, with more, they stay near
+SEEN_OFTEN = 1024
+"""Pixels that see every filter: with fewer, filters come from memory, with more, they stay near."""
 LIGHT = (None, ACTIVATIONS["relu"])
 
 
@@ -32,9 +36,10 @@ def extent(problem: Problem, block: int) -> tuple[int, int, int]:
     """The input that `block` rows of output pixels need, along depth, height and width."""
     (kd, kh, kw), (dd, dh, dw) = problem.window, problem.dilation
     return (
-        (kd - 1) * dd + 1, (block - 1) * problem.stride[1] + (kh - 1) * dh + 1,
+        (kd - 1) * dd + 1,
+        (block - 1) * problem.stride[1] + (kh - 1) * dh + 1,
         (problem.out[2] - 1) * problem.stride[2] + (kw - 1) * dw + 1,
-    )  # fmt: skip
+    )
 
 
 def patch_size(problem: Problem, channels: int, block: int) -> int:
@@ -86,7 +91,9 @@ def fewest_cuts(problem: Problem, channels: int, direct: bool) -> int:
 
 
 def fits(problem: Problem, channels: int, block: int) -> bool:
-    """Whether a cube has memory for the input of `block` rows of output pixels and for their sums."""
+    """Whether a cube has memory for the input of `block` rows of output pixels and for
+    their sums.
+    """
     patch, (rows, lines, lanes) = patch_size(problem, channels, block), tile()
     acc_tile = (block * problem.out[2] + 16 + rows + lanes) * lines * lanes
     return (
@@ -97,9 +104,15 @@ def fits(problem: Problem, channels: int, block: int) -> bool:
 
 @lru_cache(maxsize=1024)
 def cuts_of(
-    problem: Problem, many: int, panels: int, depth: int, channels: int, direct: bool, tiles: tuple[int, int, int],
+    problem: Problem,
+    many: int,
+    panels: int,
+    depth: int,
+    channels: int,
+    direct: bool,
+    tiles: tuple[int, int, int],
     threads: int,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int]:
     """Ranges of output pixels and of panels to cut into: what threads finish first by an estimate
     in cycles.
 
@@ -141,8 +154,8 @@ def cuts_of(
 
 
 def rooms(patch: int, pixels: int, width: int) -> tuple[int, int]:
-    """Elements for the cube's copy of the input and pixels of its accumulators, of `width` sums each, if
-    there are such.
+    """Elements for the cube's copy of the input and pixels of its accumulators, of `width` sums
+    each, if there are such.
 
     They are part of the code, so they are as large as usual where both fit: other sizes then need
         no other code.
@@ -158,10 +171,21 @@ def rooms(patch: int, pixels: int, width: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def plan_of(
-    problem: Problem, n: int, filters: int, channels: int, counts: tuple[int, int, int], last: bool,
-    channels_last: bool, single: bool, aligned: bool, bias: bool, add: bool, function: Any,
-    finer: float = 1.0, parts: int = 0,
-) -> tuple[int, Any, Plan]:  # fmt: skip
+    problem: Problem,
+    n: int,
+    filters: int,
+    channels: int,
+    counts: tuple[int, int, int],
+    last: bool,
+    channels_last: bool,
+    single: bool,
+    aligned: bool,
+    bias: bool,
+    add: bool,
+    function: Any,
+    finer: float = 1.0,
+    parts: int = 0,
+) -> tuple[int, Any, Plan]:
     """Cubes, integers and blueprint of a convolution on this CPU.
 
     `counts`: groups, panels and width of the packed filters; `last`: channels of the input are
@@ -238,9 +262,25 @@ def plan_of(
     else:
         walk, run = (kd, kh, kw), (channels, fc)
     numbers = (
-        *problem.size, *strides, *copied, *reach, *problem.stride, *problem.pad, *problem.out, channels, groups,
-        panels, taps, filters, cuts, block_panels, *walk, *steps, *run, *in_row,
-    )  # fmt: skip
+        *problem.size,
+        *strides,
+        *copied,
+        *reach,
+        *problem.stride,
+        *problem.pad,
+        *problem.out,
+        channels,
+        groups,
+        panels,
+        taps,
+        filters,
+        cuts,
+        block_panels,
+        *walk,
+        *steps,
+        *run,
+        *in_row,
+    )
     largest = max(
         n * all_channels * math.prod(problem.size), groups * panels * taps * channels * width
     )
@@ -266,7 +306,22 @@ def plan_of(
         else 0
     )
     plan = Plan(
-        rows, lines, lanes, room, acc_tile, channels_last, pieces, bias, add, function, function in LIGHT, streaming, ahead,
-        turned, mixed, follow, room > 0 and problem.pad[1] > 0 and dh == 1,
-    )  # fmt: skip
+        rows,
+        lines,
+        lanes,
+        room,
+        acc_tile,
+        channels_last,
+        pieces,
+        bias,
+        add,
+        function,
+        function in LIGHT,
+        streaming,
+        ahead,
+        turned,
+        mixed,
+        follow,
+        room > 0 and problem.pad[1] > 0 and dh == 1,
+    )
     return many * cuts * -(-panels // block_panels), geometry, plan

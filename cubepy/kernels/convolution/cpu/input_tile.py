@@ -16,18 +16,19 @@ class Plan:
     """What changes the code of a convolution.
 
     Attributes: rows, lines, lanes: of the register tile. room: elements of the cube's copy of the
-        input; 0: the input is read where it is. acc_tile: pixels of the cube's tile of sums, 0: there
-        is none. filters_last: whether results of neighbouring filters are neighbours in memory
-        (NHWC). pieces: whether the window is walked in pieces, with sums in the accumulators between them.
-        bias, add: whether one is added; whether an array of the result's layout is. activation: a
-        func of the result, or None. light: whether the activation is so short that it may be
-        written out for every line of a tile. streaming: whether results are stored past the caches.
-        ahead: lines of the filters that come next, asked for with every line of these; 0: they stay
-        in a cache. turned: whether the cube's copy has channels as neighbours, and the input has
-        not. mixed: how many channels do, where they are fewer than lanes; else 0. follow: whether
-        tiles see pixels one behind the other, so that the next tile's are asked for while one is
-        made. edges: whether rows of the window that all pixels of a tile see as padding are left
-        out.
+        input; 0: the input is read where it is. acc_tile: pixels of the cube's tile of sums, 0:
+        there is none. filters_last: whether results of neighbouring filters are neighbours in
+            memory
+        (NHWC). pieces: whether the window is walked in pieces, with sums in the accumulators
+        between them. bias, add: whether one is added; whether an array of the result's layout is.
+        activation: a func of the result, or None. light: whether the activation is so short that it
+        may be written out for every line of a tile. streaming: whether results are stored past the
+        caches. ahead: lines of the filters that come next, asked for with every line of these; 0:
+        they stay in a cache. turned: whether the cube's copy has channels as neighbours, and the
+        input has not. mixed: how many channels do, where they are fewer than lanes; else 0. follow:
+        whether tiles see pixels one behind the other, so that the next tile's are asked for while
+        one is made. edges: whether rows of the window that all pixels of a tile see as padding are
+        left out.
     """
 
     rows: int
@@ -55,9 +56,10 @@ class Plan:
 
 
 GEOMETRY = (
-    "depth height width sn sd sh sw sc td th tw tc window_d rows_in width_in stride_d stride_h stride_w "
-    "pad_d pad_h pad_w out_d out_h out_w channels groups panels taps filters cuts block_panels "
-    "walk_d walk_h walk_w step_d step_h step_w run run_step panel_row panel_step panel_run"
+    "depth height width sn sd sh sw sc td th tw tc window_d rows_in width_in stride_d "
+    "stride_h stride_w pad_d pad_h pad_w out_d out_h out_w channels groups panels taps "
+    "filters cuts block_panels walk_d walk_h walk_w step_d step_h step_w run run_step "
+    "panel_row panel_step panel_run"
 ).split()
 """What the integers of a launch are: sizes and strides of the input (n, d, h, w, c) and of a cube's
 copy of it (t, h, w, c), its extent, the convolution's numbers, the packed filters, the cut of the

@@ -14,7 +14,9 @@ def tiles() -> tuple[tuple[int, int], ...]:
 
 
 def tile_for(filters: int) -> tuple[int, int, int]:
-    """Rows, lines and lanes of the register tile that wastes least on so many filters of a group."""
+    """Rows, lines and lanes of the register tile that wastes least on so many filters of
+    a group.
+    """
     lanes = cb.device_properties_of().register_bytes // 4
 
     def cost(shape: tuple[int, int]) -> float:

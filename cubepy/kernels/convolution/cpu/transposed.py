@@ -100,9 +100,27 @@ def pixels_from(q, here, columns, rows: cb.Comptime[int]):
 
 @cb.func
 def phase_tile(
-    patch, panels, bias, out, acc_tile, source, at_panel, counts, above, q, here, columns, corner, phase, span, channel,
-    left, g, rows, plan
-):  # fmt: skip
+    patch,
+    panels,
+    bias,
+    out,
+    acc_tile,
+    source,
+    at_panel,
+    counts,
+    above,
+    q,
+    here,
+    columns,
+    corner,
+    phase,
+    span,
+    channel,
+    left,
+    g,
+    rows,
+    plan,
+):
     """`rows` pixels of a phase times one panel, to the result or to the accumulators.
 
     Pixels of row 0 see row `above` of the input first; taps that all pixels see behind its edges
@@ -183,7 +201,9 @@ def phase_tile(
 
 @cb.func
 def transpose_rows(acc_tile, out, corner, rows, span, channel, left, g, plan):
-    """The accumulated sums to rows of the result whose neighbours are pixels: transposed in registers."""
+    """The accumulated sums to rows of the result whose neighbours are pixels: transposed in
+    registers.
+    """
     lanes = plan.lanes
     square = cb.local(lanes, cb.f32, lanes=lanes)
     for j in range(0, cb.min(plan.width, left), lanes):
@@ -244,9 +264,10 @@ def convolve_phases(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan:
     last_d, count_d, see_d = phase_of(d % stride_d, g, "d")
     first = (d // stride_d + see_d, h0 + number(g, "low_h"), w0 + number(g, "low_w"))
     extent = (
-        cb.max(0, (count_d - 1) * number(g, "tap_step_d") + 1), h1 - h0 + number(g, "more_h"),
+        cb.max(0, (count_d - 1) * number(g, "tap_step_d") + 1),
+        h1 - h0 + number(g, "more_h"),
         w1 - w0 + number(g, "more_w"),
-    )  # fmt: skip
+    )
     copy_input(patch, x, n, group * channels, first, extent, g, plan)
     span = cb.min(out_w, w1 * stride_w) - w0 * stride_w
     tap = channels * plan.width
@@ -271,18 +292,58 @@ def convolve_phases(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan:
                 tiles = (here + rows - 1) // rows
                 whole = cb.max(0, tiles - (tiles * rows - here)) * rows
                 for q in range(0, whole, rows):
-                    phase_tile(patch, panels, bias, out, acc_tile, source, at_panel, counts, above, q, here, columns,
-                               corner, phase, span, channel, left, g, rows, plan)  # fmt: skip
+                    phase_tile(
+                        patch,
+                        panels,
+                        bias,
+                        out,
+                        acc_tile,
+                        source,
+                        at_panel,
+                        counts,
+                        above,
+                        q,
+                        here,
+                        columns,
+                        corner,
+                        phase,
+                        span,
+                        channel,
+                        left,
+                        g,
+                        rows,
+                        plan,
+                    )
                 for q in range(whole, here, rows - 1):
-                    phase_tile(patch, panels, bias, out, acc_tile, source, at_panel, counts, above, q, here, columns,
-                               corner, phase, span, channel, left, g, rows - 1, plan)  # fmt: skip
+                    phase_tile(
+                        patch,
+                        panels,
+                        bias,
+                        out,
+                        acc_tile,
+                        source,
+                        at_panel,
+                        counts,
+                        above,
+                        q,
+                        here,
+                        columns,
+                        corner,
+                        phase,
+                        span,
+                        channel,
+                        left,
+                        g,
+                        rows - 1,
+                        plan,
+                    )
             if not plan.output_last:
                 transpose_rows(acc_tile, out, corner, high, span, channel, left, g, plan)
 
 
 def by_phases(
     view: Any, w: Any, bias: Any, problem: Phases, groups: int, channels_last: bool, out: Any = None
-) -> Any:  # fmt: skip
+) -> Any:
     """The transposed convolution (N, *problem.out, C) or (N, C, *problem.out) of a view (N, *size,
     C) in any layout.
 

@@ -1,4 +1,6 @@
-"""How a transposed convolution on a CPU is cut: phases of the stride, tiles, and pieces of the input."""
+"""How a transposed convolution on a CPU is cut: phases of the stride, tiles, and pieces of
+the input.
+"""
 
 from __future__ import annotations
 
@@ -94,9 +96,10 @@ class Plan:
 
 
 NUMBERS = (
-    "depth height width sn sd sh sw sc td th tw tc channels groups panels filters block_panels window_d window_h "
-    "window_w stride_d stride_h stride_w cut_d cut_h cut_w dilation_d dilation_h dilation_w every_d every_h every_w "
-    "tap_step_d tap_step_h tap_step_w out_d out_h out_w low_d low_h low_w more_d more_h more_w cuts_h cuts_w"
+    "depth height width sn sd sh sw sc td th tw tc channels groups panels filters "
+    "block_panels window_d window_h window_w stride_d stride_h stride_w cut_d cut_h cut_w "
+    "dilation_d dilation_h dilation_w every_d every_h every_w tap_step_d tap_step_h "
+    "tap_step_w out_d out_h out_w low_d low_h low_w more_d more_h more_w cuts_h cuts_w"
 ).split()
 """What the integers of a launch are: sizes and strides of the input (n, d, h, w, c), strides of a
 cube's copy of it, the numbers of the convolution and of its phases, the input that pixel 0 sees,
@@ -120,8 +123,10 @@ def cuts_of(
     more_h, more_w = problem.reach(1)[1], problem.reach(2)[1]
     works = [
         (h * w * d / problem.stride[0]) * channels
-        for _, d, _ in problem.taps(0) for _, h, _ in problem.taps(1) for _, w, _ in problem.taps(2)
-    ]  # fmt: skip
+        for _, d, _ in problem.taps(0)
+        for _, h, _ in problem.taps(1)
+        for _, w, _ in problem.taps(2)
+    ]
 
     def estimate(cuts_h: int, cuts_w: int, panel_cuts: int) -> float | None:
         block, columns, block_panels = (
@@ -185,8 +190,13 @@ def plan_of(
     rows_in, width_in = -(-high // cuts_h) + more[1], -(-columns // cuts_w) + more[2]
     planes = max(1, *((count - 1) * problem.tap_step[0] + 1 for _, count, _ in problem.taps(0)))
     if input_last:
-        strides = (depth * height * wide * all_channels, height * wide * all_channels, wide * all_channels,
-                   all_channels, 1)  # fmt: skip
+        strides = (
+            depth * height * wide * all_channels,
+            height * wide * all_channels,
+            wide * all_channels,
+            all_channels,
+            1,
+        )
         copied = (rows_in * width_in * channels, width_in * channels, channels, 1)
     else:
         strides = (
@@ -199,10 +209,26 @@ def plan_of(
         copied = (rows_in * width_in, width_in, 1, planes * rows_in * width_in)
     block_panels = -(-panels // panel_cuts)
     numbers = (
-        *problem.size, *strides, *copied, channels, groups, panels, filters, block_panels, *problem.window,
-        *problem.stride, *problem.cut, *problem.dilation, *problem.every, *problem.tap_step, *problem.out, *low, *more,
-        cuts_h, cuts_w,
-    )  # fmt: skip
+        *problem.size,
+        *strides,
+        *copied,
+        channels,
+        groups,
+        panels,
+        filters,
+        block_panels,
+        *problem.window,
+        *problem.stride,
+        *problem.cut,
+        *problem.dilation,
+        *problem.every,
+        *problem.tap_step,
+        *problem.out,
+        *low,
+        *more,
+        cuts_h,
+        cuts_w,
+    )
     largest = max(
         n * all_channels * math.prod(problem.size),
         groups * panels * math.prod(problem.window) * channels,

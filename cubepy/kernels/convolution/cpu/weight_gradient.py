@@ -57,8 +57,8 @@ def copy_turned(grad_block, grad, target, source, plane, left, count, plan):
 
 @cb.func
 def copy_block(grad_block, grad, group, panel, u0, u1, a, b, g, plan):
-    """grad_block[pixel, f] of pixels a to b of some rows; what lies behind the last filter or pixel is
-    arbitrary.
+    """grad_block[pixel, f] of pixels a to b of some rows; what lies behind the last filter or pixel
+    is arbitrary.
     """
     width, lanes = plan.width, plan.lanes
     filters, out_w = number(g, "filters"), number(g, "out_w")
@@ -317,8 +317,13 @@ def by_pixels(x: Any, grad: Any, result: Any, problem: Problem, groups: int) -> 
         seen = pad(seen.reshape(-1, problem.size[2] * inner), (problem.pad[2] * inner,) * 2)
         size = (*problem.size[:2], problem.size[2] + 2 * problem.pad[2])
         problem = Problem(
-            size, problem.window, problem.stride, (*problem.pad[:2], 0), problem.dilation, problem.out
-        )  # fmt: skip
+            size,
+            problem.window,
+            problem.stride,
+            (*problem.pad[:2], 0),
+            problem.dilation,
+            problem.out,
+        )
     cubes, numbers, plan = plan_of(
         problem, n, groups, channels, filters, x_last, last, merged, sharers()
     )

@@ -1,4 +1,6 @@
-"""How the gradient by the filters on a CPU is cut: blocks of positions, chunks of sums, and threads that share them."""
+"""How the gradient by the filters on a CPU is cut: blocks of positions, chunks of sums, and threads
+that share them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from cubepy.config import config
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
 from cubepy.kernels.convolution.problem import Problem
 
-PIXELS = 448  # of a block, whose lines the second-level cache holds; fewer cost more sums that come and go
+PIXELS = 448
+"""Of a block, whose lines the second-level cache holds; fewer cost more sums that come and go."""
 CHUNK = 1024  # rows of sums that stay in the second-level cache
 SAME = 16  # threads that a deterministic run divides sums for, whatever the cores
 
@@ -41,9 +44,10 @@ class Plan:
 
 
 NUMBERS = (
-    "xn xd xh xw xc depth height width channels filters groups panels window_d window_h window_w stride_d stride_h "
-    "stride_w pad_d pad_h pad_w dilation_d dilation_h dilation_w out_d out_h out_w run run_tiles whole_tiles units "
-    "block pieces parts chunks"
+    "xn xd xh xw xc depth height width channels filters groups panels window_d window_h "
+    "window_w stride_d stride_h stride_w pad_d pad_h pad_w dilation_d dilation_h "
+    "dilation_w out_d out_h out_w run run_tiles whole_tiles units block pieces parts "
+    "chunks"
 ).split()
 """What the integers of a launch are: strides of the input (n, d, h, w, c) and its sizes, the
 convolution's numbers (of a group), rows of a run and how its tiles are cut, rows of pixels
@@ -99,7 +103,9 @@ def plan_of(
     merged: bool,
     threads: int,
 ) -> tuple[int, tuple[Any, ...], Plan]:
-    """Cubes, integers and blueprint; `merged`: a run is the channels of all taps along the width."""
+    """Cubes, integers and blueprint; `merged`: a run is the channels of all taps along
+    the width.
+    """
     rows, lines, lanes = tile_for(filters)
     panels = -(-filters // (lines * lanes))
     window_d, window_h, window_w = problem.window
@@ -133,11 +139,30 @@ def plan_of(
     runs = window_d * window_h * window_w
     chunks, parts = cuts_of(
         units * out_w, -(-units // block), runs * tiles, groups * panels, rows, lines, last, threads
-    )  # fmt: skip
+    )
     numbers: tuple[Any, ...] = (
-        *strides, *problem.size, channels, filters, groups, panels, window_d, window_h, window_w, *problem.stride,
-        *problem.pad, *problem.dilation, *problem.out, run, tiles, whole, units, block, pieces, parts, chunks,
-    )  # fmt: skip
+        *strides,
+        *problem.size,
+        channels,
+        filters,
+        groups,
+        panels,
+        window_d,
+        window_h,
+        window_w,
+        *problem.stride,
+        *problem.pad,
+        *problem.dilation,
+        *problem.out,
+        run,
+        tiles,
+        whole,
+        units,
+        block,
+        pieces,
+        parts,
+        chunks,
+    )
     largest = max(n * everything * math.prod(problem.size), units * out_w * groups * filters)
     if max(largest, parts * groups * panels * runs * run * lines * lanes) >= 1 << 31:
         numbers = tuple(np.int64(v) for v in numbers)

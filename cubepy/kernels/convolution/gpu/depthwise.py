@@ -58,7 +58,9 @@ class Box:
 
 
 def seen_rows(plan: Box) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
-    """The input rows that a box sees, each with pairs of a row of the box and a row of the window."""
+    """The input rows that a box sees, each with pairs of a row of the box and a row of the
+    window.
+    """
     seen: dict[int, list[tuple[int, int]]] = {}
     for r in range(plan.rows):
         for u in range(plan.window[1]):

@@ -79,9 +79,15 @@ class Planes(UnitTile):
 
 @cb.func
 def load_planes(
-    tile, x, first, size: cb.Comptime, box: cb.Comptime, corner: cb.Comptime, planes: cb.Comptime[int],
+    tile,
+    x,
+    first,
+    size: cb.Comptime,
+    box: cb.Comptime,
+    corner: cb.Comptime,
+    planes: cb.Comptime[int],
     line: cb.Comptime[int],
-):  # fmt: skip
+):
     """Planes of such a size from element `first` of x on, into boxes of zeros, from a corner of
     each on.
     """
@@ -221,7 +227,9 @@ def channelwise_planes_weight(
 
 
 def shares(count: int, longest: int, skip: int) -> tuple[int, int]:
-    """Pixels of each of the fewest equal unit tiles, multiples of `skip`, and what they make together."""
+    """Pixels of each of the fewest equal unit tiles, multiples of `skip`, and what they make
+    together.
+    """
     each = -(-count // -(-count // longest))
     each = -(-each // skip) * skip
     return each, -(-count // each) * each
@@ -307,9 +315,11 @@ def cost_of(
     every = whole * max(1, ranges)
     busy = min(cubes, -(-every // cores))
     bounds = (
-        2500 + (moving + each * jobs) / 0.45, busy * started / rate, busy * (reads * jobs * planes + moved / 32),
+        2500 + (moving + each * jobs) / 0.45,
+        busy * started / rate,
+        busy * (reads * jobs * planes + moved / 32),
         busy * moved * itemsize / 18,
-    )  # fmt: skip
+    )
     return -(-every // (cubes * cores)) * again * max(bounds), cubes, ranges
 
 
@@ -379,7 +389,7 @@ def flat_settings(problem: Problem, *arrays: Any) -> Any:
 
 def by_planes_on_gpu(
     x: Any, w: Any, bias: Any, out: Any, problem: Problem, function: Any, back: bool = False
-) -> bool:  # fmt: skip
+) -> bool:
     """out = function(convolution + bias) where every channel has one filter, if the kernel takes
     it.
 
@@ -414,7 +424,7 @@ def weight_by_planes(x: Any, grad: Any, out: Any, problem: Problem) -> bool:
     (n, c), cores = x.shape[:2], cb.device_properties_of().cores
     chosen = plan_for(
         c, problem.size[1:], problem.out[1:], x.itemsize, found[0], False, None, n, found[1], cores
-    )  # fmt: skip
+    )
     if chosen is None:
         return False
     plan, ranges = chosen

@@ -118,13 +118,16 @@ class UnitTile:
         return max(1, min(UNITS // beside, math.prod(self.unit_tiles))) * beside
 
     def counts(self, n: int, out_size: tuple[int, ...], channels: int) -> tuple[int, int, int, int]:
-        """Tiles along the images, the height and the width of the output, and blocks of channels."""
+        """Tiles along the images, the height and the width of the output, and blocks of
+        channels.
+        """
         sides = zip((n, *out_size, channels), (*self.tile, self.channels), strict=True)
         return tuple(-(-a // b) for a, b in sides)  # type: ignore[return-value]
 
     def rows_seen(self) -> tuple[Row, ...]:
-        """The rows of a box that a unit tile sees: each with the rows of the unit tile that see it first,
-        pairs of a row of the unit tile and of the window, and the rows of the unit tile that see it last.
+        """The rows of a box that a unit tile sees: each with the rows of the unit tile that see it
+        first, pairs of a row of the unit tile and of the window, and the rows of the unit tile that
+        see it last.
         """
         pairs, low = self.seen(0, self.rows), self.low(0)
         found = []
@@ -175,8 +178,8 @@ def store_row(acc, r: cb.Comptime[int], out, left, step, corner, plan: cb.Compti
 
 @cb.func
 def walk(tile, scale, line, start, out, at, left, step, corner, plan: cb.Comptime[UnitTile]):
-    """A unit tile: its box begins at element `at` of the tile, its output at `corner`; `left` rows and
-    columns of it are in the array, where pixels are `step` elements apart. Taps lie in `scale`,
+    """A unit tile: its box begins at element `at` of the tile, its output at `corner`; `left` rows
+    and columns of it are in the array, where pixels are `step` elements apart. Taps lie in `scale`,
     from `line` on.
     """
     wide, pairs = plan.columns_seen, plan.pixels_seen()
@@ -245,8 +248,8 @@ COLUMNS, ROWS = 32, 16
 
 @cb.func
 def add_unit_tile(acc, tile, at, given, beside, plan: cb.Comptime[UnitTile]):
-    """The products of a unit tile: its box begins at element `at` of the tile, its gradient at `beside`
-    of the other.
+    """The products of a unit tile: its box begins at element `at` of the tile, its gradient at
+    `beside` of the other.
     """
     pixels = plan.pixels
     wide, pairs = plan.columns_seen, plan.pixels_seen()

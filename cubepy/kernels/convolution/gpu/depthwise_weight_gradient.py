@@ -1,4 +1,6 @@
-"""The gradient of a convolution of channels by its filters, on any GPU: a unit adds boxes of positions."""
+"""The gradient of a convolution of channels by its filters, on any GPU: a unit adds boxes of
+positions.
+"""
 
 from __future__ import annotations
 
@@ -75,9 +77,17 @@ def add_box(acc, x, grad, origin, pixel, edge: cb.Comptime[bool], plan: cb.Compt
 
 @cb.kernel
 def channelwise_weight(
-    x: cb.Array, grad: cb.Array, sums: cb.Array, per, cuts, depth, pad_d, pad_h, high: cb.Comptime[int],
+    x: cb.Array,
+    grad: cb.Array,
+    sums: cb.Array,
+    per,
+    cuts,
+    depth,
+    pad_d,
+    pad_h,
+    high: cb.Comptime[int],
     plan: cb.Comptime[Box],
-):  # fmt: skip
+):
     """sums[range, tap, c] = sum over a range's pixels of grad[pixel, c] * x[pixel seen by tap, c],
     channels last.
 
@@ -157,16 +167,33 @@ def weight_by_channel_on_gpu(view: Any, grad: Any, out: Any, problem: Problem) -
         min(rows, ROWS // 2) if max(problem.stride) > 1 else rows
     )  # so that lines stay in registers
     box = Box(
-        rows, pixels, lanes, (deep, below, wide), problem.stride, problem.dilation, problem.pad[2], 1, None
-    )  # fmt: skip
+        rows,
+        pixels,
+        lanes,
+        (deep, below, wide),
+        problem.stride,
+        problem.dilation,
+        problem.pad[2],
+        1,
+        None,
+    )
     images, boxes = n * problem.out[0], -(-problem.out[1] // rows) * -(-problem.out[2] // pixels)
     each = deep * (high // below) * (c // lanes)
     per = max(1, min(LARGEST_RANGE, images * boxes * each // BUSY))
     cuts = -(-boxes // per)
     sums = memory.empty((images * cuts, deep * high * wide, c), np.float32)
     channelwise_weight[-(-images * cuts * each // UNITS), UNITS](
-        x, seen, sums, per, cuts, (problem.size[0], problem.out[0]), *problem.pad[:2], high, box, mode="unchecked"
-    )  # fmt: skip
+        x,
+        seen,
+        sums,
+        per,
+        cuts,
+        (problem.size[0], problem.out[0]),
+        *problem.pad[:2],
+        high,
+        box,
+        mode="unchecked",
+    )
     total = reduce_sum(sums.reshape(images * cuts, -1), axis=0).reshape(-1, c)
     convert_into(out, total.T)
     return True

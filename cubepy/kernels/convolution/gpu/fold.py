@@ -18,8 +18,14 @@ TOGETHER, MANY = (
 
 @cb.kernel
 def fold_ranges(
-    sums: cb.Array, out: cb.Array, width, filters, together, lanes: cb.Comptime[int], ahead: cb.Comptime[int]
-):  # fmt: skip
+    sums: cb.Array,
+    out: cb.Array,
+    width,
+    filters,
+    together,
+    lanes: cb.Comptime[int],
+    ahead: cb.Comptime[int],
+):
     """out[f, c, tap] = sum over ranges of sums[range, f, tap * width + C * j + c] for the j-th of
     the `together` groups that make a block; a group has so many `filters`, and C channels. A unit
     does a line of channels.
@@ -83,4 +89,4 @@ def folded(sums: Any, out: Any, group: int, together: int = 1) -> None:
         return
     fold_ranges[-(-out.size // lanes // FOLDERS), FOLDERS](
         sums, out, width, group, together, lanes, AHEAD, mode="unchecked"
-    )  # fmt: skip
+    )

@@ -221,9 +221,22 @@ def plain_product(acc, tiles_a, at_a, tiles_b, at_b, depth, plan):
 
 @cb.kernel(fast_math=("contract", "nsz"))
 def window_weight(
-    x: cb.Array, grad: cb.Array, sums: cb.Array, groups, channels, filters, size, out, window, stride, pad, dilation,
-    steps, per, plan: cb.Comptime,
-):  # fmt: skip
+    x: cb.Array,
+    grad: cb.Array,
+    sums: cb.Array,
+    groups,
+    channels,
+    filters,
+    size,
+    out,
+    window,
+    stride,
+    pad,
+    dilation,
+    steps,
+    per,
+    plan: cb.Comptime,
+):
     """sums[range, f, (tap, channel)] = sum over a range's pixels of grad[pixel, f] * x[pixel seen
     by tap, channel].
 
@@ -395,13 +408,26 @@ def by_windows_on_gpu(view: Any, grad: Any, out: Any, problem: Problem, groups: 
     steps = -(-math.prod(seen.shape[:4]) // (UNITS * piece // BLOCK))
     plan, tiles, per = plan_of(
         filters, taps * width, groups, steps, cb.device_properties_of().cores, matrix, copies
-    )  # fmt: skip
+    )
     ranges = -(-steps // per)
     sums = memory.empty((ranges, out.shape[0], taps * width), np.float32)
     window_weight[tiles * ranges, UNITS](
-        x.reshape(-1, x.shape[4]), seen.reshape(-1, seen.shape[4]), sums, groups, channels, filters, problem.size,
-        problem.out, problem.window, problem.stride, problem.pad, problem.dilation, steps,
-        per, plan, mode="unchecked",
-    )  # fmt: skip
+        x.reshape(-1, x.shape[4]),
+        seen.reshape(-1, seen.shape[4]),
+        sums,
+        groups,
+        channels,
+        filters,
+        problem.size,
+        problem.out,
+        problem.window,
+        problem.stride,
+        problem.pad,
+        problem.dilation,
+        steps,
+        per,
+        plan,
+        mode="unchecked",
+    )
     folded(sums, out, filters)
     return True

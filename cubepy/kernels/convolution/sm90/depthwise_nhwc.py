@@ -51,7 +51,7 @@ TAPS = 49
 @cb.kernel(fast_math=("contract", "nsz"))
 def channelwise_boxes(
     x: cb.TensorMap, w: cb.Array, bias, out: cb.Array, sizes, counts, plan: cb.Comptime[UnitTile]
-):  # fmt: skip
+):
     """out[n, h, w, c] = activation(sum over the window of x[pixel seen by tap] * w[c, tap] +
     bias[c]).
 
@@ -105,14 +105,28 @@ def channelwise_boxes(
             corner = multiple(((n * sizes[1] + h) * sizes[2] + v) * sizes[3] + c + line, lanes)
             step = multiple(sizes[2] * sizes[3], lanes), multiple(sizes[3], lanes)
             walk(
-                tile, scale, line, start, out, begin * channels + line, (sizes[1] - h, sizes[2] - v),
-                step, corner, plan,
-            )  # fmt: skip
+                tile,
+                scale,
+                line,
+                start,
+                out,
+                begin * channels + line,
+                (sizes[1] - h, sizes[2] - v),
+                step,
+                corner,
+                plan,
+            )
 
 
 def tiles_of(
-    n: int, out_size: tuple[int, int], block: int, itemsize: int, settings: Settings, back: bool, function: Any
-) -> Iterator[UnitTile]:  # fmt: skip
+    n: int,
+    out_size: tuple[int, int],
+    block: int,
+    itemsize: int,
+    settings: Settings,
+    back: bool,
+    function: Any,
+) -> Iterator[UnitTile]:
     """Blueprints whose boxes suit the copy engine and shared memory."""
     window, stride, _, _ = settings
     rolled = math.prod(window) > WRITTEN_OUT and not (back and max(stride) > 1)
@@ -191,9 +205,15 @@ def settings_of(view: Any, problem: Problem) -> Any:
 
 @lru_cache(maxsize=1024)
 def plan_for(
-    n: int, out_size: tuple[int, int], channels: int, itemsize: int, settings: Settings, back: bool, function: Any,
+    n: int,
+    out_size: tuple[int, int],
+    channels: int,
+    itemsize: int,
+    settings: Settings,
+    back: bool,
+    function: Any,
     cores: int,
-) -> UnitTile | None:  # fmt: skip
+) -> UnitTile | None:
     """The blueprint that takes least by an estimate, or None; `settings` are window, stride,
     dilation and padding.
     """
@@ -223,7 +243,7 @@ def plan_for(
 
 def by_boxes_of_channels(
     view: Any, w: Any, bias: Any, out: Any, problem: Problem, function: Any, back: bool = False
-) -> bool:  # fmt: skip
+) -> bool:
     """out = function(convolution + bias) where every channel has one filter, if the kernel takes
     it.
 
@@ -238,15 +258,28 @@ def by_boxes_of_channels(
     x, result = in_boxes(view), in_three(out)[:, 0]
     sizes = (*result.shape[:3], c)
     plan = plan_for(
-        sizes[0], sizes[1:3], c, view.itemsize, settings, back, function, cb.device_properties_of().cores
-    )  # type: ignore[arg-type]  # fmt: skip
+        sizes[0],
+        sizes[1:3],
+        c,
+        view.itemsize,
+        settings,
+        back,
+        function,
+        cb.device_properties_of().cores,
+    )  # type: ignore[arg-type]
     if plan is None:
         return False
     counts = plan.counts(sizes[0], sizes[1:3], c)
     channelwise_boxes[math.prod(counts), plan.units](
-        cb.tensor_map(x, plan.box, swizzle=0), contiguous(w).reshape(c, -1), bias, out.reshape(-1), sizes, counts[1:],
-        plan, mode="unchecked",
-    )  # fmt: skip
+        cb.tensor_map(x, plan.box, swizzle=0),
+        contiguous(w).reshape(c, -1),
+        bias,
+        out.reshape(-1),
+        sizes,
+        counts[1:],
+        plan,
+        mode="unchecked",
+    )
     return True
 
 

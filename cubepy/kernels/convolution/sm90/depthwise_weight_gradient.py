@@ -60,7 +60,7 @@ def load_tile(tile, given, x, grad, at, counts, full, plan):
 @cb.kernel(fast_math=("contract", "nsz"))
 def channelwise_tiles(
     x: cb.TensorMap, grad: cb.TensorMap, sums: cb.Array, counts, tiles, plan: cb.Comptime[UnitTile]
-):  # fmt: skip
+):
     """sums[range, c, tap] = sum over a range's pixels of grad[pixel, c] * x[pixel seen by tap, c].
 
     x and grad are (N, H, W, C). `counts` are the tiles along height and width, and blocks of
@@ -124,7 +124,7 @@ def room_of(x):
 @lru_cache(maxsize=1024)
 def plan_for(
     n: int, out_size: tuple[int, int], channels: int, itemsize: int, settings: Settings, cores: int
-) -> UnitTile | None:  # fmt: skip
+) -> UnitTile | None:
     """The blueprint that takes least by an estimate, or None; `settings` are window, stride,
     dilation and padding.
     """
@@ -170,10 +170,15 @@ def weight_by_boxes(view: Any, grad: Any, out: Any, problem: Problem) -> bool:
     ranges = max(1, min(tiles, plan.cubes * cores // blocks))
     sums = memory.empty((ranges, *out.shape), np.float32)
     channelwise_tiles[ranges * blocks, plan.units](
-        cb.tensor_map(x, plan.box, swizzle=0), cb.tensor_map(seen, (*plan.tile, plan.channels), swizzle=0), sums,
-        (*sides[1:], blocks), tiles, plan, mode="unchecked",
-    )  # fmt: skip
+        cb.tensor_map(x, plan.box, swizzle=0),
+        cb.tensor_map(seen, (*plan.tile, plan.channels), swizzle=0),
+        sums,
+        (*sides[1:], blocks),
+        tiles,
+        plan,
+        mode="unchecked",
+    )
     add_columns[-(-out.size // COLUMNS), COLUMNS * ROWS](
         sums.reshape(ranges, -1), out.reshape(-1), mode="unchecked"
-    )  # fmt: skip
+    )
     return True

@@ -7,8 +7,8 @@ output, and the copy engine loads such a box with 64 channels (32 of f32, as tf3
 with zeros beyond the edges, which is the padding. With a stride of 2 the input is taken as its even
 and its odd rows (and columns), each an array of its own: a tap's pixels all lie in one of them.
 
-Cubes, pipelines, the order of consumers and the order of tiles are the matmul's; results go to the array box
-by box too.
+Cubes, pipelines, the order of consumers and the order of tiles are the matmul's; results go to the
+array box by box too.
 """
 
 from __future__ import annotations
@@ -196,7 +196,9 @@ class WindowProduct:
         return count
 
     def load(self, pipeline, stage, position):
-        """Bring a tile's stages, one of a tap and some channels each; gives the stage after them."""
+        """Bring a tile's stages, one of a tap and some channels each; gives the stage
+        after them.
+        """
         blueprint, xs, weight = self.blueprint, self.xs, self.weight
         channels, group = self.block
         depth = ROW_BYTES // xs[0].dtype.itemsize
@@ -268,9 +270,12 @@ class WindowProduct:
                 for j in cb.unroll(range(width // 16)):
                     left = n * width + j * 16
                     self.epilogue.stage(
-                        acc, (m * blueprint.columns + left) // 2, first + (row + m * BLOCK) * width,
-                        j, consumer * blueprint.columns + left,
-                    )  # fmt: skip
+                        acc,
+                        (m * blueprint.columns + left) // 2,
+                        first + (row + m * BLOCK) * width,
+                        j,
+                        consumer * blueprint.columns + left,
+                    )
             cb.fence_async()
             cb.sync_group(3 + seat, team)
             if leader:
@@ -280,9 +285,17 @@ class WindowProduct:
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def hopper_convolution(
-    xs, weight: cb.TensorMap, outs, bias, counts, column_tiles, views, block, ranges,
+    xs,
+    weight: cb.TensorMap,
+    outs,
+    bias,
+    counts,
+    column_tiles,
+    views,
+    block,
+    ranges,
     blueprint: cb.Comptime,
-):  # fmt: skip
+):
     """out[n, d, h, w, f] = function(sum of taps and channels of x * weight[f, tap, channel] +
     bias[f]).
 

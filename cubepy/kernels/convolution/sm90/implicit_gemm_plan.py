@@ -41,10 +41,13 @@ from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 
 TILES = {
-    HopperWindow(128, 256, 4, pingpong=False): (1.57, 0.26, 0.20), HopperWindow(128, 128, 5): (0.87, 0.015, 0.13),
-    HopperWindow(128, 64, 8): (0.68, 0.015, 0.13), HopperWindow(64, 128, 8): (0.62, 0.015, 0.22),
-    HopperWindow(64, 64, 10): (0.48, 0.015, 0.28), HopperWindow(256, 64, 4, pingpong=False): (1.0, 0.13, 0.20),
-}  # fmt: skip
+    HopperWindow(128, 256, 4, pingpong=False): (1.57, 0.26, 0.20),
+    HopperWindow(128, 128, 5): (0.87, 0.015, 0.13),
+    HopperWindow(128, 64, 8): (0.68, 0.015, 0.13),
+    HopperWindow(64, 128, 8): (0.62, 0.015, 0.22),
+    HopperWindow(64, 64, 10): (0.48, 0.015, 0.28),
+    HopperWindow(256, 64, 4, pingpong=False): (1.0, 0.13, 0.20),
+}
 """What tiles cost, as of the matmul: a round of them, its end where the sums are 2 KiB long, and
 the launch (measured on an H200 with ResNet-50's layers).
 """
@@ -153,7 +156,7 @@ def convolve_on_gpu(
 
 def by_channel(
     view: Any, w: Any, bias: Any, target: Any, problem: Problem, channels_last: bool, function: Any
-) -> bool:  # fmt: skip
+) -> bool:
     """target = function(convolution + bias) where every channel has one filter, by the kernels that
     work in shared memory, if one of them takes it; arrays as for `convolve_on_gpu`.
     """

@@ -74,9 +74,17 @@ class WindowOperands:
 
 @cb.kernel(fast_math=("contract", "nsz"))
 def fma_convolution(
-    xs, weight: cb.TensorMap, outs, bias, counts, column_tiles, views, block, ranges,
+    xs,
+    weight: cb.TensorMap,
+    outs,
+    bias,
+    counts,
+    column_tiles,
+    views,
+    block,
+    ranges,
     blueprint: cb.Comptime,
-):  # fmt: skip
+):
     """As `hopper_convolution`; a launch has a cube for every tile."""
     cb.resident(blueprint.cubes)
     rows, columns, stages, high = (

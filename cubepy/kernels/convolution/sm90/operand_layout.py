@@ -156,9 +156,12 @@ def laid_out(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
         )
         taps = filters_of(w.reshape(filters, c, high, wide), measured(wide * few), few)
         smaller = replace(
-            problem, size=(1, problem.size[1], out_width), window=(1, high, 1), stride=(1, problem.stride[1], 1),
+            problem,
+            size=(1, problem.size[1], out_width),
+            window=(1, high, 1),
+            stride=(1, problem.stride[1], 1),
             pad=(0, problem.pad[1], 0),
-        )  # fmt: skip
+        )
         return x, taps, smaller
     if c != whole:
         size = view.shape[1:-1]

@@ -62,10 +62,15 @@ def remainders(
         first, step = (seen[0] if seen else 0), (seen[1] - seen[0] if len(seen) > 1 else 1)
         found.append(
             Remainder(
-                start, -(-(size - start) // stride), first, step, len(seen), -(step * dilation // stride),
+                start,
+                -(-(size - start) // stride),
+                first,
+                step,
+                len(seen),
+                -(step * dilation // stride),
                 -((start + cut - first * dilation) // stride),
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 
@@ -84,9 +89,14 @@ def parts_of(
     for some in itertools.product(*(remainders(*numbers) for numbers in axis)):
         if math.prod(r.taps for r in some):
             problem = Problem(
-                size, tuple(r.taps for r in some), (1, 1, 1), tuple(r.pad for r in some),
-                tuple(r.dilation for r in some), tuple(r.pixels for r in some), tf32,
-            )  # type: ignore[arg-type]  # fmt: skip
+                size,
+                tuple(r.taps for r in some),
+                (1, 1, 1),
+                tuple(r.pad for r in some),
+                tuple(r.dilation for r in some),
+                tuple(r.pixels for r in some),
+                tf32,
+            )  # type: ignore[arg-type]
             first = sum(r.first * s for r, s in zip(some, steps, strict=True))
             walk: Any = (first, *(r.step * s for r, s in zip(some, steps, strict=True)))
             keys = (slice(r.start, None, s) for r, s in zip(some[3 - axes :], stride, strict=True))
@@ -95,7 +105,7 @@ def parts_of(
 
 def by_remainders(
     view: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any, tf32: bool
-) -> Any:  # fmt: skip
+) -> Any:
     """(N, *sizes, filters), or None where the kernel does not take it: view (N, *size, C), w (C,
     filters, *window).
     """
@@ -108,7 +118,7 @@ def by_remainders(
         r.taps == 0
         for numbers in zip(sizes, window, stride, dilation, cut, strict=True)
         for r in remainders(*numbers)
-    )  # fmt: skip
+    )
     if empty and bias is not None:
         return None
     across = w.itemsize == 2  # matrix units take 16 bits in either order

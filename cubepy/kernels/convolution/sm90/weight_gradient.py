@@ -53,9 +53,15 @@ def tile(rows: int, columns: int, stages: int, pingpong: bool = True) -> HopperW
 
 
 TILES = (
-    tile(128, 256, 4, False), tile(128, 192, 4, False), tile(128, 128, 5), tile(64, 256, 4), tile(64, 192, 5),
-    tile(128, 64, 6), tile(64, 128, 6), tile(64, 64, 8),
-)  # fmt: skip
+    tile(128, 256, 4, False),
+    tile(128, 192, 4, False),
+    tile(128, 128, 5),
+    tile(64, 256, 4),
+    tile(64, 192, 5),
+    tile(128, 64, 6),
+    tile(64, 128, 6),
+    tile(64, 64, 8),
+)
 
 
 @cb.func
@@ -176,9 +182,16 @@ class WeightProduct:
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def hopper_weight(
-    xs, grad: cb.TensorMap, sums: cb.TensorMap, counts, tiles, per, geometry, block,
+    xs,
+    grad: cb.TensorMap,
+    sums: cb.TensorMap,
+    counts,
+    tiles,
+    per,
+    geometry,
+    block,
     blueprint: cb.Comptime,
-):  # fmt: skip
+):
     """sums[range, f, (tap, channel)] = sum over a range's pixels of grad[pixel, f] * x[pixel seen
     by tap, channel].
 
@@ -278,10 +291,16 @@ def prepared(
     sums = memory.empty((ranges, filters, taps * pieces * BLOCK), np.float32)
     items = row_tiles * column_tiles * ranges
     arguments = (
-        tuple(maps), map_of(grad, box), cb.tensor_map(sums, (1, PLANE_ROWS, ROW_BYTES // sums.itemsize)), counts,
-        (row_tiles, row_tiles * column_tiles, items), per, (problem.window, problem.dilation, problem.pad),
-        (pieces, group), plan,
-    )  # fmt: skip
+        tuple(maps),
+        map_of(grad, box),
+        cb.tensor_map(sums, (1, PLANE_ROWS, ROW_BYTES // sums.itemsize)),
+        counts,
+        (row_tiles, row_tiles * column_tiles, items),
+        per,
+        (problem.window, problem.dilation, problem.pad),
+        (pieces, group),
+        plan,
+    )
     return min(items, cores), arguments, sums
 
 

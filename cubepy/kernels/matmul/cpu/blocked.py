@@ -161,16 +161,38 @@ class Tile(TunedRoutine):
 
 @cache
 def blueprint_of(
-    plan: TilePlan, source: str, once: bool, paired: bool, streaming: bool, bias: bool, residual: bool, mask: bool,
-    function: Any, asks: int = 1,
-) -> Blueprint:  # fmt: skip
+    plan: TilePlan,
+    source: str,
+    once: bool,
+    paired: bool,
+    streaming: bool,
+    bias: bool,
+    residual: bool,
+    mask: bool,
+    function: Any,
+    asks: int = 1,
+) -> Blueprint:
     """The kernel's blueprint; the same object every time, so that keys compare quickly."""
     wide = 1 if source == "panels" else plan.wide
     return Blueprint(
-        plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, plan.kind, source, wide, matrix=plan.matrix,
-        once=once, paired=paired, streaming=streaming, ahead=plan.ahead and source == "panels",
-        fetched=plan.fetched, asks=asks,
-    )  # fmt: skip
+        plan.rows,
+        plan.lines,
+        plan.lanes,
+        bias,
+        residual,
+        mask,
+        function,
+        plan.kind,
+        source,
+        wide,
+        matrix=plan.matrix,
+        once=once,
+        paired=paired,
+        streaming=streaming,
+        ahead=plan.ahead and source == "panels",
+        fetched=plan.fetched,
+        asks=asks,
+    )
 
 
 def product(
@@ -222,9 +244,21 @@ def product(
         row_blocks = max(row_blocks, -(-tiles // (MOST_ROWS // plan.rows - 1)))
     cubes = batch * row_blocks * -(-panels // plan.block_panels)
     block_product[cubes, 1](
-        x, b, out, bias, residual, mask, float(alpha), float(fill), row_blocks, plan.block_panels,
-        depth, 1 if source == "panels" else plan.depth, blueprint, mode="unchecked",
-    )  # fmt: skip
+        x,
+        b,
+        out,
+        bias,
+        residual,
+        mask,
+        float(alpha),
+        float(fill),
+        row_blocks,
+        plan.block_panels,
+        depth,
+        1 if source == "panels" else plan.depth,
+        blueprint,
+        mode="unchecked",
+    )
 
 
 def multiply_goto(
@@ -246,9 +280,17 @@ def multiply_goto(
     batch, m, n = out.shape
     k, width = x.shape[2], plan.lines * plan.lanes
     blueprint = blueprint_of(
-        plan, "panels", k <= plan.depth, False, False, bias is not None, residual is not None, mask is not None,
-        function, -(-UNROLL // min(plan.block_rows, UNROLL)),
-    )  # fmt: skip
+        plan,
+        "panels",
+        k <= plan.depth,
+        False,
+        False,
+        bias is not None,
+        residual is not None,
+        mask is not None,
+        function,
+        -(-UNROLL // min(plan.block_rows, UNROLL)),
+    )
     tiles, panels = -(-m // plan.rows), -(-n // width)
     row_blocks, groups = -(-tiles // plan.block_rows), -(-panels // plan.block_panels)
     deep = k if problem.packed or k * n <= AT_ONCE else plan.depth
@@ -265,6 +307,19 @@ def multiply_goto(
             else pack(y[:, begin : begin + here], plan.lines, plan.lanes, out=space)
         )
         goto_product[batch * row_blocks * groups, 1](
-            x, b.reshape(*b.shape[:2], -1), out, bias, residual, mask, float(alpha), float(fill), row_blocks, groups,
-            begin, here, plan.depth, blueprint, mode="unchecked",
-        )  # fmt: skip
+            x,
+            b.reshape(*b.shape[:2], -1),
+            out,
+            bias,
+            residual,
+            mask,
+            float(alpha),
+            float(fill),
+            row_blocks,
+            groups,
+            begin,
+            here,
+            plan.depth,
+            blueprint,
+            mode="unchecked",
+        )

@@ -18,7 +18,10 @@ FEW = 128  # rows with which packing b takes longer than multiplying
 MEMORY_BOUND = 32  # rows with which reading b from memory takes about as long as multiplying
 MIDDLE = 1 << 24  # bytes of b that caches may hold between two products
 BLOCK = 512  # rows of a cube: enough to pay for packing, and A stays in the second-level cache
-NARROW = 120  # rows of a cube that makes whole rows of the result: A stays near beside all panels of b in turn
+NARROW = 120
+"""Rows of a cube that makes whole rows of the result: A stays near beside all panels of b
+in turn.
+"""
 LINE = 64  # bytes of a line of the caches
 SHALLOW = 64  # words along K with which a matrix unit takes less time than writing its sums
 NEAR = 1 << 19  # bytes of b, packed, that stay in the second-level cache beside a's rows
@@ -27,9 +30,10 @@ PANELS = 16  # of b that share rows of a which are copied
 SHORT = 16  # of K: copies of shorter rows are no shorter than what they are read for
 WORTH = 3 << 25  # products of numbers beside which packing b beforehand takes no time
 HELD = 1 << 21  # numbers of a piece of b that the last cache holds between packing and multiplying
-SMALL = (
-    1 << 16
-)  # bytes of a matrix that needs no packing, since the nearest caches hold it as it is; half with AVX2
+SMALL = 1 << 16
+"""Bytes of a matrix that needs no packing, since the nearest caches hold it as it is; half
+with AVX2.
+"""
 
 
 @dataclass(frozen=True)
@@ -194,9 +198,16 @@ def goto_blocks(problem: Product, lanes: int, cores: int) -> TilePlan:
     )
     depth = -(-problem.k // -(-problem.k // most) // 8) * 8
     return TilePlan(
-        rows, lines, lanes, -(-tiles // count), -(-panels // part), depth, beforehand=beforehand, fetched=True,
+        rows,
+        lines,
+        lanes,
+        -(-tiles // count),
+        -(-panels // part),
+        depth,
+        beforehand=beforehand,
+        fetched=True,
         packs_a=True,
-    )  # fmt: skip
+    )
 
 
 def matrix_blocks(problem: Product, kind: str, cores: int) -> TilePlan:

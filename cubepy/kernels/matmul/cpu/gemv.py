@@ -27,9 +27,17 @@ FOLLOWS = "znver5"  # a CPU that asks ahead for parts of rows as quickly as for 
 
 @cb.kernel
 def dot_rows(
-    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, mask, alpha, fill, rows: cb.Comptime[int],
+    a: cb.Array,
+    b: cb.Array,
+    out: cb.Array,
+    bias,
+    residual,
+    mask,
+    alpha,
+    fill,
+    rows: cb.Comptime[int],
     plan: cb.Comptime,
-):  # fmt: skip
+):
     """out[0, i, n] = a[i] . b[n], both read along their rows: a is (M, K), b (N, K).
 
     A cube does `channels` channels for all rows, `rows` x 4 of them at a time; its part of b stays
@@ -54,7 +62,9 @@ def dot_rows(
 
 @cb.func
 def dot_tile(buffer, a, b, row, channel, n, m, channels, depth, rows, lanes):
-    """buffer[i, n + j] = a[row + i] . b[channel + j] for `rows` x 4 pairs, summed in lines along K."""
+    """buffer[i, n + j] = a[row + i] . b[channel + j] for `rows` x 4 pairs, summed in lines
+    along K.
+    """
     acc = cb.local((rows, 4), cb.f32, lanes=lanes)
     b_lines = cb.local(4, cb.f32, lanes=lanes)
     for i in range(rows):
@@ -83,9 +93,17 @@ def dot_tile(buffer, a, b, row, channel, n, m, channels, depth, rows, lanes):
 
 @cb.kernel
 def sum_rows(
-    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, mask, alpha, fill, rows: cb.Comptime[int],
+    a: cb.Array,
+    b: cb.Array,
+    out: cb.Array,
+    bias,
+    residual,
+    mask,
+    alpha,
+    fill,
+    rows: cb.Comptime[int],
     plan: cb.Comptime,
-):  # fmt: skip
+):
     """out[0, i, n] = sum over k of a[i, k] * b[k, n]: lines lie along the rows of b, which is (K,
     N).
     """
@@ -187,7 +205,9 @@ class GemvRoutine(TunedRoutine):
         return 1
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[GemvPlan]:
-        """Enough cubes to fill all cores, each with long parts of the rows of b; then other shares."""
+        """Enough cubes to fill all cores, each with long parts of the rows of b; then other
+        shares.
+        """
         lanes = properties.register_bytes // 4
         if problem.layout == "columns":
             rows = min(problem.m, 6)

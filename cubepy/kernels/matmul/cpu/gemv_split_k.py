@@ -65,9 +65,14 @@ def add_rows(
 
 @cb.kernel
 def sum_split_k(
-    a: cb.Array, b: cb.Array, sums: cb.Array, length, rows: cb.Comptime[int], count: cb.Comptime[int],
+    a: cb.Array,
+    b: cb.Array,
+    sums: cb.Array,
+    length,
+    rows: cb.Comptime[int],
+    count: cb.Comptime[int],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """sums[cube] = a[:, part] @ b[part] for the `length` rows of b, which is (K, N), of a cube,
     `count` at a time.
     """
@@ -84,8 +89,16 @@ def sum_split_k(
 
 
 def multiply_split_k(
-    x: Any, b: Any, out: Any, bias: Any, residual: Any, mask: Any, alpha: float, fill: float, plan: Blueprint
-) -> None:  # fmt: skip
+    x: Any,
+    b: Any,
+    out: Any,
+    bias: Any,
+    residual: Any,
+    mask: Any,
+    alpha: float,
+    fill: float,
+    plan: Blueprint,
+) -> None:
     """out (1, M, N) = epilogue(x (M, K) @ b (K, N)) for up to `SUMS` rows of x."""
     (m, k), columns, lanes = x.shape, b.shape[1], plan.lanes
     length = -(-k // PARTS)

@@ -13,7 +13,10 @@ import cubepy as cb
 from cubepy.kernels.matmul.cpu.microkernel import tile_row
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 
-MOST_TILES = 12  # tiles of a cube along M, at most: with DEEP numbers of each row 220 KB of a second-level cache of 512
+MOST_TILES = 12
+"""Tiles of a cube along M, at most: with DEEP numbers of each row 220 KB of a second-level cache
+of 512.
+"""
 DEEP = (
     768  # of a piece of K, at most: such a panel has 48 KB, and the next one comes while it is used
 )
@@ -26,15 +29,27 @@ UNROLL = (
 
 @cb.kernel
 def goto_product(
-    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, mask, alpha, fill, row_blocks, groups, begin,
-    deep, depth, blueprint: cb.Comptime,
-):  # fmt: skip
+    a: cb.Array,
+    b: cb.Array,
+    out: cb.Array,
+    bias,
+    residual,
+    mask,
+    alpha,
+    fill,
+    row_blocks,
+    groups,
+    begin,
+    deep,
+    depth,
+    blueprint: cb.Comptime,
+):
     """out[batch] = epilogue(a[batch] @ b) for a cube: one of `row_blocks` blocks of rows, one of
     `groups` of panels.
 
     a is (batch, M, K), b (batch or 1, panels, rows * width): `deep` rows of K from `begin` on,
-    perhaps all, and what is not read. A block has at most `MOST_TILES` tiles. K is walked in pieces of
-    `depth`, at most `DEEP`, whose sums are added up in out; the epilogue follows the last.
+    perhaps all, and what is not read. A block has at most `MOST_TILES` tiles. K is walked in pieces
+    of `depth`, at most `DEEP`, whose sums are added up in out; the epilogue follows the last.
     """
     rows, lines, lanes, width = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.width
     m, columns = out.shape[1], out.shape[2]
@@ -75,11 +90,45 @@ def goto_product(
                 )
                 for i in range(here):
                     if whole:
-                        tile_row(done, i, out, bias, residual, mask, alpha, fill, batch, tile + i, panel, columns,
-                                 not first_piece, last_piece, 0, True, blueprint)  # fmt: skip
+                        tile_row(
+                            done,
+                            i,
+                            out,
+                            bias,
+                            residual,
+                            mask,
+                            alpha,
+                            fill,
+                            batch,
+                            tile + i,
+                            panel,
+                            columns,
+                            not first_piece,
+                            last_piece,
+                            0,
+                            True,
+                            blueprint,
+                        )
                     else:
-                        tile_row(done, i, out, bias, residual, mask, alpha, fill, batch, tile + i, panel, columns,
-                                 not first_piece, last_piece, 0, False, blueprint)  # fmt: skip
+                        tile_row(
+                            done,
+                            i,
+                            out,
+                            bias,
+                            residual,
+                            mask,
+                            alpha,
+                            fill,
+                            batch,
+                            tile + i,
+                            panel,
+                            columns,
+                            not first_piece,
+                            last_piece,
+                            0,
+                            False,
+                            blueprint,
+                        )
 
 
 @cb.func
@@ -109,7 +158,9 @@ def pack_a_rows(a_panel, a, batch, first_row, last_row, start, count, blueprint)
 
 @cb.func
 def goto_tile(done, a_panel, b, batch, tile, panel, start, count, step, blueprint):
-    """done = a tile of the panel of a times `count` rows of a panel from row `start` on; `step` is one."""
+    """done = a tile of the panel of a times `count` rows of a panel from row `start` on; `step`
+    is one.
+    """
     rows, lines, lanes = blueprint.rows, blueprint.lines, blueprint.lanes
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
     line = cb.local(lines, cb.f32, lanes=lanes)

@@ -16,9 +16,20 @@ MOST_ROWS = 1024
 
 @cb.kernel
 def block_product(
-    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, mask, alpha, fill, row_blocks, group, depth,
-    most: cb.Comptime[int], blueprint: cb.Comptime,
-):  # fmt: skip
+    a: cb.Array,
+    b: cb.Array,
+    out: cb.Array,
+    bias,
+    residual,
+    mask,
+    alpha,
+    fill,
+    row_blocks,
+    group,
+    depth,
+    most: cb.Comptime[int],
+    blueprint: cb.Comptime,
+):
     """out[batch] = epilogue(a[batch] @ b) for a cube: one of `row_blocks` blocks of rows times
     `group` panels.
 
@@ -27,8 +38,12 @@ def block_product(
     `blueprint.source` says.
     """
     rows, lines, lanes, width, kind = (
-        blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.width, blueprint.kind,
-    )  # fmt: skip
+        blueprint.rows,
+        blueprint.lines,
+        blueprint.lanes,
+        blueprint.width,
+        blueprint.kind,
+    )
     m, columns, total = out.shape[1], out.shape[2], a.shape[2]
     panels = (columns + width - 1) // width
     groups = (panels + group - 1) // group
@@ -110,11 +125,45 @@ def block_product(
                     for i in range(tile - row, here):
                         less = sums[row + i - first_row] if kind == "i8" else 0
                         if whole:
-                            tile_row(done, i, out, bias, residual, mask, alpha, fill, batch, row + i, panel, columns,
-                                     not blueprint.once and start > 0, last_piece, less, True, blueprint)  # fmt: skip
+                            tile_row(
+                                done,
+                                i,
+                                out,
+                                bias,
+                                residual,
+                                mask,
+                                alpha,
+                                fill,
+                                batch,
+                                row + i,
+                                panel,
+                                columns,
+                                not blueprint.once and start > 0,
+                                last_piece,
+                                less,
+                                True,
+                                blueprint,
+                            )
                         else:
-                            tile_row(done, i, out, bias, residual, mask, alpha, fill, batch, row + i, panel, columns,
-                                     not blueprint.once and start > 0, last_piece, less, False, blueprint)  # fmt: skip
+                            tile_row(
+                                done,
+                                i,
+                                out,
+                                bias,
+                                residual,
+                                mask,
+                                alpha,
+                                fill,
+                                batch,
+                                row + i,
+                                panel,
+                                columns,
+                                not blueprint.once and start > 0,
+                                last_piece,
+                                less,
+                                False,
+                                blueprint,
+                            )
 
 
 @cb.func
@@ -137,8 +186,16 @@ def tile_sums(
 ):
     """done = `here` rows of a times one panel, which begins with row `origin` of b."""
     if blueprint.matrix:
-        cb.tile_dot(done, here, a, (batch, row, first_k), b, (batch_b, panel, first_k - origin, 0), last_k - first_k,
-                    blueprint.kind)  # fmt: skip
+        cb.tile_dot(
+            done,
+            here,
+            a,
+            (batch, row, first_k),
+            b,
+            (batch_b, panel, first_k - origin, 0),
+            last_k - first_k,
+            blueprint.kind,
+        )
     elif here == blueprint.rows:
         tile_product(
             done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, step, ask, blueprint

@@ -26,11 +26,12 @@ class Blueprint:
         much more of each row of b. channels: with dot products, results that a cube makes side by
         side. matrix: whether a matrix unit makes the sums of words (`cb.tile_dot`). once: whether K
         is one piece, so that a sum is finished when it is first written. paired: whether out holds
-        the bits of bf16, and sums of bf16 alone are written: two lines are rounded as one. streaming:
-        whether whole lines of out are written past the caches. ahead: whether to ask for the piece
-        of the panel that comes next while this one is multiplied. fetched: whether to ask for the
-        part of out that a tile writes before its products, where a row of it is a line. asks: lines
-        of the next panel that are asked for in an iteration of the inner loop of `goto_product`.
+        the bits of bf16, and sums of bf16 alone are written: two lines are rounded as one.
+        streaming: whether whole lines of out are written past the caches. ahead: whether to ask for
+        the piece of the panel that comes next while this one is multiplied. fetched: whether to ask
+        for the part of out that a tile writes before its products, where a row of it is a line.
+        asks: lines of the next panel that are asked for in an iteration of the inner loop of
+            `goto_product`.
     """
 
     rows: int
@@ -106,7 +107,9 @@ def number(x, lanes, kind):
 
 @cb.func
 def added(acc, x, line, kind):
-    """acc plus the products of x and a line of b; dot products of bytes want one factor unsigned."""
+    """acc plus the products of x and a line of b; dot products of bytes want one factor
+    unsigned.
+    """
     if kind == "f32":
         total = cb.fma(x, line, acc)
     elif kind == "bf16":
@@ -195,9 +198,24 @@ def paired(one, two, lanes):
 
 @cb.func
 def tile_row(
-    done, i, out, bias, residual, mask, alpha, fill, batch, row, panel, columns, accumulate, last, less, whole,
+    done,
+    i,
+    out,
+    bias,
+    residual,
+    mask,
+    alpha,
+    fill,
+    batch,
+    row,
+    panel,
+    columns,
+    accumulate,
+    last,
+    less,
+    whole,
     blueprint,
-):  # fmt: skip
+):
     """Write one row of a tile, with the epilogue when K is done; `whole`: all its columns are
     there.
     """
@@ -226,5 +244,17 @@ def tile_row(
             elif blueprint.exact:
                 out.store((batch, row, at), value - less, valid=valid)
             else:
-                finish_line(value * alpha, out, bias, residual, batch, row, at, valid, blueprint, mask, fill,
-                            whole and blueprint.streaming)  # fmt: skip
+                finish_line(
+                    value * alpha,
+                    out,
+                    bias,
+                    residual,
+                    batch,
+                    row,
+                    at,
+                    valid,
+                    blueprint,
+                    mask,
+                    fill,
+                    whole and blueprint.streaming,
+                )

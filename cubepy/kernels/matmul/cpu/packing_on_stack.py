@@ -26,8 +26,8 @@ def high(lanes: int) -> tuple[int, ...]:
 
 @cb.func
 def fill_b_panel(b_panel, b, batch, first, count, column, columns, blueprint):
-    """b_panel[0, w, k] = row first + k of the panel of b that begins at `column` + w * width, for k <
-    count.
+    """b_panel[0, w, k] = row first + k of the panel of b that begins at `column` + w * width, for k
+    < count.
 
     b is (batch, K, N), as bits where a row of the panel holds words; where its source is columns it
     is (batch, N, K), in numbers or in words. What lies beyond b is zero along K; columns beyond its

@@ -78,7 +78,7 @@ def words(source, row, at, left, masked):
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def few_rows(
     x: cb.Array, y: cb.Array, out: cb.Array, bias, residual, alpha: cb.f32, blueprint: cb.Comptime
-):  # fmt: skip
+):
     """out[0] = epilogue(a @ b.T) for x, y: the words (u32) of a (M, K) and b (N, K), K a multiple
     of 8.
     """
@@ -113,9 +113,16 @@ def few_rows(
         for p in cb.unroll(range(1, PLANES)):
             total = total + sums[p * blueprint.rows * blueprint.columns + i]
         finish_line(
-            cb.splat(total, 1), out, bias, residual, alpha, 0, i // blueprint.columns, column + i % blueprint.columns,
+            cb.splat(total, 1),
+            out,
+            bias,
+            residual,
+            alpha,
+            0,
+            i // blueprint.columns,
+            column + i % blueprint.columns,
             blueprint,
-        )  # fmt: skip
+        )
 
 
 @cb.func
@@ -130,7 +137,7 @@ def dot_step(acc, x, y, column, k, left, n, masked, blueprint):
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def dot_rows(
     x: cb.Array, y: cb.Array, out: cb.Array, bias, residual, alpha: cb.f32, blueprint: cb.Comptime
-):  # fmt: skip
+):
     """out[0] = epilogue(x @ y.T) for x (M, K) and y (N, K): a plane has `groups` columns, its units
     share K.
     """
@@ -196,7 +203,7 @@ class FewRoutine(TunedRoutine):
         x, y, out, bias, residual, _, alpha = args
         x, y = x if aligned(x) else copy(x), y[0].T
         x = x[0]
-        plan = fitted(blueprint, args)  # fmt: skip
+        plan = fitted(blueprint, args)
         kernel, columns = dot_rows, plan.groups * PLANES
         if not plan.dot:
             x, y, kernel = x.view("u4"), y.view("u4"), few_rows

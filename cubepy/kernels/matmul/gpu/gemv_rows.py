@@ -80,8 +80,12 @@ def few_across(
 ):
     """out[0] = epilogue(x @ y) for x (M, K) and y (K, N)."""
     rows, lanes, groups, parts, columns = (
-        blueprint.rows, blueprint.lanes, blueprint.groups, blueprint.parts, blueprint.columns
-    )  # fmt: skip
+        blueprint.rows,
+        blueprint.lanes,
+        blueprint.groups,
+        blueprint.parts,
+        blueprint.columns,
+    )
     if parts > 1:
         cb.cluster(parts)
     m, n, depth = x.shape[0], y.shape[1], x.shape[1]
@@ -174,7 +178,10 @@ class AcrossRoutine(TunedRoutine):
         if problem.batch != 1 or problem.layout != "rows" or not out.is_float or out.bits > 32:
             return "it takes one product of floats, with neighbours along N"
         if as_dtype(problem.b).bits == 16 and problem.n % 8 == 0 and problem.aligned:
-            return "matrix units are quicker where rows of 16-bit floats begin at multiples of 16 bytes"
+            return (
+                "matrix units are quicker where rows of 16-bit floats begin at multiples of "
+                "16 bytes"
+            )
         return None if problem.m <= MOST_ROWS else f"at most {MOST_ROWS} rows"
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Across]:
@@ -220,9 +227,14 @@ class TurnedRoutine(FewRoutine):
     def turned(self, problem: Product) -> Product:
         """The problem of the transposed matrices, as if its second one had neighbours along K."""
         return problem._replace(
-            m=problem.n, n=problem.m, a=problem.b, b=problem.a, layout="columns", out=result_dtype(problem).name,
+            m=problem.n,
+            n=problem.m,
+            a=problem.b,
+            b=problem.a,
+            layout="columns",
+            out=result_dtype(problem).name,
             aligned=problem.k % 8 == 0,
-        )  # fmt: skip
+        )
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Few]:
         """Those of the turned problem."""

@@ -124,8 +124,15 @@ def stage_product(acc, tiles_a, at_a, tiles_b, at_b, top, left, high, wide, dept
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def mma_product(
-    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, alpha: cb.f32, steps, blueprint: cb.Comptime
-):  # fmt: skip
+    a: cb.Array,
+    b: cb.Array,
+    out: cb.Array,
+    bias,
+    residual,
+    alpha: cb.f32,
+    steps,
+    blueprint: cb.Comptime,
+):
     """out[batch] = epilogue(a[batch] @ b[batch]), one cube for each tile.
 
     a is (batches or 1, M, K) or (.., K, M), b (batches or 1, N, K) or (.., K, N), as the blueprint
@@ -168,9 +175,17 @@ def mma_product(
             blueprint.a_async,
         )
         load_async(
-            tiles_b, step * span_b, b, batch_b, column, step * depth, columns, depth, blueprint.b_along_k,
+            tiles_b,
+            step * span_b,
+            b,
+            batch_b,
+            column,
+            step * depth,
+            columns,
+            depth,
+            blueprint.b_along_k,
             blueprint.b_async,
-        )  # fmt: skip
+        )
         cb.copy_async_commit()
     for step in range(steps):
         cb.copy_async_wait(stages - 2)
@@ -179,13 +194,29 @@ def mma_product(
         slot = ahead % stages
         if ahead < steps:
             load_async(
-                tiles_a, slot * span_a, a, batch_a, row, ahead * depth, rows, depth, blueprint.a_along_k,
+                tiles_a,
+                slot * span_a,
+                a,
+                batch_a,
+                row,
+                ahead * depth,
+                rows,
+                depth,
+                blueprint.a_along_k,
                 blueprint.a_async,
-            )  # fmt: skip
+            )
             load_async(
-                tiles_b, slot * span_b, b, batch_b, column, ahead * depth, columns, depth, blueprint.b_along_k,
+                tiles_b,
+                slot * span_b,
+                b,
+                batch_b,
+                column,
+                ahead * depth,
+                columns,
+                depth,
+                blueprint.b_along_k,
                 blueprint.b_async,
-            )  # fmt: skip
+            )
         cb.copy_async_commit()
         now = step % stages
         stage_product(

@@ -79,7 +79,9 @@ def activation_for(function: Any, dtype: DType) -> Any:
 
 
 def fitted(blueprint: P, args: tuple[Any, ...], **orders: bool) -> P:
-    """A blueprint with the epilogue of a product's arguments, and with the orders of its operands."""
+    """A blueprint with the epilogue of a product's arguments, and with the orders of its
+    operands.
+    """
     _, _, out, bias, residual, function, alpha = args
     activation = activation_for(function, as_dtype(out.dtype))
     return _fitted(

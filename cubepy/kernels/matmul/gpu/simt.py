@@ -110,8 +110,15 @@ def put(held, shared, at, pitch, count, depth, along_k):
 
 @cb.kernel(fast_math=("contract", "nsz"))
 def simt_product(
-    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, alpha: cb.f32, steps, blueprint: cb.Comptime
-):  # fmt: skip
+    a: cb.Array,
+    b: cb.Array,
+    out: cb.Array,
+    bias,
+    residual,
+    alpha: cb.f32,
+    steps,
+    blueprint: cb.Comptime,
+):
     """out[batch] = epilogue(a[batch] @ b[batch]); operands as for `mma_product`, of any dtypes."""
     rows, columns, depth = blueprint.rows, blueprint.columns, blueprint.depth
     dtype, across, down, teams = blueprint.dtype, blueprint.across, blueprint.down, blueprint.teams
@@ -194,9 +201,13 @@ def simt_product(
 
 
 SIMT_TILES = {
-    (128, 128, 8, 2, 2): 135, (64, 64, 16, 1, 1): 44, (64, 32, 32, 1, 1): 24, (32, 32, 64, 2, 1): 13,
-    (32, 16, 128, 1, 1): 9.2, (16, 16, 128, 1, 1): 5.2,
-}  # fmt: skip
+    (128, 128, 8, 2, 2): 135,
+    (64, 64, 16, 1, 1): 44,
+    (64, 32, 32, 1, 1): 24,
+    (32, 32, 64, 2, 1): 13,
+    (32, 16, 128, 1, 1): 9.2,
+    (16, 16, 128, 1, 1): 5.2,
+}
 """What a round of tiles of plain arithmetic costs, in ns for every element of K (f32, measured on
 an H200).
 """

@@ -4,8 +4,8 @@ matrices.
 A product of 64 rows has too few tiles for all cores, and a core alone cannot load its part of the
 matrix at the speed of memory. Every cube of a cluster multiplies the same tile over its own part of
 K; then each adds up a part of the tile, out of the shared memory of all of them. A cube has a group
-of units for every 64 rows, and one plane that loads the operands into a pipeline which holds much of a
-cube's part of K. Measured against cuBLAS: docs/benchmarks/log/matmul-sm90.md.
+of units for every 64 rows, and one plane that loads the operands into a pipeline which holds much
+of a cube's part of K. Measured against cuBLAS: docs/benchmarks/log/matmul-sm90.md.
 """
 
 from __future__ import annotations
@@ -87,13 +87,23 @@ def load_part(a, b, tiles_a, tiles_b, stage, part, batches, blueprint):
         stage.acquire()
         stage.expect((rows + columns) * ROW_BYTES)
         load_tile(
-            tiles_b, stage.slot * columns * depth, b, (batch_b, part.column, k), columns,
-            blueprint.transpose_b, stage,
-        )  # fmt: skip
+            tiles_b,
+            stage.slot * columns * depth,
+            b,
+            (batch_b, part.column, k),
+            columns,
+            blueprint.transpose_b,
+            stage,
+        )
         load_tile(
-            tiles_a, stage.slot * rows * depth, a, (batch_a, part.row, k), rows,
-            blueprint.transpose_a, stage,
-        )  # fmt: skip
+            tiles_a,
+            stage.slot * rows * depth,
+            a,
+            (batch_a, part.row, k),
+            rows,
+            blueprint.transpose_a,
+            stage,
+        )
         stage = stage.advance()
 
 
@@ -111,9 +121,14 @@ def multiply_part(sums, tiles_a, tiles_b, stage, count, blueprint):
         stage.wait()
         cb.wgmma_fence()
         stage_product(
-            acc, tiles_a, (stage.slot * rows + group * BLOCK) * depth, tiles_b,
-            stage.slot * columns * depth, True, blueprint,
-        )  # fmt: skip
+            acc,
+            tiles_a,
+            (stage.slot * rows + group * BLOCK) * depth,
+            tiles_b,
+            stage.slot * columns * depth,
+            True,
+            blueprint,
+        )
         cb.wgmma_commit()
         cb.wgmma_wait(0)
         stage.release(cb.UNIT_POS % GROUP == 0)
@@ -156,9 +171,17 @@ def add_parts(sums, rank, workers, out, bias, residual, alpha, part, blueprint):
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def cluster_split_k_product(
-    a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, bias, residual, alpha: cb.f32, tiles, steps, batches,
+    a: cb.TensorMap,
+    b: cb.TensorMap,
+    out: cb.Array,
+    bias,
+    residual,
+    alpha: cb.f32,
+    tiles,
+    steps,
+    batches,
     blueprint: cb.Comptime,
-):  # fmt: skip
+):
     """out[batch] = epilogue(a[batch] @ b[batch]); a cluster makes one tile.
 
     `tiles` are the rows and columns of tiles, `steps` the stages of K, `batches` those of a and of
@@ -203,9 +226,16 @@ def cluster_split_k_product(
             for n in range(cb.UNIT_POS, rows * each, workers):
                 r, c = n // each, n % each * PAIR
                 finish_line(
-                    sums.load(r * pitch + c, PAIR), out, bias, residual, alpha, batch, row + r,
-                    column + c, blueprint,
-                )  # fmt: skip
+                    sums.load(r * pitch + c, PAIR),
+                    out,
+                    bias,
+                    residual,
+                    alpha,
+                    batch,
+                    row + r,
+                    column + c,
+                    blueprint,
+                )
 
 
 LEAST_STEPS = 32
@@ -271,6 +301,13 @@ class ClusterSplitKRoutine(TunedRoutine):
         cluster_split_k_product[batch * row_tiles * column_tiles * plan.parts, plan.units](
             map_of(a, plan.rows, depth, tf32) if a_along_k else map_of(a, depth, BLOCK),
             map_of(b, plan.columns, depth, tf32) if b_along_k else map_of(b, depth, BLOCK),
-            out, bias, residual, float(alpha), (row_tiles, column_tiles), -(-x.shape[2] // depth),
-            (a.shape[0], b.shape[0]), plan, mode="unchecked",
-        )  # fmt: skip
+            out,
+            bias,
+            residual,
+            float(alpha),
+            (row_tiles, column_tiles),
+            -(-x.shape[2] // depth),
+            (a.shape[0], b.shape[0]),
+            plan,
+            mode="unchecked",
+        )

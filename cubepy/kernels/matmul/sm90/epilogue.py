@@ -117,13 +117,18 @@ class TileEpilogue:
         down, right, buffer, at = self.box(n, consumer, plane)
         cb.barrier_expect(self.arrived, buffer, PLANE_ROWS * ROW_BYTES)
         cb.tma_load(
-            self.staging, at, self.residual, (batch, top + down, column + right), self.arrived, buffer
-        )  # fmt: skip
+            self.staging,
+            at,
+            self.residual,
+            (batch, top + down, column + right),
+            self.arrived,
+            buffer,
+        )
 
     def stage(self, acc, first, at, j, left):
-        """16 rows by 16 columns, eight elements a unit, to their swizzled position in shared memory:
-        pairs in rows r and r + 8 at one column, then the same 8 columns on, as matrix units lay
-        them out.
+        """16 rows by 16 columns, eight elements a unit, to their swizzled position in shared
+        memory: pairs in rows r and r + 8 at one column, then the same 8 columns on, as matrix units
+        lay them out.
 
         `first`: the unit's first sum. `at`: of the box in shared memory, of which these are columns
         16 j and on. `left`: where their bias begins.
@@ -156,7 +161,9 @@ class TileEpilogue:
                 staging.store(to, cb.cast(pair, staging.dtype))
 
     def write_box(self, at, start):
-        """16 rows of a box from shared memory, where they are swizzled, to rows of any alignment."""
+        """16 rows of a box from shared memory, where they are swizzled, to rows of any
+        alignment.
+        """
         batch, row, column = start
         staging, out, lanes = self.staging, self.out, self.blueprint.plain
         width = ROW_BYTES // staging.dtype.itemsize

@@ -1,11 +1,11 @@
 """The matmul for Hopper: a persistent, warp-specialised product of tiles that the copy engine
 loads.
 
-A cube has three groups of 128 units. The first loads tiles of A and B into a pipeline of stages; the
-other two multiply. They take turns with whole tiles of the result (ping-pong: while one finishes
-its tile, the other's products keep the matrix units busy), or share every tile, which may then be
-larger and needs fewer bytes for a product. Cubes stay for the whole launch and walk over tiles in
-an order that keeps a band of rows in the L2 cache. Measured against cuBLAS in
+A cube has three groups of 128 units. The first loads tiles of A and B into a pipeline of stages;
+the other two multiply. They take turns with whole tiles of the result (ping-pong: while one
+finishes its tile, the other's products keep the matrix units busy), or share every tile, which may
+then be larger and needs fewer bytes for a product. Cubes stay for the whole launch and walk over
+tiles in an order that keeps a band of rows in the L2 cache. Measured against cuBLAS in
 docs/benchmarks/log/matmul-sm90.md.
 """
 
@@ -49,8 +49,8 @@ class Hopper(Epilogue):
 
     Attributes: rows: rows of a tile, 64 or 128. columns: columns of a tile, a multiple of 64.
         stages: tiles of A and B that are under way. band: rows of tiles that are walked together.
-        pingpong: the two consumers take turns with whole tiles; otherwise each does half the rows of
-        every tile. transpose_a: A is stored (K, M), so its tiles have M innermost. 16-bit dtypes
+        pingpong: the two consumers take turns with whole tiles; otherwise each does half the rows
+        of every tile. transpose_a: A is stored (K, M), so its tiles have M innermost. 16-bit dtypes
         only. transpose_b: B is stored (K, N) as NumPy does; else (N, K), as a linear layer's
         weight. early: a launch may begin while the one before it ends. plain: the result's rows are
         not aligned, so units write it, not the copy engine: so many elements at once, to multiples
@@ -75,7 +75,9 @@ class Hopper(Epilogue):
 
 @cb.func
 def tile_position(tile, row_tiles, column_tiles, band: cb.Comptime[int]):
-    """Batch, row and column of a tile: bands of `band` rows of tiles are walked column by column."""
+    """Batch, row and column of a tile: bands of `band` rows of tiles are walked column by
+    column.
+    """
     of_batch = row_tiles * column_tiles
     batch = tile // of_batch
     left = tile - batch * of_batch
@@ -91,8 +93,8 @@ def tile_position(tile, row_tiles, column_tiles, band: cb.Comptime[int]):
 class TiledProduct:
     """The tiles of out[batch] = epilogue(a[batch] @ b[batch]), for the loops of the pipeline.
 
-    `tiles` are the batches and the rows and columns of tiles, `batches` those of a and of b, `count`
-    the stages of a tile.
+    `tiles` are the batches and the rows and columns of tiles, `batches` those of a and of b,
+    `count` the stages of a tile.
     """
 
     a: cb.TensorMap
@@ -124,13 +126,23 @@ class TiledProduct:
             stage.acquire()
             stage.expect((blueprint.rows + blueprint.columns) * ROW_BYTES)
             load_tile(
-                pipeline.a, pipeline.at_a(stage), self.a, (batch_a, row, step * depth), blueprint.rows,
-                blueprint.transpose_a, stage,
-            )  # fmt: skip
+                pipeline.a,
+                pipeline.at_a(stage),
+                self.a,
+                (batch_a, row, step * depth),
+                blueprint.rows,
+                blueprint.transpose_a,
+                stage,
+            )
             load_tile(
-                pipeline.b, pipeline.at_b(stage), self.b, (batch_b, column, step * depth), blueprint.columns,
-                blueprint.transpose_b, stage,
-            )  # fmt: skip
+                pipeline.b,
+                pipeline.at_b(stage),
+                self.b,
+                (batch_b, column, step * depth),
+                blueprint.columns,
+                blueprint.transpose_b,
+                stage,
+            )
             stage = stage.advance()
         return stage
 
@@ -150,9 +162,17 @@ class TiledProduct:
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def hopper_product(
-    a: cb.TensorMap, b: cb.TensorMap, out, bias, residual, alpha: cb.f32, tiles, steps, batches,
+    a: cb.TensorMap,
+    b: cb.TensorMap,
+    out,
+    bias,
+    residual,
+    alpha: cb.f32,
+    tiles,
+    steps,
+    batches,
     blueprint: cb.Comptime,
-):  # fmt: skip
+):
     """out[batch] = epilogue(a[batch] @ b[batch]); a launch has at most one cube for each core of
     the device.
 
@@ -183,9 +203,11 @@ def hopper_product(
 
 
 HOPPER_TILES = {
-    Hopper(128, 256, 4, pingpong=False): (1.57, 0.26, 0.20), Hopper(128, 128, 6): (0.87, 0.015, 0.13),
-    Hopper(64, 128, 8): (0.48, 0.015, 0.22), Hopper(64, 64, 10): (0.34, 0.015, 0.28),
-}  # fmt: skip
+    Hopper(128, 256, 4, pingpong=False): (1.57, 0.26, 0.20),
+    Hopper(128, 128, 6): (0.87, 0.015, 0.13),
+    Hopper(64, 128, 8): (0.48, 0.015, 0.22),
+    Hopper(64, 64, 10): (0.34, 0.015, 0.28),
+}
 """What tiles cost, in parts of a launch of one round of 128 x 128: a round of them, its end where K
 is 2 KiB long, and the launch (measured on an H200).
 """
@@ -208,16 +230,22 @@ class HopperRoutine(TunedRoutine):
             return "the device has no wgmma"
         out = result_dtype(problem)
         fits = (
-            problem.a in NARROW_FLOATS and out.name in (problem.a, "f32")
-            or problem.a == "i8" and out.name == "i32"
-            or problem.a == "f32" and problem.tf32
-        )  # fmt: skip
+            problem.a in NARROW_FLOATS
+            and out.name in (problem.a, "f32")
+            or problem.a == "i8"
+            and out.name == "i32"
+            or problem.a == "f32"
+            and problem.tf32
+        )
         if problem.a != problem.b or not fits:
             return f"matrix units do not take {problem.a} and {problem.b} for {out.name}"
         if problem.epilogue and not out.is_float:
             return "there is no epilogue for integers"
         if not problem.aligned or (problem.a == "f32" and problem.layout != "columns"):
-            return "the copy engine wants neighbours along K (of 16 bits: along any axis), and rows aligned to 16 bytes"
+            return (
+                "the copy engine wants neighbours along K (of 16 bits: along any axis), and "
+                "rows aligned to 16 bytes"
+            )
         return None
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Hopper]:
@@ -252,8 +280,15 @@ class HopperRoutine(TunedRoutine):
         hopper_product[min(batch * row_tiles * column_tiles, cores), UNITS](
             map_of(a, plan.rows, depth, tf32) if a_along_k else map_of(a, depth, BLOCK),
             map_of(b, plan.columns, depth, tf32) if b_along_k else map_of(b, depth, BLOCK),
-            out if plan.plain else map_of(out, PLANE_ROWS, width), bias,
-            None if residual is None else map_of(residual, PLANE_ROWS, ROW_BYTES // residual.itemsize),
-            float(alpha), (batch, row_tiles, column_tiles), -(-x.shape[2] // depth), (a.shape[0], b.shape[0]), plan,
+            out if plan.plain else map_of(out, PLANE_ROWS, width),
+            bias,
+            None
+            if residual is None
+            else map_of(residual, PLANE_ROWS, ROW_BYTES // residual.itemsize),
+            float(alpha),
+            (batch, row_tiles, column_tiles),
+            -(-x.shape[2] // depth),
+            (a.shape[0], b.shape[0]),
+            plan,
             mode="unchecked",
-        )  # fmt: skip
+        )

@@ -135,9 +135,17 @@ class TileOperands:
 
 @cb.kernel(fast_math=("contract", "nsz"))
 def fma_product(
-    a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, bias, residual, alpha: cb.f32, tiles, steps, batches,
+    a: cb.TensorMap,
+    b: cb.TensorMap,
+    out: cb.Array,
+    bias,
+    residual,
+    alpha: cb.f32,
+    tiles,
+    steps,
+    batches,
     blueprint: cb.Comptime,
-):  # fmt: skip
+):
     """out[batch] = epilogue(a[batch] @ b[batch].T) for maps (batch, M, K) and (batch, N, K); a cube
     makes a tile. `tiles`: rows and columns of tiles; `batches`: those of a and of b.
     """
@@ -184,8 +192,16 @@ def fma_product(
         r = n // (columns // LANES)
         c = n % (columns // LANES) * LANES
         finish_line(
-            buffer.load(r * pitch + c, LANES), out, bias, residual, alpha, batch, row + r, column + c, blueprint
-        )  # fmt: skip
+            buffer.load(r * pitch + c, LANES),
+            out,
+            bias,
+            residual,
+            alpha,
+            batch,
+            row + r,
+            column + c,
+            blueprint,
+        )
 
 
 class FmaRoutine(TunedRoutine):
@@ -230,6 +246,15 @@ class FmaRoutine(TunedRoutine):
         batch, m, n = out.shape
         row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
         self.kernel[batch * row_tiles * column_tiles, plan.units](
-            map_of(a, plan.rows, DEPTH), map_of(b, *box), out, bias, residual, float(alpha),
-            (row_tiles, column_tiles), -(-x.shape[2] // DEPTH), (a.shape[0], b.shape[0]), plan, mode="unchecked",
-        )  # fmt: skip
+            map_of(a, plan.rows, DEPTH),
+            map_of(b, *box),
+            out,
+            bias,
+            residual,
+            float(alpha),
+            (row_tiles, column_tiles),
+            -(-x.shape[2] // DEPTH),
+            (a.shape[0], b.shape[0]),
+            plan,
+            mode="unchecked",
+        )

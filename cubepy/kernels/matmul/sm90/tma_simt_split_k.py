@@ -1,8 +1,8 @@
 """f32 products of a few tiles by plain arithmetic: the planes of a cube share a tile's sum over K.
 
 As `matmul.sm90.tma_simt`, where its tiles would be fewer than a device's cores. A plane takes every
-eighth stage of K into a pipeline of its own and waits for nobody; a unit holds 4 by 8 sums. At the end
-the planes' sums meet in shared memory.
+eighth stage of K into a pipeline of its own and waits for nobody; a unit holds 4 by 8 sums. At the
+end the planes' sums meet in shared memory.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class FmaPlanes(Epilogue):
 
 @cb.func
 def neighbours(buffer, at, k, beside):
-    """Eight columns of row k of the stage, which the copy engine's swizzle has put in two positions."""
+    """Eight columns of row k of the stage, which the copy engine's swizzle has put in two
+    positions.
+    """
     pick = k % 8
     one = buffer.load(at + k * COLUMNS + (2 * beside ^ pick) * LANES, LANES)
     two = buffer.load(at + k * COLUMNS + (2 * beside + 1 ^ pick) * LANES, LANES)
@@ -71,9 +73,17 @@ def neighbours(buffer, at, k, beside):
 
 @cb.kernel(fast_math=("contract", "nsz"))
 def fma_planes_product(
-    a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, bias, residual, alpha: cb.f32, tiles, steps, batches,
+    a: cb.TensorMap,
+    b: cb.TensorMap,
+    out: cb.Array,
+    bias,
+    residual,
+    alpha: cb.f32,
+    tiles,
+    steps,
+    batches,
     blueprint: cb.Comptime,
-):  # fmt: skip
+):
     """out[batch] = epilogue(a[batch] @ b[batch].T) for maps (batch, M, K) and (batch, N, K); a cube
     makes a tile. `tiles`: rows and columns of tiles; `batches`: those of a and of b.
     """

@@ -2,8 +2,8 @@
 that chose it.
 
 Lines lie along the channels, and windows are taken in their order, so that the sums are those of
-`pooling.cpu.max_indices`, which adds what every window has to the position that it chose, channel by
-channel.
+`pooling.cpu.max_indices`, which adds what every window has to the position that it chose, channel
+by channel.
 """
 
 from __future__ import annotations
@@ -20,9 +20,18 @@ MOST = 9  # windows that hold a position
 
 @cb.func
 def add_chosen_lines(
-    grad, index, out, at, first, last, here, acc: cb.Comptime, streaming: cb.Comptime[bool], lines: cb.Comptime[int],
+    grad,
+    index,
+    out,
+    at,
+    first,
+    last,
+    here,
+    acc: cb.Comptime,
+    streaming: cb.Comptime[bool],
+    lines: cb.Comptime[int],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """out[at] = the sum over windows first .. last of the gradients whose index is `here`, for some
     lines.
     """
@@ -48,10 +57,21 @@ def add_chosen_lines(
 
 @cb.kernel
 def add_windows(
-    grad: cb.Array, index: cb.Array, out: cb.Array, kernel, stride, pad, dilation, acc: cb.Comptime,
-    parts: cb.Comptime[bool], streaming: cb.Comptime[bool], lanes: cb.Comptime[int],
-):  # fmt: skip
-    """grad, index, out of (batch, depth, height, width, channels); a cube does a row of positions."""
+    grad: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    kernel,
+    stride,
+    pad,
+    dilation,
+    acc: cb.Comptime,
+    parts: cb.Comptime[bool],
+    streaming: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
+    """grad, index, out of (batch, depth, height, width, channels); a cube does a row of
+    positions.
+    """
     z = cb.CUBE_POS % out.shape[2]
     y = cb.CUBE_POS // out.shape[2] % out.shape[1]
     n = cb.CUBE_POS // out.shape[2] // out.shape[1]

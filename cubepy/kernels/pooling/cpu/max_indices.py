@@ -3,8 +3,8 @@
 With channels last lines lie along the channels. With channels first the largest of each column of a
 window comes first, in lines along the width, with its position; then the largest of neighbouring
 columns: of equals the first position counts and of several NaN the last, as if the window had been
-read row by row. The gradient adds what every window has to the position that it chose: a unit owns a
-plane, or a line of channels.
+read row by row. The gradient adds what every window has to the position that it chose: a unit owns
+a plane, or a line of channels.
 """
 
 from __future__ import annotations
@@ -53,9 +53,22 @@ def better_at(value, position, best, spot):
 
 @cb.func
 def largest_pixel(
-    x, out, index, n, h, i, j, c, corner, low, high, dilation, least: cb.Comptime, part: cb.Comptime[bool],
+    x,
+    out,
+    index,
+    n,
+    h,
+    i,
+    j,
+    c,
+    corner,
+    low,
+    high,
+    dilation,
+    least: cb.Comptime,
+    part: cb.Comptime[bool],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """A line of channels of one window; with `part` it hangs over the end."""
     many = x.shape[4] - c
     start = (
@@ -89,9 +102,17 @@ def largest_pixel(
 
 @cb.kernel
 def largest_pixels(
-    x: cb.Array, out: cb.Array, index, kernel, stride, pad, dilation, least: cb.Comptime, parts: cb.Comptime[bool],
+    x: cb.Array,
+    out: cb.Array,
+    index,
+    kernel,
+    stride,
+    pad,
+    dilation,
+    least: cb.Comptime,
+    parts: cb.Comptime[bool],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """x, out, index of (batch, depth, height, width, channels); a cube does a row of windows."""
     i = cb.CUBE_POS % out.shape[2]
     h = cb.CUBE_POS // out.shape[2] % out.shape[1]
@@ -122,9 +143,19 @@ def largest_pixels(
 
 @cb.kernel
 def largest_planes(
-    x: cb.Array, out: cb.Array, index, kernel, stride, pad, dilation, least: cb.Comptime, parts: cb.Comptime[bool],
-    step: cb.Comptime[int], room: cb.Comptime[int], lanes: cb.Comptime[int],
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    index,
+    kernel,
+    stride,
+    pad,
+    dilation,
+    least: cb.Comptime,
+    parts: cb.Comptime[bool],
+    step: cb.Comptime[int],
+    room: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):
     """x, out, index of (planes, depth, height, width); a cube does a row of windows.
 
     With `step`, the stride along the width, lines are of neighbouring windows; with 0 windows are

@@ -3,8 +3,8 @@ cache, then across.
 
 A window of a x b positions costs a + b - 2 comparisons, not a * b - 1, and each is of whole lines:
 along the flattened columns and channels with channels last, along the width with channels first.
-Windows that are one position apart share some: four of 5 positions take 9, not 16, and 8 lines are read,
-not 20. Meanwhile the rows that come next are asked for.
+Windows that are one position apart share some: four of 5 positions take 9, not 16, and 8 lines are
+read, not 20. Meanwhile the rows that come next are asked for.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def lowest(dtype: cb.Comptime, least: cb.Comptime, lanes: cb.Comptime[int]):
 
 @cb.func
 def inside(first, spread: cb.Comptime[int], k: cb.Comptime[int], size):
-    """The positions first + u * spread of a window, those outside moved to the nearest of its positions
-    inside: a position that counts twice changes no maximum.
+    """The positions first + u * spread of a window, those outside moved to the nearest of its
+    positions inside: a position that counts twice changes no maximum.
     """
     low = first + (cb.max(0, -first) + spread - 1) // spread * spread
     high = first + cb.min(k - 1, (size - 1 - first) // spread) * spread
@@ -124,9 +124,19 @@ def keep(buffer, to, best):
 
 @cb.func
 def down_run(
-    x, p, layers, rows, taps: cb.Comptime[int], z, count, buffer, to, seen, fresh: cb.Comptime[int],
+    x,
+    p,
+    layers,
+    rows,
+    taps: cb.Comptime[int],
+    z,
+    count,
+    buffer,
+    to,
+    seen,
+    fresh: cb.Comptime[int],
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """`down` of `count` neighbours from column z on, into the buffer from `to` on; what was seen of
     NaN.
     """
@@ -156,9 +166,20 @@ def picked(lines, positions: cb.Comptime[tuple]):
 
 @cb.func
 def down_every(
-    x, p, layers, rows, taps: cb.Comptime[int], z, count, buffer, to, seen, skip: cb.Comptime[int],
-    fresh: cb.Comptime[int], lanes: cb.Comptime[int],
-):  # fmt: skip
+    x,
+    p,
+    layers,
+    rows,
+    taps: cb.Comptime[int],
+    z,
+    count,
+    buffer,
+    to,
+    seen,
+    skip: cb.Comptime[int],
+    fresh: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):
     """`down` of every `skip`-th column from z on. Lines are read whole and never past the last
     column that counts.
     """
@@ -183,9 +204,21 @@ def down_every(
 
 @cb.func
 def down_all(
-    x, p, layers, rows, taps: cb.Comptime[int], z, count, channels, buffer, to, skip: cb.Comptime[int],
-    fresh: cb.Comptime[int], lanes: cb.Comptime[int], single: cb.Comptime[bool],
-):  # fmt: skip
+    x,
+    p,
+    layers,
+    rows,
+    taps: cb.Comptime[int],
+    z,
+    count,
+    channels,
+    buffer,
+    to,
+    skip: cb.Comptime[int],
+    fresh: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+    single: cb.Comptime[bool],
+):
     """The rows of the buffer from position `to` on; whether a NaN was seen."""
     seen = cb.splat(cb.cast(0, buffer.dtype), lanes)
     if skip == 1:
@@ -228,11 +261,17 @@ def down_all(
 
 @cb.func
 def across(
-    buffer, r, e, spacing, taps: cb.Comptime[int], step: cb.Comptime[int], exact: cb.Comptime[bool],
+    buffer,
+    r,
+    e,
+    spacing,
+    taps: cb.Comptime[int],
+    step: cb.Comptime[int],
+    exact: cb.Comptime[bool],
     lanes: cb.Comptime[int],
-):  # fmt: skip
-    """The largest of `taps` positions of a row, `spacing` from each other, for `lanes` positions `step`
-    apart from e.
+):
+    """The largest of `taps` positions of a row, `spacing` from each other, for `lanes` positions
+    `step` apart from e.
     """
     best = buffer.load((r, e), lanes * step)
     for v in cb.unroll(range(1, taps)):
@@ -253,8 +292,8 @@ def put(out, p, i, j, at, line, streaming: cb.Comptime[bool]):
 
 @cb.func
 def ask(x, p, ahead, at):
-    """Ask for a position of what is read next, while results are made; `ahead` is where this begins,
-    or None.
+    """Ask for a position of what is read next, while results are made; `ahead` is where this
+    begins, or None.
     """
     if ahead is not None:
         x.prefetch((p, ahead[0], ahead[1], ahead[2] + at))
@@ -262,8 +301,9 @@ def ask(x, p, ahead, at):
 
 @cb.func
 def across_shared(
-    x, ahead, buffer, r, out, p, i, j, first, many, channels, taps: cb.Comptime[int], group: cb.Comptime[int],
-    exact: cb.Comptime[bool], lanes: cb.Comptime[int], streaming: cb.Comptime[bool],
+    x, ahead, buffer, r, out, p, i, j, first, many, channels, taps: cb.Comptime[int],
+    group: cb.Comptime[int], exact: cb.Comptime[bool], lanes: cb.Comptime[int],
+    streaming: cb.Comptime[bool],
 ):  # fmt: skip
     """The first `many` positions of a row of the result, a multiple of `group`, where lines are of
     channels.
@@ -282,9 +322,9 @@ def across_shared(
 
 @cb.func
 def across_all(
-    x, ahead, buffer, r, out, p, i, j, first, many, channels, spacing, taps: cb.Comptime[int], step: cb.Comptime[int],
-    group: cb.Comptime[int], exact: cb.Comptime[bool], lanes: cb.Comptime[int], single: cb.Comptime[bool],
-    streaming: cb.Comptime[bool],
+    x, ahead, buffer, r, out, p, i, j, first, many, channels, spacing, taps: cb.Comptime[int],
+    step: cb.Comptime[int], group: cb.Comptime[int], exact: cb.Comptime[bool],
+    lanes: cb.Comptime[int], single: cb.Comptime[bool], streaming: cb.Comptime[bool],
 ):  # fmt: skip
     """One row of the result from row r of the buffer."""
     if step == 1 or single:
@@ -294,7 +334,8 @@ def across_all(
             part = many // group * group
             begin = part * channels
             across_shared(
-                x, ahead, buffer, r, out, p, i, j, first, part, channels, taps, group, exact, lanes, streaming
+                x, ahead, buffer, r, out, p, i, j, first, part, channels, taps, group, exact, lanes,
+                streaming
             )  # fmt: skip
         whole = total // lanes * lanes
         for e in range(begin, whole, lanes):
@@ -319,14 +360,16 @@ def across_all(
 
 @cb.kernel
 def max_bands(
-    x: cb.Array, out: cb.Array, channels, stride_d, stride_h, pad_d, pad_h, pad_w, columns, band_rows,
-    kernel: cb.Comptime[tuple], spread: cb.Comptime[tuple], groups: cb.Comptime[tuple], fresh: cb.Comptime[int],
-    step: cb.Comptime[int], skip: cb.Comptime[int], least: cb.Comptime, acc: cb.Comptime, room: cb.Comptime[int],
-    lanes: cb.Comptime[int], single: cb.Comptime[bool], streaming: cb.Comptime[bool],
+    x: cb.Array, out: cb.Array, channels, stride_d, stride_h, pad_d, pad_h, pad_w, columns,
+    band_rows, kernel: cb.Comptime[tuple], spread: cb.Comptime[tuple], groups: cb.Comptime[tuple],
+    fresh: cb.Comptime[int], step: cb.Comptime[int], skip: cb.Comptime[int], least: cb.Comptime,
+    acc: cb.Comptime, room: cb.Comptime[int], lanes: cb.Comptime[int], single: cb.Comptime[bool],
+    streaming: cb.Comptime[bool],
 ):  # fmt: skip
     """out[p, i, j, l * channels + c] for x of (planes, depth, height, width * channels).
 
-    A cube does `band_rows` rows by `columns` positions. Position q of its buffer is column (first * step + q)
+    A cube does `band_rows` rows by `columns` positions. Position q of its buffer is column (first *
+    step + q)
     * skip - pad_w, where `skip` divides stride and dilation: the columns between are never looked
     at. `groups`: how many neighbouring rows are done at a time, and how many positions of a row.
     """
@@ -358,7 +401,8 @@ def max_bands(
         rows = inside(j * stride_h - pad_h, spread[1], taps + rows_at_once - 1, x.shape[2])
         if not dirty:
             dirty = down_all(
-                x, p, layers, rows, taps, z, end - begin, channels, buffer, begin, skip, fresh, lanes, single
+                x, p, layers, rows, taps, z, end - begin, channels, buffer, begin, skip, fresh,
+                lanes, single
             )  # fmt: skip
         exact = dirty
         if dirty:
@@ -387,11 +431,11 @@ def max_bands(
                 ahead = (layers[0], below + r * spread[1], first * channels - pad_w * channels)
             if exact:
                 across_all(
-                    x, ahead, buffer, r, out, p, i, j + r, first, many, channels, spacing, kernel[2], step,
-                    across_at_once, True, lanes, single, streaming,
+                    x, ahead, buffer, r, out, p, i, j + r, first, many, channels, spacing,
+                    kernel[2], step, across_at_once, True, lanes, single, streaming,
                 )  # fmt: skip
             else:
                 across_all(
-                    x, ahead, buffer, r, out, p, i, j + r, first, many, channels, spacing, kernel[2], step,
-                    across_at_once, False, lanes, single, streaming,
+                    x, ahead, buffer, r, out, p, i, j + r, first, many, channels, spacing,
+                    kernel[2], step, across_at_once, False, lanes, single, streaming,
                 )  # fmt: skip

@@ -14,8 +14,8 @@ from cubepy.tune import CpuRoutine
 
 
 def together(taps: int, count: int) -> int:
-    """How many of `count` neighbouring windows of so many positions are done at once, if they are one
-    position apart.
+    """How many of `count` neighbouring windows of so many positions are done at once, if they are
+    one position apart.
     """
     group = 4 if taps > 3 else 2
     return group if taps > 1 and count >= 2 * group else 1
@@ -99,7 +99,24 @@ class Separable(CpuRoutine):
         )  # rows of windows that those above have not
         cubes = planes * out.shape[1] * -(-out.shape[2] // band_rows) * blocks
         max_bands[cubes, 1](
-            x.reshape(*x.shape[:3], -1), out.reshape(*out.shape[:3], -1), channels, *stride[:2], *pad, columns, band_rows,
-            tuple(kernel), (*dilation[:2], spacing), (rows, wide), fresh, step, skip, p.least, acc, room, lanes, single, streaming,
+            x.reshape(*x.shape[:3], -1),
+            out.reshape(*out.shape[:3], -1),
+            channels,
+            *stride[:2],
+            *pad,
+            columns,
+            band_rows,
+            tuple(kernel),
+            (*dilation[:2], spacing),
+            (rows, wide),
+            fresh,
+            step,
+            skip,
+            p.least,
+            acc,
+            room,
+            lanes,
+            single,
+            streaming,
             mode="unchecked",
-        )  # fmt: skip
+        )

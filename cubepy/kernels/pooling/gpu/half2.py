@@ -44,7 +44,9 @@ def two_by_two(steps: Steps) -> Steps:
 
 @cb.func
 def larger(a, b, pairs: cb.Comptime):
-    """The larger of two values, of each half where they are words of `pairs`; NaN if either is NaN."""
+    """The larger of two values, of each half where they are words of `pairs`; NaN if either
+    is NaN.
+    """
     if pairs is None:
         return cb.nan_max(a, b)
     return cb.packed_max(a, b, pairs)

@@ -1,6 +1,6 @@
-"""Max pooling with the positions of the maxima, and its gradient, for devices with planes: units make
-lines of several rows as in `pooling.gpu.max_sliding`. Nothing is scattered: every position of the
-gradient looks at the windows that hold it.
+"""Max pooling with the positions of the maxima, and its gradient, for devices with planes: units
+make lines of several rows as in `pooling.gpu.max_sliding`. Nothing is scattered: every position of
+the gradient looks at the windows that hold it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import cubepy as cb
 from cubepy.kernels.pooling.problem import MaxPool, MaxPoolBack
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import LINE_BYTES, address, line_of
-from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
+from cubepy.kernels.windows.rows_gpu import (
     TAPS,
     UNITS,
     PlanePlan,
@@ -52,7 +52,9 @@ def offer(tops, spots, at: cb.Comptime[int], value, position):
 
 @cb.func
 def best_of_row(tops, spots, k: cb.Comptime[int], values, z, plan):
-    """The largest value of every window in row k, and its column; z is the first position of the unit."""
+    """The largest value of every window in row k, and its column; z is the first position of
+    the unit.
+    """
     first = plan.loads[0][0]
     for q in cb.unroll(range(plan.columns)):
         at = position_in_row(q, 0, plan)
@@ -67,7 +69,9 @@ def best_of_row(tops, spots, k: cb.Comptime[int], values, z, plan):
 
 @cb.func
 def best_of_rows(results, positions, tops, spots, first: cb.Comptime[int], y, shape, plan):
-    """The largest value of every window of rows y + first and behind, and its position in the plane."""
+    """The largest value of every window of rows y + first and behind, and its position in
+    the plane.
+    """
     for q in cb.unroll(range(plan.columns)):
         at = first * plan.columns + q
         results[q] = tops[at]
@@ -87,9 +91,17 @@ def row_start(y, shape):
 
 @cb.kernel
 def max_windows_indices(
-    x: cb.Array, size, out: cb.Array, index: cb.Array, made, groups, bands, least: cb.Comptime, acc: cb.Comptime,
+    x: cb.Array,
+    size,
+    out: cb.Array,
+    index: cb.Array,
+    made,
+    groups,
+    bands,
+    least: cb.Comptime,
+    acc: cb.Comptime,
     plan: cb.Comptime[PlanePlan],
-):  # fmt: skip
+):
     """`max_windows`, and where in the plane the value is: the first of equals, the last NaN."""
     t = cb.ABSOLUTE_POS
     lines = made[3] // plan.lanes if plan.last else 1
@@ -152,11 +164,19 @@ def chosen(
 
 @cb.kernel
 def max_windows_back(
-    grad: cb.Array, index: cb.Array, size, out: cb.Array, made, groups, bands, acc: cb.Comptime,
-    plan: cb.Comptime[PlanePlan], counts: cb.Comptime[tuple],
-):  # fmt: skip
-    """The gradient by the input: for every position the sum over the windows that chose it, always in
-    the same order.
+    grad: cb.Array,
+    index: cb.Array,
+    size,
+    out: cb.Array,
+    made,
+    groups,
+    bands,
+    acc: cb.Comptime,
+    plan: cb.Comptime[PlanePlan],
+    counts: cb.Comptime[tuple],
+):
+    """The gradient by the input: for every position the sum over the windows that chose it, always
+    in the same order.
 
     `counts`: how many windows hold a position, by its phase, along height and width.
     """
@@ -268,9 +288,18 @@ def run(
     total = out.shape[0] * groups * bands * (out.shape[3] // plan.lanes if last else 1)
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else cb.as_dtype(x.dtype)
     max_windows_indices[-(-total // UNITS), UNITS](
-        x.reshape(-1), x.shape, out.reshape(-1), index.reshape(-1), out.shape, groups, bands, least, acc, plan,
+        x.reshape(-1),
+        x.shape,
+        out.reshape(-1),
+        index.reshape(-1),
+        out.shape,
+        groups,
+        bands,
+        least,
+        acc,
+        plan,
         mode="unchecked",
-    )  # fmt: skip
+    )
 
 
 def windowed(
@@ -321,8 +350,8 @@ def held(k: int, s: int, p: int) -> tuple[Steps, tuple[int, ...]]:
 def gradient_plan(
     grad: Any, index: Any, out: Any, step: Any, pad: Any, kernel: Any, last: bool, rows: int = ROWS
 ) -> tuple[PlanePlan, int, int, tuple[tuple[int, ...], ...]]:
-    """A plan for the gradient, with the numbers of groups and row bands, and how many windows hold a
-    position.
+    """A plan for the gradient, with the numbers of groups and row bands, and how many windows hold
+    a position.
     """
     (down, high), (across, wide) = (
         held(k, s, p) for k, s, p in zip(kernel, step, pad, strict=True)
@@ -347,6 +376,15 @@ def run_back(grad: Any, index: Any, out: Any, step: Any, pad: Any, kernel: Any, 
     total = out.shape[0] * groups * bands * (out.shape[3] // plan.lanes if last else 1)
     acc = cb.f64 if out.itemsize == 8 else cb.f32
     max_windows_back[-(-total // UNITS), UNITS](
-        grad.reshape(-1), index.reshape(-1), grad.shape, out.reshape(-1), out.shape, groups, bands, acc, plan, counts,
+        grad.reshape(-1),
+        index.reshape(-1),
+        grad.shape,
+        out.reshape(-1),
+        out.shape,
+        groups,
+        bands,
+        acc,
+        plan,
+        counts,
         mode="unchecked",
-    )  # fmt: skip
+    )

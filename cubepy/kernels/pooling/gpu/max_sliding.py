@@ -16,10 +16,10 @@ from cubepy.kernels.pooling.gpu.half2 import (
     words_of,
     write_words,
 )
+from cubepy.kernels.pooling.gpu.max_sliding_plan import pieces_of, plan_of
 from cubepy.kernels.pooling.gpu.van_herk import NEW, SlidingWindow, done, kept, overlap, wanted
 from cubepy.kernels.primitives.lines import multiple
-from cubepy.kernels.primitives.vector_width import line_of
-from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
+from cubepy.kernels.windows.rows_gpu import (
     UNITS,
     PlanePlan,
     Steps,
@@ -28,30 +28,19 @@ from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
     fill_core,
     filled,
     inside,
-    lined,
     position_in_row,
     read_row,
     room,
-    row_bands_of,
-    row_loads,
     start_of_row,
     store_row,
     values_of,
     widest,
 )
 
-HELD = (
-    128,
-    90,
-)  # numbers that a unit holds, about, with windows to 5 and longer across: of sliding windows and rows' values
 AHEAD = (
     (4, 3),
     (8, 8),
 )  # windows written out, by how many positions a window reaches for a stride; others: a loop
-MANY = 1 << 18  # units, from which on there are enough of them
-LOOP_STEPS = 10  # of a loop that a unit makes, at most
-GAPS = 4  # cubes on a core where windows have gaps: ptxas alone takes registers for fewer (81 % of a copy, not 93)
-ROWS = 4  # of results in a plane, at most
 
 
 @cb.func
@@ -180,8 +169,8 @@ def first_of(plan: PlanePlan) -> int:
 
 @cb.func
 def larger_of(to, state, found, moves: cb.Comptime[tuple], n: cb.Comptime[int], pairs: cb.Comptime):
-    """The moves of a sliding window, for lines of n numbers, to slots or (`to` is not the state) to the only
-    one of results.
+    """The moves of a sliding window, for lines of n numbers, to slots or (`to` is not the state) to
+    the only one of results.
     """
     for slot, a, b in cb.unroll(moves):
         for q in cb.unroll(range(n)):
@@ -290,8 +279,8 @@ def look_at(
     both, held, p, first, w, r: cb.Comptime[int], begin, here, sizes, least, pairs: cb.Comptime, plan, sliding,
     near: cb.Comptime[tuple], ragged: cb.Comptime[bool],
 ):  # fmt: skip
-    """Position r of those that are written out; window w begins at position 0. The unit's first window is
-    `first`.
+    """Position r of those that are written out; window w begins at position 0. The unit's first
+    window is `first`.
     """
     if wanted(sliding, r):
         (x, out), (state, found, rows, values) = both, held
@@ -344,59 +333,6 @@ def kept_columns(plan: PlanePlan, pairs: Any) -> int:
     return plan.columns if pairs is None or plan.last else plan.columns // 2
 
 
-def held_by(
-    sliding: SlidingWindow, down: Steps, across: Steps, blocks: int, columns: int, halves: bool
-) -> int:
-    """How many numbers, or lines of channels, a unit holds; with `halves`, two numbers in a word."""
-    wide = -(-columns // 2) if halves else columns
-    rows = down.positions(blocks) * wide if down.positions(blocks) > 1 else 0
-    return sliding.slots * blocks * wide + across.positions(columns) + rows
-
-
-def plan_of(
-    x: Any, out: Any, sliding: SlidingWindow, down: Steps, across: Steps, last: bool, halves: bool
-) -> tuple[PlanePlan, int, int]:  # fmt: skip
-    """A plan for the planes of x, with the numbers of a row's groups of results and of a column's
-    row bands.
-    """
-    blocks = min(ROWS, out.shape[1])
-    shared = across.taps > across.ins and (across.spacing == 1 or across.ins == 1)
-    columns = min(4 if across.taps > 3 * across.ins else 2, out.shape[2]) if shared else 1
-    lanes, wide = (line_of(x, out), 1) if last else (1, line_of(x))
-    lined_up = 1 if last else lined(x, out, across)
-    columns = lined_up if lined_up > 1 else columns
-    most = HELD[across.reach > 5]
-    while (lanes * columns * blocks) > 1 and lanes * held_by(
-        sliding, down, across, blocks, columns, halves
-    ) > most:
-        if blocks > 1:
-            blocks //= 2
-        elif lanes * x.itemsize > 4:
-            lanes //= 2
-        elif columns > 1:
-            columns //= 2
-        else:
-            lanes //= 2
-    groups, bands, margin, ragged = row_bands_of(x, out, down, blocks, columns)
-    loads = row_loads(
-        across, columns, min(wide, columns), groups * columns * across.ins > x.shape[2]
-    )
-    cubes = GAPS if sliding.hop > 1 and not last and across.taps <= 5 else 0
-    lanes = columns if lined_up > 1 else lanes
-    plan = PlanePlan(down, across, blocks, columns, last, lanes, loads, margin, ragged, cubes)
-    return plan, groups, bands
-
-
-def pieces_of(sliding: SlidingWindow, deep: int, units: int) -> tuple[int, int]:
-    """Units along an axis of so many windows, and iterations of each, if there are so many units without
-    that.
-    """
-    every = -(-deep // sliding.ahead)
-    loop_steps = max(1, min(LOOP_STEPS, every, every * units // MANY)) if sliding.looped else 1
-    pieces = -(-every // loop_steps)
-    return pieces, -(-every // pieces)
-
-
 def run(
     x: Any,
     out: Any,
@@ -437,8 +373,8 @@ def run(
     pieces, loop_steps = pieces_of(sliding, deep, units * hop)
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else cb.as_dtype(x.dtype)
     acc = acc if pairs is None else cb.u32
-    # a position that counts twice changes nothing: those outside may have the value of one that is in
-    # the same window
+    # a position that counts twice changes nothing: those outside may have the value of one that is
+    # in the same window
     left, right = (
         across.taps + across.low,
         x.shape[2] - (out.shape[2] - 1) * across.ins - across.low,

@@ -2,11 +2,11 @@
 they are.
 
 Both axes are cut into chunks. A window begins within one chunk, ends within another, and holds the
-chunks between them as a whole. So of a chunk only the maxima from each of its positions to its end are
-kept, and a result is the largest of one such maximum, of the chunks between, and of the positions of
-the last chunk so far. A unit owns a line of columns, walks down the plane by chunks of rows, and
-keeps the maxima of its last chunks in shared memory. What it finds goes to its cube's others, whose
-lines are the chunks along the width.
+chunks between them as a whole. So of a chunk only the maxima from each of its positions to its end
+are kept, and a result is the largest of one such maximum, of the chunks between, and of the
+positions of the last chunk so far. A unit owns a line of columns, walks down the plane by chunks of
+rows, and keeps the maxima of its last chunks in shared memory. What it finds goes to its cube's
+others, whose lines are the chunks along the width.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class WidePlan:
 
 
 def behind(taps: int, position: int, size: int) -> tuple[int, int]:
-    """Where the window begins that ends at a position of a chunk: how many chunks before, and at which
-    of its positions.
+    """Where the window begins that ends at a position of a chunk: how many chunks before, and at
+    which of its positions.
     """
     first = position - taps + 1
     return -(first // size), first % size
@@ -216,9 +216,18 @@ def read_chunk(rows, x, plane, chunk, column, size, plan: cb.Comptime[WidePlan])
 
 @cb.kernel
 def largest_wide(
-    x: cb.Array, size, out: cb.Array, made, pad, tiles, bands, chunks, least: cb.Comptime, acc: cb.Comptime,
+    x: cb.Array,
+    size,
+    out: cb.Array,
+    made,
+    pad,
+    tiles,
+    bands,
+    chunks,
+    least: cb.Comptime,
+    acc: cb.Comptime,
     plan: cb.Comptime[WidePlan],
-):  # fmt: skip
+):
     """x, out of (planes, height, width), of shapes `size` and `made`; a cube does a tile of a strip
     of `chunks` chunks of rows in some planes.
     """
@@ -357,6 +366,16 @@ def run(
     each = -(-chunks // bands)
     bands = -(-chunks // each)
     largest_wide[teams * bands * tiles, plan.units](
-        x.reshape(-1), x.shape, out.reshape(-1), out.shape, pad, tiles, bands, each, least, acc, plan,
+        x.reshape(-1),
+        x.shape,
+        out.reshape(-1),
+        out.shape,
+        pad,
+        tiles,
+        bands,
+        each,
+        least,
+        acc,
+        plan,
         mode="unchecked",
-    )  # fmt: skip
+    )

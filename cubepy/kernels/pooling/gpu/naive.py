@@ -16,9 +16,16 @@ AHEAD = 4  # lines of a table that a unit asks for at once
 
 @cb.kernel
 def pool_last(
-    x: cb.Array, out: cb.Array, stride_h, stride_w, pad_h, pad_w,
-    kernel: cb.Comptime[tuple], dilation: cb.Comptime[tuple], lanes: cb.Comptime[int],
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    stride_h,
+    stride_w,
+    pad_h,
+    pad_w,
+    kernel: cb.Comptime[tuple],
+    dilation: cb.Comptime[tuple],
+    lanes: cb.Comptime[int],
+):
     """out[n, i, j, c] = max over the window, for channels last."""
     lines = (out.shape[3] + lanes - 1) // lanes
     t = cb.ABSOLUTE_POS
@@ -39,9 +46,15 @@ def pool_last(
 
 @cb.kernel
 def pool_first(
-    x: cb.Array, out: cb.Array, stride_h, stride_w, pad_h, pad_w,
-    kernel: cb.Comptime[tuple], dilation: cb.Comptime[tuple],
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    stride_h,
+    stride_w,
+    pad_h,
+    pad_w,
+    kernel: cb.Comptime[tuple],
+    dilation: cb.Comptime[tuple],
+):
     """out[p, i, j] = max over the window, for planes p = n * C + c."""
     t = cb.ABSOLUTE_POS
     if t < out.size:

@@ -1,11 +1,11 @@
 """Windows along an axis whose positions come one after the other: what is kept of them, and for how
 long.
 
-Windows of which many overlap are done in groups that all share one position. What comes before it is
-kept window by window, from there backwards; what comes behind is one running maximum (van Herk, "A
-fast algorithm for local minimum and maximum filters on rectangular and octagonal kernels", 1992).
-So as many lines are kept as windows overlap, and a result takes three maxima however long its
-window is. Other windows are kept one by one until their last position.
+Windows of which many overlap are done in groups that all share one position. What comes before it
+is kept window by window, from there backwards; what comes behind is one running maximum (van Herk,
+"A fast algorithm for local minimum and maximum filters on rectangular and octagonal kernels",
+1992). So as many lines are kept as windows overlap, and a result takes three maxima however long
+its window is. Other windows are kept one by one until their last position.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class SlidingWindow:
 
     @property
     def again(self) -> bool:
-        """Whether the code that is repeated also takes in the positions before its own, in a turn that
-        gives nothing.
+        """Whether the code that is repeated also takes in the positions before its own, in a turn
+        that gives nothing.
         """
         return self.looped and 2 * self.lead > self.ahead * self.steps.ins
 
@@ -95,7 +95,9 @@ def kept(sliding: SlidingWindow, r: int) -> tuple[Kept, ...]:
 
 
 def done(sliding: SlidingWindow, r: int) -> tuple[Kept, ...]:
-    """The window that is done with position r, if there is one, counted from the first position of all."""
+    """The window that is done with position r, if there is one, counted from the first position
+    of all.
+    """
     steps = sliding.steps
     w = (r - steps.reach + 1) // steps.ins
     if w < 0 or w * steps.ins + steps.reach - 1 != r:
@@ -119,8 +121,8 @@ def _holding(sliding: SlidingWindow, r: int) -> list[int]:
 
 
 def _shared(sliding: SlidingWindow, r: int) -> tuple[int, int]:
-    """The group of windows that are being done at position r, and how far behind the position that they
-    share it is.
+    """The group of windows that are being done at position r, and how far behind the position that
+    they share it is.
     """
     ins, n = sliding.steps.ins, sliding.overlap
     group = (r - (n - 1) * ins) // (n * ins)

@@ -93,9 +93,17 @@ def read_boxed(values, tile, at, z, size, none, plan: cb.Comptime[BoxPlan]):
 
 @cb.func
 def read_line(
-    values, tile, at, z, to: cb.Comptime[int], wide: cb.Comptime[int], beside: cb.Comptime[bool], size, none,
+    values,
+    tile,
+    at,
+    z,
+    to: cb.Comptime[int],
+    wide: cb.Comptime[int],
+    beside: cb.Comptime[bool],
+    size,
+    none,
     plan: cb.Comptime[BoxPlan],
-):  # fmt: skip
+):
     """values[to], ... = `wide` neighbours from column z on."""
     here = cb.min(cb.max(z, 0), size[2] - wide) if beside else z
     line = tile.load(multiple(at + here, wide), wide)
@@ -154,7 +162,9 @@ def mark_lines(marks, tile, row, at, none, plan: cb.Comptime[BoxPlan]):
 
 @cb.func
 def read_marks(values, marks, row, plan: cb.Comptime[BoxPlan]):
-    """The largest value of the lines that are whole in a unit's windows, to its position among values."""
+    """The largest value of the lines that are whole in a unit's windows, to its position among
+    values.
+    """
     member, group = coordinates(cb.UNIT_POS, (plan.planes, plan.groups))
     first, count, _ = plan.whole
     at = (
@@ -291,9 +301,20 @@ def walk(
 
 @cb.kernel
 def max_boxes(
-    x: cb.TensorMap, size, out: cb.Array, made, low, hop, pieces, windows, bands, blocks, least: cb.Comptime,
-    acc: cb.Comptime, plan: cb.Comptime[BoxPlan],
-):  # fmt: skip
+    x: cb.TensorMap,
+    size,
+    out: cb.Array,
+    made,
+    low,
+    hop,
+    pieces,
+    windows,
+    bands,
+    blocks,
+    least: cb.Comptime,
+    acc: cb.Comptime,
+    plan: cb.Comptime[BoxPlan],
+):
     """out (planes, height, width), or (batch, height, width, channels), = the largest value of each
     window of x.
 

@@ -139,8 +139,8 @@ class BoxPlan:
         return -(-(self.offset_of(position) + wide) // self.halves)
 
     def offset_of(self, position: int) -> int:
-        """Where a position of a row is among the numbers that a unit reads, with channels first. Lines
-        that others look at are one number there, or a word.
+        """Where a position of a row is among the numbers that a unit reads, with channels first.
+        Lines that others look at are one number there, or a word.
         """
         first, count, _ = self.whole
         at = position - self.loads[0][0] // self.halves * self.halves
@@ -195,9 +195,17 @@ class BoxPlan:
 
 
 def first_plan(
-    size: tuple[int, ...], made: tuple[int, ...], itemsize: int, down: Steps, across: Steps, columns: int, planes: int,
-    stages: int, cubes: int, pairs: Any = None,
-) -> BoxPlan:  # fmt: skip
+    size: tuple[int, ...],
+    made: tuple[int, ...],
+    itemsize: int,
+    down: Steps,
+    across: Steps,
+    columns: int,
+    planes: int,
+    stages: int,
+    cubes: int,
+    pairs: Any = None,
+) -> BoxPlan:
     """Of (planes, height, width)."""
     wide_in, wide_out = size[2], made[2]
     tile = -(-wide_out // columns) * columns
@@ -215,9 +223,28 @@ def first_plan(
     boxes, measure = -(-wide_in // WIDEST), ROW_BYTES // itemsize
     box = wide_in if boxes == 1 else -(-wide_in // (boxes * measure)) * measure
     return BoxPlan(
-        across, down.taps, down.ins, False, columns, 1, math.gcd(wide_out, columns), loads, tile, planes, 1, 0, box,
-        boxes, box * boxes, stages, cubes, (down.spacing == 1, nearby), tile > wide_out, pairs, whole,
-    )  # fmt: skip
+        across,
+        down.taps,
+        down.ins,
+        False,
+        columns,
+        1,
+        math.gcd(wide_out, columns),
+        loads,
+        tile,
+        planes,
+        1,
+        0,
+        box,
+        boxes,
+        box * boxes,
+        stages,
+        cubes,
+        (down.spacing == 1, nearby),
+        tile > wide_out,
+        pairs,
+        whole,
+    )
 
 
 def whole_lines(across: Steps, columns: int, wide_in: int) -> tuple[int, int, int]:
@@ -230,9 +257,18 @@ def whole_lines(across: Steps, columns: int, wide_in: int) -> tuple[int, int, in
 
 
 def last_plan(
-    size: tuple[int, ...], made: tuple[int, ...], itemsize: int, down: Steps, across: Steps, columns: int, tile: int,
-    channels: int, stages: int, cubes: int, pairs: Any = None,
-) -> BoxPlan:  # fmt: skip
+    size: tuple[int, ...],
+    made: tuple[int, ...],
+    itemsize: int,
+    down: Steps,
+    across: Steps,
+    columns: int,
+    tile: int,
+    channels: int,
+    stages: int,
+    cubes: int,
+    pairs: Any = None,
+) -> BoxPlan:
     """Of (batch, height, width, channels)."""
     wide_in, results = size[2], -(-made[2] // columns) * columns
     tile = min(tile, results)
@@ -243,15 +279,38 @@ def last_plan(
     before = max(0, -min(moved))
     pitch = before + max(seen, max(moved) + box)
     return BoxPlan(
-        across, down.taps, down.ins, True, columns, 4 // itemsize, 1, (), tile, 1, channels, before, box, 1, pitch,
-        stages, cubes, (down.spacing == 1, 0), results > made[2], pairs,
-    )  # fmt: skip
+        across,
+        down.taps,
+        down.ins,
+        True,
+        columns,
+        4 // itemsize,
+        1,
+        (),
+        tile,
+        1,
+        channels,
+        before,
+        box,
+        1,
+        pitch,
+        stages,
+        cubes,
+        (down.spacing == 1, 0),
+        results > made[2],
+        pairs,
+    )
 
 
 def plans(
-    size: tuple[int, ...], made: tuple[int, ...], itemsize: int, down: Steps, across: Steps, last: bool,
+    size: tuple[int, ...],
+    made: tuple[int, ...],
+    itemsize: int,
+    down: Steps,
+    across: Steps,
+    last: bool,
     pairs: Any = None,
-) -> Iterator[BoxPlan]:  # fmt: skip
+) -> Iterator[BoxPlan]:
     """Blueprints that differ in how much a cube does, as many of which find room on a core as can,
     and bring as many rows as can.
     """
@@ -261,9 +320,12 @@ def plans(
             tiles = {-(-results // -(-results * columns // tile)) * columns for tile in TILES}
             whole = size[3] % (2 * measure) == 0 or size[3] > 8 * measure
             some = [
-                last_plan(size, made, itemsize, down, across, columns, tile, n * measure, 1, 1, pairs)
-                for tile in sorted(tiles) for n in (1, 1 + whole)
-            ]  # fmt: skip
+                last_plan(
+                    size, made, itemsize, down, across, columns, tile, n * measure, 1, 1, pairs
+                )
+                for tile in sorted(tiles)
+                for n in (1, 1 + whole)
+            ]
         elif columns * itemsize == LINE_BYTES:
             groups = -(-made[2] // columns)
             many = {min(WIDEST, max(1, units // groups)) for units in UNITS}
@@ -307,9 +369,14 @@ def worth(plan: BoxPlan, size: tuple[int, ...], made: tuple[int, ...], itemsize:
 
 @lru_cache(maxsize=1024)
 def plan_of(
-    size: tuple[int, ...], made: tuple[int, ...], itemsize: int, down: Steps, across: Steps, last: bool,
+    size: tuple[int, ...],
+    made: tuple[int, ...],
+    itemsize: int,
+    down: Steps,
+    across: Steps,
+    last: bool,
     pairs: Any = None,
-) -> BoxPlan | None:  # fmt: skip
+) -> BoxPlan | None:
     """The blueprint for shapes of x and out, or None where there is none that is fast."""
     found = plans(size, made, itemsize, down, across, last, pairs)
     value, _, best = max(

@@ -24,8 +24,8 @@ HIGH_NARROW = 10
 """of 16-bit floats with channels first that have less rows, or an odd number of results in a row,
 """
 GAPS = 10, 20
-"""and, with channels first, for those with gaps that do not reach over so many positions (all measured
-on an H200).
+"""and, with channels first, for those with gaps that do not reach over so many positions (all
+measured on an H200).
 """
 
 
@@ -44,9 +44,21 @@ def launch(x: Any, out: Any, down: Steps, least: Any, plan: BoxPlan, pieces: int
     )
     acc = cb.as_dtype(x.dtype) if plan.pairs is None else cb.u32
     max_boxes[teams * pieces * hop * bands * blocks, plan.workers + PLANE](
-        cb.tensor_map(x, box, swizzle=0), x.shape, out.reshape(-1), out.shape, down.low, hop, pieces, windows, bands,
-        blocks, nothing_of(least, plan.pairs), acc, plan, mode="unchecked",
-    )  # fmt: skip
+        cb.tensor_map(x, box, swizzle=0),
+        x.shape,
+        out.reshape(-1),
+        out.shape,
+        down.low,
+        hop,
+        pieces,
+        windows,
+        bands,
+        blocks,
+        nothing_of(least, plan.pairs),
+        acc,
+        plan,
+        mode="unchecked",
+    )
 
 
 def fits(
