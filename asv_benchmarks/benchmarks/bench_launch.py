@@ -12,12 +12,13 @@ from benchmarks.cases import warmed
 
 @cache
 def _tiny() -> Any:
-    from benchmarks.kernels import add_one
+    from benchmarks.kernels import add_one, scaled
 
     x, out = np.zeros(16, np.float32), np.zeros(16, np.float32)
     bound = add_one[1, 16].bind(x, out)
     warmed(lambda: add_one[1, 16](x, out))
-    return add_one, x, out, warmed(bound)
+    warmed(lambda: scaled[1, 16](1.5, x, out))
+    return add_one, scaled, x, out, warmed(bound)
 
 
 class Launch:
@@ -25,11 +26,15 @@ class Launch:
 
     def setup(self) -> None:
         """Compile it and let it come a few times."""
-        self.kernel, self.x, self.out, self.bound = _tiny()
+        self.kernel, self.scaled, self.x, self.out, self.bound = _tiny()
 
     def time_launch_unbound(self) -> None:
         """Arguments and all."""
         self.kernel[1, 16](self.x, self.out)
+
+    def time_launch_with_a_number(self) -> None:
+        """A number that is converted for its parameter."""
+        self.scaled[1, 16](1.5, self.x, self.out)
 
     def time_launch_bound(self) -> None:
         """Bound."""

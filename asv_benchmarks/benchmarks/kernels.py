@@ -19,6 +19,14 @@ def add_one(x: cb.Array, out: cb.Array):
         out[i] = x[i] + 1
 
 
+@cb.kernel
+def scaled(a: cb.f32, x: cb.Array, out: cb.Array):
+    """out = a x"""
+    i = cb.ABSOLUTE_POS
+    if i < out.size:
+        out[i] = a * x[i]
+
+
 @cb.func
 def chain_of(x):
     """tanh(exp(-x x) + x / 2)"""
