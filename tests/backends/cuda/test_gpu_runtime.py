@@ -198,10 +198,10 @@ def test_a_plan_finds_arrays_and_tensor_maps_in_what_was_given() -> None:
     layout = layout_of((64, 64), None, np.dtype(np.float16), Device("cuda"))
     given = DeviceArray(0x10000, layout, Tracked())
     operands = Operands(None, [(0, given)], [(1, 0x40000, 2 * given.nbytes)], [])
-    assert operands.place(ArrayMap(given, given[32:], (16, 64), 128), False) == (0, 32 * 128)
-    assert operands.place(given, False) == (0, 0) and operands.place(3, False) is None
+    assert operands.locate(ArrayMap(given, given[32:], (16, 64), 128), False) == (0, 32 * 128)
+    assert operands.locate(given, False) == (0, 0) and operands.place(3, False) is None
     assert not operands.written
-    assert operands.place(DeviceArray(0x40100, layout, Tracked()), True) == (1, 0x100)
+    assert operands.locate(DeviceArray(0x40100, layout, Tracked()), True) == (1, 0x100)
     assert operands.written == {1}
 
 
@@ -210,10 +210,10 @@ def test_memory_that_nobody_gave_is_in_no_plan() -> None:
     operands = Operands(None, [(0, mine)], [], [number])
     for at in (0x30000, 0x10004, 0x10000 - 4):
         with pytest.raises(Unsuitable):
-            operands.place(DeviceArray(at, mine.layout, Tracked()), False)
-    assert operands.place(number, False) is None and operands.kept == [number]
+            operands.locate(DeviceArray(at, mine.layout, Tracked()), False)
+    assert operands.locate(number, False) is None and operands.kept == [number]
     with pytest.raises(Unsuitable, match="constant"):
-        operands.place(number, True)
+        operands.locate(number, True)
 
 
 def test_destructors_end_before_modules_are_emptied() -> None:
