@@ -72,11 +72,11 @@ class Operands:
             return None
         start = beginning(array)
         low, high = extent(array)
-        first, misaligned = start + low, start + high
-        if first == misaligned:
+        first, behind = start + low, start + high
+        if first == behind:
             return None  # nothing is read there
         for begin, end, which, origin in self.spans:
-            if begin <= first and misaligned <= end:
+            if begin <= first and behind <= end:
                 if which is not None:
                     if writes:
                         self.written.add(which)
@@ -85,7 +85,7 @@ class Operands:
                     raise Unsuitable("a constant that is written")
                 self.kept.append(array)
                 return None
-        if any(first < end and begin < misaligned for begin, end, *_ in self.spans):
+        if any(first < end and begin < behind for begin, end, *_ in self.spans):
             raise Unsuitable("memory of which only a part is known")
         return self.unknown(array, writes)
 

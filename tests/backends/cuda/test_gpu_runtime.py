@@ -199,7 +199,7 @@ def test_a_plan_finds_arrays_and_tensor_maps_in_what_was_given() -> None:
     given = DeviceArray(0x10000, layout, Tracked())
     operands = Operands(None, [(0, given)], [(1, 0x40000, 2 * given.nbytes)], [])
     assert operands.locate(ArrayMap(given, given[32:], (16, 64), 128), False) == (0, 32 * 128)
-    assert operands.locate(given, False) == (0, 0) and operands.place(3, False) is None
+    assert operands.locate(given, False) == (0, 0) and operands.locate(3, False) is None
     assert not operands.written
     assert operands.locate(DeviceArray(0x40100, layout, Tracked()), True) == (1, 0x100)
     assert operands.written == {1}
