@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cubepy.backends.cpu import replay
+from cubepy.runtime import recording
 
 Quick = Callable[[tuple, Any], bool]
 
@@ -24,8 +25,8 @@ def launch_of(
 
     Args:
         runner: a `CpuRunner`, whose table this is from now on.
-        places: where each leaf stands among the values: (argument, -1), or (argument, position in
-            its tuple).
+        positions: where each leaf stands among the values: (argument, -1), or (argument, position
+            in its tuple).
         outputs: leaves that are written.
         extents: the first byte of each array and one past the last, from its address on.
     """
@@ -34,28 +35,31 @@ def launch_of(
     given = [f"values[{i}]" + (f"[{j}]" if j >= 0 else "") for i, j in positions]
     arrays = [n for n, (_, is_array, _) in enumerate(runner.slots) if is_array]
     operand = {n: k for k, n in enumerate(arrays)}
-    table = replay.HostTable()
-    begin = table.words(runner.block)
-    table.step(*runner.step(begin), -1)
-    table.runners.append(runner)
-    for n in arrays:
-        table.put(begin + runner.slots[n][0], operand[n], 0)
-    for n in outputs:
-        for m in arrays:
-            if m != n and extents[n][1] > extents[n][0] and extents[m][1] > extents[m][0]:
-                table.disjoint(operand[n], extents[n], operand[m], extents[m])
-    go, at, alive = table.ready()
-    words = alive[0]
-    first = table.first_word(replay.HEAD) + begin
-    scope: dict[str, Any] = {
-        "go": go,
-        "table": at,
-        "words": words,
-        "floats": (ctypes.c_double * len(words)).from_buffer(words),
-        "failed": table.failed,
-        "_alive": alive,
-    }
+    scope: dict[str, Any] = {"recording": recording}
+
+    def lay_out() -> int:
+        """Fill the table, with the threads of the settings as they are; where its block begins."""
+        table = replay.HostTable()
+        begin = table.words(runner.block)
+        table.step(*runner.step(begin), -1)
+        table.runners.append(runner)
+        for n in arrays:
+            table.put(begin + runner.slots[n][0], operand[n], 0)
+        for n in outputs:
+            for m in arrays:
+                if m != n and extents[n][1] > extents[n][0] and extents[m][1] > extents[m][0]:
+                    table.disjoint(operand[n], extents[n], operand[m], extents[m])
+        scope["settings"] = recording.settings
+        scope["go"], scope["table"], scope["_alive"] = table.ready()
+        words = scope["words"] = scope["_alive"][0]
+        scope["floats"] = (ctypes.c_double * len(words)).from_buffer(words)
+        scope["failed"] = table.failed
+        return table.first_word(replay.HEAD) + begin
+
+    first, scope["lay_out"] = lay_out(), lay_out
     lines = ["def quick(values, stream):"]
+    if runner.parallel:  # on one thread nothing depends on settings
+        lines += ["    if settings != recording.settings:", "        lay_out()"]
     if outputs:
         fixed = " and ".join(f"{given[n]}.flags.writeable" for n in outputs)
         lines += [f"    if not ({fixed}):", "        return False"]

@@ -282,8 +282,8 @@ def generated(
 
     Args:
         runner: of the launch; one with tensor maps has no such function.
-        places: where each leaf is among the values: (argument, -1), or (argument, place in its
-            tuple).
+        sources: where each leaf is among the values: (argument, -1), or (argument, position in
+            its tuple).
         outputs: leaves that are written.
         extents: of each leaf that is an array: first byte and one past the last, relative to its
             address.

@@ -177,8 +177,8 @@ class Table:
         Args:
             runner: of arrays with these layouts.
             leaves: arguments as they were in one call.
-            places: for each of them an operand and the bytes from its start, or None where it stays
-                as it is.
+            addresses: for each of them an operand and the bytes from its start, or None where it
+                stays as it is.
             flag: the leaf that must be zero after it, or None.
 
         Raises:

@@ -233,3 +233,26 @@ def test_properties_of_a_device_are_passed() -> None:
         or (isinstance(node, ast.Attribute) and node.attr in asking)
     }
     only_these(found, ASKS, "a module that asks the current device for its properties")
+
+
+def documented(node: ast.AST) -> set[str]:
+    """The names that the section Args of a function's docstring explains."""
+    lines = (ast.get_docstring(node) or "").splitlines()  # type: ignore[arg-type]
+    found: set[str] = set()
+    for line in lines[lines.index("Args:") + 1 :] if "Args:" in lines else ():
+        if line and not line.startswith(" "):
+            break
+        if head := re.match(r"    ((?:[*\w]+(?:, )?)+):", line):
+            found |= {name.lstrip("*") for name in head[1].split(", ")}
+    return found
+
+
+def test_what_docstrings_explain_are_parameters() -> None:
+    wrong = {}
+    for module in files():
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.FunctionDef):
+                names = {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
+                if others := documented(node) - names:
+                    wrong[f"{module}.{node.name}"] = others
+    assert not wrong

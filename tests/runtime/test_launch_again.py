@@ -130,6 +130,17 @@ def test_settings_count_however_often_it_was_launched() -> None:
                 assert (out == k + threads).all()
 
 
+def test_a_setting_that_changes_prepares_no_launch_again() -> None:
+    x, out = np.ones(50_000, np.float32), np.zeros(50_000, np.float32)
+    for threads in (1, 2) * 10:
+        with config.override(num_threads=threads):
+            annotated[cb.over(out)](2.0, threads, True, x, out)
+            assert (out == 2 + threads).all()
+        if threads == 1:
+            known = len(annotated.launches.local.table)
+    assert len(annotated.launches.local.table) == known
+
+
 def test_a_launch_that_came_before_passes_few_functions() -> None:
     x, out = np.ones(3, np.float32), np.zeros(3, np.float32)
     launch = lambda: annotated[cb.over(out)](1.5, 2, True, x, out)

@@ -68,10 +68,13 @@ class Job(jobs.Job):
             raise
         except Exception as error:
             major, minor, suffix = self.architecture
+            missing = type(error).__name__ == "DynamicLibNotFoundError"  # of cuda.pathfinder
             raise BackendCompileError(
                 f"the code of {self.kernel} cannot be compiled for sm_{major}{minor}{suffix}: "
                 f"{type(error).__name__}: {str(error)[:2000]}",
-                hint="this is a defect of cubepy; please report it with the kernel",
+                hint='CUDA\'s compiler is not here: pip install "cubepy[cuda13]"'
+                if missing
+                else "this is a defect of cubepy; please report it with the kernel",
             ) from error
 
 

@@ -22,13 +22,3 @@ def over_lanes(line, step, lanes: cb.Comptime[int]):
     for j in cb.unroll(range(1, lanes)):
         total = step(total, line[j])
     return total
-
-
-@cb.func
-def lane_numbers(dtype: cb.Comptime, lanes: cb.Comptime[int]):
-    """The line 0, 1, 2, ..."""
-    line = cb.splat(cb.cast(0, dtype), lanes)
-    for j in cb.unroll(range(1, lanes)):
-        number = cb.splat(cb.cast(j, dtype), lanes)
-        line = cb.shuffle(line, number, tuple(range(j)) + tuple(range(lanes + j, 2 * lanes)))
-    return line

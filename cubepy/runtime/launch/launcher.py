@@ -102,7 +102,7 @@ class Launcher:
         if stream is not None:
             where, queue = attached(stream, where)
         here = where or devices.current()
-        key = (grid, type(grid), mode or config.mode, here, recording.settings, key)
+        key = (grid, type(grid), mode or config.mode, here, config.debug, key)
         try:
             prepared = self.local.table.get(key)
         except AttributeError:
