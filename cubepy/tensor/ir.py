@@ -14,7 +14,7 @@ from typing import Any
 
 from cubepy.errors import DTypeError, FileFormatError, ShapeError
 from cubepy.lang.dtypes import DType, dtype_named
-from cubepy.tensor.infer import RULES, Spec, infer
+from cubepy.tensor.ops import OPS, Spec, infer
 
 VERSION = 1
 ABSENT = -1  # an optional input that was not given
@@ -24,7 +24,7 @@ ABSENT = -1  # an optional input that was not given
 class Node:
     """One op.
 
-    Attributes: op: its name (a key of `cubepy.tensor.infer.RULES`). inputs: the nodes that it
+    Attributes: op: its name (a key of `cubepy.tensor.ops.OPS`). inputs: the nodes that it
         reads: positions in a graph, or identities of live tensors; -1 for none. attrs: (name, plain
         value) pairs, sorted by name. shape: of the result. dtype: of the result.
     """
@@ -112,7 +112,7 @@ def check_graph(graph: Graph) -> None:
     """
     for at, n in enumerate(graph.nodes):
         where = f"node {at} ({n.op})"
-        if n.op != "input" and n.op not in RULES:
+        if n.op != "input" and n.op not in OPS:
             raise FileFormatError(f"{where}: there is no such op")
         if any(i != ABSENT and not 0 <= i < at for i in n.inputs):
             raise FileFormatError(

@@ -1,8 +1,7 @@
 """Recording ops: keep those of a block in the IR.
 
-Every tensor knows the node that made it; a node names its inputs by the identities of their
-tensors, so that it keeps no memory alive. `with record(...)` collects the nodes of a block into a
-graph.
+A node names its inputs by the identities of their values, so that it keeps no memory alive.
+`with record(...)` collects the nodes of a block into a graph.
 """
 
 from __future__ import annotations
@@ -10,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from cubepy.errors import LaunchError
 from cubepy.runtime import recording
-from cubepy.tensor.ir import Graph, Node, renumbered
-from cubepy.tensor.value import Value
+from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
+from cubepy.tensor.value import Handle, Value
 
 _active: ContextVar[Recorder | None] = ContextVar("cubepy_recorder", default=None)
 blocks: list[Recorder] = []
@@ -29,26 +29,36 @@ class Recorder:
         for each.
     """
 
-    def __init__(self, announced: Sequence[Value]) -> None:
-        self.inputs: list[Value] = []
+    def __init__(self, announced: Sequence[Handle]) -> None:
+        self.inputs: list[Handle] = []
         self._nodes: dict[int, Node] = {}
         for t in announced:
             self._input(t)
 
-    def _input(self, tensor: Value) -> None:
+    def _input(self, tensor: Handle) -> None:
         if tensor.id not in self._nodes:
             attrs = (("storage", tensor.storage.kind),)
             self._nodes[tensor.id] = Node("input", (), attrs, tensor.shape, tensor.dtype)
             self.inputs.append(tensor)
 
-    def add(self, result: Value, inputs: Sequence[Value | None]) -> None:
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[Handle | None],
+        attrs: dict[str, Any],
+        results: Sequence[Value],
+    ) -> None:
         """Keep an op that ran."""
         for t in inputs:
             if t is not None:
                 self._input(t)
-        self._nodes[result.id] = result.node
+        names = tuple(ABSENT if t is None else t.value.id for t in inputs)
+        (result,) = results
+        store = result.storage
+        given = tuple(sorted(attrs.items()))
+        self._nodes[result.id] = Node(op, names, given, store.shape, store.dtype)
 
-    def graph(self, *outputs: Value) -> Graph:
+    def graph(self, *outputs: Handle) -> Graph:
         """The graph that computes these tensors from `inputs`.
 
         Raises:
@@ -66,7 +76,7 @@ class Recorder:
 
 
 @contextmanager
-def record(*inputs: Value) -> Iterator[Recorder]:
+def record(*inputs: Handle) -> Iterator[Recorder]:
     """Collect the ops of a block (of this thread) as a graph.
 
     Ops are the operators and methods of tensors, and what `nn` and `nn.functional` have. Functions
@@ -115,8 +125,10 @@ def refuse_unrecorded() -> None:
         )
 
 
-def note(result: Value, inputs: Sequence[Value | None]) -> None:
+def note(
+    op: str, inputs: Sequence[Handle | None], attrs: dict[str, Any], results: Sequence[Value]
+) -> None:
     """An op ran: if this thread records, the recorder keeps it."""
     recorder = _active.get()
     if recorder is not None:
-        recorder.add(result, inputs)
+        recorder.add(op, inputs, attrs, results)
