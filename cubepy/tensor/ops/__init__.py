@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from cubepy.tensor.ops import elementwise, indexing, movement, normalization, products, reductions
+from cubepy.tensor.ops import (
+    elementwise,
+    indexing,
+    movement,
+    normalization,
+    order,
+    products,
+    reductions,
+    statistics,
+)
 from cubepy.tensor.ops.op import OPS, Op, Spec, define, infer
 
 __all__ = [
@@ -15,6 +24,8 @@ __all__ = [
     "infer",
     "movement",
     "normalization",
+    "order",
     "products",
     "reductions",
+    "statistics",
 ]

@@ -130,3 +130,22 @@ def _concat(*xs: Spec, axis: int) -> Spec:
                 f"concat along axis {at}: {x.shape} does not match {first.shape} on the other axes"
             )
     return Spec((*first.shape[:at], sum(x.shape[at] for x in xs), *first.shape[at + 1 :]), dtype)
+
+
+def _run_pad(dtype: np.dtype, x: Any, widths: tuple[int, ...], mode: str, value: float) -> Any:
+    if dtype.kind == "f" or mode != "constant":
+        return kernels().pad(x, widths, mode, value)
+    return kernels().pad(x, widths, mode, int(value))
+
+
+@define("view", {"pad": _run_pad})
+def _pad(x: Spec, widths: tuple[int, ...], mode: str, value: float) -> Spec:
+    """`widths`: pairs (before, after), for the last axis first, as torch has them."""
+    if len(widths) % 2 or len(widths) > 2 * len(x.shape):
+        raise ShapeError(f"pad takes pairs of ints for at most {len(x.shape)} axes, not {widths}")
+    shape = list(x.shape)
+    for k in range(len(widths) // 2):
+        shape[-1 - k] += widths[2 * k] + widths[2 * k + 1]
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"pad by {widths} leaves less than nothing of the shape {x.shape}")
+    return Spec(tuple(shape), x.dtype)
