@@ -141,8 +141,8 @@ def test_results_are_those_of_numpy() -> None:
     mask = x > 0
     flat_mask = cb.tensor(mask.reshape(-1))
     ends = apply("cumsum", flat_mask, axis=0, exclusive=False)
-    places = apply("places", flat_mask, ends, count=int(mask.sum()))
-    assert (places.numpy() == np.flatnonzero(mask)).all()
+    found = apply("flat_nonzero", flat_mask, ends, count=int(mask.sum()))
+    assert (found.numpy() == np.flatnonzero(mask)).all()
 
 
 def test_ops_are_the_same_when_repeated() -> None:
@@ -150,7 +150,9 @@ def test_ops_are_the_same_when_repeated() -> None:
     index = cb.tensor(np.array([-1, 2, 0]))
     calls: list[Callable[..., Any]] = [
         op("flat_index", lengths=(5,)),
-        lambda i: apply("places", i > 0, apply("cumsum", i > 0, axis=0, exclusive=False), count=1),
+        lambda i: apply(
+            "flat_nonzero", i > 0, apply("cumsum", i > 0, axis=0, exclusive=False), count=1
+        ),
     ]
     for call in calls:
         first = call(index).tolist()

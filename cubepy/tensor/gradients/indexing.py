@@ -37,6 +37,7 @@ def _take(b: Backward, g: Any) -> Any:
 
 @vjp("put")
 def _put(b: Backward, g: Any) -> Any:
+    """Of several values that are assigned to one place each gets its gradient, as in torch."""
     _, index, _ = b.inputs
     axis, update = b.attrs["axis"], b.attrs["update"]
     read = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubepy.tensor.array import apply
+from cubepy.tensor.array import apply, constant
 from cubepy.tensor.gradients.rules import Backward, vjp
 from cubepy.tensor.ops.op import axis_in
 
@@ -41,6 +41,15 @@ def _slice(b: Backward, g: Any) -> Any:
 @vjp("unslice")
 def _unslice(b: Backward, g: Any) -> Any:
     return apply("slice", g, index=b.attrs["index"])
+
+
+@vjp("slice_put")
+def _slice_put(b: Backward, g: Any) -> Any:
+    index = b.attrs["index"]
+    kept = None
+    if b.needs[0]:
+        kept = apply("slice_put", g, constant(0, g.dtype), index=index)
+    return kept, apply("slice", g, index=index) if b.needs[1] else None
 
 
 @vjp("concat")

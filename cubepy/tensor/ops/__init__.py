@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cubepy.tensor.ops import (
+    creation,
     elementwise,
     indexing,
     movement,
@@ -18,6 +19,7 @@ __all__ = [
     "OPS",
     "Op",
     "Spec",
+    "creation",
     "define",
     "elementwise",
     "indexing",

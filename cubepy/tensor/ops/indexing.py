@@ -176,21 +176,21 @@ def _take_along_axis(x: Spec, index: Spec, axis: int) -> Spec:
     return Spec(index.shape, x.dtype)
 
 
-def _run_places(dtype: np.dtype, mask: Any, ends: Any, count: int) -> Any:
+def _run_nonzero(dtype: np.dtype, mask: Any, ends: Any, count: int) -> Any:
     """Element n goes to where the running count says, those without to a place behind."""
     K = kernels()
-    place = K.map(function("t:where"), mask, ends, number(mask, count + 1, dtype), dtype=dtype)
+    target = K.map(function("t:where"), mask, ends, number(mask, count + 1, dtype), dtype=dtype)
     ones = number(mask, 1, dtype)
     every = K.cumsum(K.copy(np.broadcast_to(ones, mask.shape)), 0, exclusive=True)
     start = zeros(mask, (count + 2,), dtype)
-    return K.copy(K.index_put(start, (place,), every, "assign", out=start)[1 : count + 1])
+    return K.copy(K.index_put(start, (target,), every, "assign", out=start)[1 : count + 1])
 
 
-@define("index", {"places": _run_places}, constant=True)
-def _places(mask: Spec, ends: Spec, count: int) -> Spec:
+@define("index", {"flat_nonzero": _run_nonzero}, constant=True)
+def _nonzero(mask: Spec, ends: Spec, count: int) -> Spec:
     """The positions of the `count` elements of a mask of rank 1 that hold; `ends` is its running
     sum.
     """
     if len(mask.shape) != 1 or ends.shape != mask.shape:
-        raise ShapeError(f"places: a mask of shape {mask.shape} with sums of {ends.shape}")
+        raise ShapeError(f"flat_nonzero: a mask of shape {mask.shape} with sums of {ends.shape}")
     return Spec((count,), promote(ends.dtype, i64))

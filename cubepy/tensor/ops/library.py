@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.runtime import recording
+from cubepy.runtime import memory, recording
 from cubepy.runtime.memory.constants import constant_on
 from cubepy.runtime.memory.device_array import empty
 
@@ -23,6 +23,12 @@ def kernels() -> Any:
 def bounds() -> Any:
     """What looks at indices."""
     return importlib.import_module("cubepy.kernels.indexing.bounds")
+
+
+@cache
+def sequence() -> Any:
+    """What makes numbers in even steps."""
+    return importlib.import_module("cubepy.kernels.elementwise.sequence")
 
 
 _MODULES = {
@@ -57,9 +63,12 @@ def zeros(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def filled(like: Any, shape: tuple[int, ...], dtype: Any, value: Any) -> Any:
-    """A new array of one number where another array is, written by work that can be repeated."""
-    if not isinstance(like, np.ndarray):
-        out = empty(shape, dtype, like.device)
-        out[...] = value
-        return out
-    return kernels().copy(np.broadcast_to(number(like, value, dtype), shape))
+    """A new array of one number where another array is (None: on the current device), written by
+    work that can be repeated.
+    """
+    home = memory.empty(shape, dtype) if like is None else like
+    if isinstance(home, np.ndarray):
+        return kernels().copy(np.broadcast_to(number(home, value, dtype), shape))
+    out = home if like is None else empty(shape, dtype, like.device)
+    out[...] = value
+    return out

@@ -10,7 +10,7 @@ import numpy as np
 from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import promote
 from cubepy.tensor.ops.library import kernels, zeros
-from cubepy.tensor.ops.op import Spec, axis_in, define
+from cubepy.tensor.ops.op import Spec, axis_in, broadcast, define
 
 
 def _run_slice(dtype: np.dtype, x: np.ndarray, index: tuple[Any, ...]) -> Any:
@@ -114,6 +114,22 @@ def _unslice(x: Spec, shape: tuple[int, ...], index: tuple[Any, ...]) -> Spec:
     if found.shape != x.shape:
         raise ShapeError(f"unslice: {x.shape} is not the slice {index} of {shape}: {found.shape}")
     return Spec(shape, x.dtype)
+
+
+def _run_slice_put(dtype: np.dtype, x: Any, values: Any, index: tuple[Any, ...]) -> Any:
+    out = kernels().copy(x)
+    part = _run_slice(dtype, out, index)
+    kernels().copy(np.broadcast_to(values, part.shape), out=part)
+    return out
+
+
+@define("view", {"slice_put": _run_slice_put})
+def _slice_put(x: Spec, values: Spec, index: tuple[Any, ...]) -> Spec:
+    """x, with values of its dtype, broadcast, where the slice is."""
+    found = _slice(x, index)
+    if broadcast(found, values) != found.shape:
+        raise ShapeError(f"values of shape {values.shape} do not broadcast to {found.shape}")
+    return x
 
 
 @define("view", {"concat": lambda d, *xs, axis: np.concatenate(xs, axis=axis, dtype=d)})
