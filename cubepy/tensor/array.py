@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -86,6 +87,7 @@ def _given(value: Value) -> Tensor:
     return result
 
 
+API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 _constants: dict[Any, Tensor] = {}
 
 
@@ -145,6 +147,11 @@ class Tensor(
 
     # Out of cubepy
 
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        if api_version is not None and api_version not in API_VERSIONS:
+            raise ValueError(f"tensors have the array API of {API_VERSIONS}, not {api_version!r}")
+        return sys.modules["cubepy.tensor"]
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if gpu_of(self.device) is not None:
             raise DeviceError(
@@ -197,6 +204,10 @@ class Tensor(
             device = as_device(target)
             return self if device == self.device else Tensor(self.storage.to(device))
         return self.astype(target)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """The tensor on another device; itself where it is there."""
+        return self.to(as_device(device))
 
     def astype(self, dtype: Any) -> Tensor:
         """The tensor in another dtype; floats to integers truncate and saturate."""
