@@ -186,7 +186,16 @@ class Tensor(
             else Dense(np.asarray(array), self.device)
         )
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
+        said = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        options = {name: value for name, value in said.items() if value is not None}
         return self.__cubepy_array__().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cubepy.tensor.namespace import (
     choice,
+    contraction,
     creation,
     dtypes,
     elementwise,
@@ -13,6 +14,7 @@ from cubepy.tensor.namespace import (
     statistics,
 )
 from cubepy.tensor.namespace.choice import *
+from cubepy.tensor.namespace.contraction import *
 from cubepy.tensor.namespace.creation import *
 from cubepy.tensor.namespace.dtypes import *
 from cubepy.tensor.namespace.elementwise import *
@@ -25,6 +27,7 @@ __all__: list[str] = []
 __all__ += choice.__all__
 __all__ += creation.__all__
 __all__ += dtypes.__all__
+__all__ += contraction.__all__
 __all__ += elementwise.__all__
 __all__ += manipulation.__all__
 __all__ += products.__all__

@@ -8,6 +8,7 @@ from typing import Any
 from cubepy.lang.dtypes import bool_
 from cubepy.tensor.array import Tensor, apply, as_tensor
 from cubepy.tensor.namespace.choice import pair
+from cubepy.tensor.namespace.creation import zeros_like
 
 
 def _of_one(name: str, text: str, op: str | None = None) -> Callable[[Any], Tensor]:
@@ -114,6 +115,21 @@ def positive(x: Any, /) -> Tensor:
     return +as_tensor(x)
 
 
+def conj(x: Any, /) -> Tensor:
+    """The complex conjugate: of real numbers they themselves."""
+    return as_tensor(x)
+
+
+def real(x: Any, /) -> Tensor:
+    """The real part: of real numbers they themselves."""
+    return as_tensor(x)
+
+
+def imag(x: Any, /) -> Tensor:
+    """The imaginary part: of real numbers zeros."""
+    return zeros_like(x)
+
+
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     """Limited to [min, max], in the dtype of x; None leaves a side open."""
     given = as_tensor(x)
@@ -161,6 +177,7 @@ __all__ = [
     "bitwise_xor",
     "ceil",
     "clip",
+    "conj",
     "copysign",
     "cos",
     "cosh",
@@ -173,6 +190,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "hypot",
+    "imag",
     "isfinite",
     "isinf",
     "isnan",
@@ -195,6 +213,7 @@ __all__ = [
     "not_equal",
     "positive",
     "pow",
+    "real",
     "reciprocal",
     "remainder",
     "round",

@@ -30,7 +30,7 @@ def broadcast_to(x: Any, /, shape: Any) -> Tensor:
     return as_tensor(x).expand(shape)
 
 
-def expand_dims(x: Any, /, *, axis: Any = 0) -> Tensor:
+def expand_dims(x: Any, /, axis: Any = 0) -> Tensor:
     """With a new axis of length 1, or several."""
     found = as_tensor(x)
     axes = axis if isinstance(axis, tuple) else (axis,)
