@@ -18,6 +18,7 @@ import sys
 from cubepy.tensor import namespace
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.execute import register
+from cubepy.tensor.generator import Generator
 from cubepy.tensor.gradients import (
     elementwise,
     functional,
@@ -27,6 +28,7 @@ from cubepy.tensor.gradients import (
     normalization,
     order,
     products,
+    random,
     reductions,
     statistics,
 )
@@ -51,6 +53,7 @@ _GRADIENTS = (
     normalization,
     order,
     products,
+    random,
     reductions,
     statistics,
 )
@@ -58,6 +61,7 @@ _GRADIENTS = (
 
 __all__ = [
     "Dense",
+    "Generator",
     "Graph",
     "Node",
     "Recorder",

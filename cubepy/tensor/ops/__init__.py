@@ -10,6 +10,7 @@ from cubepy.tensor.ops import (
     normalization,
     order,
     products,
+    random,
     reductions,
     statistics,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "normalization",
     "order",
     "products",
+    "random",
     "reductions",
     "statistics",
 ]
