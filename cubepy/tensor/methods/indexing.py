@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from cubepy.errors import ArgumentError, DTypeError, LaunchError, ShapeError
+from cubepy.errors import ArgumentError, DTypeError, IndexShapeError, LaunchError, ShapeError
 from cubepy.lang.dtypes import bool_
 from cubepy.tensor.methods.applied import Applied
 from cubepy.tensor.record import blocks
@@ -194,7 +194,7 @@ def _is_array(part: Any) -> bool:
 def _encoded(x: Handle, parts: tuple[Any, ...], taken: int) -> tuple[Any, ...]:
     """An index without arrays as the op "slice" takes it; `taken` of its parts stand for axes."""
     if taken > x.ndim:
-        raise ShapeError(f"{taken} indices for a tensor of rank {x.ndim} (shape {x.shape})")
+        raise IndexShapeError(f"{taken} indices for a tensor of rank {x.ndim} (shape {x.shape})")
     encoded: list[Any] = []
     for p in parts:
         if p is None:
@@ -224,7 +224,7 @@ def _selection(x: Any, parts: tuple[Any, ...]) -> Selection:
         elif p is not None and p is not Ellipsis:
             taken += 1
     if taken > x.ndim:
-        raise ShapeError(f"{taken} indices for a tensor of rank {x.ndim} (shape {x.shape})")
+        raise IndexShapeError(f"{taken} indices for a tensor of rank {x.ndim} (shape {x.shape})")
     basic: list[Any] = []
     axes: list[int] = []
     indices: list[Any] = []
@@ -237,8 +237,8 @@ def _selection(x: Any, parts: tuple[Any, ...]) -> Selection:
             several = a.ndim if a.dtype is bool_ else 1
             span = x.shape[axis : axis + several]
             if a.dtype is bool_:
-                if a.shape != span:
-                    raise ShapeError(
+                if any(m not in (0, n) for m, n in zip(a.shape, span, strict=True)):
+                    raise IndexShapeError(
                         f"a mask of shape {a.shape} does not go with axes of the shape {span}"
                     )
                 a = positions_of(a.reshape(-1))
@@ -264,7 +264,7 @@ def _selection(x: Any, parts: tuple[Any, ...]) -> Selection:
         np.broadcast_shapes(*(i.shape for i in indices))
     except ValueError:
         shapes = " and ".join(str(i.shape) for i in indices)
-        raise ShapeError(f"indices of the shapes {shapes} do not broadcast together") from None
+        raise IndexShapeError(f"indices of the shapes {shapes} do not broadcast together") from None
     flat = x._apply("flat_index", *indices, lengths=tuple(lengths))
     return Selection(tuple(basic), tuple(axes), flat, ahead)
 
@@ -327,7 +327,9 @@ def _mask(x: Any, part: Any) -> Any:
     if mask.dtype is not bool_:
         return None
     if mask.shape != x.shape[: mask.ndim]:
-        raise ShapeError(f"a mask of shape {mask.shape} does not go with a tensor of {x.shape}")
+        raise IndexShapeError(
+            f"a mask of shape {mask.shape} does not go with a tensor of {x.shape}"
+        )
     return mask.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
 
 

@@ -206,6 +206,7 @@ class Shaping(Applied[R]):
                 self._apply("arange", start=0, step=1, count=n, dtype="i64")
                 for n in self.shape[-2:]
             )
-        inside = self._apply(compare, rows.unsqueeze(1) + diagonal, columns)
+        above = max(-rows.size, min(diagonal, columns.size))  # beyond these no diagonal is
+        inside = self._apply(compare, rows.unsqueeze(1) + above, columns)
         zero = like._operand(0).astype(self.dtype)
         return self._apply("where", inside, like, zero)  # type: ignore[no-any-return]
