@@ -48,11 +48,14 @@ class Indexing(Applied[T]):
         parts = index if isinstance(index, tuple) else (index,)
         taken = 0
         for p in parts:
-            if type(p) in _ARRAYS or isinstance(p, (Handle, bool, np.bool_)):
+            kind = type(p)
+            if kind is slice or kind is int:
+                taken += 1
+            elif p is not None and p is not Ellipsis:
                 if _is_array(p):
                     return self._selected(_selection(self, parts))
-            taken += p is not None and p is not Ellipsis
-        return self._unary("slice", index=_encoded(self, parts, taken))
+                taken += 1
+        return self._apply("slice", self, index=_encoded(self, parts, taken))  # type: ignore[no-any-return]
 
     def __setitem__(self, index: Any, value: Any) -> None:
         parts = index if isinstance(index, tuple) else (index,)
@@ -175,9 +178,6 @@ class Indexing(Applied[T]):
         return x.expand(shape)[where.expand(shape)]  # type: ignore[no-any-return]
 
 
-_ARRAYS = frozenset({list, np.ndarray})
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float))
 
@@ -202,9 +202,7 @@ def _encoded(x: Handle, parts: tuple[Any, ...], taken: int) -> tuple[Any, ...]:
         elif p is Ellipsis:
             encoded.extend([_WHOLE] * (x.ndim - taken))
         elif isinstance(p, slice):
-            encoded.append(
-                tuple(None if v is None else operator.index(v) for v in (p.start, p.stop, p.step))
-            )
+            encoded.append((_end(p.start), _end(p.stop), _end(p.step)))
         elif not hasattr(p, "__index__"):
             raise ArgumentError(
                 f"a tensor is indexed by integers, slices, arrays, None and ..., not by {p!r}"
@@ -212,6 +210,10 @@ def _encoded(x: Handle, parts: tuple[Any, ...], taken: int) -> tuple[Any, ...]:
         else:
             encoded.append(operator.index(p))
     return tuple(encoded)
+
+
+def _end(value: Any) -> int | None:
+    return value if value is None or type(value) is int else operator.index(value)
 
 
 def _selection(x: Any, parts: tuple[Any, ...]) -> Selection:
