@@ -69,9 +69,6 @@ ASKS: set[str] = {
     "kernels.matmul.gpu.padded_operands",
     "kernels.matmul.sm90.persistent",
     "kernels.primitives.vector_width",
-    "kernels.windows.banded_map",
-    "kernels.windows.direct_cpu",
-    "kernels.windows.separable_cpu",
 }
 """Modules that ask the current device for its properties. Routines are given them by `Op.run`."""
 WIDE_LINES = 21

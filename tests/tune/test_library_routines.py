@@ -1,0 +1,39 @@
+"""Operations of which several routines can do a problem: they agree, and `explain` names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cubepy import kernels as K
+from cubepy import tune
+
+RNG = np.random.default_rng(0)
+IMAGE = RNG.standard_normal((2, 8, 9, 20), np.float32)
+
+CALLS: dict[str, tuple[str, str, Callable[[], Any]]] = {
+    "windows of channels": ("banded_map", "direct", lambda: K.avg_pool2d(IMAGE, 2, layout="NHWC")),
+    "windows of planes": ("banded_map", "separable", lambda: K.avg_pool2d(IMAGE, 3, 2, 1)),
+    "means": ("banded_map", "sums", lambda: K.adaptive_avg_pool2d(IMAGE, 1)),
+    "volumes": ("banded_map", "depth", lambda: K.avg_pool3d(IMAGE[None], 2)),
+    "neighbours": ("banded_map", "nearest", lambda: K.interpolate(IMAGE, (16, 27))),
+}
+"""The operation, its routine, and a call."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_all_routines_that_can_agree(name: str) -> None:
+    op, routine, call = CALLS[name]
+    choice = next(c for c in tune.explain(call).choices if c.op == op)
+    assert (choice.routine, choice.how) == (routine, "inferred")
+    assert {routine, *(o.routine for o in choice.others)} == {r.name for r in tune.OPS[op].routines}
+    want = call()
+    others = [o.routine for o in choice.others if o.reason.startswith("it can")]
+    assert others, "nothing is compared"
+    for other in others:
+        with tune.force(op, other):
+            found = call()
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
