@@ -12,6 +12,8 @@ from cubepy import kernels as K
 from cubepy import tune
 
 RNG = np.random.default_rng(0)
+LINES = RNG.standard_normal((30, 40), np.float32)
+PLACES = RNG.integers(0, 30, (30, 40))
 IMAGE = RNG.standard_normal((2, 8, 9, 20), np.float32)
 
 CALLS: dict[str, tuple[str, str, Callable[[], Any]]] = {
@@ -19,6 +21,16 @@ CALLS: dict[str, tuple[str, str, Callable[[], Any]]] = {
     "windows of planes": ("banded_map", "separable", lambda: K.avg_pool2d(IMAGE, 3, 2, 1)),
     "means": ("banded_map", "sums", lambda: K.adaptive_avg_pool2d(IMAGE, 1)),
     "volumes": ("banded_map", "depth", lambda: K.avg_pool3d(IMAGE[None], 2)),
+    "elements by index": ("gather", "lines", lambda: K.gather(LINES, 1, PLACES)),
+    "columns by index": ("gather", "lines", lambda: K.gather(LINES, 0, PLACES)),
+    "rows by index": ("select", "slices", lambda: K.embedding(PLACES, LINES)),
+    "one column by index": ("select", "one_column", lambda: K.select(LINES, 1, PLACES[0])),
+    "updates of rows": ("scatter", "copied", lambda: K.scatter(LINES, 1, PLACES, PLACES, "add")),
+    "updates by lists": (
+        "index_put",
+        "lines",
+        lambda: K.index_put(LINES, (PLACES[:, 0],), LINES, "max"),
+    ),
     "neighbours": ("banded_map", "nearest", lambda: K.interpolate(IMAGE, (16, 27))),
 }
 """The operation, its routine, and a call."""
