@@ -22,6 +22,8 @@ from cubepy.kernels.movement.pad_gpu import Flip, Pad, ReversedLines
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.random import distributions as numbers
 from cubepy.kernels.random import fill_gpu
+from cubepy.kernels.random.distributions import RANDOM
+from cubepy.kernels.random.fill_gpu import Fill
 from cubepy.kernels.scan import columns_gpu as columns
 from cubepy.kernels.scan import scan_gpu as rows
 from tests.staging import DEVICES, WHERE
@@ -198,13 +200,17 @@ def test_rows_of_a_table() -> None:
         np.testing.assert_array_equal(out, table[index])
 
 
+def random_numbers(out: np.ndarray, kind: str) -> Fill:
+    state, ends = np.array((5, 6, 0), np.uint64), np.array((0, 1), F)
+    return Fill(out, None, state, ends, kind, 4, cb.current_device())
+
+
 @pytest.mark.parametrize("kind", ["normal", "uniform"])
 def test_random_numbers_are_the_same(kind: str) -> None:
     for size in (3, 1100):
         want = getattr(numbers, kind)(size=size, generator=numbers.Generator(5, 6))
         out = np.zeros(size, F)
-        ends = np.float32(0), np.float32(1)
-        fill_gpu.fill(out, None, 5, 6, 0, *ends, numbers.block_of, kind, 4, cb.current_device())
+        on_gpu(RANDOM, random_numbers(out, kind))
         np.testing.assert_array_equal(out, want)
 
 
@@ -212,17 +218,5 @@ def test_many_normal_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(fill_gpu, "LARGE", 1)
     monkeypatch.setattr(fill_gpu, "MANY", 3)
     out = np.zeros(1700, F)
-    fill_gpu.fill(
-        out,
-        None,
-        5,
-        6,
-        0,
-        np.float32(0),
-        np.float32(1),
-        numbers.block_of,
-        "normal",
-        4,
-        cb.current_device(),
-    )
+    on_gpu(RANDOM, random_numbers(out, "normal"))
     np.testing.assert_array_equal(out, numbers.normal(size=1700, generator=numbers.Generator(5, 6)))

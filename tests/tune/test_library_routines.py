@@ -49,3 +49,9 @@ def test_all_routines_that_can_agree(name: str) -> None:
         with tune.force(op, other):
             found = call()
         np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+
+
+def test_random_numbers_say_who_makes_them() -> None:
+    (choice,) = K.uniform.explain(size=10).choices
+    assert (choice.op, choice.routine) == ("random", "lines")
+    assert [(o.routine, o.reason) for o in choice.others] == [("blocks", "for GPUs")]
