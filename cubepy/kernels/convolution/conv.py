@@ -19,7 +19,7 @@ from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.convolution.routines import CONVOLUTION
 from cubepy.kernels.elementwise.map import run
 from cubepy.kernels.entry.arguments import float_array, per_axis, rounds_to_tf32, whole
-from cubepy.kernels.entry.dispatch import has_planes, repeated_with
+from cubepy.kernels.entry.dispatch import repeated_with
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.primitives.functions import activation_of
@@ -150,15 +150,7 @@ def convolve_into(
         target = inner if direct else memory.empty(inner.shape, dtype)
         if x.size == 0 or math.prod(w.shape) == 0:
             raise ShapeError(f"a convolution of nothing: input {x.shape}, filters {w.shape}")
-        if has_planes() or not isinstance(view, np.ndarray):
-            first_step = function if plus is None else None
-            _by_routine(
-                view, _plain(w), b, None, target, problem, groups, channels_last, first_step
-            )
-            if plus is not None:
-                run(after_sum(function), [target, plus], target)
-        else:
-            _on_cpu(view, w, b, plus, target, problem, groups, channels_last, function)
+        _convolve(view, w, b, plus, target, problem, groups, channels_last, function)
         if target is not inner:
             convert_into(inner, target)
     return finish(result, out, wrap)
@@ -246,7 +238,7 @@ def _overlap(a: Any, b: Any) -> bool:
     return first < stop and start < last
 
 
-def _on_cpu(
+def _convolve(
     view: Any,
     w: Any,
     bias: Any,
@@ -260,31 +252,17 @@ def _on_cpu(
     """view is (N, *size, C) in any layout, target (N, *out, filters) or (N, filters, *out), and add
     like it.
     """
+    problem = described(view, w, add, shape, groups, channels_last)
+    if problem.on_gpu:
+        w = _plain(w)
     if add is not None and (
-        has_few(w.shape[0], groups) or function not in LIGHT
+        problem.on_gpu or has_few(w.shape[0], groups) or function not in LIGHT
     ):  # no kernel does it on its way
-        sums = (
-            target if target.itemsize > 2 else memory.empty(target.shape, np.float32)
-        )  # rounded once, at the end
-        _on_cpu(view, w, bias, None, sums, shape, groups, channels_last, None)
+        rounded = problem.on_gpu or target.itemsize > 2  # else once, at the end
+        sums = target if rounded else memory.empty(target.shape, np.float32)
+        _convolve(view, w, bias, None, sums, shape, groups, channels_last, None)
         run(after_sum(function), [sums, add], target)
         return
-    _by_routine(view, w, bias, add, target, shape, groups, channels_last, function)
-
-
-def _by_routine(
-    view: Any,
-    w: Any,
-    bias: Any,
-    add: Any,
-    target: Any,
-    shape: Problem,
-    groups: int,
-    channels_last: bool,
-    function: Any,
-) -> None:
-    """The convolution by the routine that is chosen; arrays as for `_on_cpu`."""
-    problem = described(view, w, add, shape, groups, channels_last)
     choose(CONVOLUTION, problem).launch(problem, view, w, bias, add, target, function)
 
 

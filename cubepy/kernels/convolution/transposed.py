@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 
+import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels.convolution.conv import LAYOUTS, as_it_lies, convolve_into, on_three_axes
-from cubepy.kernels.convolution.cpu.depthwise_gradients import channels_by_phases
+from cubepy.kernels.convolution.cpu.depthwise_gradients import (
+    channels_by_phases,
+    channels_last_view,
+)
 from cubepy.kernels.convolution.cpu.filters import FEW, PackedFilter, turned_panels
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
 from cubepy.kernels.convolution.cpu.transposed import by_phases
@@ -20,7 +24,7 @@ from cubepy.kernels.convolution.gpu.depthwise_nchw import planes_back
 from cubepy.kernels.convolution.sm90.depthwise_nhwc import channels_back
 from cubepy.kernels.convolution.sm90.transposed import by_remainders
 from cubepy.kernels.entry.arguments import float_array, rounds_to_tf32, whole
-from cubepy.kernels.entry.dispatch import has_planes, repeated
+from cubepy.kernels.entry.dispatch import properties_here, repeated
 from cubepy.kernels.entry.results import output, wrapper
 from cubepy.kernels.entry.shapes import as_new
 from cubepy.kernels.movement.copy import contiguous, convert_into
@@ -28,7 +32,6 @@ from cubepy.kernels.movement.pad import pad
 from cubepy.kernels.movement.transpose import transpose
 from cubepy.runtime import memory
 
-WRITTEN_OUT = 16  # columns of a depthwise window whose sums are in registers
 NARROW = 16  # filters of a group that the tiles of phases are too wide for
 
 
@@ -41,15 +44,6 @@ def _turned(w: Any, groups: int) -> Any:
     back = parts[(slice(None),) * 3 + (slice(None, None, -1),) * axes]
     swapped = contiguous(back.transpose(0, 2, 1, *range(3, 3 + axes)))
     return swapped.reshape(groups * w.shape[1], w.shape[0] // groups, *w.shape[2:])
-
-
-def channels_last_view(x: Any, already: bool) -> Any:
-    """(N, *size, C) of an array (N, C, *size), or of one that is so already, contiguous."""
-    if already:
-        return contiguous(x)
-    order = (0, *range(2, x.ndim), 1)
-    view = x.transpose(order)
-    return view if view.flags.c_contiguous else transpose(x, order)
 
 
 def transposed_into(
@@ -95,9 +89,10 @@ def transposed_into(
             raise ShapeError(
                 f"output_padding {m} must be smaller than the stride {s} or the dilation {d}"
             )
-    settings = (step, cut, more, dil, groups)
-    if not has_planes() and isinstance(x, np.ndarray) and x.itemsize <= 4 and x.size and w.size:
-        result = _on_cpu(x, w, bias, layout, axes, *settings, out)
+    settings, properties = (step, cut, more, dil, groups), properties_here()
+    wide = properties.plane_size > 1
+    if not wide and isinstance(x, np.ndarray) and x.itemsize <= 4 and x.size and w.size:
+        result = _on_cpu(x, w, bias, layout, axes, *settings, out, properties)
         if result is not None:
             return wrap(result) if out is None else out
     sizes = [
@@ -110,8 +105,8 @@ def transposed_into(
         raise ShapeError(
             f"a transposed convolution of {x.shape} with filters {w.shape} has no place: {sizes}"
         )
-    if has_planes() and x.size and w.size:
-        result = _on_gpu(x, w, bias, layout, axes, *settings, precision, out)
+    if wide and x.size and w.size:
+        result = _on_gpu(x, w, bias, layout, axes, *settings, precision, out, properties)
         if result is not None:
             return wrap(result) if out is None else out
     spread = view
@@ -123,9 +118,9 @@ def transposed_into(
     widths: list[int] = []
     for k, d, p, m in zip(w.shape[2:], dil, cut, more, strict=True):
         widths = [d * (k - 1) - p, d * (k - 1) - p + m, *widths]
-    wide = pad(contiguous(spread), (0, 0, *widths)) if any(widths) else spread
+    spread = pad(contiguous(spread), (0, 0, *widths)) if any(widths) else spread
     result = convolve_into(
-        wide, _turned(w, groups), bias, 1, 0, dil, groups, last, None, None, None, axes, precision
+        spread, _turned(w, groups), bias, 1, 0, dil, groups, last, None, None, None, axes, precision
     )
     if layout == first:
         result = result.transpose(0, axes + 1, *range(1, axes + 1))
@@ -147,6 +142,7 @@ def _on_cpu(
     dil: Any,
     groups: int,
     out: Any,
+    properties: cb.DeviceProperties,
 ) -> Any:
     """The transposed convolution without zeros between the elements of x; None: no cube has the
     memory for it.
@@ -163,7 +159,8 @@ def _on_cpu(
         and (dense or w.shape[1] < NARROW)
     ):
         if dense:
-            panels = turned_panels(w, groups, True, math.prod(tile_for(w.shape[1])[1:]))
+            _, lines, lanes = tile_for(w.shape[1], properties)
+            panels = turned_panels(w, groups, True, lines * lanes, lanes)
             turned = PackedFilter(panels, (filters, w.shape[0] // groups, *window), groups)
         else:
             taps = w[(slice(None),) * 2 + (slice(None, None, -1),) * axes]
@@ -208,9 +205,10 @@ def _on_cpu(
         taps = memory.empty((math.prod(window), filters), np.float32)
         convert_into(taps, w.reshape(filters, -1).T)
         seen = channels_last_view(x, layout == last).reshape(n, *problem.size, c)
-        channels_by_phases(seen, taps, add, target.reshape(n, *problem.out, filters), problem)
+        made = target.reshape(n, *problem.out, filters)
+        channels_by_phases(seen, taps, add, made, problem, properties.register_bytes // 4)
     else:
-        made = by_phases(view, w, add, problem, groups, channels_last, target)
+        made = by_phases(view, w, add, problem, groups, channels_last, target, properties)
         if made is None:
             return None
         target = made.reshape((n, *sizes, filters) if channels_last else (n, filters, *sizes))
@@ -236,6 +234,7 @@ def _on_gpu(
     groups: int,
     precision: str | None,
     out: Any,
+    properties: cb.DeviceProperties,
 ) -> Any:
     """The transposed convolution without zeros between the elements of x; None: there is no kernel
     for it.
@@ -253,15 +252,17 @@ def _on_gpu(
         raise ShapeError(f"bias has shape {add.shape}, but there are {filters} filters")
     made = None
     if groups == 1 and math.prod(w.shape[2:]) * math.prod(step) > 1:
-        made = by_remainders(view, w, add, sizes, step, cut, dil, rounds_to_tf32(precision))
+        made = by_remainders(
+            view, w, add, sizes, step, cut, dil, rounds_to_tf32(precision), properties
+        )
     elif groups == filters and layout == LAYOUTS[axes][0] and x.flags.c_contiguous:
-        result = planes_back(x, w, add, sizes, step, cut, dil)
+        result = planes_back(x, w, add, sizes, step, cut, dil, properties.cores)
         if result is not None and out is not None:
             convert_into(output(out, result.shape, result.dtype), result)
         if result is not None:
             return result if out is None else out
     if made is None and groups == filters and (view.flags.c_contiguous or any(s > 1 for s in step)):
-        made = channels_back(view, w, add, sizes, step, cut, dil)
+        made = channels_back(view, w, add, sizes, step, cut, dil, properties)
     if made is None:
         if any(s > 1 for s in step) or any(more) or min(around) < 0:
             return None

@@ -21,7 +21,7 @@ from cubepy.kernels.entry.arguments import home_of, wholes
 from cubepy.kernels.entry.options import looked_at
 from cubepy.lang.struct import Struct
 from cubepy.runtime import recording
-from cubepy.runtime.device import Device, current, gpu_of, use
+from cubepy.runtime.device import Device, DeviceProperties, current, device_properties, gpu_of, use
 from cubepy.runtime.interop.arrays import PLAIN, lift
 from cubepy.runtime.interop.kinds import kind_of, made
 from cubepy.runtime.launch.arguments import HostMemoryError
@@ -218,6 +218,13 @@ def _run_at(where: Device, function: Any, args: tuple, kwargs: dict[str, Any]) -
         )
         hint = f'copy them to the device: cb.tensor(x, device="{where}")'
         raise LaunchError(message, hint=hint) from None
+
+
+def properties_here() -> DeviceProperties:
+    """What the device can do that a function runs on: for the public function, which passes it on
+    to what it calls.
+    """
+    return device_properties(current())
 
 
 def has_planes() -> bool:

@@ -9,13 +9,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import cubepy as cb
 from cubepy import kernels as K
+from cubepy.kernels.convolution import problem, transposed
+from cubepy.kernels.convolution.gradients import CONV_WEIGHT
 from cubepy.runtime.memory import device_array
 
 pytest.importorskip("numba_cuda", reason="printing code for NVIDIA GPUs needs numba-cuda")
 
 from tests.backends.cuda.emulator.device import emulated
+from tests.properties import choose_as_on
 
 H, B, F = np.float16, ml_dtypes.bfloat16, np.float32
 ERRORS = {H: 4e-4, B: 3e-3, F: 1e-6}
@@ -55,10 +57,11 @@ FEW = "more tiles than cubes", "stride, two blocks of channels", "a wide window"
 @pytest.mark.parametrize(("case", "cores"), [(case, 1 if case in FEW else 132) for case in CASES])
 def test_results(case: str, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both layouts; with one core tiles are large, and cubes do several."""
-    properties = cb.device_properties_of
-    monkeypatch.setattr(
-        cb, "device_properties_of", lambda *device: replace(properties(*device), cores=cores)
-    )
+    choose_as_on(monkeypatch, CONV_WEIGHT, cores=cores)
+    for module, name in ((problem, "device_properties"), (transposed, "properties_here")):
+        given = getattr(module, name)
+        changed = lambda *device, given=given: replace(given(*device), cores=cores)
+        monkeypatch.setattr(module, name, changed)
     shape, window, stride, pad, dilation, dtype = CASES[case]
     rng = np.random.default_rng(0)
     c = shape[1]

@@ -104,14 +104,22 @@ def parts_of(
 
 
 def by_remainders(
-    view: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any, tf32: bool
+    view: Any,
+    w: Any,
+    bias: Any,
+    sizes: Any,
+    stride: Any,
+    cut: Any,
+    dilation: Any,
+    tf32: bool,
+    properties: cb.DeviceProperties,
 ) -> Any:
     """(N, *sizes, filters), or None where the kernel does not take it: view (N, *size, C), w (C,
     filters, *window).
     """
     size: Any = (1,) * (5 - view.ndim) + tuple(view.shape[1:-1])
     plain = Problem(size, (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), size, tf32)
-    if not suits(view, w, plain) or w.shape[0] % MEASURE or w.shape[1] % MEASURE:
+    if not suits(view, w, plain, properties) or w.shape[0] % MEASURE or w.shape[1] % MEASURE:
         return None
     window = w.shape[2:]
     empty = any(
@@ -132,8 +140,7 @@ def by_remainders(
         parts_of(x, out, window, stride, cut, dilation, tf32),
         key=lambda part: -math.prod(part[1].window),
     )
-    cores = cb.device_properties_of().cores
     for first in range(0, len(parts), TOGETHER):
         some = parts[first : first + TOGETHER]
-        launch(*prepared_parts(x, taps, bias, some, None, cores, across=across))
+        launch(*prepared_parts(x, taps, bias, some, None, properties.cores, across=across))
     return out
