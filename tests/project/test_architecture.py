@@ -37,17 +37,6 @@ CIRCLES: list[set[str]] = []
 PRIVATE: set[tuple[str, str]] = set()
 LARGE_FOLDERS: dict[str, int] = {}
 LONG: dict[str, int] = {}
-ASKS: set[str] = {
-    "kernels.attention.cpu.flash_backward",
-    "kernels.attention.flash_lines",
-    "kernels.attention.gradients",
-    "kernels.attention.problem",
-    "kernels.matmul.cpu.blocked",
-    "kernels.matmul.gpu.padded_operands",
-    "kernels.matmul.sm90.persistent",
-    "kernels.primitives.vector_width",
-}
-"""Modules that ask the current device for its properties. Routines are given them by `Op.run`."""
 WIDE_LINES = 21
 FMT_SKIPS = 36
 WORDS = (
@@ -196,17 +185,21 @@ def test_every_file_says_what_it_is() -> None:
 
 
 def test_properties_of_a_device_are_passed() -> None:
-    """An operation asks for them once; a routine, and what it calls, never asks the current device."""
-    asking = {"has_planes", "device_properties_of"}
-    found = {
-        module
-        for module in files()
-        if room(module) in ("kernels", "quant") and module != "kernels.entry.dispatch"
-        for node in ast.walk(tree(module))
-        if (isinstance(node, ast.Name) and node.id in asking)
-        or (isinstance(node, ast.Attribute) and node.attr in asking)
-    }
-    only_these(found, ASKS, "a module that asks the current device for its properties")
+    """`Op.run` asks for them, and a public function without routines, by `properties_here`; what is
+    called is given them, and never asks the current device.
+    """
+    found = set()
+    for module in files():
+        if room(module) not in ("kernels", "quant") or module == "kernels.entry.dispatch":
+            continue
+        for function in (n for n in ast.walk(tree(module)) if isinstance(n, ast.FunctionDef)):
+            public = {d.id for d in function.decorator_list if isinstance(d, ast.Name)}
+            allowed = {"properties_here"} if public & {"placed", "repeated"} else set()
+            called = (n.func for n in ast.walk(function) if isinstance(n, ast.Call))
+            names = {getattr(f, "id", None) or getattr(f, "attr", None) for f in called}
+            if names & {"properties_here", "device_properties_of"} - allowed:
+                found.add(f"{module}.{function.name}")
+    assert not found, "a function that asks the current device for its properties"
 
 
 def documented(node: ast.AST) -> set[str]:

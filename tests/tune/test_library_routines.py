@@ -15,6 +15,7 @@ RNG = np.random.default_rng(0)
 LINES = RNG.standard_normal((30, 40), np.float32)
 PLACES = RNG.integers(0, 30, (30, 40))
 IMAGE = RNG.standard_normal((2, 8, 9, 20), np.float32)
+FILTERS = RNG.standard_normal((8, 4, 3, 3), np.float32)
 
 CALLS: dict[str, tuple[str, str, Callable[[], Any]]] = {
     "windows of channels": ("banded_map", "direct", lambda: K.avg_pool2d(IMAGE, 2, layout="NHWC")),
@@ -41,6 +42,16 @@ CALLS: dict[str, tuple[str, str, Callable[[], Any]]] = {
         "channels",
         lambda: K.conv_weight(IMAGE, (8, 1, 3, 3), IMAGE[:, :, 1:-1, 1:-1], groups=8),
     ),
+    "gradients by the input": (
+        "conv_transpose",
+        "phases",
+        lambda: K.conv_transpose2d(IMAGE, FILTERS, stride=2, padding=1),
+    ),
+    "gradients by the input without a stride": (
+        "conv_transpose",
+        "convolution",
+        lambda: K.conv_transpose2d(IMAGE, FILTERS),
+    ),
     "neighbours": ("banded_map", "nearest", lambda: K.interpolate(IMAGE, (16, 27))),
 }
 """The operation, its routine, and a call."""
@@ -65,3 +76,14 @@ def test_random_numbers_say_who_makes_them() -> None:
     (choice,) = K.uniform.explain(size=10).choices
     assert (choice.op, choice.routine) == ("random", "lines")
     assert [(o.routine, o.reason) for o in choice.others] == [("blocks", "for GPUs")]
+
+
+def test_gradients_of_attention_say_who_makes_them() -> None:
+    q = RNG.standard_normal((1, 2, 5, 8), np.float32)
+    result, lse = K.attention_forward(q, q, q)
+    found = K.attention_gradients.explain(q, q, q, q, result, lse)
+    choice = next(c for c in found.choices if c.op == "attention_gradients")
+    assert choice.routine == "lines"
+    assert {o.routine: o.reason for o in choice.others} == dict.fromkeys(
+        ("hopper", "matrices"), "for GPUs"
+    )

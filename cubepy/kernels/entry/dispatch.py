@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-import cubepy as cb
 from cubepy.errors import CubeError, LaunchError, OutOfMemoryError
 from cubepy.kernels.entry.arguments import home_of, wholes
 from cubepy.kernels.entry.options import looked_at
@@ -225,10 +224,3 @@ def properties_here() -> DeviceProperties:
     to what it calls.
     """
     return device_properties(current())
-
-
-def has_planes() -> bool:
-    """Whether units of the current device work in planes, so that kernels of whole cubes are the
-    fast ones.
-    """
-    return bool(cb.device_properties_of().plane_size > 1)

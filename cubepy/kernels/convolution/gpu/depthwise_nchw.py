@@ -32,7 +32,6 @@ from cubepy.kernels.convolution.gpu.depthwise_strip import (
     begin_at,
     flat_settings,
     instructions,
-    problem_back,
     walk,
 )
 from cubepy.kernels.convolution.problem import Problem, WeightGradient
@@ -429,12 +428,11 @@ class PlanesWeight(GpuRoutine):
         add_columns[-(-size // COLUMNS), COLUMNS * ROWS](sums, p.out.reshape(-1), mode="unchecked")
 
 
-def planes_back(
-    x: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any, cores: int
-) -> Any:
-    """The transposed convolution (N, C, *sizes) where every channel has one filter, or None where
-    the kernel does not take it: x (N, C, *size), w (C, 1, *window).
-    """
-    problem = problem_back(x.shape[2:], w.shape[2:], sizes, stride, cut, dilation)
-    out = memory.empty((*x.shape[:2], *sizes), x.dtype)
-    return out if by_planes_on_gpu(x, w, bias, out, problem, None, cores, back=True) else None
+def takes_back(x: Any, w: Any, problem: Problem, cores: int) -> bool:
+    """Whether there is a plan for the gradient by the input, of `problem`."""
+    found = flat_settings(problem, x) if w.dtype == x.dtype else None
+    many = x.shape[0] * x.shape[1]
+    if found is None or many * math.prod(problem.out) >= 1 << 31:
+        return False
+    how = (x.itemsize, found[0], True, None, 0, found[1], cores)
+    return plan_for(many, problem.size[1:], problem.out[1:], *how) is not None  # type: ignore[arg-type]

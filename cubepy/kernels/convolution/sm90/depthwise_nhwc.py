@@ -29,7 +29,6 @@ from cubepy.kernels.convolution.gpu.depthwise_strip import (
     UnitTile,
     begin_at,
     instructions,
-    problem_back,
     walk,
 )
 from cubepy.kernels.convolution.problem import Problem, in_three
@@ -37,7 +36,6 @@ from cubepy.kernels.convolution.sm90.operand_layout import in_boxes
 from cubepy.kernels.matmul.gpu.operands import ALIGNMENT
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.primitives.lines import multiple
-from cubepy.runtime import memory
 
 SIDES = (1, 2, 4, 7, 8, 14, 16, 28, 32)
 """Sides of tiles, in places of the output."""
@@ -282,20 +280,11 @@ def by_boxes_of_channels(
     return True
 
 
-def channels_back(
-    view: Any,
-    w: Any,
-    bias: Any,
-    sizes: Any,
-    stride: Any,
-    cut: Any,
-    dilation: Any,
-    properties: cb.DeviceProperties,
-) -> Any:
-    """The transposed convolution (N, *sizes, C) where every channel has one filter, or None where
-    the kernel does not take it: view (N, *size, C), w (C, 1, *window).
-    """
-    problem = problem_back(view.shape[1:-1], w.shape[2:], sizes, stride, cut, dilation)
-    out = memory.empty((view.shape[0], *sizes, view.shape[-1]), view.dtype)
-    done = by_boxes_of_channels(view, w, bias, out, problem, None, properties, back=True)
-    return out if done else None
+def takes_back(view: Any, w: Any, problem: Problem, properties: cb.DeviceProperties) -> bool:
+    """Whether there is a plan for the gradient by the input, of `problem`."""
+    settings, n, c = settings_of(view, problem, properties), view.shape[0], view.shape[-1]
+    fits = settings is not None and view.dtype == w.dtype and math.prod(problem.window) <= TAPS
+    if not fits or n * c * math.prod(problem.out) >= 1 << 31:
+        return False
+    how = (c, view.itemsize, settings, True, None, properties.cores)
+    return plan_for(n, problem.out[1:], *how) is not None  # type: ignore[arg-type]
