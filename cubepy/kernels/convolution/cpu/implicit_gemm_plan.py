@@ -14,7 +14,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels.convolution.cpu.input_tile import Plan
 from cubepy.kernels.convolution.cpu.register_tile import tile
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.problem import Problem, strides_of
 from cubepy.kernels.primitives.functions import ACTIVATIONS
 from cubepy.tune import bucket
 
@@ -228,19 +228,7 @@ def plan_of(
     block, block_panels = -(-units // cuts), -(-panels // panel_cuts)
     window_d, rows_in, width_in = reach = extent(problem, 1 if direct else block)
     all_channels = channels * groups
-    depth, height, wide = problem.size
-    if last:
-        sc, sw = 1, all_channels
-        sh = wide * sw
-        strides = (depth * height * sh, height * sh, sh, sw, sc)
-    else:
-        strides = (
-            all_channels * depth * height * wide,
-            height * wide,
-            wide,
-            1,
-            depth * height * wide,
-        )
+    strides = strides_of(problem.size, all_channels, last)
     if direct:
         copied, room = (0, 0, 0, 0), 0
         fd, fh, fw, fc = strides[1:]
@@ -264,26 +252,10 @@ def plan_of(
         in_row = (kw * channels * width, width, channels * width)
     else:
         walk, run = (kd, kh, kw), (channels, fc)
-    numbers = (
-        *problem.size,
-        *strides,
-        *copied,
-        *reach,
-        *problem.stride,
-        *problem.pad,
-        *problem.out,
-        channels,
-        groups,
-        panels,
-        taps,
-        filters,
-        cuts,
-        block_panels,
-        *walk,
-        *steps,
-        *run,
-        *in_row,
-    )
+    sizes = (channels, groups, panels, taps, filters, cuts, block_panels)
+    moves = (*reach, *problem.stride, *problem.pad, *problem.out)
+    loops = (*walk, *steps, *run, *in_row)
+    numbers = (*problem.size, *strides, *copied, *moves, *sizes, *loops)
     largest = max(
         n * all_channels * math.prod(problem.size), groups * panels * taps * channels * width
     )
@@ -308,23 +280,7 @@ def plan_of(
         if many * math.prod(problem.out[1:]) <= SEEN_OFTEN * groups
         else 0
     )
-    plan = Plan(
-        rows,
-        lines,
-        lanes,
-        room,
-        acc_tile,
-        channels_last,
-        pieces,
-        bias,
-        add,
-        function,
-        function in LIGHT,
-        streaming,
-        ahead,
-        turned,
-        mixed,
-        follow,
-        room > 0 and problem.pad[1] > 0 and dh == 1,
-    )
+    epilogue = (channels_last, pieces, bias, add, function, function in LIGHT, streaming)
+    copying = (ahead, turned, mixed, follow, room > 0 and problem.pad[1] > 0 and dh == 1)
+    plan = Plan(rows, lines, lanes, room, acc_tile, *epilogue, *copying)  # type: ignore[arg-type]
     return many * cuts * -(-panels // block_panels), geometry, plan

@@ -15,7 +15,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.config import config
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.problem import Problem, strides_of
 
 PIXELS = 448
 """Of a block, whose lines the second-level cache holds; fewer cost more sums that come and go."""
@@ -115,24 +115,8 @@ def plan_of(
         run, window_w = channels * window_w, 1
     tiles = -(-run // rows)
     whole = max(0, tiles - (tiles * rows - run))
-    depth, height, wide = problem.size
     everything = channels * groups
-    if x_last:
-        strides = (
-            depth * height * wide * everything,
-            height * wide * everything,
-            wide * everything,
-            everything,
-            1,
-        )
-    else:
-        strides = (
-            everything * depth * height * wide,
-            height * wide,
-            wide,
-            1,
-            depth * height * wide,
-        )
+    strides = strides_of(problem.size, everything, x_last)
     out_d, out_h, out_w = problem.out
     units = n * out_d * out_h
     pieces = -(-out_w // PIXELS)
@@ -141,29 +125,10 @@ def plan_of(
     chunks, parts = cuts_of(
         units * out_w, -(-units // block), runs * tiles, groups * panels, rows, lines, last, threads
     )
-    numbers: tuple[Any, ...] = (
-        *strides,
-        *problem.size,
-        channels,
-        filters,
-        groups,
-        panels,
-        window_d,
-        window_h,
-        window_w,
-        *problem.stride,
-        *problem.pad,
-        *problem.dilation,
-        *problem.out,
-        run,
-        tiles,
-        whole,
-        units,
-        block,
-        pieces,
-        parts,
-        chunks,
-    )
+    counts = (channels, filters, groups, panels, window_d, window_h, window_w)
+    steps = (*problem.stride, *problem.pad, *problem.dilation, *problem.out)
+    cuts = (run, tiles, whole, units, block, pieces, parts, chunks)
+    numbers: tuple[Any, ...] = (*strides, *problem.size, *counts, *steps, *cuts)
     largest = max(n * everything * math.prod(problem.size), units * out_w * groups * filters)
     if max(largest, parts * groups * panels * runs * run * lines * lanes) >= 1 << 31:
         numbers = tuple(np.int64(v) for v in numbers)

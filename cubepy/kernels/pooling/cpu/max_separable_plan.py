@@ -98,18 +98,16 @@ class Separable(CpuRoutine):
             rows * stride[1] // dilation[1] if again else kernel[1]
         )  # rows of windows that those above have not
         cubes = planes * out.shape[1] * -(-out.shape[2] // band_rows) * blocks
+        images = (a.reshape(*a.shape[:3], -1) for a in (x, out))
+        window = (tuple(kernel), (*dilation[:2], spacing), (rows, wide), fresh)
         max_bands[cubes, 1](
-            x.reshape(*x.shape[:3], -1),
-            out.reshape(*out.shape[:3], -1),
+            *images,
             channels,
             *stride[:2],
             *pad,
             columns,
             band_rows,
-            tuple(kernel),
-            (*dilation[:2], spacing),
-            (rows, wide),
-            fresh,
+            *window,
             step,
             skip,
             p.least,
