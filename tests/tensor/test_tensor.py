@@ -257,7 +257,7 @@ def test_ops_of_several_results_are_recorded_stored_and_replayed(two_results):
     for value in (X, Y):
         again, other = execute(graph, [value])
         np.testing.assert_array_equal(again.numpy(), np.maximum(value + 1, 0) ** 2)
-        np.testing.assert_array_equal(other.numpy(), given + 1)
+        np.testing.assert_array_equal(other.numpy(), value + 1)
 
 
 def test_ops_that_no_output_needs_are_left_out():
