@@ -22,6 +22,7 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy import nn, quant
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
+from cubepy.kernels.fused.maps import fused_map
 from cubepy.kernels.primitives import functions as f
 from cubepy.lang.declare import Kernel
 from cubepy.runtime import device as devices
@@ -123,6 +124,12 @@ def in_order(x: Any, index: Any) -> None:
         K.scatter(x, 0, index, 1.0, "add")
 
 
+@cb.func
+def both_ways(a, b):
+    """a + b and a - b"""
+    return a + b, a - b
+
+
 CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "gelu": each(K.gelu, (F32, F16, BF16), 4096),
     "add": [(lambda a, b: K.map(f.add, a, b), (ROWS, ROWS[0])), (lambda a, b: K.map(f.add, a, b), (ROWS, ROWS[:, :1]))],
@@ -202,6 +209,8 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
                           + [(attention_by_matrices, (zeros(1, 2, 70, 600), zeros(1, 2, 70, 600)))],
     "quantized": [(lambda x, o=o: quantized(x, *o), (zeros(m, 128, dtype=d),)) for m in (1, 130) for d in (F32, BF16)
                   for o in (("int8",), ("int4",), ("int4", 16), ("int8", None, "float"), ("int4", 32, "float"))],
+    "fused_map": [(lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F16)), (ROWS, ROWS[:, :1])),
+                  (lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F32)), (ROWS, ROWS))],
     "device_calls": [(function, arrays) for function, arrays in DEVICE_CALLS.values()],
 }  # fmt: skip
 

@@ -11,25 +11,32 @@ from cubepy.tensor.fusion import written
 from cubepy.tensor.fusion.grouping import Item, grouped
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.ops import OPS, Spec
-from cubepy.tensor.ops.op import broadcast, define
+from cubepy.tensor.ops.op import define
 
 
 def _run_fused(
-    dtype: Any, *xs: Any, text: str, names: tuple[tuple[str, str], ...], dtypes: tuple[str, ...]
+    dtype: Any,
+    *xs: Any,
+    shape: tuple[int, ...],
+    text: str,
+    names: tuple[tuple[str, str], ...],
+    dtypes: tuple[str, ...],
 ) -> Any:
     from cubepy.kernels.fused.maps import fused_map
 
-    shape = broadcast(*(Spec(x.shape, dtype) for x in xs))
     made = fused_map(written.compiled(text, names), xs, shape, written.dtypes_named(dtypes))
     return made if len(made) > 1 else made[0]
 
 
 @define("map", {"fused_map": _run_fused})
 def _fused(
-    *xs: Spec, text: str, names: tuple[tuple[str, str], ...], dtypes: tuple[str, ...]
+    *xs: Spec,
+    shape: tuple[int, ...],
+    text: str,
+    names: tuple[tuple[str, str], ...],
+    dtypes: tuple[str, ...],
 ) -> Any:
     """The results of a function of elements, which was written for a group of ops."""
-    shape = broadcast(*xs)
     found = [Spec(shape, dtype_named(name)) for name in dtypes]
     return found if len(found) > 1 else found[0]
 
@@ -57,7 +64,7 @@ def fuse_maps(schedule: Schedule) -> Schedule:
 def _space(step: Step, specs: dict[int, Spec]) -> object | None:
     """What a step is computed over, if it can be part of a group: a shape."""
     op = OPS[step.op]
-    if op.kind != "map" or len(step.results) != 1:
+    if (op.kind != "map" and step.op not in written.SAME) or len(step.results) != 1:
         return None
     spec = specs[step.results[0]]
     dtypes = [specs[i].dtype for i in step.read]
@@ -73,34 +80,21 @@ def _joined(steps: Sequence[Step], schedule: Schedule) -> Step:
     outside = {i for s in schedule.steps if s.results[0] not in inside for i in s.read}
     results = tuple(r for r in inside_order(steps) if r in outside or r in schedule.outputs)
     made_by = {s.results[0]: s for s in schedule.steps}
-    given: list[int] = []
-    lines: list[written.Step] = []
-    numbers: dict[int, int] = {}
-    for step in steps:
-        for i in step.read:
-            if i not in inside and i not in given:
-                given.append(i)
+    given = list(dict.fromkeys(i for s in steps for i in s.read if i not in inside))
     literals = [
         i for i in given if i in made_by and written.literal(made_by[i].op, made_by[i].attrs)
     ]
     given = [i for i in given if i not in literals]
-    for n, i in enumerate(given):
-        numbers[i] = n
-    for i in literals:
-        made = made_by[i]
-        numbers[i] = len(given) + len(lines)
-        lines.append(written.Step("constant", tuple(made.attrs.items()), (), (), specs[i].dtype))
-    for step in steps:
-        at = tuple(numbers[i] for i in step.read)
-        dtypes = tuple(specs[i].dtype for i in step.read)
-        result = specs[step.results[0]].dtype
-        attrs = tuple(sorted(step.attrs.items()))
-        numbers[step.results[0]] = len(given) + len(lines)
-        lines.append(written.Step(step.op, attrs, at, dtypes, result))
-    text, names = written.text_of(len(given), lines, [numbers[r] for r in results])
+    number = {i: n for n, i in enumerate([*given, *literals, *inside_order(steps)])}
+    lines = [
+        (number[s.results[0]], written.step_of(s, number, specs))
+        for s in (*(made_by[i] for i in literals), *steps)
+    ]
+    text, names = written.text_of(range(len(given)), lines, [number[r] for r in results])
     attrs_of = {
+        "shape": specs[results[0]].shape,
         "text": text,
-        "names": tuple(sorted(names.items())),
+        "names": names,
         "dtypes": tuple(specs[r].dtype.name for r in results),
     }
     return Step("fused_map", tuple(given), attrs_of, results)

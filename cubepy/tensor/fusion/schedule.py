@@ -60,8 +60,8 @@ class Schedule:
         return replace(self, steps=tuple(reversed(kept)))
 
     def without_repeats(self) -> Schedule:
-        """The schedule where equal ops of equal values run once; what draws random numbers or has an
-        effect is never the same.
+        """The schedule where equal ops of equal values run once, but for those that draw random
+        numbers or have an effect.
         """
         same: dict[int, int] = {}
         known: dict[Any, tuple[int, ...]] = {}
@@ -109,7 +109,7 @@ def schedule_of(graph: Graph) -> Schedule:
 def graph_of(schedule: Schedule) -> Graph:
     """The graph of steps."""
     number: dict[int, int] = {ABSENT: ABSENT}
-    nodes = []
+    nodes: list[Node] = []
     for i in schedule.inputs:
         number[i] = len(nodes)
         nodes.append(Node("input", (), (("storage", "dense"),), (schedule.specs[i],)))

@@ -27,6 +27,10 @@ LONG = frozenset("exp log log1p expm1 sin cos tan tanh erf sigmoid silu gelu pow
 """Ops that take many instructions."""
 
 
+SAME = ("expand", "contiguous")
+"""Ops that give the elements that they get: in a group, nothing."""
+
+
 class Step(NamedTuple):
     """An op of a group.
 
@@ -45,11 +49,22 @@ class Step(NamedTuple):
     result: DType
 
 
+def step_of(step: Any, number: dict[int, int], specs: dict[int, Any]) -> Step:
+    """A step of a schedule as one of a function, whose values have other numbers."""
+    return Step(
+        step.op,
+        tuple(sorted(step.attrs.items())),
+        tuple(number[i] for i in step.read),
+        tuple(specs[i].dtype for i in step.read),
+        specs[step.results[0]].dtype,
+    )
+
+
 def writable(op: str, attrs: dict[str, Any], dtypes: Sequence[DType], result: DType) -> bool:
     """Whether an op can be a step of a function."""
     if any(d.storage_only for d in (*dtypes, result)):
         return False
-    return op in ("cast", "gelu") or isinstance(OPS[op].run, Mapped)
+    return op in ("cast", "gelu", *SAME) or isinstance(OPS[op].run, Mapped)
 
 
 def literal(op: str, attrs: dict[str, Any]) -> bool:
@@ -63,20 +78,36 @@ def literal(op: str, attrs: dict[str, Any]) -> bool:
 
 
 def text_of(
-    inputs: int, steps: Sequence[Step], outputs: Sequence[int]
-) -> tuple[str, dict[str, str]]:
-    """The function of a group, whose values are its inputs, then its steps' results.
+    parameters: Sequence[int | str],
+    steps: Sequence[tuple[int, Step]],
+    outputs: Sequence[int | str],
+    first: Sequence[str] = (),
+    several: bool = False,
+) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """The function of a group.
+
+    Args:
+        parameters: numbers of values that it is given, or names.
+        steps: numbers of values, and what gives them.
+        outputs: numbers of the values that it gives.
+        first: lines before the steps.
+        several: whether it gives a tuple, also of one value.
 
     Returns:
         The text, and what its names of functions stand for.
     """
     names: dict[str, str] = {}
-    lines = [f"def group({', '.join(f'v{n}' for n in range(inputs))}):"]
-    for n, step in enumerate(steps, inputs):
-        lines.append(f"    v{n} = {_line(step, names)}")
-    parts = [f"v{n}" for n in outputs]
-    lines.append(f"    return {parts[0] if len(parts) == 1 else ', '.join(parts)}")
-    return "\n".join(lines) + "\n", names
+    head = ", ".join(_name(p) for p in parameters)
+    lines = [f"def group({head}):", *(f"    {line}" for line in first)]
+    lines += [f"    v{n} = {_line(step, names)}" for n, step in steps]
+    parts = [_name(n) for n in outputs]
+    found = "(" + ", ".join(parts) + ",)"
+    lines.append(f"    return {parts[0] if len(parts) == 1 and not several else found}")
+    return "\n".join(lines) + "\n", tuple(sorted(names.items()))
+
+
+def _name(value: int | str) -> str:
+    return value if isinstance(value, str) else f"v{value}"
 
 
 def _line(step: Step, names: dict[str, str]) -> str:
@@ -84,6 +115,8 @@ def _line(step: Step, names: dict[str, str]) -> str:
     given = [f"v{n}" for n in step.given]
     if step.op == "constant":
         return f"cb.cast({attrs['value']!r}, cb.{step.result.name})"
+    if step.op in SAME or step.op == "reshape":
+        return given[0]
     if step.op == "cast":
         return _converted(given[0], step.dtypes[0], step.result, names)
     if step.op == "gelu":
@@ -96,10 +129,10 @@ def _line(step: Step, names: dict[str, str]) -> str:
         text = run.text
     name = text.replace(":", "_")
     names[name] = text
-    return _rounded(f"{name}({', '.join(given)})", step.result)
+    return rounded(f"{name}({', '.join(given)})", step.result)
 
 
-def _rounded(text: str, dtype: DType) -> str:
+def rounded(text: str, dtype: DType) -> str:
     """A value as its dtype; narrow floats stay f32."""
     if dtype.is_float and dtype.bits < 32:
         return f"cb.cast({text}, cb.f32)"
