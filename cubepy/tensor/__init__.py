@@ -18,11 +18,13 @@ import sys
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.execute import register
 from cubepy.tensor.gradients import (
+    convolution,
     elementwise,
     functional,
     indexing,
     movement,
     normalization,
+    pooling,
     products,
     reductions,
 )
@@ -37,7 +39,17 @@ from cubepy.tensor.storage import Dense, Storage
 
 sys.modules[__name__].__class__ = CallableModule
 
-_GRADIENTS = (elementwise, functional, indexing, movement, normalization, products, reductions)
+_GRADIENTS = (
+    convolution,
+    elementwise,
+    functional,
+    indexing,
+    movement,
+    normalization,
+    pooling,
+    products,
+    reductions,
+)
 """Imported for the gradients that they add to ops."""
 
 __all__ = [

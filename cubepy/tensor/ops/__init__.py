@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from cubepy.tensor.ops import elementwise, indexing, movement, normalization, products, reductions
+from cubepy.tensor.ops import (
+    convolution,
+    elementwise,
+    indexing,
+    interpolation,
+    movement,
+    normalization,
+    pooling,
+    products,
+    reductions,
+)
 from cubepy.tensor.ops.op import OPS, Op, Spec, define, infer
 
 __all__ = [
     "OPS",
     "Op",
     "Spec",
+    "convolution",
     "define",
     "elementwise",
     "indexing",
     "infer",
+    "interpolation",
     "movement",
     "normalization",
+    "pooling",
     "products",
     "reductions",
 ]
