@@ -37,7 +37,7 @@ def on_three_axes(value: Any, name: str, axes: int, least: int) -> tuple[int, ..
     return ((0,) if least == 0 else (1,)) * (3 - axes) + per_axis(value, axes, name, least)
 
 
-def _padding(value: Any, axes: int, window: Any, dilation: Any, stride: Any) -> tuple[int, ...]:
+def padding_of(value: Any, axes: int, window: Any, dilation: Any, stride: Any) -> tuple[int, ...]:
     if isinstance(value, str) and value == "valid":
         value = 0
     elif isinstance(value, str) and value == "same":
@@ -89,7 +89,7 @@ def convolve_into(
     window = (1,) * (3 - axes) + tuple(w.shape[2:])
     dil = on_three_axes(dilation, "dilation", axes, 1)
     step = on_three_axes(stride, "stride", axes, 1)
-    pad = _padding(padding, axes, window, dil, step)
+    pad = padding_of(padding, axes, window, dil, step)
     groups, function = whole(groups, "groups"), activation_of(activation)
     if (
         groups < 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
@@ -35,6 +35,7 @@ from cubepy.runtime.stats import active
 F = TypeVar("F", bound=Callable[..., Any])
 _INTS = {int}
 _NOWHERE = frozenset({np.ndarray, int, float, bool, str, tuple, list, type(None)})
+_NOWHERE_ALONE = _NOWHERE - {tuple, list}
 
 
 def placed(function: F) -> F:
@@ -60,7 +61,16 @@ def _placed(function: F, calls: Calls) -> F:
 def _at_home(
     function: Any, calls: Calls, args: tuple, kwargs: dict[str, Any], key: Any = None
 ) -> Any:
-    """Run a function where the first argument is that lives on a device."""
+    """Run a function where the first argument is that lives on a device; what an argument makes of
+    it by `__cubepy_function__`, if one does.
+    """
+    if not (_NOWHERE_ALONE.issuperset(map(type, args)) and not kwargs):
+        for value in _parts(args, kwargs):
+            asked = getattr(type(value), "__cubepy_function__", None)
+            if asked is not None:
+                found = asked(value, function, args, kwargs)
+                if found is not NotImplemented:
+                    return found
     try:
         for value in args:
             if type(value) not in _NOWHERE:
@@ -76,6 +86,16 @@ def _at_home(
         if isinstance(error, CubeError):
             raise
         raise _too_much(function, error) from error
+
+
+def _parts(args: tuple, kwargs: dict[str, Any]) -> Iterator[Any]:
+    """Arguments that may be tensors, and those within lists."""
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(value)
+        if kind is tuple or kind is list:
+            yield from value
+        elif kind not in _NOWHERE:
+            yield value
 
 
 def _too_much(function: Any, error: MemoryError) -> OutOfMemoryError:
