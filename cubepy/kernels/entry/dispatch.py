@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
@@ -35,7 +35,7 @@ from cubepy.runtime.stats import active
 F = TypeVar("F", bound=Callable[..., Any])
 _INTS = {int}
 _NOWHERE = frozenset({np.ndarray, int, float, bool, str, tuple, list, type(None)})
-_NOWHERE_ALONE = _NOWHERE - {tuple, list}
+_NO_TENSORS = _NOWHERE - {tuple, list}
 
 
 def placed(function: F) -> F:
@@ -64,15 +64,13 @@ def _at_home(
     """Run a function where the first argument is that lives on a device; what an argument makes of
     it by `__cubepy_function__`, if one does.
     """
-    if not (_NOWHERE_ALONE.issuperset(map(type, args)) and not kwargs):
-        for value in _parts(args, kwargs):
-            asked = getattr(type(value), "__cubepy_function__", None)
-            if asked is not None:
-                found = asked(value, function, args, kwargs)
-                if found is not NotImplemented:
-                    return found
+    plain = _NO_TENSORS.issuperset(map(type, args))
+    if not plain or kwargs and not _NO_TENSORS.issuperset(map(type, kwargs.values())):
+        found = _by_argument(function, args, kwargs)
+        if found is not NotImplemented:
+            return found
     try:
-        for value in args:
+        for value in () if plain else args:
             if type(value) not in _NOWHERE:
                 where = home_of(value)
                 if where is not None:
@@ -88,14 +86,16 @@ def _at_home(
         raise _too_much(function, error) from error
 
 
-def _parts(args: tuple, kwargs: dict[str, Any]) -> Iterator[Any]:
-    """Arguments that may be tensors, and those within lists."""
-    for value in (*args, *kwargs.values()) if kwargs else args:
-        kind = type(value)
-        if kind is tuple or kind is list:
-            yield from value
-        elif kind not in _NOWHERE:
-            yield value
+def _by_argument(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What an argument, or one within a list, makes of a call; NotImplemented where none does."""
+    for value in (*args, *kwargs.values()):
+        for part in value if type(value) in (tuple, list) else (value,):
+            asked = getattr(type(part), "__cubepy_function__", None)
+            if asked is not None:
+                found = asked(part, function, args, kwargs)
+                if found is not NotImplemented:
+                    return found
+    return NotImplemented
 
 
 def _too_much(function: Any, error: MemoryError) -> OutOfMemoryError:
