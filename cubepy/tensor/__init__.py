@@ -18,6 +18,7 @@ import sys
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.execute import register
 from cubepy.tensor.gradients import (
+    convolution,
     elementwise,
     functional,
     indexing,
@@ -25,6 +26,7 @@ from cubepy.tensor.gradients import (
     movement,
     normalization,
     order,
+    pooling,
     products,
     reductions,
     statistics,
@@ -41,6 +43,7 @@ from cubepy.tensor.storage import Dense, Storage
 sys.modules[__name__].__class__ = CallableModule
 
 _GRADIENTS = (
+    convolution,
     elementwise,
     functional,
     indexing,
@@ -48,6 +51,7 @@ _GRADIENTS = (
     movement,
     normalization,
     order,
+    pooling,
     products,
     reductions,
     statistics,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import DeviceError, DTypeError, ShapeError
+from cubepy.errors import DeviceError, DTypeError, GradientError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
@@ -24,7 +26,7 @@ from cubepy.tensor.methods.reducing import Reducing
 from cubepy.tensor.methods.shaping import Shaping
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
-from cubepy.tensor.record import blocks, note, refuse_unrecorded
+from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
 from cubepy.tensor.replay import perform, quick
 from cubepy.tensor.storage import Dense, moved
 from cubepy.tensor.value import Call, Number, Value, identities
@@ -144,7 +146,9 @@ class Tensor(
                 f"a tensor on {self.device} does not turn into a NumPy array by itself",
                 hint="copy it to the host with x.numpy()",
             )
-        array = self.__cubepy_array__()
+        if blocks:
+            refuse_unrecorded()
+        array = self.storage.dense()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
                 raise ValueError(
@@ -163,7 +167,23 @@ class Tensor(
     def __cubepy_array__(self) -> Any:
         if blocks:
             refuse_unrecorded()
+        if self.value.needs_grad and mode.enabled:
+            raise GradientError(
+                "a tensor that needs a gradient is given to a kernel or function that is no op: "
+                "what it makes would have none",
+                hint="give x.detach(), or call it within `with cb.no_grad():`",
+            )
         return self.storage.dense()
+
+    @property
+    def recorded(self) -> bool:
+        """Whether what is made of the tensor must be ops: it needs a gradient, or a block is
+        recorded.
+        """
+        return bool(self.value.needs_grad and mode.enabled or blocks and recording_here())
+
+    def __cubepy_function__(self, function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        return _calls()(function, args, kwargs) if self.recorded else NotImplemented
 
     def __cubepy_wrap__(self, array: Any) -> Tensor:
         return Tensor(
@@ -222,6 +242,12 @@ class Tensor(
 
     def _operand(self, value: Any) -> Tensor:
         return operand(value, self)
+
+
+@cache
+def _calls() -> Any:
+    """What makes ops of calls of library functions, loaded with the first."""
+    return importlib.import_module("cubepy.tensor.calls").call
 
 
 def is_device(target: Any) -> bool:
