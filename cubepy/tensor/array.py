@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -88,6 +89,7 @@ def _given(value: Value) -> Tensor:
     return result
 
 
+API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 _constants: dict[Any, Tensor] = {}
 
 
@@ -139,6 +141,11 @@ class Tensor(
         return constant(1, self.dtype).to(self.device).expand(self.shape)
 
     # Out of cubepy
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        if api_version is not None and api_version not in API_VERSIONS:
+            raise ValueError(f"tensors have the array API of {API_VERSIONS}, not {api_version!r}")
+        return sys.modules["cubepy.tensor"]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if gpu_of(self.device) is not None:
@@ -192,7 +199,16 @@ class Tensor(
             else Dense(np.asarray(array), self.device)
         )
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
+        said = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        options = {name: value for name, value in said.items() if value is not None}
         return self.__cubepy_array__().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -210,6 +226,10 @@ class Tensor(
             device = as_device(target)
             return self if device == self.device else Tensor(self.storage.to(device))
         return self.astype(target)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """The tensor on another device; itself where it is there."""
+        return self.to(as_device(device))
 
     def astype(self, dtype: Any) -> Tensor:
         """The tensor in another dtype; floats to integers truncate and saturate."""
