@@ -13,7 +13,7 @@ from __future__ import annotations
 if not __name__.startswith("cubepy."):
     raise ImportError("import cubepy.nn: the bare folder name would load every class a second time")
 
-from cubepy.nn import functional, init
+from cubepy.nn import functional, init, optim, utils
 from cubepy.nn.containers import ModuleList, Sequential
 from cubepy.nn.layers import (
     GELU,
@@ -54,6 +54,8 @@ __all__ = [
     "functional",
     "init",
     "load_safetensors",
+    "optim",
     "safetensors_metadata",
     "save_safetensors",
+    "utils",
 ]

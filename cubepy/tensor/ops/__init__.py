@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from cubepy.tensor.ops import elementwise, indexing, movement, normalization, products, reductions
+from cubepy.tensor.ops import (
+    elementwise,
+    indexing,
+    movement,
+    normalization,
+    products,
+    reductions,
+    updates,
+)
 from cubepy.tensor.ops.op import OPS, Op, Spec, define, infer
 
 __all__ = [
@@ -17,4 +25,5 @@ __all__ = [
     "normalization",
     "products",
     "reductions",
+    "updates",
 ]
