@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from cubepy.tensor.ops import (
+    creation,
     elementwise,
     indexing,
     movement,
     normalization,
+    order,
     products,
     reductions,
+    statistics,
     updates,
 )
 from cubepy.tensor.ops.op import OPS, Op, Spec, define, infer
@@ -17,13 +20,16 @@ __all__ = [
     "OPS",
     "Op",
     "Spec",
+    "creation",
     "define",
     "elementwise",
     "indexing",
     "infer",
     "movement",
     "normalization",
+    "order",
     "products",
     "reductions",
+    "statistics",
     "updates",
 ]
