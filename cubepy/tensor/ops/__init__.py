@@ -15,6 +15,7 @@ from cubepy.tensor.ops import (
     products,
     reductions,
     statistics,
+    updates,
 )
 from cubepy.tensor.ops.op import OPS, Op, Spec, define, infer
 
@@ -36,4 +37,5 @@ __all__ = [
     "products",
     "reductions",
     "statistics",
+    "updates",
 ]
