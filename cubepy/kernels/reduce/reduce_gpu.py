@@ -29,7 +29,7 @@ from cubepy.runtime import memory
 from cubepy.tune import GpuRoutine
 
 UNITS = 256  # of a cube
-UNITS_OF_CORE = 1280  # that have room for their registers, where lines are of 16 bytes at most
+UNITS_OF_CORE = 1280  # that have room for their registers
 LEAST = 8192  # elements of a row that one cube reduces, at least, where it is cut in pieces
 CUBES = 4096  # as many as pieces are cut for: several times what a GPU runs at once
 
@@ -43,6 +43,13 @@ class RowPlan:
     lanes: int
     units: int
     rows: int
+
+
+@cb.func
+def keep_room():
+    """Room for five cubes on a core: else compilers unroll loops that come round twice."""
+    if "mma" in cb.device_properties().features:
+        cb.resident(UNITS_OF_CORE // cb.CUBE_DIM)
 
 
 @cb.kernel
@@ -63,8 +70,8 @@ def reduce_rows_wide(
     `given` is what walks before found, given[w, r], or where x is the best of pieces the positions
     of these, given[r, i]. A walk for positions stores positions, and the elements in `values`.
     """
-    if plan.lanes * work.acc.bits <= 128 and "mma" in cb.device_properties().features:
-        cb.resident(UNITS_OF_CORE // cb.CUBE_DIM)
+    if work.acc.bits == 32 and plan.lanes <= 4 and not work.walk.positions:
+        keep_room()
     scratch = scratch_for(work)
     n = x.shape[1]
     pieces = out.shape[1]
