@@ -213,18 +213,65 @@ def max_windows(
             room((plan.down.positions(plan.blocks) * wide,), acc, plan), room((values_of(plan),), acc, plan),
         )  # fmt: skip
         both = (x, size), (out, made)
-        rest = begin, here, sizes, least, pairs, plan, sliding, near, ragged
         if not sliding.again:
             for r in cb.unroll(range(sliding.lead)):
-                look_at(both, held, p, first, first, r, *rest)
+                look_at(
+                    both,
+                    held,
+                    p,
+                    first,
+                    first,
+                    r,
+                    begin,
+                    here,
+                    sizes,
+                    least,
+                    pairs,
+                    plan,
+                    sliding,
+                    near,
+                    ragged,
+                )
         if sliding.looped:
             for loop_step in range(-1 if sliding.again else 0, loop_steps):
                 w = first + loop_step * sliding.ahead
                 for r in cb.unroll(sliding.positions):
-                    look_at(both, held, p, first, w, r, *rest)
+                    look_at(
+                        both,
+                        held,
+                        p,
+                        first,
+                        w,
+                        r,
+                        begin,
+                        here,
+                        sizes,
+                        least,
+                        pairs,
+                        plan,
+                        sliding,
+                        near,
+                        ragged,
+                    )
         else:
             for r in cb.unroll(sliding.positions):
-                look_at(both, held, p, first, first, r, *rest)
+                look_at(
+                    both,
+                    held,
+                    p,
+                    first,
+                    first,
+                    r,
+                    begin,
+                    here,
+                    sizes,
+                    least,
+                    pairs,
+                    plan,
+                    sliding,
+                    near,
+                    ragged,
+                )
 
 
 @cb.func
