@@ -21,7 +21,7 @@ from cubepy.kernels.reduce.held_rows_gpu import (
     walk_held,
 )
 from cubepy.kernels.reduce.reduction import SOFTMAX
-from cubepy.kernels.reduce.walk_gpu import over_lanes, over_units
+from cubepy.kernels.reduce.walk_gpu import lanes_joined, units_joined
 from cubepy.tune import GpuRoutine
 
 
@@ -110,11 +110,11 @@ def softmax_again(
         )
         top = peak
         k += 4 * hop
-    most = over_units(over_lanes((top,), largest, plan.lanes), largest, plan.units, scratch)[0]
+    most = units_joined(lanes_joined((top,), largest, plan.lanes), largest, plan.units, scratch)[0]
     lifted = cb.select(
         top == low, cb.splat(cb.cast(0, acc), plan.lanes), total * cb.exp(top - most)
     )
-    whole = over_units(over_lanes((lifted,), sums, plan.lanes), sums, plan.units, scratch)[0]
+    whole = units_joined(lanes_joined((lifted,), sums, plan.lanes), sums, plan.units, scratch)[0]
     scale = cb.log(whole) if log else 1.0 / whole
     for k in range(at, n, hop):
         v = cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc) - most

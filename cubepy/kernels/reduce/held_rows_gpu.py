@@ -15,7 +15,7 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 from cubepy.kernels.reduce.reduction import Walk, joined
-from cubepy.kernels.reduce.walk_gpu import over_lanes, over_units
+from cubepy.kernels.reduce.walk_gpu import lanes_joined, units_joined
 
 UNITS = 256  # of a cube, at least
 HELD = 64
@@ -164,7 +164,7 @@ def over_row_units(
     found, walk: cb.Comptime[Walk], nth: cb.Comptime[int], plan: cb.Comptime[HeldPlan], scratch
 ):
     """What all units of a row know together, given to all of them; the `nth` time of a kernel."""
-    found = over_units((found,), walk, plan.units, (scratch,))
+    found = units_joined((found,), walk, plan.units, (scratch,))
     if plan.parts > 1:
         mine = max(1, cb.CUBE_DIM // cb.PLANE_DIM) + nth
         if cb.UNIT_POS == 0:
@@ -207,7 +207,7 @@ def walk_held(
         if not walk.neutral:
             line = only_row(line, at + j * plan.hop, n, j, walk.start, plan)
         found = joined(found, (line,), walk) if j > 0 else (line,)
-    total = over_row_units(over_lanes(found, walk, plan.lanes)[0], walk, nth, plan, scratch)
+    total = over_row_units(lanes_joined(found, walk, plan.lanes)[0], walk, nth, plan, scratch)
     if walk.end is not None:
         total = walk.end(total, cb.cast(n, total.dtype))
     return total, lines

@@ -128,7 +128,7 @@ def walk_row(x, given, row, k, stop, hop, by, work: cb.Comptime[Pass], lanes: cb
 
 
 @cb.func
-def over_lanes(state, walk: cb.Comptime[Walk], lanes: cb.Comptime[int]):
+def lanes_joined(state, walk: cb.Comptime[Walk], lanes: cb.Comptime[int]):
     """What is known of all lanes, from the first on."""
     known = tuple(line[0] for line in state)
     for j in cb.unroll(range(1, lanes)):
@@ -145,7 +145,7 @@ def scratch_for(work: cb.Comptime[Pass]):
 
 
 @cb.func
-def over_units(known, walk: cb.Comptime[Walk], group: cb.Comptime[int], scratch):
+def units_joined(known, walk: cb.Comptime[Walk], group: cb.Comptime[int], scratch):
     """What `group` neighbouring units know together, given to all of them, in an order that never
     changes.
 
@@ -186,7 +186,7 @@ def found_in_row(
     this one begins.
     """
     state = walk_row(x, given, row, k, stop, units * lanes, by, work, lanes)
-    return over_units(over_lanes(state, work.walk, lanes), work.walk, units, scratch)
+    return units_joined(lanes_joined(state, work.walk, lanes), work.walk, units, scratch)
 
 
 @cb.func
