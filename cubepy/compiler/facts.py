@@ -8,12 +8,11 @@ Facts only grow, so the walk ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 from cubepy.compiler.ir import VType
 from cubepy.compiler.reads import Reads
-from cubepy.errors import CompileError, DTypeError
+from cubepy.errors import DTypeError
 
 Key = tuple[Any, ...]
 
@@ -27,22 +26,6 @@ class Restart(Exception):
     def __init__(self, since: int) -> None:
         super().__init__(since)
         self.since = since
-
-
-def together(steps: Iterable[Callable[[], None]]) -> None:
-    """Take steps, and go back once for all facts that they learn."""
-    void: Restart | None = None
-    for step in steps:
-        try:
-            step()
-        except Restart as restart:
-            void = restart if void is None or restart.since < void.since else void
-        except CompileError:
-            if void is None:
-                raise
-            break  # with what was learned it may be none
-    if void is not None:
-        raise void
 
 
 class Facts:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from cubepy.compiler import convert
-from cubepy.compiler.facts import Facts, Key, together
+from cubepy.compiler.facts import Facts, Key
 from cubepy.compiler.ir import (
     Assign,
     Atomic,
@@ -373,10 +372,8 @@ class Scope:
         if self.same(a, b):
             return
         if isinstance(a, StructValue) and isinstance(b, StructValue) and a.type is b.type:
-            pairs = zip(a.fields, b.fields, strict=True)
-            together(
-                partial(self.differ, f"{name}.{n}", x, y, (*key, n)) for (n, x), (_, y) in pairs
-            )
+            for (n, x), (_, y) in zip(a.fields, b.fields, strict=True):
+                self.differ(f"{name}.{n}", x, y, (*key, n))
             return
         if (isinstance(a, Const) and isinstance(b, TupleValue)) or (
             isinstance(b, Const) and isinstance(a, TupleValue)
@@ -390,10 +387,8 @@ class Scope:
         ):
             a, b = as_tuple(a), as_tuple(b)
         if isinstance(a, TupleValue) and isinstance(b, TupleValue) and len(a.items) == len(b.items):
-            items = enumerate(zip(a.items, b.items, strict=True))
-            together(
-                partial(self.differ, f"{name}.{i}", x, y, (*key, i, name)) for i, (x, y) in items
-            )
+            for i, (x, y) in enumerate(zip(a.items, b.items, strict=True)):
+                self.differ(f"{name}.{i}", x, y, (*key, i, name))
             return
         if all(
             isinstance(v, Expr) or (isinstance(v, Const) and v.is_number) for v in (a, b)

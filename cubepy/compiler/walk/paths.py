@@ -11,11 +11,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Union
 
 from cubepy.compiler import convert
-from cubepy.compiler.facts import Restart, together
+from cubepy.compiler.facts import Restart
 from cubepy.compiler.ir import Assign, Expr, If, Stmt
 from cubepy.compiler.scope import Scope
 from cubepy.compiler.values import ArrayValue, Const, NoValue, Undecided, Value
@@ -210,11 +209,9 @@ class Paths:
     def met(self, paths: list[Path]) -> dict[str, Value]:
         """What names mean where paths meet."""
         env = dict(paths[0].env)
-
-        def meet(name: str, value: Value) -> None:
-            env[name] = self.joined(name, env[name], value) if name in env else value
-
-        together(partial(meet, *binding) for path in paths[1:] for binding in path.env.items())
+        for path in paths[1:]:
+            for name, value in path.env.items():
+                env[name] = self.joined(name, env[name], value) if name in env else value
         return env
 
     def joined(self, name: str, a: Value, b: Value) -> Value:
@@ -237,24 +234,20 @@ class Paths:
         loop = next(loop for loop in reversed(self.loops) if not loop.unrolled)
         env = self.scope.frame.env
         loop.rebound |= {n for n, v in loop.bound.items() if not self.scope.same(env.get(n, v), v)}
-        entry = (loop.entry or {}).items()
-        together(partial(self.check_turn, loop, name, before) for name, before in entry)
-
-    def check_turn(self, loop: Loop, name: str, before: Value) -> None:
-        """A name must be what it was before a loop where a turn ends."""
-        now = self.scope.frame.env.get(name, before)
-        if name == RETURN or isinstance(before, Undecided):
-            return
-        if isinstance(now, NoValue):
-            raise now.refused()
-        if (
-            isinstance(now, Undecided)
-            and now.key is not None
-            and not self.scope.facts.is_runtime(now.key)
-        ):
-            raise self.scope.facts.make_runtime(now.key)
-        if isinstance(before, Expr) != isinstance(now, Expr) and not (
-            isinstance(before, (Const, ArrayValue)) or isinstance(now, (Const, ArrayValue))
-        ):
-            raise self.scope.facts.make_diverging((*self.scope.frame.path, name, loop.at))
-        self.scope.differ(name, before, now)
+        for name, before in (loop.entry or {}).items():
+            now = self.scope.frame.env.get(name, before)
+            if name == RETURN or isinstance(before, Undecided):
+                continue
+            if isinstance(now, NoValue):
+                raise now.refused()
+            if (
+                isinstance(now, Undecided)
+                and now.key is not None
+                and not self.scope.facts.is_runtime(now.key)
+            ):
+                raise self.scope.facts.make_runtime(now.key)
+            if isinstance(before, Expr) != isinstance(now, Expr) and not (
+                isinstance(before, (Const, ArrayValue)) or isinstance(now, (Const, ArrayValue))
+            ):
+                raise self.scope.facts.make_diverging((*self.scope.frame.path, name, loop.at))
+            self.scope.differ(name, before, now)
