@@ -1,4 +1,4 @@
-"""What the front end learns about a kernel while it walks it, and since when it would have mattered.
+"""What the front end learns about a kernel while walking it, and since when it would have mattered.
 
 Types are inferred forwards. When a later statement shows that an earlier assumption was too narrow
 (a comptime variable changes in a runtime loop, a weak variable meets a strong value) the fact is

@@ -1,4 +1,4 @@
-"""What the front end knows while it walks a kernel: variables, and the code that is being written."""
+"""What the front end knows while it walks a kernel: variables, and the code being written."""
 
 from __future__ import annotations
 
