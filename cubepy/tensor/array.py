@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from cubepy.errors import DeviceError, DTypeError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
@@ -19,16 +17,21 @@ from cubepy.runtime.interop.accepted import hint_for, host_data
 from cubepy.runtime.interop.foreign import device_array
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.tables import room
-from cubepy.tensor.ir import ABSENT
-from cubepy.tensor.operators import Operators
+from cubepy.tensor.differentiable import Differentiable
+from cubepy.tensor.methods.indexing import Indexing
+from cubepy.tensor.methods.operators import Operators
+from cubepy.tensor.methods.reducing import Reducing
+from cubepy.tensor.methods.shaping import Shaping
+from cubepy.tensor.modes import mode
+from cubepy.tensor.ops import OPS
 from cubepy.tensor.record import blocks, note, refuse_unrecorded
 from cubepy.tensor.replay import perform, quick
 from cubepy.tensor.storage import Dense, moved
-from cubepy.tensor.value import identities
+from cubepy.tensor.value import Call, Number, Value, identities
 
 
-def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
-    """Check, compute and record one op.
+def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
+    """Check, compute and record one op; gives a tensor, or a list of them.
 
     Args:
         op: a name of the IR.
@@ -43,11 +46,43 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
     storage = None if recording.detours else quick(op, inputs, attrs)
     if storage is None:
         storage = perform(op, inputs, attrs)
+    if type(storage) is list:
+        return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
+    value = Value.__new__(Value if inputs or op != "constant" else Number)
+    value.storage, value.id, value.call = storage, next(identities), None
+    value.needs_grad = False
+    for t in inputs:
+        if t is not None and t.value.needs_grad:
+            _remembered(op, inputs, attrs, [value])
+            break
+    else:
+        if blocks:
+            note(op, inputs, attrs, [value])
     result = Tensor.__new__(Tensor)
-    result.storage, result.id = storage, next(identities)
-    result.made_by = op, tuple([ABSENT if t is None else t.id for t in inputs]), attrs
+    result.value = value
+    return result
+
+
+def _remembered(
+    op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any], given: list[Value]
+) -> list[Value]:
+    """What an op gave, with the call that made it where gradients need that."""
     if blocks:
-        note(result, inputs)
+        note(op, inputs, attrs, given)
+    if mode.enabled and not OPS[op].constant:
+        wanted = [v for v in given if v.storage.dtype.is_float]
+        if wanted and any(t is not None and t.value.needs_grad for t in inputs):
+            values = tuple([None if t is None else t.value for t in inputs])
+            call = Call(op, values, attrs, given)
+            for v in wanted:
+                v.call, v.needs_grad = call, True
+    return given
+
+
+def _given(value: Value) -> Tensor:
+    """A tensor of a value."""
+    result = Tensor.__new__(Tensor)
+    result.value = value
     return result
 
 
@@ -66,17 +101,17 @@ def constant(value: Any, dtype: DType) -> Tensor:
     return found
 
 
-class Tensor(Operators["Tensor"]):
+class Tensor(
+    Differentiable, Operators["Tensor"], Reducing["Tensor"], Shaping["Tensor"], Indexing["Tensor"]
+):
     """An n-dimensional array of one dtype; made by `cb.tensor`, by ops, or by
     `nn.load_safetensors`.
 
     Operators work element by element and broadcast; Python numbers take the tensor's dtype.
     Reductions are those of NumPy (`axis`, `keepdims`), everything else is named as in PyTorch.
-    `reshape`, `transpose` and slices share memory. A tensor is never changed in place.
-
-    Attributes:
-        storage: where the elements are.
-        made_by: the op that made it: its name, the identities of its inputs, its attributes.
+    `reshape`, `transpose` and slices share memory. Elements never change: what works in place
+    (`x += 1`, `x.assign_(y)`) gives the handle a new value, and what was computed from the old one
+    stays as it was.
 
     Example:
         >>> import cubepy as cb
@@ -91,6 +126,15 @@ class Tensor(Operators["Tensor"]):
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
+
+    def _of_value(self, value: Value) -> Tensor:
+        return _given(value)
+
+    def _like(self, data: Any) -> Tensor:
+        return as_tensor(data)
+
+    def _ones(self) -> Tensor:
+        return constant(1, self.dtype).to(self.device).expand(self.shape)
 
     # Out of cubepy
 
@@ -152,110 +196,6 @@ class Tensor(Operators["Tensor"]):
         dtype = as_dtype(dtype)
         return self if dtype is self.dtype else apply("cast", self, dtype=dtype.name)
 
-    def contiguous(self) -> Tensor:
-        """The tensor in C order, copied only if it is not."""
-        return apply("contiguous", self)
-
-    def reshape(self, *shape: Any) -> Tensor:
-        """The elements in another shape (one length may be -1); copied only if strides force it."""
-        return apply("reshape", self, shape=_ints(shape))
-
-    view = reshape
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-        """Axes `start_dim` to `end_dim` as one."""
-        if not self.shape:
-            return self.reshape(1)
-        first, last = self._dim(start_dim, "flatten"), self._dim(end_dim, "flatten")
-        if first > last:
-            raise ShapeError(
-                f"flatten: axis {start_dim} comes after axis {end_dim} (rank {self.ndim})"
-            )
-        return self.reshape(
-            *self.shape[:first], math.prod(self.shape[first : last + 1]), *self.shape[last + 1 :]
-        )
-
-    def _dim(self, dim: Any, op: str) -> int:
-        """An axis counted from the front."""
-        if isinstance(dim, bool) or not hasattr(dim, "__index__"):
-            raise ArgumentError(f"{op}: an axis is an integer, not {dim!r}")
-        if not -self.ndim <= dim < self.ndim:
-            raise ShapeError(f"{op}: axis {dim} is out of range for a tensor of rank {self.ndim}")
-        return operator.index(dim) % self.ndim
-
-    def permute(self, *axes: Any) -> Tensor:
-        """Axes in another order; no copy."""
-        return apply("permute", self, axes=_ints(axes))
-
-    def transpose(self, dim0: int, dim1: int) -> Tensor:
-        """Two axes exchanged, as in PyTorch; no copy."""
-        order = list(range(self.ndim))
-        first, second = self._dim(dim0, "transpose"), self._dim(dim1, "transpose")
-        order[first], order[second] = order[second], order[first]
-        return self.permute(*order)
-
-    @property
-    def T(self) -> Tensor:
-        """The axes reversed; no copy."""
-        return self.permute(*reversed(range(self.ndim)))
-
-    def unsqueeze(self, dim: int) -> Tensor:
-        """A new axis of length 1 at `dim`."""
-        if not hasattr(dim, "__index__"):
-            raise ArgumentError(f"unsqueeze: an axis is an integer, not {dim!r}")
-        if not -self.ndim - 1 <= dim <= self.ndim:
-            raise ShapeError(
-                f"unsqueeze: axis {dim} is out of range for a tensor of rank {self.ndim}"
-            )
-        at = dim % (self.ndim + 1)
-        return self.reshape(*self.shape[:at], 1, *self.shape[at:])
-
-    def squeeze(self, dim: int | None = None) -> Tensor:
-        """Without axes of length 1 (all, or `dim` if it is one)."""
-        drop = range(self.ndim) if dim is None else (self._dim(dim, "squeeze"),)
-        return self.reshape(*(n for d, n in enumerate(self.shape) if n != 1 or d not in drop))
-
-    def expand(self, *shape: Any) -> Tensor:
-        """Axes of length 1 stretched, without a copy; -1 keeps a length."""
-        wanted = _ints(shape)
-        lead = len(wanted) - self.ndim
-        full = tuple(
-            self.shape[d - lead] if n == -1 and d >= lead else n for d, n in enumerate(wanted)
-        )
-        return apply("expand", self, shape=full)
-
-    def __getitem__(self, index: Any) -> Tensor:
-        parts = index if isinstance(index, tuple) else (index,)
-        taken = sum(p is not None and p is not Ellipsis for p in parts)
-        if taken > self.ndim:
-            raise ShapeError(
-                f"{taken} indices for a tensor of rank {self.ndim} (shape {self.shape})"
-            )
-        encoded: list[Any] = []
-        for p in parts:
-            if p is None:
-                encoded.append("new")
-            elif p is Ellipsis:
-                encoded.extend([(None, None, None)] * (self.ndim - taken))
-            elif isinstance(p, slice):
-                encoded.append(
-                    tuple(
-                        None if v is None else operator.index(v) for v in (p.start, p.stop, p.step)
-                    )
-                )
-            elif isinstance(p, (list, np.ndarray)) or (isinstance(p, Tensor) and p.ndim):
-                raise DTypeError(
-                    "a tensor is indexed by integers, slices, None and ..., not by arrays",
-                    hint="use nn.functional.embedding(indices, x) for rows, or x.numpy()[indices]",
-                )
-            elif not hasattr(p, "__index__"):
-                raise ArgumentError(
-                    f"a tensor is indexed by integers, slices, None and ..., not by {p!r}"
-                )
-            else:
-                encoded.append(operator.index(p))
-        return apply("slice", self, index=tuple(encoded))
-
     # Arithmetic
 
     def __matmul__(self, other: Any) -> Tensor:
@@ -268,6 +208,9 @@ class Tensor(Operators["Tensor"]):
         """Matrix product with broadcast batch axes."""
         return self @ other
 
+    def _apply(self, op: str, *inputs: Any, **attrs: Any) -> Any:
+        return apply(op, *inputs, **attrs)
+
     def _unary(self, op: str, **attrs: Any) -> Tensor:
         return apply(op, self, **attrs)
 
@@ -277,10 +220,8 @@ class Tensor(Operators["Tensor"]):
     def _reflected(self, op: str, other: Any) -> Tensor:
         return apply(op, operand(other, self), self)
 
-    def clip(self, low: Any = None, high: Any = None) -> Tensor:
-        """Limited to [low, high]; None leaves a side open."""
-        x = self if low is None else apply("maximum", self, operand(low, self))
-        return x if high is None else apply("minimum", x, operand(high, x))
+    def _operand(self, value: Any) -> Tensor:
+        return operand(value, self)
 
 
 def is_device(target: Any) -> bool:
@@ -290,27 +231,21 @@ def is_device(target: Any) -> bool:
     return isinstance(target, Device)
 
 
-def _ints(values: Sequence[Any]) -> tuple[int, ...]:
-    if len(values) == 1 and isinstance(values[0], (tuple, list)):
-        values = values[0]
-    for v in values:
-        if not hasattr(v, "__index__"):
-            raise ArgumentError(f"lengths and axes are integers, not {v!r}")
-    return tuple(operator.index(v) for v in values)
-
-
 def as_tensor(value: Any) -> Tensor:
     """A tensor as it is; anything else through `tensor`."""
     return value if isinstance(value, Tensor) else tensor(value)
 
 
-def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+def tensor(
+    data: Any, dtype: Any = None, device: Any = None, *, requires_grad: bool = False
+) -> Tensor:
     """A tensor of an array, nested lists or a number.
 
     Args: data: a NumPy array (shared, not copied, unless `dtype` differs), anything with the array
         or DLPack protocol, a tensor, or Python numbers (floats give f32, integers i64). Arrays of
         other libraries on a GPU are shared, too, and stay there. dtype: element type; by default
         that of the data. device: by default the current one; data of the host are copied to a GPU.
+        requires_grad: whether gradients by it are wanted.
 
     Raises: DTypeError: data that are no numbers, or of a dtype that kernels do not know.
         ShapeError: nested lists of different lengths. LaunchError: an array that its library does
@@ -320,6 +255,14 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         >>> tensor([1, 2, 3])
         tensor([1, 2, 3])
     """
+    made = _tensor(data, dtype, device)
+    if requires_grad:
+        made = made.detach() if made is data else made
+        made.requires_grad_()
+    return made
+
+
+def _tensor(data: Any, dtype: Any, device: Any) -> Tensor:
     if isinstance(data, Tensor):
         result = data if dtype is None else data.astype(dtype)
         return result if device is None else result.to(as_device(device))
@@ -371,26 +314,3 @@ def operand(value: Any, other: Tensor) -> Tensor:
         if dtype.is_int and not fits(value, dtype):
             dtype = i64
     return constant(value, dtype)
-
-
-def concat(tensors: Sequence[Any], axis: int = 0) -> Tensor:
-    """Tensors joined along an axis.
-
-    Raises:
-        ShapeError: no tensors, or other axes that differ.
-    """
-    if not isinstance(tensors, Iterable):
-        raise ArgumentError(f"concat takes a list of tensors, not {type(tensors).__name__}")
-    given = [as_tensor(t) for t in tensors]
-    if not given:
-        raise ShapeError("concat needs at least one tensor")
-    return apply("concat", *given, axis=axis)
-
-
-def where(condition: Any, a: Any, b: Any) -> Tensor:
-    """a where the condition holds, else b, broadcast; a number takes the dtype of the
-    other side.
-    """
-    if not isinstance(a, Tensor):
-        a = operand(a, b) if isinstance(b, Tensor) else as_tensor(a)
-    return apply("where", as_tensor(condition), a, operand(b, a))
