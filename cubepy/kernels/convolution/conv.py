@@ -14,6 +14,7 @@ import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.convolution.cpu.filters import PackedFilter, has_few
 from cubepy.kernels.convolution.cpu.implicit_gemm_plan import LIGHT
+from cubepy.kernels.convolution.double import convolve_doubles
 from cubepy.kernels.convolution.measure import described
 from cubepy.kernels.convolution.problem import Convolution, Problem
 from cubepy.kernels.convolution.routines import CONVOLUTION
@@ -23,7 +24,6 @@ from cubepy.kernels.entry.dispatch import repeated_with
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.primitives.functions import activation_of
-from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 from cubepy.runtime.memory.address import address
 from cubepy.runtime.memory.spans import extent
@@ -42,7 +42,7 @@ def on_three_axes(value: Any, name: str, axes: int, least: int) -> tuple[int, ..
     return ((0,) if least == 0 else (1,)) * (3 - axes) + per_axis(value, axes, name, least)
 
 
-def _padding(value: Any, axes: int, window: Any, dilation: Any, stride: Any) -> tuple[int, ...]:
+def padding_of(value: Any, axes: int, window: Any, dilation: Any, stride: Any) -> tuple[int, ...]:
     if isinstance(value, str) and value == "valid":
         value = 0
     elif isinstance(value, str) and value == "same":
@@ -94,7 +94,7 @@ def convolve_into(
     window = (1,) * (3 - axes) + tuple(w.shape[2:])
     dil = on_three_axes(dilation, "dilation", axes, 1)
     step = on_three_axes(stride, "stride", axes, 1)
-    pad = _padding(padding, axes, window, dil, step)
+    pad = padding_of(padding, axes, window, dil, step)
     groups, function = whole(groups, "groups"), activation_of(activation)
     if (
         groups < 1
@@ -126,10 +126,10 @@ def convolve_into(
         c > 1 and view.flags.c_contiguous and math.prod(view.shape[1:-1]) > 1
     )
     dtype = x.dtype
-    if as_dtype(dtype).bits == 64:
+    if dtype == np.float64 and isinstance(w, PackedFilter):
         raise DTypeError(
-            "convolutions work on f32, f16 and bf16, not on f64",
-            hint="convert with x.astype(np.float32)",
+            "packed filters are for f32, f16 and bf16, not for f64",
+            hint="give the weight itself, or convert the input with x.astype(np.float32)",
         )
     shape = (n, *spatial, filters) if layout == last else (n, filters, *spatial)
     plus = None if add is None else float_array(add, "add")
@@ -155,8 +155,11 @@ def convolve_into(
         target = inner if direct else memory.empty(inner.shape, dtype)
         if x.size == 0 or math.prod(w.shape) == 0:
             raise ShapeError(f"a convolution of nothing: input {x.shape}, filters {w.shape}")
-        task = described(view, w, plus, problem, groups, channels_last)
-        _convolve(task, view, w, b, plus, target, function)
+        if dtype == np.float64:
+            convolve_doubles(view, w, b, plus, target, problem, groups, channels_last, function)
+        else:
+            task = described(view, w, plus, problem, groups, channels_last)
+            _convolve(task, view, w, b, plus, target, function)
         if target is not inner:
             convert_into(inner, target)
     return finish(result, out, wrap)
@@ -266,8 +269,8 @@ def _conv(axes: int) -> Any:
     `torch.nn.functional.{name}`.
 
     Args:
-        input: (N, C, *size), or (N, *size, C) with layout "{last}"; f32, f16 or bf16. Sums are in
-            f32.
+        input: (N, C, *size), or (N, *size, C) with layout "{last}"; f32, f16, bf16 or f64, which
+            is summed in f64, others in f32.
         weight: (filters, channels / groups, *window), or what `prepack_filter` gives.
         bias: (filters,), or None.
         stride, padding, dilation: int or {axes} of them; padding may be "same" or "valid".

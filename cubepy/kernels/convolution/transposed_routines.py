@@ -22,6 +22,7 @@ from cubepy.kernels.convolution.gpu.depthwise_strip import problem_back
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.convolution.sm90 import depthwise_nhwc
 from cubepy.kernels.convolution.sm90.transposed import by_remainders, unfit_remainders
+from cubepy.kernels.convolution.spread import spread_out
 from cubepy.kernels.entry.arguments import rounds_to_tf32
 from cubepy.kernels.entry.shapes import as_new
 from cubepy.kernels.movement.copy import contiguous, convert_into
@@ -291,13 +292,9 @@ class Spread(Routine):
 
     def launch(self, p: Transposed, properties: cb.DeviceProperties) -> Any:
         """Any arrays."""
-        spread, lasts, n = p.view, LAYOUTS[p.axes][1], p.x.shape[0]
+        spread, lasts = p.view, LAYOUTS[p.axes][1]
         if any(s > 1 for s in p.stride):
-            sides = zip(spread.shape[1:-1], p.stride, strict=True)
-            size = tuple((m - 1) * s + 1 for m, s in sides)
-            spread = memory.empty((n, *size, p.w.shape[0]), p.x.dtype)
-            spread[...] = 0
-            spread[(slice(None), *(slice(None, None, s) for s in p.stride))] = p.view
+            spread = spread_out(spread, p.stride)
         widths: list[int] = []
         for a, m in zip(p.around, p.more, strict=True):
             widths = [a, a + m, *widths]
