@@ -16,7 +16,7 @@ import cubepy as cb
 from cubepy.kernels.matmul.gpu.operands import NARROW_FLOATS, aligned, fitted
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.movement.copy import copy
-from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
+from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
 from cubepy.tune import TunedRoutine
 
 UNITS = 256
@@ -82,6 +82,7 @@ def few_rows(
     """out[0] = epilogue(a @ b.T) for x, y: the words (u32) of a (M, K) and b (N, K), K a multiple
     of 8.
     """
+    epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
     if blueprint.early:
         cb.start_next()
         cb.wait_previous()
@@ -112,16 +113,8 @@ def few_rows(
         total = sums[i]
         for p in cb.unroll(range(1, PLANES)):
             total = total + sums[p * blueprint.rows * blueprint.columns + i]
-        finish_line(
-            cb.splat(total, 1),
-            out,
-            bias,
-            residual,
-            alpha,
-            0,
-            i // blueprint.columns,
-            column + i % blueprint.columns,
-            blueprint,
+        epilogue.finish_inside(
+            cb.splat(total, 1), 0, i // blueprint.columns, column + i % blueprint.columns
         )
 
 
@@ -141,6 +134,7 @@ def dot_rows(
     """out[0] = epilogue(x @ y.T) for x (M, K) and y (N, K): a plane has `groups` columns, its units
     share K.
     """
+    epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
     n, depth = y.shape[0], x.shape[1]
     lane = cb.UNIT_POS_PLANE
     column = (cb.CUBE_POS * PLANES + cb.PLANE_POS) * blueprint.groups
@@ -158,9 +152,7 @@ def dot_rows(
         for c in cb.unroll(range(blueprint.groups)):
             total = cb.plane_sum(acc[i, c].sum())
             if lane == 0 and column + c < n:
-                finish_line(
-                    cb.splat(total, 1), out, bias, residual, alpha, 0, i, column + c, blueprint
-                )
+                epilogue.finish_inside(cb.splat(total, 1), 0, i, column + c)
 
 
 class FewRoutine(TunedRoutine):

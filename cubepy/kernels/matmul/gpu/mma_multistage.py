@@ -23,7 +23,7 @@ from cubepy.kernels.matmul.gpu.operands import (
 )
 from cubepy.kernels.matmul.gpu.simt import tile_start
 from cubepy.kernels.matmul.problem import Product, result_dtype
-from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
+from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
 from cubepy.tune import TunedRoutine
 
 UNITS = 256
@@ -138,6 +138,7 @@ def mma_product(
     a is (batches or 1, M, K) or (.., K, M), b (batches or 1, N, K) or (.., K, N), as the blueprint
     says.
     """
+    epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
     rows, columns, stages = blueprint.rows, blueprint.columns, blueprint.stages
     size = a.dtype.itemsize
     depth = DEPTH_BYTES // size
@@ -237,20 +238,8 @@ def mma_product(
         for j in cb.unroll(range(wide // 8)):
             r = row + top + i * 16 + lane // 4
             c = column + left + j * 8 + lane % 4 * 2
-            finish_line(
-                cb.slice_line(acc[i, j], 0, 2), out, bias, residual, alpha, batch, r, c, blueprint
-            )
-            finish_line(
-                cb.slice_line(acc[i, j], 2, 2),
-                out,
-                bias,
-                residual,
-                alpha,
-                batch,
-                r + 8,
-                c,
-                blueprint,
-            )
+            epilogue.finish_inside(cb.slice_line(acc[i, j], 0, 2), batch, r, c)
+            epilogue.finish_inside(cb.slice_line(acc[i, j], 2, 2), batch, r + 8, c)
 
 
 class MmaRoutine(TunedRoutine):
