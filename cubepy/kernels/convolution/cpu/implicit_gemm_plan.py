@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 import cubepy as cb
-from cubepy.kernels.convolution.cpu.input_tile import Plan
+from cubepy.kernels.convolution.cpu.geometry import integers, strides_of
+from cubepy.kernels.convolution.cpu.input_tile import Geometry, Plan
 from cubepy.kernels.convolution.cpu.register_tile import tile
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.primitives.functions import ACTIVATIONS
@@ -225,19 +224,7 @@ def plan_of(
     block, block_panels = -(-units // cuts), -(-panels // panel_cuts)
     window_d, rows_in, width_in = reach = extent(problem, 1 if direct else block)
     all_channels = channels * groups
-    depth, height, wide = problem.size
-    if last:
-        sc, sw = 1, all_channels
-        sh = wide * sw
-        strides = (depth * height * sh, height * sh, sh, sw, sc)
-    else:
-        strides = (
-            all_channels * depth * height * wide,
-            height * wide,
-            wide,
-            1,
-            depth * height * wide,
-        )
+    strides = strides_of(problem.size, all_channels, last)
     if direct:
         copied, room = (0, 0, 0, 0), 0
         fd, fh, fw, fc = strides[1:]
@@ -261,7 +248,7 @@ def plan_of(
         in_row = (kw * channels * width, width, channels * width)
     else:
         walk, run = (kd, kh, kw), (channels, fc)
-    numbers = (
+    geometry = Geometry(
         *problem.size,
         *strides,
         *copied,
@@ -284,7 +271,6 @@ def plan_of(
     largest = max(
         n * all_channels * math.prod(problem.size), groups * panels * taps * channels * width
     )
-    geometry = tuple(np.int64(v) for v in numbers) if largest >= 1 << 31 else numbers
     pieces = kd * kh > 1 and taps * channels * width * 4 > PIECE
     pixels = block if direct else block * problem.out[2]
     acc_tile = 0 if channels_last and not pieces else -(-pixels // 16) * 16 + rows + lanes
@@ -324,4 +310,4 @@ def plan_of(
         follow,
         room > 0 and problem.pad[1] > 0 and dh == 1,
     )
-    return many * cuts * -(-panels // block_panels), geometry, plan
+    return many * cuts * -(-panels // block_panels), integers(geometry, largest), plan

@@ -1,0 +1,29 @@
+"""The integers of a launch of the CPU's convolutions, made on the host; a struct in the kernel has
+their names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def integers(geometry: Any, largest: int) -> tuple[Any, ...]:
+    """The fields of a struct in order; of 64 bits where arrays have up to `largest` elements, whose
+    offsets 32 do not hold.
+    """
+    fields = tuple(geometry.values.values())
+    return tuple(np.int64(v) for v in fields) if largest >= 1 << 31 else fields
+
+
+def strides_of(size: tuple[int, ...], channels: int, last: bool) -> tuple[int, ...]:
+    """Strides in elements along n, d, h, w and c of images in C order, whose channels are
+    neighbours in memory, or planes.
+    """
+    depth, height, width = size
+    if last:
+        row = width * channels
+        return (depth * height * row, height * row, row, channels, 1)
+    plane = height * width
+    return (channels * depth * plane, plane, width, 1, depth * plane)
