@@ -16,6 +16,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.convolution.cpu.depthwise_nhwc import add_row
+from cubepy.kernels.convolution.cpu.geometry import some_integers
 from cubepy.kernels.convolution.cpu.input_tile import begin_of
 from cubepy.kernels.convolution.cpu.transposed_plan import PhaseGeometry, Phases
 from cubepy.kernels.convolution.cpu.weight_gradient import fold_sums
@@ -354,7 +355,7 @@ def channels_by_phases(x: Any, taps: Any, bias: Any, out: Any, problem: Phases) 
         for axis, value in zip("dhw", getattr(problem, name), strict=True)
     }
     lanes = cb.device_properties_of().register_bytes // 4
-    numbers = tuple(known.get(field.name, 0) for field in PhaseGeometry.fields)
+    numbers = some_integers(PhaseGeometry, **known)
     plan = rows_of(problem, out.shape[4])
     if plan is None:
         channel_phases[math.prod(out.shape[:3]), 1](

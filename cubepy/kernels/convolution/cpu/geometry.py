@@ -27,3 +27,10 @@ def strides_of(size: tuple[int, ...], channels: int, last: bool) -> tuple[int, .
         return (depth * height * row, height * row, row, channels, 1)
     plane = height * width
     return (channels * depth * plane, plane, width, 1, depth * plane)
+
+
+def some_integers(geometry: Any, **known: int) -> tuple[int, ...]:
+    """The fields of a type of struct for a kernel that reads those that are `known`, and no
+    other.
+    """
+    return tuple(known.get(field.name, 0) for field in geometry.fields)

@@ -248,7 +248,7 @@ def plan_of(
         in_row = (kw * channels * width, width, channels * width)
     else:
         walk, run = (kd, kh, kw), (channels, fc)
-    geometry = Geometry(
+    numbers = (
         *problem.size,
         *strides,
         *copied,
@@ -310,4 +310,4 @@ def plan_of(
         follow,
         room > 0 and problem.pad[1] > 0 and dh == 1,
     )
-    return many * cuts * -(-panels // block_panels), integers(geometry, largest), plan
+    return many * cuts * -(-panels // block_panels), integers(Geometry(*numbers), largest), plan

@@ -251,7 +251,7 @@ def plan_of(
     else:
         copied = (rows_in * width_in, width_in, 1, planes * rows_in * width_in)
     block_panels = -(-panels // panel_cuts)
-    geometry = PhaseGeometry(
+    numbers = (
         *problem.size,
         *strides_of(problem.size, all_channels, input_last),
         *copied,
@@ -276,6 +276,6 @@ def plan_of(
         n * all_channels * math.prod(problem.size),
         groups * panels * math.prod(problem.window) * channels,
     )
-    numbers = integers(geometry, largest * lines * lanes)
+    numbers = integers(PhaseGeometry(*numbers), largest * lines * lanes)
     cubes = n * groups * problem.out[0] * cuts_h * cuts_w * -(-panels // block_panels)
     return cubes, numbers, Plan(*tiles, input_last, output_last, bias)

@@ -154,7 +154,7 @@ def plan_of(
     chunks, parts = cuts_of(
         units * out_w, -(-units // block), runs * tiles, groups * panels, rows, lines, last, threads
     )
-    geometry = GradientGeometry(
+    numbers = (
         *strides_of(problem.size, everything, x_last),
         *problem.size,
         channels,
@@ -180,4 +180,4 @@ def plan_of(
     largest = max(n * everything * math.prod(problem.size), units * out_w * groups * filters)
     largest = max(largest, parts * groups * panels * runs * run * lines * lanes)
     cubes = groups * panels * chunks * parts
-    return cubes, integers(geometry, largest), Plan(rows, lines, lanes, last)
+    return cubes, integers(GradientGeometry(*numbers), largest), Plan(rows, lines, lanes, last)
