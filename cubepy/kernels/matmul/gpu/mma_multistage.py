@@ -105,8 +105,10 @@ def fragment(shared, at, row, k, pitch, along_k, of_a):
 
 
 @cb.func
-def stage_product(acc, tiles_a, at_a, tiles_b, at_b, top, left, high, wide, depth, blueprint):
-    """acc += one stage, for a plane's part of the tile: `high` by `wide` from (top, left) on."""
+def stage_product(acc, tiles_a, at_a, tiles_b, at_b, start, shape, depth, blueprint):
+    """acc += one stage, for a plane's part of the tile: rows and columns from `start` on."""
+    top, left = start
+    high, wide = shape
     size = tiles_a.dtype.itemsize
     pitch_a = pitch_of(blueprint.rows, depth, blueprint.a_along_k, size)
     pitch_b = pitch_of(blueprint.columns, depth, blueprint.b_along_k, size)
@@ -226,10 +228,8 @@ def mma_product(
             now * span_a,
             tiles_b,
             now * span_b,
-            top,
-            left,
-            high,
-            wide,
+            (top, left),
+            (high, wide),
             depth,
             blueprint,
         )
