@@ -137,19 +137,28 @@ def tile_of(x, taps, epilogue, to, c, first, edge: cb.Comptime[bool], there: cb.
         for i in cb.unroll(range(plan.stride[1])):
             for p in cb.unroll(range(pixels * plan.stride[2])):
                 x.prefetch((n, d0, h0 + (kh - 1) * dh + 1 + i, cb.max(0, w0) + p, c))
-    shift = None
+    shift, out = None, epilogue.out
     if epilogue.bias is not None:
         shift = epilogue.shift((n, d, h, w, c), lanes, left)
     if plan.light and not edge:
         for p in cb.unroll(range(pixels)):
-            epilogue.finish(acc[p], (n, d, h, w + p, c), None, plan.streaming, shift)
+            value = epilogue.value(acc[p], None, None, shift)
+            if plan.streaming:
+                out.store_stream((n, d, h, w + p, c), cb.cast(value, out.dtype))
+            else:
+                out.store((n, d, h, w + p, c), cb.cast(value, out.dtype))
     else:
         done = cb.local(pixels, cb.f32, lanes=lanes)
         for p in cb.unroll(range(pixels)):
             done[p] = acc[p]
         for p in range(pixels):
-            at, valid = (n, d, h, w + p, c), left if edge else lanes
-            epilogue.finish(done[p], at, valid, plan.streaming and not edge, shift)
+            value = epilogue.value(done[p], None, None, shift)
+            if edge:
+                out.store((n, d, h, w + p, c), cb.cast(value, out.dtype), valid=left)
+            elif plan.streaming:
+                out.store_stream((n, d, h, w + p, c), cb.cast(value, out.dtype))
+            else:
+                out.store((n, d, h, w + p, c), cb.cast(value, out.dtype))
 
 
 @cb.kernel

@@ -53,8 +53,9 @@ class Few(Epilogue):
 
 
 @cb.func
-def quarter(acc, x, y, low, column, at, left, m, n, masked, blueprint):
+def quarter(acc, x, y, low, column, at, left, masked, blueprint):
     """acc += what four words of each row give: two matrix instructions for every eight columns."""
+    m, n = x.shape[0], y.shape[0]
     one = words(x, cb.min(low, m - 1), at, left, masked)
     two = cb.splat(cb.cast(0, cb.u32), 4)
     if blueprint.rows > 8:
@@ -86,7 +87,7 @@ def few_rows(
     if blueprint.early:
         cb.start_next()
         cb.wait_previous()
-    m, n, width = x.shape[0], y.shape[0], x.shape[1]
+    width = x.shape[1]
     lane = cb.UNIT_POS_PLANE
     low = lane // 4
     offset = lane % 4 * 4
@@ -97,11 +98,11 @@ def few_rows(
     whole = width // STEP_WORDS * STEP_WORDS
     for w in range(cb.PLANE_POS * STEP_WORDS, whole, PLANES * STEP_WORDS):
         for q in cb.unroll(range(0, STEP_WORDS, 16)):
-            quarter(acc, x, y, low, column, w + q + offset, 0, m, n, False, blueprint)
+            quarter(acc, x, y, low, column, w + q + offset, 0, False, blueprint)
     if whole < width and cb.PLANE_POS == PLANES - 1:
         for q in cb.unroll(range(0, STEP_WORDS, 16)):
             at = whole + q + offset
-            quarter(acc, x, y, low, column, at, width - at, m, n, True, blueprint)
+            quarter(acc, x, y, low, column, at, width - at, True, blueprint)
     sums = cb.shared(PLANES * blueprint.rows * blueprint.columns, cb.f32)
     for c in cb.unroll(range(blueprint.groups)):
         to = (cb.PLANE_POS * blueprint.rows + low) * blueprint.columns + c * 8 + lane % 4 * 2

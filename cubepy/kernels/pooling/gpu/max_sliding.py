@@ -120,7 +120,7 @@ def read_plane(
     at = position_in_row(0, 0, plan)
     for k in cb.unroll(range(positions)):
         if wide == plan.columns:
-            read_row(values, 0, x, p, y + k, z, c, k, least, near, plan)
+            read_row(values, 0, x, p, (y + k, z, c), k, least, near, plan)
             largest(to, k * wide, values, at, 1, wide, plan.across, pairs)
         else:
             words = cb.local((values_of(plan) // 2 + 2,), cb.u32)
