@@ -39,8 +39,8 @@ def keep(keys, source, a, to, n, lanes: cb.Comptime[int]):
 
 @cb.struct
 class Workspace:
-    """A cube's memory: `keys` from `room` on for two rows, `chosen` for those that are kept; and the
-    masks of a row's keys.
+    """A cube's memory: `keys` from `room` on for two rows, `chosen` for those that are kept; and
+    the masks of a row's keys.
     """
 
     keys: Any

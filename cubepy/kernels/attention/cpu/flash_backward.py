@@ -248,8 +248,8 @@ def add_turned(sums, factors, rows, here, lines_of_row: cb.Comptime, plan):
 
 @cb.func
 def add_to_queries(dq, at, slopes, row, here, own, count, depth, plan):
-    """dq[first + row + i] += slopes[row + i] @ keys of the block, for one register tile; `at`: the part,
-    batch, head and first query.
+    """dq[first + row + i] += slopes[row + i] @ keys of the block, for one register tile; `at`: the
+    part, batch, head and first query.
     """
     part, b, h, first = at
     lanes = plan.lanes

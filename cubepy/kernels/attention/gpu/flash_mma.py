@@ -256,8 +256,8 @@ def base_of(top):
 
 @cb.func
 def weigh(s, mask, row0, row1, sums0, sums1, start, scale, plan):
-    """Scores of the keys from `start` on become weights: the sums of the unit's two rows, and by how
-    much what was summed before shrinks.
+    """Scores of the keys from `start` on become weights: the sums of the unit's two rows, and by
+    how much what was summed before shrinks.
     """
     lane = cb.UNIT_POS_PLANE
     new0, new1 = sums0.top, sums1.top
