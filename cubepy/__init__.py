@@ -46,6 +46,15 @@ def _convert(target: Any, source: Any) -> None:
 _set_launcher(_Launcher)
 _set_converter(_convert)  # the library is loaded when the first array needs it
 _LAZY = ("errors", "kernels", "nn", "quant", "tensor", "tune")
+_OF_TENSORS = (
+    "Tensor",
+    "enable_grad",
+    "grad",
+    "is_grad_enabled",
+    "no_grad",
+    "set_grad_enabled",
+    "value_and_grad",
+)
 
 __all__ = [
     "Array",
@@ -65,17 +74,22 @@ __all__ = [
     "current_device",
     "device_properties_of",
     "devices",
+    "enable_grad",
     "errors",
     "func",
+    "grad",
+    "is_grad_enabled",
     "kernel",
     "kernels",
     "memory_stats",
     "nn",
+    "no_grad",
     "over",
     "philox",
     "profile",
     "promote",
     "quant",
+    "set_grad_enabled",
     "stats",
     "struct",
     "sync",
@@ -85,20 +99,29 @@ __all__ = [
     "to_uniform",
     "tune",
     "use",
+    "value_and_grad",
 ]
 __all__ += _names.__all__
 
 if TYPE_CHECKING:
     from cubepy import errors, kernels, nn, quant, tune
-    from cubepy.tensor import Tensor
+    from cubepy.tensor import (
+        Tensor,
+        enable_grad,
+        grad,
+        is_grad_enabled,
+        no_grad,
+        set_grad_enabled,
+        value_and_grad,
+    )
     from cubepy.tensor.module import tensor
 else:
 
     def __getattr__(name: str) -> Any:
         if name in _LAZY:
             return importlib.import_module(f"cubepy.{name}")
-        if name == "Tensor":
-            return importlib.import_module("cubepy.tensor").Tensor
+        if name in _OF_TENSORS:
+            return getattr(importlib.import_module("cubepy.tensor"), name)
         raise AttributeError(f"module 'cubepy' has no attribute {name!r}")
 
 

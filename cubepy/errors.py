@@ -160,6 +160,10 @@ class ShapeError(CubeError, ValueError):
     """Shapes that do not go together: says what was expected and what came."""
 
 
+class GradientError(CubeError, RuntimeError):
+    """A gradient that does not exist, or whose graph is gone."""
+
+
 class ArgumentError(CubeError, TypeError):
     """A function got an argument of a kind that it does not take."""
 

@@ -14,7 +14,7 @@ class Parameter(Tensor):
 
     Args:
         data: a tensor or anything that `cb.tensor` takes; the memory is shared.
-        requires_grad: whether training changes it.
+        requires_grad: whether training changes it; integers and packed weights are never trained.
 
     Example:
         >>> from cubepy import nn
@@ -24,11 +24,13 @@ class Parameter(Tensor):
         ['scale']
     """
 
-    __slots__ = ("requires_grad",)
+    __slots__ = ()
 
     def __init__(self, data: Any, requires_grad: bool = True) -> None:
         super().__init__(as_tensor(data).storage)
-        self.requires_grad = arguments.flag("requires_grad", requires_grad)
+        wanted = arguments.flag("requires_grad", requires_grad)
+        if wanted and self.dtype.is_float and self.storage.kind == "dense":
+            self.requires_grad_()
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"

@@ -310,7 +310,7 @@ def report(workers: list[Worker], at: float, memory: dict[str, int]) -> None:
     """One line."""
     count, errors = sum(sum(w.done.values()) for w in workers), sum(len(w.errors) for w in workers)
     text = ", ".join(f"{what} {size / 2**20:.1f} MiB" for what, size in memory.items())
-    stats, streams = cb.memory_stats("cuda"), len(all_streams(0))
+    stats, streams = cb.memory_stats("cuda"), sum(1 for _ in all_streams(0))
     text += f"; {stats.allocations} blocks made, {stats.reuses} used again, {streams} streams"
     print(f"{at:6.1f} s: {count} pieces of work, {errors} errors; {text}", flush=True)
 

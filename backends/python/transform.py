@@ -171,17 +171,12 @@ class _Rewriter(ast.NodeTransformer):
         """`x = bind("x", x)` for every name that was assigned: it keeps one dtype."""
         out: list[ast.stmt] = []
         for t in targets:
-            for n in ast.walk(t):
-                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
-                    value = _runtime(
-                        "bind",
-                        [
-                            ast.Name("__types__", ast.Load()),
-                            ast.Constant(n.id),
-                            ast.Name(n.id, ast.Load()),
-                        ],
-                    )
-                    out.append(_at(ast.Assign([ast.Name(n.id, ast.Store())], value), node))
+            if isinstance(t, (ast.Tuple, ast.List)):
+                out += self.rebound(t.elts, node)
+            elif isinstance(t, ast.Name):
+                known = [ast.Name("__types__", ast.Load()), ast.Constant(t.id)]
+                value = _runtime("bind", [*known, ast.Name(t.id, ast.Load())])
+                out.append(_at(ast.Assign([ast.Name(t.id, ast.Store())], value), node))
         return out
 
 

@@ -15,15 +15,30 @@ from __future__ import annotations
 
 import sys
 
-from cubepy.tensor.array import Tensor, apply, as_tensor, concat, tensor, where
+from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.execute import register
+from cubepy.tensor.gradients import (
+    elementwise,
+    functional,
+    indexing,
+    movement,
+    normalization,
+    products,
+    reductions,
+)
+from cubepy.tensor.gradients.functional import grad, value_and_grad
 from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import Graph, Node
+from cubepy.tensor.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from cubepy.tensor.module import CallableModule
+from cubepy.tensor.namespace import concat, where
 from cubepy.tensor.record import Recorder, record
 from cubepy.tensor.storage import Dense, Storage
 
 sys.modules[__name__].__class__ = CallableModule
+
+_GRADIENTS = (elementwise, functional, indexing, movement, normalization, products, reductions)
+"""Imported for the gradients that they add to ops."""
 
 __all__ = [
     "Dense",
@@ -35,9 +50,15 @@ __all__ = [
     "apply",
     "as_tensor",
     "concat",
+    "enable_grad",
     "execute",
+    "grad",
+    "is_grad_enabled",
+    "no_grad",
     "record",
     "register",
+    "set_grad_enabled",
     "tensor",
+    "value_and_grad",
     "where",
 ]

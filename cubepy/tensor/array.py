@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,18 @@ from cubepy.runtime.interop.accepted import hint_for, host_data
 from cubepy.runtime.interop.foreign import device_array
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.tables import room
-from cubepy.tensor.ir import ABSENT
+from cubepy.tensor.differentiable import Differentiable
+from cubepy.tensor.modes import mode
 from cubepy.tensor.operators import Operators
+from cubepy.tensor.ops import OPS
 from cubepy.tensor.record import blocks, note, refuse_unrecorded
 from cubepy.tensor.replay import perform, quick
 from cubepy.tensor.storage import Dense, moved
-from cubepy.tensor.value import identities
+from cubepy.tensor.value import Call, Number, Value, identities
 
 
-def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
-    """Check, compute and record one op.
+def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
+    """Check, compute and record one op; gives a tensor, or a list of them.
 
     Args:
         op: a name of the IR.
@@ -43,11 +45,43 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
     storage = None if recording.detours else quick(op, inputs, attrs)
     if storage is None:
         storage = perform(op, inputs, attrs)
+    if type(storage) is list:
+        return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
+    value = Value.__new__(Value)
+    value.storage, value.id, value.call = storage, next(identities), None
+    value.needs_grad = False
+    for t in inputs:
+        if t is not None and t.value.needs_grad:
+            _remembered(op, inputs, attrs, [value])
+            break
+    else:
+        if blocks:
+            note(op, inputs, attrs, [value])
     result = Tensor.__new__(Tensor)
-    result.storage, result.id = storage, next(identities)
-    result.made_by = op, tuple([ABSENT if t is None else t.id for t in inputs]), attrs
+    result.value = value
+    return result
+
+
+def _remembered(
+    op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any], given: list[Value]
+) -> list[Value]:
+    """What an op gave, with the call that made it where gradients need that."""
     if blocks:
-        note(result, inputs)
+        note(op, inputs, attrs, given)
+    if mode.enabled and not OPS[op].constant:
+        wanted = [v for v in given if v.storage.dtype.is_float]
+        if wanted and any(t is not None and t.value.needs_grad for t in inputs):
+            values = tuple([None if t is None else t.value for t in inputs])
+            call = Call(op, values, attrs, given)
+            for v in wanted:
+                v.call, v.needs_grad = call, True
+    return given
+
+
+def _given(value: Value) -> Tensor:
+    """A tensor of a value."""
+    result = Tensor.__new__(Tensor)
+    result.value = value
     return result
 
 
@@ -57,26 +91,31 @@ _constants: dict[Any, Tensor] = {}
 def constant(value: Any, dtype: DType) -> Tensor:
     """A number as a tensor of rank 0; one tensor for equal numbers, unless somebody records."""
     if blocks:
-        return apply("constant", value=value, dtype=dtype.name)
+        return _number(value, dtype)
     key = exact(value), dtype
     found = _constants.get(key)
     if found is None:
         room(_constants, 1024)
-        found = _constants[key] = apply("constant", value=value, dtype=dtype.name)
+        found = _constants[key] = _number(value, dtype)
     return found
 
 
-class Tensor(Operators["Tensor"]):
+def _number(value: Any, dtype: DType) -> Tensor:
+    made: Tensor = apply("constant", value=value, dtype=dtype.name)
+    number = Number(made.storage)
+    number.id = made.value.id  # as recorders know it
+    return _given(number)
+
+
+class Tensor(Differentiable, Operators["Tensor"]):
     """An n-dimensional array of one dtype; made by `cb.tensor`, by ops, or by
     `nn.load_safetensors`.
 
     Operators work element by element and broadcast; Python numbers take the tensor's dtype.
     Reductions are those of NumPy (`axis`, `keepdims`), everything else is named as in PyTorch.
-    `reshape`, `transpose` and slices share memory. A tensor is never changed in place.
-
-    Attributes:
-        storage: where the elements are.
-        made_by: the op that made it: its name, the identities of its inputs, its attributes.
+    `reshape`, `transpose` and slices share memory. Elements never change: what works in place
+    (`x += 1`, `x.assign_(y)`) gives the handle a new value, and what was computed from the old one
+    stays as it was.
 
     Example:
         >>> import cubepy as cb
@@ -91,6 +130,15 @@ class Tensor(Operators["Tensor"]):
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
+
+    def _of_value(self, value: Value) -> Tensor:
+        return _given(value)
+
+    def _like(self, data: Any) -> Tensor:
+        return as_tensor(data)
+
+    def _ones(self) -> Tensor:
+        return constant(1, self.dtype).to(self.device).expand(self.shape)
 
     # Out of cubepy
 
@@ -304,13 +352,16 @@ def as_tensor(value: Any) -> Tensor:
     return value if isinstance(value, Tensor) else tensor(value)
 
 
-def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+def tensor(
+    data: Any, dtype: Any = None, device: Any = None, *, requires_grad: bool = False
+) -> Tensor:
     """A tensor of an array, nested lists or a number.
 
     Args: data: a NumPy array (shared, not copied, unless `dtype` differs), anything with the array
         or DLPack protocol, a tensor, or Python numbers (floats give f32, integers i64). Arrays of
         other libraries on a GPU are shared, too, and stay there. dtype: element type; by default
         that of the data. device: by default the current one; data of the host are copied to a GPU.
+        requires_grad: whether gradients by it are wanted.
 
     Raises: DTypeError: data that are no numbers, or of a dtype that kernels do not know.
         ShapeError: nested lists of different lengths. LaunchError: an array that its library does
@@ -320,6 +371,14 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         >>> tensor([1, 2, 3])
         tensor([1, 2, 3])
     """
+    made = _tensor(data, dtype, device)
+    if requires_grad:
+        made = made.detach() if made is data else made
+        made.requires_grad_()
+    return made
+
+
+def _tensor(data: Any, dtype: Any, device: Any) -> Tensor:
     if isinstance(data, Tensor):
         result = data if dtype is None else data.astype(dtype)
         return result if device is None else result.to(as_device(device))
@@ -371,26 +430,3 @@ def operand(value: Any, other: Tensor) -> Tensor:
         if dtype.is_int and not fits(value, dtype):
             dtype = i64
     return constant(value, dtype)
-
-
-def concat(tensors: Sequence[Any], axis: int = 0) -> Tensor:
-    """Tensors joined along an axis.
-
-    Raises:
-        ShapeError: no tensors, or other axes that differ.
-    """
-    if not isinstance(tensors, Iterable):
-        raise ArgumentError(f"concat takes a list of tensors, not {type(tensors).__name__}")
-    given = [as_tensor(t) for t in tensors]
-    if not given:
-        raise ShapeError("concat needs at least one tensor")
-    return apply("concat", *given, axis=axis)
-
-
-def where(condition: Any, a: Any, b: Any) -> Tensor:
-    """a where the condition holds, else b, broadcast; a number takes the dtype of the
-    other side.
-    """
-    if not isinstance(a, Tensor):
-        a = operand(a, b) if isinstance(b, Tensor) else as_tensor(a)
-    return apply("where", as_tensor(condition), a, operand(b, a))

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cubepy.lang.dtypes import DTypeLike
-from cubepy.tensor import array, graph, ir, storage
+from cubepy.tensor import array, graph, ir, namespace, storage
 from cubepy.tensor import execute as executing
 from cubepy.tensor import record as recording
 from cubepy.tensor.array import Tensor
@@ -15,8 +15,15 @@ from cubepy.tensor.array import Tensor
 class CallableModule(ModuleType):
     """A module that makes a tensor when it is called."""
 
-    def __call__(self, data: Any, dtype: DTypeLike | None = None, device: Any = None) -> Tensor:
-        return array.tensor(data, dtype, device)
+    def __call__(
+        self,
+        data: Any,
+        dtype: DTypeLike | None = None,
+        device: Any = None,
+        *,
+        requires_grad: bool = False,
+    ) -> Tensor:
+        return array.tensor(data, dtype, device, requires_grad=requires_grad)
 
     if TYPE_CHECKING:
         Dense = storage.Dense
@@ -27,11 +34,11 @@ class CallableModule(ModuleType):
         Tensor = array.Tensor
         apply = staticmethod(array.apply)
         as_tensor = staticmethod(array.as_tensor)
-        concat = staticmethod(array.concat)
+        concat = staticmethod(namespace.concat)
         execute = staticmethod(graph.execute)
         record = staticmethod(recording.record)
         register = staticmethod(executing.register)
-        where = staticmethod(array.where)
+        where = staticmethod(namespace.where)
 
 
 if TYPE_CHECKING:

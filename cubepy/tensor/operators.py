@@ -9,12 +9,12 @@ from typing import Any, Generic, TypeVar
 from cubepy.errors import ArgumentError
 from cubepy.runtime.notebook import preformatted
 from cubepy.tensor import ufuncs
-from cubepy.tensor.value import Value
+from cubepy.tensor.value import Handle
 
 T = TypeVar("T")
 
 
-class Operators(Value, Generic[T]):
+class Operators(Handle, Generic[T]):
     """What `Tensor` inherits: arithmetic, comparisons, elementwise math and reductions.
 
     Args:
@@ -33,6 +33,10 @@ class Operators(Value, Generic[T]):
 
     def _reflected(self, op: str, other: Any) -> T:
         """`op(other, self)`."""
+        raise NotImplementedError
+
+    def _in_place(self, op: str, other: Any) -> T:
+        """`self = op(self, other)`; gives self."""
         raise NotImplementedError
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -112,6 +116,36 @@ class Operators(Value, Generic[T]):
 
     def __rxor__(self, other: Any) -> T:
         return self._reflected("xor", other)
+
+    def __iadd__(self, other: Any) -> T:
+        return self._in_place("add", other)
+
+    def __isub__(self, other: Any) -> T:
+        return self._in_place("sub", other)
+
+    def __imul__(self, other: Any) -> T:
+        return self._in_place("mul", other)
+
+    def __itruediv__(self, other: Any) -> T:
+        return self._in_place("div", other)
+
+    def __ifloordiv__(self, other: Any) -> T:
+        return self._in_place("floordiv", other)
+
+    def __imod__(self, other: Any) -> T:
+        return self._in_place("mod", other)
+
+    def __ipow__(self, other: Any) -> T:
+        return self._in_place("pow", other)
+
+    def __iand__(self, other: Any) -> T:
+        return self._in_place("and", other)
+
+    def __ior__(self, other: Any) -> T:
+        return self._in_place("or", other)
+
+    def __ixor__(self, other: Any) -> T:
+        return self._in_place("xor", other)
 
     def __eq__(self, other: Any) -> T:  # type: ignore[override]
         return self._binary("eq", other)

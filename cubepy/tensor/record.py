@@ -1,8 +1,7 @@
 """Recording ops: keep those of a block in the IR.
 
-Every tensor knows the node that made it; a node names its inputs by the identities of their
-tensors, so that it keeps no memory alive. `with record(...)` collects the nodes of a block into a
-graph.
+A node names its inputs by the identities of their values, so that it keeps no memory alive.
+`with record(...)` collects the nodes of a block into a graph.
 """
 
 from __future__ import annotations
@@ -10,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from cubepy.errors import LaunchError
 from cubepy.runtime import recording
-from cubepy.tensor.ir import Graph, Node, renumbered
-from cubepy.tensor.value import Value
+from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
+from cubepy.tensor.ops import Spec
+from cubepy.tensor.value import Handle, Value
 
 _active: ContextVar[Recorder | None] = ContextVar("cubepy_recorder", default=None)
 blocks: list[Recorder] = []
@@ -29,44 +30,55 @@ class Recorder:
         for each.
     """
 
-    def __init__(self, announced: Sequence[Value]) -> None:
-        self.inputs: list[Value] = []
-        self._nodes: dict[int, Node] = {}
+    def __init__(self, announced: Sequence[Handle]) -> None:
+        self.inputs: list[Handle] = []
+        self._nodes: list[tuple[tuple[int, ...], Node]] = []
+        self._known: set[int] = set()
         for t in announced:
             self._input(t)
 
-    def _input(self, tensor: Value) -> None:
-        if tensor.id not in self._nodes:
+    def _put(self, node: Node, *results: int) -> None:
+        self._nodes.append((results, node))
+        self._known.update(results)
+
+    def _input(self, tensor: Handle) -> None:
+        if tensor.id not in self._known:
             attrs = (("storage", tensor.storage.kind),)
-            self._nodes[tensor.id] = Node("input", (), attrs, tensor.shape, tensor.dtype)
+            self._put(Node("input", (), attrs, (Spec(tensor.shape, tensor.dtype),)), tensor.id)
             self.inputs.append(tensor)
 
-    def add(self, result: Value, inputs: Sequence[Value | None]) -> None:
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[Handle | None],
+        attrs: dict[str, Any],
+        results: Sequence[Value],
+    ) -> None:
         """Keep an op that ran."""
         for t in inputs:
             if t is not None:
                 self._input(t)
-        self._nodes[result.id] = result.node
+        names = tuple(ABSENT if t is None else t.value.id for t in inputs)
+        specs = tuple([Spec(v.storage.shape, v.storage.dtype) for v in results])
+        self._put(Node(op, names, tuple(sorted(attrs.items())), specs), *[v.id for v in results])
 
-    def graph(self, *outputs: Value) -> Graph:
+    def graph(self, *outputs: Handle) -> Graph:
         """The graph that computes these tensors from `inputs`.
 
         Raises:
             LaunchError: an output was not made inside the block.
         """
         for t in outputs:
-            if t.id not in self._nodes:
+            if t.id not in self._known:
                 raise LaunchError(
                     "a tensor that is asked for as an output was not made while recording",
                     hint="compute it from tensors inside the with block",
                 )
-        return renumbered(
-            list(self._nodes.items()), [t.id for t in self.inputs], [t.id for t in outputs]
-        )
+        return renumbered(self._nodes, [t.id for t in self.inputs], [t.id for t in outputs])
 
 
 @contextmanager
-def record(*inputs: Value) -> Iterator[Recorder]:
+def record(*inputs: Handle) -> Iterator[Recorder]:
     """Collect the ops of a block (of this thread) as a graph.
 
     Ops are the operators and methods of tensors, and what `nn` and `nn.functional` have. Functions
@@ -115,8 +127,10 @@ def refuse_unrecorded() -> None:
         )
 
 
-def note(result: Value, inputs: Sequence[Value | None]) -> None:
+def note(
+    op: str, inputs: Sequence[Handle | None], attrs: dict[str, Any], results: Sequence[Value]
+) -> None:
     """An op ran: if this thread records, the recorder keeps it."""
     recorder = _active.get()
     if recorder is not None:
-        recorder.add(result, inputs)
+        recorder.add(op, inputs, attrs, results)

@@ -25,8 +25,9 @@ from cubepy.runtime.replay.gpu import GpuOperands
 from cubepy.runtime.replay.host import HostOperands
 from cubepy.runtime.tables import room
 from cubepy.tensor.execute import run
-from cubepy.tensor.infer import Spec, infer
+from cubepy.tensor.ops import Spec, infer
 from cubepy.tensor.storage import Dense, Storage
+from cubepy.tensor.value import Number
 
 LIMIT = 4096
 VIEWS = frozenset("reshape permute slice expand contiguous cast concat embedding constant".split())
@@ -38,7 +39,7 @@ _numbers: dict[tuple[int, str, int], DeviceArray] = {}
 """Numbers on the GPUs that they were used on, by the identities of their tensors."""
 
 
-def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Storage | None:
+def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """The result of an op that came before, by the shortest way; None, with nothing done, where
     there is none.
     """
@@ -48,7 +49,7 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Storage | No
         if t is None:
             values.append(None)
             continue
-        store = t.storage
+        store = t.value.storage
         if store.device is not device:
             device = store.device
             if device.backend != "cpu":
@@ -74,20 +75,18 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Storage | No
     if again is None:
         return None
     result = again(given)
-    return None if result is REFUSED else result  # type: ignore[no-any-return]
+    return None if result is REFUSED else result
 
 
-def _quick_on_gpu(
-    op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Device
-) -> Storage | None:
+def _quick_on_gpu(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Device) -> Any:
     values: list[Any] = [op]
     parts: list[Any] = [op]
     for t in inputs:
-        store = None if t is None else t.storage
+        store = None if t is None else t.value.storage
         if type(store) is Dense:
             array = store.array
             if type(array) is not DeviceArray:
-                array = _numbers.get((t.id, device.backend, device.ordinal))
+                array = _numbers.get((t.value.id, device.backend, device.ordinal))
                 if array is None:
                     return None
             values.append(array)
@@ -105,7 +104,7 @@ def _quick_on_gpu(
         parts += key_of(attrs.values())
     again = _calls.ready.get(tuple(parts))
     result = None if again is None else again(tuple(values))
-    return None if result is REFUSED else result  # type: ignore[no-any-return]
+    return None if result is REFUSED else result
 
 
 def _values(op: str, stores: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any, ...] | None:
@@ -124,8 +123,8 @@ def _values(op: str, stores: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any,
     return (*values, *attrs, *attrs.values())
 
 
-def perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Storage:
-    """The result of an op on tensors, computed where they are.
+def perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """The result of an op on tensors, computed where they are; a list of several.
 
     Raises:
         ShapeError: shapes that the op refuses.
@@ -143,7 +142,7 @@ def _common_device(op: str, inputs: Sequence[Any]) -> Any:
     device = None
     for t in inputs:
         if (
-            t is None or t.device is device or t.made_by[0] == "constant"
+            t is None or t.device is device or type(t.value) is Number
         ):  # a number is at home everywhere
             continue
         if device is not None and t.device != device:
@@ -154,9 +153,11 @@ def _common_device(op: str, inputs: Sequence[Any]) -> Any:
     return current() if device is None else device
 
 
-def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Device) -> Storage:
+def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Device) -> Any:
     on_gpu = device.backend != "cpu" and gpu_of(device) is not None
-    stores = [t if t is None else _brought(t, device) if on_gpu else t.storage for t in inputs]
+    stores = [
+        t if t is None else _brought(t, device) if on_gpu else t.value.storage for t in inputs
+    ]
     values = _values(op, stores, attrs) if inputs else None
     key = None if values is None else key_of(values)
     known = None if key is None else _accepted.get(key)
@@ -168,36 +169,43 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
     def compute() -> Any:
         if known is not None:
             return run(op, stores, attrs, known.numpy)
-        spec = infer(op, [None if t is None else Spec(t.shape, t.dtype) for t in inputs], attrs)
-        result = run(op, stores, attrs, spec.dtype.numpy)
-        found = wrap(result)
-        if found.shape != spec.shape or found.dtype is not spec.dtype:
-            raise ShapeError(
-                f"the op {op!r} gave {found.dtype.name}{found.shape}, its rule says "
-                f"{spec.dtype.name}{spec.shape}",
-                hint="the executor of the op disagrees with cubepy.tensor.infer; please report it",
-            )
-        if key is not None and type(found) is Dense:
+        specs = infer(op, [None if t is None else Spec(t.shape, t.dtype) for t in inputs], attrs)
+        several = type(specs) is list
+        result = run(op, stores, attrs, (specs[0] if several else specs).dtype.numpy)
+        found = _wrapped(wrap, result)
+        for one, spec in zip(found, specs, strict=True) if several else ((found, specs),):
+            if one.shape != spec.shape or one.dtype is not spec.dtype:
+                raise ShapeError(
+                    f"the op {op!r} gave {one.dtype.name}{one.shape}, its rule says "
+                    f"{spec.dtype.name}{spec.shape}",
+                    hint="what runs the op disagrees with its rule; please report it",
+                )
+        if key is not None and not several and type(found) is Dense:
             room(_accepted, LIMIT)
-            _accepted[key] = spec.dtype
+            _accepted[key] = specs.dtype
         return result
 
     if unplanned or values is None:
-        return wrap(compute())
+        return _wrapped(wrap, compute())
     short = None if on_gpu else _calls.short_of[0](values)
     result: Any = REFUSED if recording.detours else _calls.repeat(key, values, short)
     if result is not REFUSED:
-        return result  # type: ignore[no-any-return]
+        return result
     operands = GpuOperands if on_gpu else HostOperands
-    return wrap(_calls.long_way(key, values, compute, operands, None, wrap))
+    return _wrapped(wrap, _calls.long_way(key, values, compute, operands, None, wrap))
+
+
+def _wrapped(wrap: Any, result: Any) -> Any:
+    """The storage of a result; a list of those of several."""
+    return [wrap(one) for one in result] if type(result) is list else wrap(result)
 
 
 def _brought(tensor: Any, device: Device) -> Storage:
     """The storage of a tensor; of a number, on a GPU."""
-    store: Storage = tensor.storage
+    store: Storage = tensor.value.storage
     if type(store) is not Dense or type(store.array) is DeviceArray:
         return store
-    key = (tensor.id, device.backend, device.ordinal)
+    key = (tensor.value.id, device.backend, device.ordinal)
     found = _numbers.get(key)
     if found is None:
         room(_numbers, LIMIT)

@@ -1,80 +1,156 @@
-"""What every tensor is: a storage, and the op that made it; nothing here computes."""
+"""What every tensor is: a handle of a value. A value is never changed: its elements, and where they
+come from as far as gradients need it. Nothing here computes.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
+import sys
+import weakref
+from collections.abc import Sequence
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
-from cubepy.errors import ShapeError
+from cubepy.errors import Location, ShapeError
 from cubepy.lang.dtypes import DType, bool_, f32, i64
 from cubepy.runtime.device import Device, gpu_of
-from cubepy.tensor.ir import Node
 from cubepy.tensor.storage import Storage
 
 identities = itertools.count()
-_INPUT: tuple[str, tuple[int, ...], dict[str, Any]] = ("input", (), {})
 
 
 class Value:
-    """The elements of a tensor, where they are and what they are called in the IR.
+    """The elements that an op gave, or that came from outside.
 
     Attributes:
         storage: where the elements are.
-        id: its identity, by which nodes name it.
-        made_by: the op that made it: its name, the identities of its inputs, its attributes.
+        id: its identity, by which nodes of graphs name it; values that come later have larger ones.
+        needs_grad: whether a gradient by it, or by what it was computed from, is wanted.
+        call: the op that made it, if gradients go through it.
+        handle: of a leaf (a value that needs a gradient and was not computed): whose gradient it
+            is, as a weak reference to the tensor.
     """
 
-    __slots__ = ("__weakref__", "id", "made_by", "storage")
+    __slots__ = ("__weakref__", "call", "handle", "id", "needs_grad", "storage")
 
-    def __init__(
-        self, storage: Storage, made_by: tuple[str, tuple[int, ...], dict[str, Any]] | None = None
-    ) -> None:
+    def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self.id = next(identities)
-        self.made_by = _INPUT if made_by is None else made_by
+        self.needs_grad = False
+        self.call: Call | None = None
+        self.handle: weakref.ref[Handle] | None = None
+
+
+class Number(Value):
+    """A number beside tensors: at home on any device."""
+
+    __slots__ = ()
+
+
+class Call:
+    """An op that ran, as gradients remember it: they keep its inputs alive.
+
+    Attributes:
+        op: its name.
+        inputs: values, None for absent ones; None when they are not needed any more.
+        attrs: its attributes.
+        results: weak references to what it gave.
+        place: the code outside cubepy that asked for it, and the instruction there.
+    """
+
+    __slots__ = ("attrs", "inputs", "op", "place", "results")
+
+    def __init__(
+        self,
+        op: str,
+        inputs: tuple[Value | None, ...],
+        attrs: dict[str, Any],
+        given: Sequence[Value],
+    ) -> None:
+        self.op, self.attrs = op, attrs
+        self.inputs: tuple[Value | None, ...] | None = inputs
+        self.results = [weakref.ref(value) for value in given]
+        self.place = _outside()
+
+    def free(self) -> None:
+        """Let go of what gradients need."""
+        self.inputs = None
+
+    def location(self) -> Location | None:
+        """The user's line that asked for the op."""
+        if self.place is None:
+            return None
+        code, instruction = self.place
+        lines = [line for start, end, line in code.co_lines() if start <= instruction < end]
+        line = (lines[0] if lines else None) or code.co_firstlineno
+        return Location(code.co_filename, line, function=code.co_name)
+
+
+def _outside() -> tuple[CodeType, int] | None:
+    """The innermost code outside cubepy that runs, and where it is."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "cubepy")
+        if not name.startswith("cubepy.") and name != "cubepy":
+            return frame.f_code, frame.f_lasti
+        frame = frame.f_back
+    return None
+
+
+class Handle:
+    """What users hold: a value, which `assign_` and augmented operators exchange for another one.
+
+    Attributes:
+        value: its elements now.
+    """
+
+    __slots__ = ("__weakref__", "_grad", "value")
+
+    def __init__(self, storage: Storage) -> None:
+        self.value = Value(storage)
 
     @property
-    def node(self) -> Node:
-        """The op that made it, as a node of the IR."""
-        op, inputs, attrs = self.made_by
-        if op == "input":
-            attrs = {"storage": self.storage.kind}
-        return Node(
-            op, inputs, tuple(sorted(attrs.items())), self.storage.shape, self.storage.dtype
-        )
+    def storage(self) -> Storage:
+        """Where the elements are."""
+        return self.value.storage
+
+    @property
+    def id(self) -> int:
+        """The identity of the value."""
+        return self.value.id
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Lengths of the axes."""
-        return self.storage.shape
+        return self.value.storage.shape
 
     @property
     def dtype(self) -> DType:
         """The element type."""
-        return self.storage.dtype
+        return self.value.storage.dtype
 
     @property
     def device(self) -> Device:
         """Where the elements are."""
-        return self.storage.device
+        return self.value.storage.device
 
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return len(self.storage.shape)
+        return len(self.value.storage.shape)
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        return math.prod(self.storage.shape)
+        return math.prod(self.value.storage.shape)
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory (of packed storage: what it really takes)."""
-        return self.storage.nbytes
+        return self.value.storage.nbytes
 
     def __len__(self) -> int:
         if not self.shape:
@@ -84,8 +160,8 @@ class Value:
     def __repr__(self) -> str:
         extra = "" if self.dtype in (f32, i64, bool_) else f", dtype={self.dtype!r}"
         extra += "" if gpu_of(self.device) is None else f", device={str(self.device)!r}"
-        if self.storage.kind != "dense":
-            return f"tensor({self.storage.kind}, shape={self.shape}, {self.nbytes} bytes)"
+        if self.value.storage.kind != "dense":
+            return f"tensor({self.value.storage.kind}, shape={self.shape}, {self.nbytes} bytes)"
         text = np.array2string(self.numpy(), separator=", ", prefix="tensor(", threshold=1000)
         return f"tensor({text}{extra})"
 
@@ -95,7 +171,7 @@ class Value:
 
         On a GPU it waits for the work that makes them; errors of that work are raised here.
         """
-        return self.storage.host()
+        return self.value.storage.host()
 
     def item(self) -> Any:
         """The only element as a Python number."""

@@ -309,3 +309,20 @@ def test_debug_assertions_name_their_message(device: str) -> None:
     says[1, 1](np.ones(1, F), device=device, mode="validate")
     with pytest.raises(cb.errors.KernelAssertionError, match="x starts above zero"):
         says[1, 1](np.zeros(1, F), device=device, mode="validate")
+
+
+@cb.kernel
+def chosen_places(x: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS
+    if i < x.size:
+        out[i * 3 + ((0 if i & 1 else 1) if x[i] > 0 else (1 if i % 3 else 2))] = x[i]
+        out[i * 3 + ((0 if i & 1 else 1) if x[i] > 0 else (1 if i % 3 else 2))] += 0.5
+
+
+def test_conditions_within_the_index_of_a_target(device: str) -> None:
+    x = np.array([1.0, 2.0, -3.0, -4.0, -5.0, 6.0], np.float32)
+    want, out = np.zeros((6, 3), np.float32), np.zeros(18, np.float32)
+    for i, v in enumerate(x):
+        want[i, (0 if i & 1 else 1) if v > 0 else (1 if i % 3 else 2)] = v + 0.5
+    chosen_places[cb.over(x.size)](x, out)
+    assert (out.reshape(6, 3) == want).all()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
+from collections.abc import Iterator
 from ctypes import byref, c_float, c_void_p
 from typing import Any
 
@@ -303,7 +304,12 @@ def set_thread_stream(ordinal: int, stream: NativeStream) -> NativeStream:
     return before
 
 
-def all_streams(ordinal: int) -> list[NativeStream]:
-    """Every stream of a GPU that still lives, in all threads."""
-    found = [known() for known in list(_streams.values())]
-    return [s for s in found if s is not None and s.context.ordinal == ordinal]
+def all_streams(ordinal: int) -> Iterator[NativeStream]:
+    """Every stream of a GPU that still lives, in all threads: one after the other, since threads
+    that wait for all of them would keep those that go meanwhile.
+    """
+    for known in list(_streams.values()):
+        stream = known()
+        if stream is not None and stream.context.ordinal == ordinal:
+            yield stream
+        del stream

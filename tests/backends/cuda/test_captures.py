@@ -142,6 +142,23 @@ def test_streams_of_other_libraries_may_go_after_ours_did(fake: FakeCuda) -> Non
         memory.pool(0).trim()
 
 
+def test_who_waits_for_all_streams_keeps_none(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Streams that go while threads wait for one after the other are gone."""
+    home, alive = thread_stream(0), []
+    streams = [NativeStream(home.context) for _ in range(20)]
+
+    def settle(self: NativeStream) -> None:
+        streams.clear()
+        alive.append(sum(1 for _ in all_streams(0)))
+
+    monkeypatch.setattr(type(home.context), "synchronize", lambda self: False)
+    monkeypatch.setattr(NativeStream, "settle", settle)
+    GPU.synchronize(0)
+    assert 1 <= alive[-1] <= 2 and len(alive) <= 3
+
+
 def test_a_bound_launch_keeps_its_stream(fake: FakeCuda) -> None:
     theirs = NativeStream(thread_stream(0).context)
     ours = cb.Stream(HERE, handle=theirs.handle)

@@ -484,9 +484,9 @@ def test_tensors_of_pytorch(
 
 
 def test_ops_of_tensors_are_repeated(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cubepy.tensor.execute import _DENSE
+    from cubepy.tensor.ops import OPS
 
-    monkeypatch.setitem(_DENSE, "add", lambda dtype, a, b: plus.__wrapped__(a, b))
+    monkeypatch.setattr(OPS["add"], "run", lambda dtype, a, b: plus.__wrapped__(a, b))
     long: list[Any] = []
     ops = sys.modules["cubepy.tensor.array"]
     perform = ops.perform
@@ -501,13 +501,13 @@ def test_ops_of_tensors_are_repeated(fake: FakeCuda, monkeypatch: pytest.MonkeyP
 
 
 def test_numbers_come_to_the_device_of_the_other_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cubepy.tensor.execute import _DENSE
+    from cubepy.tensor.ops import OPS
 
     def add(dtype: Any, *given: DeviceArray) -> Any:
         shape = np.broadcast_shapes(*(v.shape for v in given))
         return plus.__wrapped__(*(np.broadcast_to(v, shape) for v in given))
 
-    monkeypatch.setitem(_DENSE, "add", add)
+    monkeypatch.setattr(OPS["add"], "run", add)
     for _ in start(monkeypatch, 1, devices=2):
         x = some()
         found = cb.tensor(new(x))

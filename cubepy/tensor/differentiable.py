@@ -1,0 +1,207 @@
+"""What tensors have for gradients, and what gives them other values: both are about which value a
+handle holds.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from cubepy.errors import DTypeError, GradientError, ShapeError
+from cubepy.tensor.gradients.engine import walk_back
+from cubepy.tensor.modes import mode
+from cubepy.tensor.value import Handle, Value
+
+
+class Differentiable(Handle):
+    """What `Tensor` inherits: `requires_grad`, `grad`, `backward`, `detach`, `assign_`."""
+
+    __slots__ = ()
+    _grad: Any
+
+    def _of_value(self, value: Value) -> Any:
+        """A tensor of a value."""
+        raise NotImplementedError
+
+    def _like(self, data: Any) -> Any:
+        """Data as a tensor."""
+        raise NotImplementedError
+
+    def _ones(self) -> Any:
+        """A tensor of ones of this shape and dtype."""
+        raise NotImplementedError
+
+    def _binary(self, op: str, other: Any) -> Any:
+        """`op(self, other)`; a Python number takes the tensor's dtype."""
+        raise NotImplementedError
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients by it are wanted: said of a leaf, or since it was computed from one."""
+        return self.value.needs_grad
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self.requires_grad_(wanted)
+
+    def requires_grad_(self, wanted: bool = True) -> Any:
+        """Say whether a gradient by this tensor is wanted; gives the tensor.
+
+        Raises:
+            GradientError: a tensor of integers, or one that was computed from leaves.
+        """
+        value = self.value
+        if value.call is not None:
+            if not wanted:
+                raise GradientError(
+                    "requires_grad is said of leaves; this tensor was computed",
+                    hint="x.detach() is the same elements as a leaf",
+                )
+            return self
+        if wanted and not self.dtype.is_float:
+            raise GradientError(f"only floats have gradients, not {self.dtype.name}")
+        if wanted != value.needs_grad:
+            value.needs_grad = bool(wanted)
+            value.handle = weakref.ref(self)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether it was not computed from tensors with gradients."""
+        return self.value.call is None
+
+    @property
+    def grad(self) -> Any:
+        """The gradient that `backward` summed up here; None before."""
+        try:
+            return self._grad
+        except AttributeError:
+            return None
+
+    @grad.setter
+    def grad(self, grad: Any) -> None:
+        if grad is not None and (not isinstance(grad, Differentiable) or grad.shape != self.shape):
+            raise ShapeError(f"a gradient of a tensor of shape {self.shape} has this shape")
+        self._grad = grad
+
+    def detach(self) -> Any:
+        """The same elements as a leaf that needs no gradient; no copy."""
+        return self._of_value(Value(self.value.storage))
+
+    def backward(
+        self, gradient: Any = None, *, retain_graph: bool = False, create_graph: bool = False
+    ) -> None:
+        """Add the gradient of this number by every leaf that it depends on to the leaf's `grad`.
+
+        Args:
+            gradient: the gradient of something by this tensor; needed unless it is one number.
+            retain_graph: keep what is needed to do it again.
+            create_graph: let the gradients have gradients themselves.
+
+        Raises:
+            GradientError: the tensor does not depend on what has gradients, or is no single number
+                and no gradient was given, or its graph is gone.
+
+        Example:
+            >>> import cubepy as cb
+            >>> x = cb.tensor([1.0, 2.0, 3.0], requires_grad=True)
+            >>> (x * x).sum().backward()
+            >>> x.grad
+            tensor([2., 4., 6.])
+        """
+        retain = retain_graph or create_graph
+        seeds = [(self.value, self._seed(gradient))]
+        found = walk_back(
+            seeds, None, self._of_value, create_graph=create_graph, retain_graph=retain
+        )
+        for leaf, grad in found.items():
+            handle = None if leaf.handle is None else leaf.handle()
+            if isinstance(handle, Differentiable):
+                before = handle.grad
+                handle.grad = grad if before is None else before + grad
+
+    def _seed(self, gradient: Any = None) -> Any:
+        """The gradient by this tensor that a walk back begins with: 1 for a single number.
+
+        Raises:
+            GradientError: the tensor does not depend on leaves that need gradients, or has several
+                elements and no gradient was given.
+            ShapeError: a gradient of another shape.
+        """
+        if not self.requires_grad:
+            raise GradientError(
+                "the tensor was not computed from tensors that need gradients",
+                hint="say so before: cb.tensor(x, requires_grad=True), or x.requires_grad_()",
+            )
+        if gradient is None:
+            if self.size != 1:
+                raise GradientError(
+                    f"a tensor of shape {self.shape} is no single number",
+                    hint="reduce it, as in x.sum(), or give the gradient by it",
+                )
+            return self._ones()
+        gradient = self._like(gradient)
+        if gradient.shape != self.shape:
+            raise ShapeError(
+                f"the gradient by a tensor of shape {self.shape} has the shape {gradient.shape}"
+            )
+        return gradient.astype(self.dtype)
+
+    # Other values for the same handle
+
+    def assign_(self, other: Any) -> Any:
+        """Let this tensor have the elements of another one from here on, in its own dtype; gives
+        the tensor. What was computed from it keeps the elements that it had.
+
+        A leaf that needs gradients stays one: what it is given is a new start.
+
+        Raises:
+            ShapeError: another shape, as far as it does not broadcast to this one.
+            DeviceError: a tensor of another device.
+
+        Example:
+            >>> import cubepy as cb
+            >>> x = cb.tensor([1.0, 2.0])
+            >>> y = x * 10
+            >>> _ = x.assign_([3.0, 4.0])
+            >>> x, y
+            (tensor([3., 4.]), tensor([10., 20.]))
+        """
+        new = self._like(other)
+        if new.shape != self.shape:
+            new = new.expand(self.shape)
+        if new.device != self.device:
+            new = new.to(self.device)
+        return self._exchanged(new.astype(self.dtype))
+
+    def _exchanged(self, new: Any) -> Any:
+        """This handle with another value of the same shape and dtype."""
+        before = self.value
+        if not before.needs_grad or before.call is not None:
+            self.value = new.value
+        elif mode.enabled and new.value.needs_grad:
+            raise GradientError(
+                "a leaf that needs a gradient is changed in place by what depends on gradients",
+                hint="change it within `with cb.no_grad():`, or compute a new tensor",
+            )
+        else:
+            self.value = Value(new.storage)
+            self.value.needs_grad, self.value.handle = True, weakref.ref(self)
+        return self
+
+    def _in_place(self, op: str, other: Any) -> Any:
+        """`self = op(self, other)` with the shape and dtype kept."""
+        new = self._binary(op, other)
+        if new.shape != self.shape:
+            raise ShapeError(
+                f"in place a tensor keeps its shape {self.shape}; the result has {new.shape}"
+            )
+        if new.dtype is not self.dtype:
+            if new.dtype.is_float and not self.dtype.is_float:
+                raise DTypeError(
+                    f"in place a tensor keeps its dtype {self.dtype.name}; the result is "
+                    f"{new.dtype.name}",
+                    hint="write x = x + y instead of x += y, or convert the operand",
+                )
+            new = new.astype(self.dtype)
+        return self._exchanged(new)

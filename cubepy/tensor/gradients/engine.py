@@ -1,0 +1,171 @@
+"""The walk back: from values to what they were computed from, the latest first.
+
+Values are numbered as they are made, so a value comes later than everything that it depends on: a
+heap of numbers is an order in which every gradient is complete before it is passed on.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from cubepy.errors import GradientError
+from cubepy.tensor.gradients.rules import Backward, summed_to
+from cubepy.tensor.modes import set_grad_enabled
+from cubepy.tensor.ops import OPS
+from cubepy.tensor.value import Call, Value
+
+Tensors = Callable[[Value], Any]
+
+
+def walk_back(
+    seeds: Sequence[tuple[Value, Any]],
+    wanted: Iterable[Value] | None,
+    tensor_of: Tensors,
+    *,
+    create_graph: bool = False,
+    retain_graph: bool = False,
+) -> dict[Value, Any]:
+    """Gradients of sums by what they were computed from.
+
+    Args:
+        seeds: values, and the gradient (a tensor) by each of them.
+        wanted: by what; None for all leaves.
+        tensor_of: makes a tensor of a value.
+        create_graph: whether the gradients remember how they are computed, so that they have
+            gradients themselves.
+        retain_graph: whether the calls that were walked can be walked again.
+
+    Returns:
+        For each value that was reached, its gradient.
+
+    Raises:
+        GradientError: an op on the way has no gradient, or was walked already.
+    """
+    targets = None if wanted is None else set(wanted)
+    useful = None if targets is None else _leading_to(targets, [value for value, _ in seeds])
+    pending: dict[int, tuple[Value, Any]] = {}
+    heap: list[int] = []
+
+    def add(value: Value, grad: Any) -> None:
+        before = pending.get(value.id)
+        if before is None:
+            heapq.heappush(heap, -value.id)
+        pending[value.id] = value, grad if before is None else before[1] + grad
+
+    found: dict[Value, Any] = {}
+    walked: list[Call] = []
+    mode = set_grad_enabled(create_graph)
+    try:
+        for value, grad in seeds:
+            add(value, grad)
+        while heap:
+            entry = pending.pop(-heapq.heappop(heap), None)
+            if entry is None:  # a result of a call that was walked already
+                continue
+            value, grad = entry
+            if targets is None:
+                if value.call is None:
+                    found[value] = grad
+            elif value in targets:
+                found[value] = grad
+            if value.call is not None and (useful is None or value in useful):
+                _through(value, grad, pending, found, targets, tensor_of, add, useful)
+                walked.append(value.call)
+    finally:
+        mode.__exit__()
+    if not retain_graph:
+        for call in walked:
+            call.free()
+    return found
+
+
+def _through(
+    value: Value,
+    grad: Any,
+    pending: dict[int, tuple[Value, Any]],
+    found: dict[Value, Any],
+    targets: set[Value] | None,
+    tensor_of: Tensors,
+    add: Callable[[Value, Any], None],
+    useful: set[Value] | None,
+) -> None:
+    """Pass the gradients by the results of a call on to its inputs."""
+    call = value.call
+    assert call is not None
+    if call.inputs is None:
+        raise GradientError(
+            f"the graph of {call.op!r} was walked already, and what it needs is gone",
+            location=call.location(),
+            hint="pass retain_graph=True to the first backward() or grad()",
+        )
+    rule = OPS[call.op].vjp
+    if rule is None:
+        raise GradientError(
+            f"the op {call.op!r} has no gradient",
+            location=call.location(),
+            hint="use x.detach() where the gradient shall stop, or with cb.no_grad()",
+        )
+    results = [known() for known in call.results]
+    grads = []
+    for one in results:
+        if one is value:
+            grads.append(grad)
+            continue
+        entry = None if one is None else pending.pop(one.id, None)
+        if entry is not None and targets is not None and entry[0] in targets:
+            found[entry[0]] = entry[1]
+        grads.append(None if entry is None else entry[1])
+    needs = tuple(
+        [v is not None and v.needs_grad and (useful is None or v in useful) for v in call.inputs]
+    )
+    seen = Backward(
+        tuple([None if v is None else tensor_of(v) for v in call.inputs]),
+        [None if v is None else tensor_of(v) for v in results],
+        call.attrs,
+        needs,
+    )
+    given = rule(seen, *grads)
+    parts = given if isinstance(given, (tuple, list)) else (given,)
+    for n, part in enumerate(parts):
+        if part is not None and needs[n]:
+            add(call.inputs[n], summed_to(part, seen.inputs[n]))  # type: ignore[arg-type]
+
+
+def _leading_to(targets: set[Value], roots: list[Value]) -> set[Value]:
+    """The values between roots and targets: those whose gradients are needed."""
+    seen: dict[int, Value] = {}
+    stack = list(roots)
+    while stack:
+        value = stack.pop()
+        if value.id in seen:
+            continue
+        seen[value.id] = value
+        if value.call is not None and value.call.inputs is not None:
+            stack += [v for v in value.call.inputs if v is not None and v.needs_grad]
+    useful = set(targets)
+    for n in sorted(seen):
+        call = seen[n].call
+        if call is not None and call.inputs is not None:
+            if any(v in useful for v in call.inputs if v is not None):
+                useful.add(seen[n])
+        elif call is not None:  # it was walked: whoever comes here is told
+            useful.add(seen[n])
+    return useful
+
+
+def depends_on_others(result: Value, known: Sequence[Value]) -> bool:
+    """Whether a value depends on leaves that need gradients besides these."""
+    if any(v.call is not None for v in known):
+        return True
+    seen, stack = {v.id for v in known}, [result]
+    while stack:
+        value = stack.pop()
+        if value.id in seen or not value.needs_grad:
+            continue
+        seen.add(value.id)
+        if value.call is None:
+            return True
+        stack += [v for v in value.call.inputs or () if v is not None]
+    return False

@@ -1,0 +1,132 @@
+"""Gradients of functions: `grad(f)` is a function, whose gradient is `grad(grad(f))`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from cubepy.errors import ArgumentError, GradientError
+from cubepy.tensor.array import Tensor, tensor
+from cubepy.tensor.gradients.engine import depends_on_others, walk_back
+from cubepy.tensor.modes import enable_grad, mode
+from cubepy.tensor.value import Value
+
+
+def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Any:
+    """A function that gives what `function` gives, and the gradient of it by some of its arguments.
+
+    Args:
+        function: of tensors; gives a number (a tensor of one element).
+        argnums: by which positional arguments: an int, or several. An argument may be a tensor, an
+            array, a number, or a list, tuple or dict of such; its gradient has the same form.
+
+    Returns: A function of the same arguments, with results (value, gradient); with several argnums
+        the gradient is a tuple.
+
+    Raises:
+        GradientError: the result does not depend on the arguments, or is no single number.
+
+    Example:
+        >>> import cubepy as cb
+        >>> f = cb.value_and_grad(lambda x, y: (x * y).sum(), argnums=(0, 1))
+        >>> f(cb.tensor([1.0, 2.0]), cb.tensor([3.0, 4.0]))
+        (tensor(11.), (tensor([3., 4.]), tensor([1., 2.])))
+    """
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        given, leaves = list(args), list[list[Tensor]]()
+        for n in numbers:
+            if not -len(args) <= n < len(args):
+                raise ArgumentError(f"argnums names argument {n}, {len(args)} were given")
+            found: list[Tensor] = []
+            given[n] = mapped(functools.partial(_leaf, found), args[n])
+            leaves.append(found)
+        with enable_grad():
+            result = function(*given, **kwargs)
+        if not isinstance(result, Tensor):
+            raise GradientError(
+                f"{getattr(function, '__name__', 'the function')} gave no tensor, but "
+                f"{type(result).__name__}"
+            )
+        wanted = [leaf.value for found in leaves for leaf in found]
+        outside = mode.enabled and depends_on_others(result.value, wanted)
+        grads = by_values(result, wanted, None, create_graph=outside)
+        known = dict(zip(wanted, grads, strict=True))
+        forms = []
+        for n, found in zip(numbers, leaves, strict=True):
+            order = iter([known[leaf.value] for leaf in found])
+            forms.append(mapped(functools.partial(_next_of, order), args[n]))
+        value = result if outside else result.detach()
+        return value, forms[0] if isinstance(argnums, int) else tuple(forms)
+
+    return run
+
+
+def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Any:
+    """A function that gives the gradient of `function` by some of its arguments (see
+    `value_and_grad`).
+
+    Example:
+        >>> import cubepy as cb
+        >>> cube = lambda x: (x * x * x).sum()
+        >>> cb.grad(cube)(cb.tensor([1.0, 2.0]))
+        tensor([ 3., 12.])
+        >>> cb.grad(lambda x: cb.grad(cube)(x).sum())(cb.tensor([1.0, 2.0]))
+        tensor([ 6., 12.])
+    """
+    both = value_and_grad(function, argnums)
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return both(*args, **kwargs)[1]
+
+    return run
+
+
+def by_values(
+    result: Tensor, wanted: Sequence[Value], gradient: Any, *, create_graph: bool
+) -> list[Tensor]:
+    """The gradients of a result by values; zeros where it does not depend on them."""
+    made: dict[Value, Any] = {}
+    if result.requires_grad:
+        seeds = [(result.value, result._seed(gradient))]
+        made = walk_back(
+            seeds, wanted, _tensor_of, create_graph=create_graph, retain_graph=create_graph
+        )
+    return [made[v] if v in made else _tensor_of(v).detach() * 0 for v in wanted]
+
+
+def _tensor_of(value: Value) -> Tensor:
+    found = Tensor.__new__(Tensor)
+    found.value = value
+    return found
+
+
+def _next_of(order: Iterator[Any], value: Any) -> Any:
+    return next(order)
+
+
+def _leaf(found: list[Tensor], value: Any) -> Tensor:
+    """An argument as something by which there is a gradient: what it was computed from outside
+    stays known.
+    """
+    given = value if isinstance(value, Tensor) else tensor(value)
+    if given.requires_grad and mode.enabled:
+        leaf = given.view(given.shape)
+    else:
+        leaf = given.detach().requires_grad_()
+    found.append(leaf)
+    return leaf
+
+
+def mapped(function: Callable[[Any], Any], form: Any) -> Any:
+    """A tensor, or a list, tuple or dict of such in the same form, with a function on each."""
+    if isinstance(form, dict):
+        return {key: mapped(function, value) for key, value in form.items()}
+    if isinstance(form, (list, tuple)) and not all(isinstance(v, (int, float)) for v in form):
+        parts = [mapped(function, value) for value in form]
+        return type(form)(*parts) if hasattr(form, "_fields") else type(form)(parts)
+    return function(form)

@@ -1,0 +1,58 @@
+"""Gradients of reductions: what was summed up gets the gradient of the sum."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from cubepy.tensor.gradients.elementwise import zero_like
+from cubepy.tensor.gradients.rules import Backward, vjp
+from cubepy.tensor.namespace import where
+from cubepy.tensor.ops.op import axes_in
+
+
+def with_axes(b: Backward, t: Any) -> Any:
+    """A reduced tensor with the reduced axes as 1."""
+    x = b.inputs[0]
+    axes = axes_in(b.attrs["axis"], x.ndim, "sum")
+    return t.reshape(tuple(1 if d in axes else n for d, n in enumerate(x.shape)))
+
+
+def count(b: Backward) -> int:
+    """How many elements became one."""
+    x = b.inputs[0]
+    return math.prod(x.shape[a] for a in axes_in(b.attrs["axis"], x.ndim, "sum"))
+
+
+@vjp("sum")
+def _sum(b: Backward, g: Any) -> Any:
+    return with_axes(b, g).expand(b.inputs[0].shape)
+
+
+@vjp("mean")
+def _mean(b: Backward, g: Any) -> Any:
+    return (with_axes(b, g) / max(count(b), 1)).expand(b.inputs[0].shape)
+
+
+@vjp("max", "min")
+def _extreme(b: Backward, g: Any) -> Any:
+    """Elements that are the extreme share the gradient."""
+    x = b.inputs[0]
+    found = x == with_axes(b, b.result)
+    several = found.astype(g.dtype).sum(axis=b.attrs["axis"], keepdims=True)
+    share = with_axes(b, g) / with_axes(b, several)
+    return where(found, share, zero_like(share))
+
+
+@vjp("prod")
+def _prod(b: Backward, g: Any) -> Any:
+    """The product of the others; where there is a zero, only the only one has a gradient."""
+    x = b.inputs[0]
+    axis = b.attrs["axis"]
+    zero = x == 0
+    zeros = with_axes(b, zero.astype(x.dtype).sum(axis=axis, keepdims=True))
+    others = where(zero, zero_like(x) + 1, x)
+    product = with_axes(b, others.prod(axis=axis, keepdims=True))
+    g = with_axes(b, g)
+    some = where((zeros == 1) & zero, product, zero_like(x))
+    return g * where(zeros == 0, product / others, some)

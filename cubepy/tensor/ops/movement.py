@@ -1,0 +1,132 @@
+"""Other shapes and orders of the same elements: views where strides allow it, else copies."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import ShapeError
+from cubepy.lang.dtypes import promote
+from cubepy.tensor.ops.library import kernels, zeros
+from cubepy.tensor.ops.op import Spec, axis_in, define
+
+
+def _run_slice(dtype: np.dtype, x: np.ndarray, index: tuple[Any, ...]) -> Any:
+    parts = (None if p == "new" else slice(*p) if isinstance(p, tuple) else p for p in index)
+    return x[(*parts, ...)]  # the ellipsis makes even one element a view, not a scalar
+
+
+def _run_reshape(dtype: np.dtype, x: np.ndarray, shape: tuple[int, ...]) -> Any:
+    try:
+        return np.reshape(x, shape, copy=False)
+    except (ValueError, TypeError):  # strides that forbid a view; NumPy 1 has no such argument
+        return (x if x.flags.c_contiguous else kernels().copy(x)).reshape(shape)
+
+
+@define("view", {"contiguous": lambda d, x: x if x.flags.c_contiguous else kernels().copy(x)})
+def _contiguous(x: Spec) -> Spec:
+    return x
+
+
+@define("view", {"reshape": _run_reshape})
+def _reshape(x: Spec, shape: tuple[int, ...]) -> Spec:
+    size, open_axes = math.prod(x.shape), [d for d, n in enumerate(shape) if n == -1]
+    known = math.prod(n for n in shape if n != -1)
+    fits = len(open_axes) <= 1 and all(n >= -1 for n in shape)
+    if fits and open_axes:
+        fits = known > 0 and size % known == 0
+        shape = tuple(size // known if n == -1 and known else n for n in shape)
+    elif fits:
+        fits = known == size
+    if not fits:
+        raise ShapeError(
+            f"a tensor of shape {x.shape} ({size} elements) cannot be reshaped to {shape}",
+            hint="the products must be equal; at most one length may be -1",
+        )
+    return Spec(shape, x.dtype)
+
+
+@define("view", {"permute": lambda dtype, x, axes: x.transpose(axes)})
+def _permute(x: Spec, axes: tuple[int, ...]) -> Spec:
+    rank = len(x.shape)
+    order = tuple(axis_in(a, rank, "permute") for a in axes)
+    if sorted(order) != list(range(rank)):
+        raise ShapeError(
+            f"the axes {axes} are no permutation of the {rank} axes of shape {x.shape}"
+        )
+    return Spec(tuple(x.shape[a] for a in order), x.dtype)
+
+
+@define("view", {"expand": lambda dtype, x, shape: np.broadcast_to(x, shape)})
+def _expand(x: Spec, shape: tuple[int, ...]) -> Spec:
+    lead = len(shape) - len(x.shape)
+    if lead < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[lead:], strict=True)):
+        raise ShapeError(f"a tensor of shape {x.shape} cannot be expanded to {shape}")
+    return Spec(shape, x.dtype)
+
+
+@define("view", {"slice": _run_slice})
+def _slice(x: Spec, index: tuple[Any, ...]) -> Spec:
+    """`index`: an int, "new", or (start, stop, step) for each axis, as `Tensor.__getitem__` wrote
+    it.
+    """
+    shape, d = [], 0
+    for part in index:
+        if part == "new":
+            shape.append(1)
+            continue
+        if isinstance(part, tuple):
+            shape.append(len(range(*slice(*part).indices(x.shape[d]))))
+        elif not -x.shape[d] <= part < x.shape[d]:
+            raise ShapeError(
+                f"index {part} is outside axis {d} of length {x.shape[d]} (shape {x.shape})"
+            )
+        d += 1
+    return Spec((*shape, *x.shape[d:]), x.dtype)
+
+
+def _run_unslice(dtype: np.dtype, x: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
+    pads: list[int] = []
+    full, d = [], 0
+    for part in index:
+        if part == "new":
+            continue
+        n = shape[d]
+        several = isinstance(part, tuple)
+        full.append(range(*slice(*part).indices(n)) if several else range(part % n, part % n + 1))
+        d += 1
+    full += [range(n) for n in shape[d:]]
+    if all(span.step == 1 for span in full):
+        for span, n in zip(reversed(full), reversed(shape), strict=True):
+            pads += [span.start, n - span.start - len(span)] if len(span) else [n, 0]
+        return kernels().pad(x.reshape([len(span) for span in full]), tuple(pads))
+    out = zeros(x, shape, dtype)
+    kernels().copy(x, out=_run_slice(dtype, out, index))
+    return out
+
+
+@define("view", {"unslice": _run_unslice})
+def _unslice(x: Spec, shape: tuple[int, ...], index: tuple[Any, ...]) -> Spec:
+    """Zeros of a shape, with x where the slice is."""
+    found = _slice(Spec(shape, x.dtype), index)
+    if found.shape != x.shape:
+        raise ShapeError(f"unslice: {x.shape} is not the slice {index} of {shape}: {found.shape}")
+    return Spec(shape, x.dtype)
+
+
+@define("view", {"concat": lambda d, *xs, axis: np.concatenate(xs, axis=axis, dtype=d)})
+def _concat(*xs: Spec, axis: int) -> Spec:
+    first = xs[0]
+    at = axis_in(axis, len(first.shape), "concat")
+    dtype = first.dtype
+    for x in xs[1:]:
+        dtype = promote(dtype, x.dtype)
+        if len(x.shape) != len(first.shape) or any(
+            n != m for d, (n, m) in enumerate(zip(x.shape, first.shape, strict=True)) if d != at
+        ):
+            raise ShapeError(
+                f"concat along axis {at}: {x.shape} does not match {first.shape} on the other axes"
+            )
+    return Spec((*first.shape[:at], sum(x.shape[at] for x in xs), *first.shape[at + 1 :]), dtype)

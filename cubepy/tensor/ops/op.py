@@ -1,0 +1,132 @@
+"""What an op is: its name, what it accepts and gives, what computes it, and its gradient.
+
+The families beside this file define one `Op` for every operation of tensors. A rule is the one
+place that says what an op accepts; `run` computes what a rule has accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cubepy.errors import ShapeError
+from cubepy.lang.dtypes import DType
+
+KINDS = ("make", "map", "view", "reduce", "row", "product", "index", "order", "opaque", "effect")
+"""What ops do to their inputs, as far as it decides what they fuse with:
+
+make: of nothing. map: element by element, broadcast. view: other strides of the same elements, or
+copies of them. reduce: fewer axes. row: along the last axes, of the same shape. product: sums of
+products. index: by integers that are data. order: sorts and scans. opaque: anything else. effect:
+changes something outside.
+"""
+
+
+class Spec(NamedTuple):
+    """Shape and dtype of a value."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+
+Rule = Callable[..., Any]
+"""Of the specs of the inputs (None for absent ones) and the attributes by name; gives the spec of
+the result, or a list of those of several results."""
+Run = Callable[..., Any]
+"""Of the dtype of the (first) result, the arrays (None for absent ones), and the attributes by
+name; gives an array, or a list of them."""
+
+
+@dataclass
+class Op:
+    """An operation of tensors.
+
+    Attributes:
+        name: what it is called in graphs.
+        kind: one of `KINDS`.
+        rule: shapes and dtypes of its results; raises where it does not accept its inputs.
+        run: computes it on dense storage.
+        vjp: its gradient (see `cubepy.tensor.gradients`), or None where it has none.
+        constant: whether its results do not change with small changes of its inputs: integers,
+            booleans, steps.
+    """
+
+    name: str
+    kind: str
+    rule: Rule
+    run: Run
+    vjp: Callable[..., Any] | None = None
+    constant: bool = False
+
+
+OPS: dict[str, Op] = {}
+"""All ops by name."""
+
+
+def define(kind: str, runs: dict[str, Run], *, constant: bool = False) -> Callable[[Rule], Rule]:
+    """Define ops whose rule is the function below.
+
+    Args:
+        kind: one of `KINDS`.
+        runs: by the name of an op, what computes it.
+        constant: see `Op`.
+
+    Example:
+        >>> @define("map", {"twice": lambda dtype, x: x + x})
+        ... def twice(x: Spec) -> Spec:
+        ...     return x
+        >>> OPS.pop("twice").kind
+        'map'
+    """
+    assert kind in KINDS, kind
+
+    def put(rule: Rule) -> Rule:
+        for name, run in runs.items():
+            OPS[name] = Op(name, kind, rule, run, constant=constant)
+        return rule
+
+    return put
+
+
+def infer(op: str, specs: Sequence[Spec | None], attrs: dict[str, Any]) -> Any:
+    """Shape and dtype of `op` on inputs of these specs; a list, where it has several results.
+
+    Raises:
+        ShapeError: shapes that do not go together, with what was expected and what came.
+        DTypeError: dtypes that the op does not take.
+    """
+    return OPS[op].rule(*specs, **attrs)
+
+
+def broadcast(*specs: Spec) -> tuple[int, ...]:
+    """The shape that specs broadcast to."""
+    rank = max(len(s.shape) for s in specs)
+    out = []
+    for d in range(-rank, 0):
+        sizes = {s.shape[d] for s in specs if len(s.shape) >= -d} - {1}
+        if len(sizes) > 1:
+            shapes = " and ".join(str(s.shape) for s in specs)
+            raise ShapeError(
+                f"the shapes {shapes} do not broadcast together",
+                hint=f"axis {d} has the lengths {sorted(sizes)}; they must be equal or 1",
+            )
+        out.append(sizes.pop() if sizes else 1)
+    return tuple(out)
+
+
+def axis_in(axis: int, rank: int, op: str) -> int:
+    """The axis counted from the front."""
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        raise ShapeError(f"{op}: axis {axis} is out of range for a tensor of rank {rank}")
+    return axis % rank
+
+
+def axes_in(axis: Any, rank: int, op: str) -> tuple[int, ...]:
+    """The axes that an axis, a tuple of them or None (all) names, counted from the front."""
+    if axis is None:
+        return tuple(range(rank))
+    axes = tuple(axis_in(a, rank, op) for a in (axis if isinstance(axis, tuple) else (axis,)))
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"{op}: the axes {axis} name one axis twice")
+    return axes

@@ -1,0 +1,105 @@
+"""Sums of products: matrix products, linear layers, attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import ShapeError
+from cubepy.lang.dtypes import promote
+from cubepy.tensor.ops.library import function, kernels
+from cubepy.tensor.ops.normalization import float_of
+from cubepy.tensor.ops.op import Spec, broadcast, define
+
+
+@define("product", {"matmul": lambda dtype, a, b: kernels().matmul(a, b)})
+def _matmul(a: Spec, b: Spec) -> Spec:
+    if not a.shape or not b.shape:
+        raise ShapeError(f"matmul needs rank 1 or more, not shapes {a.shape} and {b.shape}")
+    x = (1, *a.shape) if len(a.shape) == 1 else a.shape
+    y = (*b.shape, 1) if len(b.shape) == 1 else b.shape
+    if x[-1] != y[-2]:
+        raise ShapeError(
+            f"matmul of {a.shape} and {b.shape}: the inner lengths are {x[-1]} and {y[-2]}",
+            hint="the last axis of a must be as long as the second last of b",
+        )
+    batch = broadcast(Spec(x[:-2], a.dtype), Spec(y[:-2], b.dtype))
+    rows = () if len(a.shape) == 1 else (x[-2],)
+    columns = () if len(b.shape) == 1 else (y[-1],)
+    return Spec((*batch, *rows, *columns), promote(a.dtype, b.dtype))
+
+
+def _run_linear(
+    dtype: np.dtype,
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: Any,
+    residual: Any,
+    activation: str | None,
+) -> Any:
+    K = kernels()
+    if dtype.itemsize < 8 and dtype.kind not in "iu":
+        return K.matmul(x, weight.T, bias=bias, activation=activation, residual=residual)
+    y = K.matmul(x, weight.T)
+    if bias is not None:
+        y = K.map(function("f:add"), y, bias, dtype=dtype)
+    if activation is not None:
+        y = K.map(K.functions.ACTIVATIONS[activation], y, dtype=dtype)
+    if residual is not None:
+        y = K.map(function("f:add"), y, residual, dtype=dtype)
+    return y
+
+
+@define("product", {"linear": _run_linear})
+def _linear(
+    x: Spec, weight: Spec, bias: Spec | None, residual: Spec | None, activation: str | None
+) -> Spec:
+    if len(weight.shape) != 2 or not x.shape or x.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"linear of an input {x.shape} and a weight {weight.shape}: "
+            "expected an input (..., in) and a weight (out, in)",
+            hint="weights have the layout of torch.nn.Linear: (out_features, in_features)",
+        )
+    if bias is not None and bias.shape != (weight.shape[0],):
+        raise ShapeError(f"linear: expected a bias of shape {(weight.shape[0],)}, got {bias.shape}")
+    shape = (*x.shape[:-1], weight.shape[0])
+    if residual is not None and residual.shape != shape:
+        raise ShapeError(f"linear: expected a residual of shape {shape}, got {residual.shape}")
+    return Spec(shape, promote(x.dtype, weight.dtype))
+
+
+def _run_attention(
+    dtype: np.dtype, q: Any, k: Any, v: Any, mask: Any, is_causal: bool, scale: Any
+) -> Any:
+    return kernels().attention(q, k, v, attn_mask=mask, is_causal=is_causal, scale=scale)
+
+
+@define("product", {"attention": _run_attention})
+def _attention(
+    q: Spec, k: Spec, v: Spec, mask: Spec | None, is_causal: bool, scale: float | None
+) -> Spec:
+    if len(q.shape) != 4 or len(k.shape) != 4 or len(v.shape) != 4:
+        raise ShapeError(
+            f"attention: expected rank 4 (batch, heads, length, depth), got {q.shape}, "
+            f"{k.shape}, {v.shape}"
+        )
+    if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]) or k.shape[:3] != v.shape[:3]:
+        raise ShapeError(
+            f"attention: query {q.shape}, key {k.shape} and value {v.shape} do not go together"
+        )
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise ShapeError(
+            f"attention: {k.shape[1]} key heads do not divide {q.shape[1]} query heads"
+        )
+    if mask is not None:
+        full = (*q.shape[:3], k.shape[2])
+        try:
+            fits = broadcast(mask, Spec(full, q.dtype)) == full
+        except ShapeError:
+            fits = False
+        if not fits:
+            raise ShapeError(
+                f"attention: expected a mask that broadcasts to {full}, got {mask.shape}"
+            )
+    return Spec((*q.shape[:3], v.shape[3]), float_of(q))

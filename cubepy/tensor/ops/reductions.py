@@ -1,0 +1,56 @@
+"""Reductions: sums and extremes over axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import ShapeError
+from cubepy.lang.dtypes import float_for, i64, u64
+from cubepy.tensor.ops.library import kernels
+from cubepy.tensor.ops.op import Run, Spec, axes_in, define
+
+
+def _reductions(*names: str) -> dict[str, Run]:
+    return {name: _reduction(name) for name in names}
+
+
+def _reduction(name: str) -> Run:
+    def run_reduction(dtype: np.dtype, x: Any, axis: Any, keepdims: bool) -> Any:
+        return getattr(kernels(), name)(x, axis=axis, keepdims=keepdims)
+
+    return run_reduction
+
+
+def reduced(x: Spec, axis: Any, keepdims: bool, op: str) -> tuple[int, ...]:
+    """The shape without the axes that are reduced, or with them as 1."""
+    axes = axes_in(axis, len(x.shape), op)
+    if op in ("max", "min", "argmax", "argmin") and any(x.shape[a] == 0 for a in axes):
+        raise ShapeError(f"the {op} of an empty axis is not defined (shape {x.shape})")
+    return tuple(1 if d in axes else n for d, n in enumerate(x.shape) if keepdims or d not in axes)
+
+
+@define("reduce", _reductions("sum", "prod"))
+def _sum(x: Spec, axis: Any, keepdims: bool) -> Spec:
+    d = x.dtype.compute
+    return Spec(
+        reduced(x, axis, keepdims, "sum"), d if d.is_float else (u64 if d.kind == "u" else i64)
+    )
+
+
+@define("reduce", _reductions("mean"))
+def _mean(x: Spec, axis: Any, keepdims: bool) -> Spec:
+    return Spec(reduced(x, axis, keepdims, "mean"), float_for(x.dtype))
+
+
+@define("reduce", _reductions("max", "min"))
+def _extreme(x: Spec, axis: Any, keepdims: bool) -> Spec:
+    return Spec(reduced(x, axis, keepdims, "max"), x.dtype.compute)
+
+
+@define("reduce", _reductions("argmax", "argmin"), constant=True)
+def _arg(x: Spec, axis: Any, keepdims: bool) -> Spec:
+    if isinstance(axis, tuple):
+        raise ShapeError(f"argmax and argmin take one axis or None, not {axis}")
+    return Spec(reduced(x, axis, keepdims, "argmax"), i64)
