@@ -208,7 +208,7 @@ class Few(TunedRoutine):
 
     def supports(self, p: Attention, properties: cb.DeviceProperties) -> str | None:
         """On a CPU."""
-        return "for CPUs" if on_gpu(p) else None
+        return "for CPUs" if p.on_gpu else None
 
     def group(self, key: Attention) -> int:
         """Keys and values are read for every query."""
@@ -234,7 +234,7 @@ class Lines(TunedRoutine):
         for a cube.
         """
         yield QueryBlocks()
-        if on_gpu(p):
+        if p.on_gpu:
             return
         many = properties.vector_registers >= 32
         yield from (
@@ -262,18 +262,13 @@ class Lines(TunedRoutine):
         )
 
 
-def on_gpu(p: Attention) -> bool:
-    """Whether the device's units work in planes, as a GPU's."""
-    return device_properties(p.device).plane_size > 1
-
-
 def guess(p: Attention) -> str:
     """The routine that is taken without a measurement."""
     if p.units:
         if split_pays(p) and planned(p, device_properties(p.device), split_plan.Shape()):
             return "split"
         return "hopper" if p.units == "wgmma" else "planes"
-    return "few" if p.length <= lines.FEW and not on_gpu(p) else "lines"
+    return "few" if p.length <= lines.FEW and not p.on_gpu else "lines"
 
 
 class Guessed(Attend):

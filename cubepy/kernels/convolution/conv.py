@@ -19,7 +19,7 @@ from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.convolution.routines import CONVOLUTION
 from cubepy.kernels.elementwise.map import run
 from cubepy.kernels.entry.arguments import float_array, per_axis, rounds_to_tf32, whole
-from cubepy.kernels.entry.dispatch import has_planes, repeated_with
+from cubepy.kernels.entry.dispatch import repeated_with
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.primitives.functions import activation_of
@@ -150,15 +150,7 @@ def convolve_into(
         target = inner if direct else memory.empty(inner.shape, dtype)
         if x.size == 0 or math.prod(w.shape) == 0:
             raise ShapeError(f"a convolution of nothing: input {x.shape}, filters {w.shape}")
-        if has_planes() or not isinstance(view, np.ndarray):
-            first_step = function if plus is None else None
-            _by_routine(
-                view, _plain(w), b, None, target, problem, groups, channels_last, first_step
-            )
-            if plus is not None:
-                run(after_sum(function), [target, plus], target)
-        else:
-            _on_cpu(view, w, b, plus, target, problem, groups, channels_last, function)
+        _convolve(view, w, b, plus, target, problem, groups, channels_last, function)
         if target is not inner:
             convert_into(inner, target)
     return finish(result, out, wrap)
@@ -246,7 +238,7 @@ def _overlap(a: Any, b: Any) -> bool:
     return first < stop and start < last
 
 
-def _on_cpu(
+def _convolve(
     view: Any,
     w: Any,
     bias: Any,
@@ -260,186 +252,82 @@ def _on_cpu(
     """view is (N, *size, C) in any layout, target (N, *out, filters) or (N, filters, *out), and add
     like it.
     """
+    problem = described(view, w, add, shape, groups, channels_last)
+    if problem.on_gpu:
+        w = _plain(w)
     if add is not None and (
-        has_few(w.shape[0], groups) or function not in LIGHT
+        problem.on_gpu or has_few(w.shape[0], groups) or function not in LIGHT
     ):  # no kernel does it on its way
-        sums = (
-            target if target.itemsize > 2 else memory.empty(target.shape, np.float32)
-        )  # rounded once, at the end
-        _on_cpu(view, w, bias, None, sums, shape, groups, channels_last, None)
+        rounded = problem.on_gpu or target.itemsize > 2  # else once, at the end
+        sums = target if rounded else memory.empty(target.shape, np.float32)
+        _convolve(view, w, bias, None, sums, shape, groups, channels_last, None)
         run(after_sum(function), [sums, add], target)
         return
-    _by_routine(view, w, bias, add, target, shape, groups, channels_last, function)
-
-
-def _by_routine(
-    view: Any,
-    w: Any,
-    bias: Any,
-    add: Any,
-    target: Any,
-    shape: Problem,
-    groups: int,
-    channels_last: bool,
-    function: Any,
-) -> None:
-    """The convolution by the routine that is chosen; arrays as for `_on_cpu`."""
-    problem = described(view, w, add, shape, groups, channels_last)
     choose(CONVOLUTION, problem).launch(problem, view, w, bias, add, target, function)
 
 
-def conv1d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    *,
-    layout: str = "NCL",
-    activation: Any = None,
-    add: Any = None,
-    precision: str | None = None,
-    out: Any = None,
-) -> Any:
-    """Convolution along one axis, as `torch.nn.functional.conv1d`.
+def _conv(axes: int) -> Any:
+    def conv(
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        *,
+        layout: str = LAYOUTS[axes][0],
+        activation: Any = None,
+        add: Any = None,
+        precision: str | None = None,
+        out: Any = None,
+    ) -> Any:
+        return _repeated(
+            input,
+            weight,
+            bias,
+            stride,
+            padding,
+            dilation,
+            groups,
+            layout,
+            activation,
+            add,
+            precision,
+            out,
+            axes,
+        )
 
-    Args: input: (N, C, L), or (N, L, C) with layout "NLC"; f32, f16 or bf16. Sums are in f32.
-        weight: (filters, channels / groups, L), or what `prepack_filter` gives. bias: (filters,),
-        or None. stride, padding, dilation: int or 1 of them; padding may be "same" or "valid".
-        groups: channels and filters fall into so many groups. layout: "NCL" or "NLC". A NCL view of
-        channels-last memory runs as NLC. activation: a name of `matmul`'s activations, or a
-        `@cb.func` of one value, applied before the result is stored. add: array of the result's
-        shape, added before the activation; None: nothing. precision: "tf32" lets a GPU's matrix
-        units round f32 to 10 bits of fraction; by default they are not used. out: array to write.
+    first, last = LAYOUTS[axes]
+    name, x, w = f"conv{axes}d", (2, 3, *(5,) * axes), (4, 3, *(3,) * axes)
+    conv.__name__ = conv.__qualname__ = name
+    conv.__doc__ = f"""Convolution over {axes} {"axes" if axes > 1 else "axis"}, as
+    `torch.nn.functional.{name}`.
 
-    Raises:
-        ShapeError: shapes that do not go together, or a window that does not fit.
-
-    Example:
-        >>> import numpy as np
-        >>> conv1d(np.ones((2, 3, 5), np.float32), np.ones((4, 3, 3), np.float32), padding=1).shape
-        (2, 4, 5)
-    """
-    return _repeated(
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        dilation,
-        groups,
-        layout,
-        activation,
-        add,
-        precision,
-        out,
-        1,
-    )
-
-
-def conv2d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    *,
-    layout: str = "NCHW",
-    activation: Any = None,
-    add: Any = None,
-    precision: str | None = None,
-    out: Any = None,
-) -> Any:
-    """Convolution of images, as `torch.nn.functional.conv2d`.
-
-    Args: input: (N, C, H, W), or (N, H, W, C) with layout "NHWC"; f32, f16 or bf16. Sums are in
-        f32. weight: (filters, channels / groups, kh, kw), or what `prepack_filter` gives. bias:
-        (filters,), or None. stride, padding, dilation: int or 2 of them; padding may be "same" or
-        "valid". groups: channels and filters fall into so many groups. layout: "NCHW" or "NHWC". A
-        NCHW view of channels-last memory runs as NHWC. activation: a name of `matmul`'s
-        activations, or a `@cb.func` of one value, applied before the result is stored. add: array
-        of the result's shape, added before the activation; None: nothing. precision: "tf32" lets a
-        GPU's matrix units round f32 to 10 bits of fraction; by default they are not used. out:
-        array to write.
+    Args:
+        input: (N, C, *size), or (N, *size, C) with layout "{last}"; f32, f16 or bf16. Sums are in
+            f32.
+        weight: (filters, channels / groups, *window), or what `prepack_filter` gives.
+        bias: (filters,), or None.
+        stride, padding, dilation: int or {axes} of them; padding may be "same" or "valid".
+        groups: channels and filters fall into so many groups.
+        layout: "{first}" or "{last}". A {first} view of channels-last memory runs as {last}.
+        activation: a name of `matmul`'s activations, or a `@cb.func` of one value, applied before
+            the result is stored.
+        add: array of the result's shape, added before the activation; None: nothing.
+        precision: "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by default
+            they are not used.
+        out: array to write.
 
     Raises:
         ShapeError: shapes that do not go together, or a window that does not fit.
 
     Example:
         >>> import numpy as np
-        >>> conv2d(np.ones((2, 3, 5, 5), np.float32), np.ones((4, 3, 3, 3), np.float32),
-        ...     padding=1).shape
-        (2, 4, 5, 5)
+        >>> {name}(np.ones({x}, np.float32), np.ones({w}, np.float32), padding=1).shape
+        {(2, 4, *(5,) * axes)}
     """
-    return _repeated(
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        dilation,
-        groups,
-        layout,
-        activation,
-        add,
-        precision,
-        out,
-        2,
-    )
+    return conv
 
 
-def conv3d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    *,
-    layout: str = "NCDHW",
-    activation: Any = None,
-    add: Any = None,
-    precision: str | None = None,
-    out: Any = None,
-) -> Any:
-    """Convolution of volumes, as `torch.nn.functional.conv3d`.
-
-    Args: input: (N, C, D, H, W), or (N, D, H, W, C) with layout "NDHWC"; f32, f16 or bf16. Sums are
-        in f32. weight: (filters, channels / groups, kd, kh, kw), or what `prepack_filter` gives.
-        bias: (filters,), or None. stride, padding, dilation: int or 3 of them; padding may be
-        "same" or "valid". groups: channels and filters fall into so many groups. layout: "NCDHW" or
-        "NDHWC". A NCDHW view of channels-last memory runs as NDHWC. activation: a name of
-        `matmul`'s activations, or a `@cb.func` of one value, applied before the result is stored.
-        add: array of the result's shape, added before the activation; None: nothing. precision:
-        "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by default they are not
-        used. out: array to write.
-
-    Raises:
-        ShapeError: shapes that do not go together, or a window that does not fit.
-
-    Example:
-        >>> import numpy as np
-        >>> conv3d(np.ones((2, 3, 5, 5, 5), np.float32), np.ones((4, 3, 3, 3, 3), np.float32),
-        ...     padding=1).shape
-        (2, 4, 5, 5, 5)
-    """
-    return _repeated(
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        dilation,
-        groups,
-        layout,
-        activation,
-        add,
-        precision,
-        out,
-        3,
-    )
+conv1d, conv2d, conv3d = map(_conv, (1, 2, 3))

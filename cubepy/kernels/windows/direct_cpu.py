@@ -11,6 +11,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.primitives.vector_width import address
+from cubepy.kernels.windows.problem import Banded, ImageRoutine
 
 MOST = 16  # positions of a result that are written out
 STREAM = 12 << 20  # bytes, read and written, beyond which a result is stored past the caches
@@ -146,42 +147,32 @@ def band_positions(
             channels_of(positions, out, to, j, channels, acc, True, False, streaming, lanes)
 
 
-def pays(x: Any, out: Any, down: Any, across: Any, lanes: int) -> bool:
-    """Whether reading all positions of each result costs less than a sum down the rows and one
-    across.
-    """
-    high, wide = down.weights.shape[1], across.weights.shape[1]
-    ratio = x.shape[2] / out.shape[2]  # sums down the rows, for each result
-    return (
-        x.shape[3] >= lanes
-        and high * wide <= MOST
-        and high * wide <= high * ratio + wide + ratio + 1
-    )
+class Direct(ImageRoutine):
+    """All positions of each result are read, without sums down the rows in between."""
 
+    name = "direct"
 
-def run(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
-    """Map (b, height, width, channels) to (b, h, w, channels), both contiguous; whether it was
-    done.
-    """
-    lanes = max(1, cb.device_properties_of().register_bytes // acc.itemsize)
-    if not pays(x, out, down, across, lanes):
-        return False
-    taps = down.weights.shape[1], across.weights.shape[1]
-    even = all(bool((band.weights == band.weights[0, 0]).all()) for band in (down, across))
-    flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
-    tables = (*down.tables(acc), *across.tables(acc))
-    band_positions[out.shape[0] * out.shape[1], 1](
-        *flat,
-        x.shape[3],
-        *tables,
-        taps,
-        even,
-        acc,
-        pays_streaming(out, lanes, x),
-        lanes,
-        mode="unchecked",
-    )
-    return True
+    def unfit_image(self, p: Banded, properties: cb.DeviceProperties) -> str | None:
+        """Whether that costs less than a sum down the rows and one across."""
+        if not p.last or p.x.shape[-1] < properties.lanes(p.acc):
+            return "for lines of channels"
+        x, out, down, across = p.image
+        high, wide = down.weights.shape[1], across.weights.shape[1]
+        ratio = x.shape[2] / out.shape[2]  # sums down the rows, for each result
+        few = high * wide <= MOST and high * wide <= high * ratio + wide + ratio + 1
+        return None if few else "windows share too many positions"
+
+    def launch(self, p: Banded, properties: cb.DeviceProperties) -> None:
+        """A cube does a row of the result."""
+        (x, out, *bands), lanes = p.image, properties.lanes(p.acc)
+        taps = tuple(band.weights.shape[1] for band in bands)
+        even = all(bool((band.weights == band.weights[0, 0]).all()) for band in bands)
+        flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
+        tables = (table for band in bands for table in band.tables(p.acc))
+        stream = pays_streaming(out, lanes, x)
+        band_positions[out.shape[0] * out.shape[1], 1](
+            *flat, x.shape[3], *tables, taps, even, p.acc, stream, lanes, mode="unchecked"
+        )
 
 
 def pays_streaming(out: Any, lanes: int, *inputs: Any) -> bool:

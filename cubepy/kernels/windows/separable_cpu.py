@@ -13,6 +13,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.primitives.register_transpose import transpose_lines
+from cubepy.kernels.windows.problem import Banded, ImageRoutine
 
 SPACE = 1 << 16  # bytes of the buffer of channels last: a part of the second-level cache
 FEW = (1, 2, 4)  # terms of a sum that are written out
@@ -226,10 +227,6 @@ def band_planes(
                 out.store((first + r, j0), cb.cast(held[r], out.dtype), valid=wide)
 
 
-def _lanes(acc: Any) -> int:
-    return max(1, cb.device_properties_of().register_bytes // acc.itemsize)
-
-
 def _written_out(*bands: Any) -> tuple[int, bool]:
     """How many terms of a sum are written out, or 0, and whether all of them count."""
     taps = max(band.weights.shape[1] for band in bands)
@@ -239,33 +236,47 @@ def _written_out(*bands: Any) -> tuple[int, bool]:
     )
 
 
-def last(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
-    """Map (b, height, width, channels) to (b, h, w, channels); whether there was room for it."""
-    channels, lanes = x.shape[3], _lanes(acc)
-    few, sure = _written_out(down, across)
-    room = SPACE // acc.itemsize
-    chunk = across.chunk((room - 8 * lanes) // channels - few)
-    if not chunk:
-        return False
-    flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
-    tables = (*down.tables(acc, few), *across.tables(acc, few))
-    cubes = out.shape[0] * out.shape[1] * -(-out.shape[2] // chunk)
-    band_pixels[cubes, 1](
-        *flat, channels, *tables, chunk, few, sure, acc, room, lanes, mode="unchecked"
-    )
-    return True
+class Separable(ImageRoutine):
+    """Sums down the rows go into a buffer, of which sums across are made."""
+
+    name = "separable"
+
+    def unfit_image(self, p: Banded, properties: cb.DeviceProperties) -> str | None:
+        """Whether there is room for it."""
+        if p.last:
+            return None if chunk_of(p, properties) else "there is no room for so many channels"
+        if properties.lanes(p.acc) < 2:
+            return "for lines of several lanes"
+        return None if room_of(p, properties) else "there is no room for a row"
+
+    def launch(self, p: Banded, properties: cb.DeviceProperties) -> None:
+        """A cube does a part of a row, or as many rows as a line has lanes."""
+        (x, out, *bands), lanes = p.image, properties.lanes(p.acc)
+        few, sure = _written_out(*bands)
+        tables = (table for band in bands for table in band.tables(p.acc, few))
+        if p.last:
+            flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
+            chunk, room = chunk_of(p, properties), SPACE // p.acc.itemsize
+            cubes = out.shape[0] * out.shape[1] * -(-out.shape[2] // chunk)
+            band_pixels[cubes, 1](
+                *flat, x.shape[3], *tables, chunk, few, sure, p.acc, room, lanes, mode="unchecked"
+            )
+            return
+        rows, room = out.reshape(-1, out.shape[2]), room_of(p, properties)
+        band_planes[-(-rows.shape[0] // lanes), 1](
+            x, rows, out.shape[1], *tables, few, sure, p.acc, room, lanes, mode="unchecked"
+        )
 
 
-def first(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
-    """Map (planes, height, width) to (planes, h, w); whether there was room for it."""
-    lanes = _lanes(acc)
-    few, sure = _written_out(down, across)
-    room = next((n for n in (256, WIDEST) if n >= x.shape[2] + lanes + few), 0)
-    if not room or lanes < 2:
-        return False
-    tables = (*down.tables(acc, few), *across.tables(acc, few))
-    rows = out.reshape(-1, out.shape[2])
-    band_planes[-(-rows.shape[0] // lanes), 1](
-        x, rows, out.shape[1], *tables, few, sure, acc, room, lanes, mode="unchecked"
-    )
-    return True
+def chunk_of(p: Banded, properties: cb.DeviceProperties) -> int:
+    """How many neighbouring pixels of a row of results find room in the buffer, 0: not one."""
+    room, (*_, down, across) = SPACE // p.acc.itemsize, p.image
+    few, lanes = _written_out(down, across)[0], properties.lanes(p.acc)
+    return across.chunk((room - 8 * lanes) // p.x.shape[-1] - few)
+
+
+def room_of(p: Banded, properties: cb.DeviceProperties) -> int:
+    """How many numbers of a row with channels first the buffer has room for, 0: not enough."""
+    x, _, *bands = p.image
+    least = x.shape[2] + properties.lanes(p.acc) + _written_out(*bands)[0]
+    return next((n for n in (256, WIDEST) if n >= least), 0)

@@ -306,13 +306,13 @@ def gradients(
     lse: Any,
     scale: float,
     causal: bool,
+    p: cb.DeviceProperties,
 ) -> tuple[Any, Any, Any]:
     """The gradients by queries, keys and values, and beside them memory like the queries for each
     part of the keys.
 
     Few heads on many cores are divided into parts of their keys.
     """
-    p = cb.device_properties_of()
     lanes = p.register_bytes // 4
     rows, lines = (6, 4) if p.vector_registers >= 32 else (6, 2)
     seen, heads = k.shape[2], k.shape[0] * k.shape[1]

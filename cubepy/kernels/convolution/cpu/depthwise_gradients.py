@@ -21,10 +21,14 @@ from cubepy.kernels.convolution.cpu.input_tile import begin_of
 from cubepy.kernels.convolution.cpu.transposed_plan import PhaseGeometry, Phases
 from cubepy.kernels.convolution.cpu.weight_gradient import fold_sums
 from cubepy.kernels.convolution.cpu.weight_gradient_plan import sharers
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.problem import WeightGradient
+from cubepy.kernels.movement.copy import contiguous
+from cubepy.kernels.movement.transpose import transpose
 from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine
 
 SPAN = 8  # columns of a window that are written out
+WRITTEN_OUT = 16  # columns of a window whose sums are in registers
 TILE = 8  # pixels of a phase that are made at once
 
 Products = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]]
@@ -140,20 +144,39 @@ def sum_channels(
                             row_sums(x, grad, (n, d, h), see, sums, to, c, 1, True, plan)
 
 
-def channels_by_weight(x: Any, grad: Any, result: Any, problem: Problem) -> None:
-    """result (1, channels, taps) = the gradient by depthwise filters; x, grad are (N, D, H, W, C),
-    contiguous.
-    """
-    p = cb.device_properties_of()
-    lanes = p.register_bytes // 4
-    lines = 2 if problem.window[2] * 2 <= SPAN and x.shape[4] % (2 * lanes) < lanes else 1
-    units = math.prod(grad.shape[:3])
-    parts = min(units, 4 * sharers())
-    taps, wide = math.prod(problem.window), -(-x.shape[4] // lanes) * lanes
-    sums = memory.empty((parts, taps, wide), np.float32)
-    plan = Sums(problem.window, problem.stride, problem.dilation, lanes, lines)
-    sum_channels[parts, 1](x, grad, sums, *problem.pad, plan, mode="unchecked")
-    fold_sums[1, 1](sums.reshape(parts, 1, 1, taps, 1, wide), result, 1, lanes, mode="unchecked")
+def channels_last_view(x: Any, already: bool) -> Any:
+    """(N, *size, C) of an array (N, C, *size), or of one that is so already, contiguous."""
+    if already:
+        return contiguous(x)
+    order = (0, *range(2, x.ndim), 1)
+    view = x.transpose(order)
+    return view if view.flags.c_contiguous else transpose(x, order)
+
+
+class Channels(CpuRoutine):
+    """Every channel has one filter, whose sums are in registers: lanes lie along the channels."""
+
+    name = "channels"
+
+    def unfit(self, p: WeightGradient, properties: cb.DeviceProperties) -> str | None:
+        """Depthwise, short windows."""
+        fits = p.on_host and p.depthwise and p.out.shape[-1] <= WRITTEN_OUT
+        return None if fits else "depthwise, short windows, on the host"
+
+    def launch(self, p: WeightGradient, properties: cb.DeviceProperties) -> None:
+        """Channels are last."""
+        n, channels, problem = p.x.shape[0], p.groups, p.shape
+        x = channels_last_view(p.x, False).reshape(n, *problem.size, channels)
+        grad = channels_last_view(p.grad, False).reshape(n, *problem.out, channels)
+        lanes, result = properties.register_bytes // 4, p.out.reshape(1, channels, -1)
+        lines = 2 if problem.window[2] * 2 <= SPAN and channels % (2 * lanes) < lanes else 1
+        parts = min(math.prod(grad.shape[:3]), 4 * sharers(properties))
+        taps, wide = math.prod(problem.window), -(-channels // lanes) * lanes
+        sums = memory.empty((parts, taps, wide), np.float32)
+        plan = Sums(problem.window, problem.stride, problem.dilation, lanes, lines)
+        sum_channels[parts, 1](x, grad, sums, *problem.pad, plan, mode="unchecked")
+        flat = sums.reshape(parts, 1, 1, taps, 1, wide)
+        fold_sums[1, 1](flat, result, 1, lanes, mode="unchecked")
 
 
 @cb.struct
@@ -326,9 +349,8 @@ def products_of(pixels: int, taps: list[tuple[int, int]]) -> tuple[Products, ...
 
 
 @lru_cache(maxsize=1024)
-def rows_of(problem: Phases, channels: int) -> Rows | None:
+def rows_of(problem: Phases, channels: int, lanes: int) -> Rows | None:
     """The blueprint with columns written out, or None."""
-    lanes = cb.device_properties_of().register_bytes // 4
     window, step, dilation = problem.window[2], problem.stride[2], problem.dilation[2]
     if channels < lanes or window > SPAN or step > 4:
         return None
@@ -345,7 +367,7 @@ def rows_of(problem: Phases, channels: int) -> Rows | None:
     return Rows(TILE, lanes, tuple(phases))
 
 
-def channels_by_phases(x: Any, taps: Any, bias: Any, out: Any, problem: Phases) -> None:
+def channels_by_phases(x: Any, taps: Any, bias: Any, out: Any, problem: Phases, lanes: int) -> None:
     """out (N, *problem.out, C), of x (N, *problem.size, C) and taps (window, C) in f32, all
     contiguous.
     """
@@ -354,9 +376,8 @@ def channels_by_phases(x: Any, taps: Any, bias: Any, out: Any, problem: Phases) 
         for name in ("window", "stride", "cut", "dilation", "every", "tap_step")
         for axis, value in zip("dhw", getattr(problem, name), strict=True)
     }
-    lanes = cb.device_properties_of().register_bytes // 4
     numbers = some_integers(PhaseGeometry, **known)
-    plan = rows_of(problem, out.shape[4])
+    plan = rows_of(problem, out.shape[4], lanes)
     if plan is None:
         channel_phases[math.prod(out.shape[:3]), 1](
             x, taps, bias, out, numbers, lanes, mode="unchecked"

@@ -178,9 +178,11 @@ def seen_from(start: int, low: int, high: int, wide: int, skip: int, count: int)
 
 
 @lru_cache(maxsize=1024)
-def plan_for(problem: Problem, planes: int, function: Any) -> tuple[Planes, int, int] | None:
+def plan_for(
+    problem: Problem, planes: int, function: Any, properties: cb.DeviceProperties
+) -> tuple[Planes, int, int] | None:
     """Blueprint, cubes, and ranges of rows of a plane; None: another kernel has less to do."""
-    lanes = cb.device_properties_of().register_bytes // 4
+    lanes = properties.register_bytes // 4
     wide, pw, (_, kh, kw) = problem.size[2], problem.pad[2], problem.window
     (_, sh, sw), (_, dh, dw), (_, out_h, out_w) = problem.stride, problem.dilation, problem.out
     flat = problem.window[0] == problem.out[0] == problem.size[0] == 1 and problem.pad[0] == 0
@@ -215,18 +217,24 @@ def plan_for(problem: Problem, planes: int, function: Any) -> tuple[Planes, int,
     return plan, min(planes * bands, CUBES), bands
 
 
-def by_plane(view: Any, w: Any, bias: Any, out: Any, problem: Problem, function: Any) -> bool:
-    """Launch the kernel, if it is made for the problem: every channel has one filter.
+def by_plane(
+    view: Any,
+    w: Any,
+    bias: Any,
+    out: Any,
+    problem: Problem,
+    function: Any,
+    properties: cb.DeviceProperties,
+) -> None:
+    """Launch the kernel where there is a plan: every channel has one filter.
 
     view is (N, *size, C) of a contiguous (N, C, *size), w (C, window), out (N, C, pixels).
     """
-    found = plan_for(problem, out.shape[0] * out.shape[1], function)
-    if found is None:
-        return False
+    found = plan_for(problem, out.shape[0] * out.shape[1], function, properties)
+    assert found is not None
     plan, cubes, bands = found
     x = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1)).reshape(-1, *problem.size[1:])
     result = out.reshape(-1, *problem.out[1:])
     depthwise_planes[cubes, 1](
         x, w, bias, result, cubes, bands, *problem.pad[1:], plan, mode="unchecked"
     )
-    return True

@@ -241,12 +241,18 @@ def tile_pixels(problem: Problem, possible: tuple[int, ...]) -> tuple[int, Any]:
 
 @lru_cache(maxsize=1024)
 def plan_for(
-    problem: Problem, n: int, channels: int, function: Any, streaming: bool, ahead: bool
+    problem: Problem,
+    n: int,
+    channels: int,
+    function: Any,
+    streaming: bool,
+    ahead: bool,
+    properties: cb.DeviceProperties,
 ) -> tuple[DepthwiseTile, int, int]:
     """Blueprint, rows of a cube, and channels of a piece."""
-    lanes = cb.device_properties_of().register_bytes // 4
+    lanes = properties.register_bytes // 4
     rows = problem.out[1]
-    many = cb.device_properties_of().vector_registers >= 32
+    many = properties.vector_registers >= 32
     wide = (
         many and problem.window[2] > 3 and not ahead
     )  # else memory is what counts: fewer rows at once
@@ -272,7 +278,15 @@ def plan_for(
     return plan, band_rows, piece
 
 
-def by_channel(x: Any, w: Any, bias: Any, out: Any, problem: Problem, function: Any) -> None:
+def by_channel(
+    x: Any,
+    w: Any,
+    bias: Any,
+    out: Any,
+    problem: Problem,
+    function: Any,
+    properties: cb.DeviceProperties,
+) -> None:
     """Every channel has one filter: x (N, d, h, w, C) and out (N, *out, C) are contiguous, w is (C,
     1, 1, window).
     """
@@ -280,7 +294,7 @@ def by_channel(x: Any, w: Any, bias: Any, out: Any, problem: Problem, function: 
     if not taps.flags.c_contiguous or taps.dtype != np.float32:
         taps = memory.empty(taps.shape, np.float32)
         convert_into(taps, w[:, 0, 0].T)
-    lanes = cb.device_properties_of().register_bytes // 4
+    lanes = properties.register_bytes // 4
     even = (
         lanes * out.itemsize == LINE
         and out.shape[4] * out.itemsize % LINE == 0
@@ -288,7 +302,7 @@ def by_channel(x: Any, w: Any, bias: Any, out: Any, problem: Problem, function: 
     )
     streaming, ahead = even and out.nbytes >= STREAM, x.nbytes >= OUT_OF_CACHE
     plan, band_rows, piece = plan_for(
-        problem, out.shape[0], out.shape[4], function, streaming, ahead
+        problem, out.shape[0], out.shape[4], function, streaming, ahead, properties
     )
     cubes = out.shape[0] * out.shape[1] * -(-out.shape[2] // band_rows)
     depthwise[cubes, 1](x, taps, bias, out, band_rows, piece, *problem.pad, plan, mode="unchecked")

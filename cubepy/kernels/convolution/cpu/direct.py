@@ -215,11 +215,13 @@ def convolve_rows(
                 tile_of(patch, at + pixel, rows_in, length, taps, f, epilogue, to, stop, plan)
 
 
-def tile_for(height: int, filters: int, column: int) -> tuple[int, int]:
+def tile_for(
+    height: int, filters: int, column: int, properties: cb.DeviceProperties
+) -> tuple[int, int]:
     """Rows and filters of a tile: what makes the fewest products and loads, of the tiles that
     registers hold.
     """
-    most = cb.device_properties_of().vector_registers // SHARE
+    most = properties.vector_registers // SHARE
 
     def cost(tile: tuple[int, int]) -> float:
         rows, block = tile
@@ -241,6 +243,7 @@ def plan_for(
     channels: int,
     filters: int,
     function: Any,
+    properties: cb.DeviceProperties,
     tile: tuple[int, int] | None = None,
 ) -> tuple[Rows, int, int, int] | None:
     """Blueprint, rows of a cube, where padded columns begin, and the length of a row in a phase;
@@ -248,10 +251,10 @@ def plan_for(
 
     `tile`: rows and filters of a tile, if they are not to be chosen.
     """
-    lanes = cb.device_properties_of().register_bytes // 4
+    lanes = properties.register_bytes // 4
     if problem.window[1] > WRITTEN_OUT // 4:
         return None
-    rows, block = tile or tile_for(problem.out[1], filters, problem.window[1])
+    rows, block = tile or tile_for(problem.out[1], filters, problem.window[1], properties)
     skip, (_, kh, kw), (_, dh, dw) = problem.stride[2], problem.window, problem.dilation
     head, length = 0, -(-problem.out[2] // lanes) * lanes + (kw - 1) * dw // skip
     if (
@@ -289,6 +292,7 @@ def by_rows(
     problem: Problem,
     channels_last: bool,
     function: Any,
+    properties: cb.DeviceProperties,
     tile: tuple[int, int] | None = None,
 ) -> None:
     """Launch the kernel for groups with few filters; `plan_for` says whether there is a plan.
@@ -298,7 +302,7 @@ def by_rows(
     """
     groups, filters, channels, _ = taps.shape
     n = out.shape[0]
-    found = plan_for(problem, channels, filters, function, tile)
+    found = plan_for(problem, channels, filters, function, properties, tile)
     assert found is not None
     x = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
     if (

@@ -144,37 +144,36 @@ def convolve_points(
         )
 
 
-def shapes() -> tuple[tuple[int, int], ...]:
+def shapes(properties: cb.DeviceProperties) -> tuple[tuple[int, int], ...]:
     """Filters and lines of the tiles that registers hold, the usual one first."""
     return (
-        ((8, 3), (4, 6), (4, 3))
-        if cb.device_properties_of().vector_registers >= 32
-        else ((4, 2), (4, 3), (8, 1))
+        ((8, 3), (4, 6), (4, 3)) if properties.vector_registers >= 32 else ((4, 2), (4, 3), (8, 1))
     )
 
 
-def fits(depth: int, width: int, shape: tuple[int, int] | None = None) -> bool:
+def fits(
+    depth: int, width: int, properties: cb.DeviceProperties, shape: tuple[int, int] | None = None
+) -> bool:
     """Whether a cube has the memory for a block of so many channels, and panels of such a width
     whole tiles.
     """
-    rows, lines = shape or shapes()[0]
-    lanes = cb.device_properties_of().register_bytes // 4
+    rows, lines = shape or shapes(properties)[0]
+    lanes = properties.register_bytes // 4
     return depth * lines * lanes <= LARGEST and width % rows == 0
 
 
-def blocks_of(pixels: int, lines: int) -> tuple[int, int]:
+def blocks_of(pixels: int, lines: int, lanes: int) -> tuple[int, int]:
     """Blocks of an image's pixels, and lines that are left."""
-    lanes = cb.device_properties_of().register_bytes // 4
     blocks, rest = divmod(pixels, lines * lanes)
     return blocks, -(-rest // lanes)
 
 
-def suits(images: int, pixels: int) -> bool:
+def suits(images: int, pixels: int, properties: cb.DeviceProperties) -> bool:
     """Whether so many images (of each group) and pixels make enough cubes, and few lines that are
     half empty.
     """
-    lanes, lines = cb.device_properties_of().register_bytes // 4, shapes()[0][1]
-    blocks, left = blocks_of(pixels, lines)
+    lanes, lines = properties.register_bytes // 4, shapes(properties)[0][1]
+    blocks, left = blocks_of(pixels, lines, lanes)
     return images * (blocks + left) >= LEAST and 16 * pixels >= 15 * lanes * (blocks * lines + left)
 
 
@@ -185,6 +184,7 @@ def by_points(
     add: Any,
     out: Any,
     function: Any,
+    properties: cb.DeviceProperties,
     shape: tuple[int, int] | None = None,
 ) -> None:
     """out (N, filters, pixels) of x (N, C, pixels), both contiguous; panels (groups, panels,
@@ -193,9 +193,9 @@ def by_points(
     `shape`: filters and lines of a tile, of which `fits` is true.
     """
     groups, n_panels, _, width = panels.shape
-    lanes = cb.device_properties_of().register_bytes // 4
-    rows, lines = shape or shapes()[0]
-    cubes = out.shape[0] * groups * sum(blocks_of(out.shape[2], lines))
+    lanes = properties.register_bytes // 4
+    rows, lines = shape or shapes(properties)[0]
+    cubes = out.shape[0] * groups * sum(blocks_of(out.shape[2], lines, lanes))
     even = lanes * out.itemsize == 64 and out.shape[2] % lanes == 0 and address(out) % 64 == 0
     streaming = even and out.nbytes >= STREAM
     plan = Points(rows, lines, lanes, width, LARGEST, function, function in LIGHT, streaming)

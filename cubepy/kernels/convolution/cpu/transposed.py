@@ -288,12 +288,19 @@ def convolve_phases(
 
 
 def by_phases(
-    view: Any, w: Any, bias: Any, problem: Phases, groups: int, channels_last: bool, out: Any = None
+    view: Any,
+    w: Any,
+    bias: Any,
+    problem: Phases,
+    groups: int,
+    channels_last: bool,
+    out: Any,
+    properties: cb.DeviceProperties,
 ) -> Any:
     """The transposed convolution (N, *problem.out, C) or (N, C, *problem.out) of a view (N, *size,
     C) in any layout.
 
-    `out` is an array in C order to write. None: no cube has the memory for it.
+    `out` is an array in C order to write, or None. None: no cube has the memory for it.
     """
     order = (0, view.ndim - 1, *range(1, view.ndim - 1))
     last = bool(view.flags.c_contiguous)
@@ -302,13 +309,12 @@ def by_phases(
     n, c, filters = view.shape[0], view.shape[-1], w.shape[1] * groups
     shape = (n, *problem.out, filters) if channels_last else (n, filters, *problem.out)
     out = memory.empty(shape, view.dtype) if out is None else out.reshape(shape)
-    made = plan_of(
-        problem, n, groups, c // groups, w.shape[1], last, channels_last, bias is not None
-    )
+    sizes = (n, groups, c // groups, w.shape[1])
+    made = plan_of(problem, *sizes, last, channels_last, bias is not None, properties)
     if made is None:
         return None
     cubes, numbers, plan = made
     flat = (view if last else view.transpose(order)).reshape(-1)
-    panels = turned_panels(w, groups, False, plan.width).reshape(-1)
+    panels = turned_panels(w, groups, False, plan.width, plan.lanes).reshape(-1)
     convolve_phases[cubes, 1](flat, panels, bias, out, numbers, plan, mode="unchecked")
     return out

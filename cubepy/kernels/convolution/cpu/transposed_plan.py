@@ -166,7 +166,13 @@ class PhaseGeometry:
 
 
 def cuts_of(
-    problem: Phases, many: int, panels: int, channels: int, last: bool, tiles: tuple[int, int, int]
+    problem: Phases,
+    many: int,
+    panels: int,
+    channels: int,
+    last: bool,
+    tiles: tuple[int, int, int],
+    threads: int,
 ) -> tuple[int, int, int] | None:
     """Ranges of rows, of columns and of panels to cut into: what threads finish first by an
     estimate in cycles.
@@ -174,7 +180,6 @@ def cuts_of(
     None: nothing fits into what a cube has of its own.
     """
     rows, lines, lanes = tiles
-    threads = cb.device_properties_of().cores
     (_, sh, sw), (_, out_h, out_w) = problem.stride, problem.out
     high, wide = -(-out_h // sh), -(-out_w // sw)
     planes = max((count - 1) * problem.tap_step[0] + 1 for _, count, _ in problem.taps(0))
@@ -229,15 +234,17 @@ def plan_of(
     input_last: bool,
     output_last: bool,
     bias: bool,
+    properties: cb.DeviceProperties,
 ) -> tuple[int, tuple[Any, ...], Plan] | None:
     """Cubes, integers and blueprint of a transposed convolution, or None where a cube's memory is
     too small for it.
 
     `channels` and `filters`: of a group's input and output.
     """
-    tiles = _, lines, lanes = tile_for(filters)
+    tiles = _, lines, lanes = tile_for(filters, properties)
     panels = -(-filters // (lines * lanes))
-    cuts = cuts_of(problem, n * groups * problem.out[0], panels, channels, output_last, tiles)
+    many = n * groups * problem.out[0]
+    cuts = cuts_of(problem, many, panels, channels, output_last, tiles, properties.cores)
     if cuts is None:
         return None
     cuts_h, cuts_w, panel_cuts = cuts

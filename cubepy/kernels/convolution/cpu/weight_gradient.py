@@ -27,10 +27,11 @@ from cubepy.kernels.convolution.cpu.weight_gradient_plan import (
     plan_of,
     sharers,
 )
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.problem import Problem, WeightGradient
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.movement.pad import pad
 from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine
 
 
 @cb.func
@@ -252,47 +253,67 @@ def _laid(a: Any) -> tuple[Any, bool]:
     return seen, last
 
 
-def by_pixels(x: Any, grad: Any, result: Any, problem: Problem, groups: int) -> None:
-    """result (groups, filters, channels * taps) = the gradient by the filters; x, grad are (N, C,
-    *size) on the CPU.
-    """
-    seen, x_last = _laid(x)
-    lines, last = _laid(grad)
-    n, channels, filters = x.shape[0], x.shape[1] // groups, result.shape[1]
-    if problem.window == problem.stride == (1, 1, 1) and not any(
-        problem.pad
-    ):  # all pixels are alike
-        whole = math.prod(problem.out)
-        if x_last and last:
-            n, whole = 1, n * whole
-        problem = Problem((1, 1, whole), (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), (1, 1, whole))
-    rows = tile_for(filters)[0]
-    merged = problem.window[2] > 1 and computed(channels, rows) > 1.15 * channels
-    if merged and problem.pad[2]:
-        inner = (
-            x.shape[1] if x_last else 1
-        )  # the width makes one axis with channels that are neighbours
-        seen = pad(seen.reshape(-1, problem.size[2] * inner), (problem.pad[2] * inner,) * 2)
-        size = (*problem.size[:2], problem.size[2] + 2 * problem.pad[2])
-        problem = Problem(
-            size,
-            problem.window,
-            problem.stride,
-            (*problem.pad[:2], 0),
-            problem.dilation,
-            problem.out,
+class Pixels(CpuRoutine):
+    """A product along the pixels: lanes lie along the filters."""
+
+    name = "pixels"
+
+    def unfit(self, p: WeightGradient, properties: cb.DeviceProperties) -> str | None:
+        """Floats of up to 32 bits on the host."""
+        return None if p.on_host else "for f32 and narrower, on the host"
+
+    def launch(self, p: WeightGradient, properties: cb.DeviceProperties) -> None:
+        """Padding and layouts first."""
+        seen, x_last = _laid(p.x)
+        lines, last = _laid(p.grad)
+        n, channels, filters = p.x.shape[0], p.out.shape[1], p.out.shape[0] // p.groups
+        problem, groups = p.shape, p.groups
+        if problem.window == problem.stride == (1, 1, 1) and not any(
+            problem.pad
+        ):  # all pixels are alike
+            whole = math.prod(problem.out)
+            if x_last and last:
+                n, whole = 1, n * whole
+            problem = Problem(
+                (1, 1, whole), (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), (1, 1, whole)
+            )
+        rows = tile_for(filters, properties)[0]
+        merged = problem.window[2] > 1 and computed(channels, rows) > 1.15 * channels
+        if merged and problem.pad[2]:
+            inner = (
+                p.x.shape[1] if x_last else 1
+            )  # the width makes one axis with channels that are neighbours
+            seen = pad(seen.reshape(-1, problem.size[2] * inner), (problem.pad[2] * inner,) * 2)
+            size = (*problem.size[:2], problem.size[2] + 2 * problem.pad[2])
+            problem = Problem(
+                size,
+                problem.window,
+                problem.stride,
+                (*problem.pad[:2], 0),
+                problem.dilation,
+                problem.out,
+            )
+        cubes, numbers, plan = plan_of(
+            problem,
+            n,
+            groups,
+            channels,
+            filters,
+            x_last,
+            last,
+            merged,
+            sharers(properties),
+            properties,
         )
-    cubes, numbers, plan = plan_of(
-        problem, n, groups, channels, filters, x_last, last, merged, sharers()
-    )
-    panels, parts, taps = (
-        -(-filters // plan.width),
-        GradientGeometry(*numbers).parts,
-        math.prod(problem.window),
-    )
-    sums = memory.empty((int(parts), groups, panels, taps, channels, plan.width), np.float32)
-    sum_pixels[cubes, 1](
-        seen.reshape(-1), lines.reshape(-1), sums.reshape(-1), numbers, plan, mode="unchecked"
-    )
-    pieces = max(1, min(-(-taps * channels // plan.lanes), 16 // (groups * panels)))
-    fold_sums[groups * panels * pieces, 1](sums, result, pieces, plan.lanes, mode="unchecked")
+        panels, parts, taps = (
+            -(-filters // plan.width),
+            GradientGeometry(*numbers).parts,
+            math.prod(problem.window),
+        )
+        sums = memory.empty((int(parts), groups, panels, taps, channels, plan.width), np.float32)
+        sum_pixels[cubes, 1](
+            seen.reshape(-1), lines.reshape(-1), sums.reshape(-1), numbers, plan, mode="unchecked"
+        )
+        pieces = max(1, min(-(-taps * channels // plan.lanes), 16 // (groups * panels)))
+        result = p.out.reshape(groups, filters, -1)
+        fold_sums[groups * panels * pieces, 1](sums, result, pieces, plan.lanes, mode="unchecked")

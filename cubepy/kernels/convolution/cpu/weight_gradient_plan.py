@@ -87,9 +87,9 @@ class GradientGeometry:
     chunks: Any
 
 
-def sharers() -> int:
+def sharers(properties: cb.DeviceProperties) -> int:
     """Threads for which sums are divided: the cores, or as many everywhere for the same bits."""
-    return SAME if config.deterministic else cb.device_properties_of().cores
+    return SAME if config.deterministic else properties.cores
 
 
 def cuts_of(
@@ -133,11 +133,12 @@ def plan_of(
     last: bool,
     merged: bool,
     threads: int,
+    properties: cb.DeviceProperties,
 ) -> tuple[int, tuple[Any, ...], Plan]:
     """Cubes, integers and blueprint; `merged`: a run is the channels of all taps along
     the width.
     """
-    rows, lines, lanes = tile_for(filters)
+    rows, lines, lanes = tile_for(filters, properties)
     panels = -(-filters // (lines * lanes))
     window_d, window_h, window_w = problem.window
     run = channels

@@ -21,11 +21,12 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels.convolution.gpu.fold import folded
 from cubepy.kernels.convolution.gpu.in_order import in_order
-from cubepy.kernels.convolution.problem import Problem, in_three
+from cubepy.kernels.convolution.problem import WeightGradient, in_three
 from cubepy.kernels.matmul.gpu.mma_multistage import stage_product
 from cubepy.kernels.matmul.gpu.operands import ALIGNMENT
 from cubepy.kernels.primitives.vector_width import address
 from cubepy.runtime import memory
+from cubepy.tune import GpuRoutine
 
 UNITS, SIDE, LANES = 256, 16, 4
 BLOCK = 64
@@ -369,43 +370,49 @@ def plan_of(
     return best[1:]
 
 
-def by_windows_on_gpu(view: Any, grad: Any, out: Any, problem: Problem, groups: int) -> bool:
-    """out (F, C of a group, taps) = the gradient by the filters, if the kernel takes it: view (N,
-    *size, C) and grad (N, *out, F) in any layout.
-    """
-    features = cb.device_properties_of().features
-    if not {"mma", "copy_async"} <= features or view.dtype != grad.dtype or view.itemsize > 4:
-        return False
-    x, seen = in_three(in_order(view)), in_three(in_order(grad))
-    filters, channels, taps = out.shape[0] // groups, out.shape[1], out.shape[2]
-    piece = PIECE // x.itemsize
-    whole = all(n % piece == 0 for n in (channels, filters))
-    copies = whole and address(x) % ALIGNMENT == 0 and address(seen) % ALIGNMENT == 0
-    matrix = problem.tf32 or x.itemsize == 2
-    width = -(-channels // piece) * piece
-    steps = -(-math.prod(seen.shape[:4]) // (UNITS * piece // BLOCK))
-    plan, tiles, per = plan_of(
-        filters, taps * width, groups, steps, cb.device_properties_of().cores, matrix, copies
-    )
-    ranges = -(-steps // per)
-    sums = memory.empty((ranges, out.shape[0], taps * width), np.float32)
-    window_weight[tiles * ranges, UNITS](
-        x.reshape(-1, x.shape[4]),
-        seen.reshape(-1, seen.shape[4]),
-        sums,
-        groups,
-        channels,
-        filters,
-        problem.size,
-        problem.out,
-        problem.window,
-        problem.stride,
-        problem.pad,
-        problem.dilation,
-        steps,
-        per,
-        plan,
-        mode="unchecked",
-    )
-    folded(sums, out, filters)
-    return True
+class Windows(GpuRoutine):
+    """A product along the pixels, whose windows are gathered on the way."""
+
+    name = "windows"
+
+    def unfit(self, p: WeightGradient, properties: cb.DeviceProperties) -> str | None:
+        """Matrix units and copies, arrays of one dtype."""
+        fits = p.x.dtype == p.grad.dtype and p.x.itemsize <= 4
+        units = {"mma", "copy_async"} <= properties.features
+        return None if fits and units else "for `mma`, and f32 or narrower"
+
+    def launch(self, p: WeightGradient, properties: cb.DeviceProperties) -> None:
+        """Sums of ranges, which are added."""
+        x, seen = (in_three(in_order(a)) for a in p.last)
+        problem, groups, out = p.shape, p.groups, p.by_tap
+        filters, channels, taps = out.shape[0] // groups, out.shape[1], out.shape[2]
+        piece = PIECE // x.itemsize
+        whole = all(n % piece == 0 for n in (channels, filters))
+        copies = whole and address(x) % ALIGNMENT == 0 and address(seen) % ALIGNMENT == 0
+        matrix = problem.tf32 or x.itemsize == 2
+        width = -(-channels // piece) * piece
+        steps = -(-math.prod(seen.shape[:4]) // (UNITS * piece // BLOCK))
+        plan, tiles, per = plan_of(
+            filters, taps * width, groups, steps, properties.cores, matrix, copies
+        )
+        ranges = -(-steps // per)
+        sums = memory.empty((ranges, out.shape[0], taps * width), np.float32)
+        window_weight[tiles * ranges, UNITS](
+            x.reshape(-1, x.shape[4]),
+            seen.reshape(-1, seen.shape[4]),
+            sums,
+            groups,
+            channels,
+            filters,
+            problem.size,
+            problem.out,
+            problem.window,
+            problem.stride,
+            problem.pad,
+            problem.dilation,
+            steps,
+            per,
+            plan,
+            mode="unchecked",
+        )
+        folded(sums, out, filters)

@@ -37,11 +37,10 @@ AT_ONCE = 1 << 20  # numbers of b that are packed at once
 GAP = 8  # rows between panels, so that rows that are packed side by side share no set of the caches
 
 
-def laid_in_panels(b: Any) -> Any:
-    """b (1, K, N) as products on the current device read it most quickly: pairs of bf16 where it
-    multiplies them.
+def laid_in_panels(b: Any, p: cb.DeviceProperties) -> Any:
+    """b (1, K, N) as products on a device read it most quickly: pairs of bf16 where it multiplies
+    them.
     """
-    p = cb.device_properties_of()
     if name_of(b.dtype) != "bf16" or "bf16_dot" not in p.features:
         return pack(b, *tile_of(p)[1:])
     return pack_pairs(b, *((2, 16) if "tiles" in p.features else tile_of(p, "bf16")[1:]))

@@ -238,7 +238,8 @@ class TurnedRoutine(FewRoutine):
         first = first if first.flags.c_contiguous else copy(first)
         second = x if x.strides[2] == x.itemsize or x.shape[2] == 1 else copy(x)
         if not blueprint.dot:  # it reads 16 bytes at once
-            first, second = (v if aligned(v) else padded(v) for v in (first, second))
+            here = problem.properties
+            first, second = (v if aligned(v) else padded(v, here) for v in (first, second))
         super().launch(
             blueprint, problem, (first, second.transpose(0, 2, 1), out.transpose(0, 2, 1), *rest)
         )
