@@ -38,9 +38,14 @@ class Attention(NamedTuple):
     units: Units = ""
 
     @property
+    def properties(self) -> DeviceProperties:
+        """What its device can do."""
+        return device_properties(self.device)
+
+    @property
     def on_gpu(self) -> bool:
         """Whether the device's units work in planes, as a GPU's."""
-        return device_properties(self.device).plane_size > 1
+        return self.properties.plane_size > 1
 
 
 class AttentionGradients(NamedTuple):

@@ -15,7 +15,7 @@ from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.convolution.cpu.filters import PackedFilter, has_few
 from cubepy.kernels.convolution.cpu.implicit_gemm_plan import LIGHT
 from cubepy.kernels.convolution.measure import described
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.problem import Convolution, Problem
 from cubepy.kernels.convolution.routines import CONVOLUTION
 from cubepy.kernels.elementwise.map import run
 from cubepy.kernels.entry.arguments import float_array, per_axis, rounds_to_tf32, whole
@@ -30,6 +30,11 @@ from cubepy.runtime.memory.spans import extent
 from cubepy.tune import choose
 
 LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+
+
+def orders(axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What takes channels to the last axis, and back."""
+    return (0, *range(2, axes + 2), 1), (0, axes + 1, *range(1, axes + 1))
 
 
 def on_three_axes(value: Any, name: str, axes: int, least: int) -> tuple[int, ...]:
@@ -137,7 +142,7 @@ def convolve_into(
     else:
         result = output(out, shape, dtype, x)
     if result.size:
-        to_last, to_first = (0, *range(2, axes + 2), 1), (0, axes + 1, *range(1, axes + 1))
+        to_last, to_first = orders(axes)
         order = (
             None if channels_last == (layout == last) else to_last if channels_last else to_first
         )
@@ -150,7 +155,8 @@ def convolve_into(
         target = inner if direct else memory.empty(inner.shape, dtype)
         if x.size == 0 or math.prod(w.shape) == 0:
             raise ShapeError(f"a convolution of nothing: input {x.shape}, filters {w.shape}")
-        _convolve(view, w, b, plus, target, problem, groups, channels_last, function)
+        task = described(view, w, plus, problem, groups, channels_last)
+        _convolve(task, view, w, b, plus, target, function)
         if target is not inner:
             convert_into(inner, target)
     return finish(result, out, wrap)
@@ -175,48 +181,6 @@ def as_it_lies(input: Any, layout: Any, out: Any, axes: int) -> Any:
     return view if first and view.flags.c_contiguous and view.shape[-1] > 1 else None
 
 
-def _repeated(
-    input: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-    layout: str,
-    activation: Any,
-    add: Any,
-    precision: str | None,
-    out: Any,
-    axes: int,
-) -> Any:
-    """`convolve_into`, or the launches of an earlier call with arrays of the same layouts."""
-    view = as_it_lies(input, layout, out, axes) if add is None or type(add) is np.ndarray else None
-    if view is None:
-        return _known(
-            input,
-            weight,
-            bias,
-            stride,
-            padding,
-            dilation,
-            groups,
-            layout,
-            activation,
-            add,
-            out,
-            axes,
-            precision,
-        )
-    if add is not None and add.ndim == axes + 2:
-        add = add.transpose(0, *range(2, axes + 2), 1)
-    last = LAYOUTS[axes][1]
-    return _known(
-        view, weight, bias, stride, padding, dilation, groups, last, activation, add, None, axes,
-        precision
-    ).transpose(0, axes + 1, *range(1, axes + 1))  # fmt: skip
-
-
 @lru_cache(maxsize=256)
 def after_sum(function: Any) -> Any:
     """A func of two values: `function` of their sum."""
@@ -239,34 +203,25 @@ def _overlap(a: Any, b: Any) -> bool:
 
 
 def _convolve(
-    view: Any,
-    w: Any,
-    bias: Any,
-    add: Any,
-    target: Any,
-    shape: Problem,
-    groups: int,
-    channels_last: bool,
-    function: Any,
+    p: Convolution, view: Any, w: Any, bias: Any, add: Any, target: Any, function: Any
 ) -> None:
     """view is (N, *size, C) in any layout, target (N, *out, filters) or (N, filters, *out), and add
     like it.
     """
-    problem = described(view, w, add, shape, groups, channels_last)
-    if problem.on_gpu:
-        w = _plain(w)
-    if add is not None and (
-        problem.on_gpu or has_few(w.shape[0], groups) or function not in LIGHT
-    ):  # no kernel does it on its way
-        rounded = problem.on_gpu or target.itemsize > 2  # else once, at the end
+    w = _plain(w) if p.on_gpu else w
+    alone = p.on_gpu or has_few(p.all_filters, p.groups) or function not in LIGHT
+    if add is not None and alone:  # no kernel does it on its way
+        rounded = p.on_gpu or target.itemsize > 2  # else once, at the end
         sums = target if rounded else memory.empty(target.shape, np.float32)
-        _convolve(view, w, bias, None, sums, shape, groups, channels_last, None)
+        _convolve(p._replace(add=False), view, w, bias, None, sums, None)
         run(after_sum(function), [sums, add], target)
-        return
-    choose(CONVOLUTION, problem).launch(problem, view, w, bias, add, target, function)
+    else:
+        choose(CONVOLUTION, p).launch(p, view, w, bias, add, target, function)
 
 
 def _conv(axes: int) -> Any:
+    (first, last), (to_last, to_first) = LAYOUTS[axes], orders(axes)
+
     def conv(
         input: Any,
         weight: Any,
@@ -282,7 +237,13 @@ def _conv(axes: int) -> Any:
         precision: str | None = None,
         out: Any = None,
     ) -> Any:
-        return _repeated(
+        plain = add is None or type(add) is np.ndarray
+        view = as_it_lies(input, layout, out, axes) if plain else None
+        if view is not None:
+            input, layout = view, last
+            if add is not None and add.ndim == axes + 2:
+                add = add.transpose(to_last)
+        done = _known(
             input,
             weight,
             bias,
@@ -293,12 +254,12 @@ def _conv(axes: int) -> Any:
             layout,
             activation,
             add,
-            precision,
             out,
             axes,
+            precision,
         )
+        return done if view is None else done.transpose(to_first)
 
-    first, last = LAYOUTS[axes]
     name, x, w = f"conv{axes}d", (2, 3, *(5,) * axes), (4, 3, *(3,) * axes)
     conv.__name__ = conv.__qualname__ = name
     conv.__doc__ = f"""Convolution over {axes} {"axes" if axes > 1 else "axis"}, as

@@ -172,17 +172,10 @@ def _conv_weight(
     )
     groups = whole(groups, "groups")
     filters, channels = weight_size[0] // max(groups, 1), weight_size[1]
+    numbers = (problem.size, problem.window, problem.stride, problem.pad, problem.dilation)
     fitting = all(
         m == (n + 2 * p - d * (k - 1) - 1) // s + 1
-        for n, k, s, p, d, m in zip(
-            problem.size,
-            problem.window,
-            problem.stride,
-            problem.pad,
-            problem.dilation,
-            problem.out,
-            strict=True,
-        )
+        for n, k, s, p, d, m in zip(*numbers, problem.out, strict=True)
     )
     if (
         x.shape[:2] != (grad.shape[0], channels * groups)

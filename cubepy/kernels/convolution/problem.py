@@ -55,6 +55,16 @@ def without_skipped_pixels(view: Any, problem: Problem) -> tuple[Any, Problem]:
     return view[tuple(keys)], replace(problem, size=tuple(size), stride=tuple(stride))
 
 
+def strides_of(size: tuple[int, ...], channels: int, last: bool) -> tuple[int, ...]:
+    """Of images one after the other: image, depth, height, width, channel."""
+    depth, high, wide = size
+    plane = high * wide
+    if last:
+        image = (depth * plane, plane, wide, 1)
+        return (*(n * channels for n in image), 1)
+    return (channels * depth * plane, plane, wide, 1, depth * plane)
+
+
 Layout = Literal["first", "last", "both", "strided"]
 
 

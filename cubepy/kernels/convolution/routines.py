@@ -61,11 +61,8 @@ class Channels(OnCpu):
 
     def unfit(self, p: Convolution) -> str | None:
         """Every channel its own filter, nothing added."""
-        return (
-            None
-            if p.depthwise and p.last and not p.add
-            else "depthwise, channels last, nothing is added"
-        )
+        fits = p.depthwise and p.last and not p.add
+        return None if fits else "depthwise, channels last, nothing is added"
 
     def blueprints(self, p: Convolution, properties: cb.DeviceProperties) -> Iterator[Usual]:
         """By the rules."""
@@ -75,15 +72,8 @@ class Channels(OnCpu):
         """The image is laid out with channels last, if it is not."""
         view, w, bias, _, out, function = args
         shape = shape_of(p)
-        by_channel(
-            in_three(contiguous(view)),
-            taps_of(w, p.groups),
-            bias,
-            out.reshape(p.n, *shape.out, p.groups),
-            shape,
-            function,
-            p.properties,
-        )
+        x, result = in_three(contiguous(view)), out.reshape(p.n, *shape.out, p.groups)
+        by_channel(x, taps_of(w, p.groups), bias, result, shape, function, p.properties)
 
 
 class Planes(OnCpu):
@@ -95,11 +85,8 @@ class Planes(OnCpu):
         """Every channel its own filter, and windows that leave no sums over."""
         if not p.depthwise or p.last or p.layout not in ("first", "both") or p.add:
             return "depthwise, channels first, nothing is added"
-        return (
-            None
-            if planes_for(shape_of(p), p.n * p.groups, None, p.properties)
-            else "windows are too large, or rows too short"
-        )
+        planned = planes_for(shape_of(p), p.n * p.groups, None, p.properties)
+        return None if planned else "windows are too large, or rows too short"
 
     def blueprints(self, p: Convolution, properties: cb.DeviceProperties) -> Iterator[Usual]:
         """By the rules."""
@@ -134,11 +121,8 @@ class Rows(OnCpu):
         """Rows of all channels fit into a cube, and packed filters into a panel."""
         if p.add or (p.packed and not has_few(p.all_filters, p.groups) and p.filters > p.panel):
             return "nothing is added, packed filters are one panel"
-        return (
-            None
-            if rows_for(shape_of(p), p.channels, p.filters, None, p.properties)
-            else "a cube has no memory for the rows"
-        )
+        planned = rows_for(shape_of(p), p.channels, p.filters, None, p.properties)
+        return None if planned else "a cube has no memory for the rows"
 
     def group(self, key: Convolution) -> int:
         """Of no use where lanes can lie along filters."""
@@ -159,17 +143,8 @@ class Rows(OnCpu):
     def launch(self, blueprint: Tile, p: Convolution, args: tuple[Any, ...]) -> None:
         """Images with channels last are transposed before, and results after."""
         view, w, bias, _, out, function = args
-        by_rows(
-            view,
-            taps_of(w, p.groups),
-            bias,
-            flat_of(p, out),
-            shape_of(p),
-            p.last,
-            function,
-            p.properties,
-            blueprint.shape,
-        )
+        how = (shape_of(p), p.last, function, p.properties, blueprint.shape)
+        by_rows(view, taps_of(w, p.groups), bias, flat_of(p, out), *how)
 
 
 class Points(OnCpu):
@@ -181,11 +156,8 @@ class Points(OnCpu):
         """One pixel, channels first, few enough channels for a cube."""
         if not p.pointwise or p.last or p.layout not in ("first", "both"):
             return "windows of one pixel, channels first"
-        return (
-            None
-            if fits(p.channels, p.panel, p.properties)
-            else "a cube has no memory for a block of all channels"
-        )
+        room = fits(p.channels, p.panel, p.properties)
+        return None if room else "a cube has no memory for a block of all channels"
 
     def blueprints(self, p: Convolution, properties: cb.DeviceProperties) -> Iterator[Tile]:
         """Filters and lines by the rules, then others that registers hold."""
@@ -276,27 +248,15 @@ class Block(OnCpu):
         more = None if add is None else flat_of(p, add)
         flat = (view if last else first_of(view)).reshape(-1)
         if last and p.last and p.pointwise:  # a plain product: so are all pixels
-            result, more = (
-                result.reshape(1, n * pixels, -1),
-                None if add is None else add.reshape(1, n * pixels, -1),
-            )
+            result = result.reshape(1, n * pixels, -1)
+            more = None if add is None else add.reshape(1, n * pixels, -1)
             n, shape = 1, replace(shape, size=(1, 1, n * pixels), out=(1, 1, n * pixels))
+        counts = (*packed.panels.shape[:2], packed.panels.shape[3])
+        known = (last, p.last, p.dtype == "f32", address(result) % 64 == 0)
+        how = (bias is not None, add is not None, function, p.properties)
+        cuts = (blueprint.finer, blueprint.parts)
         cubes, geometry, plan = plan_of(
-            shape,
-            n,
-            p.filters,
-            p.channels,
-            (*packed.panels.shape[:2], packed.panels.shape[3]),
-            last,
-            p.last,
-            p.dtype == "f32",
-            address(result) % 64 == 0,
-            bias is not None,
-            add is not None,
-            function,
-            p.properties,
-            blueprint.finer,
-            blueprint.parts,
+            shape, n, p.filters, p.channels, counts, *known, *how, *cuts
         )
         convolve[cubes, 1](
             flat, packed.panels.reshape(-1), bias, more, result, geometry, plan, mode="unchecked"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.errors import ShapeError
-from cubepy.kernels.convolution.conv import LAYOUTS, as_it_lies, on_three_axes
+from cubepy.kernels.convolution.conv import LAYOUTS, as_it_lies, on_three_axes, orders
 from cubepy.kernels.convolution.transposed_routines import CONV_TRANSPOSE, Transposed
 from cubepy.kernels.entry.arguments import float_array, rounds_to_tf32, whole
 from cubepy.kernels.entry.dispatch import repeated
@@ -78,35 +78,9 @@ def transposed_into(
 _known = repeated(transposed_into)
 
 
-def _repeated(
-    input: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    output_padding: Any,
-    groups: int,
-    dilation: Any,
-    layout: str,
-    axes: int,
-    precision: str | None,
-    out: Any,
-) -> Any:
-    """`transposed_into`, or the launches of an earlier call with arrays of the same layouts."""
-    view = as_it_lies(input, layout, out, axes)
-    if view is None:
-        return _known(
-            input, weight, bias, stride, padding, output_padding, groups, dilation, layout, axes,
-            precision, out
-        )  # fmt: skip
-    last = LAYOUTS[axes][1]
-    return _known(
-        view, weight, bias, stride, padding, output_padding, groups, dilation, last, axes,
-        precision, None
-    ).transpose(0, axes + 1, *range(1, axes + 1))  # fmt: skip
-
-
 def _transposed(axes: int) -> Any:
+    (first, last), (_, to_first) = LAYOUTS[axes], orders(axes)
+
     def conv_transpose(
         input: Any,
         weight: Any,
@@ -121,7 +95,10 @@ def _transposed(axes: int) -> Any:
         precision: str | None = None,
         out: Any = None,
     ) -> Any:
-        return _repeated(
+        view = as_it_lies(input, layout, out, axes)
+        if view is not None:
+            input, layout = view, last
+        done = _known(
             input,
             weight,
             bias,
@@ -135,8 +112,8 @@ def _transposed(axes: int) -> Any:
             precision,
             out,
         )
+        return done if view is None else done.transpose(to_first)
 
-    first, last = LAYOUTS[axes]
     name, x, w = f"conv_transpose{axes}d", (1, 2, *(3,) * axes), (2, 4, *(2,) * axes)
     conv_transpose.__name__ = conv_transpose.__qualname__ = name
     conv_transpose.__doc__ = f"""Transposed convolution over {axes} {"axes" if axes > 1 else "axis"},

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.convolution.conv import LAYOUTS, convolve_into
+from cubepy.kernels.convolution.conv import LAYOUTS, convolve_into, orders
 from cubepy.kernels.convolution.cpu.depthwise_gradients import (
     channels_by_phases,
     channels_last_view,
@@ -67,7 +67,7 @@ class Transposed(NamedTuple):
     @property
     def view(self) -> Any:
         """(N, *size, C)."""
-        return self.x if self.last else self.x.transpose(0, *range(2, self.axes + 2), 1)
+        return self.x if self.last else self.x.transpose(orders(self.axes)[0])
 
     @property
     def result_last(self) -> bool:
@@ -142,12 +142,12 @@ class Transposed(NamedTuple):
         if self.out is None or any(np.may_share_memory(self.out, a) for a in inputs):
             return None
         turned = last and not self.last
-        return as_new(self.out, (0, *range(2, self.axes + 2), 1) if turned else None)
+        return as_new(self.out, orders(self.axes)[0] if turned else None)
 
     def delivered(self, made: Any, last: bool) -> Any:
         """A result with channels `last` or not, as it was asked for."""
         if last and not self.last:
-            made = made.transpose(0, self.axes + 1, *range(1, self.axes + 1))
+            made = made.transpose(orders(self.axes)[1])
         if self.out is not None and np.may_share_memory(self.out, made):
             return self.out
         if self.out is None and last == self.result_last:
@@ -306,7 +306,7 @@ class Spread(Routine):
         result = convolve_into(spread, _turned(p.w, p.groups), *how)
         if p.last:
             return result
-        result = result.transpose(0, p.axes + 1, *range(1, p.axes + 1))
+        result = result.transpose(orders(p.axes)[1])
         return result if p.view.flags.c_contiguous else contiguous(result)
 
 

@@ -331,36 +331,16 @@ def run(
         lanes = line_of(x, out)
         lanes = 1 if x.shape[4] % lanes else lanes
         plan = PartPlan(*what, parts, ahead, lanes)  # type: ignore[call-arg]
+        arrays = (x.reshape(-1), x.shape, out.reshape(-1), out.shape)
         combine_lines[-(-out.size // (lanes * UNITS)), UNITS](
-            x.reshape(-1),
-            x.shape,
-            out.reshape(-1),
-            out.shape,
-            kernel,
-            stride,
-            pad,
-            by,
-            step,
-            acc,
-            plan,
-            mode="unchecked",
+            *arrays, kernel, stride, pad, by, step, acc, plan, mode="unchecked"
         )
         return
     images, results = x[..., 0], out[..., 0]
     room = next(n for n in ROOMS if x.shape[3] <= n)
     rows = min(room // x.shape[3], ROWS, out.size // out.shape[3])
+    plan = PartPlan(*what, parts, ahead, widest_line(images), room, out.shape[3] <= ROWS)  # type: ignore[call-arg]
+    arrays = (x.reshape(-1), images.shape, out.reshape(-1), results.shape)
     combine_columns[-(-out.size // out.shape[3] // rows), UNITS](
-        x.reshape(-1),
-        images.shape,
-        out.reshape(-1),
-        results.shape,
-        kernel,
-        stride,
-        pad,
-        rows,
-        by,
-        step,
-        acc,
-        PartPlan(*what, parts, ahead, widest_line(images), room, out.shape[3] <= ROWS),  # type: ignore[call-arg]
-        mode="unchecked",
+        *arrays, kernel, stride, pad, rows, by, step, acc, plan, mode="unchecked"
     )

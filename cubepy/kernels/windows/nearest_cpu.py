@@ -126,25 +126,19 @@ class Nearest(ImageRoutine):
         """A cube does some rows."""
         x, out, down, across = p.image
         lanes, band_rows = lanes_on(properties, x), _band_rows(out.shape[1], out.shape[0])
-        cubes, tables = (
-            out.shape[0] * -(-out.shape[1] // band_rows),
-            noted(down.starts, across.starts),
-        )
+        cubes, tables = out.shape[0] * -(-out.shape[1] // band_rows), (down.starts, across.starts)
         if p.last:
             flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
             stream = pays_streaming(out, lanes, x)
             pick_pixels[cubes, 1](
-                *flat, x.shape[3], *tables, band_rows, stream, lanes, mode="unchecked"
+                *flat, x.shape[3], *noted(*tables), band_rows, stream, lanes, mode="unchecked"
             )
             return
         factor = widening(across, x.shape[2], out.shape[2], lanes)
-        stream = (
-            factor > 0
-            and lanes * out.itemsize == LINE
-            and out.nbytes + x.nbytes >= STREAM
-            and address(out) % LINE == 0
-        )
-        pick_planes[cubes, 1](x, out, *tables, band_rows, factor, stream, lanes, mode="unchecked")
+        even = factor > 0 and lanes * out.itemsize == LINE and address(out) % LINE == 0
+        stream = even and out.nbytes + x.nbytes >= STREAM
+        how = (band_rows, factor, stream, lanes)
+        pick_planes[cubes, 1](x, out, *noted(*tables), *how, mode="unchecked")
 
 
 def widening(across: Band, width: int, wide: int, lanes: int) -> int:

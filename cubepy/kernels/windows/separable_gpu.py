@@ -275,18 +275,8 @@ def plane_plan(
         or groups * (columns // across.steps.outs * across.steps.ins) > x.shape[2]
     )
     loads = row_loads(across.steps, columns, 1 if last else lanes, outside)
-    plan = PlanePlan(
-        down.steps,
-        across.steps,
-        blocks,
-        columns,
-        last,
-        lanes,
-        loads,
-        margin or down.starts is not None,
-        ragged,
-    )
-    return plan, groups, bands
+    how = (blocks, columns, last, lanes, loads, margin or down.starts is not None, ragged)
+    return PlanePlan(down.steps, across.steps, *how), groups, bands  # type: ignore[arg-type]
 
 
 def window_sums(
@@ -310,19 +300,9 @@ def window_sums(
     weights = (
         replace(axis.weights, ends=()) for axis in (down, across)
     )  # the same code whatever the size
+    arrays = (x.reshape(-1), x.shape, out.reshape(-1), out.shape)
     weighted_windows[-(-total // UNITS), UNITS](
-        x.reshape(-1),
-        x.shape,
-        out.reshape(-1),
-        out.shape,
-        *tables,
-        groups,
-        bands,
-        acc,
-        plan,
-        *weights,
-        ends,
-        mode="unchecked",
+        *arrays, *tables, groups, bands, acc, plan, *weights, ends, mode="unchecked"
     )
 
 

@@ -329,22 +329,9 @@ def gradients(
     )
     sums = memory.empty((parts, *q.shape), F32)
     dk, dv = memory.empty(k.shape, k.dtype), memory.empty(v.shape, v.dtype)
+    numbers = (float(scale), q.shape[1] // k.shape[1], parts)
     attend_back[heads * parts, 1](
-        grad,
-        q,
-        k,
-        v,
-        lse,
-        delta,
-        mask,
-        sums,
-        dk,
-        dv,
-        float(scale),
-        q.shape[1] // k.shape[1],
-        parts,
-        plan,
-        mode="unchecked",
+        grad, q, k, v, lse, delta, mask, sums, dk, dv, *numbers, plan, mode="unchecked"
     )
     dq = sums[0] if parts == 1 else total_of(sums, 0)
     return (dq if dq.dtype == q.dtype else map(identity, dq, dtype=q.dtype)), dk, dv

@@ -17,18 +17,6 @@ def integers(geometry: Any, largest: int) -> tuple[Any, ...]:
     return tuple(np.int64(v) for v in fields) if largest >= 1 << 31 else fields
 
 
-def strides_of(size: tuple[int, ...], channels: int, last: bool) -> tuple[int, ...]:
-    """Strides in elements along n, d, h, w and c of images in C order, whose channels are
-    neighbours in memory, or planes.
-    """
-    depth, height, width = size
-    if last:
-        row = width * channels
-        return (depth * height * row, height * row, row, channels, 1)
-    plane = height * width
-    return (channels * depth * plane, plane, width, 1, depth * plane)
-
-
 def some_integers(geometry: Any, **known: int) -> tuple[int, ...]:
     """The fields of a type of struct for a kernel that reads those that are `known`, and no
     other.

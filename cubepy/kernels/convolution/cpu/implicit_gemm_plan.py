@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.convolution.cpu.geometry import integers, strides_of
+from cubepy.kernels.convolution.cpu.geometry import integers
 from cubepy.kernels.convolution.cpu.input_tile import Geometry, Plan
 from cubepy.kernels.convolution.cpu.register_tile import tile
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.problem import Problem, strides_of
 from cubepy.kernels.primitives.functions import ACTIVATIONS
 from cubepy.tune import bucket
 
@@ -254,23 +254,9 @@ def plan_of(
         else:
             copied = (rows_in * width_in, width_in, 1, window_d * rows_in * width_in)
     walk = walk_of(problem, channels, width, strides[1:] if direct else copied)
-    numbers = (
-        *problem.size,
-        *strides,
-        *copied,
-        *reach,
-        *problem.stride,
-        *problem.pad,
-        *problem.out,
-        channels,
-        groups,
-        panels,
-        taps,
-        filters,
-        cuts,
-        block_panels,
-        *walk,
-    )
+    sizes = (channels, groups, panels, taps, filters, cuts, block_panels)
+    moves = (*reach, *problem.stride, *problem.pad, *problem.out)
+    numbers = (*problem.size, *strides, *copied, *moves, *sizes, *walk)
     largest = max(
         n * all_channels * math.prod(problem.size), groups * panels * taps * channels * width
     )
@@ -294,23 +280,8 @@ def plan_of(
         if many * math.prod(problem.out[1:]) <= SEEN_OFTEN * groups
         else 0
     )
-    plan = Plan(
-        rows,
-        lines,
-        lanes,
-        room,
-        acc_tile,
-        channels_last,
-        pieces,
-        bias,
-        add,
-        function,
-        function in LIGHT,
-        streaming,
-        ahead,
-        turned,
-        mixed,
-        follow,
-        room > 0 and problem.pad[1] > 0 and problem.dilation[1] == 1,
-    )
+    epilogue = (channels_last, pieces, bias, add, function, function in LIGHT, streaming)
+    padded = room > 0 and problem.pad[1] > 0 and problem.dilation[1] == 1
+    copying = (ahead, turned, mixed, follow, padded)
+    plan = Plan(rows, lines, lanes, room, acc_tile, *epilogue, *copying)  # type: ignore[arg-type]
     return many * cuts * -(-panels // block_panels), integers(Geometry(*numbers), largest), plan

@@ -300,7 +300,7 @@ def by_phases(
     """The transposed convolution (N, *problem.out, C) or (N, C, *problem.out) of a view (N, *size,
     C) in any layout.
 
-    `out` is an array in C order to write, or None. None: no cube has the memory for it.
+    `out` is an array in C order to write, or None; there is a plan.
     """
     order = (0, view.ndim - 1, *range(1, view.ndim - 1))
     last = bool(view.flags.c_contiguous)
@@ -311,8 +311,7 @@ def by_phases(
     out = memory.empty(shape, view.dtype) if out is None else out.reshape(shape)
     sizes = (n, groups, c // groups, w.shape[1])
     made = plan_of(problem, *sizes, last, channels_last, bias is not None, properties)
-    if made is None:
-        return None
+    assert made is not None
     cubes, numbers, plan = made
     flat = (view if last else view.transpose(order)).reshape(-1)
     panels = turned_panels(w, groups, False, plan.width, plan.lanes).reshape(-1)

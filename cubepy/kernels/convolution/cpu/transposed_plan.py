@@ -11,9 +11,10 @@ from functools import lru_cache
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.convolution.cpu.geometry import integers, strides_of
+from cubepy.kernels.convolution.cpu.geometry import integers
 from cubepy.kernels.convolution.cpu.implicit_gemm_plan import computed
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
+from cubepy.kernels.convolution.problem import strides_of
 
 ROOM = 40960  # elements of a cube's copy of the input
 ACC_TILE = (
@@ -253,32 +254,16 @@ def plan_of(
     low, more = zip(*(problem.reach(axis) for axis in range(3)), strict=True)
     rows_in, width_in = -(-high // cuts_h) + more[1], -(-columns // cuts_w) + more[2]
     planes = max(1, *((count - 1) * problem.tap_step[0] + 1 for _, count, _ in problem.taps(0)))
+    strides = strides_of(problem.size, all_channels, input_last)
     if input_last:
         copied = (rows_in * width_in * channels, width_in * channels, channels, 1)
     else:
         copied = (rows_in * width_in, width_in, 1, planes * rows_in * width_in)
     block_panels = -(-panels // panel_cuts)
-    numbers = (
-        *problem.size,
-        *strides_of(problem.size, all_channels, input_last),
-        *copied,
-        channels,
-        groups,
-        panels,
-        filters,
-        block_panels,
-        *problem.window,
-        *problem.stride,
-        *problem.cut,
-        *problem.dilation,
-        *problem.every,
-        *problem.tap_step,
-        *problem.out,
-        *low,
-        *more,
-        cuts_h,
-        cuts_w,
-    )
+    counts = (channels, groups, panels, filters, block_panels)
+    steps = (*problem.window, *problem.stride, *problem.cut, *problem.dilation)
+    phases = (*problem.every, *problem.tap_step, *problem.out, *low, *more)
+    numbers = (*problem.size, *strides, *copied, *counts, *steps, *phases, cuts_h, cuts_w)
     largest = max(
         n * all_channels * math.prod(problem.size),
         groups * panels * math.prod(problem.window) * channels,

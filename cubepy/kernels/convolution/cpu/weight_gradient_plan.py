@@ -12,9 +12,9 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.config import config
-from cubepy.kernels.convolution.cpu.geometry import integers, strides_of
+from cubepy.kernels.convolution.cpu.geometry import integers
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.problem import Problem, strides_of
 
 PIXELS = 448
 """Of a block, whose lines the second-level cache holds; fewer cost more sums that come and go."""
@@ -147,6 +147,7 @@ def plan_of(
     tiles = -(-run // rows)
     whole = max(0, tiles - (tiles * rows - run))
     everything = channels * groups
+    strides = strides_of(problem.size, everything, x_last)
     out_d, out_h, out_w = problem.out
     units = n * out_d * out_h
     pieces = -(-out_w // PIXELS)
@@ -155,29 +156,10 @@ def plan_of(
     chunks, parts = cuts_of(
         units * out_w, -(-units // block), runs * tiles, groups * panels, rows, lines, last, threads
     )
-    numbers = (
-        *strides_of(problem.size, everything, x_last),
-        *problem.size,
-        channels,
-        filters,
-        groups,
-        panels,
-        window_d,
-        window_h,
-        window_w,
-        *problem.stride,
-        *problem.pad,
-        *problem.dilation,
-        *problem.out,
-        run,
-        tiles,
-        whole,
-        units,
-        block,
-        pieces,
-        parts,
-        chunks,
-    )
+    counts = (channels, filters, groups, panels, window_d, window_h, window_w)
+    steps = (*problem.stride, *problem.pad, *problem.dilation, *problem.out)
+    cuts = (run, tiles, whole, units, block, pieces, parts, chunks)
+    numbers: tuple[Any, ...] = (*strides, *problem.size, *counts, *steps, *cuts)
     largest = max(n * everything * math.prod(problem.size), units * out_w * groups * filters)
     largest = max(largest, parts * groups * panels * runs * run * lines * lanes)
     cubes = groups * panels * chunks * parts

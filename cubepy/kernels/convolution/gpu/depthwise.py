@@ -258,17 +258,8 @@ def box_of(problem: Problem, lanes: int, last: bool, filters: int, function: Any
         rows = 1
     if (wide - 1) * problem.dilation[2] + pixels > WRITTEN_OUT // 2:
         rows, pixels = 1, pixels if not last else 1
-    return Box(
-        rows,
-        pixels,
-        lanes,
-        problem.window,
-        problem.stride,
-        problem.dilation,
-        problem.pad[2],
-        filters,
-        function,
-    )
+    settings = (problem.window, problem.stride, problem.dilation, problem.pad[2])
+    return Box(rows, pixels, lanes, *settings, filters, function)
 
 
 def near_of(lines: int, row_blocks: int) -> tuple[int, int]:

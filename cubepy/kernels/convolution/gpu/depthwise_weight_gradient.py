@@ -168,17 +168,8 @@ class ChannelsWeight(GpuRoutine):
         rows = (
             min(rows, ROWS // 2) if max(problem.stride) > 1 else rows
         )  # so that lines stay in registers
-        box = Box(
-            rows,
-            pixels,
-            lanes,
-            (deep, below, wide),
-            problem.stride,
-            problem.dilation,
-            problem.pad[2],
-            1,
-            None,
-        )
+        how = (problem.stride, problem.dilation, problem.pad[2], 1, None)
+        box = Box(rows, pixels, lanes, (deep, below, wide), *how)
         images, boxes = (
             n * problem.out[0],
             -(-problem.out[1] // rows) * -(-problem.out[2] // pixels),
@@ -187,17 +178,9 @@ class ChannelsWeight(GpuRoutine):
         per = max(1, min(LARGEST_RANGE, images * boxes * each // BUSY))
         cuts = -(-boxes // per)
         sums = memory.empty((images * cuts, deep * high * wide, c), np.float32)
+        depths = (problem.size[0], problem.out[0])
         channelwise_weight[-(-images * cuts * each // UNITS), UNITS](
-            x,
-            seen,
-            sums,
-            per,
-            cuts,
-            (problem.size[0], problem.out[0]),
-            *problem.pad[:2],
-            high,
-            box,
-            mode="unchecked",
+            x, seen, sums, per, cuts, depths, *problem.pad[:2], high, box, mode="unchecked"
         )
         total = reduce_sum(sums.reshape(images * cuts, -1), axis=0).reshape(-1, c)
         convert_into(p.out.reshape(c, -1), total.T)

@@ -397,22 +397,10 @@ class Windows(GpuRoutine):
         )
         ranges = -(-steps // per)
         sums = memory.empty((ranges, out.shape[0], taps * width), np.float32)
+        flat = (a.reshape(-1, a.shape[4]) for a in (x, seen))
+        shape = (problem.size, problem.out, problem.window)
+        how = (problem.stride, problem.pad, problem.dilation, steps, per, plan)
         window_weight[tiles * ranges, UNITS](
-            x.reshape(-1, x.shape[4]),
-            seen.reshape(-1, seen.shape[4]),
-            sums,
-            groups,
-            channels,
-            filters,
-            problem.size,
-            problem.out,
-            problem.window,
-            problem.stride,
-            problem.pad,
-            problem.dilation,
-            steps,
-            per,
-            plan,
-            mode="unchecked",
+            *flat, sums, groups, channels, filters, *shape, *how, mode="unchecked"
         )
         folded(sums, out, filters)

@@ -129,16 +129,7 @@ def convolve_on_gpu(
             if as_rows or as_planes or not suits(view, w, problem, properties):
                 by_product(view, w, bias, target, channels_last, function, problem.precision)
                 return
-    elif by_channel(
-        view,
-        w,
-        bias,
-        target,
-        problem,
-        channels_last,
-        activation_for(function, as_dtype(target.dtype)),
-        properties,
-    ):
+    elif by_channel(view, w, bias, target, problem, channels_last, function, properties):
         return
     elif by_channel_on_gpu(view, w, bias, target, problem, channels_last, function):
         return
@@ -176,6 +167,7 @@ def by_channel(
     """target = function(convolution + bias) where every channel has one filter, by the kernels that
     work in shared memory, if one of them takes it; arrays as for `convolve_on_gpu`.
     """
+    function = activation_for(function, as_dtype(target.dtype))
     if channels_last:
         return by_boxes_of_channels(view, w, bias, target, problem, function, properties)
     first = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
@@ -186,37 +178,19 @@ def by_product(
     view: Any, w: Any, bias: Any, target: Any, channels_last: bool, function: Any, precision: str | None
 ) -> None:  # fmt: skip
     """A window of one pixel: a product of matrices, whose last step has bias and activation."""
-    n, c = view.shape[0], view.shape[-1]
+    n, c, how = view.shape[0], view.shape[-1], {"activation": function, "precision": precision}
     matrix = contiguous(w).reshape(-1, c)
     if channels_last:
         rows = in_order(view).reshape(-1, c)
-        matmul(
-            rows,
-            matrix.T,
-            bias=bias,
-            activation=function,
-            out=target.reshape(-1, w.shape[0]),
-            precision=precision,
-        )
+        flat = target.reshape(-1, w.shape[0])
+        matmul(rows, matrix.T, out=flat, bias=bias, **how)
     elif bias is None:
         planes = contiguous(view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))).reshape(
             n, c, -1
         )
-        matmul(
-            matrix,
-            planes,
-            activation=function,
-            out=target.reshape(n, w.shape[0], -1),
-            precision=precision,
-        )
+        matmul(matrix, planes, out=target.reshape(n, w.shape[0], -1), **how)
     else:
-        done = matmul(
-            in_order(view).reshape(-1, c),
-            matrix.T,
-            bias=bias,
-            activation=function,
-            precision=precision,
-        )
+        done = matmul(in_order(view).reshape(-1, c), matrix.T, bias=bias, **how)
         transpose(done.reshape(n, -1, w.shape[0]), (0, 2, 1), out=target.reshape(n, w.shape[0], -1))
 
 
