@@ -48,7 +48,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
         storage = perform(op, inputs, attrs)
     if type(storage) is list:
         return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
-    value = Value.__new__(Value)
+    value = Value.__new__(Value if inputs or op != "constant" else Number)
     value.storage, value.id, value.call = storage, next(identities), None
     value.needs_grad = False
     for t in inputs:
@@ -92,20 +92,13 @@ _constants: dict[Any, Tensor] = {}
 def constant(value: Any, dtype: DType) -> Tensor:
     """A number as a tensor of rank 0; one tensor for equal numbers, unless somebody records."""
     if blocks:
-        return _number(value, dtype)
+        return apply("constant", value=value, dtype=dtype.name)
     key = exact(value), dtype
     found = _constants.get(key)
     if found is None:
         room(_constants, 1024)
-        found = _constants[key] = _number(value, dtype)
+        found = _constants[key] = apply("constant", value=value, dtype=dtype.name)
     return found
-
-
-def _number(value: Any, dtype: DType) -> Tensor:
-    made: Tensor = apply("constant", value=value, dtype=dtype.name)
-    number = Number(made.storage)
-    number.id = made.value.id  # as recorders know it
-    return _given(number)
 
 
 class Tensor(
