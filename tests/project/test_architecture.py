@@ -37,6 +37,10 @@ CIRCLES: list[set[str]] = []
 PRIVATE: set[tuple[str, str]] = set()
 LARGE_FOLDERS: dict[str, int] = {}
 LONG: dict[str, int] = {}
+MANY_PARAMETERS = {"kernel": 22, "host": 24}
+"""Functions of the kernels with more than 10 parameters: launch signatures of kernels, and
+functions of the host, of which most are public ones with the options of torch.
+"""
 WIDE_LINES = 21
 FMT_SKIPS = 36
 WORDS = (
@@ -164,6 +168,42 @@ def test_lines_are_short_and_formatted() -> None:
     assert wide <= WIDE_LINES, f"{wide} lines of more than 100 columns"
     skips = sum("# fmt: skip" in line for text in texts for line in text)
     assert skips <= FMT_SKIPS, f"{skips} lines that the formatter skips"
+
+
+def functions_of_kernels() -> dict[str, ast.FunctionDef]:
+    """The functions and methods of the library of kernels by their names."""
+    return {
+        f"{module}.{node.name}:{node.lineno}": node
+        for module in files()
+        if room(module) == "kernels"
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def test_functions_of_kernels_are_short() -> None:
+    lengths = {
+        name: (node.end_lineno or 0) - node.lineno + 1
+        for name, node in functions_of_kernels().items()
+    }
+    long = {name: n for name, n in lengths.items() if n > 120}
+    assert not long, f"functions of more than 120 lines: {long}"
+
+
+def test_functions_of_kernels_take_few_parameters() -> None:
+    """What a kernel's funcs share is a struct; see `Block` of the CPU's convolution."""
+    many: dict[str, list[str]] = {"kernel": [], "host": [], "func": []}
+    for name, node in functions_of_kernels().items():
+        arguments = node.args
+        count = len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs)
+        marks = " ".join(map(ast.unparse, node.decorator_list))
+        if count > 10:
+            many[next((kind for kind in ("kernel", "func") if f"cb.{kind}" in marks), "host")] += [
+                f"{name} {count}"
+            ]
+    assert not many.pop("func")
+    for kind, names in many.items():
+        assert len(names) <= MANY_PARAMETERS[kind], f"more than the exceptions: {names}"
 
 
 @pytest.mark.parametrize("word", WORDS)

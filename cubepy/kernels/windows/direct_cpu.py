@@ -18,9 +18,21 @@ STREAM = 12 << 20  # bytes, read and written, beyond which a result is stored pa
 LINE = 64  # bytes of a cache line
 
 
+@cb.struct
+class Positions:
+    """The positions of the input that a result sees: rows and columns of image b, with weights."""
+
+    x: Any
+    b: Any
+    rows: Any
+    columns: Any
+    weights: Any
+
+
 @cb.func
-def put(out, b, i, at, line, streaming: cb.Comptime[bool]):
-    """A line of the result."""
+def put(out, to, at, line, streaming: cb.Comptime[bool]):
+    """A line of the result: of the image and the row `to`, from element `at` on."""
+    b, i = to
     if streaming:
         out.store_stream((b, i, at), cb.cast(line, out.dtype))
     else:
@@ -28,20 +40,12 @@ def put(out, b, i, at, line, streaming: cb.Comptime[bool]):
 
 
 @cb.func
-def all_of(
-    x,
-    b,
-    rows,
-    columns,
-    c,
-    weights,
-    acc: cb.Comptime,
-    even: cb.Comptime[bool],
-    lanes: cb.Comptime[int],
-):
+def all_of(positions, c, acc: cb.Comptime, even: cb.Comptime[bool], lanes: cb.Comptime[int]):
     """The weighted sum of the positions rows x columns; with `even` they all have the first
     weight.
     """
+    x, b, rows, columns = positions.x, positions.b, positions.rows, positions.columns
+    weights = positions.weights
     total = cb.cast(cb.splat(0.0, lanes), acc)
     for u in cb.unroll(range(len(rows))):
         for v in cb.unroll(range(len(columns))):
@@ -54,8 +58,10 @@ def all_of(
 
 
 @cb.func
-def some_of(x, b, rows, columns, c, weights, acc: cb.Comptime, lanes: cb.Comptime[int]):
+def some_of(positions, c, acc: cb.Comptime, lanes: cb.Comptime[int]):
     """The same where some weights are zero: what has no part must not spread NaN."""
+    x, b, rows, columns = positions.x, positions.b, positions.rows, positions.columns
+    weights = positions.weights
     total = cb.cast(cb.splat(0.0, lanes), acc)
     for u in cb.unroll(range(len(rows))):
         for v in cb.unroll(range(len(columns))):
@@ -68,14 +74,10 @@ def some_of(x, b, rows, columns, c, weights, acc: cb.Comptime, lanes: cb.Comptim
 
 @cb.func
 def channels_of(
-    x,
+    positions,
     out,
-    b,
-    i,
+    to,
     j,
-    rows,
-    columns,
-    weights,
     channels,
     acc: cb.Comptime,
     careful: cb.Comptime[bool],
@@ -87,18 +89,18 @@ def channels_of(
     begin = channels // (4 * lanes) * (4 * lanes)
     for c in range(0, begin, 4 * lanes):
         if careful:
-            wide = some_of(x, b, rows, columns, c, weights, acc, 4 * lanes)
+            wide = some_of(positions, c, acc, 4 * lanes)
         else:
-            wide = all_of(x, b, rows, columns, c, weights, acc, even, 4 * lanes)
+            wide = all_of(positions, c, acc, even, 4 * lanes)
         for k in cb.unroll(range(0, 4 * lanes, lanes)):
-            put(out, b, i, j * channels + c + k, cb.slice_line(wide, k, lanes), streaming)
+            put(out, to, j * channels + c + k, cb.slice_line(wide, k, lanes), streaming)
     for k in range(begin, channels, lanes):
         c = cb.min(k, channels - lanes)
         if careful:
-            line = some_of(x, b, rows, columns, c, weights, acc, lanes)
+            line = some_of(positions, c, acc, lanes)
         else:
-            line = all_of(x, b, rows, columns, c, weights, acc, even, lanes)
-        put(out, b, i, j * channels + c, line, streaming)
+            line = all_of(positions, c, acc, even, lanes)
+        put(out, to, j * channels + c, line, streaming)
 
 
 @cb.kernel
@@ -138,40 +140,11 @@ def band_positions(
         for u in cb.unroll(range(high)):
             for v in cb.unroll(range(wide)):
                 weights = weights + (down[i, u] * across[j, v],)
+        positions, to = Positions(x, b, rows, columns, weights), (b, i)
         if full:
-            channels_of(
-                x,
-                out,
-                b,
-                i,
-                j,
-                rows,
-                columns,
-                weights,
-                channels,
-                acc,
-                False,
-                even,
-                streaming,
-                lanes,
-            )
+            channels_of(positions, out, to, j, channels, acc, False, even, streaming, lanes)
         else:
-            channels_of(
-                x,
-                out,
-                b,
-                i,
-                j,
-                rows,
-                columns,
-                weights,
-                channels,
-                acc,
-                True,
-                False,
-                streaming,
-                lanes,
-            )
+            channels_of(positions, out, to, j, channels, acc, True, False, streaming, lanes)
 
 
 class Direct(ImageRoutine):

@@ -192,7 +192,7 @@ def weighted_windows(
         rows = room((plan.down.positions(plan.blocks) * columns,), acc, plan)
         results = room((columns,), acc, plan)
         for k in cb.unroll(range(plan.down.positions(plan.blocks))):
-            read_row(values, 0, (x, size), p, y + k, z, c, k, 0, (False, False), plan)
+            read_row(values, 0, (x, size), p, (y + k, z, c), k, 0, (False, False), plan)
             for q in cb.unroll(range(columns)):
                 first = q * plan.across.taps
                 sum_up(

@@ -20,7 +20,7 @@ from cubepy.kernels.convolution.cpu import (
     pointwise,
     register_tile,
 )
-from cubepy.kernels.convolution.cpu.input_tile import GEOMETRY
+from cubepy.kernels.convolution.cpu.input_tile import Geometry
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.runtime import recording
 from cubepy.runtime.memory import pool
@@ -99,7 +99,7 @@ def test_few_channels_are_neighbours_in_a_cubes_copy() -> None:
             cb.device_properties_of("cpu"),
         )
         assert plan.mixed == (0 if last else 3)
-        assert geometry[GEOMETRY.index("run")] == 21 and geometry[GEOMETRY.index("run_step")] == 1
+        assert (Geometry(*geometry).run, Geometry(*geometry).run_step) == (21, 1)
 
 
 def test_three_axes_narrow_floats_and_long_activations() -> None:

@@ -87,14 +87,22 @@ def add_line(sums, scales, line, met: cb.Comptime):
         sums[r] = cb.fma(line, scales[k], sums[r])
 
 
-@cb.func
-def walk(
-    x, taps, bias, out, plane, begin, end, pad_h, origin, pixel, over, seen: cb.Comptime, plan
-):
-    """Rows from `begin` to `end` of a line of pixels.
-
-    With `over`, what hangs over the end of a row is written again afterwards.
+@cb.struct
+class Band:
+    """Rows from `begin` to `end` of a plane. With `over`, what hangs over the end of a row is
+    written again afterwards.
     """
+
+    plane: Any
+    begin: Any
+    end: Any
+    over: Any
+
+
+@cb.func
+def walk(x, taps, bias, out, band, pad_h, origin, pixel, seen: cb.Comptime, plan):
+    """The rows of a band of a line of pixels."""
+    plane, begin, end = band.plane, band.begin, band.end
     lanes, older, skip = plan.lanes, plan.older, plan.stride[0]
     channel = plane % taps.shape[0]
     start = cb.cast(cb.splat(0.0, lanes), cb.f32)
@@ -118,7 +126,7 @@ def walk(
             value = sums[0]
             if plan.activation is not None:
                 value = plan.activation(value)
-            if plan.pixels == 0 or over:
+            if plan.pixels == 0 or band.over:
                 out.store((plane, row - older, pixel), cb.cast(value, out.dtype))
             else:
                 out.store((plane, row - older, pixel), cb.cast(value, out.dtype), valid=plan.pixels)
@@ -146,42 +154,14 @@ def depthwise_planes(
         plane = part // bands
         band = part - plane * bands
         top, low = begin_of(band, out.shape[1], bands), begin_of(band + 1, out.shape[1], bands)
-        over = part + 1 < end
-        walk(x, taps, bias, out, plane, top, low, pad_h, 0, 0, over, plan.first, plan)
+        rows = Band(plane, top, low, part + 1 < end)
+        walk(x, taps, bias, out, rows, pad_h, 0, 0, plan.first, plan)
         if plan.last is not None:
             if plan.middle is not None:
                 for pixel in range(lanes, width - lanes, lanes):
                     origin = pixel * plan.stride[1] - pad_w
-                    walk(
-                        x,
-                        taps,
-                        bias,
-                        out,
-                        plane,
-                        top,
-                        low,
-                        pad_h,
-                        origin,
-                        pixel,
-                        over,
-                        plan.middle,
-                        plan,
-                    )
-            walk(
-                x,
-                taps,
-                bias,
-                out,
-                plane,
-                top,
-                low,
-                pad_h,
-                x.shape[2],
-                width - lanes,
-                over,
-                plan.last,
-                plan,
-            )
+                    walk(x, taps, bias, out, rows, pad_h, origin, pixel, plan.middle, plan)
+            walk(x, taps, bias, out, rows, pad_h, x.shape[2], width - lanes, plan.last, plan)
 
 
 def seen_from(start: int, low: int, high: int, wide: int, skip: int, count: int) -> Seen:

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 import cubepy as cb
-from cubepy.kernels.convolution.cpu.input_tile import Plan
+from cubepy.kernels.convolution.cpu.geometry import integers
+from cubepy.kernels.convolution.cpu.input_tile import Geometry, Plan
 from cubepy.kernels.convolution.cpu.register_tile import tile
 from cubepy.kernels.convolution.problem import Problem, strides_of
 from cubepy.kernels.primitives.functions import ACTIVATIONS
@@ -175,6 +174,29 @@ def rooms(patch: int, pixels: int, width: int, properties: cb.DeviceProperties) 
     return patch, pixels
 
 
+def walk_of(
+    problem: Problem, channels: int, width: int, strides: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The walk over the window, as the last fields of `Geometry` have it: the lengths of its three
+    loops, their steps in what is read, the innermost run and its step, and steps in the panel.
+
+    `strides`: of what is read, along depth, height, width and channels.
+    """
+    kd, kh, kw = problem.window
+    dw = problem.dilation[2]
+    down, across, c = strides[:2], strides[2], strides[3]
+    steps = [d * stride for d, stride in zip(problem.dilation, (*down, across), strict=True)]
+    in_row = (kw * channels * width, channels * width, width)
+    if dw == 1 and ((c == 1 and across == channels) or channels == 1):
+        # the window's columns and channels are one run
+        steps[2] = 0
+        return (kd, kh, 1, *steps, kw * channels, across if channels == 1 else 1, *in_row)
+    if kw > channels and c != 1:  # few channels, each a plane: the run is along the width
+        steps[2] = c
+        return (kd, kh, channels, *steps, kw, dw * across, in_row[0], width, channels * width)
+    return (kd, kh, kw, *steps, channels, c, *in_row)
+
+
 @lru_cache(maxsize=1024)
 def plan_of(
     problem: Problem,
@@ -196,12 +218,10 @@ def plan_of(
     """Cubes, integers and blueprint of a convolution on a CPU.
 
     `counts`: groups, panels and width of the packed filters; `last`: channels of the input are
-        neighbours in memory;
-    `single`: it is f32; `aligned`: the result begins at a cache line. Input without padding is read
-        where it is, unless
-    it would be converted again and again, or its channels lie apart. `finer`: so many times as many
-    ranges of pixels as
-    the estimate has; `parts`: so many ranges of panels, if not as many as it has.
+    neighbours in memory; `single`: it is f32; `aligned`: the result begins at a cache line. Input
+    without padding is read where it is, unless it would be converted again and again, or its
+    channels lie apart. `finer`: so many times as many ranges of pixels as the estimate has;
+    `parts`: so many ranges of panels, if not as many as it has.
     """
     groups, panels, width = counts
     tiles = rows, lines, lanes = tile(properties, width)
@@ -211,11 +231,7 @@ def plan_of(
         to_widen(problem, channels, properties) or (single and not turned)
     )
     turned = turned and not direct
-    mixed = (
-        channels
-        if not (last or direct) and 1 < channels < lanes and math.prod(problem.window) > 1
-        else 0
-    )
+    mixed = channels if not (last or direct) and 1 < channels < lanes and taps > 1 else 0
     many = n * groups * problem.out[0]
     cuts, panel_cuts = cuts_of(
         problem, many, panels, taps * channels, channels, direct, tiles, properties
@@ -231,36 +247,20 @@ def plan_of(
     strides = strides_of(problem.size, all_channels, last)
     if direct:
         copied, room = (0, 0, 0, 0), 0
-        fd, fh, fw, fc = strides[1:]
     else:
         room = -(-math.prod(reach) * channels // 4096) * 4096
         if last or turned or mixed:
             copied = (rows_in * width_in * channels, width_in * channels, channels, 1)
         else:
             copied = (rows_in * width_in, width_in, 1, window_d * rows_in * width_in)
-        fd, fh, fw, fc = copied
-    kd, kh, kw = problem.window
-    dd, dh, dw = problem.dilation
-    steps = [dd * fd, dh * fh, dw * fw]
-    in_row = (kw * channels * width, channels * width, width)
-    if dw == 1 and (
-        (fc == 1 and fw == channels) or channels == 1
-    ):  # the window's columns and channels are one run
-        walk, steps[2], run = (kd, kh, 1), 0, (kw * channels, fw if channels == 1 else 1)
-    elif kw > channels and fc != 1:  # few channels, each a plane: the run is along the width
-        walk, steps[2], run = (kd, kh, channels), fc, (kw, dw * fw)
-        in_row = (kw * channels * width, width, channels * width)
-    else:
-        walk, run = (kd, kh, kw), (channels, fc)
+    walk = walk_of(problem, channels, width, strides[1:] if direct else copied)
     sizes = (channels, groups, panels, taps, filters, cuts, block_panels)
     moves = (*reach, *problem.stride, *problem.pad, *problem.out)
-    loops = (*walk, *steps, *run, *in_row)
-    numbers = (*problem.size, *strides, *copied, *moves, *sizes, *loops)
+    numbers = (*problem.size, *strides, *copied, *moves, *sizes, *walk)
     largest = max(
         n * all_channels * math.prod(problem.size), groups * panels * taps * channels * width
     )
-    geometry = tuple(np.int64(v) for v in numbers) if largest >= 1 << 31 else numbers
-    pieces = kd * kh > 1 and taps * channels * width * 4 > PIECE
+    pieces = math.prod(problem.window[:2]) > 1 and taps * channels * width * 4 > PIECE
     pixels = block if direct else block * problem.out[2]
     acc_tile = 0 if channels_last and not pieces else -(-pixels // 16) * 16 + rows + lanes
     room, acc_tile = rooms(room, acc_tile, width, properties)
@@ -281,6 +281,7 @@ def plan_of(
         else 0
     )
     epilogue = (channels_last, pieces, bias, add, function, function in LIGHT, streaming)
-    copying = (ahead, turned, mixed, follow, room > 0 and problem.pad[1] > 0 and dh == 1)
+    padded = room > 0 and problem.pad[1] > 0 and problem.dilation[1] == 1
+    copying = (ahead, turned, mixed, follow, padded)
     plan = Plan(rows, lines, lanes, room, acc_tile, *epilogue, *copying)  # type: ignore[arg-type]
-    return many * cuts * -(-panels // block_panels), geometry, plan
+    return many * cuts * -(-panels // block_panels), integers(Geometry(*numbers), largest), plan

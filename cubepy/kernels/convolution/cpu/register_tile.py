@@ -8,6 +8,21 @@ TILES = ((6, 4), (8, 3), (12, 2), (12, 1))  # rows and lines that fill 32 regist
 FEW_TILES = ((6, 2), (11, 1))  # and 16
 
 
+@cb.func
+def add_column(acc, line, panels, k, x, starts, at):
+    """acc[i, j] += x[starts[i] + at] * line j of the panel's row that begins at k: an element of
+    each row of the tile times the same lines, which are loaded once.
+    """
+    rows, lines = acc.shape
+    lanes = len(acc[0, 0])
+    for j in range(lines):
+        line[j] = panels.load(k + j * lanes, lanes)
+    for i in cb.unroll(range(rows)):
+        element = cb.splat(cb.cast(x[starts[i] + at], cb.f32), lanes)
+        for j in range(lines):
+            acc[i, j] = cb.fma(element, line[j], acc[i, j])
+
+
 def tiles(properties: cb.DeviceProperties) -> tuple[tuple[int, int], ...]:
     """Rows and lines of the register tiles of a CPU."""
     return TILES if properties.vector_registers >= 32 else FEW_TILES

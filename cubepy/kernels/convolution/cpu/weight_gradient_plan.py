@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 import cubepy as cb
 from cubepy.config import config
+from cubepy.kernels.convolution.cpu.geometry import integers
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
 from cubepy.kernels.convolution.problem import Problem, strides_of
 
@@ -43,17 +42,49 @@ class Plan:
         return self.lines * self.lanes
 
 
-NUMBERS = (
-    "xn xd xh xw xc depth height width channels filters groups panels window_d window_h "
-    "window_w stride_d stride_h stride_w pad_d pad_h pad_w dilation_d dilation_h "
-    "dilation_w out_d out_h out_w run run_tiles whole_tiles units block pieces parts "
-    "chunks"
-).split()
-"""What the integers of a launch are: strides of the input (n, d, h, w, c) and its sizes, the
-convolution's numbers (of a group), rows of a run and how its tiles are cut, rows of pixels
-altogether, how many make a block, into how many pieces a row of pixels is cut, and into how many
-parts the pixels and the tiles are.
-"""
+@cb.struct
+class GradientGeometry:
+    """The integers of a launch: strides of the input (n, d, h, w, c) and its sizes, the
+    convolution's numbers (of a group), rows of a run and how its tiles are cut, rows of pixels
+    altogether, how many make a block, into how many pieces a row of pixels is cut, and into how
+    many parts the pixels and the tiles are.
+    """
+
+    xn: Any
+    xd: Any
+    xh: Any
+    xw: Any
+    xc: Any
+    depth: Any
+    height: Any
+    width: Any
+    channels: Any
+    filters: Any
+    groups: Any
+    panels: Any
+    window_d: Any
+    window_h: Any
+    window_w: Any
+    stride_d: Any
+    stride_h: Any
+    stride_w: Any
+    pad_d: Any
+    pad_h: Any
+    pad_w: Any
+    dilation_d: Any
+    dilation_h: Any
+    dilation_w: Any
+    out_d: Any
+    out_h: Any
+    out_w: Any
+    run: Any
+    run_tiles: Any
+    whole_tiles: Any
+    units: Any
+    block: Any
+    pieces: Any
+    parts: Any
+    chunks: Any
 
 
 def sharers(properties: cb.DeviceProperties) -> int:
@@ -130,6 +161,6 @@ def plan_of(
     cuts = (run, tiles, whole, units, block, pieces, parts, chunks)
     numbers: tuple[Any, ...] = (*strides, *problem.size, *counts, *steps, *cuts)
     largest = max(n * everything * math.prod(problem.size), units * out_w * groups * filters)
-    if max(largest, parts * groups * panels * runs * run * lines * lanes) >= 1 << 31:
-        numbers = tuple(np.int64(v) for v in numbers)
-    return groups * panels * chunks * parts, numbers, Plan(rows, lines, lanes, last)
+    largest = max(largest, parts * groups * panels * runs * run * lines * lanes)
+    cubes = groups * panels * chunks * parts
+    return cubes, integers(GradientGeometry(*numbers), largest), Plan(rows, lines, lanes, last)

@@ -165,9 +165,6 @@ def blueprint_of(
     once: bool,
     paired: bool,
     streaming: bool,
-    bias: bool,
-    residual: bool,
-    mask: bool,
     function: Any,
     asks: int = 1,
 ) -> Blueprint:
@@ -177,9 +174,6 @@ def blueprint_of(
         plan.rows,
         plan.lines,
         plan.lanes,
-        bias,
-        residual,
-        mask,
         function,
         plan.kind,
         source,
@@ -226,17 +220,7 @@ def product(
         and aligned(out, 64)
         and all(s % 64 == 0 for s in out.strides[:2])
     )
-    blueprint = blueprint_of(
-        plan,
-        source,
-        once,
-        paired,
-        streaming,
-        bias is not None,
-        residual is not None,
-        mask is not None,
-        function,
-    )
+    blueprint = blueprint_of(plan, source, once, paired, streaming, function)
     tiles, panels = -(-m // plan.rows), -(-n // blueprint.width)
     row_blocks = -(-tiles // plan.block_rows)
     if plan.kind == "i8":
@@ -284,9 +268,6 @@ def multiply_goto(
         k <= plan.depth,
         False,
         False,
-        bias is not None,
-        residual is not None,
-        mask is not None,
         function,
         -(-UNROLL // min(plan.block_rows, UNROLL)),
     )
