@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 
+from cubepy.tensor import namespace
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.execute import register
 from cubepy.tensor.gradients import (
@@ -22,18 +23,22 @@ from cubepy.tensor.gradients import (
     elementwise,
     functional,
     indexing,
+    mathematics,
     movement,
     normalization,
+    order,
     pooling,
     products,
     reductions,
+    statistics,
 )
 from cubepy.tensor.gradients.functional import grad, value_and_grad
 from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import Graph, Node
 from cubepy.tensor.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from cubepy.tensor.module import CallableModule
-from cubepy.tensor.namespace import concat, where
+from cubepy.tensor.namespace import *
+from cubepy.tensor.namespace.dtypes import __array_api_version__, __array_namespace_info__
 from cubepy.tensor.record import Recorder, record
 from cubepy.tensor.storage import Dense, Storage
 
@@ -44,11 +49,14 @@ _GRADIENTS = (
     elementwise,
     functional,
     indexing,
+    mathematics,
     movement,
     normalization,
+    order,
     pooling,
     products,
     reductions,
+    statistics,
 )
 """Imported for the gradients that they add to ops."""
 
@@ -59,9 +67,10 @@ __all__ = [
     "Recorder",
     "Storage",
     "Tensor",
+    "__array_api_version__",
+    "__array_namespace_info__",
     "apply",
     "as_tensor",
-    "concat",
     "enable_grad",
     "execute",
     "grad",
@@ -72,5 +81,5 @@ __all__ = [
     "set_grad_enabled",
     "tensor",
     "value_and_grad",
-    "where",
 ]
+__all__ += namespace.__all__

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import math
-import operator
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
+from cubepy.errors import DeviceError, DTypeError, GradientError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
@@ -22,8 +21,11 @@ from cubepy.runtime.interop.foreign import device_array
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.tables import room
 from cubepy.tensor.differentiable import Differentiable
+from cubepy.tensor.methods.indexing import Indexing
+from cubepy.tensor.methods.operators import Operators
+from cubepy.tensor.methods.reducing import Reducing
+from cubepy.tensor.methods.shaping import Shaping
 from cubepy.tensor.modes import mode
-from cubepy.tensor.operators import Operators
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
 from cubepy.tensor.replay import perform, quick
@@ -49,7 +51,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
         storage = perform(op, inputs, attrs)
     if type(storage) is list:
         return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
-    value = Value.__new__(Value)
+    value = Value.__new__(Value if inputs or op != "constant" else Number)
     value.storage, value.id, value.call = storage, next(identities), None
     value.needs_grad = False
     for t in inputs:
@@ -87,29 +89,25 @@ def _given(value: Value) -> Tensor:
     return result
 
 
+API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 _constants: dict[Any, Tensor] = {}
 
 
 def constant(value: Any, dtype: DType) -> Tensor:
     """A number as a tensor of rank 0; one tensor for equal numbers, unless somebody records."""
     if blocks:
-        return _number(value, dtype)
+        return apply("constant", value=value, dtype=dtype.name)
     key = exact(value), dtype
     found = _constants.get(key)
     if found is None:
         room(_constants, 1024)
-        found = _constants[key] = _number(value, dtype)
+        found = _constants[key] = apply("constant", value=value, dtype=dtype.name)
     return found
 
 
-def _number(value: Any, dtype: DType) -> Tensor:
-    made: Tensor = apply("constant", value=value, dtype=dtype.name)
-    number = Number(made.storage)
-    number.id = made.value.id  # as recorders know it
-    return _given(number)
-
-
-class Tensor(Differentiable, Operators["Tensor"]):
+class Tensor(
+    Differentiable, Operators["Tensor"], Reducing["Tensor"], Shaping["Tensor"], Indexing["Tensor"]
+):
     """An n-dimensional array of one dtype; made by `cb.tensor`, by ops, or by
     `nn.load_safetensors`.
 
@@ -143,6 +141,11 @@ class Tensor(Differentiable, Operators["Tensor"]):
         return constant(1, self.dtype).to(self.device).expand(self.shape)
 
     # Out of cubepy
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        if api_version is not None and api_version not in API_VERSIONS:
+            raise ValueError(f"tensors have the array API of {API_VERSIONS}, not {api_version!r}")
+        return sys.modules["cubepy.tensor"]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if gpu_of(self.device) is not None:
@@ -196,7 +199,16 @@ class Tensor(Differentiable, Operators["Tensor"]):
             else Dense(np.asarray(array), self.device)
         )
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
+        said = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        options = {name: value for name, value in said.items() if value is not None}
         return self.__cubepy_array__().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -215,114 +227,14 @@ class Tensor(Differentiable, Operators["Tensor"]):
             return self if device == self.device else Tensor(self.storage.to(device))
         return self.astype(target)
 
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """The tensor on another device; itself where it is there."""
+        return self.to(as_device(device))
+
     def astype(self, dtype: Any) -> Tensor:
         """The tensor in another dtype; floats to integers truncate and saturate."""
         dtype = as_dtype(dtype)
         return self if dtype is self.dtype else apply("cast", self, dtype=dtype.name)
-
-    def contiguous(self) -> Tensor:
-        """The tensor in C order, copied only if it is not."""
-        return apply("contiguous", self)
-
-    def reshape(self, *shape: Any) -> Tensor:
-        """The elements in another shape (one length may be -1); copied only if strides force it."""
-        return apply("reshape", self, shape=_ints(shape))
-
-    view = reshape
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-        """Axes `start_dim` to `end_dim` as one."""
-        if not self.shape:
-            return self.reshape(1)
-        first, last = self._dim(start_dim, "flatten"), self._dim(end_dim, "flatten")
-        if first > last:
-            raise ShapeError(
-                f"flatten: axis {start_dim} comes after axis {end_dim} (rank {self.ndim})"
-            )
-        return self.reshape(
-            *self.shape[:first], math.prod(self.shape[first : last + 1]), *self.shape[last + 1 :]
-        )
-
-    def _dim(self, dim: Any, op: str) -> int:
-        """An axis counted from the front."""
-        if isinstance(dim, bool) or not hasattr(dim, "__index__"):
-            raise ArgumentError(f"{op}: an axis is an integer, not {dim!r}")
-        if not -self.ndim <= dim < self.ndim:
-            raise ShapeError(f"{op}: axis {dim} is out of range for a tensor of rank {self.ndim}")
-        return operator.index(dim) % self.ndim
-
-    def permute(self, *axes: Any) -> Tensor:
-        """Axes in another order; no copy."""
-        return apply("permute", self, axes=_ints(axes))
-
-    def transpose(self, dim0: int, dim1: int) -> Tensor:
-        """Two axes exchanged, as in PyTorch; no copy."""
-        order = list(range(self.ndim))
-        first, second = self._dim(dim0, "transpose"), self._dim(dim1, "transpose")
-        order[first], order[second] = order[second], order[first]
-        return self.permute(*order)
-
-    @property
-    def T(self) -> Tensor:
-        """The axes reversed; no copy."""
-        return self.permute(*reversed(range(self.ndim)))
-
-    def unsqueeze(self, dim: int) -> Tensor:
-        """A new axis of length 1 at `dim`."""
-        if not hasattr(dim, "__index__"):
-            raise ArgumentError(f"unsqueeze: an axis is an integer, not {dim!r}")
-        if not -self.ndim - 1 <= dim <= self.ndim:
-            raise ShapeError(
-                f"unsqueeze: axis {dim} is out of range for a tensor of rank {self.ndim}"
-            )
-        at = dim % (self.ndim + 1)
-        return self.reshape(*self.shape[:at], 1, *self.shape[at:])
-
-    def squeeze(self, dim: int | None = None) -> Tensor:
-        """Without axes of length 1 (all, or `dim` if it is one)."""
-        drop = range(self.ndim) if dim is None else (self._dim(dim, "squeeze"),)
-        return self.reshape(*(n for d, n in enumerate(self.shape) if n != 1 or d not in drop))
-
-    def expand(self, *shape: Any) -> Tensor:
-        """Axes of length 1 stretched, without a copy; -1 keeps a length."""
-        wanted = _ints(shape)
-        lead = len(wanted) - self.ndim
-        full = tuple(
-            self.shape[d - lead] if n == -1 and d >= lead else n for d, n in enumerate(wanted)
-        )
-        return apply("expand", self, shape=full)
-
-    def __getitem__(self, index: Any) -> Tensor:
-        parts = index if isinstance(index, tuple) else (index,)
-        taken = sum(p is not None and p is not Ellipsis for p in parts)
-        if taken > self.ndim:
-            raise ShapeError(
-                f"{taken} indices for a tensor of rank {self.ndim} (shape {self.shape})"
-            )
-        encoded: list[Any] = []
-        for p in parts:
-            if p is None:
-                encoded.append("new")
-            elif p is Ellipsis:
-                encoded.extend([(None, None, None)] * (self.ndim - taken))
-            elif isinstance(p, slice):
-                encoded.append(
-                    tuple(
-                        None if v is None else operator.index(v) for v in (p.start, p.stop, p.step)
-                    )
-                )
-            elif isinstance(p, (list, np.ndarray)) or (isinstance(p, Tensor) and p.ndim):
-                raise DTypeError(
-                    "a tensor is indexed by integers, slices, None and ..., not by arrays",
-                    hint="use nn.functional.embedding(indices, x) for rows, or x.numpy()[indices]",
-                )
-            elif not hasattr(p, "__index__"):
-                raise ArgumentError(
-                    f"a tensor is indexed by integers, slices, None and ..., not by {p!r}"
-                )
-            else:
-                encoded.append(operator.index(p))
-        return apply("slice", self, index=tuple(encoded))
 
     # Arithmetic
 
@@ -336,6 +248,9 @@ class Tensor(Differentiable, Operators["Tensor"]):
         """Matrix product with broadcast batch axes."""
         return self @ other
 
+    def _apply(self, op: str, *inputs: Any, **attrs: Any) -> Any:
+        return apply(op, *inputs, **attrs)
+
     def _unary(self, op: str, **attrs: Any) -> Tensor:
         return apply(op, self, **attrs)
 
@@ -345,10 +260,8 @@ class Tensor(Differentiable, Operators["Tensor"]):
     def _reflected(self, op: str, other: Any) -> Tensor:
         return apply(op, operand(other, self), self)
 
-    def clip(self, low: Any = None, high: Any = None) -> Tensor:
-        """Limited to [low, high]; None leaves a side open."""
-        x = self if low is None else apply("maximum", self, operand(low, self))
-        return x if high is None else apply("minimum", x, operand(high, x))
+    def _operand(self, value: Any) -> Tensor:
+        return operand(value, self)
 
 
 @cache
@@ -362,15 +275,6 @@ def is_device(target: Any) -> bool:
     if isinstance(target, str):
         return target.partition(":")[0] in (*devices.BACKENDS, "hip")
     return isinstance(target, Device)
-
-
-def _ints(values: Sequence[Any]) -> tuple[int, ...]:
-    if len(values) == 1 and isinstance(values[0], (tuple, list)):
-        values = values[0]
-    for v in values:
-        if not hasattr(v, "__index__"):
-            raise ArgumentError(f"lengths and axes are integers, not {v!r}")
-    return tuple(operator.index(v) for v in values)
 
 
 def as_tensor(value: Any) -> Tensor:

@@ -153,11 +153,6 @@ def test_shapes_that_do_not_fit_are_named(bad, match):
         bad(cb.tensor(X))
 
 
-def test_arrays_are_no_indices():
-    with pytest.raises(DTypeError, match="not by arrays"):
-        cb.tensor(X)[np.array([0, 1])]
-
-
 def test_matmul_matches_numpy_for_all_ranks():
     a, b = cb.tensor(X), cb.tensor(Y)
     close(a @ b.T, X @ Y.T)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from cubepy.tensor.ops import (
     convolution,
+    creation,
     elementwise,
     indexing,
     interpolation,
     movement,
     normalization,
+    order,
     pooling,
     products,
     reductions,
+    statistics,
+    updates,
 )
 from cubepy.tensor.ops.op import OPS, Op, Spec, define, infer
 
@@ -20,6 +24,7 @@ __all__ = [
     "Op",
     "Spec",
     "convolution",
+    "creation",
     "define",
     "elementwise",
     "indexing",
@@ -27,7 +32,10 @@ __all__ = [
     "interpolation",
     "movement",
     "normalization",
+    "order",
     "pooling",
     "products",
     "reductions",
+    "statistics",
+    "updates",
 ]
