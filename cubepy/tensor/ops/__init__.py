@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cubepy.tensor.ops import (
+    attention,
     convolution,
     creation,
     elementwise,
@@ -23,6 +24,7 @@ __all__ = [
     "OPS",
     "Op",
     "Spec",
+    "attention",
     "convolution",
     "creation",
     "define",
