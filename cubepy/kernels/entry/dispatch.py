@@ -65,7 +65,7 @@ def _at_home(
     it by `__cubepy_function__`, if one does.
     """
     if recording.asked:
-        found = _by_argument(function, args, kwargs)
+        found = by_argument(function, args, kwargs)
         if found is not NotImplemented:
             return found
     try:
@@ -85,7 +85,7 @@ def _at_home(
         raise _too_much(function, error) from error
 
 
-def _by_argument(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def by_argument(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """What an argument, or one within a list, makes of a call; NotImplemented where none does."""
     for value in (*args, *kwargs.values()):
         kind = type(value)
