@@ -63,13 +63,12 @@ def _at_home(
     """Run a function where the first argument is that lives on a device; what an argument makes of
     it by `__cubepy_function__`, if one does.
     """
-    plain = _NO_TENSORS.issuperset(map(type, args))
-    if not plain or kwargs and not _NO_TENSORS.issuperset(map(type, kwargs.values())):
-        found = _by_argument(function, args, kwargs)
+    if recording.asked:
+        found = by_argument(function, args, kwargs)
         if found is not NotImplemented:
             return found
     try:
-        for value in () if plain else args:
+        for value in args:
             if type(value) not in _NOWHERE:
                 where = home_of(value)
                 if where is not None:
@@ -85,10 +84,15 @@ def _at_home(
         raise _too_much(function, error) from error
 
 
-def _by_argument(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def by_argument(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """What an argument, or one within a list, makes of a call; NotImplemented where none does."""
     for value in (*args, *kwargs.values()):
-        for part in value if type(value) in (tuple, list) else (value,):
+        kind = type(value)
+        if kind in _NO_TENSORS:
+            continue
+        for part in value if kind is tuple or kind is list else (value,):
+            if type(part) in _NO_TENSORS:
+                continue
             asked = getattr(type(part), "__cubepy_function__", None)
             if asked is not None:
                 found = asked(part, function, args, kwargs)

@@ -186,6 +186,12 @@ def _one(value: float, dtype: np.dtype) -> Any:
     return array
 
 
+def by_channel(x: Any) -> tuple[Any, Any]:
+    """Mean and variance of each channel of (N, C, ...), of narrow floats in f32."""
+    axes = tuple(d for d in range(x.ndim) if d != 1)
+    return wide_mean(x, axes), wide_var(x, axes)
+
+
 @placed
 def batch_norm(
     input: Any,
@@ -226,8 +232,7 @@ def batch_norm(
     number = lambda value: _one(value, array.dtype)
     if training:
         momentum = number_of(momentum, "momentum")
-        axes = tuple(d for d in range(array.ndim) if d != 1)
-        mean, variance = wide_mean(array, axes), wide_var(array, axes)
+        mean, variance = by_channel(array)
         count = array.size // max(channels, 1)
         for running, fresh, factor in (
             (running_mean, mean, 1.0),
