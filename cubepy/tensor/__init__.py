@@ -20,6 +20,8 @@ from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.execute import register
 from cubepy.tensor.generator import Generator
 from cubepy.tensor.gradients import (
+    attention,
+    convolution,
     elementwise,
     functional,
     indexing,
@@ -27,6 +29,7 @@ from cubepy.tensor.gradients import (
     movement,
     normalization,
     order,
+    pooling,
     products,
     random,
     reductions,
@@ -45,6 +48,8 @@ from cubepy.tensor.storage import Dense, Storage
 sys.modules[__name__].__class__ = CallableModule
 
 _GRADIENTS = (
+    attention,
+    convolution,
     elementwise,
     functional,
     indexing,
@@ -52,6 +57,7 @@ _GRADIENTS = (
     movement,
     normalization,
     order,
+    pooling,
     products,
     random,
     reductions,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import DeviceError, DTypeError, ShapeError
+from cubepy.errors import DeviceError, DTypeError, GradientError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
@@ -25,7 +27,7 @@ from cubepy.tensor.methods.reducing import Reducing
 from cubepy.tensor.methods.shaping import Shaping
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
-from cubepy.tensor.record import blocks, note, refuse_unrecorded
+from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
 from cubepy.tensor.replay import perform, quick
 from cubepy.tensor.storage import Dense, moved
 from cubepy.tensor.value import Call, Number, Value, identities
@@ -49,7 +51,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
         storage = perform(op, inputs, attrs)
     if type(storage) is list:
         return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
-    value = Value.__new__(Value)
+    value = Value.__new__(Value if inputs or op != "constant" else Number)
     value.storage, value.id, value.call = storage, next(identities), None
     value.needs_grad = False
     for t in inputs:
@@ -94,20 +96,13 @@ _constants: dict[Any, Tensor] = {}
 def constant(value: Any, dtype: DType) -> Tensor:
     """A number as a tensor of rank 0; one tensor for equal numbers, unless somebody records."""
     if blocks:
-        return _number(value, dtype)
+        return apply("constant", value=value, dtype=dtype.name)
     key = exact(value), dtype
     found = _constants.get(key)
     if found is None:
         room(_constants, 1024)
-        found = _constants[key] = _number(value, dtype)
+        found = _constants[key] = apply("constant", value=value, dtype=dtype.name)
     return found
-
-
-def _number(value: Any, dtype: DType) -> Tensor:
-    made: Tensor = apply("constant", value=value, dtype=dtype.name)
-    number = Number(made.storage)
-    number.id = made.value.id  # as recorders know it
-    return _given(number)
 
 
 class Tensor(
@@ -158,7 +153,9 @@ class Tensor(
                 f"a tensor on {self.device} does not turn into a NumPy array by itself",
                 hint="copy it to the host with x.numpy()",
             )
-        array = self.__cubepy_array__()
+        if blocks:
+            refuse_unrecorded()
+        array = self.storage.dense()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
                 raise ValueError(
@@ -177,7 +174,23 @@ class Tensor(
     def __cubepy_array__(self) -> Any:
         if blocks:
             refuse_unrecorded()
+        if self.value.needs_grad and mode.enabled:
+            raise GradientError(
+                "a tensor that needs a gradient is given to a kernel or function that is no op: "
+                "what it makes would have none",
+                hint="give x.detach(), or call it within `with cb.no_grad():`",
+            )
         return self.storage.dense()
+
+    @property
+    def recorded(self) -> bool:
+        """Whether what is made of the tensor must be ops: it needs a gradient, or a block is
+        recorded.
+        """
+        return bool(self.value.needs_grad and mode.enabled or blocks and recording_here())
+
+    def __cubepy_function__(self, function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        return _calls()(function, args, kwargs) if self.recorded else NotImplemented
 
     def __cubepy_wrap__(self, array: Any) -> Tensor:
         return Tensor(
@@ -248,6 +261,12 @@ class Tensor(
 
     def _operand(self, value: Any) -> Tensor:
         return operand(value, self)
+
+
+@cache
+def _calls() -> Any:
+    """What makes ops of calls of library functions, loaded with the first."""
+    return importlib.import_module("cubepy.tensor.calls").call
 
 
 def is_device(target: Any) -> bool:

@@ -26,9 +26,10 @@ def execute(graph: Graph, inputs: Sequence[Any]) -> list[Tensor]:
     values: dict[int, Tensor | None] = {ABSENT: None}
     values.update((at, as_tensor(v)) for at, v in zip(graph.inputs, inputs, strict=True))
     last = {i: at for at, n in enumerate(graph.nodes) for i in n.inputs if i != ABSENT}
-    for at, n in enumerate(graph.nodes):
+    for at, (first, n) in enumerate(zip(graph.firsts, graph.nodes, strict=True)):
         if n.op != "input":
-            values[at] = apply(n.op, *(values[i] for i in n.inputs), **dict(n.attrs))
+            made = apply(n.op, *(values[i] for i in n.inputs), **dict(n.attrs))
+            values.update(enumerate(made if type(made) is list else [made], first))
         for i in set(n.inputs):  # what no later op reads is let go, as in the run that was recorded
             if last.get(i) == at and i not in graph.outputs:
                 del values[i]

@@ -1,22 +1,26 @@
 """The op IR: what was computed, as plain data.
 
-A node names an op, the nodes that it reads and its plain attributes; a graph is a list of nodes in
-an order in which they can run. Nothing in it refers to memory, so that it can be stored, sent,
-fused or differentiated.
+A node names an op, the values that it reads and its plain attributes, and gives one value or
+several; a graph is a list of nodes in an order in which they can run. Values are numbered in that
+order. Nothing in it refers to memory, so that it can be stored, sent, fused or differentiated.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from cubepy.errors import DTypeError, FileFormatError, ShapeError
 from cubepy.lang.dtypes import DType, dtype_named
 from cubepy.tensor.ops import OPS, Spec, infer
 
-VERSION = 1
+VERSION = 2
+READ = (1, 2)
+"""Versions that are read; in the first one each node has one result, so values are nodes."""
 ABSENT = -1  # an optional input that was not given
 
 
@@ -24,16 +28,25 @@ ABSENT = -1  # an optional input that was not given
 class Node:
     """One op.
 
-    Attributes: op: its name (a key of `cubepy.tensor.ops.OPS`). inputs: the nodes that it
-        reads: positions in a graph, or identities of live tensors; -1 for none. attrs: (name, plain
-        value) pairs, sorted by name. shape: of the result. dtype: of the result.
+    Attributes: op: its name (a key of `cubepy.tensor.ops.OPS`). inputs: the values that it
+        reads, by their numbers in a graph; -1 for none. attrs: (name, plain value) pairs, sorted by
+        name. results: shapes and dtypes of the values that it gives.
     """
 
     op: str
     inputs: tuple[int, ...]
     attrs: tuple[tuple[str, Any], ...]
-    shape: tuple[int, ...]
-    dtype: DType
+    results: tuple[Spec, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the (first) result."""
+        return self.results[0].shape
+
+    @property
+    def dtype(self) -> DType:
+        """Of the (first) result."""
+        return self.results[0].dtype
 
     def attr(self, name: str) -> Any:
         """The value of an attribute."""
@@ -42,17 +55,27 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in running order; the inputs of a node are positions before its own.
+    """Nodes in running order; the inputs of a node are values of nodes before it.
 
     Attributes:
         nodes: the ops.
-        inputs: positions of the "input" nodes, in the order in which values are given.
-        outputs: positions of the results.
+        inputs: values of the "input" nodes, in the order in which they are given.
+        outputs: values that are the results.
     """
 
     nodes: tuple[Node, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+
+    @cached_property
+    def firsts(self) -> tuple[int, ...]:
+        """The number of the first value of each node."""
+        return tuple(accumulate((len(n.results) for n in self.nodes), initial=0))[:-1]
+
+    @cached_property
+    def values(self) -> tuple[Spec, ...]:
+        """Shape and dtype of each value."""
+        return tuple(spec for n in self.nodes for spec in n.results)
 
     def to_json(self) -> str:
         """The graph as text; `from_json` gives an equal graph back."""
@@ -61,8 +84,7 @@ class Graph:
                 "op": n.op,
                 "inputs": n.inputs,
                 "attrs": dict(n.attrs),
-                "shape": n.shape,
-                "dtype": n.dtype.name,
+                "results": [(r.shape, r.dtype.name) for r in n.results],
             }
             for n in self.nodes
         ]
@@ -81,9 +103,10 @@ class Graph:
         try:
             raw = json.loads(text)
             version = raw["version"]
-            if version != VERSION:
+            if version not in READ:
                 raise FileFormatError(
-                    f"the graph has version {version!r}, this cubepy reads {VERSION}"
+                    f"the graph has version {version!r}, this cubepy reads "
+                    f"{' and '.join(map(str, READ))}"
                 )
             nodes = tuple(_node(item) for item in raw["nodes"])
             graph = Graph(nodes, tuple(map(int, raw["inputs"])), tuple(map(int, raw["outputs"])))
@@ -99,10 +122,13 @@ class Graph:
 
     def __str__(self) -> str:
         lines = []
-        for at, n in enumerate(self.nodes):
+        for first, n in zip(self.firsts, self.nodes, strict=True):
             args = ", ".join(f"%{i}" if i != ABSENT else "none" for i in n.inputs)
             extra = "".join(f", {k}={v!r}" for k, v in n.attrs)
-            lines.append(f"%{at}: {n.dtype.name}{list(n.shape)} = {n.op}({args}{extra})")
+            given = ", ".join(
+                f"%{at}: {r.dtype.name}{list(r.shape)}" for at, r in enumerate(n.results, first)
+            )
+            lines.append(f"{given} = {n.op}({args}{extra})")
         return "\n".join([*lines, "return " + ", ".join(f"%{i}" for i in self.outputs)])
 
 
@@ -110,44 +136,50 @@ def check_graph(graph: Graph) -> None:
     """Raise FileFormatError unless ops are known, inputs come first, and shapes are those of the
     rules.
     """
-    for at, n in enumerate(graph.nodes):
+    values = graph.values
+    for at, (first, n) in enumerate(zip(graph.firsts, graph.nodes, strict=True)):
         where = f"node {at} ({n.op})"
         if n.op != "input" and n.op not in OPS:
             raise FileFormatError(f"{where}: there is no such op")
-        if any(i != ABSENT and not 0 <= i < at for i in n.inputs):
+        if any(i != ABSENT and not 0 <= i < first for i in n.inputs):
             raise FileFormatError(
-                f"{where} reads {n.inputs}: inputs must be positions before its own"
+                f"{where} reads {n.inputs}: inputs must be values of nodes before its own"
             )
         if n.op == "input":
+            if len(n.results) != 1:
+                raise FileFormatError(f"{where} is one value, not {len(n.results)}")
             continue
-        given = [
-            None if i == ABSENT else Spec(graph.nodes[i].shape, graph.nodes[i].dtype)
-            for i in n.inputs
-        ]
+        given = [None if i == ABSENT else values[i] for i in n.inputs]
         try:
-            found = infer(n.op, given, dict(n.attrs))
+            inferred = infer(n.op, given, dict(n.attrs))
         except (ShapeError, DTypeError, TypeError, ValueError) as error:
             raise FileFormatError(f"{where} breaks the rule of its op: {error}") from None
-        if found != (n.shape, n.dtype):
-            given_spec, real = f"{n.dtype.name}{n.shape}", f"{found.dtype.name}{found.shape}"
-            raise FileFormatError(f"{where} states {given_spec}, its op gives {real}")
+        found = tuple(inferred) if type(inferred) is list else (inferred,)
+        if found != n.results:
+            raise FileFormatError(f"{where} states {_said(n.results)}, its op gives {_said(found)}")
     for i in (*graph.inputs, *graph.outputs):
-        if not 0 <= i < len(graph.nodes):
-            raise FileFormatError(f"the graph names node {i}, but has {len(graph.nodes)} nodes")
+        if not 0 <= i < len(values):
+            raise FileFormatError(f"the graph names value {i}, but has {len(values)} values")
+    of_inputs = {
+        first for first, n in zip(graph.firsts, graph.nodes, strict=True) if n.op == "input"
+    }
     for i in graph.inputs:
-        if graph.nodes[i].op != "input":
-            raise FileFormatError(f"node {i} is listed as an input, but is {graph.nodes[i].op!r}")
+        if i not in of_inputs:
+            raise FileFormatError(f"value {i} is listed as an input, but an op gives it")
+
+
+def _said(results: tuple[Spec, ...]) -> str:
+    return ", ".join(f"{r.dtype.name}{r.shape}" for r in results)
 
 
 def _node(item: dict[str, Any]) -> Node:
     attrs = tuple(sorted((str(k), freeze(v)) for k, v in item["attrs"].items()))
-    shape = tuple(int(n) for n in item["shape"])
+    stated = item["results"] if "results" in item else [(item["shape"], item["dtype"])]
     return Node(
         str(item["op"]),
         tuple(int(i) for i in item["inputs"]),
         attrs,
-        shape,
-        dtype_named(item["dtype"]),
+        tuple([Spec(tuple(int(n) for n in shape), dtype_named(dtype)) for shape, dtype in stated]),
     )
 
 
@@ -157,22 +189,27 @@ def freeze(value: Any) -> Any:
 
 
 def renumbered(
-    nodes: Sequence[tuple[int, Node]], inputs: Sequence[int], outputs: Sequence[int]
+    nodes: Sequence[tuple[tuple[int, ...], Node]], inputs: Sequence[int], outputs: Sequence[int]
 ) -> Graph:
-    """A graph of nodes that refer to each other by identity, without those that no output needs."""
-    by_id = dict(nodes)
-    needed, stack = set(inputs), list(outputs)
+    """A graph of nodes that refer to values by identities, without those that no output needs.
+
+    Args:
+        nodes: each with the identities of its results, in running order.
+        inputs: identities of values that are given.
+        outputs: identities of values that are wanted.
+    """
+    made_by = {key: at for at, (keys, _) in enumerate(nodes) for key in keys}
+    needed, stack = {made_by[key] for key in inputs}, [made_by[key] for key in outputs]
     while stack:
         at = stack.pop()
         if at not in needed:
             needed.add(at)
-            stack.extend(i for i in by_id[at].inputs if i != ABSENT)
-    kept = [key for key, _ in nodes if key in needed]
-    position = {key: at for at, key in enumerate(kept)} | {ABSENT: ABSENT}
-    final = []
-    for key in kept:
-        n = by_id[key]
-        final.append(Node(n.op, tuple(position[i] for i in n.inputs), n.attrs, n.shape, n.dtype))
+            stack.extend(made_by[i] for i in nodes[at][1].inputs if i != ABSENT)
+    kept = [nodes[at] for at in sorted(needed)]
+    number = {key: n for n, key in enumerate(key for keys, _ in kept for key in keys)}
+    number[ABSENT] = ABSENT
     return Graph(
-        tuple(final), tuple(position[i] for i in inputs), tuple(position[i] for i in outputs)
+        tuple([replace(n, inputs=tuple([number[i] for i in n.inputs])) for _, n in kept]),
+        tuple([number[i] for i in inputs]),
+        tuple([number[i] for i in outputs]),
     )

@@ -14,6 +14,7 @@ from typing import Any
 from cubepy.errors import LaunchError
 from cubepy.runtime import recording
 from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
+from cubepy.tensor.ops import Spec
 from cubepy.tensor.value import Handle, Value
 
 _active: ContextVar[Recorder | None] = ContextVar("cubepy_recorder", default=None)
@@ -31,14 +32,19 @@ class Recorder:
 
     def __init__(self, announced: Sequence[Handle]) -> None:
         self.inputs: list[Handle] = []
-        self._nodes: dict[int, Node] = {}
+        self._nodes: list[tuple[tuple[int, ...], Node]] = []
+        self._known: set[int] = set()
         for t in announced:
             self._input(t)
 
+    def _put(self, node: Node, *results: int) -> None:
+        self._nodes.append((results, node))
+        self._known.update(results)
+
     def _input(self, tensor: Handle) -> None:
-        if tensor.id not in self._nodes:
+        if tensor.id not in self._known:
             attrs = (("storage", tensor.storage.kind),)
-            self._nodes[tensor.id] = Node("input", (), attrs, tensor.shape, tensor.dtype)
+            self._put(Node("input", (), attrs, (Spec(tensor.shape, tensor.dtype),)), tensor.id)
             self.inputs.append(tensor)
 
     def add(
@@ -53,10 +59,8 @@ class Recorder:
             if t is not None:
                 self._input(t)
         names = tuple(ABSENT if t is None else t.value.id for t in inputs)
-        (result,) = results
-        store = result.storage
-        given = tuple(sorted(attrs.items()))
-        self._nodes[result.id] = Node(op, names, given, store.shape, store.dtype)
+        specs = tuple([Spec(v.storage.shape, v.storage.dtype) for v in results])
+        self._put(Node(op, names, tuple(sorted(attrs.items())), specs), *[v.id for v in results])
 
     def graph(self, *outputs: Handle) -> Graph:
         """The graph that computes these tensors from `inputs`.
@@ -65,22 +69,21 @@ class Recorder:
             LaunchError: an output was not made inside the block.
         """
         for t in outputs:
-            if t.id not in self._nodes:
+            if t.id not in self._known:
                 raise LaunchError(
                     "a tensor that is asked for as an output was not made while recording",
                     hint="compute it from tensors inside the with block",
                 )
-        return renumbered(
-            list(self._nodes.items()), [t.id for t in self.inputs], [t.id for t in outputs]
-        )
+        return renumbered(self._nodes, [t.id for t in self.inputs], [t.id for t in outputs])
 
 
 @contextmanager
 def record(*inputs: Handle) -> Iterator[Recorder]:
     """Collect the ops of a block (of this thread) as a graph.
 
-    Ops are the operators and methods of tensors, and what `nn` and `nn.functional` have. Functions
-    of `cubepy.kernels`, kernels and NumPy are not recorded; they refuse tensors inside the block.
+    Ops are the operators and methods of tensors, what `nn` and `nn.functional` have, and functions
+    of `cubepy.kernels` that are ops. Other functions, kernels and NumPy are not recorded; they
+    refuse tensors inside the block.
     What `x.numpy()` or `float(x)` gives is a number of this run, not of the graph.
 
     Args:
@@ -101,6 +104,7 @@ def record(*inputs: Handle) -> Iterator[Recorder]:
     """
     token = _active.set(recorder := Recorder(inputs))
     blocks.append(recorder)
+    recording.ask()
     recording.detour(1)  # no call is repeated without a look at its tensors
     try:
         yield recorder
@@ -108,6 +112,11 @@ def record(*inputs: Handle) -> Iterator[Recorder]:
         recording.detour(-1)
         blocks.remove(recorder)
         _active.reset(token)
+
+
+def recording_here() -> bool:
+    """Whether this thread records."""
+    return _active.get() is not None
 
 
 def refuse_unrecorded() -> None:

@@ -22,8 +22,11 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy import nn, quant
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
+from cubepy.kernels.elementwise.map_several import map_several
 from cubepy.kernels.elementwise.sequence import steps
+from cubepy.kernels.fused.maps import fused_map
 from cubepy.kernels.primitives import functions as f
+from cubepy.kernels.primitives import updates
 from cubepy.kernels.random.stateful import drawn, dropped
 from cubepy.lang.declare import Kernel
 from cubepy.runtime import device as devices
@@ -43,6 +46,7 @@ F16, F32, BF16, I32, I64 = np.float16, np.float32, ml_dtypes.bfloat16, np.int32,
 ONLY_FOR_CPUS = {
     "movement.pad.pad_rows": "planes have pad_lines",
     "random.distributions.fill": "planes have fill_wide",
+    "elementwise.map_several.several_run": "planes have several_lines",
     "indexing.bounds.look": "indices on a GPU are not looked at",
     "indexing.scatter_kernels.scatter_row": "planes have scatter_elements",
     "indexing.scatter_kernels.put_lines": "planes have put_rows",
@@ -125,9 +129,17 @@ def in_order(x: Any, index: Any) -> None:
         K.scatter(x, 0, index, 1.0, "add")
 
 
+@cb.func
+def both_ways(a, b):
+    """a + b and a - b"""
+    return a + b, a - b
+
+
 CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "gelu": each(K.gelu, (F32, F16, BF16), 4096),
     "add": [(lambda a, b: K.map(f.add, a, b), (ROWS, ROWS[0])), (lambda a, b: K.map(f.add, a, b), (ROWS, ROWS[:, :1]))],
+    "steps": [(lambda p, n, f=f, r=r: map_several(f, n, *[p] * r, results=r - 1), (zeros(4096, dtype=d), zeros(10, dtype=e)))
+              for f, r in ((updates.adam, 4), (updates.rmsprop_centered_momentum, 5)) for d, e in ((F32, F32), (BF16, F32), (np.float64, np.float64))],
     "sum": [*each(lambda x: K.sum(x, 1), (F32, BF16, I32), 64, 512), *each(lambda x: K.sum(x, 0), (F32, F16), 64, 512),
             *each(K.sum, (F32,), 8, 40000)],
     "max": [*each(lambda x: K.max(x, 1), (F32, BF16), 64, 512), *each(lambda x: K.max(x, 0), (F32,), 64, 512)],
@@ -198,7 +210,7 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
         (lambda s: drawn(s, (1000,), "integers", 0, 9, I64), (zeros(3, dtype=np.uint64),)),
         *((lambda x, s: dropped(x, s, 0.5), (zeros(1000, dtype=d), zeros(3, dtype=np.uint64))) for d in (F32, BF16)),
     ],
-    "steps": [(lambda d=d: steps(0, 1, 1000, d), ()) for d in (F32, BF16, I64)],
+    "sequences": [(lambda d=d: steps(0, 1, 1000, d), ()) for d in (F32, BF16, I64)],
     "random": [(lambda d=d: K.normal(size=1000, dtype=d), ()) for d in (cb.f32, cb.bf16)]
               + [(lambda: K.uniform(size=1000), ()), (lambda: K.randint(7, size=1000), ())],
     "conv": [(lambda x, w, g=g: K.conv2d(x, w, groups=g), (zeros(2, 8, 20, 24, dtype=d), zeros(16, 8 // g, 3, 3, dtype=d)))
@@ -210,6 +222,8 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
                           + [(attention_by_matrices, (zeros(1, 2, 70, 600), zeros(1, 2, 70, 600)))],
     "quantized": [(lambda x, o=o: quantized(x, *o), (zeros(m, 128, dtype=d),)) for m in (1, 130) for d in (F32, BF16)
                   for o in (("int8",), ("int4",), ("int4", 16), ("int8", None, "float"), ("int4", 32, "float"))],
+    "fused_map": [(lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F16)), (ROWS, ROWS[:, :1])),
+                  (lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F32)), (ROWS, ROWS))],
     "device_calls": [(function, arrays) for function, arrays in DEVICE_CALLS.values()],
 }  # fmt: skip
 

@@ -15,13 +15,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-import cubepy as cb
 from cubepy.errors import CubeError, LaunchError, OutOfMemoryError
 from cubepy.kernels.entry.arguments import home_of, wholes
 from cubepy.kernels.entry.options import looked_at
 from cubepy.lang.struct import Struct
 from cubepy.runtime import recording
-from cubepy.runtime.device import Device, current, gpu_of, use
+from cubepy.runtime.device import Device, DeviceProperties, current, device_properties, gpu_of, use
 from cubepy.runtime.interop.arrays import PLAIN, lift
 from cubepy.runtime.interop.kinds import kind_of, made
 from cubepy.runtime.launch.arguments import HostMemoryError
@@ -35,6 +34,7 @@ from cubepy.runtime.stats import active
 F = TypeVar("F", bound=Callable[..., Any])
 _INTS = {int}
 _NOWHERE = frozenset({np.ndarray, int, float, bool, str, tuple, list, type(None)})
+_NO_TENSORS = _NOWHERE - {tuple, list}
 
 
 def placed(function: F) -> F:
@@ -60,7 +60,13 @@ def _placed(function: F, calls: Calls) -> F:
 def _at_home(
     function: Any, calls: Calls, args: tuple, kwargs: dict[str, Any], key: Any = None
 ) -> Any:
-    """Run a function where the first argument is that lives on a device."""
+    """Run a function where the first argument is that lives on a device; what an argument makes of
+    it by `__cubepy_function__`, if one does.
+    """
+    if recording.asked:
+        found = by_argument(function, args, kwargs)
+        if found is not NotImplemented:
+            return found
     try:
         for value in args:
             if type(value) not in _NOWHERE:
@@ -76,6 +82,23 @@ def _at_home(
         if isinstance(error, CubeError):
             raise
         raise _too_much(function, error) from error
+
+
+def by_argument(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What an argument, or one within a list, makes of a call; NotImplemented where none does."""
+    for value in (*args, *kwargs.values()):
+        kind = type(value)
+        if kind in _NO_TENSORS:
+            continue
+        for part in value if kind is tuple or kind is list else (value,):
+            if type(part) in _NO_TENSORS:
+                continue
+            asked = getattr(type(part), "__cubepy_function__", None)
+            if asked is not None:
+                found = asked(part, function, args, kwargs)
+                if found is not NotImplemented:
+                    return found
+    return NotImplemented
 
 
 def _too_much(function: Any, error: MemoryError) -> OutOfMemoryError:
@@ -220,8 +243,8 @@ def _run_at(where: Device, function: Any, args: tuple, kwargs: dict[str, Any]) -
         raise LaunchError(message, hint=hint) from None
 
 
-def has_planes() -> bool:
-    """Whether units of the current device work in planes, so that kernels of whole cubes are the
-    fast ones.
+def properties_here() -> DeviceProperties:
+    """What the device can do that a function runs on: for the public function, which passes it on
+    to what it calls.
     """
-    return bool(cb.device_properties_of().plane_size > 1)
+    return device_properties(current())

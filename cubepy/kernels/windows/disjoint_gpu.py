@@ -18,6 +18,7 @@ from cubepy.kernels.primitives.functions import add, larger
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import LINE_BYTES, address, line_of
 from cubepy.kernels.reduce import reduce_gpu
+from cubepy.kernels.reduce.reduction import SCALED_SUM, Reduction, Walk, itself, total
 from cubepy.kernels.windows.banded import Means
 from cubepy.kernels.windows.rows_gpu import UNITS, behind, coordinates
 from cubepy.kernels.windows.window import window
@@ -250,7 +251,12 @@ def even(size: tuple[int, ...], made: tuple[int, ...], settings: Any, parts: boo
     )
 
 
-def reduced(x: Any, out: Any, step: Any, start: Any, scale: float) -> None:
+def highest(least: Any) -> Reduction:
+    """The largest element, from `least` on."""
+    return Reduction("largest", (Walk(itself, larger, least),), total)
+
+
+def reduced(x: Any, out: Any, reduction: Reduction, scale: float) -> None:
     """Parts of equal size, by reductions along one axis after the other; the result is multiplied
     by `scale`.
     """
@@ -267,19 +273,15 @@ def reduced(x: Any, out: Any, step: Any, start: Any, scale: float) -> None:
         if n != m:
             done = all(n == m for n, m in axes[:at])
             target = out.reshape(-1) if done else memory.empty((lead * m * tail,), acc.numpy)
-            by = scale if done else 1.0
-            if tail == 1:
-                reduce_gpu.rows(value.reshape(lead * m, n // m), target, step, start, acc, by)
-            else:
-                reduce_gpu.columns(
-                    value.reshape(lead * m, n // m, tail), target, step, start, acc, by
-                )
+            part = reduction if done else reduction.unfinished
+            cut = (lead * m, n // m) if tail == 1 else (lead * m, n // m, tail)
+            reduce_gpu.reduce(value.reshape(cut), target, part, acc, scale)
             value = target
         tail *= m
 
 
-def averages(x: Any, out: Any, bands: list[Any], last: bool) -> bool:
-    """Means that are bands along the axes of size of x, with a batch axis; whether it was done."""
+def averages(x: Any, out: Any, bands: list[Any], last: bool) -> None:
+    """Means that are bands along the axes of size of x, with a batch axis."""
     deep = 3 - len(bands)
     means = [Means(min(1, bands[-1].means.kernel))] * deep + [b.means for b in bands]
     settings = tuple(zip(*((m.kernel, m.stride, m.padding, 1) for m in means), strict=True))
@@ -291,7 +293,7 @@ def averages(x: Any, out: Any, bands: list[Any], last: bool) -> bool:
         for sizes in zip(*((b.columns, b.rows) for b in bands), strict=True)
     )
     views = (a.reshape(lead, *size, tail) for a, size in zip((x, out), sizes, strict=True))
-    return run(*views, settings, not means[-1].kernel, last, means=by)  # type: ignore[call-arg, misc]
+    run(*views, settings, not means[-1].kernel, last, means=by)  # type: ignore[call-arg, misc]
 
 
 def fits(x: Any, settings: Any, last: bool) -> bool:
@@ -307,12 +309,10 @@ def run(
     last: bool,
     least: Any = None,
     means: Means | None = None,
-) -> bool:
+) -> None:
     """Largest values, from `least` on, or means of (batch, depth, height, width, channels) in
-    windows without gaps; whether it was done.
+    windows that `fits`.
     """
-    if not fits(x, settings, last):
-        return False
     kernel, stride, pad, _ = settings
     whole = cb.as_dtype(x.dtype)
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else whole
@@ -324,8 +324,8 @@ def run(
             if means is None
             else 1 / (by or math.prod(x.shape[1:4]) / math.prod(out.shape[1:4]))
         )
-        reduced(x, out, larger if means is None else add, 0 if means else least, scale)
-        return True
+        reduced(x, out, highest(least) if means is None else SCALED_SUM, scale)
+        return
     step, what = (
         (larger, (least, False, False)) if means is None else (add, (0, True, means.padded))
     )
@@ -333,37 +333,16 @@ def run(
         lanes = line_of(x, out)
         lanes = 1 if x.shape[4] % lanes else lanes
         plan = PartPlan(*what, parts, ahead, lanes)  # type: ignore[call-arg]
+        arrays = (x.reshape(-1), x.shape, out.reshape(-1), out.shape)
         combine_lines[-(-out.size // (lanes * UNITS)), UNITS](
-            x.reshape(-1),
-            x.shape,
-            out.reshape(-1),
-            out.shape,
-            kernel,
-            stride,
-            pad,
-            by,
-            step,
-            acc,
-            plan,
-            mode="unchecked",
+            *arrays, kernel, stride, pad, by, step, acc, plan, mode="unchecked"
         )
-        return True
+        return
     images, results = x[..., 0], out[..., 0]
     room = next(n for n in ROOMS if x.shape[3] <= n)
     rows = min(room // x.shape[3], ROWS, out.size // out.shape[3])
+    plan = PartPlan(*what, parts, ahead, widest_line(images), room, out.shape[3] <= ROWS)  # type: ignore[call-arg]
+    arrays = (x.reshape(-1), images.shape, out.reshape(-1), results.shape)
     combine_columns[-(-out.size // out.shape[3] // rows), UNITS](
-        x.reshape(-1),
-        images.shape,
-        out.reshape(-1),
-        results.shape,
-        kernel,
-        stride,
-        pad,
-        rows,
-        by,
-        step,
-        acc,
-        PartPlan(*what, parts, ahead, widest_line(images), room, out.shape[3] <= ROWS),  # type: ignore[call-arg]
-        mode="unchecked",
+        *arrays, kernel, stride, pad, rows, by, step, acc, plan, mode="unchecked"
     )
-    return True

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from cubepy.tensor.ops import (
+    attention,
+    convolution,
     creation,
     elementwise,
     indexing,
     movement,
     normalization,
     order,
+    pooling,
     products,
     random,
     reductions,
     statistics,
+    updates,
 )
 from cubepy.tensor.ops.op import OPS, Op, Spec, define, infer
 
@@ -20,6 +24,8 @@ __all__ = [
     "OPS",
     "Op",
     "Spec",
+    "attention",
+    "convolution",
     "creation",
     "define",
     "elementwise",
@@ -28,8 +34,10 @@ __all__ = [
     "movement",
     "normalization",
     "order",
+    "pooling",
     "products",
     "random",
     "reductions",
     "statistics",
+    "updates",
 ]

@@ -22,26 +22,30 @@ from cubepy.tensor.ops.library import function, kernels
 from cubepy.tensor.ops.op import Run, Spec, broadcast, define
 
 
-def maps(**functions: str) -> dict[str, Run]:
-    """What computes elementwise ops, by the texts that name their functions (see `function`)."""
-    return {name: _map(text) for name, text in functions.items()}
+class Mapped:
+    """What computes an elementwise op: a function of elements on all of them.
+
+    Attributes:
+        text: what names the function (see `function`).
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __call__(self, dtype: np.dtype, *xs: Any) -> Any:
+        return kernels().map(function(self.text), *xs, dtype=dtype)
 
 
-def _map(text: str) -> Run:
-    def run_map(dtype: np.dtype, *xs: Any) -> Any:
-        return kernels().map(function(text), *xs, dtype=dtype)
-
-    return run_map
-
-
-def _round(name: str) -> Run:
+class Rounded(Mapped):
     """floor, ceil, round and trunc leave integers as they are."""
-    mapped = _map(f"b:{name}")
 
-    def run_round(dtype: np.dtype, x: Any) -> Any:
-        return x if x.dtype.kind in "biu" else mapped(dtype, x)
+    def __call__(self, dtype: np.dtype, x: Any) -> Any:
+        return x if x.dtype.kind in "biu" else super().__call__(dtype, x)
 
-    return run_round
+
+def maps(**functions: str) -> dict[str, Run]:
+    """What computes elementwise ops, by the texts that name their functions."""
+    return {name: Mapped(text) for name, text in functions.items()}
 
 
 @define(
@@ -132,7 +136,7 @@ def _nextafter(a: Spec, b: Spec) -> Spec:
     return found
 
 
-@define("map", {n: _round(n) for n in ("floor", "ceil", "round", "trunc")}, constant=True)
+@define("map", {n: Rounded(f"b:{n}") for n in ("floor", "ceil", "round", "trunc")}, constant=True)
 @define("map", maps(neg="t:negative", abs="b:abs", relu="f:relu", square="t:square"))
 def _same_unary(x: Spec) -> Spec:
     return Spec(x.shape, x.dtype.compute)
@@ -187,7 +191,7 @@ def _signbit(x: Spec) -> Spec:
     return Spec(x.shape, bool_)
 
 
-_CLIPS = {"both": _map("t:limited"), "low": _map("f:larger"), "high": _map("f:smaller")}
+_CLIPS = {"both": Mapped("t:limited"), "low": Mapped("f:larger"), "high": Mapped("f:smaller")}
 
 
 def _run_clip(dtype: np.dtype, x: Any, low: Any, high: Any) -> Any:
@@ -211,10 +215,10 @@ def _run_cast(d: np.dtype, x: Any, dtype: str) -> Any:
     if x.dtype == d:
         return x
     if d.kind == "b":
-        return _map("t:nonzero")(d, x)
+        return Mapped("t:nonzero")(d, x)
     if as_dtype(d).storage_only or as_dtype(x.dtype).storage_only:
         return x.astype(d) if isinstance(x, np.ndarray) else upload(x.numpy().astype(d), x.device)
-    return _map("t:identity")(d, x)
+    return Mapped("t:identity")(d, x)
 
 
 @define("map", {"cast": _run_cast})

@@ -17,9 +17,11 @@ from cubepy.kernels.pooling.gpu import max_indices
 from cubepy.kernels.pooling.gpu.van_herk import NEW, SlidingWindow, done, kept, overlap
 from cubepy.kernels.pooling.problem import MaxPool
 from cubepy.kernels.pooling.routines import MAX_POOL
-from cubepy.kernels.primitives.functions import add, larger
+from cubepy.kernels.reduce.reduction import SCALED_SUM
 from cubepy.kernels.windows import disjoint_gpu, separable_gpu
 from cubepy.kernels.windows.banded import Band, part_band, window_band
+from cubepy.kernels.windows.banded_map import BANDED
+from cubepy.kernels.windows.problem import Banded
 from cubepy.kernels.windows.rows_gpu import Steps
 from tests.kernels.pooling.test_max_pool import defined
 from tests.staging import WHERE
@@ -171,9 +173,9 @@ def test_large_parts_of_equal_size_are_reduced(counts: tuple[int, ...], channels
         n for pair in zip(counts, np.divide((4, 6, 12), counts).astype(int)) for n in pair
     )
     with cb.use("python"):
-        disjoint_gpu.reduced(x, out, larger, -np.inf, 1.0)
+        disjoint_gpu.reduced(x, out, disjoint_gpu.highest(-np.inf), 1.0)
         np.testing.assert_array_equal(out, x.reshape(1, *parts, -1).max((2, 4, 6)))
-        disjoint_gpu.reduced(x, out, add, 0, 0.25)
+        disjoint_gpu.reduced(x, out, SCALED_SUM, 0.25)
         np.testing.assert_allclose(
             out, x.reshape(1, *parts, -1).sum((2, 4, 6)) / 4, rtol=1e-5, atol=1e-5
         )
@@ -220,8 +222,8 @@ def test_weighted_windows(name: str) -> None:
     want = np.einsum("ai,bj,ncij->ncab", dense(bands[0]), dense(bands[1]), x.astype(np.float64))
     for last in layouts:
         with cb.use("python"):
-            got = separable_gpu.mapped(turned(x, last), bands, last)
-        assert got is not None
+            got = np.empty_like(turned(want, last), np.float32)
+            separable_gpu.Windows().launch(Banded(turned(x, last), bands, last, got), GPU)
         np.testing.assert_allclose(got, turned(want, last), atol=3e-6)
 
 
@@ -241,7 +243,8 @@ def test_what_counts_keeps_its_infinity_at_the_edge_and_what_does_not_spreads_no
 
 def test_too_many_taps_are_left_to_others() -> None:
     back = window_band(40, 21, 20, 1, 0, True, None, True)
-    assert separable_gpu.mapped(np.ones((1, 1, 21, 21), np.float32), [back, back], False) is None
+    x, out = np.ones((1, 1, 21, 21), np.float32), np.empty((1, 1, 40, 40), np.float32)
+    assert BANDED.chosen(Banded(x, [back, back], False, out), GPU).name == "one_by_one"
     settings = ((1, 3, 3), (1, 1, 1), (0, 0, 0), (1, 2, 2))
     assert max_indices._planes(settings, (1, 1, 9, 9, 1), False) is None
     x = np.ones((1, 1, 40, 40, 1), np.float32)

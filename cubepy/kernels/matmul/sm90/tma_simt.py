@@ -17,9 +17,9 @@ import cubepy as cb
 from cubepy.kernels.matmul.gpu.operands import fitted, map_of, once
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.matmul.sm90.persistent import tile_position
-from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
+from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
 from cubepy.kernels.primitives.pipeline import Stage
-from cubepy.tune import TunedRoutine
+from cubepy.tune import GpuRoutine, TunedRoutine
 
 DEPTH = 32
 """K of a stage: 128 bytes of a row, which the copy engine swizzles."""
@@ -149,6 +149,7 @@ def fma_product(
     """out[batch] = epilogue(a[batch] @ b[batch].T) for maps (batch, M, K) and (batch, N, K); a cube
     makes a tile. `tiles`: rows and columns of tiles; `batches`: those of a and of b.
     """
+    epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
     cb.resident(blueprint.cubes)
     rows, columns, stages, high = (
         blueprint.rows,
@@ -191,20 +192,10 @@ def fma_product(
     for n in range(cb.UNIT_POS, rows * columns // LANES, blueprint.units):
         r = n // (columns // LANES)
         c = n % (columns // LANES) * LANES
-        finish_line(
-            buffer.load(r * pitch + c, LANES),
-            out,
-            bias,
-            residual,
-            alpha,
-            batch,
-            row + r,
-            column + c,
-            blueprint,
-        )
+        epilogue.finish_inside(buffer.load(r * pitch + c, LANES), batch, row + r, column + c)
 
 
-class FmaRoutine(TunedRoutine):
+class FmaRoutine(GpuRoutine, TunedRoutine):
     """f32 by plain arithmetic, with tiles that the copy engine loads."""
 
     name, kernel = "fma", fma_product
@@ -214,7 +205,7 @@ class FmaRoutine(TunedRoutine):
         """Before the kernel for any strides."""
         return 2
 
-    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+    def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """The device has a copy engine, everything is f32, and rows are aligned."""
         if "tma" not in properties.features:
             return "the device has no copy engine"

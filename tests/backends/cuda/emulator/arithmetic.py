@@ -54,6 +54,10 @@ def u64(value: Any) -> Any:
     )
 
 
+def i64(value: Any) -> Any:
+    return value.astype(np.int64) if isinstance(value, np.ndarray) else int(value)
+
+
 def bitcast(value: Any, dtype: str) -> Any:
     bits = (
         value
@@ -149,7 +153,7 @@ def pack(line: Any, dtype: str) -> np.ndarray:
 
 
 ARITHMETIC: dict[str, Any] = {
-    "INF": np.float32(np.inf), "NAN": np.float32(np.nan), "i64": int, "u32": u32, "u64": u64,
+    "INF": np.float32(np.inf), "NAN": np.float32(np.nan), "i64": i64, "u32": u32, "u64": u64,
     "i8": signed(np.int8), "i16": signed(np.int16), "i32": signed(np.int32),
     "u8": lambda v: np.uint8(int(v) & 0xFF), "u16": lambda v: np.uint16(int(v) & 0xFFFF),
     "popcount": lambda v: int(v).bit_count(),
@@ -163,7 +167,7 @@ ARITHMETIC: dict[str, Any] = {
     "line_count": lambda line: np.int32(np.sum(line)),
     "partition": lambda line, mask: np.concatenate([line[mask], line[~mask]]),
     "opaque": lambda x: x, "no_unroll": lambda: None, "insert": inserted, "tanh": np.tanh, "isinf": np.isinf,
-    "iota": lambda dtype, lanes: np.arange(lanes, dtype=DTYPES[dtype]), "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "plain_sqrt": np.sqrt,
+    "iota": lambda dtype, lanes: np.arange(lanes, dtype=DTYPES[dtype]), "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "plain_sqrt": np.sqrt,
     "packed_fma": packed_fma, "packed_max": packed_max, "unpack": lambda w, d: np.atleast_1d(np.asarray(w, np.uint32)).view(DTYPES[d]).astype(np.float32),
     **{name: eval(f"lambda a, b: a {sign} b") for name, sign in  # where an op is passed on as a value
        {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "and_": "&", "or_": "|", "xor": "^",
