@@ -40,7 +40,7 @@ from cubepy.nn.functional.activations import (
     tanhshrink,
     threshold,
 )
-from cubepy.nn.functional.attention import scaled_dot_product_attention
+from cubepy.nn.functional.attention import attention_with_weights, scaled_dot_product_attention
 from cubepy.nn.functional.distances import (
     cosine_embedding_loss,
     cosine_similarity,
@@ -65,6 +65,7 @@ from cubepy.nn.functional.shapes import pixel_shuffle, pixel_unshuffle
 __all__ = [
     "ACTIVATIONS",
     "alpha_dropout",
+    "attention_with_weights",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",

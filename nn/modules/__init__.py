@@ -22,6 +22,7 @@ from cubepy.nn.modules.activations import (
     Tanh,
 )
 from cubepy.nn.modules.attention import MultiHeadAttention, MultiheadAttention
+from cubepy.nn.modules.cells import GRUCell, LSTMCell, RNNCell
 from cubepy.nn.modules.containers import (
     ModuleDict,
     ModuleList,
@@ -63,13 +64,18 @@ from cubepy.nn.modules.normalization import (
     LayerNorm,
     RMSNorm,
 )
+from cubepy.nn.modules.recurrent import GRU, LSTM, RNN
 from cubepy.nn.modules.shapes import Flatten, PixelShuffle, PixelUnshuffle, Unflatten
+from cubepy.nn.modules.transformer import TransformerEncoder, TransformerEncoderLayer
 
 __all__ = [
     "CELU",
     "ELU",
     "GELU",
     "GLU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "SELU",
     "AlphaDropout",
     "BCELoss",
@@ -86,6 +92,7 @@ __all__ = [
     "Dropout3d",
     "Embedding",
     "Flatten",
+    "GRUCell",
     "Hardshrink",
     "Hardsigmoid",
     "Hardswish",
@@ -94,6 +101,7 @@ __all__ = [
     "Identity",
     "KLDivLoss",
     "L1Loss",
+    "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -112,6 +120,7 @@ __all__ = [
     "PixelShuffle",
     "PixelUnshuffle",
     "RMSNorm",
+    "RNNCell",
     "ReLU",
     "ReLU6",
     "Sequential",
@@ -126,5 +135,7 @@ __all__ = [
     "Tanh",
     "Tanhshrink",
     "Threshold",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "Unflatten",
 ]
