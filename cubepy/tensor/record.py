@@ -81,8 +81,9 @@ class Recorder:
 def record(*inputs: Handle) -> Iterator[Recorder]:
     """Collect the ops of a block (of this thread) as a graph.
 
-    Ops are the operators and methods of tensors, and what `nn` and `nn.functional` have. Functions
-    of `cubepy.kernels`, kernels and NumPy are not recorded; they refuse tensors inside the block.
+    Ops are the operators and methods of tensors, what `nn` and `nn.functional` have, and functions
+    of `cubepy.kernels` that are ops. Other functions, kernels and NumPy are not recorded; they
+    refuse tensors inside the block.
     What `x.numpy()` or `float(x)` gives is a number of this run, not of the graph.
 
     Args:
@@ -110,6 +111,11 @@ def record(*inputs: Handle) -> Iterator[Recorder]:
         recording.detour(-1)
         blocks.remove(recorder)
         _active.reset(token)
+
+
+def recording_here() -> bool:
+    """Whether this thread records."""
+    return _active.get() is not None
 
 
 def refuse_unrecorded() -> None:
