@@ -12,8 +12,9 @@ from cubepy.nn import functional as F
 from cubepy.nn.module import Module
 from cubepy.nn.modules.linear import Linear
 from cubepy.nn.parameter import Parameter
-from cubepy.tensor import Tensor, as_tensor, where
+from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.array import constant
+from cubepy.tensor.namespace import where
 
 
 class MultiHeadAttention(Module):

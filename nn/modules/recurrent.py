@@ -11,8 +11,9 @@ from cubepy.nn import functional as F
 from cubepy.nn.module import Module
 from cubepy.nn.modules.cells import gru, lstm, plain
 from cubepy.nn.parameter import Parameter
-from cubepy.tensor import Tensor, as_tensor, concat
+from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.array import constant
+from cubepy.tensor.namespace import concat
 
 
 class _Recurrent(Module):
