@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -184,3 +186,14 @@ def test_evaluation_keeps_no_graph_and_draws_no_numbers() -> None:
     assert not first.requires_grad
     np.testing.assert_array_equal(first.numpy(), model(x).numpy())
     np.testing.assert_array_equal(model[2].running_mean.numpy(), tracked)
+
+
+def test_the_example_writes_what_it_learned(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).resolve().parents[2] / "examples" / "mini_gpt.py"
+    spec = importlib.util.spec_from_file_location("mini_gpt", path)
+    assert spec is not None and spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    losses = example.main(["--steps", "30"])
+    assert losses[-1] < 0.85 * losses[0]
+    assert "it writes:\nA kernel is a fu" in capsys.readouterr().out
