@@ -33,7 +33,6 @@ from cubepy.tensor.gradients import (
     products,
     random,
     reductions,
-    statistics,
 )
 from cubepy.tensor.gradients.functional import grad, value_and_grad
 from cubepy.tensor.graph import execute
@@ -61,7 +60,6 @@ _GRADIENTS = (
     products,
     random,
     reductions,
-    statistics,
 )
 """Imported for the gradients that they add to ops."""
 

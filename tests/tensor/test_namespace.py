@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import cubepy as cb
 import cubepy.tensor as xp
 from cubepy.errors import ArgumentError, DTypeError, ShapeError
+from tests.tensor.finite import check_gradients
 
 pytestmark = pytest.mark.skipif(
     np.lib.NumpyVersion(np.__version__) < "2.1.0", reason="this NumPy is no array API namespace"
@@ -246,3 +247,78 @@ def test_gradients_go_through_the_namespace() -> None:
     y = xp.take(xp.stack([xp.sort(x, axis=1), xp.clip(x, 0, 4)]), xp.asarray([1, 0]), axis=0)
     xp.sum(y * y).backward()
     assert x.grad is not None and x.grad.tolist() == [[12.0, 4.0], [8.0, 10.0]]
+
+
+LENGTHS = dict(zip("abcdefghij", (2, 3, 4, 1, 5, 2, 3, 2, 4, 3), strict=True))
+
+SUMS = [
+    "ab,bc->ac",
+    "ab,bc",
+    "ab,ab->",
+    "a,b->ab",
+    "abc->cab",
+    "abc->b",
+    "abc,abd->acd",
+    "ab->ba",
+    "aab->b",
+    "aa",
+    "aa->a",
+    "abab->ab",
+    "ab,bc,ce->ae",
+    "ab,ac,ae->bce",
+    "abc,bce,ea,c->",
+    "ab,ab,ab->ab",
+    "abc,c,b->a",
+    "abe,ce->abc",
+]
+
+
+def terms_of(subscripts: str) -> list[np.ndarray]:
+    rng = np.random.default_rng(5)
+    terms = subscripts.partition("->")[0].split(",")
+    return [rng.uniform(-1, 1, tuple(LENGTHS[c] for c in term)) for term in terms]
+
+
+@pytest.mark.parametrize("subscripts", SUMS)
+def test_einsum_is_numpys(subscripts: str) -> None:
+    xs = terms_of(subscripts)
+    want = np.einsum(subscripts, *xs)
+    got = cb.tensor.einsum(subscripts, *map(cb.tensor, xs))
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-12, atol=1e-12)
+
+
+def test_einsum_of_axes_without_letters_broadcast() -> None:
+    rng = np.random.default_rng(6)
+    a, b = rng.uniform(size=(2, 1, 3, 4)), rng.uniform(size=(5, 4, 2))
+    for subscripts in (
+        "...ij,...jk->...ik",
+        "...ij,...jk",
+        "...ij,...jk->ik...",
+        "...ij,...jk->...",
+    ):
+        want = np.einsum(subscripts, a, b)
+        got = cb.tensor.einsum(subscripts, cb.tensor(a), cb.tensor(b))
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-12)
+    ones = rng.uniform(size=(1, 3))
+    np.testing.assert_allclose(
+        cb.tensor.einsum("ij,ij->ij", cb.tensor(ones), cb.tensor(a[0, 0].T[:2, :3])).numpy(),
+        np.einsum("ij,ij->ij", ones, a[0, 0].T[:2, :3]),
+    )
+
+
+@pytest.mark.parametrize("subscripts", ["ab,bc->ac", "abc,abd->acd", "aab->b", "ab,bc,ce->ae"])
+def test_gradients_of_einsum(subscripts: str) -> None:
+    check_gradients(lambda *xs: cb.tensor.einsum(subscripts, *xs), *terms_of(subscripts))
+
+
+def test_what_is_no_sum_is_told() -> None:
+    x = cb.tensor(np.ones((2, 3)))
+    with pytest.raises(ArgumentError, match="2 terms got 1"):
+        cb.tensor.einsum("ij,jk", x)
+    with pytest.raises(ArgumentError, match="is not of its terms"):
+        cb.tensor.einsum("ij->k", x)
+    with pytest.raises(ShapeError, match="has the lengths"):
+        cb.tensor.einsum("ij,ij", x, x.T)
+    with pytest.raises(ShapeError, match="does not go with"):
+        cb.tensor.einsum("ijk", x)

@@ -15,7 +15,6 @@ from cubepy.tensor.ops import (
     products,
     random,
     reductions,
-    statistics,
     updates,
 )
 from cubepy.tensor.ops.op import OPS, Op, Spec, define, infer
@@ -38,6 +37,5 @@ __all__ = [
     "products",
     "random",
     "reductions",
-    "statistics",
     "updates",
 ]
