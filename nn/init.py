@@ -16,14 +16,16 @@ from contextvars import ContextVar
 import numpy as np
 
 from cubepy.nn import arguments
-from cubepy.tensor import Tensor, as_tensor
+from cubepy.runtime.device import Device
+from cubepy.tensor import Generator, Tensor, as_tensor
 
 _skipping: ContextVar[bool] = ContextVar("cubepy_nn_skip_init", default=False)
 _generator = np.random.default_rng()
+_of_dropout: dict[Device, Generator] = {}
 
 
 def manual_seed(seed: int) -> np.random.Generator:
-    """Start the generator of parameters and dropout anew.
+    """Start the generator of parameters anew, and with it those of dropout.
 
     Example:
         >>> first = manual_seed(0).random()
@@ -32,11 +34,12 @@ def manual_seed(seed: int) -> np.random.Generator:
     """
     global _generator
     _generator = np.random.default_rng(arguments.size("seed", seed))
+    _of_dropout.clear()
     return _generator
 
 
 def generator() -> np.random.Generator:
-    """The generator that parameters and dropout draw from.
+    """The generator that parameters draw from.
 
     Example:
         >>> _ = manual_seed(0)
@@ -44,6 +47,22 @@ def generator() -> np.random.Generator:
         True
     """
     return _generator
+
+
+def dropout_generator(device: Device) -> Generator:
+    """The generator that dropout draws from on a device.
+
+    Example:
+        >>> import cubepy as cb
+        >>> _ = manual_seed(0)
+        >>> dropout_generator(cb.current_device()) is dropout_generator(cb.current_device())
+        True
+    """
+    found = _of_dropout.get(device)
+    if found is None:
+        seed = int(_generator.integers(2**63))
+        found = _of_dropout[device] = Generator(seed, device)
+    return found
 
 
 @contextmanager

@@ -26,8 +26,7 @@ def dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
     x = as_tensor(input)
     if not training or p == 0:
         return x
-    kept = (init.generator().random(x.shape) >= p).astype(x.dtype.numpy)
-    return x * as_tensor(kept).to(x.device) * (1 / (1 - p) if p < 1 else 0.0)
+    return init.dropout_generator(x.device).dropout(x, p)
 
 
 def feature_dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
@@ -49,8 +48,8 @@ def feature_dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor
     if not arguments.flag("training", training) or p == 0:
         return x
     shape = (*x.shape[:2], *(1,) * (x.ndim - 2))
-    kept = (init.generator().random(shape) >= p).astype(x.dtype.numpy)
-    return x * as_tensor(kept).to(x.device) * (1 / (1 - p) if p < 1 else 0.0)
+    kept = init.dropout_generator(x.device).bernoulli(1 - p, shape, x.dtype)
+    return x * kept * (1 / (1 - p) if p < 1 else 0.0)
 
 
 def alpha_dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
@@ -68,5 +67,5 @@ def alpha_dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
         return x * 0.0
     low = -1.7580993408473766
     a = (1 / (1 - p) / (1 + p * low * low)) ** 0.5
-    kept = as_tensor(init.generator().random(x.shape) >= p).to(x.device)
+    kept = init.dropout_generator(x.device).bernoulli(1 - p, x.shape) != 0
     return where(kept, x, low) * a - a * p * low
