@@ -8,6 +8,7 @@ from typing import Any
 from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.nn.module import Module
+from cubepy.tensor.program.watched import changed
 
 
 class _List(Module):
@@ -34,6 +35,7 @@ class _List(Module):
     def append(self, module: Module) -> Any:
         """Add a module at the end; returns the container."""
         self._modules[str(len(self._modules))] = self._checked(module)
+        changed()
         return self
 
     def _checked(self, module: Any) -> Module:

@@ -32,6 +32,7 @@ from cubepy.tensor.ir import Graph, Node
 from cubepy.tensor.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from cubepy.tensor.module import CallableModule
 from cubepy.tensor.namespace import concat, where
+from cubepy.tensor.program.jit import jit
 from cubepy.tensor.record import Recorder, record
 from cubepy.tensor.storage import Dense, Storage
 
@@ -54,6 +55,7 @@ __all__ = [
     "execute",
     "grad",
     "is_grad_enabled",
+    "jit",
     "no_grad",
     "record",
     "register",

@@ -23,6 +23,7 @@ from cubepy.tensor.differentiable import Differentiable
 from cubepy.tensor.modes import mode
 from cubepy.tensor.operators import Operators
 from cubepy.tensor.ops import OPS
+from cubepy.tensor.program.observe import looked, numbered, settled
 from cubepy.tensor.record import blocks, note, refuse_unrecorded
 from cubepy.tensor.replay import perform, quick
 from cubepy.tensor.storage import Dense, moved
@@ -44,6 +45,8 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
     """
     storage = None if recording.detours else quick(op, inputs, attrs)
     if storage is None:
+        if blocks:
+            attrs = settled(attrs)
         storage = perform(op, inputs, attrs)
     if type(storage) is list:
         return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
@@ -91,7 +94,8 @@ _constants: dict[Any, Tensor] = {}
 def constant(value: Any, dtype: DType) -> Tensor:
     """A number as a tensor of rank 0; one tensor for equal numbers, unless somebody records."""
     if blocks:
-        return _number(value, dtype)
+        made: Tensor | None = numbered(value, dtype)
+        return _number(value, dtype) if made is None else made
     key = exact(value), dtype
     found = _constants.get(key)
     if found is None:
@@ -192,7 +196,11 @@ class Tensor(Differentiable, Operators["Tensor"]):
         """
         if is_device(target):
             device = as_device(target)
-            return self if device == self.device else Tensor(self.storage.to(device))
+            if device == self.device:
+                return self
+            if blocks:
+                looked(self, f"a tensor moves to {device}")
+            return Tensor(self.storage.to(device))
         return self.astype(target)
 
     def astype(self, dtype: Any) -> Tensor:

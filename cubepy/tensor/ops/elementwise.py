@@ -10,7 +10,7 @@ from cubepy.errors import DTypeError, ShapeError
 from cubepy.lang import mathematics
 from cubepy.lang.dtypes import as_dtype, bool_, dtype_named, float_for, promote, true_divide_dtype
 from cubepy.runtime.memory.device_array import upload
-from cubepy.tensor.ops.library import function, kernels
+from cubepy.tensor.ops.library import function, kernels, number
 from cubepy.tensor.ops.op import Run, Spec, broadcast, define
 
 
@@ -152,6 +152,6 @@ def _cast(x: Spec, dtype: str) -> Spec:
     return Spec(x.shape, dtype_named(dtype))
 
 
-@define("make", {"constant": lambda d, value, dtype: np.asarray(value, d)})
+@define("make", {"constant": lambda d, value, dtype: number(value, d)})
 def _constant(value: Any, dtype: str) -> Spec:
     return Spec((), dtype_named(dtype))

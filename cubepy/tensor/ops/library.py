@@ -40,7 +40,12 @@ def zeros(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         out = empty(shape, dtype, like.device)
         out[...] = 0
         return out
-    zero = np.zeros((), dtype)
+    return kernels().copy(np.broadcast_to(number(0, dtype), shape))
+
+
+def number(value: Any, dtype: Any) -> np.ndarray:
+    """A number as an array of rank 0, which whatever is repeated may read."""
+    made = np.asarray(value, dtype)
     if recording.active and (recorder := recording.current()) is not None:
-        recorder.constant(zero)
-    return kernels().copy(np.broadcast_to(zero, shape))
+        recorder.constant(made)
+    return made

@@ -18,7 +18,9 @@ def _reductions(*names: str) -> dict[str, Run]:
 
 def _reduction(name: str) -> Run:
     def run_reduction(dtype: np.dtype, x: Any, axis: Any, keepdims: bool) -> Any:
-        return getattr(kernels(), name)(x, axis=axis, keepdims=keepdims)
+        number = isinstance(x, np.ndarray) and x.ndim and axis is None and not keepdims
+        out = np.empty((), dtype) if number else None  # an array, where a number would be given
+        return getattr(kernels(), name)(x, axis=axis, keepdims=keepdims, out=out)
 
     return run_reduction
 
