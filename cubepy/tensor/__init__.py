@@ -21,10 +21,13 @@ from cubepy.tensor.gradients import (
     elementwise,
     functional,
     indexing,
+    mathematics,
     movement,
     normalization,
+    order,
     products,
     reductions,
+    statistics,
 )
 from cubepy.tensor.gradients.functional import grad, value_and_grad
 from cubepy.tensor.graph import execute
@@ -38,7 +41,18 @@ from cubepy.tensor.storage import Dense, Storage
 
 sys.modules[__name__].__class__ = CallableModule
 
-_GRADIENTS = (elementwise, functional, indexing, movement, normalization, products, reductions)
+_GRADIENTS = (
+    elementwise,
+    functional,
+    indexing,
+    mathematics,
+    movement,
+    normalization,
+    order,
+    products,
+    reductions,
+    statistics,
+)
 """Imported for the gradients that they add to ops."""
 
 __all__ = [

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from cubepy.errors import DeviceError, DTypeError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
@@ -20,8 +18,11 @@ from cubepy.runtime.interop.foreign import device_array
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.tables import room
 from cubepy.tensor.differentiable import Differentiable
+from cubepy.tensor.methods.indexing import Indexing
+from cubepy.tensor.methods.operators import Operators
+from cubepy.tensor.methods.reducing import Reducing
+from cubepy.tensor.methods.shaping import Shaping
 from cubepy.tensor.modes import mode
-from cubepy.tensor.operators import Operators
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.observe import looked, numbered, settled
 from cubepy.tensor.record import blocks, note, refuse_unrecorded
@@ -111,7 +112,9 @@ def _number(value: Any, dtype: DType) -> Tensor:
     return _given(number)
 
 
-class Tensor(Differentiable, Operators["Tensor"]):
+class Tensor(
+    Differentiable, Operators["Tensor"], Reducing["Tensor"], Shaping["Tensor"], Indexing["Tensor"]
+):
     """An n-dimensional array of one dtype; made by `cb.tensor`, by ops, or by
     `nn.load_safetensors`.
 
@@ -208,110 +211,6 @@ class Tensor(Differentiable, Operators["Tensor"]):
         dtype = as_dtype(dtype)
         return self if dtype is self.dtype else apply("cast", self, dtype=dtype.name)
 
-    def contiguous(self) -> Tensor:
-        """The tensor in C order, copied only if it is not."""
-        return apply("contiguous", self)
-
-    def reshape(self, *shape: Any) -> Tensor:
-        """The elements in another shape (one length may be -1); copied only if strides force it."""
-        return apply("reshape", self, shape=_ints(shape))
-
-    view = reshape
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-        """Axes `start_dim` to `end_dim` as one."""
-        if not self.shape:
-            return self.reshape(1)
-        first, last = self._dim(start_dim, "flatten"), self._dim(end_dim, "flatten")
-        if first > last:
-            raise ShapeError(
-                f"flatten: axis {start_dim} comes after axis {end_dim} (rank {self.ndim})"
-            )
-        return self.reshape(
-            *self.shape[:first], math.prod(self.shape[first : last + 1]), *self.shape[last + 1 :]
-        )
-
-    def _dim(self, dim: Any, op: str) -> int:
-        """An axis counted from the front."""
-        if isinstance(dim, bool) or not hasattr(dim, "__index__"):
-            raise ArgumentError(f"{op}: an axis is an integer, not {dim!r}")
-        if not -self.ndim <= dim < self.ndim:
-            raise ShapeError(f"{op}: axis {dim} is out of range for a tensor of rank {self.ndim}")
-        return operator.index(dim) % self.ndim
-
-    def permute(self, *axes: Any) -> Tensor:
-        """Axes in another order; no copy."""
-        return apply("permute", self, axes=_ints(axes))
-
-    def transpose(self, dim0: int, dim1: int) -> Tensor:
-        """Two axes exchanged, as in PyTorch; no copy."""
-        order = list(range(self.ndim))
-        first, second = self._dim(dim0, "transpose"), self._dim(dim1, "transpose")
-        order[first], order[second] = order[second], order[first]
-        return self.permute(*order)
-
-    @property
-    def T(self) -> Tensor:
-        """The axes reversed; no copy."""
-        return self.permute(*reversed(range(self.ndim)))
-
-    def unsqueeze(self, dim: int) -> Tensor:
-        """A new axis of length 1 at `dim`."""
-        if not hasattr(dim, "__index__"):
-            raise ArgumentError(f"unsqueeze: an axis is an integer, not {dim!r}")
-        if not -self.ndim - 1 <= dim <= self.ndim:
-            raise ShapeError(
-                f"unsqueeze: axis {dim} is out of range for a tensor of rank {self.ndim}"
-            )
-        at = dim % (self.ndim + 1)
-        return self.reshape(*self.shape[:at], 1, *self.shape[at:])
-
-    def squeeze(self, dim: int | None = None) -> Tensor:
-        """Without axes of length 1 (all, or `dim` if it is one)."""
-        drop = range(self.ndim) if dim is None else (self._dim(dim, "squeeze"),)
-        return self.reshape(*(n for d, n in enumerate(self.shape) if n != 1 or d not in drop))
-
-    def expand(self, *shape: Any) -> Tensor:
-        """Axes of length 1 stretched, without a copy; -1 keeps a length."""
-        wanted = _ints(shape)
-        lead = len(wanted) - self.ndim
-        full = tuple(
-            self.shape[d - lead] if n == -1 and d >= lead else n for d, n in enumerate(wanted)
-        )
-        return apply("expand", self, shape=full)
-
-    def __getitem__(self, index: Any) -> Tensor:
-        parts = index if isinstance(index, tuple) else (index,)
-        taken = sum(p is not None and p is not Ellipsis for p in parts)
-        if taken > self.ndim:
-            raise ShapeError(
-                f"{taken} indices for a tensor of rank {self.ndim} (shape {self.shape})"
-            )
-        encoded: list[Any] = []
-        for p in parts:
-            if p is None:
-                encoded.append("new")
-            elif p is Ellipsis:
-                encoded.extend([(None, None, None)] * (self.ndim - taken))
-            elif isinstance(p, slice):
-                encoded.append(
-                    tuple(
-                        None if v is None else operator.index(v) for v in (p.start, p.stop, p.step)
-                    )
-                )
-            elif isinstance(p, (list, np.ndarray)) or (isinstance(p, Tensor) and p.ndim):
-                raise DTypeError(
-                    "a tensor is indexed by integers, slices, None and ..., not by arrays",
-                    hint="use nn.functional.embedding(indices, x) for rows, or x.numpy()[indices]",
-                )
-            elif not hasattr(p, "__index__"):
-                raise ArgumentError(
-                    f"a tensor is indexed by integers, slices, None and ..., not by {p!r}"
-                )
-            else:
-                encoded.append(operator.index(p))
-        return apply("slice", self, index=tuple(encoded))
-
     # Arithmetic
 
     def __matmul__(self, other: Any) -> Tensor:
@@ -324,6 +223,9 @@ class Tensor(Differentiable, Operators["Tensor"]):
         """Matrix product with broadcast batch axes."""
         return self @ other
 
+    def _apply(self, op: str, *inputs: Any, **attrs: Any) -> Any:
+        return apply(op, *inputs, **attrs)
+
     def _unary(self, op: str, **attrs: Any) -> Tensor:
         return apply(op, self, **attrs)
 
@@ -333,10 +235,8 @@ class Tensor(Differentiable, Operators["Tensor"]):
     def _reflected(self, op: str, other: Any) -> Tensor:
         return apply(op, operand(other, self), self)
 
-    def clip(self, low: Any = None, high: Any = None) -> Tensor:
-        """Limited to [low, high]; None leaves a side open."""
-        x = self if low is None else apply("maximum", self, operand(low, self))
-        return x if high is None else apply("minimum", x, operand(high, x))
+    def _operand(self, value: Any) -> Tensor:
+        return operand(value, self)
 
 
 def is_device(target: Any) -> bool:
@@ -344,15 +244,6 @@ def is_device(target: Any) -> bool:
     if isinstance(target, str):
         return target.partition(":")[0] in (*devices.BACKENDS, "hip")
     return isinstance(target, Device)
-
-
-def _ints(values: Sequence[Any]) -> tuple[int, ...]:
-    if len(values) == 1 and isinstance(values[0], (tuple, list)):
-        values = values[0]
-    for v in values:
-        if not hasattr(v, "__index__"):
-            raise ArgumentError(f"lengths and axes are integers, not {v!r}")
-    return tuple(operator.index(v) for v in values)
 
 
 def as_tensor(value: Any) -> Tensor:

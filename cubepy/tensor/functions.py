@@ -105,3 +105,80 @@ def where(mask, a, b):
 def identity(x):
     """x; the conversion happens where the result is stored"""
     return x
+
+
+@cb.func
+def complement(a):
+    """~a: all bits of an integer turned"""
+    return ~a
+
+
+@cb.func
+def shifted_left(a, b):
+    """a << b"""
+    return a << b
+
+
+@cb.func
+def shifted_right(a, b):
+    """a >> b"""
+    return a >> b
+
+
+@cb.func
+def square(a):
+    """a * a"""
+    return a * a
+
+
+@cb.func
+def reciprocal(a):
+    """1 / a"""
+    return 1 / a
+
+
+@cb.func
+def logaddexp(a, b):
+    """log(exp(a) + exp(b)), from the larger down"""
+    top = cb.nan_max(a, b)
+    rest = cb.log1p(cb.exp(cb.nan_min(a, b) - top))
+    return cb.select(a == b, top + 0.6931471805599453, top + rest)
+
+
+@cb.func
+def negative_sign(a):
+    """Whether the sign is minus: that of -0 is, too"""
+    return cb.copysign(1.0, a) < 0
+
+
+@cb.func
+def next_after(a, b):
+    """The next number from a towards b, by the order of bits"""
+    if a.dtype == cb.f64:
+        whole, one = cb.i64, cb.cast(1, cb.i64)
+    else:
+        whole, one = cb.i32, cb.cast(1, cb.i32)
+    bits = cb.bitcast(a, whole)
+    outwards = (a < b) == (a > 0)
+    stepped = cb.bitcast(cb.select(outwards, bits + one, bits - one), a.dtype)
+    smallest = cb.copysign(cb.bitcast(bits - bits + one, a.dtype), b)
+    moved = cb.select(a == 0, smallest, stepped)
+    return cb.select(a == b, b, cb.select((a != a) | (b != b), a + b, moved))
+
+
+@cb.func
+def limited(a, low, high):
+    """a within [low, high]; NaN stays NaN"""
+    return cb.nan_min(cb.nan_max(a, low), high)
+
+
+@cb.func
+def from_end(index, length):
+    """An index that may count from the end as one from the front"""
+    return cb.select(index < 0, index + length, index)
+
+
+@cb.func
+def joined_index(first, length, index):
+    """The index into two axes as one, of which the second has this length"""
+    return first * length + index

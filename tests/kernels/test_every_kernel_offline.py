@@ -22,6 +22,8 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy import nn, quant
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
+from cubepy.kernels.elementwise.sequence import steps
+from cubepy.kernels.fused.maps import fused_map
 from cubepy.kernels.primitives import functions as f
 from cubepy.lang.declare import Kernel
 from cubepy.runtime import device as devices
@@ -123,6 +125,12 @@ def in_order(x: Any, index: Any) -> None:
         K.scatter(x, 0, index, 1.0, "add")
 
 
+@cb.func
+def both_ways(a, b):
+    """a + b and a - b"""
+    return a + b, a - b
+
+
 CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "gelu": each(K.gelu, (F32, F16, BF16), 4096),
     "add": [(lambda a, b: K.map(f.add, a, b), (ROWS, ROWS[0])), (lambda a, b: K.map(f.add, a, b), (ROWS, ROWS[:, :1]))],
@@ -191,6 +199,7 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "pad": [(lambda x, m=m: K.pad(x, (1, 2, 3, 1), m), (IMAGE,)) for m in ("constant", "reflect", "replicate")],
     "statistics": [*each(lambda x: K.var(x, 1), (F32, BF16), 64, 512), *each(K.norm, (F32,), 8, 40000),
                    *each(lambda x: K.logsumexp(x, 1), (F32,), 64, 512)],
+    "steps": [(lambda d=d: steps(0, 1, 1000, d), ()) for d in (F32, BF16, I64)],
     "random": [(lambda d=d: K.normal(size=1000, dtype=d), ()) for d in (cb.f32, cb.bf16)]
               + [(lambda: K.uniform(size=1000), ()), (lambda: K.randint(7, size=1000), ())],
     "conv": [(lambda x, w, g=g: K.conv2d(x, w, groups=g), (zeros(2, 8, 20, 24, dtype=d), zeros(16, 8 // g, 3, 3, dtype=d)))
@@ -202,6 +211,8 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
                           + [(attention_by_matrices, (zeros(1, 2, 70, 600), zeros(1, 2, 70, 600)))],
     "quantized": [(lambda x, o=o: quantized(x, *o), (zeros(m, 128, dtype=d),)) for m in (1, 130) for d in (F32, BF16)
                   for o in (("int8",), ("int4",), ("int4", 16), ("int8", None, "float"), ("int4", 32, "float"))],
+    "fused_map": [(lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F16)), (ROWS, ROWS[:, :1])),
+                  (lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F32)), (ROWS, ROWS))],
     "device_calls": [(function, arrays) for function, arrays in DEVICE_CALLS.values()],
 }  # fmt: skip
 

@@ -24,7 +24,7 @@ FAMILIES = [
     {"movement"},
     {"indexing", "reduce", "scan", "random", "matmul"},
     {"convolution", "sort", "attention", "normalization", "windows"},
-    {"interpolate", "pooling"},
+    {"interpolate", "pooling", "fused"},
 ]
 """Families of kernels, lower ones first; those of one line do not know each other."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubepy.tensor.array import apply
+from cubepy.tensor.array import apply, constant
 from cubepy.tensor.gradients.rules import Backward, vjp
 from cubepy.tensor.ops.op import axis_in
 
@@ -43,6 +43,15 @@ def _unslice(b: Backward, g: Any) -> Any:
     return apply("slice", g, index=b.attrs["index"])
 
 
+@vjp("slice_put")
+def _slice_put(b: Backward, g: Any) -> Any:
+    index = b.attrs["index"]
+    kept = None
+    if b.needs[0]:
+        kept = apply("slice_put", g, constant(0, g.dtype), index=index)
+    return kept, apply("slice", g, index=index) if b.needs[1] else None
+
+
 @vjp("concat")
 def _concat(b: Backward, g: Any) -> Any:
     at = axis_in(b.attrs["axis"], g.ndim, "concat")
@@ -52,3 +61,41 @@ def _concat(b: Backward, g: Any) -> Any:
         parts.append(g[(slice(None),) * at + (slice(start, stop),)] if wanted else None)
         start = stop
     return parts
+
+
+@vjp("pad")
+def _pad(b: Backward, g: Any) -> Any:
+    """A constant pad is cut off; what was added from the edge goes back there."""
+    widths, mode = b.attrs["widths"], b.attrs["mode"]
+    if mode == "constant":
+        cut = tuple(-n for n in widths)
+        return apply("pad", g, widths=cut, mode=mode, value=0)
+    for k in range(len(widths) // 2):
+        before, after = widths[2 * k], widths[2 * k + 1]
+        if before or after:
+            g = _folded(g, g.ndim - 1 - k, before, after, mode)
+    return g
+
+
+def _folded(g: Any, axis: int, before: int, after: int, mode: str) -> Any:
+    """What lies behind the ends of an axis, added to where it was read."""
+    n = g.shape[axis] - before - after
+
+    def part(start: int, stop: int) -> Any:
+        return g[(slice(None),) * axis + (slice(start, stop),)]
+
+    def put(t: Any, start: int) -> Any:
+        widths = [0, 0] * (g.ndim - 1 - axis) + [start, n - start - t.shape[axis]]
+        return apply("pad", t, widths=tuple(widths), mode="constant", value=0)
+
+    found = part(before, before + n)
+    for start, stop, to in ((0, before, 1), (before + n, g.shape[axis], n - 1 - after)):
+        if start == stop:
+            continue
+        ends = part(start, stop)
+        if mode == "reflect":
+            turned = tuple((None, None, -1 if d == axis else None) for d in range(g.ndim))
+            found = found + put(apply("slice", ends, index=turned), to)
+        else:
+            found = found + put(ends.sum(axis=axis, keepdims=True), 0 if start == 0 else n - 1)
+    return found

@@ -6,34 +6,46 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.errors import DTypeError, ShapeError
+from cubepy.errors import ArgumentError, DTypeError, ShapeError
 from cubepy.lang import mathematics
-from cubepy.lang.dtypes import as_dtype, bool_, dtype_named, float_for, promote, true_divide_dtype
+from cubepy.lang.dtypes import (
+    DType,
+    as_dtype,
+    bool_,
+    dtype_named,
+    float_for,
+    promote,
+    true_divide_dtype,
+)
 from cubepy.runtime.memory.device_array import upload
 from cubepy.tensor.ops.library import function, kernels, number
 from cubepy.tensor.ops.op import Run, Spec, broadcast, define
 
 
+class Mapped:
+    """What computes an elementwise op: a function of elements on all of them.
+
+    Attributes:
+        text: what names the function (see `function`).
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __call__(self, dtype: np.dtype, *xs: Any) -> Any:
+        return kernels().map(function(self.text), *xs, dtype=dtype)
+
+
+class Rounded(Mapped):
+    """floor, ceil, round and trunc leave integers as they are."""
+
+    def __call__(self, dtype: np.dtype, x: Any) -> Any:
+        return x if x.dtype.kind in "biu" else super().__call__(dtype, x)
+
+
 def maps(**functions: str) -> dict[str, Run]:
-    """What computes elementwise ops, by the texts that name their functions (see `function`)."""
-    return {name: _map(text) for name, text in functions.items()}
-
-
-def _map(text: str) -> Run:
-    def run_map(dtype: np.dtype, *xs: Any) -> Any:
-        return kernels().map(function(text), *xs, dtype=dtype)
-
-    return run_map
-
-
-def _round(name: str) -> Run:
-    """floor, ceil and round leave integers as they are."""
-    mapped = _map(f"b:{name}")
-
-    def run_round(dtype: np.dtype, x: Any) -> Any:
-        return x if x.dtype.kind in "biu" else mapped(dtype, x)
-
-    return run_round
+    """What computes elementwise ops, by the texts that name their functions."""
+    return {name: Mapped(text) for name, text in functions.items()}
 
 
 @define(
@@ -102,7 +114,10 @@ def _float_unary(x: Spec) -> Spec:
     return Spec(x.shape, float_for(x.dtype))
 
 
-define("map", maps(**{n: f"b:{n}" for n in mathematics.UNARY}))(_float_unary)
+define("map", maps(**{n: f"b:{n}" for n in mathematics.UNARY}, log2="b:log2", exp2="b:exp2"))(
+    _float_unary
+)
+define("map", maps(reciprocal="t:reciprocal"))(_float_unary)
 
 
 @define("map", maps(**{n: f"b:{n}" for n in mathematics.BINARY}))
@@ -110,8 +125,19 @@ def _float_binary(a: Spec, b: Spec) -> Spec:
     return Spec(broadcast(a, b), float_for(promote(a.dtype, b.dtype)))
 
 
-@define("map", {n: _round(n) for n in ("floor", "ceil", "round")}, constant=True)
-@define("map", maps(neg="t:negative", abs="b:abs", relu="f:relu"))
+define("map", maps(logaddexp="t:logaddexp"))(_float_binary)
+
+
+@define("map", maps(nextafter="t:next_after"), constant=True)
+def _nextafter(a: Spec, b: Spec) -> Spec:
+    found = _float_binary(a, b)
+    if found.dtype.bits < 32:
+        raise DTypeError(f"nextafter works on f32 and f64, not {found.dtype.name}")
+    return found
+
+
+@define("map", {n: Rounded(f"b:{n}") for n in ("floor", "ceil", "round", "trunc")}, constant=True)
+@define("map", maps(neg="t:negative", abs="b:abs", relu="f:relu", square="t:square"))
 def _same_unary(x: Spec) -> Spec:
     return Spec(x.shape, x.dtype.compute)
 
@@ -133,18 +159,66 @@ def _gelu(x: Spec, approximate: str) -> Spec:
 @define("map", maps(**{"not": "t:zero"}), constant=True)
 def _not(x: Spec) -> Spec:
     if x.dtype is not bool_:
-        raise DTypeError(f"~ works on booleans, not {x.dtype.name}")
+        raise DTypeError(f"not works on booleans, not {x.dtype.name}")
     return x
+
+
+@define("map", maps(invert="t:complement"), constant=True)
+def _invert(x: Spec) -> Spec:
+    if not x.dtype.is_int:
+        raise DTypeError(f"~ works on booleans and integers, not {x.dtype.name}")
+    return Spec(x.shape, x.dtype.compute)
+
+
+@define("map", maps(lshift="t:shifted_left", rshift="t:shifted_right"), constant=True)
+def _shift(a: Spec, b: Spec) -> Spec:
+    if not (a.dtype.is_int and b.dtype.is_int):
+        raise DTypeError(f"<< and >> work on integers, not {a.dtype.name} and {b.dtype.name}")
+    return Spec(broadcast(a, b), promote(a.dtype, b.dtype))
+
+
+@define("map", maps(isnan="b:isnan", isinf="b:isinf", isfinite="b:isfinite"), constant=True)
+def _float_test(x: Spec) -> Spec:
+    if not x.dtype.is_float:
+        raise DTypeError(f"isnan, isinf and isfinite look at floats, not {x.dtype.name}")
+    return Spec(x.shape, bool_)
+
+
+@define("map", maps(signbit="t:negative_sign"), constant=True)
+def _signbit(x: Spec) -> Spec:
+    if not x.dtype.is_float:
+        raise DTypeError(f"signbit looks at floats, not {x.dtype.name}")
+    return Spec(x.shape, bool_)
+
+
+_CLIPS = {"both": Mapped("t:limited"), "low": Mapped("f:larger"), "high": Mapped("f:smaller")}
+
+
+def _run_clip(dtype: np.dtype, x: Any, low: Any, high: Any) -> Any:
+    if high is None:
+        return _CLIPS["low"](dtype, x, low)
+    return _CLIPS["high"](dtype, x, high) if low is None else _CLIPS["both"](dtype, x, low, high)
+
+
+@define("map", {"clip": _run_clip})
+def _clip(x: Spec, low: Spec | None, high: Spec | None) -> Spec:
+    ends = [end for end in (low, high) if end is not None]
+    if not ends:
+        raise ArgumentError("clip needs a lower or an upper end")
+    dtype: DType = x.dtype.compute
+    for end in ends:
+        dtype = promote(dtype, end.dtype)
+    return Spec(broadcast(x, *ends), dtype)
 
 
 def _run_cast(d: np.dtype, x: Any, dtype: str) -> Any:
     if x.dtype == d:
         return x
     if d.kind == "b":
-        return _map("t:nonzero")(d, x)
+        return Mapped("t:nonzero")(d, x)
     if as_dtype(d).storage_only or as_dtype(x.dtype).storage_only:
         return x.astype(d) if isinstance(x, np.ndarray) else upload(x.numpy().astype(d), x.device)
-    return _map("t:identity")(d, x)
+    return Mapped("t:identity")(d, x)
 
 
 @define("map", {"cast": _run_cast})
@@ -152,6 +226,10 @@ def _cast(x: Spec, dtype: str) -> Spec:
     return Spec(x.shape, dtype_named(dtype))
 
 
-@define("make", {"constant": lambda d, value, dtype: number(value, d)})
+def _run_constant(d: np.dtype, value: Any, dtype: str) -> Any:
+    return number(np.asarray(value, d), value, d)
+
+
+@define("make", {"constant": _run_constant})
 def _constant(value: Any, dtype: str) -> Spec:
     return Spec((), dtype_named(dtype))

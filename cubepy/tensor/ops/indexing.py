@@ -1,4 +1,7 @@
-"""Ops by integers that are data."""
+"""Ops by integers that are data. Indices are looked at before anything is read or written by them
+(see `cubepy.kernels.indexing.bounds`); negative ones count from the end, unless a rule says
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,23 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.tensor.ops.library import kernels, zeros
-from cubepy.tensor.ops.op import Spec, define
+from cubepy.lang.dtypes import i64, promote
+from cubepy.tensor.ops.library import bounds, function, kernels, number, zeros
+from cubepy.tensor.ops.op import Spec, axis_in, broadcast, define
+
+UPDATES = ("assign", "add", "mul", "min", "max")
+
+
+def _integers(op: str, *indices: Spec) -> None:
+    """Raise unless indices are integers."""
+    for index in indices:
+        if not index.dtype.is_int or index.dtype.storage_only:
+            raise DTypeError(f"{op} needs integer indices, not {index.dtype.name}")
 
 
 @define("index", {"embedding": lambda d, indices, weight: kernels().embedding(indices, weight)})
 def _embedding(indices: Spec, weight: Spec) -> Spec:
-    if not indices.dtype.is_int:
-        raise DTypeError(f"embedding needs integer indices, not {indices.dtype.name}")
+    _integers("embedding", indices)
     if len(weight.shape) != 2:
         raise ShapeError(f"expected an embedding table of rank 2, got shape {weight.shape}")
     return Spec((*indices.shape, weight.shape[1]), weight.dtype)
@@ -32,3 +44,153 @@ def _run_embedding_gradient(dtype: np.dtype, g: Any, indices: Any, rows: int) ->
 def _embedding_gradient(g: Spec, indices: Spec, rows: int) -> Spec:
     """The sums of rows of g by index."""
     return Spec((rows, g.shape[-1]), g.dtype)
+
+
+def _run_flat_index(dtype: np.dtype, *indices: Any, lengths: tuple[int, ...]) -> Any:
+    flat = None
+    for index, n in zip(indices, lengths, strict=True):
+        bounds().check_indices(index, n, "an index", from_end=True)
+        length = number(index, n, dtype)
+        part = index
+        if index.dtype.kind == "i":
+            part = kernels().map(function("t:from_end"), index, length, dtype=dtype)
+        if flat is not None:
+            part = kernels().map(function("t:joined_index"), flat, length, part, dtype=dtype)
+        flat = part
+    return kernels().map(function("t:identity"), flat, dtype=dtype)
+
+
+@define("index", {"flat_index": _run_flat_index}, constant=True)
+def _flat_index(*indices: Spec, lengths: tuple[int, ...]) -> Spec:
+    """One index into neighbouring axes of these lengths as if they were one, counted from the
+    front, of an index into each.
+    """
+    _integers("an index", *indices)
+    return Spec(broadcast(*indices), i64)
+
+
+def _run_take(dtype: np.dtype, x: Any, index: Any, axis: int) -> Any:
+    at = axis % x.ndim
+    shape = (*x.shape[:at], *index.shape, *x.shape[at + 1 :])
+    return kernels().select(x, at, index.reshape(-1)).reshape(shape)
+
+
+@define("index", {"take": _run_take})
+def _take(x: Spec, index: Spec, axis: int) -> Spec:
+    """Slices at the positions of an index of any rank, whose axes replace the one; it counts from
+    the front.
+    """
+    _integers("take", index)
+    at = axis_in(axis, len(x.shape), "take")
+    return Spec((*x.shape[:at], *index.shape, *x.shape[at + 1 :]), x.dtype)
+
+
+def _run_put(dtype: np.dtype, x: Any, index: Any, values: Any, axis: int, update: str) -> Any:
+    at, rank = axis % x.ndim, index.ndim
+    order = (at, *(d for d in range(x.ndim) if d != at))
+    shape = (*x.shape[:at], *index.shape, *x.shape[at + 1 :])
+    given = np.broadcast_to(values, shape)
+    ahead = (*range(at, at + rank), *(d for d in range(given.ndim) if not at <= d < at + rank))
+    if given.dtype != dtype:
+        given = kernels().map(function("t:identity"), given, dtype=dtype)
+    done = kernels().index_put(x.transpose(order), (index,), given.transpose(ahead), update)
+    if not at:
+        return done
+    back = [0] * x.ndim
+    for to, d in enumerate(order):
+        back[d] = to
+    return kernels().copy(done.transpose(back))
+
+
+@define("index", {"put": _run_put})
+def _put(x: Spec, index: Spec, values: Spec, axis: int, update: str) -> Spec:
+    """x, where the slices that `take` gives are updated with values that broadcast to them."""
+    found = _take(x, index, axis)
+    _updates(update)
+    if broadcast(found, values) != found.shape:
+        raise ShapeError(f"values of shape {values.shape} do not broadcast to {found.shape}")
+    return x
+
+
+def _updates(update: str) -> None:
+    if update not in UPDATES:
+        raise ShapeError(f"an update is one of {', '.join(UPDATES)}, not {update!r}")
+
+
+def _covers(x: Spec, index: Spec, axis: int, op: str) -> None:
+    """Raise unless an index is no longer than x along the other axes."""
+    _integers(op, index)
+    at = axis_in(axis, len(x.shape), op)
+    if len(index.shape) != len(x.shape) or any(
+        n > m for d, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if d != at
+    ):
+        raise ShapeError(
+            f"{op} along axis {axis}: an index of shape {index.shape} does not go with {x.shape}"
+        )
+
+
+@define("index", {"gather": lambda d, x, index, axis: kernels().gather(x, axis, index)})
+def _gather(x: Spec, index: Spec, axis: int) -> Spec:
+    """out[i, j] = x[index[i, j], j] for axis 0; the index counts from the front."""
+    _covers(x, index, axis, "gather")
+    return Spec(index.shape, x.dtype)
+
+
+def _run_scatter(dtype: np.dtype, x: Any, index: Any, source: Any, axis: int, update: str) -> Any:
+    if source.dtype != dtype:
+        source = kernels().map(function("t:identity"), source, dtype=dtype)
+    return kernels().scatter(x, axis, index, source, update)
+
+
+@define("index", {"scatter": _run_scatter})
+def _scatter(x: Spec, index: Spec, source: Spec, axis: int, update: str) -> Spec:
+    """x, where x[index[i, j], j] is updated with source[i, j] (for axis 0); the index counts from
+    the front.
+    """
+    _covers(x, index, axis, "scatter")
+    _updates(update)
+    if len(source.shape) != len(index.shape) or any(
+        n < m for n, m in zip(source.shape, index.shape, strict=True)
+    ):
+        raise ShapeError(
+            f"scatter: a source of shape {source.shape} does not cover an index of {index.shape}"
+        )
+    return x
+
+
+def _run_take_along(dtype: np.dtype, x: Any, index: Any, axis: int) -> Any:
+    return kernels().take_along_axis(x, index, axis)
+
+
+@define("index", {"take_along_axis": _run_take_along})
+def _take_along_axis(x: Spec, index: Spec, axis: int) -> Spec:
+    """`gather`, whose index may count from the end and covers the other axes."""
+    _integers("take_along_axis", index)
+    at = axis_in(axis, len(x.shape), "take_along_axis")
+    if len(index.shape) != len(x.shape) or any(
+        n != m for d, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if d != at
+    ):
+        raise ShapeError(
+            f"take_along_axis {axis}: an index of shape {index.shape} does not go with {x.shape}"
+        )
+    return Spec(index.shape, x.dtype)
+
+
+def _run_nonzero(dtype: np.dtype, mask: Any, ends: Any, count: int) -> Any:
+    """Element n goes to where the running count says, those without to a place behind."""
+    K = kernels()
+    target = K.map(function("t:where"), mask, ends, number(mask, count + 1, dtype), dtype=dtype)
+    ones = number(mask, 1, dtype)
+    every = K.cumsum(K.copy(np.broadcast_to(ones, mask.shape)), 0, exclusive=True)
+    start = zeros(mask, (count + 2,), dtype)
+    return K.copy(K.index_put(start, (target,), every, "assign", out=start)[1 : count + 1])
+
+
+@define("index", {"flat_nonzero": _run_nonzero}, constant=True)
+def _nonzero(mask: Spec, ends: Spec, count: int) -> Spec:
+    """The positions of the `count` elements of a mask of rank 1 that hold; `ends` is its running
+    sum.
+    """
+    if len(mask.shape) != 1 or ends.shape != mask.shape:
+        raise ShapeError(f"flat_nonzero: a mask of shape {mask.shape} with sums of {ends.shape}")
+    return Spec((count,), promote(ends.dtype, i64))

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.runtime import recording
+from cubepy.runtime import memory, recording
+from cubepy.runtime.memory.constants import constant_on
 from cubepy.runtime.memory.device_array import empty
 
 
@@ -16,6 +17,18 @@ from cubepy.runtime.memory.device_array import empty
 def kernels() -> Any:
     """The kernel library, loaded when the first op runs."""
     return importlib.import_module("cubepy.kernels")
+
+
+@cache
+def bounds() -> Any:
+    """What looks at indices."""
+    return importlib.import_module("cubepy.kernels.indexing.bounds")
+
+
+@cache
+def sequence() -> Any:
+    """What makes numbers in even steps."""
+    return importlib.import_module("cubepy.kernels.elementwise.sequence")
 
 
 _MODULES = {
@@ -34,18 +47,28 @@ def function(text: str) -> Any:
     return getattr(importlib.import_module(_MODULES[where]), name)
 
 
-def zeros(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """A new array of zeros where another array is, written by work that can be repeated."""
-    if not isinstance(like, np.ndarray):
-        out = empty(shape, dtype, like.device)
-        out[...] = 0
-        return out
-    return kernels().copy(np.broadcast_to(number(0, dtype), shape))
-
-
-def number(value: Any, dtype: Any) -> np.ndarray:
-    """A number as an array of rank 0, which whatever is repeated may read."""
+def number(like: Any, value: Any, dtype: Any) -> Any:
+    """A number as an array of rank 0 where another array is, which repetitions know."""
     made = np.asarray(value, dtype)
+    if not isinstance(like, np.ndarray):
+        return constant_on(like.device, made)
     if recording.active and (recorder := recording.current()) is not None:
         recorder.constant(made)
     return made
+
+
+def zeros(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """A new array of zeros where another array is, written by work that can be repeated."""
+    return filled(like, shape, dtype, 0)
+
+
+def filled(like: Any, shape: tuple[int, ...], dtype: Any, value: Any) -> Any:
+    """A new array of one number where another array is (None: on the current device), written by
+    work that can be repeated.
+    """
+    home = memory.empty(shape, dtype) if like is None else like
+    if isinstance(home, np.ndarray):
+        return kernels().copy(np.broadcast_to(number(home, value, dtype), shape))
+    out = home if like is None else empty(shape, dtype, like.device)
+    out[...] = value
+    return out

@@ -11,7 +11,7 @@ from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import promote
 from cubepy.runtime.memory.pool import empty
 from cubepy.tensor.ops.library import function, kernels, zeros
-from cubepy.tensor.ops.op import Spec, axis_in, define
+from cubepy.tensor.ops.op import Spec, axis_in, broadcast, define
 
 
 def _run_slice(dtype: np.dtype, x: np.ndarray, index: tuple[Any, ...]) -> Any:
@@ -117,6 +117,22 @@ def _unslice(x: Spec, shape: tuple[int, ...], index: tuple[Any, ...]) -> Spec:
     return Spec(shape, x.dtype)
 
 
+def _run_slice_put(dtype: np.dtype, x: Any, values: Any, index: tuple[Any, ...]) -> Any:
+    out = kernels().copy(x)
+    part = _run_slice(dtype, out, index)
+    kernels().copy(np.broadcast_to(values, part.shape), out=part)
+    return out
+
+
+@define("view", {"slice_put": _run_slice_put})
+def _slice_put(x: Spec, values: Spec, index: tuple[Any, ...]) -> Spec:
+    """x, with values of its dtype, broadcast, where the slice is."""
+    found = _slice(x, index)
+    if broadcast(found, values) != found.shape:
+        raise ShapeError(f"values of shape {values.shape} do not broadcast to {found.shape}")
+    return x
+
+
 def _run_concat(dtype: np.dtype, *xs: Any, axis: int) -> Any:
     if not all(isinstance(x, np.ndarray) for x in xs):
         return np.concatenate(xs, axis=axis, dtype=dtype)
@@ -146,3 +162,22 @@ def _concat(*xs: Spec, axis: int) -> Spec:
                 f"concat along axis {at}: {x.shape} does not match {first.shape} on the other axes"
             )
     return Spec((*first.shape[:at], sum(x.shape[at] for x in xs), *first.shape[at + 1 :]), dtype)
+
+
+def _run_pad(dtype: np.dtype, x: Any, widths: tuple[int, ...], mode: str, value: float) -> Any:
+    if dtype.kind == "f" or mode != "constant":
+        return kernels().pad(x, widths, mode, value)
+    return kernels().pad(x, widths, mode, int(value))
+
+
+@define("view", {"pad": _run_pad})
+def _pad(x: Spec, widths: tuple[int, ...], mode: str, value: float) -> Spec:
+    """`widths`: pairs (before, after), for the last axis first, as torch has them."""
+    if len(widths) % 2 or len(widths) > 2 * len(x.shape):
+        raise ShapeError(f"pad takes pairs of ints for at most {len(x.shape)} axes, not {widths}")
+    shape = list(x.shape)
+    for k in range(len(widths) // 2):
+        shape[-1 - k] += widths[2 * k] + widths[2 * k + 1]
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"pad by {widths} leaves less than nothing of the shape {x.shape}")
+    return Spec(tuple(shape), x.dtype)

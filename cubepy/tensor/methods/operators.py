@@ -1,35 +1,25 @@
-"""The operators, elementwise methods and reductions of tensors: one line each, all of them ops of
-the IR.
-"""
+"""The operators and elementwise methods of tensors: one line each, all of them ops of the IR."""
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from cubepy.errors import ArgumentError
+from cubepy.lang.dtypes import bool_
 from cubepy.runtime.notebook import preformatted
 from cubepy.tensor import ufuncs
-from cubepy.tensor.value import Handle
+from cubepy.tensor.methods.applied import Applied
 
 T = TypeVar("T")
 
 
-class Operators(Handle, Generic[T]):
-    """What `Tensor` inherits: arithmetic, comparisons, elementwise math and reductions.
+class Operators(Applied[T]):
+    """What `Tensor` inherits: arithmetic, comparisons and elementwise mathematics.
 
     Args:
         T: what they give, `Tensor`.
     """
 
     __slots__ = ()
-
-    def _unary(self, op: str, **attrs: Any) -> T:
-        """`op(self)`."""
-        raise NotImplementedError
-
-    def _binary(self, op: str, other: Any) -> T:
-        """`op(self, other)`; a Python number takes the tensor's dtype."""
-        raise NotImplementedError
 
     def _reflected(self, op: str, other: Any) -> T:
         """`op(other, self)`."""
@@ -49,8 +39,11 @@ class Operators(Handle, Generic[T]):
     def __neg__(self) -> T:
         return self._unary("neg")
 
+    def __pos__(self) -> T:
+        return self._unary("contiguous")
+
     def __invert__(self) -> T:
-        return self._unary("not")
+        return self._unary("not" if self.dtype is bool_ else "invert")
 
     def __abs__(self) -> T:
         return self._unary("abs")
@@ -117,6 +110,18 @@ class Operators(Handle, Generic[T]):
     def __rxor__(self, other: Any) -> T:
         return self._reflected("xor", other)
 
+    def __lshift__(self, other: Any) -> T:
+        return self._binary("lshift", other)
+
+    def __rlshift__(self, other: Any) -> T:
+        return self._reflected("lshift", other)
+
+    def __rshift__(self, other: Any) -> T:
+        return self._binary("rshift", other)
+
+    def __rrshift__(self, other: Any) -> T:
+        return self._reflected("rshift", other)
+
     def __iadd__(self, other: Any) -> T:
         return self._in_place("add", other)
 
@@ -146,6 +151,12 @@ class Operators(Handle, Generic[T]):
 
     def __ixor__(self, other: Any) -> T:
         return self._in_place("xor", other)
+
+    def __ilshift__(self, other: Any) -> T:
+        return self._in_place("lshift", other)
+
+    def __irshift__(self, other: Any) -> T:
+        return self._in_place("rshift", other)
 
     def __eq__(self, other: Any) -> T:  # type: ignore[override]
         return self._binary("eq", other)
@@ -307,74 +318,63 @@ class Operators(Handle, Generic[T]):
         """Nearest integral value, ties to even."""
         return self._unary("round")
 
-    def sum(
-        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
-    ) -> T:
-        """Sum over axes (all by default); integers sum in 64 bits."""
-        return self._unary("sum", axis=_axis(axis, dtype, out), keepdims=keepdims)
+    def trunc(self) -> T:
+        """The integral part."""
+        return self._unary("trunc")
 
-    def prod(
-        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
-    ) -> T:
-        """Product over axes."""
-        return self._unary("prod", axis=_axis(axis, dtype, out), keepdims=keepdims)
+    def square(self) -> T:
+        """x * x."""
+        return self._unary("square")
 
-    def mean(
-        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
-    ) -> T:
-        """Arithmetic mean over axes; integers give floats."""
-        return self._unary("mean", axis=_axis(axis, dtype, out), keepdims=keepdims)
+    def reciprocal(self) -> T:
+        """1 / x."""
+        return self._unary("reciprocal")
 
-    def max(
-        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
-    ) -> T:
-        """Largest element over axes."""
-        return self._unary("max", axis=_axis(axis, dtype, out), keepdims=keepdims)
+    def log2(self) -> T:
+        """Logarithm to base 2."""
+        return self._unary("log2")
 
-    def min(
-        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
-    ) -> T:
-        """Smallest element over axes."""
-        return self._unary("min", axis=_axis(axis, dtype, out), keepdims=keepdims)
+    def exp2(self) -> T:
+        """2 ** x."""
+        return self._unary("exp2")
 
-    def argmax(
-        self,
-        axis: int | None = None,
-        keepdims: bool = False,
-        *,
-        dtype: None = None,
-        out: None = None,
-    ) -> T:
-        """Index of the first largest element (i64)."""
-        return self._unary("argmax", axis=_axis(axis, dtype, out), keepdims=keepdims)
+    def isnan(self) -> T:
+        """Whether elements are NaN."""
+        return self._unary("isnan")
 
-    def argmin(
-        self,
-        axis: int | None = None,
-        keepdims: bool = False,
-        *,
-        dtype: None = None,
-        out: None = None,
-    ) -> T:
-        """Index of the first smallest element (i64)."""
-        return self._unary("argmin", axis=_axis(axis, dtype, out), keepdims=keepdims)
+    def isinf(self) -> T:
+        """Whether elements are infinite."""
+        return self._unary("isinf")
 
-    def softmax(self, axis: int = -1) -> T:
-        """exp(x) / sum(exp(x)) along an axis."""
-        return self._unary("softmax", axis=axis)
+    def isfinite(self) -> T:
+        """Whether elements are neither infinite nor NaN."""
+        return self._unary("isfinite")
+
+    def signbit(self) -> T:
+        """Whether elements have a minus, that of -0 too."""
+        return self._unary("signbit")
+
+    def logaddexp(self, other: Any) -> T:
+        """log(exp(x) + exp(other)), without overflow on the way."""
+        return self._binary("logaddexp", other)
+
+    def maximum(self, other: Any) -> T:
+        """The larger; NaN if either is."""
+        return self._binary("maximum", other)
+
+    def minimum(self, other: Any) -> T:
+        """The smaller; NaN if either is."""
+        return self._binary("minimum", other)
+
+    def clip(self, min: Any = None, max: Any = None) -> T:
+        """Limited to [min, max]; None leaves a side open."""
+        if min is None and max is None:
+            return self._unary("contiguous")
+        low, high = (None if end is None else self._operand(end) for end in (min, max))
+        return self._apply("clip", self, low, high)  # type: ignore[no-any-return]
+
+    clamp = clip
 
     def gelu(self, approximate: str = "none") -> T:
         """Gaussian error linear unit."""
         return self._unary("gelu", approximate=approximate)
-
-
-def _axis(axis: Any, dtype: None = None, out: None = None) -> Any:
-    """An axis as ops take it. `np.sum(t)` and the like ask the tensor, and pass a dtype and an
-    output, too.
-    """
-    if dtype is not None or out is not None:
-        raise ArgumentError(
-            "a tensor is reduced without dtype= and out=",
-            hint="convert it with x.to(dtype), or use x.numpy()",
-        )
-    return tuple(axis) if isinstance(axis, list) else axis

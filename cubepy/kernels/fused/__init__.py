@@ -1,0 +1,1 @@
+"""Templates that take the arithmetic of whole groups of operations as functions."""

@@ -1,0 +1,56 @@
+"""Several results of the same elements on a CPU: a cube does a run of neighbours, line by line."""
+
+from __future__ import annotations
+
+import cubepy as cb
+from cubepy.kernels.elementwise.map_cpu import CHUNK, CUBES, following, lines_at
+from cubepy.kernels.fused.problem import Maps, fixed_along_rows, put
+from cubepy.kernels.primitives.vector_width import beside, lanes_on
+from cubepy.tune import CpuRoutine
+
+
+@cb.kernel
+def map_several(
+    results,
+    inputs,
+    function: cb.Comptime,
+    fixed: cb.Comptime[tuple],
+    rows,
+    lanes: cb.Comptime[int],
+    chunk: cb.Comptime[int],
+):
+    """results[n][i] = function(inputs[0][i], ...)[n] of arrays of one shape; `fixed[k]`: input k is
+    constant along the last axis. A cube does a piece of a row, or several short rows.
+    """
+    out = results[0]
+    last = out.ndim - 1
+    pieces = (out.shape[last] + chunk - 1) // chunk
+    row = cb.CUBE_POS // pieces * rows
+    first = (cb.CUBE_POS % pieces) * chunk
+    stop = cb.min(first + chunk, out.shape[last])
+    count = cb.min(rows, out.size // out.shape[last] - row)
+    lead = cb.unravel(row, out.shape[:last]) if last > 0 else ()
+    for _ in range(count):
+        for k, valid in cb.lines(first, stop, lanes):
+            found = function(*lines_at(inputs, lead, fixed, k, valid, lanes))
+            for n in cb.unroll(range(len(results))):
+                put(results[n], lead + (k,), found[n], lanes, valid)
+        lead = following(lead, out.shape)
+
+
+class Rows(CpuRoutine):
+    """A cube does a piece of a row, or some rows."""
+
+    name = "rows"
+
+    def launch(self, p: Maps, properties: cb.DeviceProperties) -> None:
+        """Cubes enough for all threads."""
+        dest, fixed = p.results[0], fixed_along_rows(p.inputs)
+        lanes = lanes_on(properties, *p.results, *p.inputs)
+        lanes *= beside(lanes, dest, properties)
+        n = dest.shape[-1]
+        count, pieces = dest.size // n, -(-n // CHUNK)
+        rows = max(1, min(CHUNK // n, count // CUBES))
+        cubes = -(-count // rows) * pieces
+        given = tuple(p.results), tuple(p.inputs), p.function, fixed, rows, lanes, CHUNK
+        map_several[cubes, 1](*given, mode="unchecked")

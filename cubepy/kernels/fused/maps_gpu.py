@@ -1,0 +1,48 @@
+"""Several results of the same elements by whole cubes: neighbours in memory go to neighbours."""
+
+from __future__ import annotations
+
+import cubepy as cb
+from cubepy.kernels.elementwise.map_gpu import UNITS, LinePlan, read_all
+from cubepy.kernels.fused.problem import Maps, fixed_along_rows, put
+from cubepy.kernels.primitives.lines import multiple
+from cubepy.kernels.primitives.vector_width import line_of, power_of_two
+from cubepy.tune import GpuRoutine
+
+
+@cb.kernel
+def map_several_wide(results, inputs, function: cb.Comptime, plan: cb.Comptime[LinePlan]):
+    """The same by whole cubes: `plan.across` units lie along the last axis, the others of a cube
+    along the rows; a unit does a line.
+    """
+    out = results[0]
+    last = out.ndim - 1
+    n = out.shape[last]
+    width = plan.across * plan.lanes
+    down = cb.CUBE_DIM // plan.across
+    blocks = (n + width - 1) // width
+    k = multiple(cb.CUBE_POS % blocks * width + cb.UNIT_POS % plan.across * plan.lanes, plan.lanes)
+    row = cb.CUBE_POS // blocks * down + cb.UNIT_POS // plan.across
+    if row < out.size // n and k < n:
+        where = (cb.unravel(row, out.shape[:last]) if last > 0 else ()) + (k,)
+        found = function(*read_all(inputs, where, n - k, plan))
+        for m in cb.unroll(range(len(results))):
+            put(results[m], where, found[m], plan.lanes, n - k)
+
+
+class Lines(GpuRoutine):
+    """Neighbouring units take neighbouring lines."""
+
+    name = "lines"
+
+    def launch(self, p: Maps, properties: cb.DeviceProperties) -> None:
+        """A unit does a line of every result."""
+        dest, fixed = p.results[0], fixed_along_rows(p.inputs)
+        lanes = line_of(*p.results, *(a for a, f in zip(p.inputs, fixed, strict=True) if not f))
+        n = dest.shape[-1]
+        across = min(UNITS, power_of_two(-(-n // lanes)))
+        down = UNITS // across
+        cubes = -(-(dest.size // n) // down) * -(-n // (across * lanes))
+        plan = LinePlan(lanes, 1, fixed, across)
+        given = tuple(p.results), tuple(p.inputs), p.function, plan
+        map_several_wide[cubes, UNITS](*given, mode="unchecked")

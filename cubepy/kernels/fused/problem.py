@@ -1,0 +1,29 @@
+"""What several results of the same elements are to their routines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import cubepy as cb
+from cubepy.kernels.elementwise.map_gpu import converted
+from cubepy.lang.declare import Func
+
+
+class Maps(NamedTuple):
+    """results = function(*inputs) for arrays of one shape, not empty, whose axes are merged."""
+
+    function: Func
+    results: list[Any]
+    inputs: list[Any]
+
+
+def fixed_along_rows(arrays: Sequence[Any]) -> tuple[bool, ...]:
+    """Which arrays are constant along the last axis."""
+    return tuple(a.strides[-1] == 0 and a.shape[-1] > 1 for a in arrays)
+
+
+@cb.func
+def put(out, where, value, lanes: cb.Comptime[int], valid):
+    """Store a line as the array's dtype."""
+    out.store(where, converted(value, out.dtype, lanes), valid=valid)

@@ -1,0 +1,72 @@
+"""Gradients of sorts and scans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cubepy.tensor.array import apply, constant
+from cubepy.tensor.gradients.rules import Backward, vjp
+from cubepy.tensor.namespace import where
+
+
+@vjp("sort")
+def _sort(b: Backward, g: Any) -> Any:
+    x = b.inputs[0]
+    order = apply("argsort", x, **b.attrs)
+    return _back(x, order, g, b.attrs["axis"])
+
+
+@vjp("topk")
+def _topk(b: Backward, g: Any, _: Any) -> Any:
+    if g is None:
+        return None
+    x, order = b.inputs[0], b.results[1]
+    if order is None:  # nobody kept them
+        attrs = {name: b.attrs[name] for name in ("k", "axis", "largest")}
+        order = apply("topk", x.detach(), **attrs)[1]
+    return _back(x, order, g, b.attrs["axis"])
+
+
+def _back(x: Any, order: Any, g: Any, axis: int) -> Any:
+    """A gradient of elements that were read in an order, to where they were."""
+    start = constant(0, g.dtype).to(g.device).expand(x.shape)
+    return apply("scatter", start, order, g, axis=axis, update="add")
+
+
+def _turned(t: Any, axis: int) -> Any:
+    """Backwards along an axis."""
+    index: list[Any] = [(None, None, None)] * t.ndim
+    index[axis % t.ndim] = (None, None, -1)
+    return apply("slice", t, index=tuple(index))
+
+
+def _sum_of_later(t: Any, axis: int, exclusive: bool) -> Any:
+    """The sum of an element and those behind it, or of the latter alone."""
+    return _turned(apply("cumsum", _turned(t, axis), axis=axis, exclusive=exclusive), axis)
+
+
+@vjp("cumsum")
+def _cumsum(b: Backward, g: Any) -> Any:
+    return _sum_of_later(g, b.attrs["axis"], b.attrs["exclusive"])
+
+
+@vjp("cumprod")
+def _cumprod(b: Backward, g: Any) -> Any:
+    """Element k is in all products behind it: their sum over x[k].
+
+    Up to the first zero that is so. Behind it all products are zero; the gradient by the zero is
+    the sum of what the products would be with a one in its place, up to the next zero.
+    """
+    x, axis, exclusive = b.inputs[0], b.attrs["axis"], b.attrs["exclusive"]
+    one, zero = constant(1, x.dtype), constant(0, g.dtype)
+    is_zero = x == 0
+    before = apply("cumsum", is_zero.astype("i64"), axis=axis, exclusive=False)
+    first = is_zero & (before == 1)
+    ahead = _sum_of_later(g * b.result, axis, exclusive) / where(is_zero, one, x)
+    others = apply("cumprod", where(first, one, x), axis=axis, exclusive=exclusive)
+    through = before == 1
+    if exclusive:
+        through = apply("cumsum", is_zero.astype("i64"), axis=axis, exclusive=True) == 1
+    # the products from the first zero on, with a one in its place
+    summed = where(through, g * others, zero).sum(axis=axis, keepdims=True)
+    return where(before == 0, ahead, where(first, summed, zero))

@@ -1,0 +1,1 @@
+"""What tensors can do, by family: `Tensor` inherits it from here."""

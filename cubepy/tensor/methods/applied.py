@@ -1,0 +1,74 @@
+"""What the families of methods stand on: applying an op."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from cubepy.errors import ArgumentError, ShapeError
+from cubepy.tensor.value import Handle
+
+T = TypeVar("T")
+
+
+class Applied(Handle, Generic[T]):
+    """A tensor as the families of its methods see it.
+
+    Args:
+        T: what ops give, `Tensor`.
+    """
+
+    __slots__ = ()
+
+    def _apply(self, op: str, *inputs: Any, **attrs: Any) -> Any:
+        """The result of an op on any tensors."""
+        raise NotImplementedError
+
+    def _unary(self, op: str, **attrs: Any) -> T:
+        """`op(self)`."""
+        raise NotImplementedError
+
+    def _binary(self, op: str, other: Any) -> T:
+        """`op(self, other)`; a Python number takes the tensor's dtype."""
+        raise NotImplementedError
+
+    def _operand(self, value: Any) -> T:
+        """The other side of an operator: a Python number takes the tensor's dtype."""
+        raise NotImplementedError
+
+    def _like(self, data: Any) -> T:
+        """Data as a tensor."""
+        raise NotImplementedError
+
+    def _exchanged(self, new: Any) -> Any:
+        """This handle with another value of the same shape and dtype."""
+        raise NotImplementedError
+
+    def _dim(self, dim: Any, op: str) -> int:
+        """An axis counted from the front."""
+        if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+            raise ArgumentError(f"{op}: an axis is an integer, not {dim!r}")
+        if not -self.ndim <= dim < self.ndim:
+            raise ShapeError(f"{op}: axis {dim} is out of range for a tensor of rank {self.ndim}")
+        return operator.index(dim) % self.ndim
+
+    def _dims(self, dims: Any, op: str) -> tuple[int, ...]:
+        """Axes counted from the front; None for all."""
+        if dims is None:
+            return tuple(range(self.ndim))
+        given = dims if isinstance(dims, (tuple, list)) else (dims,)
+        found = tuple(self._dim(d, op) for d in given)
+        if len(set(found)) != len(found):
+            raise ShapeError(f"{op}: the axes {dims} name one axis twice")
+        return found
+
+
+def ints(values: Sequence[Any]) -> tuple[int, ...]:
+    """Lengths or axes that were given one by one, or as one list."""
+    if len(values) == 1 and isinstance(values[0], (tuple, list)):
+        values = values[0]
+    for v in values:
+        if not hasattr(v, "__index__"):
+            raise ArgumentError(f"lengths and axes are integers, not {v!r}")
+    return tuple(operator.index(v) for v in values)

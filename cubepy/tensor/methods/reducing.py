@@ -1,0 +1,145 @@
+"""Reductions, sorts and scans of tensors."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from cubepy.errors import ArgumentError
+from cubepy.lang.dtypes import as_dtype
+from cubepy.tensor.methods.applied import Applied
+
+T = TypeVar("T")
+
+
+class Reducing(Applied[T]):
+    """What `Tensor` inherits: reductions with NumPy's `axis` and `keepdims`, for which PyTorch's
+    `dim` and `keepdim` may be said; sorts and scans named as in PyTorch.
+
+    Args:
+        T: what they give, `Tensor`.
+    """
+
+    __slots__ = ()
+
+    def _reduced(self, op: str, axis: Any, keepdims: Any, said: dict[str, Any], **attrs: Any) -> T:
+        """A reduction; `said` may hold the arguments of other libraries."""
+        x: Any = self
+        dtype = None
+        if said:
+            axis, keepdims, dtype = _others(op, axis, keepdims, said)
+        axis = tuple(axis) if isinstance(axis, list) else axis
+        if dtype is None:
+            return x._unary(op, axis=axis, keepdims=keepdims, **attrs)  # type: ignore[no-any-return]
+        wanted = as_dtype(dtype)
+        return x.astype(wanted)._unary(op, axis=axis, keepdims=keepdims, **attrs).astype(wanted)  # type: ignore[no-any-return]
+
+    def sum(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
+        """Sum over axes (all by default); integers sum in 64 bits, unless `dtype` says another
+        type.
+        """
+        return self._reduced("sum", axis, keepdims, said)
+
+    def prod(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
+        """Product over axes."""
+        return self._reduced("prod", axis, keepdims, said)
+
+    def mean(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
+        """Arithmetic mean over axes; integers give floats."""
+        return self._reduced("mean", axis, keepdims, said)
+
+    def max(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
+        """Largest element over axes."""
+        return self._reduced("max", axis, keepdims, said)
+
+    def min(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
+        """Smallest element over axes."""
+        return self._reduced("min", axis, keepdims, said)
+
+    def argmax(self, axis: int | None = None, keepdims: bool = False, **said: Any) -> T:
+        """Index of the first largest element (i64)."""
+        return self._reduced("argmax", axis, keepdims, said)
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False, **said: Any) -> T:
+        """Index of the first smallest element (i64)."""
+        return self._reduced("argmin", axis, keepdims, said)
+
+    def any(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
+        """Whether some element is not zero."""
+        return self._reduced("any", axis, keepdims, said)
+
+    def all(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
+        """Whether no element is zero."""
+        return self._reduced("all", axis, keepdims, said)
+
+    def var(
+        self, axis: Any = None, keepdims: bool = False, *, correction: float = 0, **said: Any
+    ) -> T:
+        """Variance over axes; `correction` is subtracted from the count that divides: 0, as in
+        NumPy (in PyTorch 1 is the default).
+        """
+        return self._reduced("var", axis, keepdims, said, correction=said.pop("ddof", correction))
+
+    def std(
+        self, axis: Any = None, keepdims: bool = False, *, correction: float = 0, **said: Any
+    ) -> T:
+        """Standard deviation over axes; `correction` as for `var`."""
+        return self._reduced("std", axis, keepdims, said, correction=said.pop("ddof", correction))
+
+    def logsumexp(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
+        """log(sum(exp(x))) over axes, without overflow on the way."""
+        return self._reduced("logsumexp", axis, keepdims, said)
+
+    def norm(self, p: float = 2, dim: Any = None, keepdim: bool = False) -> T:
+        """The vector norm (sum |x|^p)^(1/p) over axes."""
+        return self._reduced("norm", dim, keepdim, {}, ord=float(p))
+
+    def softmax(self, axis: int = -1, *, dim: int | None = None) -> T:
+        """exp(x) / sum(exp(x)) along an axis."""
+        return self._unary("softmax", axis=axis if dim is None else dim)
+
+    def cumsum(self, dim: int, *, dtype: Any = None) -> T:
+        """Running sums along an axis; integers sum in 64 bits, unless `dtype` says another type."""
+        return self._scanned("cumsum", dim, dtype)
+
+    def cumprod(self, dim: int, *, dtype: Any = None) -> T:
+        """Running products along an axis."""
+        return self._scanned("cumprod", dim, dtype)
+
+    def _scanned(self, op: str, dim: int, dtype: Any) -> T:
+        x: Any = self
+        if dtype is None:
+            return x._unary(op, axis=dim, exclusive=False)  # type: ignore[no-any-return]
+        return x.astype(dtype)._unary(op, axis=dim, exclusive=False).astype(dtype)  # type: ignore[no-any-return]
+
+    def sort(self, dim: int = -1, descending: bool = False) -> tuple[T, T]:
+        """The elements in order along an axis (NaN last, first when descending), and their
+        indices.
+        """
+        order = self.argsort(dim, descending)
+        at = dim % self.ndim
+        return self._apply("take_along_axis", self, order, axis=at), order
+
+    def argsort(self, dim: int = -1, descending: bool = False) -> T:
+        """The indices (i64) that sort an axis; equal elements keep their order."""
+        return self._unary("argsort", axis=dim, descending=descending)
+
+    def topk(self, k: int, dim: int = -1, largest: bool = True) -> tuple[T, T]:
+        """The k largest (or smallest) elements along an axis in order, and their indices."""
+        return tuple(self._apply("topk", self, k=k, axis=dim, largest=largest))  # type: ignore[return-value]
+
+
+def _others(op: str, axis: Any, keepdims: Any, said: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """axis, keepdims and dtype of a reduction where words of other libraries may be said: `np.sum`
+    of a tensor asks the tensor, with `dtype` and `out`.
+    """
+    axis, keepdims = said.pop("dim", axis), said.pop("keepdim", keepdims)
+    dtype, out = said.pop("dtype", None), said.pop("out", None)
+    if said:
+        raise TypeError(f"{op}() has no argument {next(iter(said))!r}")
+    if out is not None:
+        raise ArgumentError("a tensor is reduced without out=", hint="use x.numpy()")
+    if dtype is not None and op not in ("sum", "prod", "mean"):
+        raise ArgumentError(
+            f"{op} of a tensor takes no dtype=", hint="convert it before: x.to(dtype)"
+        )
+    return axis, keepdims, dtype

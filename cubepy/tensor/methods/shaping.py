@@ -1,0 +1,207 @@
+"""Other shapes and orders of the same elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+from cubepy.errors import ArgumentError, ShapeError
+from cubepy.runtime.device import use
+from cubepy.tensor.methods.applied import Applied, ints
+
+R = TypeVar("R")
+
+
+class Shaping(Applied[R]):
+    """What `Tensor` inherits: reshape, transpose, expand, flip and the like, named as in PyTorch.
+
+    Args:
+        R: what they give, `Tensor`.
+    """
+
+    __slots__ = ()
+
+    def contiguous(self) -> R:
+        """The tensor in C order, copied only if it is not."""
+        return self._unary("contiguous")
+
+    def reshape(self, *shape: Any) -> R:
+        """The elements in another shape (one length may be -1); copied only if strides force it."""
+        return self._unary("reshape", shape=ints(shape))
+
+    view = reshape
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> R:
+        """Axes `start_dim` to `end_dim` as one."""
+        if not self.shape:
+            return self.reshape(1)
+        first, last = self._dim(start_dim, "flatten"), self._dim(end_dim, "flatten")
+        if first > last:
+            raise ShapeError(
+                f"flatten: axis {start_dim} comes after axis {end_dim} (rank {self.ndim})"
+            )
+        return self.reshape(
+            *self.shape[:first], math.prod(self.shape[first : last + 1]), *self.shape[last + 1 :]
+        )
+
+    def permute(self, *axes: Any) -> R:
+        """Axes in another order; no copy."""
+        return self._unary("permute", axes=ints(axes))
+
+    def transpose(self, dim0: int, dim1: int) -> R:
+        """Two axes exchanged, as in PyTorch; no copy."""
+        order = list(range(self.ndim))
+        first, second = self._dim(dim0, "transpose"), self._dim(dim1, "transpose")
+        order[first], order[second] = order[second], order[first]
+        return self.permute(*order)
+
+    def movedim(self, source: Any, destination: Any) -> R:
+        """Axes moved to other places, the others in their order; no copy."""
+        origin, goal = self._dims(source, "movedim"), self._dims(destination, "movedim")
+        if len(origin) != len(goal):
+            raise ShapeError(f"movedim of the axes {source} to {len(goal)} places")
+        order = [d for d in range(self.ndim) if d not in origin]
+        for to, d in sorted(zip(goal, origin, strict=True)):
+            order.insert(to, d)
+        return self.permute(*order)
+
+    @property
+    def T(self) -> R:
+        """The axes reversed; no copy."""
+        return self.permute(*reversed(range(self.ndim)))
+
+    @property
+    def mT(self) -> R:
+        """The last two axes exchanged: matrices transposed; no copy."""
+        if self.ndim < 2:
+            raise ShapeError(f"mT needs two axes or more, not the shape {self.shape}")
+        return self.transpose(-2, -1)
+
+    def unsqueeze(self, dim: int) -> R:
+        """A new axis of length 1 at `dim`."""
+        if not hasattr(dim, "__index__"):
+            raise ArgumentError(f"unsqueeze: an axis is an integer, not {dim!r}")
+        if not -self.ndim - 1 <= dim <= self.ndim:
+            raise ShapeError(
+                f"unsqueeze: axis {dim} is out of range for a tensor of rank {self.ndim}"
+            )
+        at = dim % (self.ndim + 1)
+        return self.reshape(*self.shape[:at], 1, *self.shape[at:])
+
+    def squeeze(self, dim: Any = None) -> R:
+        """Without axes of length 1 (all, or those of `dim` that are)."""
+        drop = self._dims(dim, "squeeze")
+        return self.reshape(*(n for d, n in enumerate(self.shape) if n != 1 or d not in drop))
+
+    def expand(self, *shape: Any) -> R:
+        """Axes of length 1 stretched, without a copy; -1 keeps a length."""
+        wanted = ints(shape)
+        lead = len(wanted) - self.ndim
+        full = tuple(
+            self.shape[d - lead] if n == -1 and d >= lead else n for d, n in enumerate(wanted)
+        )
+        return self._unary("expand", shape=full)
+
+    def flip(self, *dims: Any) -> R:
+        """Axes backwards (all by default); no copy."""
+        axes = self._dims(ints(dims) if dims else None, "flip")
+        index = tuple((None, None, -1 if d in axes else None) for d in range(self.ndim))
+        return self._unary("slice", index=index)
+
+    def roll(self, shifts: Any, dims: Any = None) -> R:
+        """Elements moved along axes, those that leave at an end come back at the other; without
+        axes, of the flattened tensor.
+        """
+        if dims is None:
+            flat: Any = self.reshape(-1)
+            return flat.roll(shifts, 0).reshape(self.shape)  # type: ignore[no-any-return]
+        axes = tuple(
+            self._dim(d, "roll") for d in (dims if isinstance(dims, (tuple, list)) else (dims,))
+        )
+        steps = ints(shifts) if isinstance(shifts, (tuple, list)) else ints((shifts,)) * len(axes)
+        if len(steps) != len(axes):
+            raise ShapeError(f"roll by {len(steps)} shifts along {len(axes)} axes")
+        found: Any = self
+        for axis, step in zip(axes, steps, strict=True):
+            n = self.shape[axis]
+            if n and step % n:
+                lead = (slice(None),) * axis
+                cut = n - step % n
+                tail, head = found[(*lead, slice(cut, None))], found[(*lead, slice(None, cut))]
+                found = self._apply("concat", tail, head, axis=axis)
+        return found  # type: ignore[no-any-return]
+
+    def repeat(self, *repeats: Any) -> R:
+        """The whole tensor several times along each axis, as in PyTorch (NumPy's `tile`)."""
+        times = ints(repeats)
+        if len(times) < self.ndim:
+            raise ShapeError(f"repeat of {self.ndim} axes needs as many numbers, not {times}")
+        shape = (1,) * (len(times) - self.ndim) + self.shape
+        pairs = [m for n, k in zip(shape, times, strict=True) for m in (k, n)]
+        spaced: Any = self.reshape(*(m for n in shape for m in (1, n)))
+        return spaced.expand(*pairs).reshape(*(n * k for n, k in zip(shape, times, strict=True)))  # type: ignore[no-any-return]
+
+    tile = repeat
+
+    def repeat_interleave(self, repeats: int, dim: int | None = None) -> R:
+        """Every element several times in a row along an axis; without one, of the flattened
+        tensor.
+        """
+        if dim is None:
+            flat: Any = self.reshape(-1)
+            return flat.repeat_interleave(repeats, 0)  # type: ignore[no-any-return]
+        axis, shape = self._dim(dim, "repeat_interleave"), self.shape
+        spaced: Any = self.unsqueeze(axis + 1)
+        wide = spaced.expand(*shape[: axis + 1], repeats, *shape[axis + 1 :])
+        return wide.reshape(*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :])  # type: ignore[no-any-return]
+
+    def unbind(self, dim: int = 0) -> tuple[R, ...]:
+        """The slices along an axis; no copies."""
+        axis = self._dim(dim, "unbind")
+        whole: Any = self
+        return tuple(whole[(slice(None),) * axis + (k,)] for k in range(self.shape[axis]))
+
+    def chunk(self, chunks: int, dim: int = 0) -> tuple[R, ...]:
+        """About equal parts of an axis, the last one may be shorter; no copies."""
+        n = self.shape[self._dim(dim, "chunk")]
+        return self.split(max(1, -(-n // chunks)), dim)
+
+    def split(self, split_size: Any, dim: int = 0) -> tuple[R, ...]:
+        """Parts of an axis of one length (the last one may be shorter), or of several; no
+        copies.
+        """
+        axis = self._dim(dim, "split")
+        n = self.shape[axis]
+        if isinstance(split_size, (tuple, list)):
+            lengths = ints(split_size)
+            if sum(lengths) != n:
+                raise ShapeError(f"split into {lengths} of an axis of length {n}")
+        else:
+            lengths = tuple(min(split_size, n - k) for k in range(0, n, split_size)) or (0,)
+        whole: Any = self
+        parts, start = [], 0
+        for length in lengths:
+            parts.append(whole[(slice(None),) * axis + (slice(start, start + length),)])
+            start += length
+        return tuple(parts)
+
+    def tril(self, diagonal: int = 0) -> R:
+        """The elements of matrices on and below a diagonal, zeros elsewhere."""
+        return self._triangle("ge", diagonal)
+
+    def triu(self, diagonal: int = 0) -> R:
+        """The elements of matrices on and above a diagonal, zeros elsewhere."""
+        return self._triangle("le", diagonal)
+
+    def _triangle(self, compare: str, diagonal: int) -> R:
+        if self.ndim < 2:
+            raise ShapeError(f"tril and triu need two axes or more, not the shape {self.shape}")
+        like: Any = self
+        with use(self.device):
+            rows, columns = (
+                self._apply("arange", start=0, step=1, count=n, dtype="i64")
+                for n in self.shape[-2:]
+            )
+        inside = self._apply(compare, rows.unsqueeze(1) + diagonal, columns)
+        zero = like._operand(0).astype(self.dtype)
+        return self._apply("where", inside, like, zero)  # type: ignore[no-any-return]
