@@ -8,7 +8,7 @@ import numpy as np
 
 from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import float_for, i64, u64
-from cubepy.tensor.ops.library import kernels
+from cubepy.tensor.ops.library import kernels, reduced_array
 from cubepy.tensor.ops.op import Run, Spec, axes_in, define
 
 
@@ -18,9 +18,7 @@ def _reductions(*names: str) -> dict[str, Run]:
 
 def _reduction(name: str) -> Run:
     def run_reduction(dtype: np.dtype, x: Any, axis: Any, keepdims: bool) -> Any:
-        number = isinstance(x, np.ndarray) and x.ndim and axis is None and not keepdims
-        out = np.empty((), dtype) if number else None  # an array, where a number would be given
-        return getattr(kernels(), name)(x, axis=axis, keepdims=keepdims, out=out)
+        return reduced_array(getattr(kernels(), name), x, axis, keepdims)
 
     return run_reduction
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import bool_
-from cubepy.tensor.ops.library import kernels
+from cubepy.tensor.ops.library import kernels, reduced_array
 from cubepy.tensor.ops.normalization import float_of
 from cubepy.tensor.ops.op import Run, Spec, define
 from cubepy.tensor.ops.reductions import reduced
@@ -16,7 +16,7 @@ from cubepy.tensor.ops.reductions import reduced
 
 def _spread(name: str) -> Run:
     def run_spread(dtype: np.dtype, x: Any, axis: Any, correction: float, keepdims: bool) -> Any:
-        return getattr(kernels(), name)(x, axis, correction, keepdims)
+        return reduced_array(getattr(kernels(), name), x, axis, keepdims, ddof=correction)
 
     return run_spread
 
@@ -28,7 +28,7 @@ def _var(x: Spec, axis: Any, correction: float, keepdims: bool) -> Spec:
 
 
 def _run_logsumexp(dtype: np.dtype, x: Any, axis: Any, keepdims: bool) -> Any:
-    return kernels().logsumexp(x, axis, keepdims)
+    return reduced_array(kernels().logsumexp, x, axis, keepdims)
 
 
 @define("reduce", {"logsumexp": _run_logsumexp})
@@ -37,7 +37,7 @@ def _logsumexp(x: Spec, axis: Any, keepdims: bool) -> Spec:
 
 
 def _run_norm(dtype: np.dtype, x: Any, ord: float, axis: Any, keepdims: bool) -> Any:
-    return kernels().norm(x, ord, axis, keepdims)
+    return reduced_array(kernels().norm, x, axis, keepdims, ord=ord)
 
 
 @define("reduce", {"norm": _run_norm})
@@ -50,7 +50,7 @@ def _norm(x: Spec, ord: float, axis: Any, keepdims: bool) -> Spec:
 
 def _truth(name: str) -> Run:
     def run_truth(dtype: np.dtype, x: Any, axis: Any, keepdims: bool) -> Any:
-        return getattr(kernels(), name)(x, axis, keepdims)
+        return reduced_array(getattr(kernels(), name), x, axis, keepdims)
 
     return run_truth
 

@@ -55,11 +55,38 @@ SAMPLES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         {"is_causal": False, "scale": None},
     ),
 }
+_ROW = {"axis": -1, "descending": False}
+_SPREAD = {"axis": 1, "correction": 1, "keepdims": False}
+SAMPLES |= {
+    "full": ((), {"shape": (4, 6), "value": 2.5, "dtype": "f32"}),
+    "arange": ((), {"start": 0, "step": 2, "count": 24, "dtype": "i64"}),
+    "invert": ((ints(4, 6),), {}),
+    "clip": ((some(4, 6), some(6), some(4, 6, low=2.0, high=3.0)), {}),
+    "flat_index": ((ints(4, below=4), ints(4, below=6)), {"lengths": (4, 6)}),
+    "take": ((some(4, 6), ints(3, below=6)), {"axis": 1}),
+    "put": ((some(4, 6), ints(3, below=6), some(4, 3)), {"axis": 1, "update": "add"}),
+    "gather": ((some(4, 6), ints(3, 6, below=4)), {"axis": 0}),
+    "scatter": ((some(4, 6), ints(3, 6, below=4), some(3, 6)), {"axis": 0, "update": "add"}),
+    "take_along_axis": ((some(4, 6), ints(3, 6, below=4)), {"axis": 0}),
+    "slice_put": ((some(4, 6), some(2)), {"index": ((1, 3, None), (0, 2, None))}),
+    "pad": ((some(4, 6),), {"widths": (1, 2, 0, 1), "mode": "constant", "value": 3.0}),
+    **{n: ((some(4, 6),), _ROW) for n in ("sort", "argsort")},
+    "topk": ((some(4, 6),), {"k": 2, "axis": 1, "largest": True}),
+    **{n: ((some(4, 6),), {"axis": 1, "exclusive": False}) for n in ("cumsum", "cumprod")},
+    **{n: ((some(4, 6),), _SPREAD) for n in ("var", "std")},
+    "logsumexp": ((some(4, 6),), NUMBERS),
+    "norm": ((some(4, 6),), {"ord": 2, **NUMBERS}),
+    **{n: ((bools(4, 6),), NUMBERS) for n in ("any", "all")},
+}
 _RULES: dict[str, tuple[Any, ...]] = {
     "_float_unary": (some(4, 6, low=0.1, high=0.9),),
     "_same_unary": (some(4, 6),),
     "_sign": (some(4, 6),),
     "_float_binary": (some(4, 6), some(4, 6)),
+    "_float_test": (some(4, 6),),
+    "_signbit": (some(4, 6),),
+    "_nextafter": (some(4, 6), some(4, 6)),
+    "_shift": (ints(4, 6), ints(4, 6)),
 }
 for _name, _op in OPS.items():
     if _name not in SAMPLES and _op.rule.__name__ in _RULES:
