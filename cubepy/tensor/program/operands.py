@@ -199,6 +199,10 @@ class ProgramOperands(Operands):
                 return Result("new", mine[at], array, start - at)
         raise Unsuitable("a result that no launch wrote")
 
+    def forget(self) -> None:
+        """Let go of the arrays of the call that was recorded."""
+        self.recorded, self.inputs, self.outputs, self.spans = Recording(), (), [], []
+
     @staticmethod
     def small(size: int) -> Callable[..., np.ndarray]:
         """What makes an array of so many bytes."""

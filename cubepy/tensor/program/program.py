@@ -15,6 +15,7 @@ import numpy as np
 from cubepy.errors import CubeError, OutOfMemoryError
 from cubepy.runtime import recording
 from cubepy.runtime.backend import Unsuitable
+from cubepy.runtime.memory.pool import POOLED
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.stats import counters
@@ -112,6 +113,7 @@ class Program:
                 operands = ProgramOperands(recorded, given, outputs)
                 plan = Plan(recorded, None, None, operands)
                 self.install(plan, operands)
+                operands.forget()
             except (Unsuitable, OutOfMemoryError) as error:
                 self.chances -= 1
                 self.why = str(error)
@@ -120,6 +122,7 @@ class Program:
     def install(self, plan: Plan, operands: ProgramOperands) -> None:
         """Use a plan from now on."""
         go, table, alive = plan.table.ready()
+        plan.table.rows.clear()
         scope: dict[str, Any] = {
             "go": go,
             "table": table,
@@ -163,13 +166,15 @@ class Program:
             elif r.kind == "constant":
                 scope[f"r{n}"] = r.array
         if plan.steps:
-            if operands.arena:
-                size = operands.arena
+            size = operands.arena
+            lent = 0 < size < POOLED  # a larger one is the pool's, which all programs share
+            if size:
                 scope["new_frame"] = lambda: aligned(size)
-                middle.append("frame = frames.pop() if frames else new_frame()")
+                kept = "frames.pop() if frames else " if lent else ""
+                middle.append(f"frame = {kept}new_frame()")
                 given.append("frame")
             middle.append(f"code = go(table, ({''.join(f'{name}, ' for name in given)}))")
-            if operands.arena:
+            if lent:
                 middle.append("frames.append(frame)")
             middle += ["if code:", "    return again(code, args, kwargs)"]
             middle.append("counters.launches += launches")

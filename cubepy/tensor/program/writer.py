@@ -92,6 +92,7 @@ class Writer:
         if self.known:
             self.layouts(short)
         self.miss("not holds()")
+        self.known, trace.values = [], []  # a program keeps no arrays of one call
 
     def add(self, line: str) -> None:
         """A line of the function."""
