@@ -28,7 +28,7 @@ class Module:
     """Base of all layers and models.
 
     Assigning a `Parameter` or a `Module` to an attribute registers it; calling the module runs
-    `forward`. Tensors are never changed in place, so copies of a module may share them.
+    `forward`. Values of tensors are never changed, so copies of a module may share their memory.
 
     Attributes:
         training: whether dropout and the like are active.
@@ -208,7 +208,7 @@ class Module:
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
         """Take over tensors by name: shared when the dtype is that of the parameter, else converted
-        to it.
+        to it. Parameters stay the same objects, so an optimizer of them goes on.
 
         Args:
             state: tensors or arrays by dotted name, such as `nn.load_safetensors` gives.
@@ -249,13 +249,13 @@ class Module:
             )
         for name, value in new.items():
             table, key = own[name]
-            table[key] = _taken_over(table[key], value)
+            table[key] = _given(table[key], _taken_over(table[key], value))
         changed()
         return LoadResult(missing, unexpected)
 
     def to(self, target: Any) -> Module:
         """Move parameters and buffers to a device, or convert the float ones to a dtype; returns
-        the module.
+        the module. Parameters stay the same objects.
 
         Args: target: a device ("cuda", "cpu", ...) or a float dtype ("f16", `cb.bf16`, ...).
             Quantized weights move with the others and keep their codes.
@@ -270,7 +270,7 @@ class Module:
             old = table[key]
             if old is not None:
                 if id(old) not in done:
-                    done[id(old)] = _moved(old, target)
+                    done[id(old)] = _given(old, _moved(old, target))
                 table[key] = done[id(old)]
         changed()
         return self
@@ -287,17 +287,23 @@ class Module:
         """`train(False)`."""
         return self.train(False)
 
-    def clone(self, _done: dict[int, Module] | None = None) -> Module:
-        """A copy of the tree of modules that shares its tensors; replacing them in one leaves the
-        other alone.
+    def clone(self, _done: dict[int, Any] | None = None) -> Module:
+        """A copy of the tree of modules that shares the memory of its tensors; training one, or
+        loading into it, leaves the other alone.
         """
         done = {} if _done is None else _done
         if id(self) not in done:
             copy = object.__new__(type(self))
             done[id(self)] = copy
             copy.__dict__.update(self.__dict__)
-            for table in ("_parameters", "_buffers", "_pre_hooks"):
+            for table in ("_buffers", "_pre_hooks"):
                 copy.__dict__[table] = dict(self.__dict__[table])
+            for p in self._parameters.values():
+                if p is not None and id(p) not in done:
+                    done[id(p)] = Parameter(p, p.requires_grad)
+            copy.__dict__["_parameters"] = {
+                name: p if p is None else done[id(p)] for name, p in self._parameters.items()
+            }
             copy.__dict__["_modules"] = {
                 name: child.clone(done) for name, child in self._modules.items()
             }
@@ -320,18 +326,21 @@ class Module:
         return f"{type(self).__name__}({extra}\n  " + "\n  ".join(lines) + "\n)"
 
 
+def _given(old: Tensor, new: Tensor) -> Tensor:
+    """A parameter with its new elements; of a buffer, these."""
+    return old.take_over_(new) if isinstance(old, Parameter) and new is not old else new
+
+
 def _moved(old: Tensor, target: Any) -> Tensor:
-    """A parameter or buffer on another device or in another float dtype, of the same class."""
+    """A parameter or buffer on another device or in another float dtype."""
     if not is_device(target) and (old.storage.kind != "dense" or not old.dtype.is_float):
         return old
-    new = old.to(target)
-    return (
-        new if new is old or not isinstance(old, Parameter) else Parameter(new, old.requires_grad)
-    )
+    return old.detach().to(target)
 
 
 def _taken_over(old: Tensor, value: Tensor) -> Tensor:
-    """The new value in the dtype and class of the old one, on its device."""
+    """The new value in the dtype of the old one, on its device."""
+    value = value.detach()
     value = (
         value.to(old.device)
         if gpu_of(old.device) is not None or gpu_of(value.device) is not None
@@ -339,7 +348,7 @@ def _taken_over(old: Tensor, value: Tensor) -> Tensor:
     )
     if value.dtype is not old.dtype and value.storage.kind == "dense":
         value = value.astype(old.dtype)
-    return Parameter(value, old.requires_grad) if isinstance(old, Parameter) else value
+    return value
 
 
 def _held(module: Module) -> Iterator[Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.value import Value
 
 
 class Parameter(Tensor):
@@ -27,8 +28,25 @@ class Parameter(Tensor):
     __slots__ = ()
 
     def __init__(self, data: Any, requires_grad: bool = True) -> None:
-        super().__init__(as_tensor(data).storage)
         wanted = arguments.flag("requires_grad", requires_grad)
+        super().__init__(as_tensor(data).storage)
+        self._train(wanted)
+
+    def take_over_(self, data: Any) -> Parameter:
+        """Let this parameter have other elements, of any dtype, storage and device; whoever holds
+        it, such as an optimizer, holds them.
+
+        Example:
+            >>> import cubepy as cb
+            >>> Parameter([1.0]).take_over_(cb.tensor([2.0], "f16")).dtype
+            cb.f16
+        """
+        wanted = self.requires_grad
+        self.value = Value(as_tensor(data).storage)
+        self._train(wanted)
+        return self
+
+    def _train(self, wanted: bool) -> None:
         if wanted and self.dtype.is_float and self.storage.kind == "dense":
             self.requires_grad_()
 

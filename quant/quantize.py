@@ -120,7 +120,7 @@ def quantize(
     done: dict[int, nn.Parameter] = {}  # layers that shared a weight share the packed one
     for candidate in todo:
         owner = _owner(target, model, candidate)
-        old = getattr(owner, candidate.key)
+        old = candidate.tensor
         if id(old) not in done:
             weight = packed[id(old)].to(old.device)
             done[id(old)] = nn.Parameter(Tensor(weight), old.requires_grad)

@@ -1195,26 +1195,26 @@ class _interpolate_input(Function):
     @overload
     def __call__(
         self, input_size: tuple[int, ...], grad_output: Tensor, mode: str = 'nearest',
-        align_corners: bool = False, *, layout: str = 'NCHW'
+        align_corners: bool = False, *, scale_factor: Any = None, layout: str = 'NCHW'
     ) -> Tensor: ...
     @overload
     def __call__(
         self, input_size: tuple[int, ...], grad_output: DeviceArray, mode: str = 'nearest',
-        align_corners: bool = False, *, layout: str = 'NCHW'
+        align_corners: bool = False, *, scale_factor: Any = None, layout: str = 'NCHW'
     ) -> DeviceArray: ...
     @overload
     def __call__(
         self, input_size: tuple[int, ...], grad_output: Host, mode: str = 'nearest', align_corners:
-        bool = False, *, layout: str = 'NCHW'
+        bool = False, *, scale_factor: Any = None, layout: str = 'NCHW'
     ) -> np.ndarray[Any, Any]: ...
     @overload
     def __call__(
         self, input_size: tuple[int, ...], grad_output: Any, mode: str = 'nearest', align_corners:
-        bool = False, *, layout: str = 'NCHW'
+        bool = False, *, scale_factor: Any = None, layout: str = 'NCHW'
     ) -> Any: ...
 
 interpolate_input: _interpolate_input
-"""The gradient of `interpolate` (to a size) by its input of shape `input_size`."""
+"""The gradient of `interpolate` by its input of shape `input_size`."""
 
 class _layer_norm(Function):
     @overload

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import sys
 
+from cubepy.tensor import namespace
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.execute import register
 from cubepy.tensor.gradients import (
+    convolution,
     elementwise,
     functional,
     indexing,
@@ -25,6 +27,7 @@ from cubepy.tensor.gradients import (
     movement,
     normalization,
     order,
+    pooling,
     products,
     reductions,
     statistics,
@@ -34,7 +37,8 @@ from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import Graph, Node
 from cubepy.tensor.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from cubepy.tensor.module import CallableModule
-from cubepy.tensor.namespace import concat, where
+from cubepy.tensor.namespace import *
+from cubepy.tensor.namespace.dtypes import __array_api_version__, __array_namespace_info__
 from cubepy.tensor.program.jit import jit
 from cubepy.tensor.record import Recorder, record
 from cubepy.tensor.storage import Dense, Storage
@@ -42,6 +46,7 @@ from cubepy.tensor.storage import Dense, Storage
 sys.modules[__name__].__class__ = CallableModule
 
 _GRADIENTS = (
+    convolution,
     elementwise,
     functional,
     indexing,
@@ -49,6 +54,7 @@ _GRADIENTS = (
     movement,
     normalization,
     order,
+    pooling,
     products,
     reductions,
     statistics,
@@ -62,9 +68,10 @@ __all__ = [
     "Recorder",
     "Storage",
     "Tensor",
+    "__array_api_version__",
+    "__array_namespace_info__",
     "apply",
     "as_tensor",
-    "concat",
     "enable_grad",
     "execute",
     "grad",
@@ -76,5 +83,5 @@ __all__ = [
     "set_grad_enabled",
     "tensor",
     "value_and_grad",
-    "where",
 ]
+__all__ += namespace.__all__

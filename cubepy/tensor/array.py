@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import DeviceError, DTypeError, ShapeError
+from cubepy.errors import DeviceError, DTypeError, GradientError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
@@ -25,7 +28,7 @@ from cubepy.tensor.methods.shaping import Shaping
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.observe import looked, numbered, settled
-from cubepy.tensor.record import blocks, note, refuse_unrecorded
+from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
 from cubepy.tensor.replay import perform, quick
 from cubepy.tensor.storage import Dense, moved
 from cubepy.tensor.value import Call, Number, Value, identities
@@ -51,7 +54,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
         storage = perform(op, inputs, attrs)
     if type(storage) is list:
         return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
-    value = Value.__new__(Value)
+    value = Value.__new__(Value if inputs or op != "constant" else Number)
     value.storage, value.id, value.call = storage, next(identities), None
     value.needs_grad = False
     for t in inputs:
@@ -89,6 +92,7 @@ def _given(value: Value) -> Tensor:
     return result
 
 
+API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 _constants: dict[Any, Tensor] = {}
 
 
@@ -96,20 +100,13 @@ def constant(value: Any, dtype: DType) -> Tensor:
     """A number as a tensor of rank 0; one tensor for equal numbers, unless somebody records."""
     if blocks:
         made: Tensor | None = numbered(value, dtype)
-        return _number(value, dtype) if made is None else made
+        return apply("constant", value=value, dtype=dtype.name) if made is None else made
     key = exact(value), dtype
     found = _constants.get(key)
     if found is None:
         room(_constants, 1024)
-        found = _constants[key] = _number(value, dtype)
+        found = _constants[key] = apply("constant", value=value, dtype=dtype.name)
     return found
-
-
-def _number(value: Any, dtype: DType) -> Tensor:
-    made: Tensor = apply("constant", value=value, dtype=dtype.name)
-    number = Number(made.storage)
-    number.id = made.value.id  # as recorders know it
-    return _given(number)
 
 
 class Tensor(
@@ -149,13 +146,20 @@ class Tensor(
 
     # Out of cubepy
 
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        if api_version is not None and api_version not in API_VERSIONS:
+            raise ValueError(f"tensors have the array API of {API_VERSIONS}, not {api_version!r}")
+        return sys.modules["cubepy.tensor"]
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if gpu_of(self.device) is not None:
             raise DeviceError(
                 f"a tensor on {self.device} does not turn into a NumPy array by itself",
                 hint="copy it to the host with x.numpy()",
             )
-        array = self.__cubepy_array__()
+        if blocks:
+            refuse_unrecorded()
+        array = self.storage.dense()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
                 raise ValueError(
@@ -174,7 +178,23 @@ class Tensor(
     def __cubepy_array__(self) -> Any:
         if blocks:
             refuse_unrecorded()
+        if self.value.needs_grad and mode.enabled:
+            raise GradientError(
+                "a tensor that needs a gradient is given to a kernel or function that is no op: "
+                "what it makes would have none",
+                hint="give x.detach(), or call it within `with cb.no_grad():`",
+            )
         return self.storage.dense()
+
+    @property
+    def recorded(self) -> bool:
+        """Whether what is made of the tensor must be ops: it needs a gradient, or a block is
+        recorded.
+        """
+        return bool(self.value.needs_grad and mode.enabled or blocks and recording_here())
+
+    def __cubepy_function__(self, function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        return _calls()(function, args, kwargs) if self.recorded else NotImplemented
 
     def __cubepy_wrap__(self, array: Any) -> Tensor:
         return Tensor(
@@ -183,7 +203,16 @@ class Tensor(
             else Dense(np.asarray(array), self.device)
         )
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
+        said = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        options = {name: value for name, value in said.items() if value is not None}
         return self.__cubepy_array__().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -205,6 +234,10 @@ class Tensor(
                 looked(self, f"a tensor moves to {device}")
             return Tensor(self.storage.to(device))
         return self.astype(target)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """The tensor on another device; itself where it is there."""
+        return self.to(as_device(device))
 
     def astype(self, dtype: Any) -> Tensor:
         """The tensor in another dtype; floats to integers truncate and saturate."""
@@ -237,6 +270,12 @@ class Tensor(
 
     def _operand(self, value: Any) -> Tensor:
         return operand(value, self)
+
+
+@cache
+def _calls() -> Any:
+    """What makes ops of calls of library functions, loaded with the first."""
+    return importlib.import_module("cubepy.tensor.calls").call
 
 
 def is_device(target: Any) -> bool:

@@ -7,7 +7,9 @@ import cubepy as cb
 
 @cb.func
 def floordiv(a, b):
-    """a // b"""
+    """a // b; of infinities the floor of the quotient, as the array API has it"""
+    if a.dtype.is_float or b.dtype.is_float:
+        return cb.select(cb.isfinite(a) & cb.isfinite(b), a // b, cb.floor(a / b))
     return a // b
 
 

@@ -102,8 +102,9 @@ class Recorder:
 def record(*inputs: Handle) -> Iterator[Recorder]:
     """Collect the ops of a block (of this thread) as a graph.
 
-    Ops are the operators and methods of tensors, and what `nn` and `nn.functional` have. Functions
-    of `cubepy.kernels`, kernels and NumPy are not recorded; they refuse tensors inside the block.
+    Ops are the operators and methods of tensors, what `nn` and `nn.functional` have, and functions
+    of `cubepy.kernels` that are ops. Other functions, kernels and NumPy are not recorded; they
+    refuse tensors inside the block.
     What `x.numpy()` or `float(x)` gives is a number of this run, not of the graph.
 
     Args:
@@ -138,6 +139,11 @@ def recorded_by(recorder: Any) -> Iterator[Any]:
         recording.detour(-1)
         blocks.remove(recorder)
         active.reset(token)
+
+
+def recording_here() -> bool:
+    """Whether this thread records."""
+    return active.get() is not None
 
 
 def refuse_unrecorded() -> None:

@@ -154,8 +154,8 @@ def test_attention_checks_its_arguments():
     x = randn(1, 1, 2, 4)
     with pytest.raises(ShapeError, match="broadcasts to"):
         F.scaled_dot_product_attention(x, x, x, np.ones((3, 3), bool))
-    with pytest.raises(LaunchError, match="no dropout"):
-        F.scaled_dot_product_attention(x, x, x, dropout_p=0.1)
+    with pytest.raises(LaunchError, match="probability of dropout"):
+        F.scaled_dot_product_attention(x, x, x, dropout_p=1.5)
 
 
 def test_names_of_parameters_and_modules():
@@ -212,12 +212,15 @@ def test_everything_wrong_with_a_state_is_said_at_once():
     assert result.missing_keys == ["0.bias", "3.weight"] and result.unexpected_keys == ["9.weight"]
 
 
-def test_clone_shares_tensors_but_not_the_tree():
+def test_clone_shares_memory_but_neither_the_tree_nor_what_comes_later():
     model = net()
-    copy = model.clone()
-    assert copy[0].weight is model[0].weight
-    copy[0].weight = nn.Parameter(randn(16, 8))
-    assert copy[0].weight is not model[0].weight
+    copy, before = model.clone(), model[0].weight.numpy()
+    assert copy[0].weight.storage is model[0].weight.storage
+    with cb.no_grad():
+        copy[0].weight.assign_(randn(16, 8))
+    copy.load_state_dict(net().state_dict())
+    copy[2].weight = nn.Parameter(randn(4, 16))
+    assert model[0].weight.numpy() is before and copy[2].weight is not model[2].weight
 
 
 def test_replacing_a_parameter_keeps_its_place():

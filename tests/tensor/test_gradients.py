@@ -43,6 +43,8 @@ UNARY: dict[str, tuple[Callable[..., Any], float, float]] = {
     "pow": (lambda x: x**3.5, 0.3, 2),
     "softmax": (lambda x: x.softmax(-1), -2, 2),
     "softmax_0": (lambda x: x.softmax(0), -2, 2),
+    "log_softmax": (lambda x: x._unary("log_softmax", axis=-1), -2, 2),
+    "log_softmax_0": (lambda x: x._unary("log_softmax", axis=0), -2, 2),
     "sum": (lambda x: x.sum(axis=1), -2, 2),
     "mean": (lambda x: x.mean(axis=(0, 1)), -2, 2),
     "prod": (lambda x: x.prod(axis=1), 0.5, 2),

@@ -14,6 +14,7 @@ import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.convolution.cpu.filters import PackedFilter, has_few
 from cubepy.kernels.convolution.cpu.implicit_gemm_plan import LIGHT
+from cubepy.kernels.convolution.double import convolve_doubles
 from cubepy.kernels.convolution.measure import described
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.convolution.routines import CONVOLUTION
@@ -23,7 +24,6 @@ from cubepy.kernels.entry.dispatch import has_planes, repeated_with
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.primitives.functions import activation_of
-from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 from cubepy.runtime.memory.address import address
 from cubepy.runtime.memory.spans import extent
@@ -37,7 +37,7 @@ def on_three_axes(value: Any, name: str, axes: int, least: int) -> tuple[int, ..
     return ((0,) if least == 0 else (1,)) * (3 - axes) + per_axis(value, axes, name, least)
 
 
-def _padding(value: Any, axes: int, window: Any, dilation: Any, stride: Any) -> tuple[int, ...]:
+def padding_of(value: Any, axes: int, window: Any, dilation: Any, stride: Any) -> tuple[int, ...]:
     if isinstance(value, str) and value == "valid":
         value = 0
     elif isinstance(value, str) and value == "same":
@@ -89,7 +89,7 @@ def convolve_into(
     window = (1,) * (3 - axes) + tuple(w.shape[2:])
     dil = on_three_axes(dilation, "dilation", axes, 1)
     step = on_three_axes(stride, "stride", axes, 1)
-    pad = _padding(padding, axes, window, dil, step)
+    pad = padding_of(padding, axes, window, dil, step)
     groups, function = whole(groups, "groups"), activation_of(activation)
     if (
         groups < 1
@@ -121,10 +121,10 @@ def convolve_into(
         c > 1 and view.flags.c_contiguous and math.prod(view.shape[1:-1]) > 1
     )
     dtype = x.dtype
-    if as_dtype(dtype).bits == 64:
+    if dtype == np.float64 and isinstance(w, PackedFilter):
         raise DTypeError(
-            "convolutions work on f32, f16 and bf16, not on f64",
-            hint="convert with x.astype(np.float32)",
+            "packed filters are for f32, f16 and bf16, not for f64",
+            hint="give the weight itself, or convert the input with x.astype(np.float32)",
         )
     shape = (n, *spatial, filters) if layout == last else (n, filters, *spatial)
     plus = None if add is None else float_array(add, "add")
@@ -150,7 +150,9 @@ def convolve_into(
         target = inner if direct else memory.empty(inner.shape, dtype)
         if x.size == 0 or math.prod(w.shape) == 0:
             raise ShapeError(f"a convolution of nothing: input {x.shape}, filters {w.shape}")
-        if has_planes() or not isinstance(view, np.ndarray):
+        if dtype == np.float64:
+            convolve_doubles(view, w, b, plus, target, problem, groups, channels_last, function)
+        elif has_planes() or not isinstance(view, np.ndarray):
             first_step = function if plus is None else None
             _by_routine(
                 view, _plain(w), b, None, target, problem, groups, channels_last, first_step
@@ -305,14 +307,15 @@ def conv1d(
 ) -> Any:
     """Convolution along one axis, as `torch.nn.functional.conv1d`.
 
-    Args: input: (N, C, L), or (N, L, C) with layout "NLC"; f32, f16 or bf16. Sums are in f32.
-        weight: (filters, channels / groups, L), or what `prepack_filter` gives. bias: (filters,),
-        or None. stride, padding, dilation: int or 1 of them; padding may be "same" or "valid".
-        groups: channels and filters fall into so many groups. layout: "NCL" or "NLC". A NCL view of
-        channels-last memory runs as NLC. activation: a name of `matmul`'s activations, or a
-        `@cb.func` of one value, applied before the result is stored. add: array of the result's
-        shape, added before the activation; None: nothing. precision: "tf32" lets a GPU's matrix
-        units round f32 to 10 bits of fraction; by default they are not used. out: array to write.
+    Args: input: (N, C, L), or (N, L, C) with layout "NLC"; f32, f16, bf16 or f64, which is summed
+        in f64, others in f32. weight: (filters, channels / groups, L), or what `prepack_filter`
+        gives. bias: (filters,), or None. stride, padding, dilation: int or 1 of them; padding may
+        be "same" or "valid". groups: channels and filters fall into so many groups. layout: "NCL"
+        or "NLC". A NCL view of channels-last memory runs as NLC. activation: a name of `matmul`'s
+        activations, or a `@cb.func` of one value, applied before the result is stored. add: array
+        of the result's shape, added before the activation; None: nothing. precision: "tf32" lets a
+        GPU's matrix units round f32 to 10 bits of fraction; by default they are not used. out:
+        array to write.
 
     Raises:
         ShapeError: shapes that do not go together, or a window that does not fit.
@@ -356,15 +359,15 @@ def conv2d(
 ) -> Any:
     """Convolution of images, as `torch.nn.functional.conv2d`.
 
-    Args: input: (N, C, H, W), or (N, H, W, C) with layout "NHWC"; f32, f16 or bf16. Sums are in
-        f32. weight: (filters, channels / groups, kh, kw), or what `prepack_filter` gives. bias:
-        (filters,), or None. stride, padding, dilation: int or 2 of them; padding may be "same" or
-        "valid". groups: channels and filters fall into so many groups. layout: "NCHW" or "NHWC". A
-        NCHW view of channels-last memory runs as NHWC. activation: a name of `matmul`'s
-        activations, or a `@cb.func` of one value, applied before the result is stored. add: array
-        of the result's shape, added before the activation; None: nothing. precision: "tf32" lets a
-        GPU's matrix units round f32 to 10 bits of fraction; by default they are not used. out:
-        array to write.
+    Args: input: (N, C, H, W), or (N, H, W, C) with layout "NHWC"; f32, f16, bf16 or f64, which is
+        summed in f64, others in f32. weight: (filters, channels / groups, kh, kw), or what
+        `prepack_filter` gives. bias: (filters,), or None. stride, padding, dilation: int or 2 of
+        them; padding may be "same" or "valid". groups: channels and filters fall into so many
+        groups. layout: "NCHW" or "NHWC". A NCHW view of channels-last memory runs as NHWC.
+        activation: a name of `matmul`'s activations, or a `@cb.func` of one value, applied before
+        the result is stored. add: array of the result's shape, added before the activation; None:
+        nothing. precision: "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by
+        default they are not used. out: array to write.
 
     Raises:
         ShapeError: shapes that do not go together, or a window that does not fit.
@@ -409,15 +412,15 @@ def conv3d(
 ) -> Any:
     """Convolution of volumes, as `torch.nn.functional.conv3d`.
 
-    Args: input: (N, C, D, H, W), or (N, D, H, W, C) with layout "NDHWC"; f32, f16 or bf16. Sums are
-        in f32. weight: (filters, channels / groups, kd, kh, kw), or what `prepack_filter` gives.
-        bias: (filters,), or None. stride, padding, dilation: int or 3 of them; padding may be
-        "same" or "valid". groups: channels and filters fall into so many groups. layout: "NCDHW" or
-        "NDHWC". A NCDHW view of channels-last memory runs as NDHWC. activation: a name of
-        `matmul`'s activations, or a `@cb.func` of one value, applied before the result is stored.
-        add: array of the result's shape, added before the activation; None: nothing. precision:
-        "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by default they are not
-        used. out: array to write.
+    Args: input: (N, C, D, H, W), or (N, D, H, W, C) with layout "NDHWC"; f32, f16, bf16 or f64,
+        which is summed in f64, others in f32. weight: (filters, channels / groups, kd, kh, kw), or
+        what `prepack_filter` gives. bias: (filters,), or None. stride, padding, dilation: int or 3
+        of them; padding may be "same" or "valid". groups: channels and filters fall into so many
+        groups. layout: "NCDHW" or "NDHWC". A NCDHW view of channels-last memory runs as NDHWC.
+        activation: a name of `matmul`'s activations, or a `@cb.func` of one value, applied before
+        the result is stored. add: array of the result's shape, added before the activation; None:
+        nothing. precision: "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by
+        default they are not used. out: array to write.
 
     Raises:
         ShapeError: shapes that do not go together, or a window that does not fit.

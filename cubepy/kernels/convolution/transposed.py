@@ -19,6 +19,7 @@ from cubepy.kernels.convolution.cpu.transposed_plan import Phases
 from cubepy.kernels.convolution.gpu.depthwise_nchw import planes_back
 from cubepy.kernels.convolution.sm90.depthwise_nhwc import channels_back
 from cubepy.kernels.convolution.sm90.transposed import by_remainders
+from cubepy.kernels.convolution.spread import spread_out
 from cubepy.kernels.entry.arguments import float_array, rounds_to_tf32, whole
 from cubepy.kernels.entry.dispatch import has_planes, repeated
 from cubepy.kernels.entry.results import output, wrapper
@@ -116,10 +117,7 @@ def transposed_into(
             return wrap(result) if out is None else out
     spread = view
     if any(s > 1 for s in step):
-        spread_size = tuple((n - 1) * s + 1 for n, s in zip(view.shape[1:-1], step, strict=True))
-        spread = memory.empty((view.shape[0], *spread_size, view.shape[-1]), view.dtype)
-        spread[...] = 0
-        spread[(slice(None), *(slice(None, None, s) for s in step), slice(None))] = view
+        spread = spread_out(view, step)
     widths: list[int] = []
     for k, d, p, m in zip(w.shape[2:], dil, cut, more, strict=True):
         widths = [d * (k - 1) - p, d * (k - 1) - p + m, *widths]

@@ -30,7 +30,7 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
     forms = {"none": functions.gelu_erf, "tanh": functions.gelu_tanh}
     if not isinstance(approximate, str) or approximate not in forms:
         raise ShapeError(f'approximate is "none" or "tanh", not {approximate!r}')
-    dtype = array_of(x, "x").dtype
+    dtype = x.dtype if hasattr(x, "__cubepy_function__") else array_of(x, "x").dtype
     if dtype.kind in "iub":
         raise DTypeError(f"x must hold floats, not {dtype}", hint="x.astype(np.float32)")
     return map(forms[approximate], x, out=out)

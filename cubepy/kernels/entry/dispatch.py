@@ -35,6 +35,7 @@ from cubepy.runtime.stats import active
 F = TypeVar("F", bound=Callable[..., Any])
 _INTS = {int}
 _NOWHERE = frozenset({np.ndarray, int, float, bool, str, tuple, list, type(None)})
+_NO_TENSORS = _NOWHERE - {tuple, list}
 
 
 def placed(function: F) -> F:
@@ -60,9 +61,16 @@ def _placed(function: F, calls: Calls) -> F:
 def _at_home(
     function: Any, calls: Calls, args: tuple, kwargs: dict[str, Any], key: Any = None
 ) -> Any:
-    """Run a function where the first argument is that lives on a device."""
+    """Run a function where the first argument is that lives on a device; what an argument makes of
+    it by `__cubepy_function__`, if one does.
+    """
+    plain = _NO_TENSORS.issuperset(map(type, args))
+    if not plain or kwargs and not _NO_TENSORS.issuperset(map(type, kwargs.values())):
+        found = _by_argument(function, args, kwargs)
+        if found is not NotImplemented:
+            return found
     try:
-        for value in args:
+        for value in () if plain else args:
             if type(value) not in _NOWHERE:
                 where = home_of(value)
                 if where is not None:
@@ -76,6 +84,18 @@ def _at_home(
         if isinstance(error, CubeError):
             raise
         raise _too_much(function, error) from error
+
+
+def _by_argument(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What an argument, or one within a list, makes of a call; NotImplemented where none does."""
+    for value in (*args, *kwargs.values()):
+        for part in value if type(value) in (tuple, list) else (value,):
+            asked = getattr(type(part), "__cubepy_function__", None)
+            if asked is not None:
+                found = asked(part, function, args, kwargs)
+                if found is not NotImplemented:
+                    return found
+    return NotImplemented
 
 
 def _too_much(function: Any, error: MemoryError) -> OutOfMemoryError:

@@ -1,91 +1,21 @@
-"""Whole rows at a time on a CPU: maps and reductions along the last axis, while a row is in the
-cache.
-
-A row is walked in phases. A phase computes lines of values, reduces some of them, stores some and
-keeps some in a buffer; what it reduced is known to those after it. Softmax is three phases: the
-maximum, the sum of exponentials (which are kept), the quotients.
-"""
+"""Whole rows at a time on a CPU: a cube walks over some rows, each while it is in the cache."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.elementwise.map_cpu import following, lines_at
 from cubepy.kernels.elementwise.map_gpu import widened
-from cubepy.kernels.entry.shapes import merged, strided
 from cubepy.kernels.fused.problem import put
-from cubepy.kernels.primitives import functions as f
+from cubepy.kernels.fused.row_plan import RowPlan, Rows, across, put_number
 from cubepy.kernels.primitives.vector_width import lanes_on
-from cubepy.lang.dtypes import DType
-from cubepy.runtime import memory
-from cubepy.tune import CpuRoutine, Op
+from cubepy.tune import CpuRoutine
 
 ROOM = 8192  # elements of a row that buffers have room for
 STREAMS = 4  # registers of a line: sums go on in all of them at once
 ELEMENTS = 16384  # of a cube, about
 CUBES = 32
-
-
-@cb.func
-def added(a, b):
-    """a + b"""
-    return a + b
-
-
-STEPS: dict[str, tuple[Any, float]] = {
-    "sum": (added, 0.0),
-    "max": (f.larger, -float("inf")),
-    "min": (f.smaller, float("inf")),
-}
-"""What a reduction does with two values, and what it begins with."""
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A walk over a row.
-
-    Attributes:
-        lines: of the lines of the wide inputs, those of the buffers that are read, and the numbers
-            known so far: a tuple of what is reduced, then stored, then kept.
-        steps: how each is reduced (functions of two values), and what they begin with.
-        stores: the results that are written.
-        keeps: the buffers that are written.
-        reads: the buffers that are read.
-        after: of the length of a row, what was reduced, and the numbers known so far: a tuple of
-            numbers that are known from here on; None where nothing was reduced.
-    """
-
-    lines: Any
-    steps: tuple[Any, ...]
-    starts: tuple[float, ...]
-    stores: tuple[int, ...]
-    keeps: tuple[int, ...]
-    reads: tuple[int, ...]
-    after: Any
-
-
-@dataclass(frozen=True)
-class RowPlan:
-    """What is done with a row.
-
-    Attributes:
-        before: of the narrow inputs' numbers: a tuple of more numbers that are known; or None.
-        phases: the walks.
-        numbers: (result, which known number it is).
-        sums: the dtype of sums and buffers.
-        buffers: how many there are.
-    """
-
-    before: Any
-    phases: tuple[Phase, ...]
-    numbers: tuple[tuple[int, int], ...]
-    sums: DType
-    buffers: int
 
 
 @cb.kernel
@@ -133,12 +63,6 @@ def one_row(results, wides, narrows, buffers, lead, plan: cb.Comptime, n, lanes:
 
 
 @cb.func
-def put_number(out, lead, value):
-    """Store the number of a row as the array's dtype."""
-    out[lead + (0,)] = cb.cast(value, out.dtype)
-
-
-@cb.func
 def walked(
     results,
     wides,
@@ -177,42 +101,6 @@ def walked(
     return numbers
 
 
-@cb.func
-def across(line, step, lanes: cb.Comptime[int]):
-    """`step` over the lanes of a line, halves first."""
-    for half in cb.unroll(halves(lanes)):
-        line = step(line, cb.shuffle(line, line, swapped(half, lanes)))
-    return line[0]
-
-
-def halves(lanes: int) -> tuple[int, ...]:
-    """Half of the lanes, a quarter of them, ... 1."""
-    return tuple(1 << k for k in reversed(range(lanes.bit_length() - 1)))
-
-
-def swapped(half: int, lanes: int) -> tuple[int, ...]:
-    """Lanes so that what is `half` further comes first."""
-    return tuple(k ^ half for k in range(lanes))
-
-
-class Rows(NamedTuple):
-    """What a plan gives for all rows.
-
-    Attributes:
-        plan: the phases.
-        results: arrays of shape (*lead, n) or (*lead, 1), to be written.
-        wides: arrays of shape (*lead, n), whose neighbours are neighbours in memory.
-        narrows: arrays of shape (*lead, 1).
-        n: the length of a row.
-    """
-
-    plan: RowPlan
-    results: list[Any]
-    wides: list[Any]
-    narrows: list[Any]
-    n: int
-
-
 class Walks(CpuRoutine):
     """A cube walks over some rows."""
 
@@ -226,57 +114,3 @@ class Walks(CpuRoutine):
         room = ROOM if p.plan.buffers else 0
         given = tuple(p.results), tuple(p.wides), tuple(p.narrows), p.plan, p.n, rows, lanes, room
         fused_rows[-(-count // rows), 1](*given, mode="unchecked")
-
-
-FUSED_ROWS = Op("fused_rows", [Walks()])
-
-
-def run_rows(
-    plan: RowPlan,
-    wides: Sequence[Any],
-    narrows: Sequence[Any],
-    lead: tuple[int, ...],
-    n: int,
-    kinds: Sequence[tuple[bool, Any]],
-) -> list[Any]:
-    """New arrays of what a plan gives for all rows.
-
-    Args:
-        plan: the phases.
-        wides: arrays that broadcast to (*lead, n).
-        narrows: arrays that broadcast to (*lead, 1).
-        lead: the shape of the rows.
-        n: the length of a row; not 0.
-        kinds: for each result whether it is wide, and its dtype.
-    """
-    results = [memory.empty((*lead, n if wide else 1), np.dtype(d)) for wide, d in kinds]
-    if results[0].size:
-        FUSED_ROWS.run(Rows(plan, *_rows_of(results, wides, narrows, lead, n), n))
-    return results
-
-
-def _rows_of(
-    results: list[Any], wides: Sequence[Any], narrows: Sequence[Any], lead: tuple[int, ...], n: int
-) -> tuple[list[Any], list[Any], list[Any]]:
-    """All arrays over the same axes of rows, which are merged where all of them allow it."""
-    spread = [*results]
-    spread += [x if x.shape == (*lead, n) else np.broadcast_to(x, (*lead, n)) for x in wides]
-    spread += [np.broadcast_to(x, (*lead, 1)) for x in narrows]
-    spread = [_packed(x) for x in spread]
-    if lead:
-        heads = merged([x[..., 0] for x in spread])
-        spread = [
-            strided(x, (*h.shape, x.shape[-1]), (*h.strides, x.strides[-1]))
-            for x, h in zip(spread, heads, strict=True)
-        ]
-    a, b = len(results), len(results) + len(wides)
-    return spread[:a], spread[a:b], spread[b:]
-
-
-def _packed(x: Any) -> Any:
-    """Rows whose neighbours are neighbours in memory."""
-    if x.shape[-1] == 1 or x.strides[-1] == x.itemsize:
-        return x
-    from cubepy.kernels.movement.copy import copy
-
-    return copy(x)

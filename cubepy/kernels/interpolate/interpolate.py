@@ -105,14 +105,16 @@ def interpolate_input(
     mode: str = "nearest",
     align_corners: bool = False,
     *,
+    scale_factor: Any = None,
     layout: str = "NCHW",
 ) -> Any:
-    """The gradient of `interpolate` (to a size) by its input of shape `input_size`.
+    """The gradient of `interpolate` by its input of shape `input_size`.
 
     Args:
         input_size: shape of the input.
         grad_output: gradient by the result; floats.
         mode, align_corners, layout: as for `interpolate`.
+        scale_factor: as it was given to `interpolate`; None where a size was.
 
     Raises:
         ShapeError: shapes that do not go together.
@@ -128,5 +130,8 @@ def interpolate_input(
     layout = LAYOUTS[axes][0] if layout == "NCHW" else layout
     grad, size, _ = checked(grad_output, axes, layout, "interpolate_input", either=False)
     there = size_of(input_size, axes, layout, grad, "interpolate_input")
-    bands = _interpolation(there, size, None, mode, bool(align_corners), True)
+    wanted = size if scale_factor is None else None
+    bands = _interpolation(there, wanted, scale_factor, mode, bool(align_corners), True)
+    if tuple(b.columns for b in bands) != size:
+        raise ShapeError(f"a gradient of size {size} does not come from {there} by {scale_factor}")
     return wrapper(grad_output)(mapped(grad, bands, layout))

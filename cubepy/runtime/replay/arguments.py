@@ -75,7 +75,7 @@ def key_part(value: Any) -> Any:
     """What an argument contributes to a key, that is neither an array nor a plain option.
 
     Raises:
-        TypeError: a tensor that is packed, or on the host.
+        TypeError: a tensor that is packed, on the host, or whose calls are ops (`recorded`).
     """
     kind = type(value)
     if kind is tuple and {*map(type, value)} == _INTS:
@@ -85,8 +85,8 @@ def key_part(value: Any) -> Any:
     note_type(value)
     if kind in TENSORS:
         array = array_in(value)
-        if array is None:
-            raise TypeError("a tensor that is packed, or on the host")
+        if array is None or value.recorded:
+            raise TypeError("a tensor that is packed, on the host, or whose calls are ops")
         return kind, array.layout
     if kind in TORCH:
         return value.requires_grad or lookups[0](value) or keep_token(value)

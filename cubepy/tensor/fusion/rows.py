@@ -27,7 +27,7 @@ Text = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Walk(NamedTuple):
-    """A phase as plain data (see `cubepy.kernels.fused.rows_cpu.Phase`)."""
+    """A phase as plain data (see `cubepy.kernels.fused.row_plan.Phase`)."""
 
     lines: Text
     steps: tuple[str, ...]
@@ -41,7 +41,7 @@ class Walk(NamedTuple):
 def _plan(
     before: Text | None, walks: tuple[Any, ...], numbers: tuple[Any, ...], sums: str, buffers: int
 ) -> Any:
-    from cubepy.kernels.fused.rows_cpu import STEPS, Phase, RowPlan
+    from cubepy.kernels.fused.row_plan import STEPS, Phase, RowPlan
 
     phases = []
     for walk in walks:
@@ -75,7 +75,7 @@ def _run_rows(
     buffers: int,
     results: tuple[tuple[tuple[int, ...], str, bool], ...],
 ) -> Any:
-    from cubepy.kernels.fused.rows_cpu import run_rows
+    from cubepy.kernels.fused.rows import run_rows
 
     plan = _plan(before, walks, numbers, sums, buffers)
     kinds = [(wide, dtype_named(name).numpy) for _, name, wide in results]
@@ -91,11 +91,17 @@ def _fused_rows(*xs: Spec, results: tuple[Any, ...], **plan: Any) -> Any:
     return found if len(found) > 1 else found[0]
 
 
-def fuse_rows(schedule: Schedule) -> Schedule:
-    """The schedule with groups of reductions along rows and maps as one step each."""
+def fuse_rows(schedule: Schedule, buffers: int = MOST_BUFFERS) -> Schedule:
+    """The schedule with groups of reductions along rows and maps as one step each.
+
+    Args:
+        schedule: of single ops.
+        buffers: how many values of a row may be kept for a later walk; 0 for GPUs, whose units
+            compute them again.
+    """
     spaces = [_reduced_shape(s, schedule.specs) for s in schedule.steps]
     for shape in dict.fromkeys(s for s in spaces if s is not None):
-        schedule = _fuse_space(schedule, shape)
+        schedule = _fuse_space(schedule, shape, buffers)
     return schedule
 
 
@@ -113,7 +119,7 @@ def _reduced_shape(step: Step, specs: dict[int, Spec]) -> tuple[int, ...] | None
     return shape if 1 < shape[-1] <= LONGEST else None
 
 
-def _fuse_space(schedule: Schedule, shape: tuple[int, ...]) -> Schedule:
+def _fuse_space(schedule: Schedule, shape: tuple[int, ...], buffers: int) -> Schedule:
     """Groups of the steps over rows of one shape."""
     first = len(schedule.inputs)
     made_by = {i: n for n, i in enumerate(schedule.inputs)}
@@ -129,7 +135,7 @@ def _fuse_space(schedule: Schedule, shape: tuple[int, ...]) -> Schedule:
         steps = [schedule.steps[n - first] for n in group]
         reductions = sum(s.op in REDUCTIONS for s in steps)
         if reductions and len(steps) > 1:
-            joined = _Rows(steps, schedule, shape).step()
+            joined = _Rows(steps, schedule, shape, buffers).step()
             if joined is not None:
                 groups.append(([n - first for n in group], joined))
     members = {n for group, _ in groups for n in group}
@@ -173,7 +179,10 @@ def _fits(
 class _Rows:
     """A group as one step."""
 
-    def __init__(self, steps: Sequence[Step], schedule: Schedule, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, steps: Sequence[Step], schedule: Schedule, shape: tuple[int, ...], buffers: int
+    ) -> None:
+        self.buffers = buffers
         self.steps, self.schedule, self.shape = steps, schedule, shape
         self.specs = schedule.specs
         self.by = {s.results[0]: s for s in steps}
@@ -339,7 +348,7 @@ class _Rows:
                 continue
             if s.op in written.LONG and self.walked_at(i, level) and self.later(i, level):
                 found.append(i)
-        return found[:MOST_BUFFERS]
+        return found[: self.buffers]
 
     def walked_at(self, i: int, level: int) -> bool:
         """Whether a value is computed in the walk of its own level."""

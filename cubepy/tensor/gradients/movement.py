@@ -9,7 +9,7 @@ from cubepy.tensor.gradients.rules import Backward, vjp
 from cubepy.tensor.ops.op import axis_in
 
 
-@vjp("contiguous")
+@vjp("contiguous", "clone")
 def _contiguous(b: Backward, g: Any) -> Any:
     return g
 

@@ -15,6 +15,11 @@ def _softmax(b: Backward, g: Any) -> Any:
     return along - y * along.sum(axis=b.attrs["axis"], keepdims=True)
 
 
+@vjp("log_softmax")
+def _log_softmax(b: Backward, g: Any) -> Any:
+    return g - b.result.exp() * g.sum(axis=b.attrs["axis"], keepdims=True)
+
+
 @vjp("layer_norm")
 def _layer_norm(b: Backward, g: Any) -> Any:
     """With r = 1 / sqrt(var + eps) and h = (x - mean) r: by x, r (gw - mean(gw) - h mean(gw h)); by

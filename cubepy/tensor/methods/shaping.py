@@ -25,6 +25,10 @@ class Shaping(Applied[R]):
         """The tensor in C order, copied only if it is not."""
         return self._unary("contiguous")
 
+    def clone(self) -> R:
+        """A copy in memory of its own."""
+        return self._unary("clone")
+
     def reshape(self, *shape: Any) -> R:
         """The elements in another shape (one length may be -1); copied only if strides force it."""
         return self._unary("reshape", shape=ints(shape))

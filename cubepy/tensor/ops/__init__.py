@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from cubepy.tensor.ops import (
+    convolution,
     creation,
     elementwise,
     indexing,
+    interpolation,
     movement,
     normalization,
     order,
+    pooling,
     products,
     reductions,
     statistics,
+    updates,
 )
 from cubepy.tensor.ops.op import OPS, Op, Spec, define, infer
 
@@ -19,15 +23,19 @@ __all__ = [
     "OPS",
     "Op",
     "Spec",
+    "convolution",
     "creation",
     "define",
     "elementwise",
     "indexing",
     "infer",
+    "interpolation",
     "movement",
     "normalization",
     "order",
+    "pooling",
     "products",
     "reductions",
     "statistics",
+    "updates",
 ]

@@ -18,6 +18,7 @@ def float_of(x: Spec) -> DType:
 
 
 @define("row", {"softmax": lambda dtype, x, axis: kernels().softmax(x, axis)})
+@define("row", {"log_softmax": lambda dtype, x, axis: kernels().log_softmax(x, axis)})
 def _softmax(x: Spec, axis: int) -> Spec:
     axis_in(axis, len(x.shape), "softmax")
     return Spec(x.shape, float_of(x))

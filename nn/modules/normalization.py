@@ -1,4 +1,4 @@
-"""Layers that normalise, beside `LayerNorm`: over the batch, and by the root of the mean square."""
+"""Layers that normalise: over the last axes, over the batch, over groups of channels."""
 
 from __future__ import annotations
 
@@ -12,14 +12,54 @@ import numpy as np
 from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import promote
 from cubepy.nn import arguments, init
+from cubepy.nn import functional as F
 from cubepy.nn.module import Module
 from cubepy.nn.parameter import Parameter
-from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor import Tensor, as_tensor, no_grad
 
 
 def _as_promoted(y: Tensor, *inputs: Tensor | None) -> Tensor:
     """What was computed in f32, in the dtype that its inputs promote to."""
     return y.astype(functools.reduce(promote, [t.dtype for t in inputs if t is not None]))
+
+
+class LayerNorm(Module):
+    """Normalisation over the last axes, with a learned scale and shift.
+
+    Attributes:
+        weight, bias: of shape `normalized_shape`, or None.
+
+    Example:
+        >>> LayerNorm(2)([[1.0, 3.0]]).numpy().round(3)
+        array([[-1.,  1.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = arguments.shape("normalized_shape", normalized_shape)
+        self.eps = arguments.number("eps", eps, 0)
+        self.elementwise_affine = arguments.flag("elementwise_affine", elementwise_affine)
+        shape, biased = (
+            self.normalized_shape,
+            self.elementwise_affine and arguments.flag("bias", bias),
+        )
+        self.weight = Parameter(init.constant(shape, 1.0)) if self.elementwise_affine else None
+        self.bias = Parameter(init.constant(shape, 0.0)) if biased else None
+
+    def forward(self, input: Any) -> Tensor:
+        """Any shape that ends with `normalized_shape` -> the same."""
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
 
 
 class RMSNorm(Module):
@@ -136,15 +176,21 @@ class _BatchNorm(Module):
             )
         mean = x.mean(axis=axes, keepdims=True)
         var = ((x - mean) ** 2).mean(axis=axes)
-        mean, m, dtype = mean.reshape(self.num_features), self.momentum, self.running_mean.dtype
-        self.running_mean = (arguments.widened(self.running_mean) * (1 - m) + mean * m).astype(
-            dtype
-        )
-        self.running_var = (
-            arguments.widened(self.running_var) * (1 - m) + var * (m * count / (count - 1))
-        ).astype(dtype)
-        self.num_batches_tracked = self.num_batches_tracked + 1
+        mean = mean.reshape(self.num_features)
+        with no_grad():
+            self._move(mean, var * (count / (count - 1)))
         return mean, var
+
+    def _move(self, mean: Tensor, var: Tensor) -> None:
+        """Running values move towards those of a batch; without a momentum, to the mean of all."""
+        self.num_batches_tracked = self.num_batches_tracked + 1
+        m: Any = self.momentum
+        if m is None:
+            m = 1 / int(self.num_batches_tracked)
+        for name, value in (("running_mean", mean), ("running_var", var)):
+            old = getattr(self, name)
+            new = arguments.widened(old) * (1 - m) + value * m
+            setattr(self, name, new.astype(old.dtype))
 
     def extra_repr(self) -> str:
         return (

@@ -1,0 +1,96 @@
+"""Steps of optimizers as functions of elements: what a parameter and its states are next.
+
+`numbers` are learning rates, decays and the like: read when the step runs, never compiled in.
+`sign` is -1 where the gradient is climbed.
+"""
+
+from __future__ import annotations
+
+import cubepy as cb
+
+
+@cb.func
+def sgd(numbers, p, g):
+    """Gradient descent. numbers: sign, weight decay, lr."""
+    d = g * numbers[0] + p * numbers[1]
+    return (p - d * numbers[2],)
+
+
+@cb.func
+def sgd_momentum(numbers, p, g, velocity):
+    """The same with momentum (Sutskever et al., 2013). numbers: sign, weight decay, lr; momentum,
+    share of the new gradient; how much of the gradient and of the velocity makes the step.
+    """
+    d = g * numbers[0] + p * numbers[1]
+    new = velocity * numbers[3] + d * numbers[4]
+    return p - (d * numbers[5] + new * numbers[6]) * numbers[2], new
+
+
+@cb.func
+def adam(numbers, p, g, m, v):
+    """Adam (Kingma and Ba, 2015). numbers: sign, weight decay, what is kept of p (AdamW: Loshchilov
+    and Hutter, 2019), beta1, 1 - beta1, beta2, 1 - beta2, lr / (1 - beta1 ** t),
+    1 / sqrt(1 - beta2 ** t), eps.
+    """
+    d = g * numbers[0] + p * numbers[1]
+    first = m * numbers[3] + d * numbers[4]
+    second = v * numbers[5] + d * d * numbers[6]
+    size = cb.sqrt(second) * numbers[8] + numbers[9]
+    return p * numbers[2] - first * numbers[7] / size, first, second
+
+
+@cb.func
+def adam_amsgrad(numbers, p, g, m, v, most):
+    """Adam whose second moment never falls (Reddi et al., 2018)."""
+    d = g * numbers[0] + p * numbers[1]
+    first = m * numbers[3] + d * numbers[4]
+    second = v * numbers[5] + d * d * numbers[6]
+    top = cb.nan_max(most, second)
+    size = cb.sqrt(top) * numbers[8] + numbers[9]
+    return p * numbers[2] - first * numbers[7] / size, first, second, top
+
+
+@cb.func
+def adagrad(numbers, p, g, total):
+    """Adagrad (Duchi et al., 2011). numbers: sign, weight decay, lr, eps."""
+    d = g * numbers[0] + p * numbers[1]
+    new = total + d * d
+    return p - d * numbers[2] / (cb.sqrt(new) + numbers[3]), new
+
+
+@cb.func
+def rmsprop(numbers, p, g, square):
+    """RMSprop (Hinton, 2012). numbers: sign, weight decay, lr, eps, alpha, 1 - alpha, momentum."""
+    d = g * numbers[0] + p * numbers[1]
+    second = square * numbers[4] + d * d * numbers[5]
+    return p - d / (cb.sqrt(second) + numbers[3]) * numbers[2], second
+
+
+@cb.func
+def rmsprop_momentum(numbers, p, g, square, velocity):
+    """RMSprop with momentum."""
+    d = g * numbers[0] + p * numbers[1]
+    second = square * numbers[4] + d * d * numbers[5]
+    along = velocity * numbers[6] + d / (cb.sqrt(second) + numbers[3])
+    return p - along * numbers[2], second, along
+
+
+@cb.func
+def rmsprop_centered(numbers, p, g, square, mean):
+    """RMSprop by the variance instead of the mean square (Graves, 2013)."""
+    d = g * numbers[0] + p * numbers[1]
+    second = square * numbers[4] + d * d * numbers[5]
+    first = mean * numbers[4] + d * numbers[5]
+    spread = cb.sqrt(second - first * first) + numbers[3]
+    return p - d / spread * numbers[2], second, first
+
+
+@cb.func
+def rmsprop_centered_momentum(numbers, p, g, square, mean, velocity):
+    """The same with momentum."""
+    d = g * numbers[0] + p * numbers[1]
+    second = square * numbers[4] + d * d * numbers[5]
+    first = mean * numbers[4] + d * numbers[5]
+    spread = cb.sqrt(second - first * first) + numbers[3]
+    along = velocity * numbers[6] + d / spread
+    return p - along * numbers[2], second, first, along

@@ -1,0 +1,68 @@
+"""Which op a call of a library function is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from cubepy.errors import GradientError
+from cubepy.tensor.array import Tensor
+from cubepy.tensor.record import refuse_unrecorded
+
+Call = Callable[..., Any]
+CALLS: dict[str, Call] = {}
+"""By the name of a function, what makes ops of its arguments, which come by name."""
+CONSTANT = frozenset(("all", "any", "argsort"))
+"""Functions whose results do not change with small changes of what they are given."""
+
+
+def call_of(*names: str) -> Callable[[Call], Call]:
+    """Say that the function below makes ops of calls of library functions."""
+
+    def put(function: Call) -> Call:
+        for name in names:
+            CALLS[name] = function
+        return function
+
+    return put
+
+
+@lru_cache(maxsize=256)
+def _signature(function: Any) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a library function gives of tensors of which one needs a gradient, or is recorded.
+
+    Raises:
+        GradientError: the function is no op, or writes to `out`.
+        LaunchError: the same while a block is recorded.
+    """
+    name = function.__name__.strip("_")
+    bound = _signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    arguments = bound.arguments
+    make = CALLS.get(name)
+    if arguments.pop("out", None) is not None:
+        raise refused(f"K.{name} writes to `out`, which has no gradient", "leave out= away")
+    if make is not None:
+        return make(**arguments)
+    if name in CONSTANT:
+        refuse_unrecorded()
+        free = (v.detach() if isinstance(v, Tensor) else v for v in args)
+        return function(*free, **kwargs)
+    raise refused(f"K.{name} of a tensor that needs a gradient is no op", "")
+
+
+def refused(what: str, instead: str) -> GradientError:
+    """The error of a call that would lose a gradient.
+
+    Raises:
+        LaunchError: a block is recorded.
+    """
+    refuse_unrecorded()
+    hint = "give x.detach(), or call it within `with cb.no_grad():`, if no gradient is wanted"
+    return GradientError(what, hint=f"{instead}; or {hint}" if instead else hint)

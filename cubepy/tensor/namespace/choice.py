@@ -1,0 +1,43 @@
+"""What a function of the namespace is given, as tensors; joining and choosing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cubepy.errors import ArgumentError, ShapeError
+from cubepy.tensor.array import Tensor, apply, as_tensor, operand
+
+
+def pair(x1: Any, x2: Any) -> tuple[Tensor, Tensor]:
+    """Two tensors, of which one may have been a number: it takes the dtype of the other one."""
+    if isinstance(x1, Tensor):
+        return x1, operand(x2, x1)
+    return (operand(x1, x2), x2) if isinstance(x2, Tensor) else pair(as_tensor(x1), x2)
+
+
+def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
+    """Tensors joined along an axis; with None, flattened before.
+
+    Raises:
+        ShapeError: no tensors, or other axes that differ.
+    """
+    if not isinstance(arrays, Iterable):
+        raise ArgumentError(f"concat takes a list of tensors, not {type(arrays).__name__}")
+    given = [as_tensor(t) for t in arrays]
+    if not given:
+        raise ShapeError("concat needs at least one tensor")
+    if axis is None:
+        given, axis = [t.reshape(-1) for t in given], 0
+    return apply("concat", *given, axis=axis)  # type: ignore[no-any-return]
+
+
+def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
+    """x1 where the condition holds, else x2, broadcast; a number takes the dtype of the other
+    side.
+    """
+    a, b = pair(x1, x2)
+    return apply("where", as_tensor(condition), a, b)  # type: ignore[no-any-return]
+
+
+__all__ = ["concat", "where"]

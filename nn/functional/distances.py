@@ -1,0 +1,133 @@
+"""Losses and similarities of numbers: how far what was found is from what was wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cubepy.errors import LaunchError, ShapeError
+from cubepy.nn import arguments
+from cubepy.tensor import Tensor, apply, as_tensor, where
+from cubepy.tensor.array import operand
+
+
+def reduced(loss: Tensor, reduction: str, like: Tensor) -> Tensor:
+    """A loss of each element as a reduction says: "none", "mean" or "sum"; in the dtype of the
+    input, computed in a wider one.
+
+    Raises:
+        LaunchError: another reduction.
+
+    Example:
+        >>> import cubepy as cb
+        >>> x = cb.tensor([1.0, 3.0])
+        >>> reduced(x, "mean", x), reduced(x, "sum", x)
+        (tensor(2.), tensor(4.))
+    """
+    if reduction == "mean":
+        loss = loss.mean()
+    elif reduction == "sum":
+        loss = loss.sum()
+    elif reduction != "none":
+        raise LaunchError(f'reduction is "none", "mean" or "sum", not {reduction!r}')
+    return loss if loss.dtype is like.dtype or not like.dtype.is_float else loss.astype(like.dtype)
+
+
+def _pair(op: str, input: Any, target: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The input as it came, and both in f32 where they are narrower."""
+    x = as_tensor(input)
+    y = as_tensor(target)
+    if x.shape != y.shape:
+        raise ShapeError(f"{op}: an input of shape {x.shape} has a target of shape {y.shape}")
+    return x, arguments.widened(x), arguments.widened(y)
+
+
+def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Tensor:
+    """The squared difference.
+
+    Example:
+        >>> mse_loss([1.0, 2.0], [1.0, 4.0])
+        tensor(2.)
+    """
+    x, a, b = _pair("mse_loss", input, target)
+    d = a - b
+    return reduced(d * d, reduction, x)
+
+
+def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> Tensor:
+    """The absolute difference.
+
+    Example:
+        >>> l1_loss([1.0, 2.0], [1.0, 4.0])
+        tensor(1.)
+    """
+    x, a, b = _pair("l1_loss", input, target)
+    return reduced(abs(a - b), reduction, x)
+
+
+def huber_loss(input: Any, target: Any, *, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    """Half the squared difference up to delta, and a straight line from there on.
+
+    Example:
+        >>> huber_loss([0.5, 3.0], [0.0, 0.0], reduction="none")
+        tensor([0.125, 2.5  ])
+    """
+    delta = arguments.number("delta", delta, 0)
+    x, a, b = _pair("huber_loss", input, target)
+    d = abs(a - b)
+    return reduced(where(d <= delta, d * d * 0.5, (d - 0.5 * delta) * delta), reduction, x)
+
+
+def smooth_l1_loss(
+    input: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0
+) -> Tensor:
+    """The Huber loss with delta = beta, over beta.
+
+    Example:
+        >>> smooth_l1_loss([0.5, 3.0], [0.0, 0.0], reduction="none")
+        tensor([0.125, 2.5  ])
+    """
+    beta = arguments.number("beta", beta, 0)
+    x, a, b = _pair("smooth_l1_loss", input, target)
+    d = abs(a - b)
+    if beta:
+        d = where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta)
+    return reduced(d, reduction, x)
+
+
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between vectors along an axis; norms count as at least eps.
+
+    Example:
+        >>> cosine_similarity([[3.0, 4.0]], [[4.0, 3.0]])
+        tensor([0.96])
+    """
+    eps = arguments.number("eps", eps, 0)
+    x, y = as_tensor(x1), as_tensor(x2)
+    a, b = arguments.widened(x), arguments.widened(y)
+    least = max(eps * eps, 1e-37)
+    lengths = [(t * t).sum(axis=dim).clip(least).sqrt() for t in (a, b)]
+    found = (a * b).sum(axis=dim) / (lengths[0] * lengths[1])
+    return found.astype(x.dtype) if x.dtype.is_float else found
+
+
+def cosine_embedding_loss(
+    input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
+) -> Tensor:
+    """1 - cosine where the target is 1; where it is -1, by how much the cosine is above the margin.
+
+    Args:
+        input1, input2: (N, D) or (D,).
+        target: (N,) or a number, of 1 and -1.
+        margin: see above.
+        reduction: "none", "mean" or "sum".
+
+    Example:
+        >>> cosine_embedding_loss([[1.0, 0.0]] * 2, [[1.0, 0.0]] * 2, [1, -1], reduction="none")
+        tensor([0., 1.])
+    """
+    x, t = as_tensor(input1), as_tensor(target)
+    a, b = arguments.widened(x), arguments.widened(as_tensor(input2))
+    cosine = cosine_similarity(a, b, dim=-1)
+    beyond = apply("relu", cosine - margin)
+    loss = where(t == 1, 1 - cosine, where(t == -1, beyond, operand(0.0, cosine)))
+    return reduced(loss, reduction, x)

@@ -1,0 +1,246 @@
+"""Losses of probabilities and classes. All are computed from logarithms, in f32 or f64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import DTypeError, LaunchError, ShapeError
+from cubepy.nn import arguments
+from cubepy.nn.functional.activations import log_softmax, logsigmoid
+from cubepy.nn.functional.distances import reduced
+from cubepy.tensor import Tensor, as_tensor, where
+
+
+def cross_entropy(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """-log softmax(input) of the target's class.
+
+    Args:
+        input: (C,), (N, C) or (N, C, ...): a number for each class.
+        target: classes as integers of shape (), (N,) or (N, ...); or probabilities of the input's
+            shape.
+        weight: of each class, (C,).
+        ignore_index: targets of this class do not count.
+        reduction: "none", "mean" (by the weights of the targets) or "sum".
+        label_smoothing: which part of the target is spread over all classes.
+
+    Returns:
+        A number; with "none" the shape of the classes.
+
+    Raises:
+        ShapeError: shapes that do not go together.
+        DTypeError: targets that are neither classes nor probabilities of the input's shape.
+
+    Example:
+        >>> round(cross_entropy([[0.0, 0.0], [200.0, 0.0]], [0, 1]).item(), 4)
+        100.3466
+        >>> round(cross_entropy([[0.0, 0.0]], [[0.5, 0.5]], label_smoothing=0.1).item(), 4)
+        0.6931
+    """
+    x, t = as_tensor(input), as_tensor(target)
+    smooth = arguments.number("label_smoothing", label_smoothing, 0, 1)
+    if not x.ndim:
+        raise ShapeError("cross_entropy: the input has no axis of classes")
+    axis = min(x.ndim - 1, 1)
+    log = log_softmax(arguments.widened(x), axis)
+    if t.shape == x.shape and t.dtype.is_float:
+        share = arguments.widened(t) * (1 - smooth) + smooth / x.shape[axis]
+        if weight is not None:
+            share = share * _by_class(weight, x, axis)
+        loss = -(log * share).sum(axis=axis)
+        if reduction == "mean":
+            return reduced(loss.sum() / max(loss.size, 1), "none", x)
+        return reduced(loss, reduction, x)
+    return _negative_log(log, t, weight, ignore_index, reduction, smooth, axis, x)
+
+
+def nll_loss(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """-input of the target's class; the input is what `log_softmax` gives.
+
+    Args:
+        input: (C,), (N, C) or (N, C, ...): logarithms of probabilities.
+        target: classes as integers of shape (), (N,) or (N, ...).
+        weight: of each class, (C,).
+        ignore_index: targets of this class do not count.
+        reduction: "none", "mean" (by the weights of the targets) or "sum".
+
+    Example:
+        >>> nll_loss([[-1.0, -2.0], [-3.0, -4.0]], [0, 1])
+        tensor(2.5)
+    """
+    x, axis = as_tensor(input), min(as_tensor(input).ndim - 1, 1)
+    log = arguments.widened(x)
+    return _negative_log(log, as_tensor(target), weight, ignore_index, reduction, 0.0, axis, x)
+
+
+def _by_class(weight: Any, x: Tensor, axis: int) -> Tensor:
+    """Weights of classes beside the input."""
+    w = arguments.widened(as_tensor(weight)).to(x.device)
+    if w.shape != (x.shape[axis],):
+        raise ShapeError(f"a weight for each of {x.shape[axis]} classes, not {w.shape}")
+    return w.reshape(w.size, *(1,) * (x.ndim - axis - 1))
+
+
+def _negative_log(
+    log: Tensor,
+    target: Tensor,
+    weight: Any,
+    ignored: int,
+    reduction: str,
+    smooth: float,
+    axis: int,
+    x: Tensor,
+) -> Tensor:
+    """The loss by logarithms of probabilities and classes."""
+    if not target.dtype.is_int:
+        raise DTypeError(
+            f"classes are integers, not {target.dtype.name}{target.shape}",
+            hint=f"probabilities have the input's shape {x.shape}",
+        )
+    if target.shape != (*x.shape[:axis], *x.shape[axis + 1 :]):
+        raise ShapeError(f"an input of shape {x.shape} has no target of shape {target.shape}")
+    classes = np.arange(x.shape[axis], dtype=target.dtype.numpy)
+    row = as_tensor(classes).to(x.device).reshape(-1, *(1,) * (x.ndim - axis - 1))
+    chosen = (row == target.unsqueeze(axis)) & (row != ignored)
+    counts = chosen.astype(log.dtype)
+    if weight is not None:
+        counts = counts * _by_class(weight, x, axis)
+    total = where(chosen, log * counts, 0).sum(axis=axis)
+    if smooth:
+        spread = log if weight is None else log * _by_class(weight, x, axis)
+        spread = where(target != ignored, spread.sum(axis=axis), 0)
+        total = total * (1 - smooth) + spread * (smooth / x.shape[axis])
+    if reduction == "mean":
+        return reduced(-(total.sum() / counts.sum()), "none", x)
+    return reduced(-total, reduction, x)
+
+
+_LEAST = {32: 1e-38, 64: 1e-300}
+
+
+def binary_cross_entropy(
+    input: Any, target: Any, weight: Any = None, *, reduction: str = "mean"
+) -> Tensor:
+    """-(y log p + (1 - y) log(1 - p)); logarithms count as at least -100.
+
+    Args:
+        input: probabilities p.
+        target: y, from 0 to 1, of the same shape.
+        weight: of each element, broadcast.
+        reduction: "none", "mean" or "sum".
+
+    Raises:
+        ShapeError: shapes that differ.
+
+    Example:
+        >>> binary_cross_entropy([0.5, 0.0], [1.0, 1.0], reduction="none").numpy().round(4)
+        array([  0.6931, 100.    ], dtype=float32)
+    """
+    x, y = as_tensor(input), as_tensor(target)
+    if x.shape != y.shape:
+        raise ShapeError(f"an input of shape {x.shape} has no target of shape {y.shape}")
+    p, y = arguments.widened(x), arguments.widened(y)
+    least = _LEAST[p.dtype.bits]
+
+    def log(q: Tensor) -> Tensor:
+        found = q > least
+        return where(found, where(found, q, 1).log().clip(-100.0), -100.0)
+
+    loss = -(y * log(p) + (1 - y) * log(1 - p))
+    if weight is not None:
+        loss = loss * arguments.widened(as_tensor(weight))
+    return reduced(loss, reduction, x)
+
+
+def binary_cross_entropy_with_logits(
+    input: Any, target: Any, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
+) -> Tensor:
+    """The same of p = sigmoid(input), exact for inputs of any size.
+
+    Args:
+        input: logits.
+        target: y, from 0 to 1, of the same shape.
+        weight: of each element, broadcast.
+        reduction: "none", "mean" or "sum".
+        pos_weight: by which the part with y is multiplied, broadcast.
+
+    Raises:
+        ShapeError: shapes that differ.
+
+    Example:
+        >>> binary_cross_entropy_with_logits([0.0, 200.0], [1.0, 0.0], reduction="none")
+        tensor([  0.6931472, 200.       ])
+    """
+    x, y = as_tensor(input), as_tensor(target)
+    if x.shape != y.shape:
+        raise ShapeError(f"an input of shape {x.shape} has no target of shape {y.shape}")
+    z, y = arguments.widened(x), arguments.widened(y)
+    log = logsigmoid(z)
+    if pos_weight is None:
+        loss = (1 - y) * z - log
+    else:
+        loss = (1 - y) * z - log * ((arguments.widened(as_tensor(pos_weight)) - 1) * y + 1)
+    if weight is not None:
+        loss = loss * arguments.widened(as_tensor(weight))
+    return reduced(loss, reduction, x)
+
+
+def kl_div(input: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """Kullback-Leibler divergence: target * (log target - input), of which 0 log 0 is 0.
+
+    Args:
+        input: logarithms of probabilities.
+        target: probabilities, or their logarithms where `log_target`.
+        reduction: "none", "mean", "sum", or "batchmean": the sum over the length of axis 0.
+        log_target: see `target`.
+
+    Example:
+        >>> kl_div([[-1.0, -2.0]], [[0.0, 1.0]], reduction="batchmean")
+        tensor(2.)
+    """
+    x, t = as_tensor(input), as_tensor(target)
+    log, t = arguments.widened(x), arguments.widened(t)
+    if arguments.flag("log_target", log_target):
+        loss = t.exp() * (t - log)
+    else:
+        some = t > 0
+        loss = where(some, t * (where(some, t, 1).log() - log), 0)
+    if reduction == "batchmean":
+        return reduced(loss.sum() / (x.shape[0] if x.ndim else 1), "none", x)
+    return reduced(loss, reduction, x)
+
+
+def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
+    """Rows of zeros (i64) with a one where an integer says; -1: as many classes as are needed.
+
+    Raises:
+        LaunchError: an integer that is no class.
+
+    Example:
+        >>> one_hot([2, 0])
+        tensor([[0, 0, 1],
+                [1, 0, 0]])
+    """
+    x = as_tensor(tensor)
+    most = int(x.numpy().max(initial=-1))
+    n = most + 1 if num_classes == -1 else arguments.size("num_classes", num_classes, 1)
+    if most >= n or int(x.numpy().min(initial=0)) < 0:
+        raise LaunchError(f"classes are 0 to {n - 1}; the largest integer is {most}")
+    classes = as_tensor(np.arange(n, dtype=x.dtype.numpy)).to(x.device)
+    return (x.unsqueeze(-1) == classes).astype("i64")

@@ -1,0 +1,71 @@
+"""Adagrad: steps by the root of the sum of the squares of all gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cubepy.nn import arguments
+from cubepy.nn.optim.optimizer import Optimizer, zeros_like
+from cubepy.tensor import Tensor
+
+
+class Adagrad(Optimizer):
+    """Adagrad (Duchi et al., 2011): `p -= lr * grad / (sqrt(s) + eps)`, where s is the sum of the
+    squared gradients.
+
+    Args:
+        params: see `Optimizer`.
+        lr: learning rate; at step t it is `lr / (1 + (t - 1) * lr_decay)`.
+        lr_decay: as above.
+        weight_decay: times p is added to the gradient.
+        initial_accumulator_value: of s.
+        eps: added to the root.
+        maximize: climb instead.
+
+    Example:
+        >>> from cubepy import nn
+        >>> x = nn.Parameter([4.0])
+        >>> optimizer = nn.optim.Adagrad([x], lr=0.5)
+        >>> (x * x).sum().backward()
+        >>> optimizer.step()
+        >>> x.detach()
+        tensor([3.5])
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        options = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "eps": eps,
+            "maximize": maximize,
+        }
+        super().__init__(params, options)
+
+    def check(self, group: dict[str, Any]) -> None:
+        """All options are at least 0."""
+        super().check(group)
+        for name in ("lr_decay", "initial_accumulator_value", "eps"):
+            arguments.number(name, group[name], 0)
+
+    def _update(
+        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Tensor]
+    ) -> None:
+        if "sum" not in state:
+            state["sum"] = zeros_like(p, group["initial_accumulator_value"])
+        t = state["step"] = state.get("step", 0) + 1
+        lr = group["lr"] / (1 + (t - 1) * group["lr_decay"])
+        sign = -1.0 if group["maximize"] else 1.0
+        values = (sign, group["weight_decay"], lr, group["eps"])
+        self._apply("adagrad_step", p, state, ("sum",), numbers, values)

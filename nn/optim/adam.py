@@ -1,0 +1,129 @@
+"""Adam and AdamW: steps by the first two moments of the gradient."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from cubepy.nn import arguments
+from cubepy.nn.optim.optimizer import Optimizer, zeros_like
+from cubepy.tensor import Tensor
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba, 2015): `p -= lr * m / (sqrt(v) + eps)`, where m and v are running means
+    of the gradient and its square, without their bias to the zeros that they begin with.
+
+    Args:
+        params: see `Optimizer`.
+        lr: learning rate.
+        betas: what m and v keep of themselves in a step.
+        eps: added to the root.
+        weight_decay: times p is added to the gradient.
+        amsgrad: divide by the largest v so far.
+        maximize: climb instead.
+        decoupled_weight_decay: shrink p by `lr * weight_decay` instead, as AdamW does.
+
+    Example:
+        >>> from cubepy import nn
+        >>> x = nn.Parameter([4.0, -1.0])
+        >>> optimizer = nn.optim.Adam([x], lr=0.5)
+        >>> (x * x).sum().backward()
+        >>> optimizer.step()
+        >>> x.detach()  # the first step has the length of the learning rate
+        tensor([ 3.5, -0.5])
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        options = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
+        super().__init__(params, options)
+
+    def check(self, group: dict[str, Any]) -> None:
+        """Betas are shares."""
+        super().check(group)
+        arguments.number("eps", group["eps"], 0)
+        for n, beta in enumerate(group["betas"]):
+            arguments.number(f"betas[{n}]", beta, 0, math.nextafter(1, 0))
+
+    def _update(
+        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Tensor]
+    ) -> None:
+        names: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
+        if group["amsgrad"]:
+            names = (*names, "max_exp_avg_sq")
+        for name in names:
+            if name not in state:
+                state[name] = zeros_like(p)
+        t = state["step"] = state.get("step", 0) + 1
+        (b1, b2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
+        decoupled = group["decoupled_weight_decay"]
+        values = (
+            -1.0 if group["maximize"] else 1.0,
+            0.0 if decoupled else decay,
+            1 - lr * decay if decoupled else 1.0,
+            *(b1, 1 - b1, b2, 1 - b2),
+            lr / (1 - b1**t),
+            1 / math.sqrt(1 - b2**t),
+            group["eps"],
+        )
+        op = "adam_amsgrad_step" if group["amsgrad"] else "adam_step"
+        self._apply(op, p, state, names, numbers, values)
+
+
+class AdamW(Adam):
+    """Adam whose weight decay shrinks the parameter itself (Loshchilov and Hutter, 2019).
+
+    Args:
+        params, lr, betas, eps, amsgrad, maximize: as of `Adam`.
+        weight_decay: p shrinks by `lr * weight_decay`.
+
+    Example:
+        >>> from cubepy import nn
+        >>> x = nn.Parameter([4.0])
+        >>> optimizer = nn.optim.AdamW([x], lr=0.5, weight_decay=0.1)
+        >>> (x * x).sum().backward()
+        >>> optimizer.step()
+        >>> x.detach()
+        tensor([3.3])
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            maximize=maximize,
+            decoupled_weight_decay=True,
+        )

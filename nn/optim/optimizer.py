@@ -1,0 +1,216 @@
+"""`Optimizer`: what all optimizers share: groups of parameters, states, the step over all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import ArgumentError, FileFormatError, LaunchError
+from cubepy.kernels.entry.options import shown
+from cubepy.lang.dtypes import f64
+from cubepy.nn import arguments
+from cubepy.tensor import Tensor, apply, as_tensor, enable_grad, no_grad
+
+
+class Optimizer:
+    """Base of all optimizers; a subclass says what one parameter and its states are next.
+
+    Learning rates and other numbers of a group are read at each step: whoever changes
+    `optimizer.param_groups[0]["lr"]` changes the next step, and nothing is compiled for it.
+
+    Args:
+        params: tensors that need gradients, (name, tensor) pairs, or groups: dicts with `params`
+            and the options that differ from `defaults`.
+        defaults: options of groups that do not say them.
+
+    Attributes:
+        param_groups: a dict for each group: its `params` and options.
+        state: by parameter, its states by name: tensors, and the number of steps.
+
+    Raises:
+        ArgumentError: no parameters, or something else than tensors.
+        LaunchError: a parameter that is in two groups.
+
+    Example:
+        >>> from cubepy import nn
+        >>> body, head = nn.Linear(2, 2), nn.Linear(2, 1)
+        >>> optimizer = nn.optim.Adam(
+        ...     [{"params": body.parameters(), "lr": 1e-4}, {"params": head.parameters()}], lr=1e-2
+        ... )
+        >>> [group["lr"] for group in optimizer.param_groups]
+        [0.0001, 0.01]
+    """
+
+    def __init__(self, params: Any, defaults: Mapping[str, Any]) -> None:
+        self.defaults = dict(defaults)
+        self.state: dict[Tensor, dict[str, Any]] = {}
+        self.param_groups: list[dict[str, Any]] = []
+        if isinstance(params, Tensor) or not isinstance(params, Iterable):
+            raise ArgumentError(
+                f"an optimizer takes a list of parameters, not {shown(params)}",
+                hint="give model.parameters(), or [x] for one tensor",
+            )
+        given = list(params)
+        if not given:
+            raise ArgumentError("an optimizer got no parameters")
+        groups = given if isinstance(given[0], Mapping) else [{"params": given}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
+        """Train more parameters, with options of their own.
+
+        Args:
+            param_group: `params`, and the options that differ from the optimizer's defaults.
+        """
+        if not isinstance(param_group, Mapping) or "params" not in param_group:
+            raise ArgumentError(
+                f"a group of parameters is a dict with 'params', not {shown(param_group)}"
+            )
+        params = param_group["params"]
+        params = [params] if isinstance(params, Tensor) else list(params)
+        params = [p[1] if isinstance(p, tuple) else p for p in params]
+        known = {id(p) for group in self.param_groups for p in group["params"]}
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise ArgumentError(f"an optimizer trains tensors, not {shown(p)}")
+            if not p.is_leaf:
+                raise ArgumentError("an optimizer trains leaves; this tensor was computed")
+            if id(p) in known:
+                raise LaunchError("a parameter is in two groups, or twice in one")
+            known.add(id(p))
+        group = {**self.defaults, **param_group, "params": params}
+        self.check(group)
+        self.param_groups.append(group)
+
+    def check(self, group: dict[str, Any]) -> None:
+        """Look at the options of a new group."""
+        arguments.number("lr", group["lr"], 0)
+        arguments.number("weight_decay", group.get("weight_decay", 0), 0)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or make them zeros."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none:
+                    p.grad = None
+                elif p.grad is not None:
+                    p.grad = zeros_like(p)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Change every parameter that has a gradient by it.
+
+        Args:
+            closure: computes the loss and its gradients first.
+
+        Returns:
+            What `closure` gave.
+        """
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        with no_grad():
+            for group in self.param_groups:
+                numbers: dict[Any, Tensor] = {}
+                for p in group["params"]:
+                    if p.grad is not None:
+                        self._update(p, self.state.setdefault(p, {}), group, numbers)
+        return loss
+
+    def _update(
+        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Tensor]
+    ) -> None:
+        """Give a parameter and its states their next values.
+
+        Args:
+            p: the parameter; it has a gradient.
+            state: its states; empty before the first step.
+            group: the options.
+            numbers: of this step, for `self._apply`.
+        """
+        raise NotImplementedError
+
+    def _apply(
+        self,
+        op: str,
+        p: Any,
+        state: dict[str, Any],
+        names: tuple[str, ...],
+        numbers: dict[Any, Tensor],
+        values: tuple[float, ...],
+    ) -> None:
+        """One launch: the parameter and the states that have these names from an op of
+        `cubepy.tensor.ops.updates`, whose numbers are `values`.
+        """
+        key = values, p.dtype, p.device
+        given = numbers.get(key)
+        if given is None:
+            wide = np.float64 if p.dtype is f64 else np.float32
+            given = numbers[key] = as_tensor(np.array(values, wide)).to(p.device)
+        grad = p.grad if p.grad.dtype is p.dtype else p.grad.astype(p.dtype)
+        new, *states = apply(op, given, p, grad, *[state[name] for name in names])
+        p.assign_(new)
+        for name, value in zip(names, states, strict=True):
+            state[name].assign_(value)
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """States and options, with parameters as numbers; tensors are what they are now, whatever
+        steps follow.
+        """
+        numbers = {id(p): n for n, p in enumerate(self._params())}
+        state = {
+            numbers[id(p)]: {k: v.detach() if isinstance(v, Tensor) else v for k, v in own.items()}
+            for p, own in self.state.items()
+        }
+        groups = [
+            {**group, "params": [numbers[id(p)] for p in group["params"]]}
+            for group in self.param_groups
+        ]
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on where another optimizer of such parameters was.
+
+        Raises:
+            FileFormatError: other groups than this optimizer's.
+        """
+        groups = state_dict["param_groups"]
+        if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
+            raise FileFormatError("the state belongs to other groups of parameters")
+        params = dict(zip([n for g in groups for n in g["params"]], self._params(), strict=True))
+        self.param_groups = [
+            {**group, "params": own["params"]}
+            for group, own in zip(groups, self.param_groups, strict=True)
+        ]
+        self.state = {
+            params[n]: {k: _as_state(v, params[n]) for k, v in own.items()}
+            for n, own in state_dict["state"].items()
+        }
+
+    def _params(self) -> list[Tensor]:
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def __repr__(self) -> str:
+        lines = [type(self).__name__ + " ("]
+        for n, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {n}")
+            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
+        return "\n".join([*lines, ")"])
+
+
+def zeros_like(p: Tensor, value: float = 0.0) -> Tensor:
+    """A tensor of a parameter's shape, dtype and device, all of one value."""
+    return as_tensor(np.full(p.shape, value, p.dtype.numpy)).to(p.device)
+
+
+def _as_state(value: Any, p: Tensor) -> Any:
+    """A state that was loaded: a tensor of its own, beside the parameter."""
+    if isinstance(value, (np.ndarray, Tensor)) and value.shape == p.shape:
+        found = as_tensor(value).astype(p.dtype).to(p.device).detach()
+        return as_tensor(found.numpy().copy()) if isinstance(value, np.ndarray) else found
+    return int(value) if isinstance(value, (np.ndarray, Tensor)) else value

@@ -1,0 +1,87 @@
+"""RMSprop: steps by the root of the mean square of the gradient."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from cubepy.nn import arguments
+from cubepy.nn.optim.optimizer import Optimizer, zeros_like
+from cubepy.tensor import Tensor
+
+
+class RMSprop(Optimizer):
+    """RMSprop (Hinton, 2012): `p -= lr * grad / (sqrt(s) + eps)`, where s is the running mean of
+    the squared gradient.
+
+    Args:
+        params: see `Optimizer`.
+        lr: learning rate.
+        alpha: what s keeps of itself in a step.
+        eps: added to the root.
+        weight_decay: times p is added to the gradient.
+        momentum: of the step.
+        centered: divide by the deviation instead of the root of s.
+        maximize: climb instead.
+
+    Example:
+        >>> from cubepy import nn
+        >>> x = nn.Parameter([4.0])
+        >>> optimizer = nn.optim.RMSprop([x], lr=0.1, alpha=0.75)
+        >>> (x * x).sum().backward()
+        >>> optimizer.step()
+        >>> x.detach()
+        tensor([3.8])
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        options = {
+            "lr": lr,
+            "alpha": alpha,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "momentum": momentum,
+            "centered": centered,
+            "maximize": maximize,
+        }
+        super().__init__(params, options)
+
+    def check(self, group: dict[str, Any]) -> None:
+        """Momentum and the share that is kept."""
+        super().check(group)
+        arguments.number("eps", group["eps"], 0)
+        arguments.number("alpha", group["alpha"], 0, math.inf)
+        arguments.number("momentum", group["momentum"], 0)
+
+    def _update(
+        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Tensor]
+    ) -> None:
+        op, names = "rmsprop", ["square_avg"]
+        if group["centered"]:
+            op, names = f"{op}_centered", [*names, "grad_avg"]
+        if group["momentum"]:
+            op, names = f"{op}_momentum", [*names, "momentum_buffer"]
+        for name in names:
+            if name not in state:
+                state[name] = zeros_like(p)
+        values = (
+            -1.0 if group["maximize"] else 1.0,
+            group["weight_decay"],
+            group["lr"],
+            group["eps"],
+            group["alpha"],
+            1 - group["alpha"],
+            group["momentum"],
+        )
+        self._apply(f"{op}_step", p, state, tuple(names), numbers, values)

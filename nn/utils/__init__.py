@@ -1,0 +1,15 @@
+"""What PyTorch has under this name: gradients that are clipped.
+
+Example:
+    >>> from cubepy import nn
+    >>> x = nn.Parameter([3.0, 4.0])
+    >>> (x * x).sum().backward()
+    >>> nn.utils.clip_grad_norm_([x], max_norm=1.0)
+    tensor(10.)
+"""
+
+from __future__ import annotations
+
+from cubepy.nn.optim.clipping import clip_grad_norm_, clip_grad_value_
+
+__all__ = ["clip_grad_norm_", "clip_grad_value_"]

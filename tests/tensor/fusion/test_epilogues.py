@@ -1,0 +1,69 @@
+"""Activations and residuals behind linear layers are done by their launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy.nn import functional as F
+from cubepy.tensor import execute, record
+from cubepy.tensor.fusion.optimise import optimise
+from tests.tensor.fusion.test_rows import steps_of
+
+RNG = np.random.default_rng(0)
+X, W, V = (
+    cb.tensor(RNG.standard_normal(s).astype(np.float32)) for s in ((5, 24), (40, 24), (24, 40))
+)
+BIAS = cb.tensor(RNG.standard_normal(40).astype(np.float32))
+
+
+def block(x: Any, w: Any, bias: Any, v: Any, activation: Any) -> Any:
+    return x + F.linear(activation(F.linear(x, w, bias)), v)
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [F.relu, F.gelu, lambda x: F.gelu(x, "tanh"), lambda x: x.tanh(), lambda x: x.sigmoid()],
+)
+def test_blocks_are_two_launches(activation: Any) -> None:
+    with record(X, W, BIAS, V) as recorder:
+        y = block(X, W, BIAS, V, activation)
+    graph = optimise(recorder.graph(y))
+    assert steps_of(graph) == ["linear", "linear"]
+    (found,) = execute(graph, recorder.inputs)
+    np.testing.assert_allclose(found.numpy(), y.numpy(), rtol=2e-6, atol=2e-5)
+
+
+def test_what_others_read_is_stored() -> None:
+    with record(X, W, BIAS) as recorder:
+        y = F.linear(X, W, BIAS)
+        outputs = F.relu(y), y.sum(axis=0)
+    graph = optimise(recorder.graph(*outputs))
+    assert "linear" in steps_of(graph) and len(steps_of(graph)) == 3
+    for found, want in zip(execute(graph, recorder.inputs), outputs, strict=True):
+        np.testing.assert_array_equal(found.numpy(), want.numpy())
+
+
+def test_a_residual_made_of_the_layer_itself() -> None:
+    with record(X, W, BIAS) as recorder:
+        y = F.linear(X, W, BIAS)
+        z = y + y
+        t = F.linear(X, W)
+        u = t + t.relu()
+    graph = optimise(recorder.graph(z, u))
+    for found, want in zip(execute(graph, recorder.inputs), (z, u), strict=True):
+        np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=1e-6, atol=1e-5)
+
+
+def test_two_layers_that_are_added() -> None:
+    """One of them takes the other as its residual, whichever comes first."""
+    with record(X, W, BIAS) as recorder:
+        y = F.linear(X, W, BIAS) + F.linear(X, W * 2)
+    graph = optimise(recorder.graph(y))
+    assert steps_of(graph).count("linear") == 2 and "add" not in steps_of(graph)
+    np.testing.assert_allclose(
+        execute(graph, recorder.inputs)[0].numpy(), y.numpy(), rtol=1e-5, atol=1e-4
+    )

@@ -1,0 +1,228 @@
+"""Functions of the kernel library given tensors that need gradients: each call is an op, or is
+refused; none loses a gradient.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy import kernels as K
+from cubepy.errors import GradientError, LaunchError
+from cubepy.tensor import Tensor, execute, record
+
+RNG = np.random.default_rng(5)
+
+
+def t(*shape: int) -> Tensor:
+    return cb.tensor(RNG.uniform(0.2, 1.0, shape), "f32", requires_grad=True)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values)
+
+
+def images(axes: int) -> Tensor:
+    return t(1, 2, *(4,) * axes)
+
+
+def positions(axes: int) -> np.ndarray:
+    return np.zeros((1, 2, *(2,) * axes), np.int64)
+
+
+SAMPLES: dict[str, Any] = {
+    "argmax": lambda: K.argmax(t(3, 4), 1),
+    "argmin": lambda: K.argmin(t(3, 4), 1),
+    "argsort": lambda: K.argsort(t(3, 4)),
+    "all": lambda: K.all(t(3)),
+    "any": lambda: K.any(t(3)),
+    "attention": lambda: K.attention(t(1, 2, 3, 4), t(1, 2, 5, 4), t(1, 2, 5, 4)),
+    "attention_forward": lambda: K.attention_forward(*(t(1, 2, 3, 4) for _ in range(3))),
+    "attention_gradients": lambda: K.attention_gradients(
+        *(t(1, 2, 3, 4) for _ in range(5)), np.zeros((1, 2, 3), np.float32)
+    ),
+    "batch_norm": lambda: K.batch_norm(t(2, 3), None, None, t(3), t(3), True),
+    "bernoulli": lambda: K.bernoulli(t(3)),
+    "concat": lambda: K.concat([np.ones((1, 3), np.float32), t(2, 3)]),
+    "conv_input": lambda: K.conv_input((1, 2, 5), t(3, 2, 3), t(1, 3, 3)),
+    "conv_weight": lambda: K.conv_weight(t(1, 2, 5), (3, 2, 3), t(1, 3, 3)),
+    "copy": lambda: K.copy(t(3)),
+    "cumprod": lambda: K.cumprod(t(3)),
+    "cumsum": lambda: K.cumsum(t(3)),
+    "embedding": lambda: K.embedding(ints(0, 2), t(3, 2)),
+    "flip": lambda: K.flip(t(3)),
+    "gather": lambda: K.gather(t(3, 2), 0, np.zeros((1, 2), np.int64)),
+    "gelu": lambda: K.gelu(t(3)),
+    "group_norm": lambda: K.group_norm(t(2, 4, 3), 2, t(4), t(4)),
+    "index_put": lambda: K.index_put(t(3), (ints(0),), t(1)),
+    "interpolate": lambda: K.interpolate(t(1, 1, 3), scale_factor=2.0, mode="linear"),
+    "interpolate_input": lambda: K.interpolate_input((1, 1, 3), t(1, 1, 5), "linear"),
+    "layer_norm": lambda: K.layer_norm(t(3, 4), 4, t(4), t(4)),
+    "log_softmax": lambda: K.log_softmax(t(3, 4)),
+    "logsumexp": lambda: K.logsumexp(t(3, 4), 1),
+    "map": lambda: K.map(K.functions.mul, K.map(cb.exp, t(3)), t(2, 1)),
+    "matmul": lambda: K.matmul(
+        t(3, 4), t(4, 2), bias=t(2), activation="gelu_tanh", residual=t(3, 2), alpha=0.5,
+        mask=np.eye(3, 2, dtype=bool), fill=-1.0,
+    ),
+    "max": lambda: K.max(t(3, 4), 1),
+    "mean": lambda: K.mean(t(3, 4), (0, 1), True),
+    "min": lambda: K.min(t(3, 4)),
+    "norm": lambda: K.norm(t(3)),
+    "pad": lambda: K.pad(t(3), (1, 1)),
+    "prepack": lambda: K.prepack(t(3, 3)),
+    "prepack_filter": lambda: K.prepack_filter(t(3, 3, 2, 2)),
+    "prod": lambda: K.prod(t(3, 4), 0),
+    "rms_norm": lambda: K.rms_norm(t(3, 4), 4, t(4)),
+    "scatter": lambda: K.scatter(t(3), 0, ints(1), t(1)),
+    "select": lambda: K.select(t(3, 2), 0, ints(1)),
+    "softmax": lambda: K.softmax(t(3, 4), 0),
+    "sort": lambda: K.sort(t(3)),
+    "std": lambda: K.std(t(3)),
+    "sum": lambda: K.sum(t(3, 4), 1),
+    "take_along_axis": lambda: K.take_along_axis(t(3), ints(1), 0),
+    "topk": lambda: K.topk(t(3), 2),
+    "transpose": lambda: K.transpose(t(3, 4)),
+    "var": lambda: K.var(t(3)),
+}  # fmt: skip
+"""A call of each function of tensors, by its name."""
+
+
+def _of_axes(axes: int) -> dict[str, Any]:
+    """Calls of functions that there are for 1 to 3 axes."""
+    f = {name: getattr(K, f"{name}{axes}d") for name in (
+        "conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool")}  # fmt: skip
+    back = {name: getattr(K, f"{name}{axes}d_input") for name in (
+        "max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool")}  # fmt: skip
+    size, g = (1, 2, *(4,) * axes), lambda: t(1, 2, *(2,) * axes)
+    window = (2,) * axes
+    calls = {
+        "conv": lambda: f["conv"](
+            images(axes), t(3, 2, *window), t(3), 2, activation="relu",
+            add=np.ones((1, 3, *(2,) * axes), np.float32),
+        ),
+        "conv_transpose": lambda: f["conv_transpose"](images(axes), t(2, 3, *window), t(3), 2),
+        "max_pool": lambda: f["max_pool"](images(axes), 2),
+        "avg_pool": lambda: f["avg_pool"](images(axes)[0], 2),
+        "adaptive_max_pool": lambda: f["adaptive_max_pool"](images(axes), 2, True),
+        "adaptive_avg_pool": lambda: f["adaptive_avg_pool"](images(axes), 2),
+    }  # fmt: skip
+    calls_back = {
+        "max_pool": lambda: back["max_pool"](size, g(), positions(axes), 2),
+        "avg_pool": lambda: back["avg_pool"](size, g(), 2),
+        "adaptive_max_pool": lambda: back["adaptive_max_pool"](size, g(), positions(axes)),
+        "adaptive_avg_pool": lambda: back["adaptive_avg_pool"](size, g()),
+    }
+    named = {f"{name}{axes}d": call for name, call in calls.items()}
+    return {**named, **{f"{name}{axes}d_input": call for name, call in calls_back.items()}}
+
+
+for _axes in (1, 2, 3):
+    SAMPLES |= _of_axes(_axes)
+OF_NUMBERS = {"manual_seed", "normal", "randint", "uniform"}
+"""Functions that are not given tensors."""
+
+
+def test_every_function_has_a_sample() -> None:
+    functions = {n for n in K.__all__ if isinstance(getattr(K, n), FunctionType)}
+    assert functions - OF_NUMBERS == set(SAMPLES)
+
+
+def parts(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_gradient_is_there_or_the_call_is_refused(name: str) -> None:
+    global RNG
+    RNG = np.random.default_rng(5)
+    try:
+        given = parts(SAMPLES[name]())
+    except GradientError as error:
+        assert "x.detach()" in str(error), error
+        return
+    floats = [y for y in given if y.dtype.is_float]
+    assert all(y.requires_grad for y in floats)
+    for y in floats:
+        y.sum().backward(retain_graph=True)
+    RNG = np.random.default_rng(5)
+    with cb.no_grad():
+        plain = parts(SAMPLES[name]())
+    for y, want in zip(given, plain, strict=True):
+        assert not want.requires_grad and y.dtype is want.dtype and y.shape == want.shape
+        np.testing.assert_allclose(y.numpy(), want.numpy(), rtol=2e-5, atol=2e-6)
+
+
+def test_channels_last_and_single_images() -> None:
+    x = t(1, 2, 5, 5)
+    last = cb.tensor(np.ascontiguousarray(x.numpy().transpose(0, 2, 3, 1)), requires_grad=True)
+    w = t(3, 2, 3, 3)
+    for one, other in (
+        (K.conv2d(x, w, padding="same"), K.conv2d(last, w, padding="same", layout="NHWC")),
+        (K.max_pool2d(x, 2), K.max_pool2d(last, 2, layout="NHWC")),
+        (K.avg_pool2d(x, 2), K.avg_pool2d(last, 2, layout="NHWC")),
+        (K.interpolate(x, 3), K.interpolate(last, 3, layout="NHWC")),
+    ):
+        np.testing.assert_allclose(
+            one.numpy(), other.numpy().transpose(0, 3, 1, 2), rtol=1e-5, atol=1e-6
+        )
+        x.grad = last.grad = None
+        one.sum().backward()
+        other.sum().backward()
+        np.testing.assert_allclose(
+            x.grad.numpy(), last.grad.numpy().transpose(0, 3, 1, 2), rtol=1e-5, atol=1e-6
+        )
+    assert K.max_pool2d(x[0], 2).shape == (2, 2, 2)
+
+
+@cb.func
+def doubling(x):
+    return x * 2
+
+
+@cb.kernel
+def doubled(x: cb.Array, out: cb.Array):
+    if cb.ABSOLUTE_POS < out.size:
+        out[cb.ABSOLUTE_POS] = x[cb.ABSOLUTE_POS] * 2
+
+
+REFUSED = {
+    "a function of the user's": lambda x: K.map(doubling, x),
+    "a packed matrix": lambda x: K.matmul(x, K.prepack(np.eye(4, dtype=np.float32))),
+    "out": lambda x: K.softmax(x, out=np.empty((4, 4), np.float32)),
+    "a tensor as out": lambda x: K.copy(np.ones((4, 4), np.float32), out=x),
+    "a kernel": lambda x: doubled[1, 4](x[0], np.empty(4, np.float32)),
+    "another library": lambda x: np.from_dlpack(x),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_gradient_is_refused(name: str) -> None:
+    call = REFUSED[name]
+    x = t(4, 4)
+    for _ in range(4):  # so that calls would be repeated
+        call(x.detach())
+        with pytest.raises(GradientError, match=r"x\.detach"):
+            call(x)
+    with cb.no_grad():
+        call(x)
+
+
+def test_calls_are_recorded() -> None:
+    x, w = t(2, 3), t(4, 3, 2)
+    with record(x.detach()) as r:
+        y = K.softmax(r.inputs[0] @ r.inputs[0].T, -1)
+        z = K.conv1d(K.map(cb.exp, y).unsqueeze(0).expand(3, 2, 2).transpose(0, 1), w.detach())
+        with pytest.raises(LaunchError, match="would be an input"):
+            K.prepack(y)
+    graph = r.graph(z)
+    assert {"softmax", "conv", "exp"} <= {n.op for n in graph.nodes}
+    other = t(2, 3).detach()
+    (again,) = execute(graph, [other, w])
+    e = np.exp(K.softmax(other.numpy() @ other.numpy().T))
+    want = K.conv1d(np.broadcast_to(e, (3, 2, 2)).transpose(1, 0, 2).copy(), w.numpy())
+    np.testing.assert_allclose(again.numpy(), want, rtol=1e-5)
