@@ -6,7 +6,7 @@ A node names its inputs by the identities of their values, so that it keeps no m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,6 +61,10 @@ class Recorder:
 
     def number(self, value: Any, dtype: DType) -> Any:
         """A number beside tensors as an input of the graph; None where it is a constant."""
+        return None
+
+    def computed(self, again: Callable[[], Any], array: Any) -> Any:
+        """Numbers that Python computes as an input of the graph; None where they are constants."""
         return None
 
     def exchanges(self, tensor: Handle) -> None:

@@ -18,16 +18,24 @@ class FunctionReads(Reads):
 
     Attributes:
         objects: the watched objects.
+        seen: objects that said themselves what is read of them.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.objects: list[Any] = []
+        self.seen: list[Any] = []
 
     def inside(self, value: Any) -> None:
         jitted = getattr(type(value), "__cubepy_jitted__", None)
         if jitted is not None:
             self.function(jitted(value))
+            return
+        reads = getattr(type(value), "__cubepy_reads__", None)
+        if reads is not None:
+            if not any(value is o for o in self.seen):
+                self.seen.append(value)
+                reads(value, self)
             return
         parts = parts_of(value)
         if parts is None:

@@ -27,6 +27,9 @@ PROGRAMS = 256
 """Kinds of arguments of one function that are kept."""
 VARIANTS = 4
 """Programs of one kind, for other globals and attributes."""
+FIRST = 3
+"""Traces in which a function may change what it reads: states of optimizers are made in the first
+call."""
 TRACES = 16
 """Traces of one kind after which the function runs as it is: what it reads changes all the time."""
 
@@ -138,6 +141,8 @@ class Jitted:
             self.refused[key] = "what it gives needs gradients: call it within cb.no_grad(), or "
             self.refused[key] += "have the backward() inside"
         elif not guards.holds():
+            if self.traces[key] <= FIRST:
+                return result  # what is made in a first call may stay
             self.refused[key] = f"it changes what it reads: {', '.join(guards.changes())}"
         elif self.traces[key] > TRACES:
             self.refused[key] = f"what it reads changed {TRACES} times"

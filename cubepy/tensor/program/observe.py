@@ -6,6 +6,7 @@ that two values are the same elements. Nothing here knows what a recorder does w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -54,3 +55,11 @@ def numbered(value: Any, dtype: Any) -> Any:
     """A number beside tensors as an input of what is recorded; None where it is a constant."""
     recorder = active.get()
     return None if recorder is None else recorder.number(value, dtype)
+
+
+def computed(again: Callable[[], Any], array: Any) -> Any:
+    """An array of numbers that Python computes again in every call, as an input of a program; None
+    where nobody traces one.
+    """
+    recorder = active.get()
+    return None if recorder is None else recorder.computed(again, array)

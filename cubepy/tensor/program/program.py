@@ -80,7 +80,8 @@ class Program:
         ):
             kept: Storage = store if name is None else Dense(next(rest))
             tensor = object.__new__(Tensor)
-            tensor.value = Number(kept) if source.kind == "number" else Value(kept)
+            number = source.kind in ("number", "computed")
+            tensor.value = Number(kept) if number else Value(kept)
             found.append(tensor)
         return found
 
@@ -136,7 +137,6 @@ class Program:
         middle = []
         for n, guard in enumerate(plan.guards):
             scope[f"valid{n}"] = guard.valid
-            middle += [f"if not valid{n}():", "    return MISS"]
         names: list[str] = [name for name in self.writer.values if name is not None]
         given = list(names)
         views: list[str] = []
@@ -180,7 +180,8 @@ class Program:
             middle.append("counters.launches += launches")
         before = self.call
         self.plan, self.operands, self.chances, self.why = plan, operands, 0, ""
-        self.call = self.writer.function([*middle, *views], outputs, scope)
+        valid = [f"valid{n}()" for n in range(len(plan.guards))]
+        self.call = self.writer.function([*middle, *views], outputs, scope, valid)
         self.changed(before, self.call)
 
     def view(self, output: int) -> Callable[[Any], Any]:

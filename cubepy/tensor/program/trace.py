@@ -8,6 +8,7 @@ as a global stays two inputs. What handles from outside were given meanwhile (`a
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,8 @@ class Source:
     Attributes:
         kind: "argument" (`of` is its number among the leaves), "held" (`of` is a handle that was
             there before), "gradient" (the one of the handle `of`, a source), "constant" (`of` is a
-            storage) or "number" (`of` is the text of an expression, and a dtype).
+            storage), "number" (`of` is the text of an expression, and a dtype) or "computed" (`of`
+            is a function of Python that gives the array).
     """
 
     kind: str
@@ -176,6 +178,13 @@ class Tracer(Recorder):
 
     def settled(self, attrs: dict[str, Any]) -> dict[str, Any]:
         return {k: number_of(v) for k, v in attrs.items()}
+
+    def computed(self, again: Callable[[], Any], array: Any) -> Tensor:
+        made: Tensor = object.__new__(Tensor)
+        made.value = Value(Dense(array))
+        self.numbers[made.value.id] = Source("computed", again)
+        self._input(made)
+        return made
 
     def looked(self, tensor: Handle, what: str) -> None:
         known = self._same.get(tensor.id, tensor.id) in self._known

@@ -75,6 +75,7 @@ class Writer:
             "asarray": np.asarray,
         }
         self.lines: list[str] = []
+        self.last: list[str] = []  # what happens once the call is known to be of the kind
         self.names: dict[Any, str] = {}
         self.values: list[str | None] = []
         self.stores: list[Any] = []
@@ -182,7 +183,10 @@ class Writer:
         elif source.kind == "number":
             text, dtype = source.of
             name = f"n{n}"
-            self.add(f"n{n} = asarray({text}, {self.name('dtype', dtype.numpy)})")
+            self.last.append(f"n{n} = asarray({text}, {self.name('dtype', dtype.numpy)})")
+        elif source.kind == "computed":
+            name = f"n{n}"
+            self.last.append(f"n{n} = {self.name('compute', source.of)}()")
         else:
             value = self.trace.values[n]
             store = value.storage
@@ -204,15 +208,25 @@ class Writer:
 
     # The end
 
-    def function(self, middle: list[str], arrays: Sequence[str], scope: dict[str, Any]) -> Any:
+    def function(
+        self,
+        middle: list[str],
+        arrays: Sequence[str],
+        scope: dict[str, Any],
+        conditions: Sequence[str] = (),
+    ) -> Any:
         """The function `call(args, kwargs)`.
 
         Args:
             middle: lines that compute the outputs.
             arrays: their names, of the arrays of the outputs.
             scope: other names in these lines.
+            conditions: expressions that must hold for the call to be of this kind.
         """
-        lines = [*self.lines, *middle]
+        lines = list(self.lines)
+        for condition in conditions:
+            lines += [f"if not ({condition}):", "    return MISS"]
+        lines += [*self.last, *middle]
         self.scope |= scope
         made: set[int] = set()
 

@@ -124,3 +124,48 @@ def test_what_was_computed_before_a_step_keeps_its_values() -> None:
         program(x, y, 0.1)
         np.testing.assert_array_equal(weight.numpy(), old)
         assert not np.array_equal(net.first.weight.numpy(), old)
+
+
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "sgd": lambda p: nn.optim.SGD(p, lr=0.05),
+    "momentum": lambda p: nn.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
+    "adam": lambda p: nn.optim.Adam(p, lr=0.01),
+    "adamw": lambda p: nn.optim.AdamW(p, lr=0.01, amsgrad=True),
+    "rmsprop": lambda p: nn.optim.RMSprop(p, lr=0.01, momentum=0.5, centered=True),
+    "adagrad": lambda p: nn.optim.Adagrad(p, lr=0.01, lr_decay=0.1),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_of_optimizers_with_a_schedule(name: str) -> None:
+    """The second call is traced, since the first one makes the states; none is traced for other
+    learning rates, and steps are counted.
+    """
+
+    def training() -> tuple[Net, Any, Callable[..., Tensor]]:
+        net = Net()
+        optimizer = OPTIMIZERS[name](net.parameters())
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            error = net(x) - y
+            loss = (error * error).mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return net, optimizer, step
+
+    (ours, first, step), (theirs, second, function) = training(), training()
+    program = cb.jit(step)
+    for n in range(20):
+        for optimizer in (first, second):
+            optimizer.param_groups[0]["lr"] = 0.05 / (1 + n)
+        one, other = program(*batch(n)), function(*batch(n))
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+        for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+            np.testing.assert_array_equal(p.numpy(), q.numpy())
+    assert sum(program.traces.values()) == 2
+    assert "one call of machine code" in program.explain()
+    for p, q in zip(first.state.values(), second.state.values(), strict=True):
+        assert p.get("step") == q.get("step")
