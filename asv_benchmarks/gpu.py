@@ -24,8 +24,11 @@ import tempfile
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import gpu_timing
 
 PARTS = (
     "memory_bound", "library", "matmul", "convolution", "attention", "quant", "launch", "minilm", "cold_start", "sweep",
@@ -34,10 +37,9 @@ PACKAGES = ("numpy", "numba", "numba-cuda", "torch", "triton")
 MARK = "<!-- gpu table -->"
 
 
-def rows(part: str) -> list[dict[str, str]]:
-    """The rows of one part; a part that fails gives one row that says how."""
-    module = importlib.import_module(f"gpu_{part}")
-    return list(module.rows())
+def rows(part: str) -> list[dict[str, Any]]:
+    """The rows of one part."""
+    return list(gpu_timing.rows(importlib.import_module(f"gpu_{part}").CASES))
 
 
 def described() -> str:
@@ -58,7 +60,7 @@ def described() -> str:
     return f"{today}, {gpu[0] if gpu else 'no GPU'}, Python {platform.python_version()}, {', '.join(found)}"
 
 
-def table(found: Iterable[dict[str, str]]) -> str:
+def table(found: Iterable[dict[str, Any]]) -> str:
     """Rows as Markdown."""
     names = ("work", "ours", "peer", "ratio", "error")
     lines = ["| work | cubepy | peer | ratio | error |", "|---|---|---|---|---|"]
@@ -90,7 +92,7 @@ def main() -> int:
     if options.part:
         print(json.dumps(rows(options.part)))
         return 0
-    found: list[dict[str, str]] = []
+    found: list[dict[str, Any]] = []
     for part in options.only or PARTS:
         command = [sys.executable, __file__, "--part", part]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from gpu_timing import milliseconds
+from gpu_timing import Row, milliseconds, single
 
 ROUNDS, CALLS = 9, 3
 
@@ -28,6 +28,7 @@ BACKWARD = (
     ("bfloat16", 4, 16, 16, 4096, 128), ("bfloat16", 1, 16, 16, 16384, 128), ("bfloat16", 4, 32, 8, 4096, 128),
     ("bfloat16", 4, 32, 32, 4096, 64), ("bfloat16", 4, 8, 8, 4096, 256),
 )  # fmt: skip
+MASKED = (4, 16)  # batch and heads of these
 # dtype, mask, length, width: masks, and f32
 GENERAL = (
     ("bfloat16", "padding", 2048, 64), ("bfloat16", "padding", 4096, 128), ("bfloat16", "random", 2048, 64),
@@ -64,32 +65,14 @@ def distance(ours: Any, right: Any) -> float:
     return float((ours[:1, :1].double() - right).norm() / right.norm())
 
 
-def row(work: str, flops: float, ms: dict[str, float], peer: str, error: float) -> dict[str, str]:
+def row(work: str, flops: float, ms: dict[str, float], peer: str, error: float) -> Row:
     """A row of the table."""
     speed = {name: flops / t / 1e9 for name, t in ms.items()}
     return {
-        "work": work, "ours": f"{ms['ours']:.3f} ms, {speed['ours']:.0f} TFLOP/s",
+        "work": work, "ms": (ms["ours"], ms["torch"]), "ours": f"{ms['ours']:.3f} ms, {speed['ours']:.0f} TFLOP/s",
         "peer": f"{peer} {ms['torch']:.3f} ms, {speed['torch']:.0f} TFLOP/s",
         "ratio": f"{ms['torch'] / ms['ours']:.2f}x", "error": f"{error:.1e}",
     }  # fmt: skip
-
-
-def rows() -> Iterator[dict[str, str]]:
-    """Forward, backward, and what the general routine does."""
-    import torch
-
-    import cubepy as cb
-
-    own = torch.cuda.Stream()
-    with torch.cuda.stream(own), cb.Stream("cuda", handle=own.cuda_stream):
-        for causal in (False, True):
-            for problem in FORWARD:
-                yield forward(problem, causal, own)
-        for causal in (False, True):
-            for problem in BACKWARD:
-                yield backward(problem, causal, own)
-        for other in GENERAL:
-            yield general(*other, own)
 
 
 def draw(dtype: str, *shape: int) -> Any:
@@ -112,7 +95,7 @@ def named(dtype: str, b: int, h: int, g: int, length: int, d: int, causal: bool)
     return f"batch {b}, {heads}, length {length}, width {d}, {dtype}{', causal' if causal else ''}"
 
 
-def forward(problem: tuple[Any, ...], causal: bool, stream: Any) -> dict[str, str]:
+def forward(work: str, problem: tuple[Any, ...], causal: bool, *, stream: Any) -> Row:
     """One row of the forward pass."""
     from torch.nn import functional as F
 
@@ -135,11 +118,19 @@ def forward(problem: tuple[Any, ...], causal: bool, stream: Any) -> dict[str, st
     )
     flops = 4 * b * h * length**2 * d / (2 if causal else 1)
     error = distance(out, exact(q, k, v, causal)[0])
-    return row(f"attention, {named(*problem, causal)}", flops, ms, "torch (cuDNN)", error)
+    return row(work, flops, ms, "torch (cuDNN)", error)
 
 
-def backward(problem: tuple[Any, ...], causal: bool, stream: Any) -> dict[str, str]:
+def backward(work: str, problem: tuple[Any, ...], causal: bool, *, stream: Any) -> Row:
     """One row of the backward pass."""
+    import torch
+
+    with torch.enable_grad():
+        return differentiated(work, problem, causal, stream)
+
+
+def differentiated(work: str, problem: tuple[Any, ...], causal: bool, stream: Any) -> Row:
+    """The same where gradients are taken."""
     import torch
     from torch.nn import functional as F
 
@@ -168,7 +159,7 @@ def backward(problem: tuple[Any, ...], causal: bool, stream: Any) -> dict[str, s
     ]  # a key head's sums are over several heads
     flops = 10 * b * h * length**2 * d / (2 if causal else 1)
     error = max(distance(a, r) for a, r in pairs)
-    return row(f"attention gradients, {named(*problem, causal)}", flops, ms, "torch (cuDNN)", error)
+    return row(work, flops, ms, "torch (cuDNN)", error)
 
 
 def mask_of(kind: str, b: int, length: int) -> Any:
@@ -188,14 +179,14 @@ def mask_of(kind: str, b: int, length: int) -> Any:
     return draw("bfloat16", b, 1, length, length) if kind else None
 
 
-def general(dtype: str, kind: str, length: int, d: int, stream: Any) -> dict[str, str]:
+def general(work: str, dtype: str, kind: str, length: int, d: int, *, stream: Any) -> Row:
     """One row for masks or f32; operations are counted as without a mask."""
     import torch
     from torch.nn import functional as F
 
     from cubepy.kernels import attention
 
-    b, h = 4, 16
+    b, h = MASKED
     q, k, v, out = (draw(dtype, b, h, length, d) for _ in range(4))
     mask = mask_of(kind, b, length)
     runs = {
@@ -209,5 +200,23 @@ def general(dtype: str, kind: str, length: int, d: int, stream: Any) -> dict[str
     elif kind:
         s = s.masked_fill(~mask.expand(b, 1, length, length)[:1], -math.inf)
     error = distance(out, torch.softmax(s, -1) @ v[:1, :1].double())
-    what = f"attention{f' with a mask ({kind})' if kind else ''}, {named(dtype, b, h, h, length, d, False)}"
-    return row(what, 4 * b * h * length**2 * d, ms, "torch", error)
+    return row(work, 4 * b * h * length**2 * d, ms, "torch", error)
+
+
+def masked(dtype: str, kind: str, length: int, d: int) -> str:
+    """What a row says of a problem of `GENERAL`."""
+    b, h = MASKED
+    return f"attention{f' with a mask ({kind})' if kind else ''}, {named(dtype, b, h, h, length, d, False)}"
+
+
+CASES = {
+    work: single(measure, work, problem, causal)
+    for what, measure, problems in (
+        ("attention", forward, FORWARD),
+        ("attention gradients", backward, BACKWARD),
+    )
+    for causal in (False, True)
+    for problem in problems
+    for work in (f"{what}, {named(*problem, causal)}",)
+} | {masked(*other): single(general, masked(*other), *other) for other in GENERAL}
+"""Forward, backward, and what the general routine does."""

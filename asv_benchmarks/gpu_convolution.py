@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpu_matmul import CACHE, in_turns
+from gpu_timing import Case, Row, single
 
 SAMPLE = 2
 # channels, side, filters, window, stride; the different ones of ResNet-50, in its order
@@ -34,9 +35,9 @@ SQUARES = ((64, 56, 64, 3, 1), (128, 28, 128, 3, 1), (256, 14, 256, 3, 1), (512,
 
 
 def compare(
-    batch: int, layer: tuple[int, ...], stream: Any, what: str = "conv2d", groups: int = 1, first: bool = False,
-    dtype: str = "float16", fused: bool = False,
-) -> dict[str, str]:  # fmt: skip
+    work: str, batch: int, layer: tuple[int, ...], what: str = "conv2d", groups: int = 1, first: bool = False,
+    dtype: str = "float16", fused: bool = False, *, stream: Any,
+) -> Row:  # fmt: skip
     """One row: a convolution, with bias and relu if `fused`, or a gradient ("conv_input",
     "conv_weight"), for which the peer's is convolution_backward.
 
@@ -48,6 +49,7 @@ def compare(
 
     channels, side, filters, window, stride = layer
     padding = window // 2
+    torch.backends.cudnn.benchmark = True
     precision = "tf32" if dtype == "tf32" else None
     kind = torch.float32 if precision else getattr(torch, dtype)
     torch.backends.cudnn.allow_tf32 = precision is not None
@@ -113,56 +115,57 @@ def compare(
     error = float(
         ((got if what == "conv_weight" else got[some]).double() - right).norm() / right.norm()
     )
-    extra = (", relu(conv + bias)" if fused else "") + (f", {groups} groups" if groups > 1 else "")
-    extra += ", channels first" if first else ""
     return {
-        "work": f"{what} {window}x{window} {channels}-{filters} of ({batch}, {side}, {side}), stride {stride}, "
-        f"{dtype}{extra}",
+        "work": work, "ms": (mine, other),
         "ours": f"{mine * 1e3:.1f} us, {flops / mine / 1e9:.0f} TFLOP/s, {size / mine / 1e6:.0f} GB/s",
         "peer": f"{other * 1e3:.1f} us, {flops / other / 1e9:.0f} TFLOP/s (cuDNN)",
         "ratio": f"{other / mine:.2f}", "error": f"{error:.1e}",
     }  # fmt: skip
 
 
-def rows() -> Iterator[dict[str, str]]:
+def layers() -> Iterator[tuple[int, tuple[int, ...], dict[str, Any]]]:
     """ResNet-50's layers at batch 64, its 3x3 layers at other batches, dtypes, layouts and with an
     epilogue; groups, gradients and f32.
     """
-    import torch
-
-    import cubepy as cb
-
-    torch.backends.cudnn.benchmark = True
-    own = torch.cuda.Stream()
-    with torch.cuda.stream(own), cb.Stream("cuda", handle=own.cuda_stream), torch.no_grad():
-        for layer in LAYERS:
-            yield compare(64, layer, own)
-        for layer in SQUARES:
-            for batch in (32, 128):
-                yield compare(batch, layer, own)
-            yield compare(64, layer, own, dtype="bfloat16")
-            yield compare(64, layer, own, fused=True)
-        for layer in (*SQUARES[:2], LAYERS[3]):
-            yield compare(64, layer, own, first=True)
-        for *grouped, groups in GROUPED:
+    for layer in LAYERS:
+        yield 64, layer, {}
+    for layer in SQUARES:
+        for batch in (32, 128):
+            yield batch, layer, {}
+        yield 64, layer, {"dtype": "bfloat16"}
+        yield 64, layer, {"fused": True}
+    for layer in (*SQUARES[:2], LAYERS[3]):
+        yield 64, layer, {"first": True}
+    for *grouped, groups in GROUPED:
+        for first in (False, True):
+            yield 64, tuple(grouped), {"groups": groups, "first": first}
+    for what in ("conv_input", "conv_weight"):
+        for layer in (*SQUARES, LAYERS[6], LAYERS[4]):
+            yield 64, layer, {"what": what}
+        yield 64, SQUARES[1], {"what": what, "first": True}
+        for *grouped, groups in DEPTHWISE:
             for first in (False, True):
-                yield compare(64, tuple(grouped), own, groups=groups, first=first)
-        for what in ("conv_input", "conv_weight"):
-            for layer in (*SQUARES, LAYERS[6], LAYERS[4]):
-                yield compare(64, layer, own, what)
-            yield compare(64, SQUARES[1], own, what, first=True)
-            for *grouped, groups in DEPTHWISE:
-                for first in (False, True):
-                    yield compare(64, tuple(grouped), own, what, groups, first)
-        for dtype in ("float32", "tf32"):
-            for what in ("conv2d", "conv_input", "conv_weight"):
-                for layer in SQUARES[:3]:
-                    yield compare(64, layer, own, what, dtype=dtype)
+                yield 64, tuple(grouped), {"what": what, "groups": groups, "first": first}
+    for dtype in ("float32", "tf32"):
         for what in ("conv2d", "conv_input", "conv_weight"):
-            for *grouped, groups in DEPTHWISE[:3]:
-                yield compare(64, tuple(grouped), own, what, groups, dtype="float32")
+            for layer in SQUARES[:3]:
+                yield 64, layer, {"what": what, "dtype": dtype}
+    for what in ("conv2d", "conv_input", "conv_weight"):
+        for *grouped, groups in DEPTHWISE[:3]:
+            yield 64, tuple(grouped), {"what": what, "groups": groups, "dtype": "float32"}
 
 
-if __name__ == "__main__":
-    for row in rows():
-        print(" | ".join(row.values()), flush=True)
+def cases() -> Iterator[tuple[str, Case]]:
+    """All layers with their names."""
+    for batch, layer, options in layers():
+        channels, side, filters, window, stride = layer
+        groups = options.get("groups", 1)
+        work = f"{options.get('what', 'conv2d')} {window}x{window} {channels}-{filters} of ({batch}, {side}, {side})"
+        work += f", stride {stride}, {options.get('dtype', 'float16')}"
+        work += ", relu(conv + bias)" if options.get("fused") else ""
+        work += f", {groups} groups" if groups > 1 else ""
+        work += ", channels first" if options.get("first") else ""
+        yield work, single(compare, work, batch, layer, **options)
+
+
+CASES = dict(cases())

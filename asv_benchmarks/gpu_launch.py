@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
+from gpu_timing import Row
+
 import cubepy as cb
 
 ROUNDS, CALLS = 21, 200
@@ -97,10 +99,13 @@ def length_calls(
     }  # fmt: skip
 
 
-def length_rows(torch: Any) -> Iterator[dict[str, str]]:
+def lengths_of(device: str) -> Iterator[Row]:
     """The first and the second call for lengths that never came before, and the tenth; structures
     are known.
     """
+    import torch
+
+    torch.cuda.set_device(device)
     lengths = [(617 * k) % 1999 + 1 for k in range(1, 401)]
     for name, (make, ours, peer) in length_calls(torch).items():
         for n in lengths[:100]:
@@ -117,20 +122,19 @@ def length_rows(torch: Any) -> Iterator[dict[str, str]]:
                     times.setdefault((who, k), []).append((time.perf_counter() - start) * 1e6)
         for k, which in ((1, "first"), (2, "second"), (3, "third"), (10, "tenth")):
             mine, theirs = median(times["ours", k]), median(times["torch", k])
-            yield {"work": f"{which} call of {name} for a length", "ours": f"{mine:.1f} us",
+            yield {"work": f"{which} call of {name} for a length", "ms": (mine / 1e3, theirs / 1e3), "ours": f"{mine:.1f} us",
                    "peer": f"torch {theirs:.1f} us", "ratio": f"{theirs / mine:.2f}x"}  # fmt: skip
 
 
-def rows() -> Iterator[dict[str, str]]:
-    """Bound and unbound launches of a kernel with three arrays of 1024 elements, and calls for new
-    lengths.
-    """
+def launches(device: str) -> Iterator[Row]:
+    """Bound and unbound launches of a kernel with three arrays of 1024 elements."""
     import numpy as np
     import torch
 
+    torch.cuda.set_device(device)
     host = np.random.default_rng(0).standard_normal(1024).astype(np.float32)
-    a, b, out = (cb.tensor(host, device="cuda") for _ in range(3))
-    ta, tb, to = (torch.from_numpy(host).cuda() for _ in range(3))
+    a, b, out = (cb.tensor(host, device=device) for _ in range(3))
+    ta, tb, to = (torch.from_numpy(host).to(device) for _ in range(3))
     grid = add[4, 256]
     grid(a, b, out)
     bound = grid.bind(a, b, out)
@@ -159,11 +163,13 @@ def rows() -> Iterator[dict[str, str]]:
     mid = {name: median(t) for name, t in times.items()}
     work = "launch of a kernel with 3 arrays, "
     driver = f"prepacked cuLaunchKernel {mid['driver']:.2f} us"
-    yield {"work": work + "bound", "ours": f"{mid['bound']:.2f} us", "peer": driver,
+    yield {"work": work + "bound", "ms": (mid["bound"] / 1e3, mid["driver"] / 1e3), "ours": f"{mid['bound']:.2f} us", "peer": driver,
            "ratio": f"{mid['driver'] / mid['bound']:.2f}x"}  # fmt: skip
     for name in ("unbound", "unbound, torch tensors"):
         for peer in ("Triton", "torch"):
             if peer in mid:
-                yield {"work": work + name, "ours": f"{mid[name]:.2f} us", "peer": f"{peer} {mid[peer]:.2f} us",
+                yield {"work": work + name, "ms": (mid[name] / 1e3, mid[peer] / 1e3), "ours": f"{mid[name]:.2f} us", "peer": f"{peer} {mid[peer]:.2f} us",
                        "ratio": f"{mid[peer] / mid[name]:.2f}x"}  # fmt: skip
-    yield from length_rows(torch)
+
+
+CASES = {"launches": launches, "new lengths": lengths_of}

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpu_memory_bound import GIB, SIDE, Work, copy_speed, equal, in_turns, near, tensor
-
-import cubepy as cb
+from gpu_memory_bound import GIB, SIDE, Work, equal, family, near, tensor
 
 
 def _order() -> Iterator[Work]:
@@ -246,30 +244,11 @@ def _random() -> Iterator[Work]:
     yield Work("normal, 1 GiB", GIB, lambda: K.normal(out=out), lambda: out.normal_(), mean(0.0))
 
 
-def measured(work: Work, best: float, stream: Any) -> dict[str, str]:
-    """A row of the table, which says so if the work fails; `best` is a copy's speed in bytes per
-    millisecond.
-    """
-    try:
-        error = work.error(work.ours())
-    except (cb.CubeError, RuntimeError, TypeError, ValueError) as failed:
-        return {"work": work.name, "ours": f"failed: {str(failed).splitlines()[0][:160]}"}
-    mine, theirs = in_turns((work.ours, work.torch), stream)
-    speed = work.nbytes / mine
-    return {
-        "work": work.name, "ours": f"{mine:.3f} ms, {speed / 1e9:.2f} TB/s ({speed / best:.0%} of copy)",
-        "peer": f"{work.peer} {theirs:.3f} ms", "ratio": f"{theirs / mine:.2f}x", "error": f"{error:.1e}",
-    }  # fmt: skip
-
-
-def rows() -> Iterator[dict[str, str]]:
-    """All of them; what a family allocates is freed before the next."""
-    import torch
-
-    own = torch.cuda.Stream()
-    with torch.cuda.stream(own), cb.Stream("cuda", handle=own.cuda_stream), torch.no_grad():
-        best = copy_speed(own)
-        for family in (_order, _scans, _pools, _resampled, _movement, _random):
-            for work in family():
-                yield measured(work, best, own)
-            torch.cuda.empty_cache()
+CASES = {
+    "sorts": family(_order),
+    "scans": family(_scans),
+    "pools": family(_pools),
+    "interpolation": family(_resampled),
+    "movement": family(_movement),
+    "random numbers": family(_random),
+}

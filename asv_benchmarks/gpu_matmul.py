@@ -9,10 +9,10 @@ to float64 over the norm, on some rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from gpu_timing import measured, milliseconds, pause, turning
+from gpu_timing import Case, Row, measured, milliseconds, pause, single, turning
 
 ROUNDS = 7
 PAUSE = 8_000_000
@@ -69,9 +69,10 @@ def draw(dtype: str, *shape: int) -> Any:
 
 
 def compare(
-    name: str, shape: tuple[int, int, int], stream: Any, dtype: str = "bfloat16",
-    flips: tuple[bool, bool] = (False, False), fused: bool = False, tf32: bool = False, bandwidth: bool = False,
-) -> dict[str, str]:  # fmt: skip
+    work: str, shape: tuple[int, int, int], dtype: str = "bfloat16",
+    flips: tuple[bool, ...] = (False, False), fused: bool = False, tf32: bool = False, bandwidth: bool = False,
+    *, stream: Any,
+) -> Row:  # fmt: skip
     """One row."""
     import torch
 
@@ -125,36 +126,29 @@ def compare(
     kind = "GB/s" if bandwidth else "TOP/s" if dtype == "int8" else "TFLOP/s"
     scale = 1e3 if bandwidth else 1.0
     return {
-        "work": f"{name} {m} x {n} x {k}, {'tf32' if tf32 else dtype}",
+        "work": work, "ms": (mine, best),
         "ours": f"{mine * 1e3:.1f} us, {unit / mine * scale:.0f} {kind}",
         "peer": f"{best * 1e3:.1f} us ({peer})", "ratio": f"{best / mine:.2f}", "error": f"{error:.1e}",
     }  # fmt: skip
 
 
-def rows() -> Iterator[dict[str, str]]:
-    """Squares, layers of transformers, other dtypes and orders, few rows, fused epilogues."""
-    import torch
-
-    import cubepy as cb
-
-    own = torch.cuda.Stream()
-    with torch.cuda.stream(own), cb.Stream("cuda", handle=own.cuda_stream), torch.no_grad():
-        for shape in (*SQUARES, *LAYERS):
-            yield compare("matmul", shape, own)
-        for shape in SQUARES:
-            for dtype, tf32 in (("float16", False), ("float32", True), ("int8", False)):
-                yield compare("matmul", shape, own, dtype, tf32=tf32)
-        for shape in (SQUARES[1], *SMALL):
-            yield compare("matmul", shape, own, "float32")
-        for name, *flips in ORDERS:
-            yield compare(f"matmul, {name},", SQUARES[1], own, flips=tuple(flips))
-        for shape in FEW:
-            yield compare("matmul", shape, own, bandwidth=True)
-        yield compare("matmul", FEW[0], own, "float32", bandwidth=True)
-        for shape in FUSED:
-            yield compare("gelu(x @ w + bias) + residual,", shape, own, fused=True)
+def product(
+    name: str, shape: tuple[int, int, int], dtype: str = "bfloat16", **options: Any
+) -> tuple[str, Case]:
+    """A case with its name."""
+    kind = "tf32" if options.get("tf32") else dtype
+    work = f"{name} {' x '.join(map(str, shape))}, {kind}"
+    return work, single(compare, work, shape, dtype, **options)
 
 
-if __name__ == "__main__":
-    for row in rows():
-        print(" | ".join(row.values()), flush=True)
+CASES = dict((
+    *(product("matmul", shape) for shape in (*SQUARES, *LAYERS)),
+    *(product("matmul", shape, dtype, tf32=tf32) for shape in SQUARES
+      for dtype, tf32 in (("float16", False), ("float32", True), ("int8", False))),
+    *(product("matmul", shape, "float32") for shape in (SQUARES[1], *SMALL)),
+    *(product(f"matmul, {name},", SQUARES[1], flips=tuple(flips)) for name, *flips in ORDERS),
+    *(product("matmul", shape, bandwidth=True) for shape in FEW),
+    product("matmul", FEW[0], "float32", bandwidth=True),
+    *(product("gelu(x @ w + bias) + residual,", shape, fused=True) for shape in FUSED),
+))  # fmt: skip
+"""Squares, layers of transformers, other dtypes and orders, few rows, fused epilogues."""

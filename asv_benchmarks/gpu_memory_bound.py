@@ -10,10 +10,10 @@ where results are exact.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from gpu_timing import milliseconds
+from gpu_timing import Case, Row, milliseconds, own_stream
 
 ROUNDS, CALLS = 9, 3
 GIB = 1 << 30
@@ -62,8 +62,8 @@ def equal(right: Callable[[], Any]) -> Callable[[Any], float]:
     return lambda got: float((tensor(got) != right()).double().mean())
 
 
-def works() -> Iterator[Work]:
-    """Everything that is measured."""
+def flat() -> Iterator[Work]:
+    """Elementwise functions, reductions and transposes."""
     import torch
 
     import cubepy as cb
@@ -114,20 +114,21 @@ def works() -> Iterator[Work]:
                    near(rows.double().sum(0)))  # fmt: skip
     yield Work(f"argmax of {SIDE} columns", GIB, lambda: K.argmax(square, 0), lambda: square.argmax(0),
                equal(lambda: square.argmax(0)))  # fmt: skip
-    yield from _rows(x, out)
     yield Work("transpose", 2 * GIB, lambda: K.transpose(square, out=target), lambda: target.copy_(square.t()),
                equal(lambda: square.t()))  # fmt: skip
     stack, turned = x.view(64, 4096, 1024), out.view(64, 1024, 4096)
     yield Work("transpose of 64 matrices", 2 * GIB, lambda: K.transpose(stack, (0, 2, 1), out=turned),
                lambda: turned.copy_(stack.transpose(1, 2)), equal(lambda: stack.transpose(1, 2)))  # fmt: skip
-    yield from _narrow(x, out)
 
 
-def _rows(x: Any, out: Any) -> Iterator[Work]:
+def of_rows() -> Iterator[Work]:
+    """Softmax and layer norm."""
     import torch
 
     from cubepy import kernels as K
 
+    x = torch.randn(GIB // 4, device="cuda")
+    out = torch.empty_like(x)
     F = torch.nn.functional
     for n in LENGTHS:
         rows, target = x.view(-1, n), out.view(-1, n)
@@ -142,15 +143,15 @@ def _rows(x: Any, out: Any) -> Iterator[Work]:
                    lambda a=rows, w=w, b=b, n=n: F.layer_norm(a, (n,), w, b), near(right, part))  # fmt: skip
 
 
-def _narrow(x: Any, out: Any) -> Iterator[Work]:
-    """bf16, in the same memory."""
+def narrow() -> Iterator[Work]:
+    """The same in bf16."""
     import torch
 
     from cubepy import kernels as K
 
     F = torch.nn.functional
     h = torch.randn(GIB // 2, device="cuda", dtype=torch.bfloat16)
-    result = out.view(torch.bfloat16)
+    result = torch.empty_like(h)
     few = h[:SAMPLE].double()
     yield Work("gelu, bf16", 2 * GIB, lambda: K.gelu(h, out=result), lambda: F.gelu(h),
                near(F.gelu(few), lambda r: r[:SAMPLE]))  # fmt: skip
@@ -169,13 +170,21 @@ def _narrow(x: Any, out: Any) -> Iterator[Work]:
                equal(lambda: wide.t()))  # fmt: skip
 
 
-def measured(work: Work, best: float, stream: Any) -> dict[str, str]:
-    """A row of the table; `best` is the speed of a copy in bytes per millisecond."""
-    error = work.error(work.ours())
+def measured(work: Work, best: float, stream: Any) -> Row:
+    """A row of the table, which says so if the work fails; `best` is a copy's speed in bytes per
+    millisecond.
+    """
+    import cubepy as cb
+
+    try:
+        error = work.error(work.ours())
+    except (cb.CubeError, RuntimeError, TypeError, ValueError) as failed:
+        return {"work": work.name, "ours": f"failed: {str(failed).splitlines()[0][:160]}"}
     mine, theirs = in_turns((work.ours, work.torch), stream)
     speed = work.nbytes / mine
     return {
-        "work": f"{work.name}, 1 GiB", "ours": f"{mine:.3f} ms, {speed / 1e9:.2f} TB/s ({speed / best:.0%} of copy)",
+        "work": work.name, "ms": (mine, theirs),
+        "ours": f"{mine:.3f} ms, {speed / 1e9:.2f} TB/s ({speed / best:.0%} of copy)",
         "peer": f"{work.peer} {theirs:.3f} ms, {work.nbytes / theirs / 1e9:.2f} TB/s",
         "ratio": f"{theirs / mine:.2f}x", "error": f"{error:.1e}",
     }  # fmt: skip
@@ -190,14 +199,22 @@ def copy_speed(stream: Any) -> float:
     return 2 * GIB / in_turns((lambda: b.copy_(a),), stream)[0]
 
 
-def rows() -> Iterator[dict[str, str]]:
-    """All of them, with the share of what torch's copy reaches."""
-    import torch
+def family(works: Callable[[], Iterator[Work]], suffix: str = "") -> Case:
+    """The case of several works, with the share of what torch's copy reaches; what they allocate is
+    freed then.
+    """
 
-    import cubepy as cb
+    def case(device: str) -> Iterator[Row]:
+        import torch
 
-    own = torch.cuda.Stream()
-    with torch.cuda.stream(own), cb.Stream("cuda", handle=own.cuda_stream), torch.no_grad():
-        best = copy_speed(own)
-        for work in works():
-            yield measured(work, best, own)
+        with own_stream(device) as own:
+            best = copy_speed(own)
+            for work in works():
+                yield measured(replace(work, name=work.name + suffix), best, own)
+        torch.cuda.empty_cache()
+
+    return case
+
+
+CASES = {"maps, reductions, transposes": family(flat, ", 1 GiB"), "rows": family(of_rows, ", 1 GiB"),
+         "bf16": family(narrow, ", 1 GiB")}  # fmt: skip

@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from gpu_timing import Row
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "examples" / "minilm"))
 
@@ -25,7 +26,7 @@ ROUNDS, CALLS = 11, 10
 SCHEMES = ("f32", "f16", "int8", "int4")
 
 
-def ours(scheme: str) -> Any:
+def ours(scheme: str, device: str) -> Any:
     """The model in a scheme, on the GPU."""
     from model import Config, MiniLM
 
@@ -50,7 +51,7 @@ def ours(scheme: str) -> Any:
         model = quant.quantize(model, scheme, measure_speed=False).model
     elif scheme == "f16":
         model = model.to("f16")
-    return model.to("cuda")
+    return model.to(device)
 
 
 def _tensor(value: np.ndarray) -> Any:
@@ -181,22 +182,23 @@ def seconds(run: Callable[[], Any], wait: Callable[[], Any]) -> float:
     return (time.perf_counter() - start) / CALLS
 
 
-def rows() -> Iterator[dict[str, str]]:
+def sentences(device: str) -> Iterator[Row]:
     """One row for each scheme, batch and way to run."""
     import torch
 
     import cubepy as cb
 
     torch.set_grad_enabled(False)
-    reference = ours("f32")
-    models = {s: (reference if s == "f32" else ours(s)) for s in SCHEMES}
+    torch.cuda.set_device(device)
+    reference = ours("f32", device)
+    models = {s: (reference if s == "f32" else ours(s, device)) for s in SCHEMES}
     for batch in (1, 32):
         rng = np.random.default_rng(batch)
         ids = rng.integers(1000, 20000, (batch, TOKENS))
         looks = np.ones((batch, 1, 1, TOKENS), bool)
         weights = np.full((batch, 1, TOKENS), 1 / TOKENS, np.float32)
-        inputs = [cb.tensor(x, device="cuda") for x in (ids, looks, weights)]
-        torch_inputs = [torch.from_numpy(x).cuda() for x in (ids, looks, weights)]
+        inputs = [cb.tensor(x, device=device) for x in (ids, looks, weights)]
+        torch_inputs = [torch.from_numpy(x).to(device) for x in (ids, looks, weights)]
         peers: dict[str, Callable[[], Any]] = {}
         for name, dtype in (("f32", torch.float32), ("f16", torch.float16)):
             for way, run in best_forms(reference, dtype, torch_inputs).items():
@@ -229,8 +231,12 @@ def rows() -> Iterator[dict[str, str]]:
             best = min(forms, key=forms.__getitem__)
             yield {
                 "work": f"MiniLM, batch {batch}, {TOKENS} tokens, {scheme}, {way}",
+                "ms": (ms[name], forms[best]),
                 "ours": f"{ms[name]:.3f} ms",
                 "peer": f"torch {peer} " + ", ".join(f"{n} {t:.3f} ms" for n, t in forms.items()),
                 "ratio": f"{forms[best] / ms[name]:.2f}x ({best}), {forms['eager'] / ms[name]:.2f}x (eager)",
                 "error": f"1 - cosine {1 - cosine[scheme]:.1e}",
             }
+
+
+CASES = {"MiniLM": sentences}

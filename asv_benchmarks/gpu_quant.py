@@ -10,12 +10,13 @@ weight.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from gpu_matmul import in_turns
+from gpu_timing import Row, single
 
 CACHE = 160e6
 CALLS = 24
@@ -40,7 +41,7 @@ OTHERS = (
 
 
 def random_weight(
-    n: int, k: int, scheme: str, group: int | None, symmetric: bool, activations: str
+    n: int, k: int, scheme: str, group: int | None, symmetric: bool, activations: str, device: str
 ) -> Any:
     """A packed weight of random codes, on the host and on the GPU; making one from floats would
     take minutes.
@@ -70,7 +71,7 @@ def random_weight(
         for at in range(0, n if activations == "int8" else 0, 1024):
             part = made.even_rows(at, at + 1024).sum(axis=1, dtype=np.float64)
             made.sums.reshape(-1)[at : at + len(part)] = part
-    return made, made.on(as_device("cuda"))
+    return made, made.on(as_device(device))
 
 
 def tinygemm(m: int, n: int, k: int, group: int, sets: int) -> Callable[[int], Any]:
@@ -88,7 +89,20 @@ def tinygemm(m: int, n: int, k: int, group: int, sets: int) -> Callable[[int], A
     return lambda i: torch.ops.aten._weight_int4pack_mm(x, packed[i % sets], group, facts[i % sets])
 
 
-def compare(case: tuple[Any, ...], stream: Any) -> dict[str, str]:
+def named(
+    m: int, n: int, k: int, scheme: str, group: int | None, symmetric: bool, activations: str
+) -> str:
+    """What a row says of its case."""
+    label = (
+        scheme
+        if group is None
+        else f"{scheme} in groups of {group}{', symmetric' if symmetric else ''}"
+    )
+    kind = "bf16" if activations == "float" else "int8"
+    return f"linear {m} x {n} x {k}, {label}, {kind} activations"
+
+
+def compare(case: tuple[Any, ...], *, stream: Any) -> Row:
     """One row."""
     import torch
 
@@ -98,7 +112,8 @@ def compare(case: tuple[Any, ...], stream: Any) -> dict[str, str]:
     from cubepy.runtime.memory.device_array import upload
 
     m, n, k, scheme, group, symmetric, activations = case
-    host, first = random_weight(n, k, scheme, group, symmetric, activations)
+    device = f"cuda:{torch.cuda.current_device()}"
+    host, first = random_weight(n, k, scheme, group, symmetric, activations, device)
     nbytes = planes_of(first).words.nbytes + (planes_of(first).facts.nbytes if group else 0)
     sets = max(2, min(8, int(CACHE / nbytes) + 1))
     weights = [
@@ -107,7 +122,7 @@ def compare(case: tuple[Any, ...], stream: Any) -> dict[str, str]:
     ]
     rows = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
     values = rows.float().cpu().numpy()
-    x = upload(values, as_device("cuda")).astype("bf16")
+    x = upload(values, as_device(device)).astype("bf16")
     results: list[Any] = [None] * sets
 
     def ours(i: int) -> None:
@@ -122,32 +137,14 @@ def compare(case: tuple[Any, ...], stream: Any) -> dict[str, str]:
     right = values.astype(np.float64) @ host.dequantize(0, SAMPLE).T.astype(np.float64)
     got = results[0].numpy()[:, :SAMPLE].astype(np.float64)
     error = float(np.linalg.norm(got - right) / np.linalg.norm(right))
-    label = (
-        scheme
-        if group is None
-        else f"{scheme} in groups of {group}{', symmetric' if symmetric else ''}"
-    )
     inner = f", tinygemm {tiny[0] * 1e3:.1f} us" if tiny else ""
     ratio = f"{cublas / mine:.2f}" + (f", {tiny[0] / mine:.2f} to tinygemm" if tiny else "")
     return {
-        "work": f"linear {m} x {n} x {k}, {label}, {'bf16' if activations == 'float' else 'int8'} activations",
+        "work": named(*case), "ms": (mine, min(cublas, *tiny) if tiny else cublas),
         "ours": f"{mine * 1e3:.1f} us, {nbytes / mine / 1e6:.0f} GB/s",
         "peer": f"{cublas * 1e3:.1f} us (torch, bf16){inner}", "ratio": ratio, "error": f"{error:.1e}",
     }  # fmt: skip
 
 
-def rows() -> Iterator[dict[str, str]]:
-    """int4 with float activations, then int8 and activations in eight bits."""
-    import torch
-
-    import cubepy as cb
-
-    own = torch.cuda.Stream()
-    with torch.cuda.stream(own), cb.Stream("cuda", handle=own.cuda_stream), torch.no_grad():
-        for case in (*FLOATS, *OTHERS):
-            yield compare(case, own)
-
-
-if __name__ == "__main__":
-    for row in rows():
-        print(" | ".join(row.values()), flush=True)
+CASES = {named(*case): single(compare, case) for case in (*FLOATS, *OTHERS)}
+"""int4 with float activations, then int8 and activations in eight bits."""

@@ -21,13 +21,14 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from gpu_sweep_families import FAMILIES, Case
-from gpu_timing import measured, milliseconds, pause
+from gpu_sweep_families import FAMILIES
+from gpu_sweep_families import Case as Shapes
+from gpu_timing import Case, Row, measured, milliseconds, own_stream, pause
 
 COUNT, ROUNDS = 50, 5
 PAUSE = 400_000
@@ -39,7 +40,7 @@ OTHERS = ("gpu_sweep_attention",)
 """Modules with a family of their own: `FAMILY` and `cases`."""
 
 
-def families() -> dict[str, Callable[[random.Random, int], Iterator[Case]]]:
+def families() -> dict[str, Callable[[random.Random, int], Iterator[Shapes]]]:
     """All families by their names."""
     found = dict(FAMILIES)
     for name in OTHERS:
@@ -103,35 +104,40 @@ def lowest_decile(ratios: list[float]) -> float:
     return sorted(ratios)[len(ratios) // 10]
 
 
-def row_of(family: str, cases: list[dict[str, Any]], seed: int) -> dict[str, str]:
+def row_of(family: str, cases: list[dict[str, Any]], seed: int) -> Row:
     """A row of the table."""
-    ratios = [case["ratio"] for case in cases]
+    ratios, mine = ([case[name] for case in cases] for name in ("ratio", "ours"))
     worst = min(cases, key=lambda case: case["ratio"])
     return {
         "work": f"{family}, {len(cases)} random shapes, seed {seed}",
+        "ms": (geometric_mean(mine), geometric_mean(t * r for t, r in zip(mine, ratios, strict=True))),
         "ours": f"median {median(ratios):.2f}, lowest decile {lowest_decile(ratios):.2f}",
         "peer": f"the fastest; lowest: {worst['ratio']:.2f} at {worst['label']}",
         "ratio": f"{lowest_decile(ratios):.2f}", "error": f"{max(case['difference'] for case in cases):.1e}",
     }  # fmt: skip
 
 
-def sweep(names: list[str], count: int, seed: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def sweep(
+    names: list[str], count: int, seed: int, device: str = "cuda:0"
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """The cases of families, each drawn from the seed alone, so that a family can be run by itself."""
-    import torch
-
-    import cubepy as cb
-
-    own = torch.cuda.Stream()
-    with torch.cuda.stream(own), cb.Stream("cuda", handle=own.cuda_stream), torch.no_grad():
+    with own_stream(device) as own:
         for family in names:
             yield family, cases_of(family, random.Random(f"{seed} {family}"), count, own)
 
 
-def rows() -> Iterator[dict[str, str]]:
-    """A row for each family, with the seed of the day."""
-    seed = seed_of_day()
-    for family, cases in sweep(list(families()), COUNT, seed):
-        yield row_of(family, cases, seed)
+def family_of_day(family: str) -> Case:
+    """The case of a family, with the seed of the day."""
+
+    def case(device: str) -> Iterator[Row]:
+        seed = seed_of_day()
+        for _, cases in sweep([family], COUNT, seed, device):
+            yield row_of(family, cases, seed)
+
+    return case
+
+
+CASES = {family: family_of_day(family) for family in families()}
 
 
 def main() -> int:
@@ -155,7 +161,7 @@ def main() -> int:
                 f"  {case['ratio']:.2f}  {case['ours'] * 1e3:9.1f} us  {case['difference']:.0e}  {case['label']}"
             )
         lines.append(row_of(family, cases, options.seed))
-        print(" | ".join(lines[-1].values()), flush=True)
+        print(" | ".join(v for v in lines[-1].values() if isinstance(v, str)), flush=True)
         if options.json:
             options.json.write_text(json.dumps(everything, indent=1))
     if options.write:

@@ -1,4 +1,5 @@
-"""The clock of all scripts for GPUs: events on one stream around some calls, runs in turns, medians.
+"""The clock of everything that is timed on a GPU, and how its cases are run: events on one stream
+around some calls, runs in turns, medians.
 
 Before each measurement the GPU is kept busy while the host gets ahead, so that events time the GPU
 alone.
@@ -6,13 +7,21 @@ alone.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import cycle
 from statistics import median
 from typing import Any
 
 Run = Callable[[], Any]
+Row = dict[str, Any]
+"""A line of the table, texts by the names of columns; "ms" are the milliseconds of ours and the
+peer's.
+"""
+Case = Callable[[str], Iterable[Row]]
+"""What is measured under one name: takes a device such as "cuda:0"."""
 CLOCK = 2e9
 
 
@@ -70,3 +79,38 @@ def milliseconds(
                 torch.cuda._sleep(pauses[at])
             times[at].append(measured(run, calls[at], stream)[0])
     return [median(t) for t in times]
+
+
+@cache
+def _stream(device: str) -> Any:
+    import torch
+
+    return torch.cuda.Stream(device)
+
+
+@contextlib.contextmanager
+def own_stream(device: str) -> Iterator[Any]:
+    """A stream of PyTorch's on which both libraries work, without gradients."""
+    import torch
+
+    import cubepy as cb
+
+    own = _stream(device)
+    with torch.cuda.stream(own), cb.Stream(device, handle=own.cuda_stream), torch.no_grad():
+        yield own
+
+
+def rows(cases: Mapping[str, Case], device: str = "cuda:0") -> Iterator[Row]:
+    """The rows of all cases."""
+    for case in cases.values():
+        yield from case(device)
+
+
+def single(compare: Callable[..., Row], *args: Any, **options: Any) -> Case:
+    """The case of one row, which `compare` measures on a stream."""
+
+    def case(device: str) -> Iterator[Row]:
+        with own_stream(device) as own:
+            yield compare(*args, stream=own, **options)
+
+    return case

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import pytest
 
-from tests.conformance.random_kernels import check, load, random_case
+from tests.conformance.random_kernels.compare import check, load, random_case
 from tests.staging import staged
 
 RENEWED = 400  # kernels of a process: what it compiled stays in its memory

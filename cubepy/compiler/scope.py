@@ -1,9 +1,4 @@
-"""What the front end knows while it walks a kernel, and the facts that survive a restart.
-
-Types are inferred forwards. When a later statement shows that an earlier assumption was too narrow
-(a comptime variable changes in a runtime loop, a weak variable meets a strong value) the fact is
-noted and the walk starts again; facts only grow, so it ends.
-"""
+"""What the front end knows while it walks a kernel: variables, and the code being written."""
 
 from __future__ import annotations
 
@@ -13,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cubepy.compiler import convert
+from cubepy.compiler.facts import Facts, Key
 from cubepy.compiler.ir import (
     Assign,
     Atomic,
@@ -25,7 +21,6 @@ from cubepy.compiler.ir import (
     VType,
     walk,
 )
-from cubepy.compiler.reads import Reads
 from cubepy.compiler.signature import Target
 from cubepy.compiler.source import Source
 from cubepy.compiler.values import (
@@ -41,24 +36,6 @@ from cubepy.compiler.values import (
 )
 from cubepy.errors import CompileError, ComptimeError, DTypeError, KernelTypeError, Location
 from cubepy.lang import dtypes as dt
-
-Key = tuple[Any, ...]
-
-
-class Restart(Exception):
-    """A new fact makes the walk so far void."""
-
-
-@dataclass
-class Facts:
-    """What was learned in earlier walks."""
-
-    runtime: set[Key] = field(default_factory=set)
-    diverging: set[Key] = field(
-        default_factory=set
-    )  # names and loops: another kind of value before than at the end
-    types: dict[Key, VType] = field(default_factory=dict)
-    reads: Reads = field(default_factory=Reads)
 
 
 @dataclass
@@ -90,7 +67,7 @@ class Scope:
     """Variables, statements under construction, memory, and the current frame.
 
     Attributes:
-        facts: what earlier walks learned.
+        facts: what was learned so far.
         target, units, plane, index, shared_limit, properties, debug: what code is made for.
         frame: the function that is being walked.
         location: where in the user's source; `failed_at`: the innermost place of an error.
@@ -114,7 +91,7 @@ class Scope:
         self.types: dict[str, VType] = {}
         self.keys: dict[Key, str] = {}
         self.owners: dict[str, tuple[str, str]] = {}
-        self.taken: set[str] = set()
+        self.taken: dict[str, None] = {}
         self.copies: dict[str, int] = {}
         self.shared: list[Mem] = []
         self.written: set[str] = set()
@@ -124,6 +101,29 @@ class Scope:
         self.resident = 1
         self.overlap = False
         self.axes = False
+        self._growing: tuple[dict[Any, Any], ...] = (self.types, self.keys, self.owners, self.taken)
+
+    def state(self) -> tuple[Any, ...]:
+        """All of it that changes, but for the statements, to go back to."""
+        frame = self.frame
+        return (
+            (self.out, frame, dict(frame.env), dict(frame.calls), frame.returned, frame.bare),
+            tuple(map(len, self._growing)),
+            (set(self.written), set(self.read), dict(self.barriers)),
+            (len(self.shared), self.cluster, self.resident, self.overlap, self.axes),
+        )
+
+    def go_back(self, state: tuple[Any, ...]) -> None:
+        """Be what it was when a state was taken."""
+        (self.out, frame, frame.env, frame.calls, frame.returned, frame.bare), sizes = state[:2]
+        self.frame, self.failed_at = frame, None
+        for names, size in zip(self._growing, sizes, strict=True):
+            while len(names) > size:
+                names.popitem()
+        self.copies.clear()
+        self.written, self.read, self.barriers = state[2]
+        size, self.cluster, self.resident, self.overlap, self.axes = state[3]
+        del self.shared[size:]
 
     def locate(self, node: ast.AST) -> None:
         """Remember where we are in the user's source."""
@@ -141,7 +141,7 @@ class Scope:
         while (name := hint if n == 1 else f"{hint}_{n}") in self.taken:
             n += 1
         self.copies[hint] = n  # the next one need not ask for those before it
-        self.taken.add(name)
+        self.taken[name] = None
         return name
 
     def temporary(self, value: Expr, hint: str = "t") -> Expr:
@@ -216,37 +216,26 @@ class Scope:
         name = self.keys.get(key)
         if name is None:
             name = self.keys[key] = self.fresh(str(key[-1]))
-            self.types[name] = self.facts.types.get(key, vtype)
+            self.types[name] = self.facts.type_of(key) or vtype
             path = self.frame.path
             if key[: len(path)] == path:
                 self.owners[name] = str(path[-1]), dotted(key[len(path) :])
         return Expr("var", self.types[name], (), name)
 
-    def strengthen(self, key: Key, vtype: VType) -> None:
-        """Note a variable's true type and walk again."""
-        self.facts.types[key] = vtype
-        raise Restart
+    def _expected(self, a: Value, b: Value) -> VType | None:
+        """The type of a variable that begins with a number and goes on with a runtime value, if it
+        is not the number's.
 
-    def make_runtime(self, key: Key) -> None:
-        """Note that a variable cannot be comptime and walk again."""
-        self.facts.runtime.add(key)
-        raise Restart
-
-    def _expect(self, key: Key, a: Value, b: Value) -> None:
-        """Note the type of a variable that begins with a number and goes on with a runtime value.
-
-        The next walk would find it out at the first such assignment, and start once more.
+        The walk would find it out at the first such assignment, and go back once more.
         """
         number, other = (a, b) if isinstance(a, Const) else (b, a)
         if not isinstance(number, Const) or not isinstance(other, Expr):
-            return
+            return None
         begin = convert.runtime(number, self.index)
         try:
-            stronger = self._stronger(begin, other)
+            return self._stronger(begin, other)
         except CompileError:  # the assignment says where
-            return
-        if stronger is not None:
-            self.facts.types[key] = stronger
+            return None
 
     def _stronger(self, var: Expr, value: Expr) -> VType | None:
         """The type that a weak variable gets which is given a value, if it is another one."""
@@ -263,7 +252,11 @@ class Scope:
             DTypeError: the variable already has another dtype.
         """
         key = key or (*self.frame.path, name)
-        if isinstance(value, Const) and isinstance(value.value, tuple) and self.parts_change(key):
+        if (
+            isinstance(value, Const)
+            and isinstance(value.value, tuple)
+            and self.facts.parts_change(key)
+        ):
             value = as_tuple(value)
         if isinstance(value, StructValue):
             struct = self._read_first(name, value, key)
@@ -283,15 +276,11 @@ class Scope:
                 self.assign(f"{name}.owner", value.owner, (*key, "owner")), value.name
             )
         if isinstance(value, Const):
-            if key not in self.facts.runtime or not value.is_number:
+            if not value.is_number or not self.facts.is_runtime(key):
                 return value
         elif not isinstance(value, Expr):
             return value
         return self.assign_runtime(key, name, convert.runtime(value, self.index))
-
-    def parts_change(self, key: Key) -> bool:
-        """Whether a part of the aggregate that this key names is a runtime variable."""
-        return any(len(k) > len(key) and k[: len(key)] == key for k in self.facts.runtime)
 
     def _read_first(self, name: str, value: Any, key: Key) -> Any:
         """An aggregate whose parts read none of the variables that assigning it to `key`
@@ -326,12 +315,12 @@ class Scope:
         if have != vt:
             stronger = self._stronger(var, value)
             if stronger is not None:
-                self.strengthen(key, stronger)
+                raise self.facts.make_type(key, stronger)
             if not have.lanes and vt.lanes:
-                known = self.facts.types.get(key)
+                known = self.facts.type_of(key)
                 if known is None or known.lanes == 0:
                     if have.weak:
-                        self.strengthen(key, VType(vt.dtype, vt.lanes))
+                        raise self.facts.make_type(key, VType(vt.dtype, vt.lanes))
                     raise KernelTypeError(
                         f"{name!r} is a scalar ({have}) and cannot become {vt}",
                         hint=f"start it with cb.splat(..., {vt.lanes})",
@@ -401,11 +390,10 @@ class Scope:
             for i, (x, y) in enumerate(zip(a.items, b.items, strict=True)):
                 self.differ(f"{name}.{i}", x, y, (*key, i, name))
             return
-        if all(isinstance(v, Expr) or (isinstance(v, Const) and v.is_number) for v in (a, b)) and (
-            key not in self.facts.runtime
-        ):
-            self._expect(key, a, b)
-            self.make_runtime(key)
+        if all(
+            isinstance(v, Expr) or (isinstance(v, Const) and v.is_number) for v in (a, b)
+        ) and not self.facts.is_runtime(key):
+            raise self.facts.make_runtime(key, self._expected(a, b))
         if isinstance(a, Const) or isinstance(b, Const):
             raise ComptimeError(
                 f"{name!r} is comptime here and changes in a runtime loop or branch"

@@ -6,6 +6,7 @@ from cubepy.compiler import lower  # noqa: F401  (its files register their rules
 from cubepy.compiler.checks.groups import check_groups
 from cubepy.compiler.checks.missing import check_reductions
 from cubepy.compiler.checks.uniform import check_barriers
+from cubepy.compiler.facts import Facts, Restart
 from cubepy.compiler.ir import (
     Alloc,
     Argument,
@@ -19,7 +20,7 @@ from cubepy.compiler.ir import (
 )
 from cubepy.compiler.lower.hardware.barriers import with_barriers_first
 from cubepy.compiler.reads import guard_of
-from cubepy.compiler.scope import Facts, Frame, Restart, Scope
+from cubepy.compiler.scope import Frame, Scope
 from cubepy.compiler.signature import (
     ArraySpec,
     ComptimeSpec,
@@ -34,11 +35,9 @@ from cubepy.compiler.source import source_of
 from cubepy.compiler.values import ArrayValue, StructValue, TupleValue, Value
 from cubepy.compiler.walk.attributes import wrap
 from cubepy.compiler.walk.walker import Walker
-from cubepy.errors import CompileError, DTypeError, NestingError
+from cubepy.errors import CompileError, NestingError
 from cubepy.lang.declare import Kernel
 from cubepy.lang.dtypes import DType
-
-MAX_WALKS = 500
 
 
 class Walk:
@@ -52,7 +51,7 @@ class Walk:
         self.arguments: list[Argument] = []
 
     def program(self) -> Program:
-        """Walk the kernel once; raises `Restart` when a fact was learned."""
+        """Walk the kernel; raises `Restart` when a fact was learned that its parameters need."""
         s = self.scope
         for param, spec in zip(self.kernel.parameters, self.specs, strict=True):
             s.frame.env[param.name] = self.argument(param.name, spec)
@@ -139,11 +138,12 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
         CompileError: the kernel breaks a rule of the language; the error says where.
     """
     facts = Facts()
-    for _ in range(MAX_WALKS):
+    while True:
         attempt = Walk(kernel, specs, target, facts)
         try:
             program = attempt.program()
         except Restart:
+            facts.forget_since(0)
             continue
         except CompileError as error:
             _locate(error, attempt.scope)
@@ -163,9 +163,6 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
         check_barriers(program)
         check_groups(program, target.plane)
         return program
-    raise DTypeError(
-        f"the dtypes of {kernel.__name__} do not settle", hint="annotate variables: x: cb.f32 = 0"
-    )
 
 
 def _locate(error: CompileError, scope: Scope) -> None:

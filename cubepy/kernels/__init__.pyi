@@ -1372,7 +1372,7 @@ class _max_pool1d(Function):
     ) -> Any: ...
 
 max_pool1d: _max_pool1d
-"""`max_pool2d` over one axis."""
+"""Largest value of every window, as `torch.nn.functional.max_pool1d`."""
 
 class _max_pool1d_input(Function):
     @overload
@@ -1481,7 +1481,7 @@ class _max_pool3d(Function):
     ) -> Any: ...
 
 max_pool3d: _max_pool3d
-"""`max_pool2d` over three axes."""
+"""Largest value of every window, as `torch.nn.functional.max_pool3d`."""
 
 class _max_pool3d_input(Function):
     @overload

@@ -58,7 +58,7 @@ class Call:
         op: its name.
         inputs: values, None for absent ones; None when they are not needed any more.
         attrs: its attributes.
-        results: weak references to what it gave.
+        results: weak references to what it gave, where that is several values.
         place: the code outside cubepy that asked for it, and the instruction there.
     """
 
@@ -73,7 +73,7 @@ class Call:
     ) -> None:
         self.op, self.attrs = op, attrs
         self.inputs: tuple[Value | None, ...] | None = inputs
-        self.results = [weakref.ref(value) for value in given]
+        self.results = [weakref.ref(value) for value in given] if len(given) > 1 else []
         self.place = outside()
 
     def free(self) -> None:
@@ -95,13 +95,20 @@ def located(at: tuple[CodeType, int] | None) -> Location | None:
     return Location(code.co_filename, line, function=code.co_name)
 
 
+_ours: set[int] = set()
+"""Identities of the globals of cubepy's modules, as they are met."""
+
+
 def outside() -> tuple[CodeType, int] | None:
     """The innermost code outside cubepy that runs, and where it is."""
     frame: Any = sys._getframe(2)
     while frame is not None:
-        name = frame.f_globals.get("__name__", "cubepy")
-        if not name.startswith("cubepy.") and name != "cubepy":
-            return frame.f_code, frame.f_lasti
+        if id(frame.f_globals) not in _ours:
+            name = frame.f_globals.get("__name__", "cubepy")
+            if not name.startswith("cubepy.") and name != "cubepy":
+                return frame.f_code, frame.f_lasti
+            if name in sys.modules:  # what is generated goes, and others may get its identity
+                _ours.add(id(frame.f_globals))
         frame = frame.f_back
     return None
 

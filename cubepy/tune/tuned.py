@@ -13,7 +13,16 @@ from cubepy.errors import TuneError
 from cubepy.runtime import cache, recording
 from cubepy.runtime.device import DeviceProperties, device_properties
 from cubepy.tune.keys import key_of
-from cubepy.tune.routine import FORCED, Forced, Op, Routine, Standing, op_named
+from cubepy.tune.routine import (
+    FORCED,
+    CpuRoutine,
+    Forced,
+    GpuRoutine,
+    Op,
+    Routine,
+    Standing,
+    op_named,
+)
 
 
 class TunedRoutine(Routine):
@@ -152,21 +161,23 @@ class TunedOp(Op):
         those who force them.
         """
         properties = device_properties(problem.device)
-        for group, routine in self.grouped(problem):
+        others = CpuRoutine if properties.plane_size > 1 else GpuRoutine
+        here = [r for r in self.routines if not isinstance(r, others)]
+        for group, routine in self.grouped(problem, here):
             if group >= 0 and routine.supports(problem, properties) is None:
                 for blueprint in routine.blueprints(problem, properties):
                     yield Candidate(routine, blueprint, group)
 
-    def grouped(self, problem: Any) -> list[tuple[int, TunedRoutine]]:
-        """All routines with their priorities for a problem, in the order in which they
-        are asked.
-        """
+    def grouped(
+        self, problem: Any, routines: Sequence[TunedRoutine]
+    ) -> list[tuple[int, TunedRoutine]]:
+        """Routines with their priorities for a problem, in the order in which they are asked."""
         key, first = self.key(problem), self.guess(problem)
-        groups = {r.name: r.group(key) for r in self.routines}
+        groups = {r.name: r.group(key) for r in routines}
         if first in groups:
             groups[first] = max(groups.values())
         return sorted(
-            ((groups[r.name], r) for r in self.routines),
+            ((groups[r.name], r) for r in routines),
             key=lambda pair: (-pair[0], pair[1].name != first),
         )
 
@@ -174,7 +185,7 @@ class TunedOp(Op):
         """All routines in the order in which they are asked, with what they say."""
         return [
             Standing(r, group, r.supports(problem, properties))
-            for group, r in self.grouped(problem)
+            for group, r in self.grouped(problem, self.routines)
         ]
 
     def inferred(self, problem: Any) -> Candidate:

@@ -59,7 +59,7 @@ def clip_grad_norm_(
         if arguments.flag("error_if_nonfinite", error_if_nonfinite):
             if not math.isfinite(norm.item()):
                 raise LaunchError(f"the norm of the gradients is {norm.item()}")
-        factor = (max_norm / (norm + 1e-6)).clip(high=1.0)
+        factor = (max_norm / (norm + 1e-6)).clip(max=1.0)
         for t in given:
             t.grad.assign_(t.grad * factor.to(t.device))
     return norm

@@ -7,7 +7,6 @@ from typing import Any
 
 from cubepy.nn import arguments
 from cubepy.nn.optim.optimizer import Optimizer, zeros_like
-from cubepy.tensor import Tensor
 
 
 class RMSprop(Optimizer):

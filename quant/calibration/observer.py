@@ -35,6 +35,8 @@ class Observer:
         self.largest = np.zeros(columns, np.float32)
         self.moments = np.zeros((columns, columns)) if moments else None
         self._kept: list[np.ndarray] = []
+        self._waiting: list[np.ndarray] = []  # rows that are not in the moments yet
+        self._waiting_rows = 0
 
     def see(self, x: np.ndarray) -> None:
         """Note an input (..., K)."""
@@ -52,8 +54,19 @@ class Observer:
         if len(rows):
             self.count += len(rows)
             self.largest = np.maximum(self.largest, np.abs(rows).max(axis=0))
-            wide = rows.astype(np.float64)
-            self.moments += wide.T @ wide
+            self._waiting.append(rows.copy())
+            self._waiting_rows += len(rows)
+            if self._waiting_rows >= len(self.largest):
+                self._add_waiting(self.moments)
+
+    def _add_waiting(self, moments: np.ndarray) -> None:
+        """Add up what waits: the moments are larger than the inputs of most calls, and are written
+        once for many.
+        """
+        if self._waiting:
+            wide = np.concatenate(self._waiting, dtype=np.float64)
+            self._waiting, self._waiting_rows = [], 0
+            moments += wide.T @ wide
 
     def rows(self) -> np.ndarray | None:
         """Some inputs as they were, (rows, K), or None if the layer did not run."""
@@ -61,11 +74,10 @@ class Observer:
 
     def statistics(self) -> Statistics | None:
         """For `QuantizedWeight.from_float`; None if nothing was seen."""
-        return (
-            None
-            if self.moments is None or not self.count
-            else Statistics(self.moments, self.largest, self.count)
-        )
+        if self.moments is None or not self.count:
+            return None
+        self._add_waiting(self.moments)
+        return Statistics(self.moments, self.largest, self.count)
 
 
 class Watched(Storage):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.random_kernels import check, load, random_case
+from tests.conformance.random_kernels.compare import check, load, random_case
 from tests.staging import gpu_missing, staged
 
 NUMBER = itertools.count()

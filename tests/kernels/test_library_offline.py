@@ -22,13 +22,15 @@ from cubepy.kernels.movement import transpose_gpu as mc
 from cubepy.kernels.normalization import moments_gpu as nm
 from cubepy.kernels.normalization import rows_cpu
 from cubepy.kernels.normalization import softmax_gpu as nc
-from cubepy.kernels.normalization.rows_gpu import RowPlan
 from cubepy.kernels.pooling.gpu import naive as pc
 from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.reduce import arg_cpu, arg_gpu
+from cubepy.kernels.reduce import arg_cpu
 from cubepy.kernels.reduce import reduce_gpu as rc
 from cubepy.kernels.reduce import rows_cpu as reduce_cpu
-from cubepy.kernels.reduce.reduction import SUM, extreme
+from cubepy.kernels.reduce.held_rows_gpu import HeldPlan
+from cubepy.kernels.reduce.reduction import SUM, VARIANCE, extreme, extreme_at
+from cubepy.kernels.reduce.statistics_gpu import reduce_rows_held
+from cubepy.kernels.reduce.walk_gpu import Pass
 from cubepy.kernels.scan import scan_gpu as sp
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
@@ -59,7 +61,6 @@ F64 = np.zeros((64, 64))
 CUBE, WORDS, I32_3, I64_3 = F32[None], np.zeros((1, 64, 64), np.uint32), I32[None], I64[None]
 IMAGE = np.zeros((2, 8, 8, 64), np.float32)
 VECTOR, NARROW = F32[0], B16[0]
-LOW = float("-inf")
 WINDOW = (1, 1, 0, 0, (3, 3), (1, 1))
 
 MAX, ONE_ROW = extreme(cb.f32, True), reduce_cpu.RowPlan(cb.f32, 4)
@@ -92,18 +93,22 @@ launched.
 """
 
 SINGLE = ec.LinePlan(4, 1, (False,))
-ROW = rc.RowPlan(4, 256, 1)
+ROW, WORDY = rc.RowPlan(4, 256, 1), rc.RowPlan(8, 256, 1)
+ONE = (1.0, 64)  # a reduction's number, and how many elements it reduces to one
+ADD, TOP = Pass(SUM.walks[0], cb.f32, SUM.finish), Pass(MAX.walks[0], cb.f32, MAX.finish)
+SECOND = Pass(VARIANCE.walks[1], cb.f32, VARIANCE.finish, 1)
+BEST = Pass(extreme_at(cb.f32, True), cb.f32, index=cb.i32)
 COLUMN = rc.ColumnPlan(4, 32)
-HELD = RowPlan(4, 256, 1, 4, True)
-RAGGED = RowPlan(1, 64, 4, 16)
-LONG = RowPlan(4, 512, 1, 8, True)
-DOUBLE = RowPlan(2, 256, 1, 8, True)
-AGAIN = RowPlan(4, 512, 1, 0)
-SHARED = RowPlan(1, 512, 1, 16, False, False, 2, 4)
-SINGLES = RowPlan(1, 512, 1, 28, False, False, 2, 4)
-CLUSTER = RowPlan(4, 512, 1, 4, False, True, 1, 2)
-PAIRS = RowPlan(2, 512, 1, 4, False, True, 1, 2)
-SHORT = RowPlan(8, 32, 8, 3, True, True)
+HELD = HeldPlan(4, 256, 1, 4, True)
+RAGGED = HeldPlan(1, 64, 4, 16)
+LONG = HeldPlan(4, 512, 1, 8, True)
+DOUBLE = HeldPlan(2, 256, 1, 8, True)
+AGAIN = HeldPlan(4, 512, 1, 0)
+SHARED = HeldPlan(1, 512, 1, 16, False, False, 2, 4)
+SINGLES = HeldPlan(1, 512, 1, 28, False, False, 2, 4)
+CLUSTER = HeldPlan(4, 512, 1, 4, False, True, 1, 2)
+PAIRS = HeldPlan(2, 512, 1, 4, False, True, 1, 2)
+SHORT = HeldPlan(8, 32, 8, 3, True, True)
 
 WIDE: dict[str, tuple[int, int, tuple[Any, ...]]] = {
     "copy": (1, 1, (ec.map_lines, 256, VECTOR, (VECTOR,), identity, SINGLE)),
@@ -118,32 +123,35 @@ WIDE: dict[str, tuple[int, int, tuple[Any, ...]]] = {
         1,
         (ec.map_rows_wide, 256, F32, (F32,), f.relu, ec.LinePlan(4, 1, (False,), 16)),
     ),
-    "sum": (4, 0, (rc.reduce_rows_wide, 256, F32, F32, f.add, 0, cb.f32, ROW, 8192, 1.0)),
-    "sum_bf16": (
-        4,
-        0,
-        (rc.reduce_rows_wide, 256, B16, F32, f.add, 0, cb.f32, rc.RowPlan(8, 256, 1), 8192, 1.0),
-    ),
+    "sum": (4, 0, (rc.reduce_rows_wide, 256, F32, None, None, F32, *ONE, ADD, ROW, 8192)),
+    "sum_bf16": (4, 0, (rc.reduce_rows_wide, 256, B16, None, None, F32, *ONE, ADD, WORDY, 8192)),
     "max_columns": (
         4,
         1,
-        (rc.reduce_columns_wide, 256, CUBE, CUBE, f.larger, LOW, cb.f32, COLUMN, 64, 1.0),
+        (rc.reduce_columns_wide, 256, CUBE, None, None, CUBE, *ONE, TOP, COLUMN, 64),
     ),
-    "arg_rows": (4, 0, (arg_gpu.arg_rows_wide, 256, F32, None, F32, I32, True, ROW, cb.i32, 8192)),
+    "deviations": (4, 0, (rc.reduce_rows_wide, 256, F32, F32, None, F32, *ONE, SECOND, ROW, 8192)),
+    "deviations_columns": (
+        5,
+        1,
+        (rc.reduce_columns_wide, 256, CUBE, CUBE, None, CUBE, *ONE, SECOND, COLUMN, 64),
+    ),
+    "variance": (4, 0, (reduce_rows_held, 256, F32, F32[0], VARIANCE, 1.0, cb.f32, HELD)),
+    "arg_rows": (4, 0, (rc.reduce_rows_wide, 256, F32, None, F32, I32, *ONE, BEST, ROW, 8192)),
     "arg_rows_of_pieces": (
+        8,
         0,
-        0,
-        (arg_gpu.arg_rows_wide, 256, F32, I32, None, I64, True, rc.RowPlan(1, 256, 1), cb.i32, 64),
+        (rc.reduce_rows_wide, 256, F32, I32, None, I64, *ONE, BEST, ROW, 64),
     ),
     "arg_columns": (
         4,
         1,
-        (arg_gpu.arg_columns_wide, 256, CUBE, None, CUBE, I32_3, True, COLUMN, cb.i32, 64),
+        (rc.reduce_columns_wide, 256, CUBE, None, CUBE, I32_3, *ONE, BEST, COLUMN, 64),
     ),
     "arg_columns_of_pieces": (
         2,
         0,
-        (arg_gpu.arg_columns_wide, 256, CUBE, I32_3, None, I64_3, True, COLUMN, cb.i32, 64),
+        (rc.reduce_columns_wide, 256, CUBE, I32_3, None, I64_3, *ONE, BEST, COLUMN, 64),
     ),
     "softmax": (4, 4, (nc.softmax_held, 256, F32, F32, cb.f32, HELD)),
     "softmax_ragged": (0, 0, (nc.softmax_held, 256, F32, F32, cb.f32, RAGGED)),
@@ -151,10 +159,10 @@ WIDE: dict[str, tuple[int, int, tuple[Any, ...]]] = {
     "softmax_narrow": (
         2,
         2,
-        (nc.softmax_narrow, 256, B16, B16, cb.f32, RowPlan(8, 256, 1, 2, True)),
+        (nc.softmax_narrow, 256, B16, B16, cb.f32, HeldPlan(8, 256, 1, 2, True)),
     ),
     "softmax_again": (4, 1, (nc.softmax_again, 512, F32, F32, cb.f32, AGAIN)),
-    "softmax_again_bf16": (4, 1, (nc.softmax_again, 512, B16, B16, cb.f32, RowPlan(8, 512, 1, 0))),
+    "softmax_again_bf16": (4, 1, (nc.softmax_again, 512, B16, B16, cb.f32, HeldPlan(8, 512, 1, 0))),
     "layer_norm_f64": (
         24,
         8,

@@ -188,7 +188,7 @@ CALLS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: cb.tensor(M)["x"],
         ArgumentError,
-        "a tensor is indexed by integers, slices, None and ..., not by 'x'",
+        "a tensor is indexed by integers, slices, arrays, None and ..., not by 'x'",
     ),
     (lambda: cb.tensor.concat(3), ArgumentError, "concat takes a list of tensors, not int"),
     (lambda: cb.kernel(fast_math=3), KernelTypeError, "fast_math takes names of liberties, not 3"),

@@ -91,13 +91,32 @@ def test_every_benchmark_of_a_gpu_says_why_it_is_skipped_without_one(
 ) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setitem(sys.modules, "torch", None)
-    bench = importlib.import_module("benchmarks.bench_cuda")
-    bench._torch.cache_clear()
+    bench = importlib.import_module("benchmarks.bench_gpu")
+    suites = bench.GpuSuite.__subclasses__()
 
-    for op, work in bench.WORKS.items():
-        suite = getattr(bench, "".join(part.title() for part in op.split("_")))()
+    assert len(suites) == len(bench.PARTS)
+    for suite in suites:
+        libraries, cases, devices = suite.params
+        assert set(libraries) == {"cubepy", "peer"} and len(set(cases)) == len(cases) > 0
         with pytest.raises(NotImplementedError, match="torch is not installed"):
-            suite.setup("cubepy", work.shapes[0])
+            suite().setup(libraries[0], cases[0], devices[0])
+
+
+def test_the_time_of_a_case_is_the_mean_of_its_rows_by_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    suite = importlib.import_module("benchmarks.bench_gpu").GpuMatmul()
+    rows = [{"work": "a", "ms": (1.0, 2.0)}, {"work": "b", "ms": (4.0, 8.0)}]
+    suite.cases = {
+        "both": lambda device: rows,
+        "none": lambda device: [{"ours": "failed: no room"}],
+    }
+
+    assert suite.track_matmul("cubepy", "both", "cuda:0") == pytest.approx(2.0)
+    assert suite.track_matmul("peer", "both", "cuda:0") == pytest.approx(4.0)
+    with pytest.raises(RuntimeError, match="no room"):
+        suite.track_matmul("peer", "none", "cuda:0")
 
 
 def test_results_name_no_place_of_this_machine(

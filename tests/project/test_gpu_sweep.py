@@ -38,10 +38,14 @@ def test_nine_in_ten_are_not_below_the_lowest_decile(sweep: Any) -> None:
 
 
 def test_a_row_names_the_slowest_case(sweep: Any) -> None:
-    cases = [{"label": f"case {n}", "ratio": 1 + n / 10, "difference": n * 1e-6} for n in range(10)]
+    cases = [
+        {"label": f"case {n}", "ours": 4.0, "ratio": 1 + n / 10, "difference": n * 1e-6}
+        for n in range(10)
+    ]
     row = sweep.row_of("norms", cases, 7)
     assert row["ratio"] == "1.10" and "1.00 at case 0" in row["peer"] and row["error"] == "9.0e-06"
     assert "10 random shapes, seed 7" in row["work"] and "median 1.45" in row["ours"]
+    assert row["ms"] == pytest.approx((4.0, 5.68), abs=0.01)
 
 
 def test_every_family_is_in_the_table(sweep: Any) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cubepy.errors import FileFormatError, QuantizationError, ShapeError
+from cubepy.quant.calibration.observer import Observer
 from cubepy.quant.linear import reference
 from cubepy.quant.linear.linear import quantized_linear
 from cubepy.quant.schemes.equalize import input_factors
@@ -153,6 +154,28 @@ class TestRounding:
     def test_factors_of_dead_columns_are_harmless(self) -> None:
         factors = input_factors(np.zeros((4, 8), np.float32), None, np.zeros(8, np.float32))
         assert np.array_equal(factors, np.ones(8, np.float16))
+
+    @pytest.mark.parametrize("columns", [1, 7, 128, 385])
+    def test_compensation_is_the_upper_factor_of_the_inverse(self, columns: int) -> None:
+        x = np.random.default_rng(columns).standard_normal((3 * columns, columns))
+        hessian = x.T @ x
+        factor = compensation(hessian)
+        assert np.array_equal(factor, np.triu(factor)) and (np.diag(factor) > 0).all()
+        np.testing.assert_allclose(factor.T @ factor @ hessian, np.eye(columns), atol=1e-9)
+
+    def test_many_small_inputs_are_seen_as_one_large_one(self) -> None:
+        rows = np.random.default_rng(0).standard_normal((100, 24)).astype(np.float32)
+        many, one = Observer(24, moments=True), Observer(24, moments=True)
+        one.see(rows)
+        for at in range(0, 100, 7):
+            reused = rows[at : at + 7].copy()
+            many.see(reused)
+            reused[:] = 0  # a model may write its next activations there
+        seen, expected = many.statistics(), one.statistics()
+        assert seen is not None and expected is not None and seen.count == 100
+        np.testing.assert_allclose(seen.moments, expected.moments, rtol=1e-12)
+        np.testing.assert_allclose(seen.moments, rows.astype(float).T @ rows, rtol=1e-5, atol=1e-4)
+        np.testing.assert_array_equal(seen.largest, expected.largest)
 
     def test_compensation_survives_a_singular_hessian(self) -> None:
         factor = compensation(np.ones((8, 8)))

@@ -28,7 +28,7 @@ def test_every_routine_is_named_once_with_its_reason() -> None:
     assert (choice.problem.m, choice.problem.k, choice.problem.n) == (70, 40, 70)
     reasons = {other.routine: other.reason for other in choice.others}
     assert reasons["plain"] == "only when forced"
-    assert "planes" in reasons["simt"]
+    assert reasons["simt"] == "for GPUs"
 
 
 def test_work_and_limit_are_those_of_the_product() -> None:

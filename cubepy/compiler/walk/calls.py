@@ -149,7 +149,7 @@ class Calls:
             self.scope.frame.env.items()
         ):  # parameters that change on some path are variables
             key = (*self.scope.frame.path, name)
-            if key in self.scope.facts.runtime or self.scope.parts_change(key):
+            if self.scope.facts.is_runtime(key) or self.scope.facts.parts_change(key):
                 self.scope.frame.env[name] = self.scope.assign(name, value)
         count, in_loops = returns_of(tree)
         self.scope.frame.returns = count > 1 or in_loops

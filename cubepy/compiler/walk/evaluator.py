@@ -116,8 +116,8 @@ class Evaluator:
         if name in self.scope.frame.env:
             value = self.scope.frame.env[name]
             if isinstance(value, Undecided):
-                if value.key is not None and value.key not in self.scope.facts.runtime:
-                    self.scope.make_runtime(value.key)
+                if value.key is not None and not self.scope.facts.is_runtime(value.key):
+                    raise self.scope.facts.make_runtime(value.key)
                 raise value.refused()
             return value
         if name in self.scope.frame.source.locals:

@@ -145,7 +145,7 @@ class LineLoops:
             assert isinstance(target, ast.Name)
             key = (*self.scope.frame.path, target.id)
             for path in paths:
-                if key not in self.scope.facts.runtime and target.id in path.env:
+                if target.id in path.env and not self.scope.facts.is_runtime(key):
                     path.env[target.id] = Undecided(
                         f"{target.id!r} is the variable of a loop that may not have run", key
                     )

@@ -98,7 +98,7 @@ class Loops:
             for t, v in zip(target.elts, value.items, strict=True):
                 assert isinstance(t, ast.Name)
                 key = (*self.scope.frame.path, t.id)
-                if t.id in rebound or key in self.scope.facts.runtime:
+                if t.id in rebound or self.scope.facts.is_runtime(key):
                     self.assignments.bind_target(t, v)
                 else:
                     self.scope.frame.env[t.id] = v
@@ -120,7 +120,7 @@ class Loops:
         key = (*self.scope.frame.path, name)
         if not bound or any(isinstance(path.env[name], Undecided) for path in bound):
             return
-        if key in self.scope.facts.runtime or self.scope.parts_change(key):
+        if self.scope.facts.is_runtime(key) or self.scope.facts.parts_change(key):
             saved = self.scope.out
             for path in bound:
                 self.scope.out = path.out
@@ -166,18 +166,18 @@ class Loops:
         key = (*self.scope.frame.path, "loop", (node.lineno, node.col_offset), name)
         var = self.scope.variable(key, VType(dtype))
         if var.type.dtype is not dtype:
-            self.scope.strengthen(key, VType(dt.promote(var.type.dtype, dtype)))
+            raise self.scope.facts.make_type(key, VType(dt.promote(var.type.dtype, dtype)))
         items: list[Item] = [*node.body]
         loop = Loop(at=(node.lineno, node.col_offset), left_by=left_by)
         before = self.scope.frame.env.get(name)
         beyond = (*self.scope.frame.path, name)
         bound: dict[str, Value] = {}
         for other, value in also:
-            if (*self.scope.frame.path, other) in self.scope.facts.runtime:
+            if self.scope.facts.is_runtime((*self.scope.frame.path, other)):
                 items.insert(0, partial(self.set_name, other, value))
             else:
                 bound[other] = value
-        if beyond in self.scope.facts.runtime:  # the name is a variable beyond this loop
+        if self.scope.facts.is_runtime(beyond):  # the name is a variable beyond this loop
             items.insert(0, lambda: self.assignments.bind_target(target, var))
             body = self.loop_body(items, bound, node, loop)
         else:
@@ -207,7 +207,7 @@ class Loops:
         for name in (
             frozenset[str]().union(*map(stored_names, node.body)) & self.scope.frame.env.keys()
         ):
-            if (*self.scope.frame.path, name, loop.at) in self.scope.facts.diverging:
+            if self.scope.facts.diverges((*self.scope.frame.path, name, loop.at)):
                 self.scope.frame.env[name] = Undecided(
                     f"{name!r} is another kind of value before a loop than at its end"
                 )

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from cubepy.compiler import convert
+from cubepy.compiler.facts import Restart
 from cubepy.compiler.ir import Assign, Expr, If, Stmt
-from cubepy.compiler.scope import Restart, Scope
+from cubepy.compiler.scope import Scope
 from cubepy.compiler.values import ArrayValue, Const, NoValue, Undecided, Value
 from cubepy.errors import ComptimeError
 from cubepy.lang import dtypes as dt
@@ -74,6 +75,31 @@ class Region:
     left: int
 
 
+class Checkpoint:
+    """All that changes during a walk, as it is at a statement, to go back to.
+
+    Statements are only ever added behind those that stand: a list is what it was when it is cut.
+
+    Attributes:
+        moment: when it was made, as `Facts.now` counts.
+    """
+
+    def __init__(self, scope: Scope, left: list[Path], loops: list[Loop]) -> None:
+        self.moment = scope.facts.now = scope.facts.now + 1
+        self.scope, self.state = scope, scope.state()
+        self.lists = [(items, len(items)) for items in (scope.out, left, loops)]
+        self.loops = [(loop, loop.broken, set(loop.rebound)) for loop in loops]
+
+    def go_back(self) -> None:
+        """Forget everything since."""
+        for items, size in self.lists:
+            del items[size:]
+        for loop, broken, rebound in self.loops:
+            loop.broken, loop.rebound = broken, rebound
+        self.scope.go_back(self.state)
+        self.scope.facts.forget_since(self.moment)
+
+
 class Paths:
     """The paths of the function that is being walked.
 
@@ -92,19 +118,34 @@ class Paths:
 
     def block(self, items: list[Item]) -> list[Path]:
         """Walk items in order; gives the paths that reach the end, none when control never does."""
-        for position, item in enumerate(items):
-            if not isinstance(item, ast.stmt):
-                item()
+        marks: list[Checkpoint] = []
+        while (position := len(marks)) < len(items):
+            marks.append(Checkpoint(self.scope, self.left, self.loops))
+            try:
+                ends = self.item(items[position], position == len(items) - 1)
+            except Restart as restart:
+                while marks and marks[-1].moment > restart.since:
+                    marks.pop()
+                if not marks:
+                    raise
+                marks.pop().go_back()
                 continue
-            self.scope.locate(item)
-            region = self.region()
-            paths = self.statement(item)
-            if paths is None:
-                continue
-            if not paths or position == len(items) - 1:
-                return paths
-            self.join(region, paths)
+            if ends is not None:
+                return ends
         return [Path(self.scope.out, self.scope.frame.env)]
+
+    def item(self, item: Item, last: bool) -> list[Path] | None:
+        """Walk one item of a block; gives the paths that reach the block's end if that is known."""
+        if not isinstance(item, ast.stmt):
+            item()
+            return None
+        self.scope.locate(item)
+        region = self.region()
+        paths = self.statement(item)
+        if paths and not last:
+            self.join(region, paths)
+            return None
+        return paths
 
     def branch(self, items: list[Item]) -> tuple[list[Stmt], list[Path]]:
         """Walk items into a list of their own, from the names of here; gives it and the paths that
@@ -202,12 +243,11 @@ class Paths:
             if (
                 isinstance(now, Undecided)
                 and now.key is not None
-                and now.key not in self.scope.facts.runtime
+                and not self.scope.facts.is_runtime(now.key)
             ):
-                self.scope.make_runtime(now.key)
+                raise self.scope.facts.make_runtime(now.key)
             if isinstance(before, Expr) != isinstance(now, Expr) and not (
                 isinstance(before, (Const, ArrayValue)) or isinstance(now, (Const, ArrayValue))
             ):
-                self.scope.facts.diverging.add((*self.scope.frame.path, name, loop.at))
-                raise Restart
+                raise self.scope.facts.make_diverging((*self.scope.frame.path, name, loop.at))
             self.scope.differ(name, before, now)

@@ -94,8 +94,8 @@ class Returns:
 
     def all_runtime(self, value: Value, key: tuple[Any, ...], name: str) -> None:
         """Note that every number of a value that leaves a runtime loop is a variable."""
-        if isinstance(value, Const) and value.is_number and key not in self.scope.facts.runtime:
-            self.scope.make_runtime(key)
+        if isinstance(value, Const) and value.is_number and not self.scope.facts.is_runtime(key):
+            raise self.scope.facts.make_runtime(key)
         value = as_tuple(value)
         if isinstance(value, TupleValue):
             for i, item in enumerate(value.items):

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import cubepy as cb
 from cubepy.kernels.normalization.problem import GroupNorm, Norm
-from cubepy.kernels.normalization.rows_gpu import (
+from cubepy.kernels.primitives.vector_width import line_of
+from cubepy.kernels.reduce.held_rows_gpu import (
     ROOM,
-    RowPlan,
+    HeldPlan,
     fill_core,
-    met,
-    only_row,
-    over_row_units,
+    known_of_held,
     part,
     position_of_unit,
     row_of_lines,
@@ -22,14 +21,18 @@ from cubepy.kernels.normalization.rows_gpu import (
     scratch_of,
     store_line,
 )
-from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.primitives.lines import over_lanes
-from cubepy.kernels.primitives.units import over_units
-from cubepy.kernels.primitives.vector_width import line_of
+from cubepy.kernels.reduce.reduction import MOMENTS, SQUARES
+from cubepy.kernels.reduce.walk_gpu import known_of_cube
 from cubepy.tune import GpuRoutine
 
 SINGLES = 112
 """What ROOM says, for lines of one element."""
+
+
+@cb.func
+def inverse_root(squares, n, eps, acc: cb.Comptime):
+    """1 / sqrt(mean of squares + eps)"""
+    return 1.0 / cb.sqrt(squares / cb.cast(n, acc) + cb.cast(eps, acc))
 
 
 @cb.func
@@ -38,7 +41,7 @@ def held_moments(
     at,
     n,
     eps,
-    plan: cb.Comptime[RowPlan],
+    plan: cb.Comptime[HeldPlan],
     centred: cb.Comptime[bool],
     acc: cb.Comptime,
     scratch,
@@ -46,26 +49,14 @@ def held_moments(
     """The mean (0 unless `centred`) and 1 / sqrt(mean of squared distances to it + eps) over the
     units of a row; `at` is this unit's first element.
     """
-    mean = cb.cast(0, acc)
-    count = cb.cast(n, acc)
-    if centred:
-        total = values[0]
-        for j in cb.unroll(range(1, plan.held)):
-            total = total + values[j]
-        mean = over_row_units(over_lanes(total, f.add, plan.lanes), f.add, 0, plan, scratch) / count
-    spread = cb.splat(cb.cast(0, acc), plan.lanes)
-    for j in cb.unroll(range(plan.held)):
-        d = values[j] - mean
-        spread = spread + (
-            only_row(d * d, at + j * plan.hop, n, j, acc, plan) if centred else d * d
-        )
-    square = over_row_units(over_lanes(spread, f.add, plan.lanes), f.add, 1, plan, scratch)
-    met(plan)
-    return mean, 1.0 / cb.sqrt(square / count + cb.cast(eps, acc))
+    zero = cb.cast(0, acc)
+    walks = MOMENTS if centred else SQUARES.walks
+    known = known_of_held(values, at, n, walks, zero, plan, scratch)
+    return known[0] if centred else zero, inverse_root(known[-1], n, eps, acc)
 
 
 @cb.func
-def pause(j: cb.Comptime[int], plan: cb.Comptime[RowPlan]):
+def pause(j: cb.Comptime[int], plan: cb.Comptime[HeldPlan]):
     """Between lines: else all weights are asked for at once, more than registers hold."""
     here = j == plan.held // 2 if plan.whole else j > 0 and j % max(1, 8 // plan.lanes) == 0
     if plan.rows == 1 and here:
@@ -80,7 +71,7 @@ def layer_norm_held(
     out: cb.Array,
     eps,
     acc: cb.Comptime,
-    plan: cb.Comptime[RowPlan],
+    plan: cb.Comptime[HeldPlan],
     centred: cb.Comptime[bool] = True,
 ):
     """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; unless `centred`, the mean
@@ -130,7 +121,7 @@ def group_norm_held(
     length,
     runs: cb.Comptime[bool],
     acc: cb.Comptime,
-    plan: cb.Comptime[RowPlan],
+    plan: cb.Comptime[HeldPlan],
 ):
     """A row is one group of one image: channels of `length` elements, each with its weight and
     bias.
@@ -154,34 +145,6 @@ def group_norm_held(
             store_line(out, row, k, n, j, v, plan)
 
 
-@cb.func
-def squares(line, mean, count, lanes):
-    """(line - mean)^2 in the first `count` lanes, else 0."""
-    d = line - mean
-    return cb.keep_first(d * d, count, cb.cast(0, line.dtype))
-
-
-@cb.func
-def mean_of_row(x, row, n, at, hop, acc: cb.Comptime, plan: cb.Comptime[RowPlan], scratch):
-    """The mean of a row that a cube reads, four lines of a unit at a time."""
-    zero = cb.splat(cb.cast(0, acc), plan.lanes)
-    s0 = zero
-    s1 = zero
-    s2 = zero
-    s3 = zero
-    for k in range(at, n, 4 * hop):
-        v0 = x.load((row, k), plan.lanes, valid=n - k)
-        v1 = x.load((row, k + hop), plan.lanes, valid=n - k - hop)
-        v2 = x.load((row, k + 2 * hop), plan.lanes, valid=n - k - 2 * hop)
-        v3 = x.load((row, k + 3 * hop), plan.lanes, valid=n - k - 3 * hop)
-        s0 = s0 + cb.cast(v0, acc)
-        s1 = s1 + cb.cast(v1, acc)
-        s2 = s2 + cb.cast(v2, acc)
-        s3 = s3 + cb.cast(v3, acc)
-    total = over_lanes((s0 + s1) + (s2 + s3), f.add, plan.lanes)
-    return over_units(total, f.add, plan.units, scratch) / cb.cast(n, acc)
-
-
 @cb.kernel
 def layer_norm_again(
     x: cb.Array,
@@ -190,29 +153,17 @@ def layer_norm_again(
     out: cb.Array,
     eps,
     acc: cb.Comptime,
-    plan: cb.Comptime[RowPlan],
+    plan: cb.Comptime[HeldPlan],
     centred: cb.Comptime[bool] = True,
 ):
     """The same for rows of any length, a cube for each, in three passes."""
     fill_core(acc, plan)
-    scratch = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
-    n = x.shape[1]
-    row = cb.CUBE_POS
+    n, row = x.shape[1], cb.CUBE_POS
     hop = plan.units * plan.lanes
     at = cb.UNIT_POS * plan.lanes
-    zero = cb.splat(cb.cast(0, acc), plan.lanes)
-    mean = cb.cast(0, acc)
-    if centred:
-        mean = mean_of_row(x, row, n, at, hop, acc, plan, scratch)
-    q0 = zero
-    q1 = zero
-    for k in range(at, n, 2 * hop):
-        v0 = x.load((row, k), plan.lanes, valid=n - k)
-        v1 = x.load((row, k + hop), plan.lanes, valid=n - k - hop)
-        q0 = q0 + squares(cb.cast(v0, acc), mean, n - k, plan.lanes)
-        q1 = q1 + squares(cb.cast(v1, acc), mean, n - k - hop, plan.lanes)
-    square = over_units(over_lanes(q0 + q1, f.add, plan.lanes), f.add, plan.units, scratch)
-    scale = 1.0 / cb.sqrt(square / cb.cast(n, acc) + eps)
+    walks = MOMENTS if centred else SQUARES.walks
+    known = known_of_cube(x, row, walks, 0, acc, plan.lanes)
+    mean, scale = known[0] if centred else cb.cast(0, acc), inverse_root(known[-1], n, eps, acc)
     for k in range(at, n, hop):
         v = (cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc) - mean) * scale
         if weight is not None:
@@ -248,7 +199,7 @@ class GroupWide(GpuRoutine):
         """Groups that units can hold."""
         return None if self.plan(p, properties).held else "rows are longer than units hold"
 
-    def plan(self, p: GroupNorm, properties: cb.DeviceProperties) -> RowPlan:
+    def plan(self, p: GroupNorm, properties: cb.DeviceProperties) -> HeldPlan:
         """As many units a row as hold it; a line lies in one channel or in two."""
         n = p.x.shape[1]
         plan = row_plan(properties, n, p.x, p.out)

@@ -4,29 +4,13 @@ more.
 
 from __future__ import annotations
 
-import math
-
 import cubepy as cb
 from cubepy.kernels.normalization.problem import GroupNorm, Norm, Softmax
-from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.reduce.reduction import (
-    MOMENTS,
-    Reduction,
-    Walk,
-    exponential,
-    first,
-    itself,
-    square,
-    total,
-)
+from cubepy.kernels.reduce.reduce_gpu import UNITS
+from cubepy.kernels.reduce.reduction import MOMENTS, SOFTMAX, SQUARES
 from cubepy.kernels.reduce.rows_cpu import RowPlan, known_of
-from cubepy.kernels.reduce.statistics_gpu import UNITS, known_of_units
+from cubepy.kernels.reduce.walk_gpu import known_of_cube
 from cubepy.tune import CpuRoutine, Routine
-
-SOFTMAX = Reduction(
-    "softmax", (Walk(itself, f.larger, -math.inf), Walk(exponential, f.add, 0, first)), total
-)
-SQUARES = Reduction("squares", (Walk(square, f.add, 0),), total)
 
 
 @cb.kernel
@@ -61,7 +45,7 @@ def group_norm_rows(
     bias. A cube does a row.
     """
     row, n, acc, lanes = cb.CUBE_POS, x.shape[1], plan.acc, plan.lanes
-    mean, squares = known_of_units(x, row, MOMENTS, cb.cast(0, acc), lanes)
+    mean, squares = known_of_cube(x, row, MOMENTS, 0, acc, lanes)
     inverse = 1 / cb.sqrt(squares / cb.cast(n, acc) + cb.cast(eps, acc))
     length = n // channels
     for c in range(channels):

@@ -8,42 +8,33 @@ from __future__ import annotations
 
 import cubepy as cb
 from cubepy.kernels.normalization.problem import Softmax
-from cubepy.kernels.normalization.rows_gpu import (
+from cubepy.kernels.reduce.held_rows_gpu import (
     HELD,
-    RowPlan,
+    HeldPlan,
     fill_core,
     met,
-    over_row_units,
     position_of_unit,
     row_of_lines,
     row_plan,
     scratch_of,
     store_line,
+    walk_held,
 )
-from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.primitives.lines import over_lanes
-from cubepy.kernels.primitives.units import over_units
+from cubepy.kernels.reduce.reduction import SOFTMAX
+from cubepy.kernels.reduce.walk_gpu import lanes_joined, units_joined
 from cubepy.tune import GpuRoutine
 
 
 @cb.func
-def softmax_of_rows(x, out, acc: cb.Comptime, plan: cb.Comptime[RowPlan], log: cb.Comptime[bool]):
+def softmax_of_rows(x, out, acc: cb.Comptime, plan: cb.Comptime[HeldPlan], log: cb.Comptime[bool]):
     """What `softmax_held` does."""
     scratch = scratch_of(acc, plan)
     n = x.shape[1]
     row, mine, at = position_of_unit(x.shape[0], plan)
     values = row_of_lines(x, row, at, n, acc, cb.cast(-float("inf"), acc), plan)
-    top = values[0]
-    for j in cb.unroll(range(1, plan.held)):
-        top = cb.nan_max(top, values[j])
-    peak = over_row_units(over_lanes(top, f.larger, plan.lanes), f.larger, 0, plan, scratch)
-    powers = ()
-    total = cb.splat(cb.cast(0, acc), plan.lanes)
-    for j in cb.unroll(range(plan.held)):
-        e = cb.exp(values[j] - peak)
-        powers = powers + (e,)
-        total = total + e
-    whole = over_row_units(over_lanes(total, f.add, plan.lanes), f.add, 1, plan, scratch)
+    largest, sums = SOFTMAX.walks
+    peak, _ = walk_held(values, at, n, 0, largest, None, plan, scratch)
+    whole, powers = walk_held(values, at, n, 1, sums, peak, plan, scratch)
     met(plan)
     scale = cb.log(whole) if log else 1.0 / whole
     if mine:
@@ -57,7 +48,7 @@ def softmax_held(
     x: cb.Array,
     out: cb.Array,
     acc: cb.Comptime,
-    plan: cb.Comptime[RowPlan],
+    plan: cb.Comptime[HeldPlan],
     log: cb.Comptime[bool] = False,
 ):
     """out[r] = exp(x[r] - max) / sum, or its logarithm; x and out are (rows, n)."""
@@ -70,7 +61,7 @@ def softmax_narrow(
     x: cb.Array,
     out: cb.Array,
     acc: cb.Comptime,
-    plan: cb.Comptime[RowPlan],
+    plan: cb.Comptime[HeldPlan],
     log: cb.Comptime[bool] = False,
 ):
     """The same for results of 16 bits: powers by the special function unit, whose error is far
@@ -85,14 +76,15 @@ def softmax_again(
     x: cb.Array,
     out: cb.Array,
     acc: cb.Comptime,
-    plan: cb.Comptime[RowPlan],
+    plan: cb.Comptime[HeldPlan],
     log: cb.Comptime[bool] = False,
 ):
     """The same for rows of any length, a cube for each: first the maximum and the sum in one pass,
     then the values.
     """
     fill_core(acc, plan)
-    scratch = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
+    scratch = (cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc),)
+    largest, sums = SOFTMAX.walks
     n = x.shape[1]
     row = cb.CUBE_POS
     hop = plan.units * plan.lanes
@@ -118,11 +110,11 @@ def softmax_again(
         )
         top = peak
         k += 4 * hop
-    most = over_units(over_lanes(top, f.larger, plan.lanes), f.larger, plan.units, scratch)
+    most = units_joined(lanes_joined((top,), largest, plan.lanes), largest, plan.units, scratch)[0]
     lifted = cb.select(
         top == low, cb.splat(cb.cast(0, acc), plan.lanes), total * cb.exp(top - most)
     )
-    whole = over_units(over_lanes(lifted, f.add, plan.lanes), f.add, plan.units, scratch)
+    whole = units_joined(lanes_joined((lifted,), sums, plan.lanes), sums, plan.units, scratch)[0]
     scale = cb.log(whole) if log else 1.0 / whole
     for k in range(at, n, hop):
         v = cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc) - most

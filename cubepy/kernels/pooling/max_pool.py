@@ -150,51 +150,38 @@ def equal_parts(output_size: Any) -> Any:
     return how
 
 
-@repeated
-def max_pool1d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-    *,
-    layout: str = "NCL",
-    out: Any = None,
-) -> Any:
-    """`max_pool2d` over one axis.
+def _pool(axes: int) -> Any:
+    def max_pool(
+        input: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+        *,
+        layout: str = LAYOUTS[axes][0],
+        out: Any = None,
+    ) -> Any:
+        how = windows_along(kernel_size, stride, padding, dilation, ceil_mode)
+        return pooled(input, axes, how, return_indices, layout, out, f"max_pool{axes}d")
 
-    Example:
-        >>> import numpy as np
-        >>> max_pool1d(np.array([[[1.0, 3.0, 2.0, 0.0]]], np.float32), 2)
-        array([[[3., 2.]]], dtype=float32)
-    """
-    how = windows_along(kernel_size, stride, padding, dilation, ceil_mode)
-    return pooled(input, 1, how, return_indices, layout, out, "max_pool1d")
+    first, last = LAYOUTS[axes]
+    sizes = ("(N, C, L)", "(N, C, H, W)", "(N, C, D, H, W)")[axes - 1]
+    value = np.full((1,) * (axes + 2), 2**axes - 1, np.float32)
+    max_pool.__name__ = max_pool.__qualname__ = f"max_pool{axes}d"
+    max_pool.__doc__ = f"""Largest value of every window, as `torch.nn.functional.max_pool{axes}d`.
 
-
-@repeated
-def max_pool2d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-    *,
-    layout: str = "NCHW",
-    out: Any = None,
-) -> Any:
-    """Largest value of every window, as `torch.nn.functional.max_pool2d`.
-
-    Args: input: (N, C, H, W), or (N, H, W, C) with layout "NHWC", or without N; numbers. NaN in a
-        window gives NaN. kernel_size, stride, padding, dilation: int or pair (height, width);
-        stride defaults to the window. ceil_mode: windows may hang over the end. return_indices:
-        also the position of each maximum in its plane, counted in rows; the first of equals, the
-        last NaN. layout: "NCHW" or "NHWC". An NCHW view of channels-last memory runs as NHWC. out:
-        array to write.
+    Args:
+        input: {sizes}, or with the channels last by `layout`, or without N; numbers. NaN in a
+            window gives NaN.
+        kernel_size, stride, padding, dilation: int or {axes} of them; stride defaults to the
+            window.
+        ceil_mode: windows may hang over the end.
+        return_indices: also the position of each maximum in its plane, counted in rows; the first
+            of equals, the last NaN.
+        layout: "{first}" or "{last}". A {first} view of channels-last memory runs as {last}.
+        out: array to write.
 
     Raises:
         ShapeError: wrong rank, padding above half the window, or a window that does not fit.
@@ -202,35 +189,11 @@ def max_pool2d(
 
     Example:
         >>> import numpy as np
-        >>> max_pool2d(np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2), 2, return_indices=True)
-        (array([[[[3.]]]], dtype=float32), array([[[[3]]]]))
+        >>> x = np.arange({2**axes}, dtype=np.float32).reshape({(1, 1) + (2,) * axes})
+        >>> max_pool{axes}d(x, 2, return_indices=True)
+        ({value!r}, {value.astype(np.int64)!r})
     """
-    how = windows_along(kernel_size, stride, padding, dilation, ceil_mode)
-    return pooled(input, 2, how, return_indices, layout, out, "max_pool2d")
-
-
-@repeated
-def max_pool3d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-    *,
-    layout: str = "NCDHW",
-    out: Any = None,
-) -> Any:
-    """`max_pool2d` over three axes.
-
-    Example:
-        >>> import numpy as np
-        >>> max_pool3d(np.ones((1, 2, 4, 4, 4), np.float32), 2).shape
-        (1, 2, 2, 2, 2)
-    """
-    how = windows_along(kernel_size, stride, padding, dilation, ceil_mode)
-    return pooled(input, 3, how, return_indices, layout, out, "max_pool3d")
+    return repeated(max_pool)
 
 
 def _adaptive(axes: int) -> Any:
@@ -271,6 +234,7 @@ def _adaptive(axes: int) -> Any:
     return repeated(adaptive_max_pool)
 
 
+max_pool1d, max_pool2d, max_pool3d = map(_pool, (1, 2, 3))
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
     _adaptive(axes) for axes in (1, 2, 3)
 )

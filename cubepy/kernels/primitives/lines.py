@@ -1,6 +1,4 @@
-"""What kernels share whose cubes work together: values combined over units, and where a device's
-routine is chosen.
-"""
+"""What kernels share that work on lines: where they begin, and their lanes combined."""
 
 from __future__ import annotations
 

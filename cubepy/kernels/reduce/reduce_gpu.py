@@ -1,5 +1,5 @@
 """Reductions by whole cubes, for devices with planes: units of a cube read neighbouring lines of
-one row.
+one row, or of some columns. One driver along rows, one down columns; a reduction is data.
 
 Like the kernels for one unit, the work is cut by shapes only, so results are the same on every run.
 """
@@ -10,16 +10,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import multiple, over_lanes
-from cubepy.kernels.primitives.units import over_units
+from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
-from cubepy.kernels.reduce.problem import Reduce
-from cubepy.kernels.reduce.reduction import Reduction, itself, scaled_total, total
+from cubepy.kernels.reduce.problem import Arg, Reduce
+from cubepy.kernels.reduce.reduction import Reduction, extreme_at, joined
+from cubepy.kernels.reduce.walk_gpu import (
+    AHEAD,
+    Pass,
+    finished,
+    forward,
+    found_in_row,
+    nothing,
+    scratch_for,
+    together,
+)
+from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import memory
 from cubepy.tune import GpuRoutine
 
 UNITS = 256  # of a cube
-AHEAD = 4  # lines that a unit asks for before it uses the first
+UNITS_OF_CORE = 1280  # that have room for their registers
 LEAST = 8192  # elements of a row that one cube reduces, at least, where it is cut in pieces
 CUBES = 4096  # as many as pieces are cut for: several times what a GPU runs at once
 
@@ -35,51 +45,48 @@ class RowPlan:
     rows: int
 
 
+@cb.func
+def keep_room():
+    """Room for five cubes on a core: else compilers unroll loops that come round twice."""
+    if "mma" in cb.device_properties().features:
+        cb.resident(UNITS_OF_CORE // cb.CUBE_DIM)
+
+
 @cb.kernel
 def reduce_rows_wide(
     x: cb.Array,
+    given,
+    values,
     out: cb.Array,
-    step: cb.Comptime,
-    start: cb.Comptime,
-    acc: cb.Comptime,
+    number,
+    count,
+    work: cb.Comptime[Pass],
     plan: cb.Comptime[RowPlan],
     piece,
-    scale,
 ):
-    """out[r, p] = scale * reduction of the p-th piece of row r; x is (rows, n), unit stride along
+    """out[r, p] = what a walk makes of the p-th piece of row r; x is (rows, n), unit stride along
     n.
+
+    `given` is what walks before found, given[w, r], or where x is the best of pieces the positions
+    of these, given[r, i]. A walk for positions stores positions, and the elements in `values`.
     """
-    scratch = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
+    if work.acc.bits == 32 and plan.lanes <= 4 and not work.walk.positions:
+        keep_room()
+    scratch = scratch_for(work)
     n = x.shape[1]
     pieces = out.shape[1]
     position = cb.CUBE_POS // pieces * plan.rows + cb.UNIT_POS // plan.units
     row = cb.min(position, x.shape[0] - 1)
     p = cb.CUBE_POS % pieces
     stop = cb.min(p * piece + piece, n)
-    hop = plan.units * plan.lanes
     k = multiple(p * piece + cb.UNIT_POS % plan.units * plan.lanes, plan.lanes)
-    none = cb.cast(start, acc)
-    a0, a1, a2, a3 = tuple(cb.splat(none, plan.lanes) for _ in cb.unroll(range(AHEAD)))
-    while k + 3 * hop + plan.lanes <= stop:
-        v0 = x.load((row, k), plan.lanes)
-        v1 = x.load((row, k + hop), plan.lanes)
-        v2 = x.load((row, k + 2 * hop), plan.lanes)
-        v3 = x.load((row, k + 3 * hop), plan.lanes)
-        a0 = step(a0, cb.cast(v0, acc))
-        a1 = step(a1, cb.cast(v1, acc))
-        a2 = step(a2, cb.cast(v2, acc))
-        a3 = step(a3, cb.cast(v3, acc))
-        k += 4 * hop
-    while k < stop:
-        rest = cb.cast(x.load((row, k), plan.lanes, valid=stop - k), acc)
-        a0 = step(a0, cb.keep_first(rest, stop - k, none))
-        k += hop
-    line = step(step(a0, a1), step(a2, a3))
-    total = over_units(over_lanes(line, step, plan.lanes), step, plan.units, scratch)
+    known = tuple(given[w, row] for w in cb.unroll(range(work.before)))
+    by = work.walk.by(known, cb.cast(number, work.acc))
+    found = found_in_row(x, given, row, k, stop, by, work, plan.lanes, plan.units, scratch)
     if cb.UNIT_POS % plan.units == 0 and position < x.shape[0]:
-        out[position, p] = cb.cast(
-            total * cb.cast(scale, acc) if out.dtype.is_float else total, out.dtype
-        )
+        out[position, p] = cb.cast(finished(known, found, number, count, work), out.dtype)
+        if values is not None:
+            values[position, p] = found[0]
 
 
 @dataclass(frozen=True)
@@ -90,23 +97,38 @@ class ColumnPlan:
     across: int
 
 
+@cb.func
+def element_of_columns(x, given, at, left, by, work: cb.Comptime[Pass], lanes: cb.Comptime[int]):
+    """A line of columns x[at], of which `left` are there (None: all are)."""
+    v = work.walk.value(cb.cast(x.load(at, lanes, valid=left), work.acc), by)
+    if not work.walk.positions:
+        return (v,)
+    if given is not None:
+        return v, cb.cast(given.load(at, lanes, valid=left), work.index)
+    return v, cb.splat(cb.cast(at[1], work.index), lanes)
+
+
 @cb.kernel
 def reduce_columns_wide(
     x: cb.Array,
+    given,
+    values,
     out: cb.Array,
-    step: cb.Comptime,
-    start: cb.Comptime,
-    acc: cb.Comptime,
+    number,
+    count,
+    work: cb.Comptime[Pass],
     plan: cb.Comptime[ColumnPlan],
     piece,
-    scale,
 ):
-    """out[b, p, c] = scale * reduction of piece p of x[b, :, c]; x is (batch, n, columns)."""
+    """out[b, p, c] = what a walk makes of piece p of x[b, :, c]; x is (batch, n, columns).
+
+    `given`, given[w, b, c] or given[b, i, c], and `values` are as for rows.
+    """
     down = cb.CUBE_DIM // plan.across
-    scratch = cb.shared((down, plan.across * plan.lanes), acc)
+    width = plan.across * plan.lanes
+    scratch = tuple(cb.shared((down, width), dtype) for dtype in cb.unroll(work.dtypes))
     n, columns = x.shape[1], x.shape[2]
     pieces = out.shape[1]
-    width = plan.across * plan.lanes
     blocks = (columns + width - 1) // width
     u = cb.UNIT_POS % plan.across
     v = cb.UNIT_POS // plan.across
@@ -115,76 +137,65 @@ def reduce_columns_wide(
     b = cb.CUBE_POS // (blocks * pieces)
     stop = cb.min(p * piece + piece, n)
     here = columns - c
-    none = cb.splat(cb.cast(start, acc), plan.lanes)
-    a0 = none
-    a1 = none
-    a2 = none
-    a3 = none
+    known = tuple(
+        given.load((w, b, c), plan.lanes, valid=here) for w in cb.unroll(range(work.before))
+    )
+    by = work.walk.by(known, cb.cast(number, work.acc))
     k = p * piece + v
-    if here >= plan.lanes:
-        while k + 3 * down < stop:
-            v0 = x.load((b, k, c), plan.lanes)
-            v1 = x.load((b, k + down, c), plan.lanes)
-            v2 = x.load((b, k + 2 * down, c), plan.lanes)
-            v3 = x.load((b, k + 3 * down, c), plan.lanes)
-            a0 = step(a0, cb.cast(v0, acc))
-            a1 = step(a1, cb.cast(v1, acc))
-            a2 = step(a2, cb.cast(v2, acc))
-            a3 = step(a3, cb.cast(v3, acc))
-            k += 4 * down
+    at = cb.min(k, stop - 1)
+    state = tuple(nothing(work, at, plan.lanes) for _ in cb.unroll(range(work.streams)))
+    if work.ahead and here >= plan.lanes:
+        while k + (AHEAD - 1) * down < stop:
+            elements = tuple(
+                element_of_columns(x, given, (b, k + j * down, c), None, by, work, plan.lanes)
+                for j in cb.unroll(range(AHEAD))
+            )
+            state = forward(state, elements, work)
+            k += AHEAD * down
     if here > 0:
         while k < stop:
-            a0 = step(a0, cb.cast(x.load((b, k, c), plan.lanes, valid=here), acc))
+            rest = element_of_columns(x, given, (b, k, c), here, by, work, plan.lanes)
+            state = forward(state, (rest,), work)
             k += down
-    scratch.store((v, u * plan.lanes), step(step(a0, a1), step(a2, a3)))
+    mine = together(state, work)
+    for i in cb.unroll(range(len(mine))):
+        scratch[i].store((v, u * plan.lanes), mine[i])
     cb.sync_cube()
     if v == 0 and here > 0:
-        total = scratch.load((0, u * plan.lanes), plan.lanes)
+        found = mine
         for r in range(1, down):
-            total = step(total, scratch.load((r, u * plan.lanes), plan.lanes))
-        if out.dtype.is_float:
-            total = total * cb.cast(scale, acc)
-        out.store((b, p, c), cb.cast(total, out.dtype), valid=here)
+            others = tuple(slots.load((r, u * plan.lanes), plan.lanes) for slots in scratch)
+            found = joined(found, others, work.walk)
+        value = finished(known, found, number, count, work)
+        out.store((b, p, c), cb.cast(value, out.dtype), valid=here)
+        if values is not None:
+            values.store((b, p, c), found[0], valid=here)
 
 
-def row_plan(data: Any, n: int) -> RowPlan:
-    """Units for rows of n elements: 16 lines or so for each, a plane at least, a whole cube where
-    rows are long.
+def row_cuts(data: Any, *others: Any) -> tuple[RowPlan, int, int, int]:
+    """How rows (m, n) are cut, with the pieces of a row, their length, and all cubes.
+
+    16 lines or so for each unit, a plane at least, a whole cube where rows are long. Pieces are
+    enough to fill a GPU, and none is too short.
     """
-    lanes = line_of(data) if data.shape[0] > 1 else line_of(data[0])
+    m, n = data.shape
+    lanes = line_of(*(a if m > 1 else a[0] for a in (data, *others)))
     lines = -(-n // lanes)
     units = min(UNITS, max(power_of_two(-(-lines // 16)), min(32, power_of_two(lines))))
-    return RowPlan(lanes, units, UNITS // units)
+    plan, piece = RowPlan(lanes, units, UNITS // units), n
+    if plan.rows == 1:
+        pieces = max(1, min(-(-n // LEAST), -(-CUBES // m)))
+        piece = -(-(-(-n // pieces)) // 1024) * 1024
+    pieces = -(-n // piece)
+    return plan, pieces, piece, -(-m // plan.rows) * pieces
 
 
-def pieces_of(rows: int, n: int) -> tuple[int, int]:
-    """In how many pieces a row is cut, and their length: enough to fill a GPU, none too short."""
-    pieces = max(1, min(-(-n // LEAST), -(-CUBES // rows)))
-    piece = -(-(-(-n // pieces)) // 1024) * 1024
-    return -(-n // piece), piece
-
-
-def rows(data: Any, target: Any, step: Any, start: Any, acc: Any, scale: float) -> None:
-    """Reduce (rows, n) into (rows,) elements of the contiguous `target`."""
-    m, n = data.shape
-    plan = row_plan(data, n)
-    pieces, piece = pieces_of(m, n) if plan.rows == 1 else (1, n)
-    last = pieces == 1
-    part = target.reshape(m, 1) if last else memory.empty((m, pieces), acc.numpy)
-    cubes = -(-m // plan.rows) * pieces
-    reduce_rows_wide[cubes, UNITS](
-        data, part, step, start, acc, plan, piece, scale if last else 1.0, mode="unchecked"
-    )
-    if not last:
-        rows(part, target, step, start, acc, scale)
-
-
-def column_plan(data: Any) -> tuple[ColumnPlan, int, int, int]:
+def column_cuts(data: Any, *others: Any) -> tuple[ColumnPlan, int, int, int]:
     """How the columns of (batch, n, columns) are cut, with the pieces of a column, their length,
     and all cubes.
     """
     b, n, c = data.shape
-    lanes = line_of(data)
+    lanes = line_of(data, *others)
     across = min(32, power_of_two(-(-c // lanes)))
     blocks = -(-c // (across * lanes))
     pieces = max(1, min(-(-n // (8 * UNITS // across)), -(-CUBES // (2 * b * blocks))))
@@ -193,55 +204,58 @@ def column_plan(data: Any) -> tuple[ColumnPlan, int, int, int]:
     return ColumnPlan(lanes, across), pieces, piece, b * pieces * blocks
 
 
-def columns(data: Any, target: Any, step: Any, start: Any, acc: Any, scale: float) -> None:
-    """Reduce (batch, n, columns) into (batch, columns) elements of the contiguous `target`."""
-    b, _, c = data.shape
-    plan, pieces, piece, cubes = column_plan(data)
+def walk(data: Any, given: Any, target: Any, work: Pass, number: float, count: int) -> None:
+    """A walk over rows (m, n), or over columns (batch, n, c), to the contiguous `target`; `count`
+    elements are reduced to one, in the pieces of which data has the numbers.
+    """
+    kernel: Any = reduce_rows_wide
+    cuts: Any = row_cuts
+    if data.ndim == 3:
+        kernel, cuts = reduce_columns_wide, column_cuts
+    positions = work.index is not None
+    plan, pieces, piece, cubes = cuts(data, *((given,) if positions and given is not None else ()))
+    shape = (data.shape[0], pieces, *data.shape[2:])
     last = pieces == 1
-    part = target.reshape(b, 1, c) if last else memory.empty((b, pieces, c), acc.numpy)
-    reduce_columns_wide[cubes, UNITS](
-        data, part, step, start, acc, plan, piece, scale if last else 1.0, mode="unchecked"
+    out = target.reshape(shape) if last else memory.empty(shape, work.dtypes[-1].numpy)
+    values = memory.empty(shape, work.acc.numpy) if positions and not last else None
+    work, after = (work, None) if last else (work.partial, work.of_parts)
+    kernel[cubes, UNITS](
+        data, given, values, out, number, count, work, plan, piece, mode="unchecked"
     )
-    if not last:
-        columns(part, target, step, start, acc, scale)
+    if after is not None:
+        found, given = (values, out) if positions else (out, given)
+        walk(found, given, target, after, number, count)
 
 
-class RowsWide(GpuRoutine):
-    """Units of a cube share a row, or a piece of a long one."""
-
-    name = "wide_rows"
-
-    def unfit(self, p: Reduce, properties: cb.DeviceProperties) -> str | None:
-        """Rows, and totals."""
-        return unfit_total(p.reduction) or (None if p.by_rows else "for rows")
-
-    def launch(self, p: Reduce, properties: cb.DeviceProperties) -> None:
-        """Pieces of long rows, then what they gave."""
-        start = p.reduction.walks[0].start
-        rows(p.data, p.out, p.reduction.step, start, p.acc, scale_of(p))
+def reduce(data: Any, target: Any, reduction: Reduction, acc: DType, number: float) -> None:
+    """A reduction of rows (m, n), or of columns (batch, n, c), to the contiguous `target`."""
+    *before, last = reduction.walks
+    shape = (data.shape[0], *data.shape[2:])
+    known: Any = memory.empty((len(before), *shape), acc.numpy) if before else None
+    for i, each in enumerate(before):
+        given = known[:i] if i else None
+        walk(data, given, known[i], Pass(each, acc, None, i), number, data.shape[1])
+    work = Pass(last, acc, reduction.finish, len(before))
+    walk(data, known, target, work, number, data.shape[1])
 
 
-class ColumnsWide(GpuRoutine):
-    """Units of a cube share some columns, or pieces of them."""
+class ReduceWide(GpuRoutine):
+    """Units of a cube share a row or some columns, or pieces of them."""
 
-    name = "wide_columns"
-
-    def unfit(self, p: Reduce, properties: cb.DeviceProperties) -> str | None:
-        """Columns, and totals."""
-        return unfit_total(p.reduction) or ("for columns" if p.by_rows else None)
+    name = "wide"
 
     def launch(self, p: Reduce, properties: cb.DeviceProperties) -> None:
-        """Pieces of long columns, then what they gave."""
-        start = p.reduction.walks[0].start
-        columns(p.data, p.out, p.reduction.step, start, p.acc, scale_of(p))
+        """A launch for each walk, and one for what it found in pieces."""
+        reduce(p.data, p.out, p.reduction, p.acc, p.number)
 
 
-def unfit_total(reduction: Reduction) -> str | None:
-    """Why a reduction is more than the total of elements, if it is."""
-    plain = reduction.walks[0].value is itself and reduction.finish in (total, scaled_total)
-    return None if plain and len(reduction.walks) == 1 else "for totals of elements"
+class ArgWide(GpuRoutine):
+    """Units of a cube share a row or some columns, or pieces of them."""
 
+    name = "wide"
 
-def scale_of(p: Reduce) -> float:
-    """What the total is multiplied by."""
-    return p.number if p.reduction.finish is scaled_total else 1.0
+    def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
+        """The best of pieces, then the best of these."""
+        dtype, n = as_dtype(p.data.dtype).compute, p.data.shape[1]
+        index = cb.i64 if n >= 2**31 else cb.i32
+        walk(p.data, None, p.out, Pass(extreme_at(dtype, p.largest), dtype, index=index), 0.0, n)

@@ -4,6 +4,8 @@ A reduction walks over the elements of a part once or more: a walk adds up `valu
 by `step`, and may use what the walks before it found (the variance: first the mean, then the
 squares about it). What the walks found is what is known of the part. `join` makes the same of two
 parts, `finish` the result. The drivers, along rows and down columns, know nothing else.
+
+On GPUs what is known of a part on the way is a tuple: a total, or an element and its position.
 """
 
 from __future__ import annotations
@@ -111,6 +113,10 @@ class Walk:
         by: `by(known, number)`, of what the walks before found and the reduction's number.
         exact: the step that is right for NaN, where `step` loses it.
         end: what is known then, of the total and the count; None: the total.
+        neutral: `value` of the first walk's `start` counts for nothing.
+        long: `value` takes so many instructions that they should stand in the code once.
+        positions: steps are of pairs (element, position): `step` where b is behind a, `exact`
+            wherever it is.
     """
 
     value: Any
@@ -119,6 +125,14 @@ class Walk:
     by: Any = given
     exact: Any = None
     end: Any = None
+    neutral: bool = True
+    long: bool = False
+    positions: bool = False
+
+    @property
+    def of_parts(self) -> Walk:
+        """How the numbers of parts are walked over."""
+        return replace(self, value=itself, long=False)
 
 
 @dataclass(frozen=True)
@@ -139,11 +153,6 @@ class Reduction:
     join: Any = None
 
     @property
-    def step(self) -> Any:
-        """The step of a reduction of one walk, right for NaN too."""
-        return self.walks[0].exact or self.walks[0].step
-
-    @property
     def unfinished(self) -> Reduction:
         """What is known of a part, of a reduction of one walk."""
         return replace(self, finish=total)
@@ -151,10 +160,7 @@ class Reduction:
     @property
     def of_parts(self) -> Reduction:
         """How the numbers of parts are reduced, where there is one of each."""
-        walk = self.walks[0]
-        return Reduction(
-            self.name, (Walk(itself, walk.step, walk.start, exact=walk.exact),), self.finish
-        )
+        return replace(self, walks=(self.walks[0].of_parts,))
 
 
 @cb.func
@@ -220,12 +226,15 @@ SUM = Reduction("sum", (Walk(itself, f.add, 0),), total)
 SCALED_SUM = Reduction("scaled_sum", (Walk(itself, f.add, 0),), scaled_total)
 PRODUCT = Reduction("product", (Walk(itself, f.mul, 1),), total)
 
-MOMENTS = (Walk(itself, f.add, 0, end=average), Walk(deviation, f.add, 0, first))
+MOMENTS = (Walk(itself, f.add, 0, end=average), Walk(deviation, f.add, 0, first, neutral=False))
 VARIANCE = Reduction("variance", MOMENTS, variance, moments_joined)
 DEVIATION = Reduction("deviation", MOMENTS, deviation_of, moments_joined)
 
 EXPONENTIALS = (Walk(itself, f.larger, -math.inf), Walk(exponential, f.add, 0, first_finite))
 LOG_SUM_EXP = Reduction("log_sum_exp", EXPONENTIALS, log_total, exponentials_joined)
+
+SOFTMAX = Reduction("softmax", (EXPONENTIALS[0], Walk(exponential, f.add, 0, first)), total)
+SQUARES = Reduction("squares", (Walk(square, f.add, 0),), total)
 
 NORMS = {
     1: Reduction("norm_1", (Walk(magnitude, f.add, 0),), total),
@@ -233,7 +242,72 @@ NORMS = {
     3: Reduction("norm_3", (Walk(cube, f.add, 0),), any_root),
     math.inf: Reduction("norm_inf", (Walk(magnitude, f.larger, 0),), total),
 }
-NORM = Reduction("norm", (Walk(power, f.add, 0),), any_root)
+NORM = Reduction("norm", (Walk(power, f.add, 0, long=True),), any_root)
+
+
+@cb.func
+def joined(a, b, walk: cb.Comptime[Walk]):
+    """What is known of two parts together, wherever they are."""
+    step = walk.exact if walk.exact is not None else walk.step
+    return step(a, b) if walk.positions else (step(a[0], b[0]),)
+
+
+@cb.func
+def taken(a, b, walk: cb.Comptime[Walk]):
+    """The same, where b is behind a."""
+    return walk.step(a, b) if walk.positions else joined(a, b, walk)
+
+
+@cb.func
+def selected(take, a, b):
+    """b, element and position, where it is to be taken."""
+    return cb.select(take, b[0], a[0]), cb.select(take, b[1], a[1])
+
+
+@cb.func
+def wins(a, b, largest: cb.Comptime[bool]):
+    """Whether b is to be taken over a before it: strictly better, or the first NaN."""
+    better = b > a if largest else b < a
+    return (better | ((b != b) & (a == a))) if a.dtype.is_float else better
+
+
+@cb.func
+def wins_or_first(a, b, largest: cb.Comptime[bool]):
+    """The same where either may be before the other: of equals the first."""
+    same = b[0] == a[0]
+    if a[0].dtype.is_float:
+        same = same | ((b[0] != b[0]) & (a[0] != a[0]))
+    return wins(a[0], b[0], largest) | (same & (b[1] < a[1]))
+
+
+@cb.func
+def later_largest(a, b):
+    """The larger of two elements with their positions, b behind a."""
+    return selected(wins(a[0], b[0], True), a, b)
+
+
+@cb.func
+def later_smallest(a, b):
+    """The smaller of two elements with their positions, b behind a."""
+    return selected(wins(a[0], b[0], False), a, b)
+
+
+@cb.func
+def first_largest(a, b):
+    """The larger of two elements with their positions, the first of equals."""
+    return selected(wins_or_first(a, b, True), a, b)
+
+
+@cb.func
+def first_smallest(a, b):
+    """The smaller of two elements with their positions, the first of equals."""
+    return selected(wins_or_first(a, b, False), a, b)
+
+
+def extreme_at(dtype: DType, largest: bool) -> Walk:
+    """The largest or the smallest element and where it is, the first of equals, NaN before all."""
+    step, exact = (later_largest, first_largest) if largest else (later_smallest, first_smallest)
+    return Walk(itself, step, worst_of(dtype, largest), exact=exact, positions=True)
 
 
 def extreme(dtype: DType, largest: bool) -> Reduction:

@@ -18,6 +18,7 @@ from cubepy.kernels.primitives.functions import add, larger
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import LINE_BYTES, address, line_of
 from cubepy.kernels.reduce import reduce_gpu
+from cubepy.kernels.reduce.reduction import SCALED_SUM, Reduction, Walk, itself, total
 from cubepy.kernels.windows.banded import Means
 from cubepy.kernels.windows.rows_gpu import UNITS, behind, coordinates
 from cubepy.kernels.windows.window import window
@@ -250,7 +251,12 @@ def even(size: tuple[int, ...], made: tuple[int, ...], settings: Any, parts: boo
     )
 
 
-def reduced(x: Any, out: Any, step: Any, start: Any, scale: float) -> None:
+def highest(least: Any) -> Reduction:
+    """The largest element, from `least` on."""
+    return Reduction("largest", (Walk(itself, larger, least),), total)
+
+
+def reduced(x: Any, out: Any, reduction: Reduction, scale: float) -> None:
     """Parts of equal size, by reductions along one axis after the other; the result is multiplied
     by `scale`.
     """
@@ -267,13 +273,9 @@ def reduced(x: Any, out: Any, step: Any, start: Any, scale: float) -> None:
         if n != m:
             done = all(n == m for n, m in axes[:at])
             target = out.reshape(-1) if done else memory.empty((lead * m * tail,), acc.numpy)
-            by = scale if done else 1.0
-            if tail == 1:
-                reduce_gpu.rows(value.reshape(lead * m, n // m), target, step, start, acc, by)
-            else:
-                reduce_gpu.columns(
-                    value.reshape(lead * m, n // m, tail), target, step, start, acc, by
-                )
+            part = reduction if done else reduction.unfinished
+            cut = (lead * m, n // m) if tail == 1 else (lead * m, n // m, tail)
+            reduce_gpu.reduce(value.reshape(cut), target, part, acc, scale)
             value = target
         tail *= m
 
@@ -324,7 +326,7 @@ def run(
             if means is None
             else 1 / (by or math.prod(x.shape[1:4]) / math.prod(out.shape[1:4]))
         )
-        reduced(x, out, larger if means is None else add, 0 if means else least, scale)
+        reduced(x, out, highest(least) if means is None else SCALED_SUM, scale)
         return True
     step, what = (
         (larger, (least, False, False)) if means is None else (add, (0, True, means.padded))

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.primitives.functions import add
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
 from cubepy.kernels.reduce import reduce_gpu
+from cubepy.kernels.reduce.reduction import SCALED_SUM
 from cubepy.kernels.windows import disjoint_gpu
 from cubepy.kernels.windows.regular import IDENTITY, Regular, Weights, regular
 from cubepy.kernels.windows.rows_gpu import (
@@ -346,10 +346,9 @@ def mapped(x: Any, bands: list[Any], last: bool, out: Any = None) -> Any:
     if _whole(bands) and math.prod(b.columns for b in bands) > TAPS:
         scale = math.prod(float(b.weights[0, 0]) for b in bands)
         acc = cb.f64 if x.itemsize == 8 else cb.f32
-        if last:
-            reduce_gpu.columns(x.reshape(x.shape[0], -1, x.shape[-1]), target, add, 0, acc, scale)
-        else:
-            reduce_gpu.rows(x.reshape(x.shape[0] * x.shape[1], -1), target, add, 0, acc, scale)
+        batch = x.shape[0] if last else x.shape[0] * x.shape[1]
+        lines = x.reshape((batch, -1, x.shape[-1]) if last else (batch, -1))
+        reduce_gpu.reduce(lines, target, SCALED_SUM, acc, scale)
         return target
     if all(b.means for b in bands) and any(separate(regular(b)) for b in bands):
         return target if disjoint_gpu.averages(x, target, bands, last) else None

@@ -1,4 +1,4 @@
-"""Maps on write behind linear layers: activations and residuals that products take as they store."""
+"""Maps on write behind linear layers: activations and residuals that their launch does as well."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _through(
             location=call.location(),
             hint="use x.detach() where the gradient shall stop, or with cb.no_grad()",
         )
-    results = [known() for known in call.results]
+    results = [known() for known in call.results] or [value]
     grads = []
     for one in results:
         if one is value:

@@ -19,7 +19,7 @@ def einsum(subscripts: str, /, *operands: Any) -> Tensor:
     Two operands at a time become one matrix product, the cheapest pair first.
 
     Args:
-        subscripts: such as "ij,jk->ik"; without "->" the letters that come once, in order; "..." are
+        subscripts: such as "ij,jk->ik"; else the letters that come once, in order; "..." are
             axes that broadcast.
         operands: a tensor for each term.
 

@@ -9,21 +9,24 @@ from cubepy.quant.linear.gpu.blueprint import COLUMNS
 
 
 @cb.func
-def fetch(buffer, at, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan):
+def fetch(buffer, at, weights, rows, block, lane, plan):
     """Start copying a block, if there is one, to piece `at` of the ring: codes, scales,
     activations, sums.
+
+    `weights`: words, facts, blocks, panels and a cube's first panel. `rows`: x, factors and sums.
     """
-    fetch_weights(buffer, at, words, facts, block, blocks, panels, first, lane, plan)
-    fetch_rows(buffer, at, x, factors, sums, block, blocks, lane, plan)
+    fetch_weights(buffer, at, weights, block, lane, plan)
+    fetch_rows(buffer, at, rows, block, weights[2], lane, plan)
 
 
 @cb.func
-def fetch_weights(buffer, at, words, facts, block, blocks, panels, first, lane, plan):
+def fetch_weights(buffer, at, weights, block, lane, plan):
     """The codes and scales of a block."""
+    words, facts, blocks, panels, first = weights
     if block < blocks:
         index = block * panels + first
-        weights = plan.panels * plan.loads
-        for c in cb.unroll(range(weights)):
+        lines = plan.panels * plan.loads
+        for c in cb.unroll(range(lines)):
             cb.copy_async(
                 buffer,
                 (at + lane) * 4 + c * 128,
@@ -32,7 +35,7 @@ def fetch_weights(buffer, at, words, facts, block, blocks, panels, first, lane, 
                 16,
             )
         pieces = 2 * plan.panels * plan.fact_words
-        target = (at + (weights + plan.lines) * 32 + plan.factor_lines + lane) * 4
+        target = (at + (lines + plan.lines) * 32 + plan.factor_lines + lane) * 4
         source = index * 8 * plan.fact_words + lane * 4
         for c in cb.unroll(range(0, pieces, 32)):
             if c + 32 <= pieces or lane < pieces - c:
@@ -40,8 +43,9 @@ def fetch_weights(buffer, at, words, facts, block, blocks, panels, first, lane, 
 
 
 @cb.func
-def fetch_rows(buffer, at, x, factors, sums, block, blocks, lane, plan):
+def fetch_rows(buffer, at, rows, block, blocks, lane, plan):
     """The activations of a block and their sums; ends the group of copies."""
+    x, factors, sums = rows
     if block < blocks:
         at = at + plan.panels * plan.loads * 32
         if plan.raw:

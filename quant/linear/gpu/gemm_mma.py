@@ -135,25 +135,22 @@ def plane_product(
         blocks = cb.min(blocks, origin + each)
     buffer = cb.shared(plan.shared_bytes // 4, cb.u32)
     mine = plane * plan.span + plan.pairs
+    weights, rows = (words, facts, blocks, panels, first), (x, factors, sums)
     # The first block, then the rows, so that these do not queue behind a whole pipeline.
-    fetch_weights(buffer, mine, words, facts, origin + plane, blocks, panels, first, lane, plan)
+    fetch_weights(buffer, mine, weights, origin + plane, lane, plan)
     if plan.ahead:
         cb.resident(2)
-        fetch_ahead(
-            buffer, mine, words, facts, factors, origin + plane, blocks, panels, first, lane, plan
-        )
+        fetch_ahead(buffer, mine, weights, factors, origin + plane, lane, plan)
     if plan.separate:
         # The other cube has begun: it may be written to at the end.
         cb.sync_cluster()
     if plan.early:
         cb.wait_previous()
     if not plan.ahead:
-        fetch_rows(buffer, mine, x, factors, sums, origin + plane, blocks, lane, plan)
+        fetch_rows(buffer, mine, rows, origin + plane, blocks, lane, plan)
         for d in cb.unroll(range(1, plan.depth)):
             block, at = origin + plane + d * plan.planes, mine + d * plan.slot
-            fetch(
-                buffer, at, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan
-            )
+            fetch(buffer, at, weights, rows, block, lane, plan)
     total = cb.local((count, tiles), cb.f32, lanes=4)
     excess = cb.local((tiles,), cb.f32, lanes=4)
     for j in range(tiles):
@@ -181,9 +178,7 @@ def plane_product(
             multiply_block(total, excess, buffer, mine, at, lane, magic, plan)
             cb.sync_plane()
             later = block + plan.depth * plan.planes
-            fetch(
-                buffer, at, words, facts, x, factors, sums, later, blocks, panels, first, lane, plan
-            )
+            fetch(buffer, at, weights, rows, later, lane, plan)
             slot = slot + 1
             if slot == plan.depth:
                 slot = 0
@@ -200,12 +195,13 @@ def plane_product(
 
 
 @cb.func
-def fetch_ahead(buffer, mine, words, facts, factors, block, blocks, panels, first, lane, plan):
+def fetch_ahead(buffer, mine, weights, factors, block, lane, plan):
     """All that no launch writes: the codes of the plane's other blocks, and the factors of all."""
+    blocks = weights[2]
     for d in cb.unroll(range(plan.depth)):
         at, here = mine + d * plan.slot, block + d * plan.planes
         if d > 0:
-            fetch_weights(buffer, at, words, facts, here, blocks, panels, first, lane, plan)
+            fetch_weights(buffer, at, weights, here, lane, plan)
         if here < blocks:
             fetch_factors(buffer, at + plan.panels * plan.loads * 32, factors, here, lane, plan)
         cb.copy_async_commit()

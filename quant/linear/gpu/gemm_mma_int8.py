@@ -151,29 +151,15 @@ def plane_product_bytes(
     first = cb.CUBE_POS_X * count
     buffer = cb.shared(plan.planes * plan.span * 4, cb.u32)
     mine = plane * plan.span
+    weights, rows = (words, facts, blocks, panels, first), (x, x, x)
     if plan.early:
         cb.start_next()
-    fetch_weights(buffer, mine, words, facts, plane, blocks, panels, first, lane, plan)
+    fetch_weights(buffer, mine, weights, plane, lane, plan)
     if plan.early:
         cb.wait_previous()
-    fetch_rows(buffer, mine, x, x, x, plane, blocks, lane, plan)
+    fetch_rows(buffer, mine, rows, plane, blocks, lane, plan)
     for d in cb.unroll(range(1, plan.depth)):
-        block = plane + d * plan.planes
-        fetch(
-            buffer,
-            mine + d * plan.slot,
-            words,
-            facts,
-            x,
-            x,
-            x,
-            block,
-            blocks,
-            panels,
-            first,
-            lane,
-            plan,
-        )
+        fetch(buffer, mine + d * plan.slot, weights, rows, plane + d * plan.planes, lane, plan)
     exact = cb.local((count * halves, tiles), cb.i32, lanes=4)
     base = cb.local((tiles,), cb.i32, lanes=4)
     total = cb.local((count, tiles), cb.f32, lanes=4)
@@ -193,21 +179,7 @@ def plane_product_bytes(
         else:
             add_bytes(exact, base, buffer, at, lane, plan)
         cb.sync_plane()
-        fetch(
-            buffer,
-            at,
-            words,
-            facts,
-            x,
-            x,
-            x,
-            block + plan.depth * plan.planes,
-            blocks,
-            panels,
-            first,
-            lane,
-            plan,
-        )
+        fetch(buffer, at, weights, rows, block + plan.depth * plan.planes, lane, plan)
         slot = slot + 1
         if slot == plan.depth:
             slot = 0
@@ -216,20 +188,8 @@ def plane_product_bytes(
             for p in range(count):
                 exact[p, j] = exact[2 * p, j] * 16 + exact[2 * p + 1, j] - base[j] * 128
     sums = total if plan.group > 0 else exact
-    finish(
-        buffer,
-        sums,
-        row_facts,
-        weight_sums,
-        scales,
-        bias,
-        residual,
-        out,
-        cb.f32(1.0),
-        lane,
-        plane,
-        plan,
-    )
+    ends = row_facts, weight_sums, scales, bias, residual, out
+    finish(buffer, sums, *ends, cb.f32(1.0), lane, plane, plan)
 
 
 @cb.func

@@ -149,6 +149,7 @@ def few_product(
     digits = cb.shared(plan.planes * plan.room, cb.u32)
     home = plane * plan.room
     mine = plane * plan.span
+    weights = words, facts, blocks, panels, first
     if plan.early and not plan.once:
         cb.start_next()
     gains = cb.local((plan.passes,), factors.dtype, lanes=8)
@@ -156,18 +157,7 @@ def few_product(
     for part in cb.unroll(range(plan.passes)):
         gains[part] = load_factors(factors, x.shape[1], input_of(part, plane, lane, plan), plan)
     for d in cb.unroll(range(plan.ahead)):
-        fetch_block(
-            buffer,
-            mine + d * plan.slot,
-            words,
-            facts,
-            plane + d * plan.planes,
-            blocks,
-            panels,
-            first,
-            lane,
-            plan,
-        )
+        fetch_block(buffer, mine + d * plan.slot, weights, plane + d * plan.planes, lane, plan)
     if plan.early:
         cb.wait_previous()
     for part in cb.unroll(range(plan.passes)):
@@ -177,18 +167,7 @@ def few_product(
             )
     if plan.soon:
         for d in cb.unroll(range(plan.ahead, plan.depth)):
-            fetch_block(
-                buffer,
-                mine + d * plan.slot,
-                words,
-                facts,
-                plane + d * plan.planes,
-                blocks,
-                panels,
-                first,
-                lane,
-                plan,
-            )
+            fetch_block(buffer, mine + d * plan.slot, weights, plane + d * plan.planes, lane, plan)
     total = cb.local((plan.panels,), cb.f32, lanes=2)
     held = cb.local((plan.panels,), cb.u32, lanes=plan.kinds * plan.spans)
     for p in cb.unroll(range(plan.panels)):
@@ -221,7 +200,7 @@ def few_product(
                 # Not before: rows would queue behind these codes.
                 for d in cb.unroll(range(plan.ahead, plan.depth)):
                     at, block = mine + d * plan.slot, plane + d * plan.planes
-                    fetch_block(buffer, at, words, facts, block, blocks, panels, first, lane, plan)
+                    fetch_block(buffer, at, weights, block, lane, plan)
             begun = plane + part * (PASS // plan.block) * plan.planes
             ended = cb.min(blocks, begun + PASS // plan.block * plan.planes)
             for block in range(begun, ended, plan.planes * plan.step_blocks):
@@ -235,9 +214,7 @@ def few_product(
                         multiply(acc, held, b, buffer, at, i, lane, plan)
                         cb.sync_plane()
                         later = here + plan.depth * plan.planes
-                        fetch_block(
-                            buffer, at, words, facts, later, blocks, panels, first, lane, plan
-                        )
+                        fetch_block(buffer, at, weights, later, lane, plan)
                         slot = slot + 1
                         if slot == plan.depth:
                             slot = 0
@@ -248,9 +225,9 @@ def few_product(
 
 
 @cb.func
-def fetch_block(buffer, at, words, facts, block, blocks, panels, first, lane, plan):
+def fetch_block(buffer, at, weights, block, lane, plan):
     """Start copying a block, if there is one, to piece `at` of the pipeline."""
-    fetch_weights(buffer, at, words, facts, block, blocks, panels, first, lane, plan)
+    fetch_weights(buffer, at, weights, block, lane, plan)
     cb.copy_async_commit()
 
 

@@ -14,7 +14,7 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.kernels.normalization import moments_gpu as nm
 from cubepy.kernels.normalization import softmax_gpu as nc
-from cubepy.kernels.normalization.rows_gpu import RowPlan, _row_plan
+from cubepy.kernels.reduce.held_rows_gpu import HeldPlan, _row_plan
 from cubepy.runtime.memory.device_array import upload
 
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
@@ -28,10 +28,10 @@ EPS = 1e-5
 
 # elements of a row, and the plan
 PLANS = [
-    (100, RowPlan(1, 32, 2, 4, False, False, 1)), (128, RowPlan(4, 32, 2, 1, True, True)),
-    (380, RowPlan(4, 32, 2, 3, False, True)), (333, RowPlan(1, 32, 1, 12, False, False, 2)),
-    (768, RowPlan(4, 96, 1, 2, True, True)), (515, RowPlan(2, 32, 1, 3, False, False, 1, 4)),
-    (776, RowPlan(4, 32, 1, 4, False, True, 1, 2)), (3, RowPlan(1, 4, 8, 1)),
+    (100, HeldPlan(1, 32, 2, 4, False, False, 1)), (128, HeldPlan(4, 32, 2, 1, True, True)),
+    (380, HeldPlan(4, 32, 2, 3, False, True)), (333, HeldPlan(1, 32, 1, 12, False, False, 2)),
+    (768, HeldPlan(4, 96, 1, 2, True, True)), (515, HeldPlan(2, 32, 1, 3, False, False, 1, 4)),
+    (776, HeldPlan(4, 32, 1, 4, False, True, 1, 2)), (3, HeldPlan(1, 4, 8, 1)),
 ]  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def normalised(x: np.ndarray, centred: bool = True, eps: float = EPS) -> np.ndar
 
 
 @pytest.mark.parametrize(("n", "plan"), PLANS, ids=str)
-def test_every_way_of_sharing_a_row(n: int, plan: RowPlan) -> None:
+def test_every_way_of_sharing_a_row(n: int, plan: HeldPlan) -> None:
     """Lines that are whole, end in the row or lie behind it; some units, a cube, a cluster; rows
     that do not exist.
     """
@@ -80,10 +80,10 @@ def test_every_way_of_sharing_a_row(n: int, plan: RowPlan) -> None:
 
 @pytest.mark.parametrize(
     ("channels", "length", "plan"),
-    [(3, 40, RowPlan(4, 32, 2, 1, False, True)), (5, 17, RowPlan(1, 32, 2, 3)), (6, 22, RowPlan(4, 32, 1, 2, False, True)),
-     (4, 50, RowPlan(2, 32, 1, 2, False, True, 1, 2))], ids=str,
+    [(3, 40, HeldPlan(4, 32, 2, 1, False, True)), (5, 17, HeldPlan(1, 32, 2, 3)), (6, 22, HeldPlan(4, 32, 1, 2, False, True)),
+     (4, 50, HeldPlan(2, 32, 1, 2, False, True, 1, 2))], ids=str,
 )  # fmt: skip
-def test_groups_whose_channels_end_inside_lines(channels: int, length: int, plan: RowPlan) -> None:
+def test_groups_whose_channels_end_inside_lines(channels: int, length: int, plan: HeldPlan) -> None:
     images, groups = 2, 2
     x = draw(images * groups, channels * length)
     w, b = draw(groups * channels), draw(groups * channels)

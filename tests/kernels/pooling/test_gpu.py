@@ -17,7 +17,7 @@ from cubepy.kernels.pooling.gpu import max_indices
 from cubepy.kernels.pooling.gpu.van_herk import NEW, SlidingWindow, done, kept, overlap
 from cubepy.kernels.pooling.problem import MaxPool
 from cubepy.kernels.pooling.routines import MAX_POOL
-from cubepy.kernels.primitives.functions import add, larger
+from cubepy.kernels.reduce.reduction import SCALED_SUM
 from cubepy.kernels.windows import disjoint_gpu, separable_gpu
 from cubepy.kernels.windows.banded import Band, part_band, window_band
 from cubepy.kernels.windows.rows_gpu import Steps
@@ -171,9 +171,9 @@ def test_large_parts_of_equal_size_are_reduced(counts: tuple[int, ...], channels
         n for pair in zip(counts, np.divide((4, 6, 12), counts).astype(int)) for n in pair
     )
     with cb.use("python"):
-        disjoint_gpu.reduced(x, out, larger, -np.inf, 1.0)
+        disjoint_gpu.reduced(x, out, disjoint_gpu.highest(-np.inf), 1.0)
         np.testing.assert_array_equal(out, x.reshape(1, *parts, -1).max((2, 4, 6)))
-        disjoint_gpu.reduced(x, out, add, 0, 0.25)
+        disjoint_gpu.reduced(x, out, SCALED_SUM, 0.25)
         np.testing.assert_allclose(
             out, x.reshape(1, *parts, -1).sum((2, 4, 6)) / 4, rtol=1e-5, atol=1e-5
         )

@@ -15,8 +15,8 @@ from cubepy.runtime.launch import launcher as launch
 from cubepy.runtime.replay import arguments, calls, plan
 from cubepy.runtime.tables import room
 from tests.backends.cuda.fake_cuda import FakeCuda
-from tests.runtime.replay import test_repeat_far as far_tests
-from tests.runtime.replay.test_repeat_far import Repetitions, much, new, plus, same, some, start
+from tests.runtime.replay import gpu_calls
+from tests.runtime.replay.gpu_calls import Repetitions, much, new, plus, same, some, start
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def lengths(n: int) -> None:
         plus(new(x), new(y), out=out)
         same(much(new(x), new(y), 2), ((x + y) + y) + 2)
         a, b, c = new(x), new(y), new(x)
-        far_tests.far_add[1, max(1, n)](a, b, c)
+        gpu_calls.add_arrays[1, max(1, n)](a, b, c)
         same(c, x + y)
 
 

@@ -20,7 +20,7 @@ from cubepy.kernels.matmul.cpu.packing_on_stack import PER_WORD
 from cubepy.kernels.matmul.cpu.vnni import kind_of
 from cubepy.kernels.matmul.problem import Product
 from cubepy.runtime import memory
-from cubepy.tune import TunedRoutine
+from cubepy.tune import CpuRoutine, TunedRoutine
 
 LEAST = 256  # of K in a part, at least
 MOST_PARTS = 32
@@ -87,17 +87,15 @@ def cut(x: Any, axis: int, parts: int) -> Any:
     return np.lib.stride_tricks.as_strided(x, shape, (length * x.strides[axis], *x.strides[1:]))
 
 
-class Split(TunedRoutine):
+class Split(CpuRoutine, TunedRoutine):
     """Products with fewer tiles than cores; unless `cb.config.deterministic` is set, since sums
     depend on the parts.
     """
 
     name = "split"
 
-    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+    def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """One product with a long K and idle cores."""
-        if properties.plane_size > 1:
-            return "it is for CPUs"
         if problem.batch != 1 or problem.m < FEWEST_ROWS or not kind_of(problem, properties):
             return "it splits one product of floats or bytes that has several rows"
         return (

@@ -17,7 +17,7 @@ from cubepy.kernels.matmul.gpu.operands import NARROW_FLOATS, aligned, fitted
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.movement.copy import copy
 from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
-from cubepy.tune import TunedRoutine
+from cubepy.tune import GpuRoutine, TunedRoutine
 
 UNITS = 256
 PLANES = 8
@@ -163,7 +163,7 @@ def dot_rows(
                 )
 
 
-class FewRoutine(TunedRoutine):
+class FewRoutine(GpuRoutine, TunedRoutine):
     """Few rows: b is read once, along its columns."""
 
     name = "few"
@@ -172,10 +172,8 @@ class FewRoutine(TunedRoutine):
         """Before all others where it fits."""
         return 4
 
-    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+    def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """One product of floats, few rows, and neighbours along K."""
-        if properties.plane_size == 1:
-            return "the device has no planes"
         out = result_dtype(problem)
         if problem.batch != 1 or problem.layout != "columns" or not out.is_float or out.bits > 32:
             return "it takes one product of floats, with neighbours along K"

@@ -21,7 +21,7 @@ from cubepy.kernels.movement.copy import copy
 from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 from cubepy.lang.dtypes import as_dtype
-from cubepy.tune import TunedRoutine
+from cubepy.tune import GpuRoutine, TunedRoutine
 
 UNITS = 256
 PLANE, PLANES = 32, 8
@@ -161,7 +161,7 @@ def few_across(
             )
 
 
-class AcrossRoutine(TunedRoutine):
+class AcrossRoutine(GpuRoutine, TunedRoutine):
     """Few rows, and a matrix of floats with neighbours along its columns."""
 
     name = "across"
@@ -170,7 +170,7 @@ class AcrossRoutine(TunedRoutine):
         """With the other routine for few rows."""
         return 4
 
-    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+    def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """One product of few rows, floats, neighbours along N."""
         if properties.plane_size != PLANE:
             return "the device has no planes of 32 units"
@@ -218,11 +218,11 @@ class TurnedRoutine(FewRoutine):
 
     name = "turned"
 
-    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+    def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """Few columns, more rows, nothing that goes along columns."""
         if problem.epilogue or problem.m < LEAST_TURNED or problem.packed:
             return f"it takes {LEAST_TURNED} rows or more, and no epilogue"
-        return super().supports(self.turned(problem), properties)
+        return super().unfit(self.turned(problem), properties)
 
     def turned(self, problem: Product) -> Product:
         """The problem of the transposed matrices, as if its second one had neighbours along K."""

@@ -24,7 +24,7 @@ from cubepy.kernels.matmul.gpu.operands import (
 from cubepy.kernels.matmul.gpu.simt import tile_start
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
-from cubepy.tune import TunedRoutine
+from cubepy.tune import GpuRoutine, TunedRoutine
 
 UNITS = 256
 PIECE = 16
@@ -253,7 +253,7 @@ def mma_product(
             )
 
 
-class MmaRoutine(TunedRoutine):
+class MmaRoutine(GpuRoutine, TunedRoutine):
     """16-bit floats, 8-bit integers and tf32 by `cb.mma`, of any strides."""
 
     name = "mma"
@@ -262,7 +262,7 @@ class MmaRoutine(TunedRoutine):
         """After wgmma, before plain arithmetic."""
         return 2
 
-    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+    def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """The device has mma, and both operands have one of its dtypes."""
         if not {"mma", "copy_async"} <= properties.features:
             return "the device has no matrix units"

@@ -18,7 +18,7 @@ from cubepy.kernels.matmul.gpu.operands import fitted, once, oriented
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
 from cubepy.lang.dtypes import as_dtype
-from cubepy.tune import TunedRoutine
+from cubepy.tune import GpuRoutine, TunedRoutine
 
 UNITS = 256
 LANES = 4
@@ -213,7 +213,7 @@ an H200).
 """
 
 
-class SimtRoutine(TunedRoutine):
+class SimtRoutine(GpuRoutine, TunedRoutine):
     """Everything else on a GPU: f32 without tf32, f64, integers, mixed dtypes."""
 
     name = "simt"
@@ -221,10 +221,6 @@ class SimtRoutine(TunedRoutine):
     def group(self, key: Product) -> int:
         """After the matrix units."""
         return 1
-
-    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
-        """A device with planes."""
-        return None if properties.plane_size > 1 else "the device has no planes"
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Simt]:
         """Tiles by what all rounds of them cost."""

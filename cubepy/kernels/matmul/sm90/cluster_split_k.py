@@ -27,7 +27,7 @@ from cubepy.kernels.primitives.pipeline import (
     stage_product,
 )
 from cubepy.lang.dtypes import as_dtype
-from cubepy.tune import TunedRoutine
+from cubepy.tune import GpuRoutine, TunedRoutine
 
 PLANE = 32
 PAIR = 2
@@ -252,7 +252,7 @@ the chip.
 """
 
 
-class ClusterSplitKRoutine(TunedRoutine):
+class ClusterSplitKRoutine(GpuRoutine, TunedRoutine):
     """16-bit floats and tf32 where tiles are fewer than cores: cubes share K, so that all cores
     load the matrix.
     """
@@ -263,7 +263,7 @@ class ClusterSplitKRoutine(TunedRoutine):
         """With the other kernel of wgmma."""
         return 3
 
-    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+    def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """The device has wgmma and clusters, operands are 16-bit floats or tf32, and rows are
         aligned.
         """

@@ -31,7 +31,7 @@ class PaddedRoutine(HopperRoutine):
     name = "padded"
     few, split_k, wide = FewRoutine(), ClusterSplitKRoutine(), HopperRoutine()
 
-    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+    def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """The device has wgmma, the dtypes are those of its matrix units, and there is work enough
         for a copy.
         """

@@ -38,7 +38,7 @@ from cubepy.kernels.primitives.pipeline import (
     produce,
 )
 from cubepy.lang.dtypes import as_dtype
-from cubepy.tune import TunedRoutine
+from cubepy.tune import GpuRoutine, TunedRoutine
 
 UNITS = 3 * GROUP
 
@@ -213,7 +213,7 @@ is 2 KiB long, and the launch (measured on an H200).
 """
 
 
-class HopperRoutine(TunedRoutine):
+class HopperRoutine(GpuRoutine, TunedRoutine):
     """16-bit floats, 8-bit integers and tf32 by `cb.wgmma`, with operands that the copy engine can
     take.
     """
@@ -224,7 +224,7 @@ class HopperRoutine(TunedRoutine):
         """Before all others where it fits."""
         return 3
 
-    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+    def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """The device has wgmma, the dtypes are those of its matrix units, and rows are aligned."""
         if not {"wgmma", "tma"} <= properties.features:
             return "the device has no wgmma"

@@ -19,7 +19,7 @@ from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.matmul.sm90.persistent import tile_position
 from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
 from cubepy.kernels.primitives.pipeline import Stage
-from cubepy.tune import TunedRoutine
+from cubepy.tune import GpuRoutine, TunedRoutine
 
 DEPTH = 32
 """K of a stage: 128 bytes of a row, which the copy engine swizzles."""
@@ -204,7 +204,7 @@ def fma_product(
         )
 
 
-class FmaRoutine(TunedRoutine):
+class FmaRoutine(GpuRoutine, TunedRoutine):
     """f32 by plain arithmetic, with tiles that the copy engine loads."""
 
     name, kernel = "fma", fma_product
@@ -214,7 +214,7 @@ class FmaRoutine(TunedRoutine):
         """Before the kernel for any strides."""
         return 2
 
-    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+    def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """The device has a copy engine, everything is f32, and rows are aligned."""
         if "tma" not in properties.features:
             return "the device has no copy engine"

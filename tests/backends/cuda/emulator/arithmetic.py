@@ -54,6 +54,10 @@ def u64(value: Any) -> Any:
     )
 
 
+def i64(value: Any) -> Any:
+    return value.astype(np.int64) if isinstance(value, np.ndarray) else int(value)
+
+
 def bitcast(value: Any, dtype: str) -> Any:
     bits = (
         value
@@ -149,7 +153,7 @@ def pack(line: Any, dtype: str) -> np.ndarray:
 
 
 ARITHMETIC: dict[str, Any] = {
-    "INF": np.float32(np.inf), "NAN": np.float32(np.nan), "i64": int, "u32": u32, "u64": u64,
+    "INF": np.float32(np.inf), "NAN": np.float32(np.nan), "i64": i64, "u32": u32, "u64": u64,
     "i8": signed(np.int8), "i16": signed(np.int16), "i32": signed(np.int32),
     "u8": lambda v: np.uint8(int(v) & 0xFF), "u16": lambda v: np.uint16(int(v) & 0xFFFF),
     "popcount": lambda v: int(v).bit_count(),

@@ -1,169 +1,28 @@
-"""Random kernels: structs and tuples, funcs and methods, early exits, unrolled loops, barriers,
-cubes of any size.
+"""Sources of random kernels: structs and tuples, funcs and methods, early exits, unrolled loops,
+barriers, cubes of any size.
 
 `Source(random.Random(seed)).text()` is the source of a module with a kernel `random_kernel`, which
-any backend may run; `check(...)` runs one and compares. `scripts/fuzz_kernels.py` does so for as
-many as one likes.
+any backend may run.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-FLOATS = ("({} + {})", "({} - {})", "({} * {})", "cb.max({}, {})", "cb.min({}, {})", "({} if {} > 0.5 else 1.0)",
-          "cb.abs({} - {})", "cb.clamp({}, -3, 3) + {}", "cb.floor({}) * {}", "branchy({}, {})",
-          "cb.select({} > 0, {}, x[i])", "({} // 0.75 - {})", "Pair({}, {}).sum()", "cb.fma({}, {}, 0.5)")  # fmt: skip
-INTS = ("({} + {})", "({} * {})", "({} - {})", "({} // 2 + {})", "({} % 5 + {})", "({} ^ {})", "({} // ({} | 1))",
-        "({} % ({} | 1))", "(({} + i) << ({} & 35))", "({} >> ({} & 35))", "cb.min({}, {})", "steps({}, {})",
-        "(~{} & {})", "cb.popcount({}) + {}", "({} if {} & 1 else 2)")  # fmt: skip
-CONDITIONS = ("{f} < {f}", "0 <= {i} < 9", "{i} % 3 == 0 and {f} > 0", "{f} > 1 or {i} & 1", "not {f} <= {f}",
-              "{i} != {i}", "{i} & 3 == 1", "{f} > 0.25")  # fmt: skip
-UNIFORM = ("level > 0", "x[0] > 0.5", "cb.CUBE_POS == 1", "turns % 2 == 0", "level == 2")
-LITERALS = ("1.5", "0.25", "-2.0")
-PRELUDE = '''
-import cubepy as cb
-
-
-@cb.struct
-class Pair:
-    low: cb.f32
-    high: cb.f32
-
-    def sum(self):
-        return self.low + self.high
-
-    def pushed(self, v, m):
-        """Rebinds its own self, and leaves early."""
-        for k in range(m % 4):
-            if v > self.low:
-                self = Pair(self.high, v * 0.5)
-                if k == 2:
-                    return Pair(v, self.low)
-            v = v - 0.25
-        return self
-
-
-@cb.struct
-class Box:
-    pair: Pair
-    at: cb.Any
-    code: cb.Comptime[int] = 2
-
-
-@cb.func
-def branchy(u, v):
-    if u > v:
-        return u - v
-    elif u < -v:
-        return v * 0.5
-    return u
-
-
-@cb.func
-def steps(m, limit):
-    m = m % 7
-    for j in range(12):
-        if m == limit % 3:
-            return j
-        m = (m * 3 + 1) % 11
-        if m > 9:
-            break
-    return m
-
-
-@cb.func
-def marked(keep, k, v):
-    """Gives a value on some paths only; nobody uses it."""
-    for j in range(k % 3):
-        if v > 0.5 + j:
-            keep[j] = v * 0.25
-            return v
-        if v < -1:
-            return
-    keep[k % 2] += 0.125
-
-
-@cb.func
-def met(s, t, v):
-    """What a neighbour in the cube gave."""
-    s[t] = v
-    cb.sync_cube()
-    found = s[(t + 1) % cb.CUBE_DIM]
-    cb.sync_cube()
-    if found > 100 or found < -100:
-        return v
-    return found
-'''
-KERNEL = """
-@cb.kernel
-def random_kernel(x: cb.Array, out: cb.Array, count: cb.Array, level, given, pair: Pair, box: Box):
-    i = cb.ABSOLUTE_POS
-    t = cb.UNIT_POS
-    s = cb.shared(cb.CUBE_DIM, cb.f32)
-    keep = cb.local(2, cb.f32)
-    keep[0] = 0.5
-    keep[1] = x[i + 2]
-    a = x[i]
-    b = x[i + 1]
-    acc = a - b
-    p, q = b, cb.cast(1, cb.i32)
-    tup = (acc, n0)
-    spare = Pair(a, 1)
-    n = 1
-    k = 0
-    turns = 0
-    spins = 0
-    v = cb.splat(a, 4)
-""".replace("n0", "cb.cast(level, cb.i32)")
-END = """    out[i, 0] = acc + keep[0] - p
-    out[i, 1] = tup[0] + given[0]
-    out[i, 2] = pair.low - pair.high
-    out[i, 3] = box.pair.low + box.pair.high
-    out[i, 4] = spare.sum() + a
-    out[i, 5] = b
-    count[i, 0] = n * 10 + q
-    count[i, 1] = k
-    count[i, 2] = tup[1] - given[1]
-    count[i, 3] = box.at[0] * 5 + box.at[1]
-"""
-
-
-@dataclass
-class Scope:
-    """What a body may use: numbers, what may be assigned, and how it returns."""
-
-    floats: tuple[str, ...]
-    ints: tuple[str, ...]
-    tuples: tuple[str, ...]
-    pairs: tuple[str, ...]
-    boxes: tuple[str, ...]
-    float_names: tuple[str, ...]
-    int_names: tuple[str, ...]
-    kernel: bool
-    returns: str = ""
-    extra_ints: list[str] = field(default_factory=list)
-
-
-IN_KERNEL = Scope(
-    floats=("a", "b", "x[i]", "x[n]", "acc", "keep[k % 2]", "p", "tup[0]", "given[0]", "pair.low", "pair.high",
-            "box.pair.low", "box.pair.high", "spare.low", "out[i, 0]"),
-    ints=("i", "k", "n", "3", "t", "q", "-2", "count[i, 0]", "tup[1]", "given[1]", "box.at[0]", "box.at[1]", "level",
-          "box.code"),
-    tuples=("tup", "given"), pairs=("pair", "spare", "box.pair"), boxes=("box",),
-    float_names=("acc", "a", "b", "p"), int_names=("n", "q"), kernel=True,
-)  # fmt: skip
-IN_FUNC = Scope(
-    floats=("u", "x[i]", "x[m]", "w", "pr.low", "pr.high", "tu[0]", "bo.pair.high"),
-    ints=("m", "i", "h", "2", "-3", "tu[1]", "bo.at[1]", "bo.code", "c"),
-    tuples=("tu",), pairs=("pr", "bo.pair"), boxes=("bo",), float_names=("u", "w"), int_names=("m", "h"), kernel=False,
-)  # fmt: skip
+from tests.conformance.random_kernels.grammar import (
+    CONDITIONS,
+    END,
+    FLOATS,
+    IN_FUNC,
+    IN_KERNEL,
+    INTS,
+    KERNEL,
+    LITERALS,
+    PRELUDE,
+    UNIFORM,
+    Scope,
+)
 
 
 class Source:
@@ -463,67 +322,3 @@ class Source:
         if kind == "while" and barriers:
             lines.append(f"{indent}turns = 7")
         return lines
-
-
-def load(source: str, folder: Path, name: str) -> Any:
-    """The kernel of a source."""
-    path = folder / f"{name}.py"
-    path.write_text(source)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-SHAPES: tuple[tuple[int, Any], ...] = (
-    (3, 4), (2, 1), (4, 1), (2, 2), (2, 3), (2, 5), (2, 7), (2, 8), (1, 16), (2, (2, 3)), (1, (2, 2, 2)), (1, 31), (1, 33),
-    (2, 13), (3, 2), (1, 64),
-)  # fmt: skip
-RARE_SHAPES: tuple[tuple[int, Any], ...] = ((1, 300), (1, 100), (2, 128), (1, 257), (1, (16, 16)))
-
-
-def draw_shape(rng: random.Random) -> tuple[int, Any]:
-    """Cubes of a launch, and their units: 1 to 300, mostly few, because the python backend takes
-    them one by one.
-    """
-    return rng.choice(RARE_SHAPES if rng.random() < 0.02 else SHAPES)
-
-
-def check(
-    module: Any, device: str, shape: tuple[int, Any], levels: tuple[int, ...] = (2, 0, 5)
-) -> str:
-    """Launch a kernel on a compiled backend and on the python backend, with several inputs; gives
-    how they differ.
-    """
-    cubes, units = shape
-    count = cubes * int(np.prod(units))
-    for seed, level in enumerate(levels):
-        x = np.random.default_rng(seed).standard_normal(count + 4).astype(np.float32)
-        pair = module.Pair(float(x[0]), 0.5)
-        arguments = (
-            level,
-            (x[1], np.int32(seed + 2)),
-            pair,
-            module.Box(pair, (np.int32(3), np.int32(level)), code=seed),
-        )
-        results = []
-        for where in (device, "python"):
-            out, whole = np.zeros((count, 6), np.float32), np.zeros((count, 4), np.int32)
-            module.random_kernel[cubes, units](x, out, whole, *arguments, device=where)
-            results.append((out, whole))
-        (out, whole), (out_python, whole_python) = results
-        for name, have, want in (("count", whole, whole_python), ("out", out, out_python)):
-            wrong = np.argwhere(~((have == want) | ((have != have) & (want != want))))
-            if len(wrong):
-                at = tuple(map(int, wrong[0]))
-                return f"level {level}: {len(wrong)} of {name} differ, {name}{list(at)} is {have[at]}, not {want[at]}"
-    return ""
-
-
-def random_case(seed: int, size: int = 4) -> tuple[str, tuple[int, Any]]:
-    """The source of a module and the shape of its launch."""
-    rng = random.Random(seed)
-    source = Source(rng, size).text()
-    return source, draw_shape(rng)

@@ -1,9 +1,9 @@
 """How rows are shared by the units of a GPU, which read each once and hold it in registers while
-they work on it.
+they walk over it.
 
-What softmax, log_softmax, layer_norm, rms_norm and group_norm share. A row is held by some units of
-a cube, by a whole cube, or on devices with clusters by several cubes that tell each other what they
-found. Rows too long even for that are read again.
+What reductions of several walks, softmax, log_softmax, layer_norm, rms_norm and group_norm share. A
+row is held by some units of a cube, by a whole cube, or on devices with clusters by several cubes
+that tell each other what they found. Rows too long even for that are read again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from functools import cache
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.primitives.units import over_units
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
+from cubepy.kernels.reduce.reduction import Walk, joined
+from cubepy.kernels.reduce.walk_gpu import lanes_joined, units_joined
 
 UNITS = 256  # of a cube, at least
 HELD = 64
@@ -37,7 +38,7 @@ RESULTS = 2  # values that the cubes of a cluster tell each other
 
 
 @dataclass(frozen=True)
-class RowPlan:
+class HeldPlan:
     """How rows are shared.
 
     Attributes:
@@ -72,7 +73,7 @@ class RowPlan:
 
 @cb.func
 def row_line(
-    x, row, k, n, j: cb.Comptime[int], acc: cb.Comptime, other, plan: cb.Comptime[RowPlan]
+    x, row, k, n, j: cb.Comptime[int], acc: cb.Comptime, other, plan: cb.Comptime[HeldPlan]
 ):
     """A unit's line j, from element k of a row of n on, in the dtype `acc`; `other` behind the
     row's end.
@@ -88,7 +89,7 @@ def row_line(
 
 
 @cb.func
-def row_of_lines(x, row, at, n, acc: cb.Comptime, other, plan: cb.Comptime[RowPlan]):
+def row_of_lines(x, row, at, n, acc: cb.Comptime, other, plan: cb.Comptime[HeldPlan]):
     """All lines of a unit, whose first element is `at`."""
     return tuple(
         row_line(x, row, at + j * plan.hop, n, j, acc, other, plan)
@@ -97,7 +98,7 @@ def row_of_lines(x, row, at, n, acc: cb.Comptime, other, plan: cb.Comptime[RowPl
 
 
 @cb.func
-def store_line(out, row, k, n, j: cb.Comptime[int], value, plan: cb.Comptime[RowPlan]):
+def store_line(out, row, k, n, j: cb.Comptime[int], value, plan: cb.Comptime[HeldPlan]):
     """The part of line j that lies in the row of n elements."""
     if plan.inside(j):
         out.store((row, k), cb.cast(value, out.dtype))
@@ -109,7 +110,7 @@ def store_line(out, row, k, n, j: cb.Comptime[int], value, plan: cb.Comptime[Row
 
 
 @cb.func
-def part(vector, k, n, j: cb.Comptime[int], acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
+def part(vector, k, n, j: cb.Comptime[int], acc: cb.Comptime, plan: cb.Comptime[HeldPlan]):
     """Line j of a vector as long as a row."""
     if plan.inside(j):
         return cb.cast(vector.load(k, plan.lanes), acc)
@@ -122,17 +123,7 @@ def part(vector, k, n, j: cb.Comptime[int], acc: cb.Comptime, plan: cb.Comptime[
 
 
 @cb.func
-def only_row(line, k, n, j: cb.Comptime[int], acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
-    """Line j with zeros behind the row's end."""
-    if plan.inside(j):
-        return line
-    if plan.even:
-        return line * cb.cast(k < n, acc)
-    return cb.keep_first(line, n - k, cb.cast(0, acc))
-
-
-@cb.func
-def fill_core(acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
+def fill_core(acc: cb.Comptime, plan: cb.Comptime[HeldPlan]):
     """Room for 1024 units on a core: while a cube waits for memory or its units, others use the
     core.
 
@@ -145,7 +136,7 @@ def fill_core(acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
 
 
 @cb.func
-def position_of_unit(rows, plan: cb.Comptime[RowPlan]):
+def position_of_unit(rows, plan: cb.Comptime[HeldPlan]):
     """Which row a unit works on, whether there is such a row (else it only keeps the others
     company), and the first of its elements.
     """
@@ -163,30 +154,79 @@ def position_of_unit(rows, plan: cb.Comptime[RowPlan]):
 
 
 @cb.func
-def scratch_of(acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
+def scratch_of(acc: cb.Comptime, plan: cb.Comptime[HeldPlan]):
     """Shared memory through which units of a row meet."""
     return cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM) + RESULTS, acc)
 
 
 @cb.func
-def over_row_units(value, step, nth: cb.Comptime[int], plan: cb.Comptime[RowPlan], scratch):
-    """`step` over the values of all units of a row, given to all of them; the `nth` time of a
-    kernel.
-    """
-    value = over_units(value, step, plan.units, scratch)
+def over_row_units(
+    found, walk: cb.Comptime[Walk], nth: cb.Comptime[int], plan: cb.Comptime[HeldPlan], scratch
+):
+    """What all units of a row know together, given to all of them; the `nth` time of a kernel."""
+    found = units_joined((found,), walk, plan.units, (scratch,))
     if plan.parts > 1:
         mine = max(1, cb.CUBE_DIM // cb.PLANE_DIM) + nth
         if cb.UNIT_POS == 0:
-            scratch[mine] = value
+            scratch[mine] = found[0]
         cb.sync_cluster()
-        value = cb.load_cluster(scratch, mine, 0)
+        found = (cb.load_cluster(scratch, mine, 0),)
         for rank in cb.unroll(range(1, plan.parts)):
-            value = step(value, cb.load_cluster(scratch, mine, rank))
-    return value
+            found = joined(found, (cb.load_cluster(scratch, mine, rank),), walk)
+    return found[0]
 
 
 @cb.func
-def met(plan: cb.Comptime[RowPlan]):
+def only_row(line, k, n, j: cb.Comptime[int], start: cb.Comptime, plan: cb.Comptime[HeldPlan]):
+    """Line j with `start` behind the row's end."""
+    if plan.inside(j):
+        return line
+    if plan.even and start == 0:
+        return line * cb.cast(k < n, line.dtype)
+    return cb.keep_first(line, n - k, cb.cast(start, line.dtype))
+
+
+@cb.func
+def walk_held(
+    values,
+    at,
+    n,
+    nth: cb.Comptime[int],
+    walk: cb.Comptime[Walk],
+    by,
+    plan: cb.Comptime[HeldPlan],
+    scratch,
+):
+    """What the `nth` walk of a kernel finds in a row of n elements, and the lines of its values;
+    `values` are a unit's lines, from element `at` on, with the first walk's `start` behind the end.
+    """
+    lines = tuple(walk.value(line, by) for line in values)
+    found: Any = ()
+    for j in cb.unroll(range(plan.held)):
+        line = lines[j]
+        if not walk.neutral:
+            line = only_row(line, at + j * plan.hop, n, j, walk.start, plan)
+        found = joined(found, (line,), walk) if j > 0 else (line,)
+    total = over_row_units(lanes_joined(found, walk, plan.lanes)[0], walk, nth, plan, scratch)
+    if walk.end is not None:
+        total = walk.end(total, cb.cast(n, total.dtype))
+    return total, lines
+
+
+@cb.func
+def known_of_held(values, at, n, walks: cb.Comptime, number, plan: cb.Comptime[HeldPlan], scratch):
+    """What some walks find in a row, given to all of its units."""
+    known: Any = ()
+    for nth in cb.unroll(range(len(walks))):
+        by = walks[nth].by(known, number)
+        found, _ = walk_held(values, at, n, nth, walks[nth], by, plan, scratch)
+        known = known + (found,)
+    met(plan)
+    return known
+
+
+@cb.func
+def met(plan: cb.Comptime[HeldPlan]):
     """After the last meeting of a row's units, before results are stored: nobody reads what a cube
     that ended held.
     """
@@ -196,7 +236,7 @@ def met(plan: cb.Comptime[RowPlan]):
 
 def row_plan(
     properties: cb.DeviceProperties, n: int, *arrays: Any, most: int = 16, room: int = ROOM
-) -> RowPlan:
+) -> HeldPlan:
     """Units for rows of n elements of arrays with unit stride along them, in lines of at most
     `most` elements; where units hold more than the row, `room` is the most bytes of one.
     """
@@ -205,11 +245,11 @@ def row_plan(
 
 
 @cache
-def _row_plan(n: int, lanes: int, size: int, clusters: bool, room: int) -> RowPlan:
+def _row_plan(n: int, lanes: int, size: int, clusters: bool, room: int) -> HeldPlan:
     """The plan that leaves the fewest units without work, in as few cubes as can be."""
     lines = -(-n // lanes)
     shares = (power_of_two(lines),) if lines < SHARES[0] else SHARES
-    best, least = RowPlan(lanes, MOST, 1, 0), 0.0
+    best, least = HeldPlan(lanes, MOST, 1, 0), 0.0
     for parts in PARTS if clusters else PARTS[:1]:
         for units in shares:
             held = -(-lines // (units * parts))
@@ -223,7 +263,7 @@ def _row_plan(n: int, lanes: int, size: int, clusters: bool, room: int) -> RowPl
             if held * lanes * size <= limit and (not least or cost < least):
                 rows, ragged = max(1, UNITS // units) if parts == 1 else 1, STEP if held > 8 else 1
                 best, least = (
-                    RowPlan(lanes, units, rows, held, whole, n % lanes == 0, ragged, parts),
+                    HeldPlan(lanes, units, rows, held, whole, n % lanes == 0, ragged, parts),
                     cost,
                 )
         if least:
