@@ -14,6 +14,7 @@ from cubepy.runtime.device import current
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.tables import room
 from cubepy.tensor.modes import mode
+from cubepy.tensor.program.differentiated import gradients
 from cubepy.tensor.program.form import contributed, leaves_of, rebuilt
 from cubepy.tensor.program.guards import Guards
 from cubepy.tensor.program.program import Program
@@ -114,6 +115,9 @@ class Jitted:
     def traced(self, structure: Any, leaves: list[Any]) -> Any:
         """Run the function and keep what it does as a program; gives its result."""
         arguments = {n: leaf for n, leaf in enumerate(leaves) if isinstance(leaf, Handle)}
+        if mode.enabled and any(t.value.call is not None for t in arguments.values()):
+            args, kwargs = rebuilt(structure, iter(leaves))
+            return self.function(*args, **kwargs)  # gradients go on through what was before
         others = [leaf for leaf in leaves if not isinstance(leaf, (Handle, float))]
         guards = Guards(self.function, others)
         tracer = Tracer(arguments, self.name)  # type: ignore[arg-type]
@@ -138,8 +142,7 @@ class Jitted:
         room(self.traces, PROGRAMS, self.programs, self.refused)
         self.traces[key] = self.traces.get(key, 0) + 1
         if trace.remembers:
-            self.refused[key] = "what it gives needs gradients: call it within cb.no_grad(), or "
-            self.refused[key] += "have the backward() inside"
+            self.refused[key] = "gradients go through what it assigns, or what was computed before"
         elif not guards.holds():
             if self.traces[key] <= FIRST:
                 return result  # what is made in a first call may stay
@@ -149,6 +152,9 @@ class Jitted:
         else:
             key_of = host_replay().key() if current().backend == "cpu" else None
             writer = Writer(trace, structure, leaves, fixed, guards.holds, key_of)
+            if trace.differentiable:
+                back = Jitted(functools.partial(gradients, trace.graph))
+                writer.scope["attrs"] = {"graph": trace.graph, "backward": back}
             program = Program(writer, self.function, self.renewed)
             program.guards = guards  # type: ignore[attr-defined]
             variants = self.programs.setdefault(key, [])

@@ -18,6 +18,7 @@ from cubepy.errors import LaunchError
 from cubepy.lang.dtypes import DType
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.ir import Graph
+from cubepy.tensor.program.differentiated import remember_alias
 from cubepy.tensor.program.scalar import Scalar, number_of
 from cubepy.tensor.record import Recorder
 from cubepy.tensor.storage import Dense
@@ -78,7 +79,8 @@ class Trace:
         result: what it gave: outputs by number (`Output`), sources, anything else as it is.
         effects: what it gave to handles from outside.
         gradients: handles from outside whose gradients it asked for, and whether they had one.
-        remembers: whether an output or an effect needs gradients by what was outside.
+        differentiable: the outputs through which gradients may go to what was outside.
+        remembers: whether gradients would go through what a handle from outside was given.
     """
 
     graph: Graph
@@ -87,6 +89,7 @@ class Trace:
     result: Any
     effects: list[Given | GradientGiven]
     gradients: list[tuple[Source, bool]]
+    differentiable: list[int]
     remembers: bool
 
 
@@ -119,6 +122,8 @@ class Tracer(Recorder):
                 mine = seen[id(original)] = self.alias(original)
                 self.note(mine, Source("argument", n))
             self.own[n] = mine
+        self.first = {n: mine.value for n, mine in self.own.items()}
+        self.originals_before = {n: t.value for n, t in arguments.items()}
         self.begin = next(identities)
         self.asked: dict[int, tuple[Source, Handle, bool]] = {}
         self.changed: dict[int, Handle] = {}
@@ -242,16 +247,18 @@ class Tracer(Recorder):
             return numbers[name]
 
         remembers = False
+        differentiable: set[int] = set()
 
         def made(value: Any) -> tuple[Any, Any]:
-            nonlocal remembers
             if isinstance(value, Handle):
                 source = self.source(value)
                 if source is not None:
                     back = self.originals[source.of] if source.kind == "argument" else value
                     return source, back
-                remembers |= _remembers(value.value)
-                return Output(output(value)), value
+                n = output(value)
+                if _remembers(value.value):
+                    differentiable.add(n)
+                return Output(n), value
             if type(value) in (list, tuple) or hasattr(value, "_fields"):
                 parts = [made(v) for v in value]
                 both = [[p[0] for p in parts], [p[1] for p in parts]]
@@ -284,7 +291,17 @@ class Tracer(Recorder):
             effects.append(GradientGiven(source, to))
         graph = self.graph(*outputs)
         gradients = [(source, had) for source, _, had in self.asked.values()]
-        return Trace(graph, self.found, self.were, form, effects, gradients, remembers), given
+        if differentiable:
+            known = [v for s, v in zip(self.found, self.were, strict=True) if s.kind != "argument"]
+            remembers |= any(v.needs_grad and v.call is not None for v in known)
+            for n, mine in self.first.items():
+                if mine.needs_grad:
+                    remember_alias(mine, self.originals_before[n])
+        through = sorted(differentiable)
+        made_trace = Trace(
+            graph, self.found, self.were, form, effects, gradients, through, remembers
+        )
+        return made_trace, given
 
 
 def _remembers(value: Value) -> bool:

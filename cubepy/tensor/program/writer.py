@@ -16,6 +16,7 @@ from cubepy.runtime.device import current, gpu_of
 from cubepy.runtime.generated import written
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.modes import mode
+from cubepy.tensor.program.differentiated import remember
 from cubepy.tensor.program.form import paths
 from cubepy.tensor.program.trace import Given, Output, Source, Trace
 from cubepy.tensor.storage import Dense
@@ -45,6 +46,7 @@ class Writer:
     Attributes:
         values: names of the arrays of the graph's inputs; None for those that are not dense.
         stores: storages of those.
+        inputs: names of the values of all inputs.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Writer:
             "identities": identities,
             "new": object.__new__,
             "ref": weakref.ref,
+            "remember": remember,
             "asarray": np.asarray,
         }
         self.lines: list[str] = []
@@ -79,6 +82,7 @@ class Writer:
         self.names: dict[Any, str] = {}
         self.values: list[str | None] = []
         self.stores: list[Any] = []
+        self.inputs: list[str] = []
         self.known: list[tuple[str, Any]] = []
         self.miss(f"mode.enabled is not {mode.enabled} or recording.detours")
         self.add("here = current()")
@@ -191,8 +195,17 @@ class Writer:
             value = self.trace.values[n]
             store = value.storage
             name = self.tensor(f"_{n}", self.handle(source), value)
+        self.inputs.append(self.value_of(n, source, store, name))
         self.values.append(name)
         self.stores.append(store if name is None else None)
+
+    def value_of(self, n: int, source: Source, store: Any, name: str | None) -> str:
+        """The value of an input, or the array of a number."""
+        if source.kind == "argument":
+            return f"v{source.of}"
+        if source.kind == "constant":
+            return self.name("value", Value(store))
+        return str(name) if source.kind in ("number", "computed") else f"v_{n}"
 
     def layouts(self, short: Layouts | None) -> None:
         """Whether arrays have the layouts that they had."""
@@ -246,6 +259,10 @@ class Writer:
             else:
                 lines.append(f"d{n} = Dense({array})")
         result = self.shown(self.trace.result, tensor)
+        if self.trace.differentiable:
+            through = [f"u{n}" for n in self.trace.differentiable if n in made]
+            inputs = "".join(f"{name}, " for name in self.inputs)
+            lines.append(f"remember(attrs, ({inputs}), [{', '.join(through)}])")
         after: list[str] = []
         for effect in self.trace.effects:
             handle = self.handle(effect.handle)

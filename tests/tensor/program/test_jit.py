@@ -215,14 +215,39 @@ def test_arrays_are_not_taken() -> None:
         cb.jit(lambda x: x)(np.zeros(3))
 
 
-def test_results_that_need_gradients_are_computed_by_the_function() -> None:
-    w = cb.tensor([1.0, 2.0], requires_grad=True)
-    program = cb.jit(lambda x: (x * w).sum())
-    for _ in range(3):
-        w.grad = None
-        program(cb.tensor([3.0, 4.0])).backward()
-        assert w.grad.tolist() == [3.0, 4.0]
-    assert "needs gradients" in program.explain()
+def test_gradients_go_through_programs() -> None:
+    w, b = (cb.tensor(some(*s).numpy(), requires_grad=True) for s in ((4, 4), (4,)))
+
+    def function(x: Tensor, gain: float) -> Any:
+        h = (x @ w).tanh() * gain
+        return h + b, h.sum()
+
+    program = cb.jit(function)
+    for n in range(6):
+        x = cb.tensor(some(3, 4).numpy(), requires_grad=True)
+        x4 = x.detach()
+        found = []
+        for run in (program, function):
+            w.grad = b.grad = x.grad = None
+            y, total = run(x, 1.0 + n) if n % 2 else run(x, 2.0)
+            ((y * y).sum() if n < 3 else (y.sum() + total)).backward()
+            found.append([t.grad.numpy().copy() for t in (w, b, x)])
+        for one, other in zip(*found, strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert x4.requires_grad is False
+    assert traces(program) == 1
+    assert planned(program)
+
+
+def test_gradients_of_gradients_go_through_programs() -> None:
+    function = lambda x: (x * x * x).sum()
+    program = cb.jit(function)
+    for _ in range(5):
+        x = cb.tensor([1.0, 2.0])
+        same(
+            cb.grad(lambda x: cb.grad(program)(x).sum())(x),
+            cb.grad(lambda x: cb.grad(function)(x).sum())(x),
+        )
 
 
 def test_a_function_that_changes_what_it_reads_runs_as_it_is() -> None:
