@@ -19,6 +19,7 @@ from cubepy.tensor import namespace
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.execute import register
 from cubepy.tensor.gradients import (
+    attention,
     convolution,
     elementwise,
     functional,
@@ -46,6 +47,7 @@ from cubepy.tensor.storage import Dense, Storage
 sys.modules[__name__].__class__ = CallableModule
 
 _GRADIENTS = (
+    attention,
     convolution,
     elementwise,
     functional,

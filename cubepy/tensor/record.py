@@ -136,6 +136,7 @@ def recorded_by(recorder: Any) -> Iterator[Any]:
     """Let a recorder see the ops of a block."""
     token = active.set(recorder)
     blocks.append(recorder)
+    recording.ask()
     recording.detour(1)  # no call is repeated without a look at its tensors
     try:
         yield recorder

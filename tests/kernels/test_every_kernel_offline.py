@@ -204,7 +204,6 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "pad": [(lambda x, m=m: K.pad(x, (1, 2, 3, 1), m), (IMAGE,)) for m in ("constant", "reflect", "replicate")],
     "statistics": [*each(lambda x: K.var(x, 1), (F32, BF16), 64, 512), *each(K.norm, (F32,), 8, 40000),
                    *each(lambda x: K.logsumexp(x, 1), (F32,), 64, 512)],
-    "steps": [(lambda d=d: steps(0, 1, 1000, d), ()) for d in (F32, BF16, I64)],
     "random": [(lambda d=d: K.normal(size=1000, dtype=d), ()) for d in (cb.f32, cb.bf16)]
               + [(lambda: K.uniform(size=1000), ()), (lambda: K.randint(7, size=1000), ())],
     "conv": [(lambda x, w, g=g: K.conv2d(x, w, groups=g), (zeros(2, 8, 20, 24, dtype=d), zeros(16, 8 // g, 3, 3, dtype=d)))

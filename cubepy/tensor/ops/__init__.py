@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from cubepy.tensor.ops import (
+    attention,
     convolution,
     creation,
     elementwise,
     indexing,
-    interpolation,
     movement,
     normalization,
     order,
@@ -23,13 +23,13 @@ __all__ = [
     "OPS",
     "Op",
     "Spec",
+    "attention",
     "convolution",
     "creation",
     "define",
     "elementwise",
     "indexing",
     "infer",
-    "interpolation",
     "movement",
     "normalization",
     "order",

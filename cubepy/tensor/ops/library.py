@@ -27,6 +27,12 @@ def bounds() -> Any:
 
 
 @cache
+def norms() -> Any:
+    """What computes with the means and variances of channels."""
+    return importlib.import_module("cubepy.kernels.normalization.norms")
+
+
+@cache
 def sequence() -> Any:
     """What makes numbers in even steps."""
     return importlib.import_module("cubepy.kernels.elementwise.sequence")
