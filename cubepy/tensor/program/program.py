@@ -62,8 +62,8 @@ class Program:
         self.chances = CHANCES
         self.lock = threading.Lock()
         self.frames: list[np.ndarray] = []
-        if writer.device.backend != "cpu":
-            self.chances, self.why = 0, f"programs on {writer.device} run op by op"
+        if writer.gpu is not None or writer.device.backend != "cpu":
+            self.chances, self.why = 0, f"programs on {writer.gpu or writer.device} run op by op"
         elif host_replay() is None or host_replay().entry() is None:
             self.chances, self.why = 0, "there is no machine code for this Python"
         outputs = [f"r{n}" for n in range(len(self.graph.outputs))]

@@ -47,6 +47,7 @@ class Writer:
         values: names of the arrays of the graph's inputs; None for those that are not dense.
         stores: storages of those.
         inputs: names of the values of all inputs.
+        gpu: the GPU that tensors are on, or None.
     """
 
     def __init__(
@@ -60,6 +61,8 @@ class Writer:
     ) -> None:
         self.trace = trace
         self.device = current()
+        homes = [self.device, *[v.storage.device for v in trace.values]]
+        self.gpu = next((d for d in homes if gpu_of(d) is not None), None)
         self.scope: dict[str, Any] = {
             "MISS": MISS,
             "mode": mode,
@@ -249,10 +252,9 @@ class Writer:
                 lines.extend(_value(n) + [f"t{n} = new(Tensor)", f"t{n}.value = u{n}"])
             return f"t{n}"
 
-        plain = gpu_of(self.device) is None
         specs = [self.trace.graph.values[at] for at in self.trace.graph.outputs]
         for n, (array, spec) in enumerate(zip(arrays, specs, strict=True)):
-            if plain:
+            if self.gpu is None:
                 self.scope |= {f"shape_{n}": spec.shape, f"dtype_{n}": spec.dtype}
                 lines += [f"d{n} = new(Dense)", f"d{n}.array = {array}", f"d{n}.shape = shape_{n}"]
                 lines += [f"d{n}.dtype = dtype_{n}", f"d{n}.device = device"]
