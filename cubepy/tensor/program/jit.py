@@ -151,7 +151,7 @@ class Jitted:
             self.refused[key] = f"what it reads changed {TRACES} times"
         else:
             key_of = host_replay().key() if current().backend == "cpu" else None
-            writer = Writer(trace, structure, leaves, fixed, guards.holds, key_of)
+            writer = Writer(trace, structure, leaves, fixed, guards, key_of)
             if trace.differentiable:
                 back = Jitted(functools.partial(gradients, trace.graph))
                 writer.scope["attrs"] = {"graph": trace.graph, "backward": back}

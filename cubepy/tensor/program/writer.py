@@ -18,7 +18,9 @@ from cubepy.tensor.array import Tensor
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program.differentiated import remember
 from cubepy.tensor.program.form import paths
+from cubepy.tensor.program.guards import Guards
 from cubepy.tensor.program.trace import Given, Output, Source, Trace
+from cubepy.tensor.program.watched import version
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle, Value, identities
 
@@ -40,7 +42,7 @@ class Writer:
         structure: of the arguments.
         leaves: of the arguments that were traced.
         fixed: the floats among them that are part of the kind.
-        holds: whether what the function read is as it was.
+        guards: whether what the function read is as it was.
         short: what writes a key of arrays.
 
     Attributes:
@@ -56,7 +58,7 @@ class Writer:
         structure: Any,
         leaves: Sequence[Any],
         fixed: set[int],
-        holds: Callable[[], bool],
+        guards: Guards,
         short: Layouts | None,
     ) -> None:
         self.trace = trace
@@ -69,7 +71,6 @@ class Writer:
             "recording": recording,
             "current": current,
             "device": self.device,
-            "holds": holds,
             "same": same,
             "Dense": Dense,
             "Value": Value,
@@ -99,7 +100,12 @@ class Writer:
             self.input(n, source, leaves)
         if self.known:
             self.layouts(short)
-        self.miss("not holds()")
+        if guards.guard is not None:
+            self.scope |= {"holds": guards.guard.holds, "valid": guards.guard.valid}
+            self.miss("not holds() and not valid()")
+        if guards.watch.objects:
+            self.scope |= {"watch": guards.watch, "version": version}
+            self.miss("watch.seen != version[0] and not watch.holds()")
         self.known, trace.values = [], []  # a program keeps no arrays of one call
 
     def add(self, line: str) -> None:
