@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from cubepy.nn import arguments, init
-from cubepy.tensor import Tensor, as_tensor, where
+from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.namespace import where
+from cubepy.tensor.program.observe import computed
+
+
+def _kept(x: Tensor, shape: tuple[int, ...], p: float, dtype: np.dtype) -> Tensor:
+    """What is kept, drawn anew in every call of a program, too."""
+
+    def draw() -> np.ndarray:
+        return (init.generator().random(shape) >= p).astype(dtype)
+
+    mask = draw()
+    made: Tensor | None = computed(draw, mask)
+    return as_tensor(mask).to(x.device) if made is None else made
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
@@ -25,8 +40,8 @@ def dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
     x = as_tensor(input)
     if not training or p == 0:
         return x
-    kept = (init.generator().random(x.shape) >= p).astype(x.dtype.numpy)
-    return x * as_tensor(kept).to(x.device) * (1 / (1 - p) if p < 1 else 0.0)
+    kept = _kept(x, x.shape, p, x.dtype.numpy)
+    return x * kept * (1 / (1 - p) if p < 1 else 0.0)
 
 
 def feature_dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
@@ -48,8 +63,8 @@ def feature_dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor
     if not arguments.flag("training", training) or p == 0:
         return x
     shape = (*x.shape[:2], *(1,) * (x.ndim - 2))
-    kept = (init.generator().random(shape) >= p).astype(x.dtype.numpy)
-    return x * as_tensor(kept).to(x.device) * (1 / (1 - p) if p < 1 else 0.0)
+    kept = _kept(x, shape, p, x.dtype.numpy)
+    return x * kept * (1 / (1 - p) if p < 1 else 0.0)
 
 
 def alpha_dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
@@ -67,5 +82,5 @@ def alpha_dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
         return x * 0.0
     low = -1.7580993408473766
     a = (1 / (1 - p) / (1 + p * low * low)) ** 0.5
-    kept = as_tensor(init.generator().random(x.shape) >= p).to(x.device)
+    kept = _kept(x, x.shape, p, np.dtype(bool))
     return where(kept, x, low) * a - a * p * low

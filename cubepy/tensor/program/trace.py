@@ -186,7 +186,7 @@ class Tracer(Recorder):
 
     def computed(self, again: Callable[[], Any], array: Any) -> Tensor:
         made: Tensor = object.__new__(Tensor)
-        made.value = Value(Dense(array))
+        made.value = Number(Dense(array))
         self.numbers[made.value.id] = Source("computed", again)
         self._input(made)
         return made

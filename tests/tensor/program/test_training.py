@@ -169,3 +169,17 @@ def test_steps_of_optimizers_with_a_schedule(name: str) -> None:
     assert "one call of machine code" in program.explain()
     for p, q in zip(first.state.values(), second.state.values(), strict=True):
         assert p.get("step") == q.get("step")
+
+
+def test_dropout_is_drawn_anew_in_every_call() -> None:
+    layer = nn.Dropout(0.5)
+    program = cb.jit(lambda x: layer(x) * 2)
+    x = cb.tensor(np.ones((16, 16), np.float32))
+    found = []
+    for run in (program, lambda x: layer(x) * 2):
+        nn.init.manual_seed(5)
+        found.append([run(x).numpy().copy() for _ in range(6)])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert len({one.tobytes() for one in found[0]}) == 6
+    assert "one call of machine code" in program.explain()
