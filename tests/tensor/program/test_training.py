@@ -183,3 +183,17 @@ def test_dropout_is_drawn_anew_in_every_call() -> None:
         np.testing.assert_array_equal(one, other)
     assert len({one.tobytes() for one in found[0]}) == 6
     assert "one call of machine code" in program.explain()
+
+
+def test_generators_go_on_from_call_to_call() -> None:
+    def function_of(generator: Any) -> Callable[[Tensor], Tensor]:
+        return lambda x: generator.dropout(x, 0.5) + generator.normal((16,))
+
+    ours, theirs = cb.Generator(3), cb.Generator(3)
+    program, function = cb.jit(function_of(ours)), function_of(theirs)
+    x = cb.tensor(np.ones((16, 16), np.float32))
+    for _ in range(6):
+        np.testing.assert_array_equal(program(x).numpy(), function(x).numpy())
+        assert ours.state.tolist() == theirs.state.tolist()
+    assert sum(program.traces.values()) == 1
+    assert "one call of machine code" in program.explain()
