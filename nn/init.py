@@ -34,7 +34,8 @@ def manual_seed(seed: int) -> np.random.Generator:
     """
     global _generator
     _generator = np.random.default_rng(arguments.size("seed", seed))
-    _of_dropout.clear()
+    for device, found in _of_dropout.items():  # the same objects, which programs hold
+        found.state = Generator(_dropout_seed(), device).state
     return _generator
 
 
@@ -60,9 +61,15 @@ def dropout_generator(device: Device) -> Generator:
     """
     found = _of_dropout.get(device)
     if found is None:
-        seed = int(_generator.integers(2**63))
-        found = _of_dropout[device] = Generator(seed, device)
+        found = _of_dropout[device] = Generator(_dropout_seed(), device)
+        found.lasting()
     return found
+
+
+def _dropout_seed() -> int:
+    """A seed that follows from that of the generator of parameters: the same on every device."""
+    entropy = _generator.bit_generator.seed_seq.entropy  # type: ignore[attr-defined]
+    return int(np.random.SeedSequence(entropy, spawn_key=(1,)).generate_state(1, np.uint64)[0])
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from cubepy.nn.parameter import Parameter
 from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.array import is_device
+from cubepy.tensor.program.watched import changed, watch
 
 Hook = Callable[["Module", tuple[Any, ...]], None]
 
@@ -71,6 +72,7 @@ class Module:
             self.__dict__[name] = value
         else:
             own[name] = value  # an existing name keeps its place in the order
+        changed()
 
     def __getattr__(self, name: str) -> Any:
         for table in ("_parameters", "_buffers", "_modules"):
@@ -83,6 +85,7 @@ class Module:
         for table in (self._parameters, self._buffers, self._modules, self.__dict__):
             if name in table:
                 del table[name]
+                changed()
                 return
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
@@ -106,7 +109,13 @@ class Module:
             raise ArgumentError(f"hook must be a function of (module, args), not {shown(hook)}")
         key = object()
         self._pre_hooks[key] = hook
-        return lambda: self._pre_hooks.pop(key, None)
+        changed()
+
+        def remove() -> None:
+            self._pre_hooks.pop(key, None)
+            changed()
+
+        return remove
 
     def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
         """A tensor that belongs to the module but is not learned.
@@ -125,6 +134,7 @@ class Module:
             self._buffers[name] = None if value is None else as_tensor(value)
         else:
             self.__dict__[name] = value
+        changed()
 
     # The tree
 
@@ -240,6 +250,7 @@ class Module:
         for name, value in new.items():
             table, key = own[name]
             table[key] = _given(table[key], _taken_over(table[key], value))
+        changed()
         return LoadResult(missing, unexpected)
 
     def to(self, target: Any) -> Module:
@@ -261,6 +272,7 @@ class Module:
                 if id(old) not in done:
                     done[id(old)] = _given(old, _moved(old, target))
                 table[key] = done[id(old)]
+        changed()
         return self
 
     def train(self, mode: bool = True) -> Module:
@@ -268,6 +280,7 @@ class Module:
         mode = arguments.flag("mode", mode)
         for module in self.modules():
             module.__dict__["training"] = mode
+        changed()
         return self
 
     def eval(self) -> Module:
@@ -336,6 +349,24 @@ def _taken_over(old: Tensor, value: Tensor) -> Tensor:
     if value.dtype is not old.dtype and value.storage.kind == "dense":
         value = value.astype(old.dtype)
     return value
+
+
+def _held(module: Module) -> Iterator[Any]:
+    """All that decides what a module computes, for programs."""
+    for name, one in module.named_modules():
+        yield name
+        yield one
+        for key, value in one.__dict__.items():
+            yield key
+            if key not in ("_parameters", "_buffers", "_modules", "_pre_hooks"):
+                yield value
+                continue
+            for inner, part in value.items():
+                yield inner
+                yield part
+
+
+watch(Module, _held)
 
 
 def _listed(names: list[str], most: int = 12) -> str:

@@ -27,6 +27,7 @@ from cubepy.tensor.methods.reducing import Reducing
 from cubepy.tensor.methods.shaping import Shaping
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
+from cubepy.tensor.program.observe import looked, numbered, settled
 from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
 from cubepy.tensor.replay import perform, quick
 from cubepy.tensor.storage import Dense, moved
@@ -48,6 +49,8 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
     """
     storage = None if recording.detours else quick(op, inputs, attrs)
     if storage is None:
+        if blocks:
+            attrs = settled(attrs)
         storage = perform(op, inputs, attrs)
     if type(storage) is list:
         return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
@@ -96,7 +99,8 @@ _constants: dict[Any, Tensor] = {}
 def constant(value: Any, dtype: DType) -> Tensor:
     """A number as a tensor of rank 0; one tensor for equal numbers, unless somebody records."""
     if blocks:
-        return apply("constant", value=value, dtype=dtype.name)
+        made: Tensor | None = numbered(value, dtype)
+        return apply("constant", value=value, dtype=dtype.name) if made is None else made
     key = exact(value), dtype
     found = _constants.get(key)
     if found is None:
@@ -224,7 +228,11 @@ class Tensor(
         """
         if is_device(target):
             device = as_device(target)
-            return self if device == self.device else Tensor(self.storage.to(device))
+            if device == self.device:
+                return self
+            if blocks:
+                looked(self, f"a tensor moves to {device}")
+            return Tensor(self.storage.to(device))
         return self.astype(target)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:

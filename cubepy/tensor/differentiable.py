@@ -11,6 +11,7 @@ from cubepy.errors import DTypeError, GradientError, ShapeError
 from cubepy.runtime import recording
 from cubepy.tensor.gradients.engine import walk_back
 from cubepy.tensor.modes import mode
+from cubepy.tensor.program.observe import blocks, exchanges, gradient, same
 from cubepy.tensor.value import Handle, Value
 
 
@@ -75,6 +76,8 @@ class Differentiable(Handle):
     @property
     def grad(self) -> Any:
         """The gradient that `backward` summed up here; None before."""
+        if blocks:
+            gradient(self, False)
         try:
             return self._grad
         except AttributeError:
@@ -84,11 +87,16 @@ class Differentiable(Handle):
     def grad(self, grad: Any) -> None:
         if grad is not None and (not isinstance(grad, Differentiable) or grad.shape != self.shape):
             raise ShapeError(f"a gradient of a tensor of shape {self.shape} has this shape")
+        if blocks:
+            gradient(self, True)
         self._grad = grad
 
     def detach(self) -> Any:
         """The same elements as a leaf that needs no gradient; no copy."""
-        return self._of_value(Value(self.value.storage))
+        value = Value(self.value.storage)
+        if blocks:
+            same(value, self)
+        return self._of_value(value)
 
     def backward(
         self, gradient: Any = None, *, retain_graph: bool = False, create_graph: bool = False
@@ -179,6 +187,8 @@ class Differentiable(Handle):
     def _exchanged(self, new: Any) -> Any:
         """This handle with another value of the same shape and dtype."""
         before = self.value
+        if blocks:
+            exchanges(self)
         if not before.needs_grad or before.call is not None:
             self.value = new.value
         elif mode.enabled and new.value.needs_grad:
@@ -188,6 +198,8 @@ class Differentiable(Handle):
             )
         else:
             self.value = Value(new.storage)
+            if blocks:
+                same(self.value, new)
             self.value.needs_grad, self.value.handle = True, weakref.ref(self)
         return self
 

@@ -12,6 +12,7 @@ from cubepy.lang.dtypes import as_dtype, f32, f64, i64
 from cubepy.runtime.device import use
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.methods.applied import ints
+from cubepy.tensor.program import observe
 
 
 class Generator:
@@ -25,10 +26,6 @@ class Generator:
         device: where its numbers are; by default the current device.
         stream: number of an independent stream under the same seed.
 
-    Attributes:
-        state: a tensor (u64) of seed, stream and the number of the next block of four words; set it
-            back to repeat numbers.
-
     Example:
         >>> import cubepy as cb
         >>> g = cb.Generator(7)
@@ -41,7 +38,22 @@ class Generator:
 
     def __init__(self, seed: int = 0, device: Any = None, *, stream: int = 0) -> None:
         words = np.array([seed % 2**64, stream % 2**64, 0], np.uint64)
-        self.state = tensor(words, device=device)
+        self._state = tensor(words, device=device)  # this handle stays: programs exchange its value
+
+    @property
+    def state(self) -> Tensor:
+        """A tensor (u64) of seed, stream and the number of the next block of four words; set it
+        back to repeat numbers.
+        """
+        return self._state.detach()  # type: ignore[no-any-return]
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._state.assign_(state)
+
+    def lasting(self) -> None:
+        """Say that the generator outlives a function of `cb.jit` that made it: it goes on."""
+        observe.lasting(self._state)
 
     def _drawn(self, shape: Any, kind: str, low: Any, high: Any, dtype: Any) -> Tensor:
         found, lengths = as_dtype(dtype), ints((shape,))

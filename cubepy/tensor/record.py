@@ -6,20 +6,17 @@ A node names its inputs by the identities of their values, so that it keeps no m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 from cubepy.errors import LaunchError
+from cubepy.lang.dtypes import DType
 from cubepy.runtime import recording
 from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
 from cubepy.tensor.ops import Spec
+from cubepy.tensor.program.observe import active, blocks
 from cubepy.tensor.value import Handle, Value
-
-_active: ContextVar[Recorder | None] = ContextVar("cubepy_recorder", default=None)
-blocks: list[Recorder] = []
-"""The recorders of all threads: what is quick looks first whether there are any."""
 
 
 class Recorder:
@@ -34,6 +31,7 @@ class Recorder:
         self.inputs: list[Handle] = []
         self._nodes: list[tuple[tuple[int, ...], Node]] = []
         self._known: set[int] = set()
+        self._same: dict[int, int] = {}
         for t in announced:
             self._input(t)
 
@@ -41,11 +39,42 @@ class Recorder:
         self._nodes.append((results, node))
         self._known.update(results)
 
-    def _input(self, tensor: Handle) -> None:
-        if tensor.id not in self._known:
+    def _input(self, tensor: Handle) -> int:
+        """The identity that a tensor has in the graph; new ones are inputs."""
+        name = self._same.get(tensor.id, tensor.id)
+        if name not in self._known:
             attrs = (("storage", tensor.storage.kind),)
-            self._put(Node("input", (), attrs, (Spec(tensor.shape, tensor.dtype),)), tensor.id)
+            self._put(Node("input", (), attrs, (Spec(tensor.shape, tensor.dtype),)), name)
             self.inputs.append(tensor)
+        return name
+
+    def same(self, value: Value, tensor: Handle) -> None:
+        """A value has the elements of a tensor."""
+        self._same[value.id] = self._input(tensor)
+
+    def looked(self, tensor: Handle, what: str) -> None:
+        """The elements of a tensor become numbers that no op knows of: those of this run."""
+
+    def settled(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """The attributes that an op gets."""
+        return attrs
+
+    def number(self, value: Any, dtype: DType) -> Any:
+        """A number beside tensors as an input of the graph; None where it is a constant."""
+        return None
+
+    def computed(self, again: Callable[[], Any], array: Any) -> Any:
+        """Numbers that Python computes as an input of the graph; None where they are constants."""
+        return None
+
+    def exchanges(self, tensor: Handle) -> None:
+        """A handle is about to get another value."""
+
+    def lasting(self, tensor: Handle) -> None:
+        """A handle that was made just now outlives the call."""
+
+    def gradient(self, tensor: Handle, changes: bool) -> None:
+        """Somebody asks for the gradient of a tensor, or is about to change it."""
 
     def add(
         self,
@@ -55,10 +84,7 @@ class Recorder:
         results: Sequence[Value],
     ) -> None:
         """Keep an op that ran."""
-        for t in inputs:
-            if t is not None:
-                self._input(t)
-        names = tuple(ABSENT if t is None else t.value.id for t in inputs)
+        names = tuple([ABSENT if t is None else self._input(t) for t in inputs])
         specs = tuple([Spec(v.storage.shape, v.storage.dtype) for v in results])
         self._put(Node(op, names, tuple(sorted(attrs.items())), specs), *[v.id for v in results])
 
@@ -68,13 +94,15 @@ class Recorder:
         Raises:
             LaunchError: an output was not made inside the block.
         """
-        for t in outputs:
-            if t.id not in self._known:
+        wanted = [self._same.get(t.id, t.id) for t in outputs]
+        for name in wanted:
+            if name not in self._known:
                 raise LaunchError(
                     "a tensor that is asked for as an output was not made while recording",
                     hint="compute it from tensors inside the with block",
                 )
-        return renumbered(self._nodes, [t.id for t in self.inputs], [t.id for t in outputs])
+        given = [keys[0] for keys, node in self._nodes if node.op == "input"]
+        return renumbered(self._nodes, given, wanted)
 
 
 @contextmanager
@@ -102,7 +130,14 @@ def record(*inputs: Handle) -> Iterator[Recorder]:
         %1: f32[2, 1] = reshape(%0, shape=(2, 1))
         return %1
     """
-    token = _active.set(recorder := Recorder(inputs))
+    with recorded_by(Recorder(inputs)) as recorder:
+        yield recorder
+
+
+@contextmanager
+def recorded_by(recorder: Any) -> Iterator[Any]:
+    """Let a recorder see the ops of a block."""
+    token = active.set(recorder)
     blocks.append(recorder)
     recording.ask()
     recording.detour(1)  # no call is repeated without a look at its tensors
@@ -111,12 +146,12 @@ def record(*inputs: Handle) -> Iterator[Recorder]:
     finally:
         recording.detour(-1)
         blocks.remove(recorder)
-        _active.reset(token)
+        active.reset(token)
 
 
 def recording_here() -> bool:
     """Whether this thread records."""
-    return _active.get() is not None
+    return active.get() is not None
 
 
 def refuse_unrecorded() -> None:
@@ -125,7 +160,7 @@ def refuse_unrecorded() -> None:
     Raises:
         LaunchError: this thread records.
     """
-    if _active.get() is not None:
+    if active.get() is not None:
         raise LaunchError(
             "a tensor is given to a function or kernel that is not recorded: what it makes "
             "would be an input of the graph, whatever the graph is replayed on",
@@ -138,6 +173,6 @@ def note(
     op: str, inputs: Sequence[Handle | None], attrs: dict[str, Any], results: Sequence[Value]
 ) -> None:
     """An op ran: if this thread records, the recorder keeps it."""
-    recorder = _active.get()
+    recorder = active.get()
     if recorder is not None:
         recorder.add(op, inputs, attrs, results)

@@ -17,6 +17,7 @@ import numpy as np
 from cubepy.errors import Location, ShapeError
 from cubepy.lang.dtypes import DType, bool_, f32, i64
 from cubepy.runtime.device import Device, gpu_of
+from cubepy.tensor.program import observe
 from cubepy.tensor.storage import Storage
 
 identities = itertools.count()
@@ -73,7 +74,7 @@ class Call:
         self.op, self.attrs = op, attrs
         self.inputs: tuple[Value | None, ...] | None = inputs
         self.results = [weakref.ref(value) for value in given] if len(given) > 1 else []
-        self.place = _outside()
+        self.place = outside()
 
     def free(self) -> None:
         """Let go of what gradients need."""
@@ -81,19 +82,24 @@ class Call:
 
     def location(self) -> Location | None:
         """The user's line that asked for the op."""
-        if self.place is None:
-            return None
-        code, instruction = self.place
-        lines = [line for start, end, line in code.co_lines() if start <= instruction < end]
-        line = (lines[0] if lines else None) or code.co_firstlineno
-        return Location(code.co_filename, line, function=code.co_name)
+        return located(self.place)
+
+
+def located(at: tuple[CodeType, int] | None) -> Location | None:
+    """The line of some code and an instruction there."""
+    if at is None:
+        return None
+    code, instruction = at
+    lines = [line for start, end, line in code.co_lines() if start <= instruction < end]
+    line = (lines[0] if lines else None) or code.co_firstlineno
+    return Location(code.co_filename, line, function=code.co_name)
 
 
 _ours: set[int] = set()
 """Identities of the globals of cubepy's modules, as they are met."""
 
 
-def _outside() -> tuple[CodeType, int] | None:
+def outside() -> tuple[CodeType, int] | None:
     """The innermost code outside cubepy that runs, and where it is."""
     frame: Any = sys._getframe(2)
     while frame is not None:
@@ -178,6 +184,8 @@ class Handle:
 
         On a GPU it waits for the work that makes them; errors of that work are raised here.
         """
+        if observe.blocks:
+            observe.looked(self)
         return self.value.storage.host()
 
     def item(self) -> Any:

@@ -9,6 +9,7 @@ from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.nn.module import Module
 from cubepy.nn.parameter import Parameter
+from cubepy.tensor.program.watched import changed
 
 
 class _List(Module):
@@ -35,6 +36,7 @@ class _List(Module):
     def append(self, module: Module) -> Any:
         """Add a module at the end; returns the container."""
         self._modules[str(len(self._modules))] = self._checked(module)
+        changed()
         return self
 
     def _checked(self, module: Any) -> Module:
@@ -121,12 +123,14 @@ class ModuleDict(Module):
                 f"ModuleDict holds modules by name, not {shown(module)} by {shown(name)}"
             )
         self._modules[name] = module
+        changed()
 
     def __getitem__(self, name: str) -> Module:
         return self._modules[name]  # type: ignore[no-any-return]
 
     def __delitem__(self, name: str) -> None:
         del self._modules[name]
+        changed()
 
     def __len__(self) -> int:
         return len(self._modules)

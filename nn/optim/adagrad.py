@@ -6,7 +6,6 @@ from typing import Any
 
 from cubepy.nn import arguments
 from cubepy.nn.optim.optimizer import Optimizer, zeros_like
-from cubepy.tensor import Tensor
 
 
 class Adagrad(Optimizer):
@@ -60,12 +59,17 @@ class Adagrad(Optimizer):
             arguments.number(name, group[name], 0)
 
     def _update(
-        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Tensor]
+        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
     ) -> None:
         if "sum" not in state:
             state["sum"] = zeros_like(p, group["initial_accumulator_value"])
-        t = state["step"] = state.get("step", 0) + 1
-        lr = group["lr"] / (1 + (t - 1) * group["lr_decay"])
         sign = -1.0 if group["maximize"] else 1.0
-        values = (sign, group["weight_decay"], lr, group["eps"])
+
+        def values(own: dict[str, Any]) -> tuple[float, ...]:
+            lr = group["lr"] / (1 + (own["step"] - 1) * group["lr_decay"])
+            return sign, group["weight_decay"], lr, group["eps"]
+
         self._apply("adagrad_step", p, state, ("sum",), numbers, values)
+
+    def _advance(self, state: dict[str, Any]) -> None:
+        state["step"] = state.get("step", 0) + 1

@@ -7,7 +7,6 @@ from typing import Any
 
 from cubepy.nn import arguments
 from cubepy.nn.optim.optimizer import Optimizer, zeros_like
-from cubepy.tensor import Tensor
 
 
 class Adam(Optimizer):
@@ -65,7 +64,7 @@ class Adam(Optimizer):
             arguments.number(f"betas[{n}]", beta, 0, math.nextafter(1, 0))
 
     def _update(
-        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Tensor]
+        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
     ) -> None:
         names: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
         if group["amsgrad"]:
@@ -73,20 +72,25 @@ class Adam(Optimizer):
         for name in names:
             if name not in state:
                 state[name] = zeros_like(p)
-        t = state["step"] = state.get("step", 0) + 1
-        (b1, b2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
         decoupled = group["decoupled_weight_decay"]
-        values = (
-            -1.0 if group["maximize"] else 1.0,
-            0.0 if decoupled else decay,
-            1 - lr * decay if decoupled else 1.0,
-            *(b1, 1 - b1, b2, 1 - b2),
-            lr / (1 - b1**t),
-            1 / math.sqrt(1 - b2**t),
-            group["eps"],
-        )
+
+        def values(own: dict[str, Any]) -> tuple[float, ...]:
+            t, (b1, b2), lr, decay = own["step"], group["betas"], group["lr"], group["weight_decay"]
+            return (
+                -1.0 if group["maximize"] else 1.0,
+                0.0 if decoupled else decay,
+                1 - lr * decay if decoupled else 1.0,
+                *(b1, 1 - b1, b2, 1 - b2),
+                lr / (1 - b1**t),
+                1 / math.sqrt(1 - b2**t),
+                group["eps"],
+            )
+
         op = "adam_amsgrad_step" if group["amsgrad"] else "adam_step"
         self._apply(op, p, state, names, numbers, values)
+
+    def _advance(self, state: dict[str, Any]) -> None:
+        state["step"] = state.get("step", 0) + 1
 
 
 class AdamW(Adam):

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.compiler.reads import contents
 from cubepy.errors import ArgumentError, FileFormatError, LaunchError
 from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import f64
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, apply, as_tensor, enable_grad, no_grad
+from cubepy.tensor.program.observe import computed
 
 
 class Optimizer:
@@ -42,6 +44,9 @@ class Optimizer:
         >>> [group["lr"] for group in optimizer.param_groups]
         [0.0001, 0.01]
     """
+
+    _numbers_of_a_step = frozenset({"lr", "initial_lr", "weight_decay", "eps"})
+    """Options that only decide the numbers of a step."""
 
     def __init__(self, params: Any, defaults: Mapping[str, Any]) -> None:
         self.defaults = dict(defaults)
@@ -114,14 +119,14 @@ class Optimizer:
                 loss = closure()
         with no_grad():
             for group in self.param_groups:
-                numbers: dict[Any, Tensor] = {}
+                numbers: dict[Any, Any] = {}
                 for p in group["params"]:
                     if p.grad is not None:
                         self._update(p, self.state.setdefault(p, {}), group, numbers)
         return loss
 
     def _update(
-        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Tensor]
+        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
     ) -> None:
         """Give a parameter and its states their next values.
 
@@ -133,23 +138,56 @@ class Optimizer:
         """
         raise NotImplementedError
 
+    def _advance(self, state: dict[str, Any]) -> None:
+        """Count a step, where steps are counted."""
+
+    def __cubepy_reads__(self, reads: Any) -> None:
+        """What decides which ops a step has: options are read in every step, as far as they are
+        numbers of it.
+        """
+        reads.note("attribute", self, "param_groups", self.param_groups)
+        reads.note("attribute", self, "state", self.state)
+        reads.note("contents", self.state, "", contents(self.state))
+        for group in self.param_groups:
+            for key in group.keys() - self._numbers_of_a_step:
+                reads.note("item", group, key, group[key])
+            reads.inside(group["params"])
+            for p in group["params"]:
+                own = self.state.get(p, {})
+                for key in own.keys() - {"step"}:
+                    reads.note("item", own, key, own[key])
+
     def _apply(
         self,
         op: str,
         p: Any,
         state: dict[str, Any],
         names: tuple[str, ...],
-        numbers: dict[Any, Tensor],
-        values: tuple[float, ...],
+        numbers: dict[Any, Any],
+        values_of: Callable[[dict[str, Any]], tuple[float, ...]],
     ) -> None:
         """One launch: the parameter and the states that have these names from an op of
-        `cubepy.tensor.ops.updates`, whose numbers are `values`.
+        `cubepy.tensor.ops.updates`, whose numbers are given for states whose steps are counted.
         """
+        self._advance(state)
+        values = values_of(state)
         key = values, p.dtype, p.device
-        given = numbers.get(key)
-        if given is None:
-            wide = np.float64 if p.dtype is f64 else np.float32
-            given = numbers[key] = as_tensor(np.array(values, wide)).to(p.device)
+        found = numbers.get(key)
+        if found is None:
+            wide = np.dtype(np.float64 if p.dtype is f64 else np.float32)
+            sharing: list[dict[str, Any]] = []
+
+            def again() -> np.ndarray:
+                for own in sharing:
+                    self._advance(own)
+                return np.array(values_of(sharing[0]), wide)
+
+            array = np.array(values, wide)
+            made = computed(again, array)
+            made = as_tensor(array).to(p.device) if made is None else made
+            found = numbers[key] = made, sharing
+        given, sharing = found
+        sharing.append(state)
         grad = p.grad if p.grad.dtype is p.dtype else p.grad.astype(p.dtype)
         new, *states = apply(op, given, p, grad, *[state[name] for name in names])
         p.assign_(new)

@@ -7,7 +7,6 @@ from typing import Any
 
 from cubepy.nn import arguments
 from cubepy.nn.optim.optimizer import Optimizer, zeros_like
-from cubepy.tensor import Tensor
 
 
 class RMSprop(Optimizer):
@@ -65,7 +64,7 @@ class RMSprop(Optimizer):
         arguments.number("momentum", group["momentum"], 0)
 
     def _update(
-        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Tensor]
+        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
     ) -> None:
         op, names = "rmsprop", ["square_avg"]
         if group["centered"]:
@@ -75,13 +74,16 @@ class RMSprop(Optimizer):
         for name in names:
             if name not in state:
                 state[name] = zeros_like(p)
-        values = (
-            -1.0 if group["maximize"] else 1.0,
-            group["weight_decay"],
-            group["lr"],
-            group["eps"],
-            group["alpha"],
-            1 - group["alpha"],
-            group["momentum"],
-        )
+
+        def values(own: dict[str, Any]) -> tuple[float, ...]:
+            return (
+                -1.0 if group["maximize"] else 1.0,
+                group["weight_decay"],
+                group["lr"],
+                group["eps"],
+                group["alpha"],
+                1 - group["alpha"],
+                group["momentum"],
+            )
+
         self._apply(f"{op}_step", p, state, tuple(names), numbers, values)

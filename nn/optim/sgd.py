@@ -7,7 +7,6 @@ from typing import Any
 from cubepy.errors import LaunchError
 from cubepy.nn import arguments
 from cubepy.nn.optim.optimizer import Optimizer, zeros_like
-from cubepy.tensor import Tensor
 
 
 class SGD(Optimizer):
@@ -62,16 +61,29 @@ class SGD(Optimizer):
             raise LaunchError("nesterov needs a momentum above 0 and no dampening")
 
     def _update(
-        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Tensor]
+        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
     ) -> None:
         momentum = group["momentum"]
-        values = (-1.0 if group["maximize"] else 1.0, group["weight_decay"], group["lr"])
+        sign = -1.0 if group["maximize"] else 1.0
         if not momentum:
-            self._apply("sgd_step", p, state, (), numbers, values)
+            self._apply(
+                "sgd_step",
+                p,
+                state,
+                (),
+                numbers,
+                lambda own: (sign, group["weight_decay"], group["lr"]),
+            )
             return
         new = 1 - group["dampening"]
         if "momentum_buffer" not in state:
             state["momentum_buffer"], new = zeros_like(p), 1.0
         ahead = (1.0, momentum) if group["nesterov"] else (0.0, 1.0)
-        values = (*values, momentum, new, *ahead)
-        self._apply("sgd_momentum_step", p, state, ("momentum_buffer",), numbers, values)
+        self._apply(
+            "sgd_momentum_step",
+            p,
+            state,
+            ("momentum_buffer",),
+            numbers,
+            lambda own: (sign, group["weight_decay"], group["lr"], momentum, new, *ahead),
+        )

@@ -21,6 +21,7 @@ import numpy as np
 
 from cubepy.config import config
 from cubepy.errors import OutOfMemoryError
+from cubepy.runtime import recording
 from cubepy.runtime.device import Device, as_device, current, gpu_of
 from cubepy.runtime.memory import device_array
 from cubepy.runtime.memory.address import address
@@ -77,6 +78,10 @@ class Pool:
         if type(dtype) is not np.dtype:
             dtype = np.dtype(dtype)
         size = math.prod(shape) * dtype.itemsize
+        if recording.active and (recorder := recording.current()) is not None:
+            made = recorder.memory(shape, dtype, size)
+            if made is not None:
+                return made  # type: ignore[no-any-return]
         if size < POOLED:
             return np.empty(shape, dtype)
         if size >= ADDRESSABLE:

@@ -67,6 +67,10 @@ class Recorder:
         """Memory of a device was taken."""
         self.allocations.append((owner, size))
 
+    def memory(self, shape: tuple[int, ...], dtype: Any, size: int) -> Any:
+        """Memory of the host is wanted, of so many bytes; None where the pool gives it."""
+        return None
+
     def constant(self, array: Any) -> None:
         """An array was filled with numbers that the host made up."""
         self.constants.append(array)

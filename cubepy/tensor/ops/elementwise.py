@@ -18,7 +18,7 @@ from cubepy.lang.dtypes import (
     true_divide_dtype,
 )
 from cubepy.runtime.memory.device_array import upload
-from cubepy.tensor.ops.library import function, kernels
+from cubepy.tensor.ops.library import function, kernels, number
 from cubepy.tensor.ops.op import Run, Spec, broadcast, define
 
 
@@ -226,6 +226,10 @@ def _cast(x: Spec, dtype: str) -> Spec:
     return Spec(x.shape, dtype_named(dtype))
 
 
-@define("make", {"constant": lambda d, value, dtype: np.asarray(value, d)})
+def _run_constant(d: np.dtype, value: Any, dtype: str) -> Any:
+    return number(np.asarray(value, d), value, d)
+
+
+@define("make", {"constant": _run_constant})
 def _constant(value: Any, dtype: str) -> Spec:
     return Spec((), dtype_named(dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -57,6 +58,17 @@ def function(text: str) -> Any:
     """
     where, name = text.split(":")
     return getattr(importlib.import_module(_MODULES[where]), name)
+
+
+def reduced_array(
+    function: Callable[..., Any], x: Any, axis: Any, keepdims: bool, **options: Any
+) -> Any:
+    """What a reduction of the library gives, as an array also where it gives a number."""
+    axes = x.ndim if axis is None else len(axis) if isinstance(axis, tuple) else 1
+    if axes < x.ndim or (keepdims and x.ndim):
+        return function(x, axis=axis, keepdims=keepdims, **options)
+    whole = x if x.ndim else x.reshape(1)
+    return function(whole, axis=None, keepdims=True, **options).reshape(())
 
 
 def number(like: Any, value: Any, dtype: Any) -> Any:

@@ -9,7 +9,8 @@ import numpy as np
 
 from cubepy.errors import IndexShapeError, ShapeError
 from cubepy.lang.dtypes import promote
-from cubepy.tensor.ops.library import kernels, zeros
+from cubepy.runtime.memory.pool import empty
+from cubepy.tensor.ops.library import function, kernels, zeros
 from cubepy.tensor.ops.op import Spec, axis_in, broadcast, define
 
 
@@ -138,7 +139,22 @@ def _slice_put(x: Spec, values: Spec, index: tuple[Any, ...]) -> Spec:
     return x
 
 
-@define("view", {"concat": lambda d, *xs, axis: np.concatenate(xs, axis=axis, dtype=d)})
+def _run_concat(dtype: np.dtype, *xs: Any, axis: int) -> Any:
+    if not all(isinstance(x, np.ndarray) for x in xs):
+        return np.concatenate(xs, axis=axis, dtype=dtype)
+    axis %= xs[0].ndim
+    shape = list(xs[0].shape)
+    shape[axis] = sum(x.shape[axis] for x in xs)
+    out, at = empty(tuple(shape), dtype), 0
+    for x in xs:
+        part = (*[slice(None)] * axis, slice(at, at + x.shape[axis]))
+        at += x.shape[axis]
+        if x.size:
+            kernels().map(function("t:identity"), x, out=out[part])
+    return out
+
+
+@define("view", {"concat": _run_concat})
 def _concat(*xs: Spec, axis: int) -> Spec:
     first = xs[0]
     at = axis_in(axis, len(first.shape), "concat")

@@ -8,7 +8,7 @@ import numpy as np
 
 from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import bool_, float_for, i64, u64
-from cubepy.tensor.ops.library import kernels
+from cubepy.tensor.ops.library import kernels, reduced_array
 from cubepy.tensor.ops.normalization import float_of
 from cubepy.tensor.ops.op import Run, Spec, axes_in, define
 
@@ -19,7 +19,7 @@ def _reductions(*names: str) -> dict[str, Run]:
 
 def _reduction(name: str) -> Run:
     def run_reduction(dtype: np.dtype, x: Any, axis: Any, keepdims: bool) -> Any:
-        return getattr(kernels(), name)(x, axis=axis, keepdims=keepdims)
+        return reduced_array(getattr(kernels(), name), x, axis, keepdims)
 
     return run_reduction
 
@@ -59,7 +59,7 @@ def _arg(x: Spec, axis: Any, keepdims: bool) -> Spec:
 
 def _spread(name: str) -> Run:
     def run_spread(dtype: np.dtype, x: Any, axis: Any, correction: float, keepdims: bool) -> Any:
-        return getattr(kernels(), name)(x, axis, correction, keepdims)
+        return reduced_array(getattr(kernels(), name), x, axis, keepdims, ddof=correction)
 
     return run_spread
 
@@ -71,7 +71,7 @@ def _var(x: Spec, axis: Any, correction: float, keepdims: bool) -> Spec:
 
 
 def _run_logsumexp(dtype: np.dtype, x: Any, axis: Any, keepdims: bool) -> Any:
-    return kernels().logsumexp(x, axis, keepdims)
+    return reduced_array(kernels().logsumexp, x, axis, keepdims)
 
 
 @define("reduce", {"logsumexp": _run_logsumexp})
@@ -80,7 +80,7 @@ def _logsumexp(x: Spec, axis: Any, keepdims: bool) -> Spec:
 
 
 def _run_norm(dtype: np.dtype, x: Any, ord: float, axis: Any, keepdims: bool) -> Any:
-    return kernels().norm(x, ord, axis, keepdims)
+    return reduced_array(kernels().norm, x, axis, keepdims, ord=ord)
 
 
 @define("reduce", {"norm": _run_norm})
@@ -93,7 +93,7 @@ def _norm(x: Spec, ord: float, axis: Any, keepdims: bool) -> Spec:
 
 def _truth(name: str) -> Run:
     def run_truth(dtype: np.dtype, x: Any, axis: Any, keepdims: bool) -> Any:
-        return getattr(kernels(), name)(x, axis, keepdims)
+        return reduced_array(getattr(kernels(), name), x, axis, keepdims)
 
     return run_truth
 

@@ -1,0 +1,103 @@
+"""The arguments of a call as a tree: its leaves, and what they contribute to the kind of the call.
+
+Leaves are tensors, numbers and anything else. Floats may be others in the next call unless they are
+fixed; everything else that is no tensor is part of the kind.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cubepy.compiler.signature import exact
+from cubepy.errors import ArgumentError
+from cubepy.tensor.storage import Dense
+from cubepy.tensor.value import Handle
+
+PLAIN = (int, bool, str, bytes, type(None), type, np.dtype, np.generic)
+
+
+class Same:
+    """An object that is only equal to itself, whatever it says."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Same and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def leaves_of(tree: Any, leaves: list[Any]) -> Any:
+    """The structure of a tree of tuples, lists and dicts; its leaves are added to a list.
+
+    Example:
+        >>> found = []
+        >>> leaves_of((1.0, [2, "x"]), found), found
+        ((<class 'tuple'>, None, (<class 'list'>, None, None)), [1.0, 2, 'x'])
+    """
+    kind = type(tree)
+    if kind is tuple or kind is list:
+        return (kind, *[leaves_of(part, leaves) for part in tree])
+    if kind is dict:
+        return (kind, tuple(tree), *[leaves_of(part, leaves) for part in tree.values()])
+    leaves.append(tree)
+    return None
+
+
+def rebuilt(structure: Any, leaves: Any) -> Any:
+    """The tree of a structure, of leaves that are taken one after the other."""
+    if structure is None:
+        return next(leaves)
+    kind, *parts = structure
+    if kind is dict:
+        keys, *parts = parts
+        return {k: rebuilt(p, leaves) for k, p in zip(keys, parts, strict=True)}
+    return kind([rebuilt(part, leaves) for part in parts])
+
+
+def contributed(leaf: Any, fixed: bool) -> Any:
+    """What a leaf contributes to the kind of a call.
+
+    Raises:
+        ArgumentError: an array, of which a program cannot know whether it was written since.
+    """
+    if isinstance(leaf, Handle):
+        store = leaf.value.storage
+        if type(store) is not Dense:
+            return type(leaf), Same(store), leaf.value.needs_grad
+        array = store.array
+        layout = (array.dtype, array.shape, array.strides)
+        return type(leaf), layout, str(store.device), leaf.value.needs_grad
+    if type(leaf) is float:
+        return exact(leaf) if fixed else float
+    if isinstance(leaf, np.ndarray) or hasattr(leaf, "__dlpack__"):
+        raise ArgumentError(
+            f"a program takes tensors, not {type(leaf).__name__}",
+            hint="wrap it where it is passed: f(cb.tensor(array))",
+        )
+    return exact(leaf) if isinstance(leaf, PLAIN) else Same(leaf)
+
+
+def paths(structure: Any, at: str, checks: list[str], found: list[str], keys: list[Any]) -> None:
+    """Expressions for the leaves of a tree that is named `at`, and for what says that it has the
+    structure; `keys` are the values that they name.
+    """
+    if structure is None:
+        found.append(at)
+        return
+    kind, *parts = structure
+    checks.append(f"type({at}) is {kind.__name__} and len({at}) == {len(parts) - (kind is dict)}")
+    if kind is not dict:
+        for n, part in enumerate(parts):
+            paths(part, f"{at}[{n}]", checks, found, keys)
+        return
+    for key, part in zip(parts[0], parts[1:], strict=True):
+        keys.append(key)
+        checks.append(f"key{len(keys) - 1} in {at}")
+        paths(part, f"{at}[key{len(keys) - 1}]", checks, found, keys)

@@ -1,0 +1,240 @@
+"""`cb.jit`: functions of tensors that are traced once for each kind of arguments."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+from cubepy.errors import ArgumentError
+from cubepy.runtime import recording
+from cubepy.runtime.device import current
+from cubepy.runtime.replay.host import host_replay
+from cubepy.runtime.tables import room
+from cubepy.tensor.modes import mode
+from cubepy.tensor.program.differentiated import gradients
+from cubepy.tensor.program.form import contributed, leaves_of, rebuilt
+from cubepy.tensor.program.guards import Guards
+from cubepy.tensor.program.program import Program
+from cubepy.tensor.program.scalar import Scalar
+from cubepy.tensor.program.trace import Tracer
+from cubepy.tensor.program.writer import MISS, Writer
+from cubepy.tensor.record import recorded_by
+from cubepy.tensor.value import Handle
+
+PROGRAMS = 256
+"""Kinds of arguments of one function that are kept."""
+VARIANTS = 4
+"""Programs of one kind, for other globals and attributes."""
+FIRST = 3
+"""Traces in which a function may change what it reads: states of optimizers are made in the first
+call."""
+TRACES = 16
+"""Traces of one kind after which the function runs as it is: what it reads changes all the time."""
+
+
+class Jitted:
+    """A function of tensors whose ops run as programs (see `jit`).
+
+    Attributes:
+        function: what was given.
+        programs: by kind of arguments.
+        traces: how often each kind was traced.
+        refused: why calls of a kind run the function as it is.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.name = getattr(function, "__qualname__", type(function).__name__)
+        self.programs: dict[Any, list[Program]] = {}
+        self.traces: dict[Any, int] = {}
+        self.refused: dict[Any, str] = {}
+        self.fixed: dict[Any, set[int]] = {}
+        self.latest: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
+        self.lock = threading.RLock()
+        if hasattr(function, "__name__"):
+            functools.update_wrapper(self, function)
+        recording.tables.add(self)
+
+    def __cubepy_jitted__(self) -> Callable[..., Any]:
+        return self.function
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def clear(self) -> None:
+        """Forget all programs."""
+        self.latest = None
+        for table in (self.programs, self.traces, self.refused):
+            table.clear()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        latest = self.latest
+        if latest is not None:
+            result = latest(args, kwargs)
+            if result is not MISS:
+                return result
+        return self.other(args, kwargs)
+
+    def other(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that is not like the one before."""
+        if recording.detours:  # this thread traces another function, or somebody records
+            return self.function(*args, **kwargs)
+        leaves: list[Any] = []
+        structure = leaves_of((args, kwargs), leaves)
+        key = self.key(structure, leaves)
+        result = self.known(key, args, kwargs)
+        if result is MISS:
+            with self.lock:
+                result = self.known(
+                    key, args, kwargs
+                )  # another thread may have traced it meanwhile
+                if result is MISS:
+                    result = self.traced(structure, leaves)
+        return result
+
+    def known(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call of a kind that came before, or MISS."""
+        if key in self.refused:
+            return self.function(*args, **kwargs)
+        for program in tuple(self.programs.get(key, ())):
+            result = program.call(args, kwargs)
+            if result is not MISS:
+                self.latest = program.call
+                return result
+        return MISS
+
+    def key(self, structure: Any, leaves: list[Any]) -> Any:
+        """The kind of a call."""
+        fixed = self.fixed.get(structure, set())
+        parts = [contributed(leaf, n in fixed) for n, leaf in enumerate(leaves)]
+        return (structure, mode.enabled, str(current()), *parts)
+
+    def traced(self, structure: Any, leaves: list[Any]) -> Any:
+        """Run the function and keep what it does as a program; gives its result."""
+        arguments = {n: leaf for n, leaf in enumerate(leaves) if isinstance(leaf, Handle)}
+        if mode.enabled and any(t.value.call is not None for t in arguments.values()):
+            args, kwargs = rebuilt(structure, iter(leaves))
+            return self.function(*args, **kwargs)  # gradients go on through what was before
+        others = [leaf for leaf in leaves if not isinstance(leaf, (Handle, float))]
+        guards = Guards(self.function, others)
+        tracer = Tracer(arguments, self.name)  # type: ignore[arg-type]
+        fixed: set[int] = set(self.fixed.get(structure, ()))
+        given: list[Any] = []
+        for n, leaf in enumerate(leaves):
+            if n in tracer.own:
+                leaf = tracer.own[n]
+            elif type(leaf) is float and n not in fixed:
+                leaf = Scalar(leaf, f"a{n}", frozenset([n]), fixed)
+            given.append(leaf)
+        args, kwargs = rebuilt(structure, iter(given))
+        try:
+            with recorded_by(tracer):
+                result = self.function(*args, **kwargs)
+        finally:
+            tracer.hand_over()
+        trace, result = tracer.trace(result)
+        if fixed:
+            self.fixed[structure] = fixed
+        key = self.key(structure, leaves)
+        room(self.traces, PROGRAMS, self.programs, self.refused)
+        self.traces[key] = self.traces.get(key, 0) + 1
+        if trace.remembers:
+            self.refused[key] = "gradients go through what it assigns, or what was computed before"
+        elif not guards.holds():
+            if self.traces[key] <= FIRST:
+                return result  # what is made in a first call may stay
+            self.refused[key] = f"it changes what it reads: {', '.join(guards.changes())}"
+        elif self.traces[key] > TRACES:
+            self.refused[key] = f"what it reads changed {TRACES} times"
+        else:
+            key_of = host_replay().key() if current().backend == "cpu" else None
+            writer = Writer(trace, structure, leaves, fixed, guards, key_of)
+            if trace.differentiable:
+                back = Jitted(functools.partial(gradients, trace.graph))
+                writer.scope["attrs"] = {"graph": trace.graph, "backward": back}
+            program = Program(writer, self.function, self.renewed)
+            program.guards = guards  # type: ignore[attr-defined]
+            variants = self.programs.setdefault(key, [])
+            variants.insert(0, program)
+            del variants[VARIANTS:]
+            self.latest = program.call
+        return result
+
+    def renewed(self, before: Any, after: Any) -> None:
+        """A program has another function."""
+        if self.latest is before:
+            self.latest = after
+
+    def explain(self) -> str:
+        """What was traced and why, as text."""
+        kinds = len(self.programs) + len(self.refused)
+        lines = [f"{self.name}: {kinds} kinds of arguments, {sum(self.traces.values())} traces"]
+        for key, why in self.refused.items():
+            lines += [f"  {_kind(key)}", f"    runs as it is: {why}"]
+        for key, programs in self.programs.items():
+            for program in programs:
+                lines.append(f"  {_kind(key)}: traced {self.traces.get(key, 0)} times")
+                lines += [f"    {line}" for line in described(program)]
+        return "\n".join(lines)
+
+
+def described(program: Program) -> list[str]:
+    """A program in words."""
+    trace, guards = program.writer.trace, program.guards  # type: ignore[attr-defined]
+    ops = [n.op for n in program.graph.nodes if n.op != "input"]
+    kinds = [source.kind for source in trace.sources]
+    counted = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+    lines = [
+        f"{len(ops)} ops, inputs: " + ", ".join(f"{n} {kind}" for kind, n in counted.items()),
+        f"{len(program.graph.outputs)} outputs, {len(trace.effects)} of handles from outside",
+        f"guards: {guards.count} names, {len(guards.watch.objects)} modules",
+    ]
+    if program.plan is None or program.operands is None:
+        return [*lines, f"op by op: {program.why}"]
+    arena = f"{program.operands.arena} bytes of arena"
+    return [*lines, f"one call of machine code: {program.plan.steps} steps, {arena}"]
+
+
+def _kind(key: Any) -> str:
+    _, enabled, device, *parts = key
+    shown = []
+    for part in parts:
+        if isinstance(part, tuple) and len(part) == 4 and isinstance(part[1], tuple):
+            shown.append(f"{part[1][0]}{list(part[1][1])}")
+        else:
+            shown.append(getattr(part, "__name__", None) or str(part))
+    return f"({', '.join(shown)}) on {device}{'' if enabled else ', without gradients'}"
+
+
+def jit(function: Callable[..., Any]) -> Jitted:
+    """A function of tensors, traced once for each kind of arguments and then run as one program.
+
+    The function runs as it is in the first call of a kind (shapes and dtypes of tensors, other
+    arguments by value), and its ops are kept. Later calls run these ops without Python. Tensors
+    that it reads from outside, such as parameters, are looked up in every call; what it gives to
+    them (`assign_`, `+=`, `backward()`, the step of an optimizer) is given again. A Python float
+    among the arguments that only meets tensors may be another one in every call.
+
+    What is no op of tensors happens in the first call alone: printing, random numbers of NumPy,
+    changes of lists.
+
+    Args:
+        function: of tensors, numbers and anything else, or a module.
+
+    Raises:
+        ArgumentError: something that cannot be called.
+
+    Example:
+        >>> import cubepy as cb
+        >>> @cb.jit
+        ... def scaled(x, factor):
+        ...     return (x * factor).sum()
+        >>> scaled(cb.tensor([1.0, 2.0]), 2.0), scaled(cb.tensor([1.0, 2.0]), 3.0)
+        (tensor(6.), tensor(9.))
+    """
+    if not callable(function):
+        raise ArgumentError(f"cb.jit takes a function, not {type(function).__name__}")
+    return Jitted(function)

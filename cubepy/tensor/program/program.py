@@ -1,0 +1,217 @@
+"""A program: the graph of a traced function, run by one call of machine code.
+
+Until its launches are known, or where they cannot be repeated, it runs the ops of its graph one by
+one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import CubeError, OutOfMemoryError
+from cubepy.runtime import recording
+from cubepy.runtime.backend import Unsuitable
+from cubepy.runtime.memory.pool import POOLED
+from cubepy.runtime.replay.host import host_replay
+from cubepy.runtime.replay.plan import Plan
+from cubepy.runtime.stats import counters
+from cubepy.tensor.array import Tensor
+from cubepy.tensor.graph import execute
+from cubepy.tensor.ir import ABSENT, Graph
+from cubepy.tensor.modes import no_grad
+from cubepy.tensor.ops import OPS
+from cubepy.tensor.program.operands import ProgramOperands, Recording, aligned, disjoint, maker
+from cubepy.tensor.program.optimise import optimise
+from cubepy.tensor.program.writer import Writer
+from cubepy.tensor.storage import Dense, Storage
+from cubepy.tensor.value import Number, Value
+
+CHANCES = 8
+"""Recordings without a plan after which there are no more: launches need three runs to find out
+whether threads pay."""
+
+
+class Program:
+    """What a function does for one kind of calls.
+
+    Args:
+        writer: of its calls.
+        eagerly: the function itself.
+        changed: what is told when `call` is another function.
+
+    Attributes:
+        graph: the ops that it runs.
+        call: a function of (args, kwargs) that gives the results, or MISS.
+        plan: its launches, once they are known.
+        operands: of the plan.
+        why: why there is no plan.
+    """
+
+    def __init__(
+        self, writer: Writer, eagerly: Callable[..., Any], changed: Callable[[Any, Any], None]
+    ) -> None:
+        self.writer, self.eagerly, self.changed = writer, eagerly, changed
+        self.graph: Graph = optimise(writer.trace.graph)
+        self.plan: Plan | None = None
+        self.operands: ProgramOperands | None = None
+        self.why = "its launches are recorded in the second call"
+        self.chances = CHANCES
+        self.lock = threading.Lock()
+        self.frames: list[np.ndarray] = []
+        if writer.gpu is not None or writer.device.backend != "cpu":
+            self.chances, self.why = 0, f"programs on {writer.gpu or writer.device} run op by op"
+        elif host_replay() is None or host_replay().entry() is None:
+            self.chances, self.why = 0, "there is no machine code for this Python"
+        outputs = [f"r{n}" for n in range(len(self.graph.outputs))]
+        given = "".join(f"{name}, " for name in writer.values if name is not None)
+        middle = [f"outputs = compute(({given}))"]
+        middle += [f"r{n} = outputs[{n}]" for n in range(len(outputs))]
+        self.call = writer.function(middle, outputs, {"compute": self.compute})
+
+    def stores(self, arrays: Sequence[Any]) -> list[Tensor]:
+        """The inputs of the graph as tensors, of the arrays of those that are dense."""
+        found, rest = [], iter(arrays)
+        for source, name, store in zip(
+            self.writer.trace.sources, self.writer.values, self.writer.stores, strict=True
+        ):
+            kept: Storage = store if name is None else Dense(next(rest))
+            tensor = object.__new__(Tensor)
+            number = source.kind in ("number", "computed")
+            tensor.value = Number(kept) if number else Value(kept)
+            found.append(tensor)
+        return found
+
+    def compute(self, arrays: tuple[Any, ...]) -> list[Any]:
+        """The arrays of the outputs, op by op; the launches are recorded if there is a chance."""
+        if self.chances and self.lock.acquire(blocking=False):
+            try:
+                return self.record(arrays)
+            finally:
+                self.lock.release()
+        with no_grad():
+            return [t.storage.dense() for t in execute(self.graph, self.stores(arrays))]
+
+    def record(self, arrays: tuple[Any, ...]) -> list[Any]:
+        """The arrays of the outputs; from the next call on by one call of machine code, if that is
+        possible.
+        """
+        given = disjoint(arrays)
+        settings = recording.settings
+        constants = [a for s in self.writer.stores if s is not None for a in s.read()]
+        recorded = Recording()
+        with no_grad(), recorded:
+            for array in constants:
+                recorded.constant(array)
+            outputs = [t.storage.dense() for t in execute(self.graph, self.stores(given))]
+        if settings == recording.settings:
+            try:
+                if recorded.spoiled:
+                    raise Unsuitable("something that is no launch")
+                operands = ProgramOperands(recorded, given, outputs)
+                plan = Plan(recorded, None, None, operands)
+                self.install(plan, operands)
+                operands.forget()
+            except (Unsuitable, OutOfMemoryError) as error:
+                self.chances -= 1
+                self.why = str(error)
+        return outputs
+
+    def install(self, plan: Plan, operands: ProgramOperands) -> None:
+        """Use a plan from now on."""
+        go, table, alive = plan.table.ready()
+        plan.table.rows.clear()
+        scope: dict[str, Any] = {
+            "go": go,
+            "table": table,
+            "alive": (alive, operands.kept),
+            "ndarray": np.ndarray,
+            "frames": self.frames,
+            "counters": counters,
+            "launches": plan.launches,
+            "again": self.again,
+        }
+        middle = []
+        for n, guard in enumerate(plan.guards):
+            scope[f"valid{n}"] = guard.valid
+        names: list[str] = [name for name in self.writer.values if name is not None]
+        given = list(names)
+        views: list[str] = []
+        outputs = [f"r{n}" for n in range(len(operands.outputs))]
+        for k, (size, line) in enumerate(operands.memory):
+            users = [n for n, r in enumerate(operands.outputs) if r.kind == "new" and r.of == k]
+            array = operands.outputs[users[0]].array
+            if len(users) == 1 and array.nbytes == size and array.flags.c_contiguous and not line:
+                small = operands.small(size)
+                scope |= {f"empty{k}": small, f"form{k}": array.shape, f"kind{k}": array.dtype}
+                middle.append(f"m{k} = r{users[0]} = empty{k}(form{k}, kind{k})")
+            else:
+                scope[f"make{k}"] = maker(size, line)
+                middle.append(f"m{k} = make{k}()")
+                for n in users:
+                    r = operands.outputs[n]
+                    form = (r.array.shape, r.array.dtype, r.offset, r.array.strides)
+                    scope |= {f"form{n}_{i}": part for i, part in enumerate(form)}
+                    views.append(
+                        f"r{n} = ndarray(form{n}_0, form{n}_1, m{k}, form{n}_2, form{n}_3)"
+                    )
+            given.append(f"m{k}")
+        for n, r in enumerate(operands.outputs):
+            if r.kind == "input":
+                scope[f"view{n}"] = self.view(self.graph.outputs[n])
+                views.append(f"r{n} = view{n}({names[r.of]})")
+            elif r.kind == "constant":
+                scope[f"r{n}"] = r.array
+        if plan.steps:
+            size = operands.arena
+            lent = 0 < size < POOLED  # a larger one is the pool's, which all programs share
+            if size:
+                scope["new_frame"] = lambda: aligned(size)
+                kept = "frames.pop() if frames else " if lent else ""
+                middle.append(f"frame = {kept}new_frame()")
+                given.append("frame")
+            middle.append(f"code = go(table, ({''.join(f'{name}, ' for name in given)}))")
+            if lent:
+                middle.append("frames.append(frame)")
+            middle += ["if code:", "    return again(code, args, kwargs)"]
+            middle.append("counters.launches += launches")
+        before = self.call
+        self.plan, self.operands, self.chances, self.why = plan, operands, 0, ""
+        valid = [f"valid{n}()" for n in range(len(plan.guards))]
+        self.call = self.writer.function([*middle, *views], outputs, scope, valid)
+        self.changed(before, self.call)
+
+    def view(self, output: int) -> Callable[[Any], Any]:
+        """What makes an output of the input that it is a view of."""
+        graph, chain = self.graph, []
+        made = {
+            first + k: (n, k)
+            for first, n in zip(graph.firsts, graph.nodes, strict=True)
+            for k in range(len(n.results))
+        }
+        while made[output][0].op != "input":
+            node = made[output][0]
+            if len([i for i in node.inputs if i != ABSENT]) != 1 or len(node.results) != 1:
+                raise Unsuitable("a result that shares memory with an input")
+            chain.append((OPS[node.op].run, node.dtype.numpy, dict(node.attrs)))
+            output = node.inputs[0]
+        chain.reverse()
+
+        def look(array: Any) -> Any:
+            for run, dtype, attrs in chain:
+                array = run(dtype, array, **attrs)
+            return array
+
+        return look
+
+    def again(self, code: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A launch reported something: the function itself says what, with the user's line."""
+        assert self.plan is not None
+        try:
+            self.plan.table.failed(code)
+        except CubeError:
+            return self.eagerly(*args, **kwargs)
+        return self.eagerly(*args, **kwargs)

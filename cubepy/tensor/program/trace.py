@@ -1,0 +1,312 @@
+"""Tracing: a function of tensors runs once, and its ops are kept with where their inputs came from.
+
+The arguments are handles of their own while it runs, so that a tensor that is passed and also read
+as a global stays two inputs. What handles from outside were given meanwhile (`assign_`, `+=`,
+`backward`) are effects of the program.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import LaunchError
+from cubepy.lang.dtypes import DType
+from cubepy.tensor.array import Tensor
+from cubepy.tensor.ir import Graph
+from cubepy.tensor.program.differentiated import remember_alias
+from cubepy.tensor.program.scalar import Scalar, number_of
+from cubepy.tensor.record import Recorder
+from cubepy.tensor.storage import Dense
+from cubepy.tensor.value import Handle, Number, Value, identities, located, outside
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a call finds a tensor.
+
+    Attributes:
+        kind: "argument" (`of` is its number among the leaves), "held" (`of` is a handle that was
+            there before), "gradient" (the one of the handle `of`, a source), "constant" (`of` is a
+            storage), "number" (`of` is the text of an expression, and a dtype) or "computed" (`of`
+            is a function of Python that gives the array).
+    """
+
+    kind: str
+    of: Any
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a handle from outside has after the call: the value of an output of the graph.
+
+    Attributes:
+        handle: whose it is.
+        output: its number among the outputs.
+        leaf: whether it is a leaf that needs gradients.
+    """
+
+    handle: Source
+    output: int
+    leaf: bool
+
+
+@dataclass(frozen=True)
+class GradientGiven:
+    """What the gradient of a handle is after the call: an output, a handle, or None.
+
+    Attributes:
+        handle: whose gradient it is.
+        to: the number of an output, a source, or None.
+    """
+
+    handle: Source
+    to: int | Source | None
+
+
+@dataclass
+class Trace:
+    """What a function did.
+
+    Attributes:
+        graph: its ops.
+        sources: where the inputs of the graph come from.
+        values: what they were.
+        result: what it gave: outputs by number (`Output`), sources, anything else as it is.
+        effects: what it gave to handles from outside.
+        gradients: handles from outside whose gradients it asked for, and whether they had one.
+        differentiable: the outputs through which gradients may go to what was outside.
+        remembers: whether gradients would go through what a handle from outside was given.
+    """
+
+    graph: Graph
+    sources: list[Source]
+    values: list[Value]
+    result: Any
+    effects: list[Given | GradientGiven]
+    gradients: list[tuple[Source, bool]]
+    differentiable: list[int]
+    remembers: bool
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output of the graph, by its number, as a result."""
+
+    number: int
+
+
+class Tracer(Recorder):
+    """The recorder of a function that is traced.
+
+    Args:
+        arguments: tensors among the leaves of its arguments, by their numbers.
+        what: the name of the function.
+    """
+
+    def __init__(self, arguments: dict[int, Tensor], what: str) -> None:
+        super().__init__(())
+        self.what = what
+        self.originals = arguments
+        self.own: dict[int, Tensor] = {}
+        self.sources: dict[int, Source] = {}
+        self.kept: list[Any] = []  # so that no other object gets its identity
+        seen: dict[int, Tensor] = {}
+        for n, original in arguments.items():
+            mine = seen.get(id(original))
+            if mine is None:
+                mine = seen[id(original)] = self.alias(original)
+                self.note(mine, Source("argument", n))
+            self.own[n] = mine
+        self.first = {n: mine.value for n, mine in self.own.items()}
+        self.originals_before = {n: t.value for n, t in arguments.items()}
+        self.begin = next(identities)
+        self.asked: dict[int, tuple[Source, Handle, bool]] = {}
+        self.changed: dict[int, Handle] = {}
+        self.exchanged: dict[int, Handle] = {}
+        self.numbers: dict[int, Source] = {}
+        self.made: dict[Any, Tensor] = {}
+        self.found: list[Source] = []
+        self.were: list[Value] = []
+
+    def alias(self, original: Tensor) -> Tensor:
+        """Another handle of the same elements and gradient."""
+        mine: Tensor = object.__new__(type(original))
+        mine.value = Value(original.value.storage)
+        if original.value.needs_grad:
+            mine.value.needs_grad, mine.value.handle = True, weakref.ref(mine)
+        mine._grad = getattr(original, "_grad", None)
+        return mine
+
+    def note(self, handle: Handle, source: Source) -> Source:
+        """Know where a handle is found."""
+        self.kept.append(handle)
+        return self.sources.setdefault(id(handle), source)
+
+    def source(self, handle: Handle) -> Source | None:
+        """Where a call finds a handle; None if it is made by the call."""
+        found = self.sources.get(id(handle))
+        if found is None and handle.value.id < self.begin:
+            found = self.note(handle, Source("held", handle))
+        return found
+
+    # What the recorder is told
+
+    def _input(self, tensor: Handle) -> int:
+        before = len(self.inputs)
+        name = super()._input(tensor)
+        if len(self.inputs) > before:
+            known = getattr(tensor.value, "handle", None)
+            leaf = None if known is None else known()
+            found = self.numbers.get(tensor.value.id) or self.source(
+                tensor if leaf is None else leaf
+            )
+            self.found.append(found or Source("constant", tensor.value.storage))
+            self.were.append(tensor.value)
+        return name
+
+    def number(self, value: Any, dtype: DType) -> Tensor | None:
+        if type(value) is not Scalar:
+            return None
+        made = self.made.get((value.text, dtype))
+        if made is not None:
+            return made
+        made = self.made[value.text, dtype] = object.__new__(Tensor)
+        made.value = Number(Dense(np.asarray(value.value, dtype.numpy)))
+        self.numbers[made.value.id] = Source("number", (value.text, dtype))
+        self._input(made)
+        return made
+
+    def settled(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        return {k: number_of(v) for k, v in attrs.items()}
+
+    def computed(self, again: Callable[[], Any], array: Any) -> Tensor:
+        made: Tensor = object.__new__(Tensor)
+        made.value = Number(Dense(array))
+        self.numbers[made.value.id] = Source("computed", again)
+        self._input(made)
+        return made
+
+    def looked(self, tensor: Handle, what: str) -> None:
+        known = self._same.get(tensor.id, tensor.id) in self._known
+        if known or tensor.id < self.begin:
+            raise LaunchError(
+                f"{what} while {self.what} is traced: what is computed from it would stay as it is "
+                "now, in every later call",
+                location=located(outside()),
+                hint="do it outside of the function that cb.jit has, or choose elements with "
+                "cubepy.tensor.where",
+            )
+
+    def exchanges(self, tensor: Handle) -> None:
+        if self.source(tensor) is not None:
+            self.exchanged[id(tensor)] = tensor
+
+    def lasting(self, tensor: Handle) -> None:
+        self.note(tensor, Source("held", tensor))
+
+    def gradient(self, tensor: Handle, changes: bool) -> None:
+        source = self.source(tensor)
+        if source is None:
+            return
+        if id(tensor) not in self.asked and id(tensor) not in self.changed:
+            if changes:  # whatever it was
+                self.changed[id(tensor)] = tensor
+                return
+            grad = getattr(tensor, "_grad", None)
+            self.asked[id(tensor)] = source, tensor, grad is not None
+            if grad is not None:
+                self.note(grad, Source("gradient", source))
+        if changes:
+            self.changed[id(tensor)] = tensor
+
+    # The end
+
+    def hand_over(self) -> None:
+        """Give the handles that were passed what the function gave to its own."""
+        for n, mine in self.own.items():
+            original = self.originals[n]
+            if id(mine) in self.exchanged:
+                original.value = mine.value
+                if mine.value.needs_grad:
+                    original.value.handle = weakref.ref(original)
+            if id(mine) in self.changed:
+                original._grad = mine._grad
+
+    def trace(self, result: Any) -> tuple[Trace, Any]:
+        """What was done, and the result with the handles that were passed."""
+        outputs: list[Handle] = []
+        numbers: dict[int, int] = {}
+
+        def output(handle: Handle) -> int:
+            name = self._input(handle)
+            if name not in numbers:
+                numbers[name] = len(outputs)
+                outputs.append(handle)
+            return numbers[name]
+
+        remembers = False
+        differentiable: set[int] = set()
+
+        def made(value: Any) -> tuple[Any, Any]:
+            if isinstance(value, Handle):
+                source = self.source(value)
+                if source is not None:
+                    back = self.originals[source.of] if source.kind == "argument" else value
+                    return source, back
+                n = output(value)
+                if _remembers(value.value):
+                    differentiable.add(n)
+                return Output(n), value
+            if type(value) in (list, tuple) or hasattr(value, "_fields"):
+                parts = [made(v) for v in value]
+                both = [[p[0] for p in parts], [p[1] for p in parts]]
+                if hasattr(value, "_fields"):
+                    return type(value)(*both[0]), type(value)(*both[1])
+                return type(value)(both[0]), type(value)(both[1])
+            if type(value) is dict:
+                parts_of = {k: made(v) for k, v in value.items()}
+                return (
+                    {k: p[0] for k, p in parts_of.items()},
+                    {k: p[1] for k, p in parts_of.items()},
+                )
+            value = number_of(value)
+            return value, value
+
+        form, given = made(result)
+        effects: list[Given | GradientGiven] = []
+        for handle in self.exchanged.values():
+            value = handle.value
+            remembers |= _remembers(value)
+            effects.append(Given(self.sources[id(handle)], output(handle), value.needs_grad))
+        for handle in self.changed.values():
+            source, grad = self.sources[id(handle)], getattr(handle, "_grad", None)
+            to: Any = None
+            if grad is not None:
+                to = self.source(grad)
+                if to is None:
+                    remembers |= _remembers(grad.value)
+                    to = output(grad)
+            effects.append(GradientGiven(source, to))
+        graph = self.graph(*outputs)
+        gradients = [(source, had) for source, _, had in self.asked.values()]
+        if differentiable:
+            known = [v for s, v in zip(self.found, self.were, strict=True) if s.kind != "argument"]
+            remembers |= any(v.needs_grad and v.call is not None for v in known)
+            for n, mine in self.first.items():
+                if mine.needs_grad:
+                    remember_alias(mine, self.originals_before[n])
+        through = sorted(differentiable)
+        made_trace = Trace(
+            graph, self.found, self.were, form, effects, gradients, through, remembers
+        )
+        return made_trace, given
+
+
+def _remembers(value: Value) -> bool:
+    """Whether gradients could still go through what computed a value."""
+    return value.needs_grad and value.call is not None and value.call.inputs is not None

@@ -1,0 +1,320 @@
+"""The text of a program's call: whether it is of the program's kind, where its arrays are, and what
+its results become.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from cubepy.compiler.reads import same
+from cubepy.runtime import recording
+from cubepy.runtime.device import current, gpu_of
+from cubepy.runtime.generated import written
+from cubepy.tensor.array import Tensor
+from cubepy.tensor.modes import mode
+from cubepy.tensor.program.differentiated import remember
+from cubepy.tensor.program.form import paths
+from cubepy.tensor.program.guards import Guards
+from cubepy.tensor.program.trace import Given, Output, Source, Trace
+from cubepy.tensor.program.watched import version
+from cubepy.tensor.storage import Dense
+from cubepy.tensor.value import Handle, Value, identities
+
+MISS = object()
+"""What a program gives for a call that is not of its kind, with nothing done."""
+Layouts = Callable[[tuple[Any, ...]], Any]
+
+
+def layouts_of(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Dtypes, shapes and strides of arrays."""
+    return tuple([(type(a), a.dtype, a.shape, a.strides) for a in arrays])
+
+
+class Writer:
+    """The text of calls of one kind.
+
+    Args:
+        trace: what the function did.
+        structure: of the arguments.
+        leaves: of the arguments that were traced.
+        fixed: the floats among them that are part of the kind.
+        guards: whether what the function read is as it was.
+        short: what writes a key of arrays.
+
+    Attributes:
+        values: names of the arrays of the graph's inputs; None for those that are not dense.
+        stores: storages of those.
+        inputs: names of the values of all inputs.
+        gpu: the GPU that tensors are on, or None.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        structure: Any,
+        leaves: Sequence[Any],
+        fixed: set[int],
+        guards: Guards,
+        short: Layouts | None,
+    ) -> None:
+        self.trace = trace
+        self.device = current()
+        homes = [self.device, *[v.storage.device for v in trace.values]]
+        self.gpu = next((d for d in homes if gpu_of(d) is not None), None)
+        self.scope: dict[str, Any] = {
+            "MISS": MISS,
+            "mode": mode,
+            "recording": recording,
+            "current": current,
+            "device": self.device,
+            "same": same,
+            "Dense": Dense,
+            "Value": Value,
+            "Tensor": Tensor,
+            "identities": identities,
+            "new": object.__new__,
+            "ref": weakref.ref,
+            "remember": remember,
+            "asarray": np.asarray,
+        }
+        self.lines: list[str] = []
+        self.last: list[str] = []  # what happens once the call is known to be of the kind
+        self.names: dict[Any, str] = {}
+        self.values: list[str | None] = []
+        self.stores: list[Any] = []
+        self.inputs: list[str] = []
+        self.known: list[tuple[str, Any]] = []
+        self.miss(f"mode.enabled is not {mode.enabled} or recording.detours")
+        self.add("here = current()")
+        self.miss("here is not device and here != device")
+        self.arguments(structure, leaves, fixed)
+        for n, (source, had) in enumerate(trace.gradients):
+            self.names[Source("gradient", source)] = f"g{n}"
+            self.add(f"g{n} = getattr({self.handle(source)}, '_grad', None)")
+            self.miss(f"g{n} is None" if had else f"g{n} is not None")
+        for n, source in enumerate(trace.sources):
+            self.input(n, source, leaves)
+        if self.known:
+            self.layouts(short)
+        if guards.guard is not None:
+            self.scope |= {"holds": guards.guard.holds, "valid": guards.guard.valid}
+            self.miss("not holds() and not valid()")
+        if guards.watch.objects:
+            self.scope |= {"watch": guards.watch, "version": version}
+            self.miss("watch.seen != version[0] and not watch.holds()")
+        self.known, trace.values = [], []  # a program keeps no arrays of one call
+
+    def add(self, line: str) -> None:
+        """A line of the function."""
+        self.lines.append(line)
+
+    def miss(self, condition: str) -> None:
+        """The call is not of this kind where a condition holds."""
+        self.lines += [f"if {condition}:", "    return MISS"]
+
+    def name(self, letter: str, value: Any) -> str:
+        """A new name for a value."""
+        found = f"{letter}{len(self.scope)}"
+        self.scope[found] = value
+        return found
+
+    def arguments(self, structure: Any, leaves: Sequence[Any], fixed: set[int]) -> None:
+        """The leaves of the arguments, and whether they are of the kind."""
+        checks: list[str] = []
+        found: list[str] = []
+        keys: list[Any] = []
+        if structure[2] == (dict, ()):
+            structure = (structure[0], structure[1])
+            self.miss("kwargs")
+        _, *parts = structure
+        for part, at in zip(parts, ("args", "kwargs"), strict=False):
+            paths(part, at, checks, found, keys)
+        self.scope |= {f"key{n}": key for n, key in enumerate(keys)}
+        for check in checks:
+            self.miss(f"not ({check})")
+        first: dict[int, int] = {}
+        exchanged = any(e.handle.kind == "argument" for e in self.trace.effects)
+        for n, (leaf, at) in enumerate(zip(leaves, found, strict=True)):
+            self.add(f"a{n} = {at}")
+            if isinstance(leaf, Handle):
+                for other, number in first.items():
+                    if other == id(leaf):
+                        self.miss(f"a{n} is not a{number}")
+                    elif exchanged:
+                        self.miss(f"a{n} is a{number}")
+                first.setdefault(id(leaf), n)
+                self.names[Source("argument", n)] = f"a{n}"
+                self.miss(f"type(a{n}) is not {self.name('type', type(leaf))}")
+                self.tensor(n, f"a{n}", leaf.value)
+            elif type(leaf) is float and n not in fixed:
+                self.miss(f"type(a{n}) is not float")
+            else:
+                self.scope[f"k{n}"] = leaf
+                self.miss(f"a{n} is not k{n} and not same(a{n}, k{n})")
+
+    def tensor(self, n: int | str, handle: str, value: Value) -> str | None:
+        """The array of a handle, which has a storage as a value had."""
+        self.add(f"v{n} = {handle}.value")
+        self.add(f"s{n} = v{n}.storage")
+        store = value.storage
+        self.miss(f"v{n}.needs_grad is not {value.needs_grad}")
+        if value.needs_grad:
+            self.miss(f"v{n}.call is not None")
+        if type(store) is not Dense:
+            self.miss(f"s{n} is not {self.name('store', store)}")
+            return None
+        self.miss(f"type(s{n}) is not Dense")
+        if store.device is not self.device:
+            name = self.name("device", store.device)
+            self.miss(f"s{n}.device is not {name} and s{n}.device != {name}")
+        else:
+            self.miss(f"s{n}.device is not device and s{n}.device != device")
+        self.add(f"x{n} = s{n}.array")
+        self.known.append((f"x{n}", store.array))
+        return f"x{n}"
+
+    def handle(self, source: Source) -> str:
+        """The name of a handle."""
+        found = self.names.get(source)
+        if found is None:
+            found = self.names[source] = self.name("h", source.of)
+        return found
+
+    def input(self, n: int, source: Source, leaves: Sequence[Any]) -> None:
+        """The array of an input of the graph."""
+        store: Any = None
+        if source.kind == "argument":
+            store = leaves[source.of].value.storage
+            name: str | None = f"x{source.of}" if type(store) is Dense else None
+        elif source.kind == "constant":
+            store = source.of
+            name = self.name("c", store.array) if type(store) is Dense else None
+        elif source.kind == "number":
+            text, dtype = source.of
+            name = f"n{n}"
+            self.last.append(f"n{n} = asarray({text}, {self.name('dtype', dtype.numpy)})")
+        elif source.kind == "computed":
+            name = f"n{n}"
+            self.last.append(f"n{n} = {self.name('compute', source.of)}()")
+        else:
+            value = self.trace.values[n]
+            store = value.storage
+            name = self.tensor(f"_{n}", self.handle(source), value)
+        self.inputs.append(self.value_of(n, source, store, name))
+        self.values.append(name)
+        self.stores.append(store if name is None else None)
+
+    def value_of(self, n: int, source: Source, store: Any, name: str | None) -> str:
+        """The value of an input, or the array of a number."""
+        if source.kind == "argument":
+            return f"v{source.of}"
+        if source.kind == "constant":
+            return self.name("value", Value(store))
+        return str(name) if source.kind in ("number", "computed") else f"v_{n}"
+
+    def layouts(self, short: Layouts | None) -> None:
+        """Whether arrays have the layouts that they had."""
+        names = ", ".join([f"{name}, " for name, _ in self.known]).replace(", , ", ", ")
+        arrays = tuple([array for _, array in self.known])
+        found = None
+        if short is not None and all(type(a) is np.ndarray for a in arrays):
+            found = short(arrays)
+        if found is None:
+            short, found = layouts_of, layouts_of(arrays)
+        self.scope |= {"short": short, "known": found}
+        self.miss(f"short(({names})) != known")
+
+    # The end
+
+    def function(
+        self,
+        middle: list[str],
+        arrays: Sequence[str],
+        scope: dict[str, Any],
+        conditions: Sequence[str] = (),
+    ) -> Any:
+        """The function `call(args, kwargs)`.
+
+        Args:
+            middle: lines that compute the outputs.
+            arrays: their names, of the arrays of the outputs.
+            scope: other names in these lines.
+            conditions: expressions that must hold for the call to be of this kind.
+        """
+        lines = list(self.lines)
+        for condition in conditions:
+            lines += [f"if not ({condition}):", "    return MISS"]
+        lines += [*self.last, *middle]
+        self.scope |= scope
+        made: set[int] = set()
+
+        def tensor(n: int) -> str:
+            if n not in made:
+                made.add(n)
+                lines.extend(_value(n) + [f"t{n} = new(Tensor)", f"t{n}.value = u{n}"])
+            return f"t{n}"
+
+        specs = [self.trace.graph.values[at] for at in self.trace.graph.outputs]
+        for n, (array, spec) in enumerate(zip(arrays, specs, strict=True)):
+            if self.gpu is None:
+                self.scope |= {f"shape_{n}": spec.shape, f"dtype_{n}": spec.dtype}
+                lines += [f"d{n} = new(Dense)", f"d{n}.array = {array}", f"d{n}.shape = shape_{n}"]
+                lines += [f"d{n}.dtype = dtype_{n}", f"d{n}.device = device"]
+            else:
+                lines.append(f"d{n} = Dense({array})")
+        result = self.shown(self.trace.result, tensor)
+        if self.trace.differentiable:
+            through = [f"u{n}" for n in self.trace.differentiable if n in made]
+            inputs = "".join(f"{name}, " for name in self.inputs)
+            lines.append(f"remember(attrs, ({inputs}), [{', '.join(through)}])")
+        after: list[str] = []
+        for effect in self.trace.effects:
+            handle = self.handle(effect.handle)
+            if isinstance(effect, Given):
+                after += _value(effect.output)
+                if effect.leaf:
+                    after += [f"u{effect.output}.needs_grad = True"]
+                    after += [f"u{effect.output}.handle = ref({handle})"]
+                after.append(f"{handle}.value = u{effect.output}")
+            elif effect.to is None:
+                after.append(f"{handle}._grad = None")
+            else:
+                to = effect.to
+                given = self.handle(to) if isinstance(to, Source) else tensor(to)
+                after.append(f"{handle}._grad = {given}")
+        lines += [*after, f"return {result}"]
+        text = "\n".join(["def call(args, kwargs):", *[f"    {line}" for line in lines]])
+        return written(text, "<program>", dict(self.scope))
+
+    def shown(self, form: Any, tensor: Callable[[int], str]) -> str:
+        """A result as text."""
+        if isinstance(form, Output):
+            return tensor(form.number)
+        if isinstance(form, Source):
+            return self.handle(form)
+        if type(form) in (list, tuple) or hasattr(form, "_fields"):
+            inner = "".join(self.shown(part, tensor) + ", " for part in form)
+            if hasattr(form, "_fields"):
+                return f"{self.name('type', type(form))}({inner})"
+            return f"[{inner}]" if type(form) is list else f"({inner})"
+        if type(form) is dict:
+            inner = "".join(
+                f"{self.name('key', k)}: {self.shown(v, tensor)}, " for k, v in form.items()
+            )
+            return f"{{{inner}}}"
+        return self.name("k_", form)
+
+
+def _value(n: int) -> list[str]:
+    """A new value of the storage of an output."""
+    return [
+        f"u{n} = new(Value)",
+        f"u{n}.storage = d{n}",
+        f"u{n}.id = next(identities)",
+        f"u{n}.call = None",
+        f"u{n}.needs_grad = False",
+    ]
