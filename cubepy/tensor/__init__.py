@@ -18,6 +18,7 @@ import sys
 from cubepy.tensor import namespace
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.execute import register
+from cubepy.tensor.generator import Generator
 from cubepy.tensor.gradients import (
     attention,
     convolution,
@@ -30,6 +31,7 @@ from cubepy.tensor.gradients import (
     order,
     pooling,
     products,
+    random,
     reductions,
     statistics,
 )
@@ -57,6 +59,7 @@ _GRADIENTS = (
     order,
     pooling,
     products,
+    random,
     reductions,
     statistics,
 )
@@ -64,6 +67,7 @@ _GRADIENTS = (
 
 __all__ = [
     "Dense",
+    "Generator",
     "Graph",
     "Node",
     "Recorder",

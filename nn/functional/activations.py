@@ -9,7 +9,8 @@ from typing import Any
 
 from cubepy.errors import ShapeError
 from cubepy.nn import arguments
-from cubepy.tensor import Tensor, apply, as_tensor, where
+from cubepy.tensor import Tensor, apply, as_tensor
+from cubepy.tensor.namespace import where
 
 
 def gelu(input: Any, approximate: str = "none") -> Tensor:
@@ -90,10 +91,7 @@ def log_softmax(input: Any, dim: int = -1) -> Tensor:
         >>> log_softmax([[0.0, 200.0]])
         tensor([[-200.,    0.]])
     """
-    x = as_tensor(input)
-    wide = arguments.widened(x)
-    shifted = wide - wide.detach().max(axis=dim, keepdims=True)
-    return _as_given(shifted - shifted.exp().sum(axis=dim, keepdims=True).log(), x)
+    return apply("log_softmax", as_tensor(input), axis=dim)
 
 
 def softmin(input: Any, dim: int = -1) -> Tensor:

@@ -12,7 +12,8 @@ from cubepy.nn import arguments
 from cubepy.nn.functional.activations import softmax
 from cubepy.nn.functional.dropout import dropout
 from cubepy.nn.functional.linear import optional
-from cubepy.tensor import Tensor, apply, as_tensor, is_grad_enabled, where
+from cubepy.tensor import Tensor, apply, as_tensor, is_grad_enabled
+from cubepy.tensor.namespace import where
 
 
 def scaled_dot_product_attention(

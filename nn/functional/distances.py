@@ -6,8 +6,9 @@ from typing import Any
 
 from cubepy.errors import LaunchError, ShapeError
 from cubepy.nn import arguments
-from cubepy.tensor import Tensor, apply, as_tensor, where
+from cubepy.tensor import Tensor, apply, as_tensor
 from cubepy.tensor.array import operand
+from cubepy.tensor.namespace import where
 
 
 def reduced(loss: Tensor, reduction: str, like: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.nn import arguments, init
-from cubepy.tensor import Tensor, as_tensor, where
+from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.namespace import where
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:

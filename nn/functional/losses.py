@@ -10,7 +10,8 @@ from cubepy.errors import DTypeError, LaunchError, ShapeError
 from cubepy.nn import arguments
 from cubepy.nn.functional.activations import log_softmax, logsigmoid
 from cubepy.nn.functional.distances import reduced
-from cubepy.tensor import Tensor, as_tensor, where
+from cubepy.tensor import Tensor, apply, as_tensor
+from cubepy.tensor.namespace import where
 
 
 def cross_entropy(
@@ -115,16 +116,19 @@ def _negative_log(
         )
     if target.shape != (*x.shape[:axis], *x.shape[axis + 1 :]):
         raise ShapeError(f"an input of shape {x.shape} has no target of shape {target.shape}")
-    classes = np.arange(x.shape[axis], dtype=target.dtype.numpy)
-    row = as_tensor(classes).to(x.device).reshape(-1, *(1,) * (x.ndim - axis - 1))
-    chosen = (row == target.unsqueeze(axis)) & (row != ignored)
-    counts = chosen.astype(log.dtype)
-    if weight is not None:
-        counts = counts * _by_class(weight, x, axis)
-    total = where(chosen, log * counts, 0).sum(axis=axis)
+    counted = target != ignored
+    chosen = where(counted, target, 0)
+    total = apply("gather", log, chosen.unsqueeze(axis), axis=axis).squeeze(axis)
+    if weight is None:
+        counts = counted.astype(log.dtype)
+    else:
+        each = _by_class(weight, x, axis).reshape(-1)
+        of_targets = apply("gather", each, chosen.reshape(-1), axis=0)
+        counts = where(counted, of_targets.reshape(target.shape), 0)
+    total = where(counted, total * counts, 0)
     if smooth:
         spread = log if weight is None else log * _by_class(weight, x, axis)
-        spread = where(target != ignored, spread.sum(axis=axis), 0)
+        spread = where(counted, spread.sum(axis=axis), 0)
         total = total * (1 - smooth) + spread * (smooth / x.shape[axis])
     if reduction == "mean":
         return reduced(-(total.sum() / counts.sum()), "none", x)

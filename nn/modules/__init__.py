@@ -22,6 +22,7 @@ from cubepy.nn.modules.activations import (
     Tanh,
 )
 from cubepy.nn.modules.attention import MultiHeadAttention, MultiheadAttention
+from cubepy.nn.modules.cells import GRUCell, LSTMCell, RNNCell
 from cubepy.nn.modules.containers import (
     ModuleDict,
     ModuleList,
@@ -29,7 +30,21 @@ from cubepy.nn.modules.containers import (
     ParameterList,
     Sequential,
 )
+from cubepy.nn.modules.convolution import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
 from cubepy.nn.modules.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d
+from cubepy.nn.modules.group_normalization import (
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+)
 from cubepy.nn.modules.limits import (
     GLU,
     Hardshrink,
@@ -63,21 +78,56 @@ from cubepy.nn.modules.normalization import (
     LayerNorm,
     RMSNorm,
 )
+from cubepy.nn.modules.pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+    Upsample,
+)
+from cubepy.nn.modules.recurrent import GRU, LSTM, RNN
 from cubepy.nn.modules.shapes import Flatten, PixelShuffle, PixelUnshuffle, Unflatten
+from cubepy.nn.modules.transformer import TransformerEncoder, TransformerEncoderLayer
 
 __all__ = [
     "CELU",
     "ELU",
     "GELU",
     "GLU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "SELU",
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
     "AlphaDropout",
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
     "BCELoss",
     "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
     "Bilinear",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
     "CosineEmbeddingLoss",
     "CrossEntropyLoss",
     "Dropout",
@@ -86,20 +136,29 @@ __all__ = [
     "Dropout3d",
     "Embedding",
     "Flatten",
+    "GRUCell",
+    "GroupNorm",
     "Hardshrink",
     "Hardsigmoid",
     "Hardswish",
     "Hardtanh",
     "HuberLoss",
     "Identity",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
     "KLDivLoss",
     "L1Loss",
+    "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
     "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
+    "MaxPool1d",
+    "MaxPool2d",
+    "MaxPool3d",
     "Mish",
     "ModuleDict",
     "ModuleList",
@@ -112,6 +171,7 @@ __all__ = [
     "PixelShuffle",
     "PixelUnshuffle",
     "RMSNorm",
+    "RNNCell",
     "ReLU",
     "ReLU6",
     "Sequential",
@@ -126,5 +186,8 @@ __all__ = [
     "Tanh",
     "Tanhshrink",
     "Threshold",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "Unflatten",
+    "Upsample",
 ]

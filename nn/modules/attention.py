@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from cubepy.errors import ShapeError
+from cubepy.lang.dtypes import bool_
 from cubepy.nn import arguments, init
 from cubepy.nn import functional as F
 from cubepy.nn.module import Module
 from cubepy.nn.modules.linear import Linear
 from cubepy.nn.parameter import Parameter
-from cubepy.tensor import Tensor
+from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.array import constant
+from cubepy.tensor.namespace import where
 
 
 class MultiHeadAttention(Module):
@@ -77,17 +81,20 @@ class MultiHeadAttention(Module):
         """
         key = query if key is None else key
         value = key if value is None else value
+        q, k, v = (self._heads(p) for p in self._projected(query, key, value))
+        return self._joined(F.scaled_dot_product_attention(q, k, v, attn_mask, is_causal=is_causal))
+
+    def _projected(self, query: Any, key: Any, value: Any) -> list[Tensor]:
+        """Query, key and value times their weights: one product where they are the same."""
         if query is key and key is value:
             projected = F.linear(query, self.in_proj_weight, self.in_proj_bias)
-            parts = [
-                projected[..., i * self.embed_dim : (i + 1) * self.embed_dim] for i in range(3)
-            ]
-        else:
-            parts = [self._project(x, i) for i, x in enumerate((query, key, value))]
-        q, k, v = (self._heads(p) for p in parts)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask, is_causal=is_causal)
+            return [projected[..., i * self.embed_dim : (i + 1) * self.embed_dim] for i in range(3)]
+        return [self._project(x, i) for i, x in enumerate((query, key, value))]
+
+    def _joined(self, out: Tensor) -> Tensor:
+        """(B, heads, L, E / heads) -> the result."""
         order = (0, 2, 1, 3) if self.batch_first else (2, 0, 1, 3)
-        return self.out_proj(out.permute(order).flatten(2))
+        return self.out_proj(out.permute(order).flatten(2))  # type: ignore[no-any-return]
 
     def _project(self, x: Any, part: int) -> Tensor:
         rows = slice(part * self.embed_dim, (part + 1) * self.embed_dim)
@@ -103,4 +110,84 @@ class MultiHeadAttention(Module):
         return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}"
 
 
-MultiheadAttention = MultiHeadAttention
+class MultiheadAttention(MultiHeadAttention):
+    """Attention with the arguments, masks and results of `torch.nn.MultiheadAttention`.
+
+    Args:
+        embed_dim, num_heads, bias: see `MultiHeadAttention`.
+        dropout: which part of the weights is left out while training.
+        batch_first: inputs are (batch, length, embed_dim), else (length, batch, embed_dim).
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.ones((2, 5, 8), np.float32)
+        >>> y, weights = MultiheadAttention(8, 2, batch_first=True)(x, x, x)
+        >>> y.shape, weights.shape
+        ((2, 5, 8), (2, 5, 5))
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        *,
+        batch_first: bool = False,
+    ) -> None:
+        super().__init__(embed_dim, num_heads, bias, batch_first)
+        self.dropout = arguments.number("dropout", dropout, 0, 1)
+
+    def forward(  # type: ignore[override]
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        key_padding_mask: Any = None,
+        need_weights: bool = True,
+        attn_mask: Any = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend.
+
+        Args:
+            query: (B, L, embed_dim), or (L, B, embed_dim) where `batch_first` is false.
+            key: (B, S, embed_dim).
+            value: (B, S, embed_dim).
+            key_padding_mask: (B, S): true, or -inf, where a key is not looked at.
+            need_weights: whether the weights are wanted; without them they are never written.
+            attn_mask: (L, S) or (B * num_heads, L, S): true where a query may not look, or floats
+                that are added.
+            average_attn_weights: whether the weights are the mean over heads.
+            is_causal: position i sees positions 0 to i.
+
+        Returns:
+            The result, and the weights (B, L, S) or None.
+        """
+        q, k, v = (self._heads(p) for p in self._projected(query, key, value))
+        mask = self._mask(q, k, attn_mask, key_padding_mask)
+        dropout = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            out, weights = F.attention_with_weights(q, k, v, mask, dropout, is_causal)
+            weights = weights.mean(axis=1) if average_attn_weights else weights
+        else:
+            out = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)
+        return self._joined(out), weights
+
+    def _mask(self, q: Tensor, k: Tensor, mask: Any, padding: Any) -> Tensor | None:
+        """What is added to the scores."""
+        total = None
+        for given, own in ((mask, False), (padding, True)):
+            if given is None:
+                continue
+            m = as_tensor(given)
+            if m.dtype is bool_:
+                m = where(m, constant(-math.inf, q.dtype).to(q.device), constant(0.0, q.dtype))
+            if own:
+                m = m.reshape(q.shape[0], 1, 1, k.shape[2])
+            elif m.ndim == 3:
+                m = m.reshape(*q.shape[:3], k.shape[2])
+            total = m if total is None else total + m
+        return total

@@ -125,13 +125,17 @@ class _BatchNorm(Module):
     num_batches_tracked: Tensor
 
     def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
     ) -> None:
         super().__init__()
         self.num_features = num_features = arguments.size("num_features", num_features)
         self.eps, self.momentum = (
             arguments.number("eps", eps, 0),
-            arguments.number("momentum", momentum, 0, 1),
+            None if momentum is None else arguments.number("momentum", momentum, 0, 1),
         )
         self.affine = arguments.flag("affine", affine)
         self.weight = Parameter(init.constant((num_features,), 1.0)) if self.affine else None

@@ -15,13 +15,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-import cubepy as cb
 from cubepy.errors import CubeError, LaunchError, OutOfMemoryError
 from cubepy.kernels.entry.arguments import home_of, wholes
 from cubepy.kernels.entry.options import looked_at
 from cubepy.lang.struct import Struct
 from cubepy.runtime import recording
-from cubepy.runtime.device import Device, current, gpu_of, use
+from cubepy.runtime.device import Device, DeviceProperties, current, device_properties, gpu_of, use
 from cubepy.runtime.interop.arrays import PLAIN, lift
 from cubepy.runtime.interop.kinds import kind_of, made
 from cubepy.runtime.launch.arguments import HostMemoryError
@@ -244,8 +243,8 @@ def _run_at(where: Device, function: Any, args: tuple, kwargs: dict[str, Any]) -
         raise LaunchError(message, hint=hint) from None
 
 
-def has_planes() -> bool:
-    """Whether units of the current device work in planes, so that kernels of whole cubes are the
-    fast ones.
+def properties_here() -> DeviceProperties:
+    """What the device can do that a function runs on: for the public function, which passes it on
+    to what it calls.
     """
-    return bool(cb.device_properties_of().plane_size > 1)
+    return device_properties(current())

@@ -37,6 +37,12 @@ def sequence() -> Any:
     return importlib.import_module("cubepy.kernels.elementwise.sequence")
 
 
+@cache
+def stateful() -> Any:
+    """What draws random numbers of a state."""
+    return importlib.import_module("cubepy.kernels.random.stateful")
+
+
 _MODULES = {
     "f": "cubepy.kernels.primitives.functions",
     "t": "cubepy.tensor.functions",
@@ -54,7 +60,7 @@ def function(text: str) -> Any:
 
 
 def number(like: Any, value: Any, dtype: Any) -> Any:
-    """A number as an array of rank 0 where another array is, which repetitions know."""
+    """A number (or a few) as an array where another array is, which repetitions know."""
     made = np.asarray(value, dtype)
     if not isinstance(like, np.ndarray):
         return constant_on(like.device, made)

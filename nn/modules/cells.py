@@ -1,0 +1,143 @@
+"""One step of recurrent networks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from cubepy.errors import LaunchError
+from cubepy.nn import arguments, init
+from cubepy.nn import functional as F
+from cubepy.nn.module import Module
+from cubepy.nn.parameter import Parameter
+from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.array import constant
+
+
+def _parts(x: Tensor, count: int) -> list[Tensor]:
+    n = x.shape[-1] // count
+    return [x[..., i * n : (i + 1) * n] for i in range(count)]
+
+
+def plain(x: Tensor, h: Tensor, w: Tensor, b: Tensor | None, nonlinearity: str) -> Tensor:
+    """The next h of an Elman network, whose product with the input is x.
+
+    Example:
+        >>> import cubepy as cb
+        >>> one = cb.tensor([[1.0]])
+        >>> plain(one, one, one, None, "relu")
+        tensor([[2.]])
+    """
+    total = x + F.linear(h, w, b)
+    return total.tanh() if nonlinearity == "tanh" else F.relu(total)
+
+
+def gru(x: Tensor, h: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    """The next h of gated units, whose products with the input are x.
+
+    Example:
+        >>> import numpy as np, cubepy as cb
+        >>> x, h, w = cb.tensor(np.zeros((1, 3))), cb.tensor([[1.0]], "f64"), np.zeros((3, 1))
+        >>> gru(x, h, cb.tensor(w), None).item()
+        0.5
+    """
+    by_h = _parts(F.linear(h, w, b), 3)
+    by_x = _parts(x, 3)
+    reset, update = ((p + q).sigmoid() for p, q in zip(by_x[:2], by_h[:2], strict=True))
+    new = (by_x[2] + reset * by_h[2]).tanh()
+    return new + update * (h - new)
+
+
+def lstm(x: Tensor, h: Tensor, c: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The next h and c of a memory cell, whose products with the input are x.
+
+    Example:
+        >>> import numpy as np, cubepy as cb
+        >>> x, c, w = cb.tensor(np.zeros((1, 4))), cb.tensor([[1.0]], "f64"), np.zeros((4, 1))
+        >>> lstm(x, c, c, cb.tensor(w), None)[1].item()
+        0.5
+    """
+    i, f, g, o = _parts(x + F.linear(h, w, b), 4)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+class _Cell(Module):
+    gates = 1
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+        super().__init__()
+        self.input_size = arguments.size("input_size", input_size, 1)
+        self.hidden_size = arguments.size("hidden_size", hidden_size, 1)
+        bound, rows = 1 / math.sqrt(hidden_size), self.gates * hidden_size
+        self.weight_ih = Parameter(init.uniform((rows, input_size), bound))
+        self.weight_hh = Parameter(init.uniform((rows, hidden_size), bound))
+        biased = arguments.flag("bias", bias)
+        self.bias_ih = Parameter(init.uniform((rows,), bound)) if biased else None
+        self.bias_hh = Parameter(init.uniform((rows,), bound)) if biased else None
+
+    def _prepared(self, input: Any, states: tuple[Any, ...]) -> tuple[Tensor, list[Tensor]]:
+        """The input times its weights, and the states; zeros where there are none."""
+        x = as_tensor(input)
+        shape = (*x.shape[:-1], self.hidden_size)
+        zero = constant(0, x.dtype).to(x.device)
+        found = [zero.expand(shape) if s is None else as_tensor(s) for s in states]
+        return F.linear(x, self.weight_ih, self.bias_ih), found
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}"
+
+
+class RNNCell(_Cell):
+    """One step of `RNN`.
+
+    Example:
+        >>> RNNCell(3, 4)([[1.0, 2.0, 3.0]]).shape
+        (1, 4)
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh"
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise LaunchError(f'nonlinearity is "tanh" or "relu", not {nonlinearity!r}')
+        super().__init__(input_size, hidden_size, bias)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input: Any, hx: Any = None) -> Tensor:
+        """(batch, input_size) and h (batch, hidden_size) -> the next h."""
+        x, (h,) = self._prepared(input, (hx,))
+        return plain(x, h, self.weight_hh, self.bias_hh, self.nonlinearity)
+
+
+class GRUCell(_Cell):
+    """One step of `GRU`.
+
+    Example:
+        >>> GRUCell(3, 4)([[1.0, 2.0, 3.0]]).shape
+        (1, 4)
+    """
+
+    gates = 3
+
+    def forward(self, input: Any, hx: Any = None) -> Tensor:
+        """(batch, input_size) and h (batch, hidden_size) -> the next h."""
+        x, (h,) = self._prepared(input, (hx,))
+        return gru(x, h, self.weight_hh, self.bias_hh)
+
+
+class LSTMCell(_Cell):
+    """One step of `LSTM`.
+
+    Example:
+        >>> h, c = LSTMCell(3, 4)([[1.0, 2.0, 3.0]])
+        >>> h.shape, c.shape
+        ((1, 4), (1, 4))
+    """
+
+    gates = 4
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Tensor, Tensor]:
+        """(batch, input_size) and (h, c) -> the next (h, c)."""
+        x, (h, c) = self._prepared(input, (None, None) if hx is None else tuple(hx))
+        return lstm(x, h, c, self.weight_hh, self.bias_hh)

@@ -1,0 +1,227 @@
+"""Convolutions as modules."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from cubepy.errors import LaunchError, ShapeError
+from cubepy.kernels.entry.arguments import per_axis
+from cubepy.nn import arguments, init
+from cubepy.nn import functional as F
+from cubepy.nn.module import Module
+from cubepy.nn.parameter import Parameter
+from cubepy.tensor import Tensor
+
+
+class _Convolution(Module):
+    axes = 2
+    transposed = False
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+    ) -> None:
+        super().__init__()
+        self.in_channels = arguments.size("in_channels", in_channels, 1)
+        self.out_channels = arguments.size("out_channels", out_channels, 1)
+        self.groups = arguments.size("groups", groups, 1)
+        if in_channels % groups or out_channels % groups:
+            raise ShapeError(
+                f"groups must divide the channels, but {groups} does not divide {in_channels} and "
+                f"{out_channels}"
+            )
+        if padding_mode != "zeros":
+            raise LaunchError(f'padding_mode is "zeros", not {padding_mode!r}')
+        self.kernel_size = per_axis(kernel_size, self.axes, "kernel_size", 1)
+        self.stride = per_axis(stride, self.axes, "stride", 1)
+        text = isinstance(padding, str)
+        self.padding = padding if text else per_axis(padding, self.axes, "padding", 0)
+        self.dilation = per_axis(dilation, self.axes, "dilation", 1)
+        given, made = in_channels, out_channels
+        if self.transposed:
+            given, made = made, given
+        shape = (made, given // groups, *self.kernel_size)
+        bound = init.linear_bound(math.prod(shape[1:]))
+        self.weight = Parameter(init.uniform(shape, bound))
+        biased = arguments.flag("bias", bias)
+        self.bias = Parameter(init.uniform((out_channels,), bound)) if biased else None
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}, padding={self.padding!r}, dilation={self.dilation}, "
+            f"groups={self.groups}, bias={self.bias is not None}"
+        )
+
+
+class _Conv(_Convolution):
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+        )
+
+    def forward(self, input: Any) -> Tensor:
+        """(N, in_channels, ...) -> (N, out_channels, ...)."""
+        function = getattr(F, f"conv{self.axes}d")
+        how = (self.stride, self.padding, self.dilation, self.groups)
+        return function(input, self.weight, self.bias, *how)  # type: ignore[no-any-return]
+
+
+class _ConvTranspose(_Convolution):
+    transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+        )
+        self.output_padding = per_axis(output_padding, self.axes, "output_padding", 0)
+
+    def forward(self, input: Any) -> Tensor:
+        """(N, in_channels, ...) -> (N, out_channels, ...)."""
+        function = getattr(F, f"conv_transpose{self.axes}d")
+        how = (self.stride, self.padding, self.output_padding, self.groups, self.dilation)
+        return function(input, self.weight, self.bias, *how)  # type: ignore[no-any-return]
+
+
+class Conv1d(_Conv):
+    """Convolution of (N, C, L).
+
+    Attributes:
+        weight: (out_channels, in_channels / groups, ...).
+        bias: (out_channels,) or None.
+
+    Example:
+        >>> import numpy as np
+        >>> Conv1d(3, 4, 3, padding=1, stride=2)(np.ones((2, 3, 8), np.float32)).shape
+        (2, 4, 4)
+    """
+
+    axes = 1
+
+
+class Conv2d(_Conv):
+    """Convolution of (N, C, H, W).
+
+    Attributes:
+        weight: (out_channels, in_channels / groups, ...).
+        bias: (out_channels,) or None.
+
+    Example:
+        >>> import numpy as np
+        >>> Conv2d(3, 4, 3, padding=1, stride=2)(np.ones((2, 3, 8, 8), np.float32)).shape
+        (2, 4, 4, 4)
+    """
+
+    axes = 2
+
+
+class Conv3d(_Conv):
+    """Convolution of (N, C, D, H, W).
+
+    Attributes:
+        weight: (out_channels, in_channels / groups, ...).
+        bias: (out_channels,) or None.
+
+    Example:
+        >>> import numpy as np
+        >>> Conv3d(3, 4, 3, padding=1, stride=2)(np.ones((2, 3, 8, 8, 8), np.float32)).shape
+        (2, 4, 4, 4, 4)
+    """
+
+    axes = 3
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """Transposed convolution of (N, C, L).
+
+    Attributes:
+        weight: (in_channels, out_channels / groups, ...).
+        bias: (out_channels,) or None.
+
+    Example:
+        >>> import numpy as np
+        >>> ConvTranspose1d(3, 4, 2, stride=2)(np.ones((2, 3, 8), np.float32)).shape
+        (2, 4, 16)
+    """
+
+    axes = 1
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """Transposed convolution of (N, C, H, W).
+
+    Attributes:
+        weight: (in_channels, out_channels / groups, ...).
+        bias: (out_channels,) or None.
+
+    Example:
+        >>> import numpy as np
+        >>> ConvTranspose2d(3, 4, 2, stride=2)(np.ones((2, 3, 8, 8), np.float32)).shape
+        (2, 4, 16, 16)
+    """
+
+    axes = 2
+
+
+class ConvTranspose3d(_ConvTranspose):
+    """Transposed convolution of (N, C, D, H, W).
+
+    Attributes:
+        weight: (in_channels, out_channels / groups, ...).
+        bias: (out_channels,) or None.
+
+    Example:
+        >>> import numpy as np
+        >>> ConvTranspose3d(3, 4, 2, stride=2)(np.ones((2, 3, 8, 8, 8), np.float32)).shape
+        (2, 4, 16, 16, 16)
+    """
+
+    axes = 3

@@ -1,0 +1,242 @@
+"""Recurrent networks: one step after the other along a sequence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from cubepy.errors import LaunchError, ShapeError
+from cubepy.nn import arguments, init
+from cubepy.nn import functional as F
+from cubepy.nn.module import Module
+from cubepy.nn.modules.cells import gru, lstm, plain
+from cubepy.nn.parameter import Parameter
+from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.array import constant
+from cubepy.tensor.namespace import concat
+
+
+class _Recurrent(Module):
+    """Layers of cells, each one over what the one below gave; with `bidirectional` there is a
+    second one from the end.
+    """
+
+    gates = 1
+    states = 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ) -> None:
+        super().__init__()
+        self.input_size = arguments.size("input_size", input_size, 1)
+        self.hidden_size = arguments.size("hidden_size", hidden_size, 1)
+        self.num_layers = arguments.size("num_layers", num_layers, 1)
+        self.bias, self.batch_first = (
+            arguments.flag("bias", bias),
+            arguments.flag("batch_first", batch_first),
+        )
+        self.dropout = arguments.number("dropout", dropout, 0, 1)
+        self.bidirectional = arguments.flag("bidirectional", bidirectional)
+        bound, rows = 1 / math.sqrt(hidden_size), self.gates * hidden_size
+        for layer in range(self.num_layers):
+            width = input_size if layer == 0 else hidden_size * len(self._ways())
+            for way in self._ways():
+                shapes: dict[str, tuple[int, ...]] = {
+                    "weight_ih": (rows, width),
+                    "weight_hh": (rows, hidden_size),
+                }
+                if self.bias:
+                    shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+                for name, shape in shapes.items():
+                    full = f"{name}_l{layer}{way}"
+                    setattr(self, full, Parameter(init.uniform(shape, bound)))
+
+    def _ways(self) -> tuple[str, ...]:
+        return ("", "_reverse") if self.bidirectional else ("",)
+
+    def _cell(self, x: Tensor, state: tuple[Tensor, ...], *weights: Any) -> tuple[Tensor, ...]:
+        """The next states, of which the first is the output."""
+        raise NotImplementedError
+
+    def _run(self, input: Any, states: tuple[Any, ...] | None) -> tuple[Tensor, list[Tensor]]:
+        """The outputs, and the last states of all layers."""
+        x = as_tensor(input)
+        if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
+            raise ShapeError(
+                f"{type(self).__name__} takes (length, batch, {self.input_size}) or "
+                f"(length, {self.input_size}), not {x.shape}"
+            )
+        alone = x.ndim == 2
+        if alone:
+            x = x.unsqueeze(1)
+        elif self.batch_first:
+            x = x.transpose(0, 1)
+        ways, batch = self._ways(), x.shape[1]
+        count = self.num_layers * len(ways)
+        shape = (count, batch, self.hidden_size)
+        if states is None:
+            zero = constant(0, x.dtype).to(x.device).expand(shape)
+            given: list[Any] = [zero] * self.states
+        else:
+            given = [as_tensor(s) for s in states]
+            given = [s.unsqueeze(1) if alone and s.ndim == 2 else s for s in given]
+            for s in given:
+                if s.shape != shape:
+                    raise ShapeError(f"a state of shape {shape} is needed, not {s.shape}")
+        last: list[list[Tensor]] = [[] for _ in range(self.states)]
+        for layer in range(self.num_layers):
+            outputs = []
+            for n, way in enumerate(ways):
+                first = tuple(s[layer * len(ways) + n] for s in given)
+                y, ends = self._along(x, first, f"_l{layer}{way}", bool(way))
+                outputs.append(y)
+                for all_ends, end in zip(last, ends, strict=True):
+                    all_ends.append(end.unsqueeze(0))
+            x = outputs[0] if len(outputs) == 1 else concat(outputs, axis=-1)
+            if self.dropout and layer + 1 < self.num_layers:
+                x = F.dropout(x, self.dropout, self.training)
+        ended = [concat(s, axis=0) for s in last]
+        if alone:
+            return x.squeeze(1), [s.squeeze(1) for s in ended]
+        return (x.transpose(0, 1) if self.batch_first else x), ended
+
+    def _along(
+        self, x: Tensor, state: tuple[Tensor, ...], suffix: str, back: bool
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """One layer in one direction; the input is multiplied for all steps at once."""
+        w_ih, w_hh = (getattr(self, f"weight_{part}{suffix}") for part in ("ih", "hh"))
+        b_ih = getattr(self, f"bias_ih{suffix}") if self.bias else None
+        b_hh = getattr(self, f"bias_hh{suffix}") if self.bias else None
+        projected = F.linear(x, w_ih, b_ih)
+        found: list[Tensor] = []
+        steps = range(x.shape[0])
+        for t in reversed(steps) if back else steps:
+            state = self._cell(projected[t], state, w_hh, b_hh)
+            found.append(state[0].unsqueeze(0))
+        if not found:
+            return state[0].unsqueeze(0)[:0], state
+        return concat(found[::-1] if back else found, axis=0), state
+
+    def extra_repr(self) -> str:
+        text = f"{self.input_size}, {self.hidden_size}"
+        text += f", num_layers={self.num_layers}" if self.num_layers > 1 else ""
+        text += ", batch_first=True" if self.batch_first else ""
+        return text + (", bidirectional=True" if self.bidirectional else "")
+
+
+class RNN(_Recurrent):
+    """h' = tanh(W x + b + V h + c) (Elman, 1990).
+
+    Args:
+        input_size, hidden_size: widths of x and h.
+        num_layers: each one takes what the one below gives.
+        nonlinearity: "tanh" or "relu".
+        bias: whether there are b and c.
+        batch_first: inputs are (batch, length, width), else (length, batch, width).
+        dropout: between layers.
+        bidirectional: a second network goes from the end to the beginning.
+
+    Attributes:
+        weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0: of layer 0; `_reverse` from the end.
+
+    Example:
+        >>> import numpy as np
+        >>> y, h = RNN(3, 4)(np.ones((5, 2, 3), np.float32))
+        >>> y.shape, h.shape
+        ((5, 2, 4), (1, 2, 4))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise LaunchError(f'nonlinearity is "tanh" or "relu", not {nonlinearity!r}')
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        )
+        self.nonlinearity = nonlinearity
+
+    def _cell(self, x: Tensor, state: tuple[Tensor, ...], *weights: Any) -> tuple[Tensor, ...]:
+        return (plain(x, state[0], weights[0], weights[1], self.nonlinearity),)
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Tensor, Tensor]:
+        """(length, batch, input_size) -> the h of all steps in the last layer, and the last h of
+        all layers (num_layers, batch, hidden_size).
+
+        Args:
+            input: as `batch_first` says; or (length, input_size).
+            hx: the first h of all layers; zeros by default.
+        """
+        output, (h,) = self._run(input, None if hx is None else (hx,))
+        return output, h
+
+
+class GRU(_Recurrent):
+    """Gated recurrent units (Cho et al., 2014); reset, update and new gate lie in this order in
+    weights.
+
+    Args:
+        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: see `RNN`.
+
+    Example:
+        >>> import numpy as np
+        >>> y, h = GRU(3, 4, batch_first=True)(np.ones((2, 5, 3), np.float32))
+        >>> y.shape, h.shape
+        ((2, 5, 4), (1, 2, 4))
+    """
+
+    gates = 3
+
+    def _cell(self, x: Tensor, state: tuple[Tensor, ...], *weights: Any) -> tuple[Tensor, ...]:
+        return (gru(x, state[0], *weights),)
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Tensor, Tensor]:
+        """See `RNN.forward`."""
+        output, (h,) = self._run(input, None if hx is None else (hx,))
+        return output, h
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997); input, forget, cell and output
+    gate lie in this order in weights.
+
+    Args:
+        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: see `RNN`.
+
+    Example:
+        >>> import numpy as np
+        >>> y, (h, c) = LSTM(3, 4, num_layers=2, bidirectional=True)(np.ones((5, 2, 3), np.float32))
+        >>> y.shape, h.shape, c.shape
+        ((5, 2, 8), (4, 2, 4), (4, 2, 4))
+    """
+
+    gates, states = 4, 2
+
+    def _cell(self, x: Tensor, state: tuple[Tensor, ...], *weights: Any) -> tuple[Tensor, ...]:
+        return lstm(x, state[0], state[1], *weights)
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """(length, batch, input_size) -> the h of all steps in the last layer, and the last h and c
+        of all layers.
+
+        Args:
+            input: as `batch_first` says; or (length, input_size).
+            hx: the first (h, c) of all layers; zeros by default.
+        """
+        output, (h, c) = self._run(input, None if hx is None else tuple(hx))
+        return output, (h, c)
