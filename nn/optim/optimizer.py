@@ -11,7 +11,9 @@ from cubepy.errors import ArgumentError, FileFormatError, LaunchError
 from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import f64
 from cubepy.nn import arguments
+from cubepy.runtime import memory
 from cubepy.tensor import Tensor, apply, as_tensor, enable_grad, no_grad
+from cubepy.tensor.storage import HOST
 
 
 class Optimizer:
@@ -149,7 +151,7 @@ class Optimizer:
         given = numbers.get(key)
         if given is None:
             wide = np.float64 if p.dtype is f64 else np.float32
-            given = numbers[key] = as_tensor(np.array(values, wide)).to(p.device)
+            given = numbers[key] = _on_device(np.array(values, wide), p)
         grad = p.grad if p.grad.dtype is p.dtype else p.grad.astype(p.dtype)
         new, *states = apply(op, given, p, grad, *[state[name] for name in names])
         p.assign_(new)
@@ -205,7 +207,16 @@ class Optimizer:
 
 def zeros_like(p: Tensor, value: float = 0.0) -> Tensor:
     """A tensor of a parameter's shape, dtype and device, all of one value."""
-    return as_tensor(np.full(p.shape, value, p.dtype.numpy)).to(p.device)
+    return _on_device(np.full(p.shape, value, p.dtype.numpy), p)
+
+
+def _on_device(array: np.ndarray, p: Tensor) -> Tensor:
+    """An array beside a parameter; on the host in memory that is aligned as that of results, since
+    replay tells others apart.
+    """
+    made = memory.empty(array.shape, array.dtype, HOST)
+    made[...] = array
+    return as_tensor(made).to(p.device)
 
 
 def _as_state(value: Any, p: Tensor) -> Any:
