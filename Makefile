@@ -13,7 +13,10 @@ ASV_ARGS ?=
 # Of scripts/gpu_check.py: --sanitize, --benchmarks, --only STEP
 GPU_ARGS ?=
 
-.PHONY: demo test gpu-test lint stubs bench asv docs clean
+# Of scripts/array_api_tests.py: a checkout of data-apis/array-api-tests, and options of pytest
+SUITE ?= array-api-tests
+
+.PHONY: demo test gpu-test array-api-tests lint stubs bench asv docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -54,6 +57,10 @@ test: $(VENV)/.test
 
 gpu-test: $(VENV)/.test
 	$(BIN)/python scripts/gpu_check.py $(GPU_ARGS)
+
+array-api-tests: $(VENV)/.test
+	$(PIP) install pytest-json-report ndindex
+	$(BIN)/python scripts/array_api_tests.py $(SUITE) $(PYTEST_ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/python -m ruff check .

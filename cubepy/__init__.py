@@ -47,6 +47,7 @@ _set_launcher(_Launcher)
 _set_converter(_convert)  # the library is loaded when the first array needs it
 _LAZY = ("errors", "kernels", "nn", "quant", "tensor", "tune")
 _OF_TENSORS = (
+    "Generator",
     "Tensor",
     "enable_grad",
     "grad",
@@ -64,6 +65,7 @@ __all__ = [
     "Device",
     "DeviceProperties",
     "Event",
+    "Generator",
     "Stream",
     "Tensor",
     "TensorMap",
@@ -106,6 +108,7 @@ __all__ += _names.__all__
 if TYPE_CHECKING:
     from cubepy import errors, kernels, nn, quant, tune
     from cubepy.tensor import (
+        Generator,
         Tensor,
         enable_grad,
         grad,

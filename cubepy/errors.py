@@ -160,6 +160,10 @@ class ShapeError(CubeError, ValueError):
     """Shapes that do not go together: says what was expected and what came."""
 
 
+class IndexShapeError(ShapeError, IndexError):
+    """An index that does not go with the shape of a tensor."""
+
+
 class GradientError(CubeError, RuntimeError):
     """A gradient that does not exist, or whose graph is gone."""
 

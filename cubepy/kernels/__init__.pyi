@@ -803,7 +803,7 @@ class _conv1d(Function):
     ) -> Any: ...
 
 conv1d: _conv1d
-"""Convolution along one axis, as `torch.nn.functional.conv1d`."""
+"""Convolution over 1 axis, as `torch.nn.functional.conv1d`."""
 
 class _conv2d(Function):
     @overload
@@ -832,7 +832,7 @@ class _conv2d(Function):
     ) -> Any: ...
 
 conv2d: _conv2d
-"""Convolution of images, as `torch.nn.functional.conv2d`."""
+"""Convolution over 2 axes, as `torch.nn.functional.conv2d`."""
 
 class _conv3d(Function):
     @overload
@@ -861,7 +861,7 @@ class _conv3d(Function):
     ) -> Any: ...
 
 conv3d: _conv3d
-"""Convolution of volumes, as `torch.nn.functional.conv3d`."""
+"""Convolution over 3 axes, as `torch.nn.functional.conv3d`."""
 
 class _conv_input(Function):
     @overload
@@ -916,7 +916,7 @@ class _conv_transpose1d(Function):
     ) -> Any: ...
 
 conv_transpose1d: _conv_transpose1d
-"""Transposed convolution along one axis, as `torch.nn.functional.conv_transpose1d`."""
+"""Transposed convolution over 1 axis, as `torch.nn.functional.conv_transpose1d`."""
 
 class _conv_transpose2d(Function):
     @overload
@@ -945,7 +945,7 @@ class _conv_transpose2d(Function):
     ) -> Any: ...
 
 conv_transpose2d: _conv_transpose2d
-"""Transposed convolution of images, as `torch.nn.functional.conv_transpose2d`."""
+"""Transposed convolution over 2 axes, as `torch.nn.functional.conv_transpose2d`."""
 
 class _conv_transpose3d(Function):
     @overload
@@ -974,7 +974,7 @@ class _conv_transpose3d(Function):
     ) -> Any: ...
 
 conv_transpose3d: _conv_transpose3d
-"""Transposed convolution of volumes, as `torch.nn.functional.conv_transpose3d`."""
+"""Transposed convolution over 3 axes, as `torch.nn.functional.conv_transpose3d`."""
 
 class _conv_weight(Function):
     @overload

@@ -16,6 +16,9 @@ active = 0
 detours = 0
 """How many reasons there are, in all threads, to repeat no call that came before: somebody
 records, profiles or forces a routine."""
+asked = False
+"""Whether arguments of functions are asked for what they make of the call (`__cubepy_function__`):
+since the first of them had reason to."""
 settings = 0
 """What is recorded while this changes is not kept."""
 tables: WeakSet[Any] = WeakSet()
@@ -54,6 +57,12 @@ def detour(steps: int) -> None:
     global detours
     with _count:
         detours += steps
+
+
+def ask() -> None:
+    """Ask arguments of functions from here on."""
+    global asked
+    asked = True
 
 
 def spoil() -> None:

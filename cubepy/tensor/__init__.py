@@ -18,7 +18,9 @@ import sys
 from cubepy.tensor import namespace
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.execute import register
+from cubepy.tensor.generator import Generator
 from cubepy.tensor.gradients import (
+    attention,
     convolution,
     elementwise,
     functional,
@@ -29,6 +31,7 @@ from cubepy.tensor.gradients import (
     order,
     pooling,
     products,
+    random,
     reductions,
     statistics,
 )
@@ -45,6 +48,7 @@ from cubepy.tensor.storage import Dense, Storage
 sys.modules[__name__].__class__ = CallableModule
 
 _GRADIENTS = (
+    attention,
     convolution,
     elementwise,
     functional,
@@ -55,6 +59,7 @@ _GRADIENTS = (
     order,
     pooling,
     products,
+    random,
     reductions,
     statistics,
 )
@@ -62,6 +67,7 @@ _GRADIENTS = (
 
 __all__ = [
     "Dense",
+    "Generator",
     "Graph",
     "Node",
     "Recorder",

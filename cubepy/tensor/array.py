@@ -248,8 +248,7 @@ class Tensor(
         """Matrix product with broadcast batch axes."""
         return self @ other
 
-    def _apply(self, op: str, *inputs: Any, **attrs: Any) -> Any:
-        return apply(op, *inputs, **attrs)
+    _apply = staticmethod(apply)  # type: ignore[assignment]
 
     def _unary(self, op: str, **attrs: Any) -> Tensor:
         return apply(op, self, **attrs)

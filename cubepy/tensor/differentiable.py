@@ -8,6 +8,7 @@ import weakref
 from typing import Any
 
 from cubepy.errors import DTypeError, GradientError, ShapeError
+from cubepy.runtime import recording
 from cubepy.tensor.gradients.engine import walk_back
 from cubepy.tensor.modes import mode
 from cubepy.tensor.value import Handle, Value
@@ -61,6 +62,7 @@ class Differentiable(Handle):
         if wanted and not self.dtype.is_float:
             raise GradientError(f"only floats have gradients, not {self.dtype.name}")
         if wanted != value.needs_grad:
+            recording.ask()
             value.needs_grad = bool(wanted)
             value.handle = weakref.ref(self)
         return self

@@ -104,6 +104,7 @@ def record(*inputs: Handle) -> Iterator[Recorder]:
     """
     token = _active.set(recorder := Recorder(inputs))
     blocks.append(recorder)
+    recording.ask()
     recording.detour(1)  # no call is repeated without a look at its tensors
     try:
         yield recorder

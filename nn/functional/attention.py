@@ -14,7 +14,6 @@ from cubepy.nn.functional.dropout import dropout
 from cubepy.nn.functional.linear import optional
 from cubepy.tensor import Tensor, apply, as_tensor, is_grad_enabled
 from cubepy.tensor.namespace import where
-from cubepy.tensor.ops import OPS
 
 
 def scaled_dot_product_attention(
@@ -50,8 +49,11 @@ def scaled_dot_product_attention(
     mask = optional(attn_mask)
     causal = arguments.flag("is_causal", is_causal)
     wanted = is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k, v, mask))
-    if dropout_p or q.dtype is f64 or (wanted and OPS["attention"].vjp is None):
+    if dropout_p or q.dtype is f64:
         return attention_with_weights(q, k, v, mask, dropout_p, causal, scale)[0]
+    if wanted:  # gradients are computed from the log-sum-exp of the scores
+        made = apply("attention_forward", q, k, v, mask, is_causal=causal, scale=scale)
+        return made[0]  # type: ignore[no-any-return]
     return apply("attention", q, k, v, mask, is_causal=causal, scale=scale)
 
 

@@ -122,5 +122,5 @@ def planned(p: QuantizedLinear, properties: cb.DeviceProperties) -> tuple[Bluepr
     while block > rows and panel_groups * -(-m // block) < 4 * properties.cores:
         block //= 2
     block = max(rows, block // rows * rows)
-    plan = Blueprint(rows, lines, p.group, p.weight.scheme.symmetric, *p.epilogue)
+    plan = Blueprint(rows, lines, p.group, p.weight.scheme.symmetric, p.function)
     return plan, panel_groups * -(-m // block), block

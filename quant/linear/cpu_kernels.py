@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul.cpu.microkernel import finish_line
+from cubepy.kernels.primitives.epilogue import LineEpilogue
 
 PANEL = 16
 
@@ -26,7 +26,6 @@ class Blueprint:
         lines: panels of 16 channels of a register tile.
         group: inputs that share a scale (int4), or 0.
         symmetric: whether the minimum is -8 times the scale (int4).
-        bias, residual: whether the epilogue adds them.
         activation: a func of the result, or None.
         lanes: channels of a panel.
     """
@@ -35,8 +34,6 @@ class Blueprint:
     lines: int
     group: int = 0
     symmetric: bool = True
-    bias: bool = False
-    residual: bool = False
     activation: Any = None
     lanes: int = PANEL
 
@@ -99,24 +96,15 @@ def quantize_rows(
 
 
 @cb.func
-def finish_tile(values, row, here, panel, panels, skip, bias, residual, out, plan):
+def finish_tile(values, epilogue, row, panel, panels, skip, plan):
     """The epilogue of a tile of floats; its first `skip` rows belong to the tile before."""
     for i in range(plan.rows):
         if i >= skip:
             for j in cb.unroll(range(plan.lines)):
                 if panel + j < panels:
                     column = (panel + j) * plan.lanes
-                    finish_line(
-                        values[i, j],
-                        out,
-                        bias,
-                        residual,
-                        0,
-                        row + i,
-                        column,
-                        out.shape[2] - column,
-                        plan,
-                    )
+                    valid = epilogue.out.shape[2] - column
+                    epilogue.finish(values[i, j], (0, row + i, column), valid)
 
 
 @cb.kernel
@@ -135,6 +123,7 @@ def int8_product(
     """out[0] = words (M, K/4 of four u8) times codes (panels, K/4 * 64 of i8), in exact integers,
     then scaled.
     """
+    epilogue = LineEpilogue(out, plan.activation, bias, None, residual)
     rows, lines, lanes = plan.rows, plan.lines, plan.lanes
     m, fours, panels = words.shape[0], words.shape[1], codes.shape[0]
     panel_groups = (panels + lines - 1) // lines
@@ -164,7 +153,7 @@ def int8_product(
                 done[i, j] = cb.cast(exact, cb.f32) * (
                     scale * scales.load((panel_indices[j], 0), lanes)
                 )
-        finish_tile(done, row, rows, panel, panels, tile - row, bias, residual, out, plan)
+        finish_tile(done, epilogue, row, panel, panels, tile - row, plan)
 
 
 @cb.kernel
@@ -186,6 +175,7 @@ def int4_product(
 
     The codes of a group are summed in exact integers and turned to floats once for each group.
     """
+    epilogue = LineEpilogue(out, plan.activation, bias, None, residual)
     rows, lines, lanes, group = plan.rows, plan.lines, plan.lanes, plan.group
     m, panels = words.shape[0], codes.shape[0]
     groups = facts.shape[1] - 2
@@ -235,4 +225,4 @@ def int4_product(
             scale = cb.splat(facts[row + i, 0], lanes)
             for j in cb.unroll(range(lines)):
                 done[i, j] = (total[i, j] - zero * sums.load((panel_indices[j], 0), lanes)) * scale
-        finish_tile(done, row, rows, panel, panels, tile - row, bias, residual, out, plan)
+        finish_tile(done, epilogue, row, panel, panels, tile - row, plan)

@@ -9,6 +9,7 @@ import pytest
 
 import cubepy as cb
 from cubepy.kernels.pooling.routines import MAX_POOL, MAX_POOL_INPUT
+from cubepy.kernels.windows.banded_map import BANDED
 from tests.pretend import NAME, pretend
 from tests.properties import choose_as_on
 from tests.staging import WHERE, gpu_missing, move_library, staged
@@ -43,7 +44,5 @@ def where(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def pools_with_planes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pools and interpolation choose as for devices with planes, wherever they run."""
-    for op in (MAX_POOL, MAX_POOL_INPUT):
+    for op in (BANDED, MAX_POOL, MAX_POOL_INPUT):
         choose_as_on(monkeypatch, op, plane_size=32)
-    for part in ("windows.banded_map",):
-        monkeypatch.setattr(f"cubepy.kernels.{part}.has_planes", lambda: True)

@@ -27,6 +27,7 @@ from cubepy.kernels.elementwise.sequence import steps
 from cubepy.kernels.fused.maps import fused_map
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives import updates
+from cubepy.kernels.random.stateful import drawn, dropped
 from cubepy.lang.declare import Kernel
 from cubepy.runtime import device as devices
 from cubepy.runtime.memory import device_array
@@ -204,7 +205,12 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "pad": [(lambda x, m=m: K.pad(x, (1, 2, 3, 1), m), (IMAGE,)) for m in ("constant", "reflect", "replicate")],
     "statistics": [*each(lambda x: K.var(x, 1), (F32, BF16), 64, 512), *each(K.norm, (F32,), 8, 40000),
                    *each(lambda x: K.logsumexp(x, 1), (F32,), 64, 512)],
-    "steps": [(lambda d=d: steps(0, 1, 1000, d), ()) for d in (F32, BF16, I64)],
+    "states": [
+        *((lambda s, d=d: drawn(s, (1000,), "normal", 0.0, 1.0, d), (zeros(3, dtype=np.uint64),)) for d in (F32, np.float64)),
+        (lambda s: drawn(s, (1000,), "integers", 0, 9, I64), (zeros(3, dtype=np.uint64),)),
+        *((lambda x, s: dropped(x, s, 0.5), (zeros(1000, dtype=d), zeros(3, dtype=np.uint64))) for d in (F32, BF16)),
+    ],
+    "sequences": [(lambda d=d: steps(0, 1, 1000, d), ()) for d in (F32, BF16, I64)],
     "random": [(lambda d=d: K.normal(size=1000, dtype=d), ()) for d in (cb.f32, cb.bf16)]
               + [(lambda: K.uniform(size=1000), ()), (lambda: K.randint(7, size=1000), ())],
     "conv": [(lambda x, w, g=g: K.conv2d(x, w, groups=g), (zeros(2, 8, 20, 24, dtype=d), zeros(16, 8 // g, 3, 3, dtype=d)))

@@ -14,12 +14,16 @@ import pytest
 import cubepy as cb
 from cubepy import tune
 from cubepy.kernels.indexing import gather_gpu, scatter_gpu
-from cubepy.kernels.indexing.scatter_kernels import updated
+from cubepy.kernels.indexing.problem import Gather, Scatter
+from cubepy.kernels.indexing.routines import GATHER, SCATTER
 from cubepy.kernels.movement import pad_gpu
+from cubepy.kernels.movement.pad import PAD
 from cubepy.kernels.movement.pad_gpu import Flip, Pad, ReversedLines
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.random import distributions as numbers
 from cubepy.kernels.random import fill_gpu
+from cubepy.kernels.random.distributions import RANDOM
+from cubepy.kernels.random.fill_gpu import Fill
 from cubepy.kernels.scan import columns_gpu as columns
 from cubepy.kernels.scan import scan_gpu as rows
 from tests.staging import DEVICES, WHERE
@@ -40,6 +44,11 @@ def device(request: pytest.FixtureRequest) -> Any:
 
 def draw(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape, dtype=F)
+
+
+def on_gpu(op: tune.Op, problem: Any) -> None:
+    """By the routine that a GPU takes."""
+    op.chosen(problem, replace(HERE, plane_size=32)).launch(problem, HERE)
 
 
 def running(x: np.ndarray, axis: int, exclusive: bool, product: bool) -> np.ndarray:
@@ -111,13 +120,6 @@ def test_flip(dtype: Any) -> None:
     np.testing.assert_array_equal(out, view[::-1, ::-1])
 
 
-def padded(problem: Pad) -> None:
-    """By the routine that a GPU takes."""
-    op = tune.Op("padded", [pad_gpu.Units(), pad_gpu.Lines()])
-    del tune.OPS["padded"]
-    op.chosen(problem, replace(HERE, plane_size=32)).launch(problem, HERE)
-
-
 @pytest.mark.parametrize("mode", ["constant", "reflect", "replicate"])
 @pytest.mark.parametrize("long", [False, True])
 def test_pad(mode: str, long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +131,7 @@ def test_pad(mode: str, long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         x = draw(*shape)
         out = np.zeros([n + a + b for n, (a, b) in zip(shape, ends, strict=True)], F)
-        padded(Pad(x, out, tuple(a for a, _ in ends), 0.0, mode))
+        on_gpu(PAD, Pad(x, out, tuple(a for a, _ in ends), 0.0, mode))
         np.testing.assert_array_equal(
             out, np.pad(x, ends, mode="edge" if mode == "replicate" else mode)
         )
@@ -137,7 +139,7 @@ def test_pad(mode: str, long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_negative_pads_cut_off() -> None:
     x, out = draw(4, 6), np.zeros((5, 7), F)
-    padded(Pad(x, out, (-1, 3), 2.0, "constant"))
+    on_gpu(PAD, Pad(x, out, (-1, 3), 2.0, "constant"))
     np.testing.assert_array_equal(out, np.pad(x[1:, :4], ((0, 2), (3, 0)), constant_values=2.0))
 
 
@@ -148,11 +150,12 @@ def test_gather(index_type: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         for m in (8, 9):
             x, index = draw(3, 20), RNG.integers(-20, 20, (3, m)).astype(index_type)
             out = np.zeros((3, m), F)
-            gather_gpu.gather(x[:, :, None], index[:, :, None], out[:, :, None], True)
+            blocks = (a[:, :, None] for a in (x, index, out))
+            on_gpu(GATHER, Gather(*blocks, "gather", True))
             np.testing.assert_array_equal(out, np.take_along_axis(x, index, 1))
     x, index = draw(2, 5, 12), RNG.integers(0, 5, (2, 7, 12)).astype(index_type)
     out = np.zeros((2, 7, 12), F)
-    gather_gpu.gather(x, index, out, False)
+    on_gpu(GATHER, Gather(x, index, out, "gather"))
     np.testing.assert_array_equal(out, np.take_along_axis(x, index, 1))
 
 
@@ -163,7 +166,7 @@ def test_scatter_in_shared_memory(update: str) -> None:
     if update == "add":
         index = index // 9  # many updates of one place
     out, want = np.zeros_like(x), x.astype(np.float64)
-    scatter_gpu.scatter(x, out, index, src, 1, updated, update)
+    assert scatter_gpu.SharedRows().launch(Scatter(x, index, src, update, out, 1), HERE) is out
     change = {"add": np.add, "mul": np.multiply, "max": np.maximum, "assign": lambda a, b: b}[
         update
     ]
@@ -173,16 +176,20 @@ def test_scatter_in_shared_memory(update: str) -> None:
 
 
 def test_which_rows_are_kept_in_shared_memory() -> None:
+    def fits(x: Any, index: Any, axis: int) -> bool:
+        problem = Scatter(x, index, np.zeros(index.shape, x.dtype), "add", None, axis)
+        return SCATTER.chosen(problem, replace(HERE, plane_size=32)).name == "shared_rows"
+
     x, index = np.zeros((256, 130), F), np.zeros((256, 50), np.int64)
-    assert scatter_gpu.fits(x, index, 1) and scatter_gpu.fits(x[:, :, None], index[:, :, None], 1)
+    assert fits(x, index, 1) and fits(x[:, :, None], index[:, :, None], 1)
     for less, fewer in (
         (x[:3], index[:3]),
         (x, index[:, :3]),
         (x, index[:200]),
         (x.astype(np.float16), index),
     ):
-        assert not scatter_gpu.fits(less, fewer, 1)
-    assert not scatter_gpu.fits(x, np.zeros((256, 130), np.int64), 0)
+        assert not fits(less, fewer, 1)
+    assert not fits(x, np.zeros((256, 130), np.int64), 0)
 
 
 def test_rows_of_a_table() -> None:
@@ -193,13 +200,17 @@ def test_rows_of_a_table() -> None:
         np.testing.assert_array_equal(out, table[index])
 
 
+def random_numbers(out: np.ndarray, kind: str) -> Fill:
+    state, ends = np.array((5, 6, 0), np.uint64), np.array((0, 1), F)
+    return Fill(out, None, state, ends, kind, 4, cb.current_device())
+
+
 @pytest.mark.parametrize("kind", ["normal", "uniform"])
 def test_random_numbers_are_the_same(kind: str) -> None:
     for size in (3, 1100):
         want = getattr(numbers, kind)(size=size, generator=numbers.Generator(5, 6))
         out = np.zeros(size, F)
-        ends = np.float32(0), np.float32(1)
-        fill_gpu.fill(out, None, 5, 6, 0, *ends, numbers.block_of, kind, 4, cb.current_device())
+        on_gpu(RANDOM, random_numbers(out, kind))
         np.testing.assert_array_equal(out, want)
 
 
@@ -207,17 +218,5 @@ def test_many_normal_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(fill_gpu, "LARGE", 1)
     monkeypatch.setattr(fill_gpu, "MANY", 3)
     out = np.zeros(1700, F)
-    fill_gpu.fill(
-        out,
-        None,
-        5,
-        6,
-        0,
-        np.float32(0),
-        np.float32(1),
-        numbers.block_of,
-        "normal",
-        4,
-        cb.current_device(),
-    )
+    on_gpu(RANDOM, random_numbers(out, "normal"))
     np.testing.assert_array_equal(out, numbers.normal(size=1700, generator=numbers.Generator(5, 6)))

@@ -37,43 +37,10 @@ CIRCLES: list[set[str]] = []
 PRIVATE: set[tuple[str, str]] = set()
 LARGE_FOLDERS: dict[str, int] = {}
 LONG: dict[str, int] = {}
-ASKS: set[str] = {
-    "kernels.attention.cpu.flash_backward",
-    "kernels.attention.flash_lines",
-    "kernels.attention.gradients",
-    "kernels.attention.problem",
-    "kernels.convolution.conv",
-    "kernels.convolution.cpu.depthwise_gradients",
-    "kernels.convolution.cpu.depthwise_nchw",
-    "kernels.convolution.cpu.depthwise_nhwc",
-    "kernels.convolution.cpu.direct",
-    "kernels.convolution.cpu.filters",
-    "kernels.convolution.cpu.implicit_gemm_plan",
-    "kernels.convolution.cpu.pointwise",
-    "kernels.convolution.cpu.register_tile",
-    "kernels.convolution.cpu.transposed_plan",
-    "kernels.convolution.cpu.weight_gradient_plan",
-    "kernels.convolution.gpu.depthwise_nchw",
-    "kernels.convolution.gpu.weight_gradient",
-    "kernels.convolution.gradients",
-    "kernels.convolution.sm90.depthwise_nhwc",
-    "kernels.convolution.sm90.depthwise_weight_gradient",
-    "kernels.convolution.sm90.implicit_gemm_plan",
-    "kernels.convolution.sm90.transposed",
-    "kernels.convolution.sm90.weight_gradient",
-    "kernels.convolution.transposed",
-    "kernels.indexing.embedding",
-    "kernels.indexing.gather",
-    "kernels.indexing.scatter",
-    "kernels.matmul.cpu.blocked",
-    "kernels.matmul.gpu.padded_operands",
-    "kernels.matmul.sm90.persistent",
-    "kernels.primitives.vector_width",
-    "kernels.windows.banded_map",
-    "kernels.windows.direct_cpu",
-    "kernels.windows.separable_cpu",
-}
-"""Modules that ask the current device for its properties. Routines are given them by `Op.run`."""
+MANY_PARAMETERS = {"kernel": 22, "host": 24}
+"""Functions of the kernels with more than 10 parameters: launch signatures of kernels, and
+functions of the host, of which most are public ones with the options of torch.
+"""
 WIDE_LINES = 21
 FMT_SKIPS = 36
 WORDS = (
@@ -203,6 +170,42 @@ def test_lines_are_short_and_formatted() -> None:
     assert skips <= FMT_SKIPS, f"{skips} lines that the formatter skips"
 
 
+def functions_of_kernels() -> dict[str, ast.FunctionDef]:
+    """The functions and methods of the library of kernels by their names."""
+    return {
+        f"{module}.{node.name}:{node.lineno}": node
+        for module in files()
+        if room(module) == "kernels"
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def test_functions_of_kernels_are_short() -> None:
+    lengths = {
+        name: (node.end_lineno or 0) - node.lineno + 1
+        for name, node in functions_of_kernels().items()
+    }
+    long = {name: n for name, n in lengths.items() if n > 120}
+    assert not long, f"functions of more than 120 lines: {long}"
+
+
+def test_functions_of_kernels_take_few_parameters() -> None:
+    """What a kernel's funcs share is a struct; see `Block` of the CPU's convolution."""
+    many: dict[str, list[str]] = {"kernel": [], "host": [], "func": []}
+    for name, node in functions_of_kernels().items():
+        arguments = node.args
+        count = len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs)
+        marks = " ".join(map(ast.unparse, node.decorator_list))
+        if count > 10:
+            many[next((kind for kind in ("kernel", "func") if f"cb.{kind}" in marks), "host")] += [
+                f"{name} {count}"
+            ]
+    assert not many.pop("func")
+    for kind, names in many.items():
+        assert len(names) <= MANY_PARAMETERS[kind], f"more than the exceptions: {names}"
+
+
 @pytest.mark.parametrize("word", WORDS)
 def test_names_are_words_of_the_field(word: str) -> None:
     """See docs/reference/glossary.md for the field's words."""
@@ -224,17 +227,21 @@ def test_every_file_says_what_it_is() -> None:
 
 
 def test_properties_of_a_device_are_passed() -> None:
-    """An operation asks for them once; a routine, and what it calls, never asks the current device."""
-    asking = {"has_planes", "device_properties_of"}
-    found = {
-        module
-        for module in files()
-        if room(module) in ("kernels", "quant") and module != "kernels.entry.dispatch"
-        for node in ast.walk(tree(module))
-        if (isinstance(node, ast.Name) and node.id in asking)
-        or (isinstance(node, ast.Attribute) and node.attr in asking)
-    }
-    only_these(found, ASKS, "a module that asks the current device for its properties")
+    """`Op.run` asks for them, and a public function without routines, by `properties_here`; what is
+    called is given them, and never asks the current device.
+    """
+    found = set()
+    for module in files():
+        if room(module) not in ("kernels", "quant") or module == "kernels.entry.dispatch":
+            continue
+        for function in (n for n in ast.walk(tree(module)) if isinstance(n, ast.FunctionDef)):
+            public = {d.id for d in function.decorator_list if isinstance(d, ast.Name)}
+            allowed = {"properties_here"} if public & {"placed", "repeated"} else set()
+            called = (n.func for n in ast.walk(function) if isinstance(n, ast.Call))
+            names = {getattr(f, "id", None) or getattr(f, "attr", None) for f in called}
+            if names & {"properties_here", "device_properties_of"} - allowed:
+                found.add(f"{module}.{function.name}")
+    assert not found, "a function that asks the current device for its properties"
 
 
 def documented(node: ast.AST) -> set[str]:

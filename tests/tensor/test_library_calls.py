@@ -123,6 +123,8 @@ def _of_axes(axes: int) -> dict[str, Any]:
 
 for _axes in (1, 2, 3):
     SAMPLES |= _of_axes(_axes)
+NO_OPS = {"bernoulli", "prepack", "prepack_filter"}
+"""Functions that refuse tensors with gradients."""
 OF_NUMBERS = {"manual_seed", "normal", "randint", "uniform"}
 """Functions that are not given tensors."""
 
@@ -140,11 +142,11 @@ def parts(result: Any) -> list[Any]:
 def test_a_gradient_is_there_or_the_call_is_refused(name: str) -> None:
     global RNG
     RNG = np.random.default_rng(5)
-    try:
-        given = parts(SAMPLES[name]())
-    except GradientError as error:
-        assert "x.detach()" in str(error), error
+    if name in NO_OPS:
+        with pytest.raises(GradientError, match=r"x\.detach"):
+            SAMPLES[name]()
         return
+    given = parts(SAMPLES[name]())
     floats = [y for y in given if y.dtype.is_float]
     assert all(y.requires_grad for y in floats)
     for y in floats:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.entry.dispatch import has_planes
 from cubepy.kernels.primitives.exponentials import LOG2_E, power_of_two
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 
@@ -342,9 +341,10 @@ def plan_for(
     )
     least = -(-WORK // (lines * lanes * k.shape[2] * (depth + width)))
     tiles = max(least, q.shape[0] * q.shape[1] * query_blocks // (4 * p.cores))
-    room = 1 if has_planes() else max(1, most)
+    planes = p.plane_size > 1
+    room = 1 if planes else max(1, most)
     tiles = max(1, min(chosen.tiles or tiles, query_blocks, room))
-    fit = (PLANES_BYTES if has_planes() else BYTES) // (4 * (depth + width))
+    fit = (PLANES_BYTES if planes else BYTES) // (4 * (depth + width))
     keys = max(rows, min(chosen.keys or KEYS, fit) // rows * rows)
     return Blueprint(rows, lines, lanes, keys, room, depth, width, causal, mask), tiles
 

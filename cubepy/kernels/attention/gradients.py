@@ -18,15 +18,68 @@ from cubepy.kernels.attention.attention import scale_of, stretched_mask
 from cubepy.kernels.attention.cpu import flash_backward as lines
 from cubepy.kernels.attention.gpu import operands
 from cubepy.kernels.attention.gpu import unfused_backward as matrices
-from cubepy.kernels.attention.problem import described
+from cubepy.kernels.attention.problem import AttentionGradients, described
 from cubepy.kernels.attention.routines import ATTENTION
 from cubepy.kernels.attention.sm90 import backward
 from cubepy.kernels.entry.arguments import array_of, float_array
-from cubepy.kernels.entry.dispatch import has_planes, placed
+from cubepy.kernels.entry.dispatch import placed
 from cubepy.kernels.entry.results import wrapper
 from cubepy.kernels.movement.copy import copy
 from cubepy.runtime import memory
-from cubepy.tune import choose
+from cubepy.tune import CpuRoutine, GpuRoutine, Op, choose
+
+
+class Hopper(GpuRoutine):
+    """By `wgmma`, without a matrix of scores."""
+
+    name = "hopper"
+
+    def unfit(self, p: AttentionGradients, properties: cb.DeviceProperties) -> str | None:
+        """16-bit floats in widths of multiples of 8, and masks that all heads share."""
+        if config.deterministic:
+            return "gradients of queries are added up in no fixed order"
+        plan = self.plan(p, properties)
+        if plan is None:
+            return "for `wgmma`, 16 bits, widths up to 256, and masks that all heads share"
+        return "a mask needs a positive scale" if plan.mask != "none" and p.scale <= 0 else None
+
+    def plan(self, p: AttentionGradients, properties: cb.DeviceProperties) -> Any:
+        """The blueprint, or None."""
+        arrays = (p.query, p.key, p.value, p.grad)
+        return backward.plan_for(*arrays, p.causal, properties, p.mask, p.kind)
+
+    def launch(self, p: AttentionGradients, properties: cb.DeviceProperties) -> tuple[Any, ...]:
+        """Three passes."""
+        plan, inputs = self.plan(p, properties), (p.grad, p.query, p.key, p.value)
+        do, q, k, v = (a if operands.copyable(a) else copy(a) for a in inputs)
+        out = p.result if p.result.strides[3] == p.result.itemsize else copy(p.result)
+        found = tuple(memory.empty(a.shape, a.dtype) for a in (q, k, v))
+        dq, dk, dv = found
+        backward.launch(do, q, k, v, out, p.lse, dq, dk, dv, p.scale, plan, p.mask)
+        return found
+
+
+class Matrices(GpuRoutine):
+    """By products, with matrices of scores in pieces."""
+
+    name = "matrices"
+
+    def launch(self, p: AttentionGradients, properties: cb.DeviceProperties) -> tuple[Any, ...]:
+        """Any dtype and width."""
+        return matrices.gradients(*p)
+
+
+class Lines(CpuRoutine):
+    """Block by block in the caches."""
+
+    name = "lines"
+
+    def launch(self, p: AttentionGradients, properties: cb.DeviceProperties) -> tuple[Any, ...]:
+        """Heads, and parts of their keys, side by side."""
+        return lines.gradients(*p, properties)
+
+
+GRADIENTS = Op("attention_gradients", [Hopper(), Matrices(), Lines()])
 
 
 @placed
@@ -71,7 +124,7 @@ def attention_forward(
         lse[...] = -np.inf
     else:
         problem = described(q, k, v, mask, kind, bool(is_causal), factor)
-        alone = problem.units == "" and has_planes()
+        alone = problem.units == "" and problem.on_gpu
         choose(ATTENTION, problem).launch(
             problem, q, k, v, mask, out, None if alone else lse, factor
         )
@@ -127,27 +180,16 @@ def attention_gradients(
             f"lse has shape {sums.shape} and dtype {sums.dtype}, but must be f32 of shape "
             f"{q.shape[:3]}"
         )
-    p = cb.device_properties_of()
     mask, kind = stretched_mask(attn_mask, (*q.shape[:3], k.shape[2]))
     if q.size == 0 or k.size == 0 or v.size == 0:
         empty = [memory.empty(a.shape, a.dtype) for a in (q, k, v)]
         for a in empty:
             a[...] = 0
         return wrap(empty[0]), wrap(empty[1]), wrap(empty[2])
-    plan = backward.plan_for(q, k, v, do, bool(is_causal), p, mask, kind)
     factor = scale_of(scale, q.shape[3])
-    if plan is not None and plan.mask != "none" and factor <= 0:
-        plan = None
-    if (
-        plan is None or config.deterministic
-    ):  # its gradient of queries is added up in no fixed order
-        routine = matrices if has_planes() else lines
-        found = routine.gradients(do, q, k, v, mask, kind, out, sums, factor, bool(is_causal))
-        return wrap(found[0]), wrap(found[1]), wrap(found[2])
-    q, k, v, do = (a if operands.copyable(a) else copy(a) for a in (q, k, v, do))
-    out = out if out.strides[3] == out.itemsize else copy(out)
-    dq, dk, dv = (memory.empty(a.shape, a.dtype) for a in (q, k, v))
-    backward.launch(do, q, k, v, out, sums, dq, dk, dv, factor, plan, mask)
+    dq, dk, dv = GRADIENTS.run(
+        AttentionGradients(do, q, k, v, mask, kind, out, sums, factor, bool(is_causal))
+    )
     return wrap(dq), wrap(dk), wrap(dv)
 
 

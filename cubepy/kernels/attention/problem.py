@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-import cubepy as cb
 from cubepy.kernels.attention.gpu import flash_mma_plan as planes
 from cubepy.kernels.attention.sm90 import plan as hopper
 from cubepy.kernels.matmul.problem import name_of
-from cubepy.runtime.device import current
+from cubepy.runtime.device import DeviceProperties, current, device_properties
 
 Mask = Literal["none", "bool", "float"]
 Units = Literal["", "mma", "wgmma"]
@@ -38,17 +37,45 @@ class Attention(NamedTuple):
     causal: bool = False
     units: Units = ""
 
+    @property
+    def properties(self) -> DeviceProperties:
+        """What its device can do."""
+        return device_properties(self.device)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device's units work in planes, as a GPU's."""
+        return self.properties.plane_size > 1
+
+
+class AttentionGradients(NamedTuple):
+    """The gradients of attention by queries, keys and values, from that of its result; `kind` of
+    mask, and the log-sum-exp of each row.
+    """
+
+    grad: Any
+    query: Any
+    key: Any
+    value: Any
+    mask: Any
+    kind: str
+    result: Any
+    lse: Any
+    scale: float
+    causal: bool
+
 
 def described(
     q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, factor: float
 ) -> Attention:
     """What the attention of some arrays is to the routines."""
+    where = current()
     width, groups = (
         v.shape[3] if v.shape[3] != q.shape[3] else 0,
         k.shape[1] if k.shape[1] != q.shape[1] else 0,
     )
     return Attention(  # type: ignore[call-arg]
-        str(current()),
+        str(where),
         *q.shape[:3],
         k.shape[2],
         q.shape[3],
@@ -57,13 +84,14 @@ def described(
         name_of(q.dtype),
         kind,  # type: ignore[arg-type]
         causal,
-        units_for(q, k, v, mask, kind, causal, factor),
+        units_for(q, k, v, mask, kind, causal, factor, device_properties(where)),
     )
 
 
-def units_for(q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, factor: float) -> Units:
-    """The matrix units of this device that can take the arrays."""
-    p = cb.device_properties_of()
+def units_for(
+    q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, factor: float, p: DeviceProperties
+) -> Units:
+    """The matrix units of a device that can take the arrays."""
     if "mma" not in p.features:
         return ""
     # A mask is added before scores are scaled there, and hidden scores are less than others before

@@ -23,7 +23,6 @@ from cubepy.kernels.attention.sm90 import flash as hopper
 from cubepy.kernels.attention.sm90 import plan as hopper_plan
 from cubepy.kernels.movement.copy import copy
 from cubepy.lang.dtypes import as_dtype
-from cubepy.runtime.device import device_properties
 from cubepy.tune import TunedRoutine
 
 FEW_ROWS = 16  # of a plane's tile: fewer would leave the tiles of other routines empty
@@ -58,7 +57,7 @@ class Hopper(TunedRoutine):
     def launch(self, blueprint: hopper_plan.Shape, p: Attention, args: tuple[Any, ...]) -> None:
         """Arrays are copied where the copy engine cannot read them."""
         q, k, v, mask, out, lse, factor = args
-        properties = device_properties(p.device)
+        properties = p.properties
         plan = hopper_plan.plan_for(q, k, v, p.causal, properties, mask, p.mask, blueprint)
         assert plan is not None, "the routine does not support it"
         q, k, v = (a if operands.copyable(a) else copy(a) for a in (q, k, v))
@@ -92,9 +91,7 @@ class Planes(TunedRoutine):
     def launch(self, blueprint: planes_plan.Shape, p: Attention, args: tuple[Any, ...]) -> None:
         """Arrays stay where they are."""
         q, k, v, mask, out, lse, factor = args
-        plan = planes_plan.plan_for(
-            q, k, v, mask, p.mask, p.causal, device_properties(p.device), blueprint
-        )
+        plan = planes_plan.plan_for(q, k, v, mask, p.mask, p.causal, p.properties, blueprint)
         assert plan is not None, "the routine does not support it"
         planes.launch(q, k, v, mask, out, lse, factor, plan)
 
@@ -110,11 +107,8 @@ class Split(TunedRoutine):
         """Any floats, widths up to 256."""
         if not p.units:
             return "arrays are not for matrix units"
-        return (
-            None
-            if planned(p, properties, split_plan.Shape())
-            else "a tile does not fit shared memory"
-        )
+        fits = planned(p, properties, split_plan.Shape())
+        return None if fits else "a tile does not fit shared memory"
 
     def group(self, key: Attention) -> int:
         """For few rows, or where tiles of rows leave cores idle."""
@@ -132,7 +126,7 @@ class Split(TunedRoutine):
     def launch(self, blueprint: split_plan.Shape, p: Attention, args: tuple[Any, ...]) -> None:
         """Arrays stay where they are."""
         q, k, v, mask, out, lse, factor = args
-        properties = device_properties(p.device)
+        properties = p.properties
         plan = split_plan.plan_for(q, k, v, p.mask, p.causal, properties, blueprint)
         assert plan is not None, "the routine does not support it"
         split.launch(q, k, v, mask, out, lse, factor, plan, properties, blueprint.splits)
@@ -164,7 +158,7 @@ def split_pays(p: Attention) -> bool:
     By tiles of 64 or 128 rows a block takes the same time however few rows are there, and cores may
     stay idle.
     """
-    rows, properties = rows_of(p), device_properties(p.device)
+    rows, properties = rows_of(p), p.properties
     if rows <= FEW_ROWS:
         return True
     width = max(p.depth, p.width)
@@ -175,18 +169,8 @@ def split_pays(p: Attention) -> bool:
     keys = min(p.keys, p.length) if p.causal else p.keys
     by_tiles = -(-tiles // (resident * properties.cores)) * keys * key + TILES_US
     parts = 1 if as_dtype(p.dtype).bits == 16 else 3
-    plan = split_plan.planned(
-        rows,
-        p.depth,
-        p.width or p.depth,
-        parts,
-        "bf16",
-        p.causal,
-        p.mask,
-        parts == 1,
-        properties,
-        split_plan.Shape(),
-    )
+    how = (parts, "bf16", p.causal, p.mask, parts == 1, properties, split_plan.Shape())
+    plan = split_plan.planned(rows, p.depth, p.width or p.depth, *how)
     if plan is None:
         return False
     items, blocks = p.batch * (p.groups or p.heads) * -(-rows // plan.rows), -(-keys // plan.keys)
@@ -208,7 +192,7 @@ class Few(TunedRoutine):
 
     def supports(self, p: Attention, properties: cb.DeviceProperties) -> str | None:
         """On a CPU."""
-        return "for CPUs" if on_gpu(p) else None
+        return "for CPUs" if p.on_gpu else None
 
     def group(self, key: Attention) -> int:
         """Keys and values are read for every query."""
@@ -221,7 +205,7 @@ class Few(TunedRoutine):
     def launch(self, blueprint: Single, p: Attention, args: tuple[Any, ...]) -> None:
         """A cube does a query."""
         q, k, v, mask, out, lse, factor = args
-        few.launch(q, k, v, mask, p.mask, out, lse, p.causal, factor, device_properties(p.device))
+        few.launch(q, k, v, mask, p.mask, out, lse, p.causal, factor, p.properties)
 
 
 class Lines(TunedRoutine):
@@ -234,46 +218,27 @@ class Lines(TunedRoutine):
         for a cube.
         """
         yield QueryBlocks()
-        if on_gpu(p):
+        if p.on_gpu:
             return
         many = properties.vector_registers >= 32
-        yield from (
-            QueryBlocks(shape)
-            for shape in (((6, 4), (12, 2)) if many else ((6, 2), (12, 1), (4, 3)))
-        )
+        shapes = ((6, 4), (12, 2)) if many else ((6, 2), (12, 1), (4, 3))
+        yield from (QueryBlocks(shape) for shape in shapes)
         yield from (QueryBlocks(keys=keys) for keys in (24, 48, 192) if keys <= 2 * p.keys)
         yield from (QueryBlocks(tiles=tiles) for tiles in (1, 2, 4, 8))
 
     def launch(self, blueprint: QueryBlocks, p: Attention, args: tuple[Any, ...]) -> None:
         """A cube does some strips of queries."""
         q, k, v, mask, out, lse, factor = args
-        lines.launch(
-            q,
-            k,
-            v,
-            mask,
-            p.mask,
-            out,
-            lse,
-            p.causal,
-            factor,
-            device_properties(p.device),
-            blueprint,
-        )
-
-
-def on_gpu(p: Attention) -> bool:
-    """Whether the device's units work in planes, as a GPU's."""
-    return device_properties(p.device).plane_size > 1
+        lines.launch(q, k, v, mask, p.mask, out, lse, p.causal, factor, p.properties, blueprint)
 
 
 def guess(p: Attention) -> str:
     """The routine that is taken without a measurement."""
     if p.units:
-        if split_pays(p) and planned(p, device_properties(p.device), split_plan.Shape()):
+        if split_pays(p) and planned(p, p.properties, split_plan.Shape()):
             return "split"
         return "hopper" if p.units == "wgmma" else "planes"
-    return "few" if p.length <= lines.FEW and not on_gpu(p) else "lines"
+    return "few" if p.length <= lines.FEW and not p.on_gpu else "lines"
 
 
 class Guessed(Attend):

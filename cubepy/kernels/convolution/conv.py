@@ -16,11 +16,11 @@ from cubepy.kernels.convolution.cpu.filters import PackedFilter, has_few
 from cubepy.kernels.convolution.cpu.implicit_gemm_plan import LIGHT
 from cubepy.kernels.convolution.double import convolve_doubles
 from cubepy.kernels.convolution.measure import described
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.problem import Convolution, Problem
 from cubepy.kernels.convolution.routines import CONVOLUTION
 from cubepy.kernels.elementwise.map import run
 from cubepy.kernels.entry.arguments import float_array, per_axis, rounds_to_tf32, whole
-from cubepy.kernels.entry.dispatch import has_planes, repeated_with
+from cubepy.kernels.entry.dispatch import repeated_with
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.primitives.functions import activation_of
@@ -30,6 +30,11 @@ from cubepy.runtime.memory.spans import extent
 from cubepy.tune import choose
 
 LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+
+
+def orders(axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What takes channels to the last axis, and back."""
+    return (0, *range(2, axes + 2), 1), (0, axes + 1, *range(1, axes + 1))
 
 
 def on_three_axes(value: Any, name: str, axes: int, least: int) -> tuple[int, ...]:
@@ -137,7 +142,7 @@ def convolve_into(
     else:
         result = output(out, shape, dtype, x)
     if result.size:
-        to_last, to_first = (0, *range(2, axes + 2), 1), (0, axes + 1, *range(1, axes + 1))
+        to_last, to_first = orders(axes)
         order = (
             None if channels_last == (layout == last) else to_last if channels_last else to_first
         )
@@ -152,15 +157,9 @@ def convolve_into(
             raise ShapeError(f"a convolution of nothing: input {x.shape}, filters {w.shape}")
         if dtype == np.float64:
             convolve_doubles(view, w, b, plus, target, problem, groups, channels_last, function)
-        elif has_planes() or not isinstance(view, np.ndarray):
-            first_step = function if plus is None else None
-            _by_routine(
-                view, _plain(w), b, None, target, problem, groups, channels_last, first_step
-            )
-            if plus is not None:
-                run(after_sum(function), [target, plus], target)
         else:
-            _on_cpu(view, w, b, plus, target, problem, groups, channels_last, function)
+            task = described(view, w, plus, problem, groups, channels_last)
+            _convolve(task, view, w, b, plus, target, function)
         if target is not inner:
             convert_into(inner, target)
     return finish(result, out, wrap)
@@ -185,48 +184,6 @@ def as_it_lies(input: Any, layout: Any, out: Any, axes: int) -> Any:
     return view if first and view.flags.c_contiguous and view.shape[-1] > 1 else None
 
 
-def _repeated(
-    input: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-    layout: str,
-    activation: Any,
-    add: Any,
-    precision: str | None,
-    out: Any,
-    axes: int,
-) -> Any:
-    """`convolve_into`, or the launches of an earlier call with arrays of the same layouts."""
-    view = as_it_lies(input, layout, out, axes) if add is None or type(add) is np.ndarray else None
-    if view is None:
-        return _known(
-            input,
-            weight,
-            bias,
-            stride,
-            padding,
-            dilation,
-            groups,
-            layout,
-            activation,
-            add,
-            out,
-            axes,
-            precision,
-        )
-    if add is not None and add.ndim == axes + 2:
-        add = add.transpose(0, *range(2, axes + 2), 1)
-    last = LAYOUTS[axes][1]
-    return _known(
-        view, weight, bias, stride, padding, dilation, groups, last, activation, add, None, axes,
-        precision
-    ).transpose(0, axes + 1, *range(1, axes + 1))  # fmt: skip
-
-
 @lru_cache(maxsize=256)
 def after_sum(function: Any) -> Any:
     """A func of two values: `function` of their sum."""
@@ -248,201 +205,93 @@ def _overlap(a: Any, b: Any) -> bool:
     return first < stop and start < last
 
 
-def _on_cpu(
-    view: Any,
-    w: Any,
-    bias: Any,
-    add: Any,
-    target: Any,
-    shape: Problem,
-    groups: int,
-    channels_last: bool,
-    function: Any,
+def _convolve(
+    p: Convolution, view: Any, w: Any, bias: Any, add: Any, target: Any, function: Any
 ) -> None:
     """view is (N, *size, C) in any layout, target (N, *out, filters) or (N, filters, *out), and add
     like it.
     """
-    if add is not None and (
-        has_few(w.shape[0], groups) or function not in LIGHT
-    ):  # no kernel does it on its way
-        sums = (
-            target if target.itemsize > 2 else memory.empty(target.shape, np.float32)
-        )  # rounded once, at the end
-        _on_cpu(view, w, bias, None, sums, shape, groups, channels_last, None)
+    w = _plain(w) if p.on_gpu else w
+    alone = p.on_gpu or has_few(p.all_filters, p.groups) or function not in LIGHT
+    if add is not None and alone:  # no kernel does it on its way
+        rounded = p.on_gpu or target.itemsize > 2  # else once, at the end
+        sums = target if rounded else memory.empty(target.shape, np.float32)
+        _convolve(p._replace(add=False), view, w, bias, None, sums, None)
         run(after_sum(function), [sums, add], target)
-        return
-    _by_routine(view, w, bias, add, target, shape, groups, channels_last, function)
+    else:
+        choose(CONVOLUTION, p).launch(p, view, w, bias, add, target, function)
 
 
-def _by_routine(
-    view: Any,
-    w: Any,
-    bias: Any,
-    add: Any,
-    target: Any,
-    shape: Problem,
-    groups: int,
-    channels_last: bool,
-    function: Any,
-) -> None:
-    """The convolution by the routine that is chosen; arrays as for `_on_cpu`."""
-    problem = described(view, w, add, shape, groups, channels_last)
-    choose(CONVOLUTION, problem).launch(problem, view, w, bias, add, target, function)
+def _conv(axes: int) -> Any:
+    (first, last), (to_last, to_first) = LAYOUTS[axes], orders(axes)
 
+    def conv(
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        *,
+        layout: str = LAYOUTS[axes][0],
+        activation: Any = None,
+        add: Any = None,
+        precision: str | None = None,
+        out: Any = None,
+    ) -> Any:
+        plain = add is None or type(add) is np.ndarray
+        view = as_it_lies(input, layout, out, axes) if plain else None
+        if view is not None:
+            input, layout = view, last
+            if add is not None and add.ndim == axes + 2:
+                add = add.transpose(to_last)
+        done = _known(
+            input,
+            weight,
+            bias,
+            stride,
+            padding,
+            dilation,
+            groups,
+            layout,
+            activation,
+            add,
+            out,
+            axes,
+            precision,
+        )
+        return done if view is None else done.transpose(to_first)
 
-def conv1d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    *,
-    layout: str = "NCL",
-    activation: Any = None,
-    add: Any = None,
-    precision: str | None = None,
-    out: Any = None,
-) -> Any:
-    """Convolution along one axis, as `torch.nn.functional.conv1d`.
+    name, x, w = f"conv{axes}d", (2, 3, *(5,) * axes), (4, 3, *(3,) * axes)
+    conv.__name__ = conv.__qualname__ = name
+    conv.__doc__ = f"""Convolution over {axes} {"axes" if axes > 1 else "axis"}, as
+    `torch.nn.functional.{name}`.
 
-    Args: input: (N, C, L), or (N, L, C) with layout "NLC"; f32, f16, bf16 or f64, which is summed
-        in f64, others in f32. weight: (filters, channels / groups, L), or what `prepack_filter`
-        gives. bias: (filters,), or None. stride, padding, dilation: int or 1 of them; padding may
-        be "same" or "valid". groups: channels and filters fall into so many groups. layout: "NCL"
-        or "NLC". A NCL view of channels-last memory runs as NLC. activation: a name of `matmul`'s
-        activations, or a `@cb.func` of one value, applied before the result is stored. add: array
-        of the result's shape, added before the activation; None: nothing. precision: "tf32" lets a
-        GPU's matrix units round f32 to 10 bits of fraction; by default they are not used. out:
-        array to write.
-
-    Raises:
-        ShapeError: shapes that do not go together, or a window that does not fit.
-
-    Example:
-        >>> import numpy as np
-        >>> conv1d(np.ones((2, 3, 5), np.float32), np.ones((4, 3, 3), np.float32), padding=1).shape
-        (2, 4, 5)
-    """
-    return _repeated(
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        dilation,
-        groups,
-        layout,
-        activation,
-        add,
-        precision,
-        out,
-        1,
-    )
-
-
-def conv2d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    *,
-    layout: str = "NCHW",
-    activation: Any = None,
-    add: Any = None,
-    precision: str | None = None,
-    out: Any = None,
-) -> Any:
-    """Convolution of images, as `torch.nn.functional.conv2d`.
-
-    Args: input: (N, C, H, W), or (N, H, W, C) with layout "NHWC"; f32, f16, bf16 or f64, which is
-        summed in f64, others in f32. weight: (filters, channels / groups, kh, kw), or what
-        `prepack_filter` gives. bias: (filters,), or None. stride, padding, dilation: int or 2 of
-        them; padding may be "same" or "valid". groups: channels and filters fall into so many
-        groups. layout: "NCHW" or "NHWC". A NCHW view of channels-last memory runs as NHWC.
+    Args:
+        input: (N, C, *size), or (N, *size, C) with layout "{last}"; f32, f16, bf16 or f64, which
+            is summed in f64, others in f32.
+        weight: (filters, channels / groups, *window), or what `prepack_filter` gives.
+        bias: (filters,), or None.
+        stride, padding, dilation: int or {axes} of them; padding may be "same" or "valid".
+        groups: channels and filters fall into so many groups.
+        layout: "{first}" or "{last}". A {first} view of channels-last memory runs as {last}.
         activation: a name of `matmul`'s activations, or a `@cb.func` of one value, applied before
-        the result is stored. add: array of the result's shape, added before the activation; None:
-        nothing. precision: "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by
-        default they are not used. out: array to write.
+            the result is stored.
+        add: array of the result's shape, added before the activation; None: nothing.
+        precision: "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by default
+            they are not used.
+        out: array to write.
 
     Raises:
         ShapeError: shapes that do not go together, or a window that does not fit.
 
     Example:
         >>> import numpy as np
-        >>> conv2d(np.ones((2, 3, 5, 5), np.float32), np.ones((4, 3, 3, 3), np.float32),
-        ...     padding=1).shape
-        (2, 4, 5, 5)
+        >>> {name}(np.ones({x}, np.float32), np.ones({w}, np.float32), padding=1).shape
+        {(2, 4, *(5,) * axes)}
     """
-    return _repeated(
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        dilation,
-        groups,
-        layout,
-        activation,
-        add,
-        precision,
-        out,
-        2,
-    )
+    return conv
 
 
-def conv3d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    *,
-    layout: str = "NCDHW",
-    activation: Any = None,
-    add: Any = None,
-    precision: str | None = None,
-    out: Any = None,
-) -> Any:
-    """Convolution of volumes, as `torch.nn.functional.conv3d`.
-
-    Args: input: (N, C, D, H, W), or (N, D, H, W, C) with layout "NDHWC"; f32, f16, bf16 or f64,
-        which is summed in f64, others in f32. weight: (filters, channels / groups, kd, kh, kw), or
-        what `prepack_filter` gives. bias: (filters,), or None. stride, padding, dilation: int or 3
-        of them; padding may be "same" or "valid". groups: channels and filters fall into so many
-        groups. layout: "NCDHW" or "NDHWC". A NCDHW view of channels-last memory runs as NDHWC.
-        activation: a name of `matmul`'s activations, or a `@cb.func` of one value, applied before
-        the result is stored. add: array of the result's shape, added before the activation; None:
-        nothing. precision: "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by
-        default they are not used. out: array to write.
-
-    Raises:
-        ShapeError: shapes that do not go together, or a window that does not fit.
-
-    Example:
-        >>> import numpy as np
-        >>> conv3d(np.ones((2, 3, 5, 5, 5), np.float32), np.ones((4, 3, 3, 3, 3), np.float32),
-        ...     padding=1).shape
-        (2, 4, 5, 5, 5)
-    """
-    return _repeated(
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        dilation,
-        groups,
-        layout,
-        activation,
-        add,
-        precision,
-        out,
-        3,
-    )
+conv1d, conv2d, conv3d = map(_conv, (1, 2, 3))

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
-
+import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels.convolution.conv import LAYOUTS, on_three_axes
-from cubepy.kernels.convolution.cpu.depthwise_gradients import channels_by_weight
-from cubepy.kernels.convolution.cpu.weight_gradient import by_pixels
-from cubepy.kernels.convolution.gpu.depthwise_nchw import weight_by_planes
-from cubepy.kernels.convolution.gpu.depthwise_weight_gradient import weight_by_channel_on_gpu
-from cubepy.kernels.convolution.gpu.weight_gradient import by_windows_on_gpu
+from cubepy.kernels.convolution.cpu.depthwise_gradients import Channels
+from cubepy.kernels.convolution.cpu.weight_gradient import Pixels
+from cubepy.kernels.convolution.gpu.depthwise_nchw import PlanesWeight
+from cubepy.kernels.convolution.gpu.depthwise_weight_gradient import ChannelsWeight
+from cubepy.kernels.convolution.gpu.weight_gradient import Windows
 from cubepy.kernels.convolution.im2col import columns_of
-from cubepy.kernels.convolution.problem import Problem
-from cubepy.kernels.convolution.sm90.depthwise_weight_gradient import weight_by_boxes
-from cubepy.kernels.convolution.sm90.weight_gradient import by_pixels_on_gpu
-from cubepy.kernels.convolution.transposed import WRITTEN_OUT, channels_last_view, transposed_into
+from cubepy.kernels.convolution.problem import Problem, WeightGradient
+from cubepy.kernels.convolution.sm90.depthwise_weight_gradient import Boxes
+from cubepy.kernels.convolution.sm90.weight_gradient import WidePixels
+from cubepy.kernels.convolution.transposed import transposed_into
 from cubepy.kernels.entry.arguments import float_array, rounds_to_tf32, whole
-from cubepy.kernels.entry.dispatch import has_planes, repeated, size_of
+from cubepy.kernels.entry.dispatch import repeated, size_of
 from cubepy.kernels.entry.results import wrapper
 from cubepy.kernels.matmul.matmul import matmul
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.runtime import memory
+from cubepy.tune import Op, Routine
 
 
 def _conv_input(
@@ -107,6 +106,39 @@ def conv_input(
     return _known_input(grad_output, weight, size, stride, padding, dilation, groups, precision)
 
 
+class Columns(Routine):
+    """Windows laid out in memory, and a product of matrices."""
+
+    name = "columns"
+
+    def launch(self, p: WeightGradient, properties: cb.DeviceProperties) -> None:
+        """Group by group."""
+        view, taps = contiguous(p.last[0]), p.by_tap
+        filters, channels = p.out.shape[0] // p.groups, p.out.shape[1]
+        seen = p.grad.reshape(*p.grad.shape[:2], -1).transpose(1, 0, 2)
+        for g in range(p.groups):
+            own = slice(g * filters, (g + 1) * filters)
+            columns = columns_of(view, p.shape, g * channels, channels)
+            part = contiguous(seen[own]).reshape(filters, -1)
+            product = matmul(part, columns, precision=p.shape.precision)
+            convert_into(taps[own], product.reshape(filters, -1, channels).transpose(0, 2, 1))
+
+
+CONV_WEIGHT = Op(
+    "conv_weight",
+    [
+        PlanesWeight(),
+        Boxes(),
+        ChannelsWeight(),
+        WidePixels(),
+        Windows(),
+        Channels(),
+        Pixels(),
+        Columns(),
+    ],
+)
+
+
 def _conv_weight(
     input: Any,
     grad_output: Any,
@@ -140,17 +172,10 @@ def _conv_weight(
     )
     groups = whole(groups, "groups")
     filters, channels = weight_size[0] // max(groups, 1), weight_size[1]
+    numbers = (problem.size, problem.window, problem.stride, problem.pad, problem.dilation)
     fitting = all(
         m == (n + 2 * p - d * (k - 1) - 1) // s + 1
-        for n, k, s, p, d, m in zip(
-            problem.size,
-            problem.window,
-            problem.stride,
-            problem.pad,
-            problem.dilation,
-            problem.out,
-            strict=True,
-        )
+        for n, k, s, p, d, m in zip(*numbers, problem.out, strict=True)
     )
     if (
         x.shape[:2] != (grad.shape[0], channels * groups)
@@ -164,43 +189,7 @@ def _conv_weight(
     if x.size == 0 or grad.size == 0 or result.size == 0:
         result[...] = 0
         return wrap(result)
-    cpu = not has_planes() and isinstance(x, np.ndarray) and x.itemsize <= 4
-    if cpu and (filters > 1 or channels > 1 or weight_size[-1] > WRITTEN_OUT):
-        by_pixels(x, grad, result.reshape(groups, filters, -1), problem, groups)
-        return wrap(result)
-    if cpu:  # every channel has its own filter
-        seen = channels_last_view(x, False).reshape(x.shape[0], *problem.size, groups)
-        lines = channels_last_view(grad, False).reshape(x.shape[0], *problem.out, groups)
-        channels_by_weight(seen, lines, result.reshape(1, groups, -1), problem)
-        return wrap(result)
-    last = (0, *range(2, axes + 2), 1)
-    if has_planes():
-        pair, by_tap = (
-            (x.transpose(last), grad.transpose(last)),
-            result.reshape(weight_size[0], channels, -1),
-        )
-        if filters == channels == 1:
-            flat = result.reshape(groups, -1)
-            if weight_by_planes(x, grad, flat, problem) or weight_by_boxes(*pair, flat, problem):
-                return wrap(result)
-            if weight_by_channel_on_gpu(*pair, flat, problem):
-                return wrap(result)
-        if by_pixels_on_gpu(*pair, by_tap, problem, groups) or by_windows_on_gpu(
-            *pair, by_tap, problem, groups
-        ):
-            return wrap(result)
-    view = contiguous(x.transpose(last))
-    seen = grad.reshape(*grad.shape[:2], -1).transpose(1, 0, 2)
-    for g in range(groups):
-        columns = columns_of(view, problem, g * channels, channels)
-        part = contiguous(seen[g * filters : (g + 1) * filters]).reshape(filters, -1)
-        product = matmul(part, columns, precision=precision).reshape(
-            filters, math.prod(weight_size[2:]), channels
-        )
-        convert_into(
-            result[g * filters : (g + 1) * filters].reshape(filters, channels, -1),
-            product.transpose(0, 2, 1),
-        )
+    CONV_WEIGHT.run(WeightGradient(x, grad, result, problem, groups))
     return wrap(result)
 
 

@@ -56,7 +56,7 @@ def by_columns(
     channels, filters = w.shape[1], w.shape[0] // groups
     order = (0, *range(2, w.ndim), 1)
     matrix = contiguous(w.transpose(order)).reshape(groups, filters, -1)
-    n = view.shape[0]
+    n, how = view.shape[0], {"activation": function, "precision": problem.precision}
     for g in range(groups):
         columns = columns_of(view, problem, g * channels, channels)
         part = slice(g * filters, (g + 1) * filters)
@@ -65,18 +65,9 @@ def by_columns(
             channels_last and groups == 1 and out.dtype == w.dtype == view.dtype
         ):  # the product stands where it belongs
             target = out.reshape(-1, filters)
-            matmul(
-                columns,
-                matrix[g].T,
-                bias=add,
-                activation=function,
-                precision=problem.precision,
-                out=target,
-            )
+            matmul(columns, matrix[g].T, bias=add, out=target, **how)
             return
-        done = matmul(
-            columns, matrix[g].T, bias=add, activation=function, precision=problem.precision
-        )
+        done = matmul(columns, matrix[g].T, bias=add, **how)
         done = done.reshape(n, -1, filters)
         convert_into(
             out[:, :, part] if channels_last else out[:, part],

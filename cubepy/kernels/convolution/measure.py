@@ -160,15 +160,8 @@ class Convolve(TunedOp):
 def described(view: Any, w: Any, add: Any, shape: Problem, groups: int, last: bool) -> Convolution:
     """What a convolution of an image (N, *size, C) in any layout is to the routines."""
     in_last, in_first = view.flags.c_contiguous, first_of(view).flags.c_contiguous
-    layout: Layout = (
-        "both"
-        if in_last and in_first
-        else "last"
-        if in_last
-        else "first"
-        if in_first
-        else "strided"
-    )
+    layout: Layout = "last" if in_last else "first" if in_first else "strided"
+    layout = "both" if in_last and in_first else layout
     packed = isinstance(w, PackedFilter)
     return Convolution(  # type: ignore[call-arg]
         str(current()),
@@ -227,20 +220,6 @@ def _image(
     device: str, k: int, s: int, c: int, f: int, size: int, groups: int, layout: Any, last: bool
 ) -> Convolution:
     """An image with a square window whose padding keeps its size."""
-    return Convolution(
-        device,
-        1,
-        c,
-        f,
-        height=size,
-        width=size,
-        groups=groups,
-        kh=k,
-        kw=k,
-        sh=s,
-        sw=s,
-        ph=k // 2,
-        pw=k // 2,
-        layout=layout,
-        last=last,
-    )
+    window: Any = {"kh": k, "kw": k, "sh": s, "sw": s, "ph": k // 2, "pw": k // 2}
+    image = Convolution(device, 1, c, f, height=size, width=size, groups=groups, **window)
+    return image._replace(layout=layout, last=last)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
-from cubepy.runtime.device import as_device, device_properties, gpu_of
+from cubepy.runtime.device import DeviceProperties, as_device, device_properties, gpu_of
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,31 @@ class Problem:
 def in_three(view: Any) -> Any:
     """(N, *size, C) with three axes of size."""
     return view.reshape(view.shape[0], *(1,) * (5 - view.ndim), *view.shape[1:])
+
+
+def without_skipped_pixels(view: Any, problem: Problem) -> tuple[Any, Problem]:
+    """Where a window is one pixel long, a stride only leaves pixels out: a view without them has a
+    stride of 1.
+    """
+    size, stride, keys = list(problem.size), list(problem.stride), [slice(None)]
+    for axis in range(5 - view.ndim, 3):
+        alone = problem.window[axis] == 1 and problem.pad[axis] == 0
+        keys.append(slice(None, None, stride[axis]) if alone else slice(None))
+        if alone:
+            size[axis], stride[axis] = problem.out[axis], 1
+    if stride == list(problem.stride):
+        return view, problem
+    return view[tuple(keys)], replace(problem, size=tuple(size), stride=tuple(stride))
+
+
+def strides_of(size: tuple[int, ...], channels: int, last: bool) -> tuple[int, ...]:
+    """Of images one after the other: image, depth, height, width, channel."""
+    depth, high, wide = size
+    plane = high * wide
+    if last:
+        image = (depth * plane, plane, wide, 1)
+        return (*(n * channels for n in image), 1)
+    return (channels * depth * plane, plane, wide, 1, depth * plane)
 
 
 Layout = Literal["first", "last", "both", "strided"]
@@ -82,12 +109,14 @@ class Convolution(NamedTuple):
     tf32: bool = False
 
     @property
+    def properties(self) -> DeviceProperties:
+        """What its device can do."""
+        return device_properties(self.device)
+
+    @property
     def on_gpu(self) -> bool:
         """Whether the device is a GPU, or arrays are far away as on one."""
-        return (
-            device_properties(self.device).plane_size > 1
-            or gpu_of(as_device(self.device)) is not None
-        )
+        return self.properties.plane_size > 1 or gpu_of(as_device(self.device)) is not None
 
     @property
     def all_filters(self) -> int:
@@ -108,8 +137,41 @@ class Convolution(NamedTuple):
     @property
     def panel(self) -> int:
         """Filters of a panel."""
-        _, lines, lanes = tile_for(self.filters)
+        _, lines, lanes = tile_for(self.filters, self.properties)
         return lines * lanes
+
+
+class WeightGradient(NamedTuple):
+    """The gradient by filters, `out` (F, C of a group, *window), of x (N, C, *size) and of the
+    gradient of the result, (N, F, *pixels).
+    """
+
+    x: Any
+    grad: Any
+    out: Any
+    shape: Problem
+    groups: int
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether every channel has a filter of its own."""
+        return bool(self.out.shape[:2] == (self.groups, 1))
+
+    @property
+    def by_tap(self) -> Any:
+        """The result as (F, C of a group, taps)."""
+        return self.out.reshape(*self.out.shape[:2], -1)
+
+    @property
+    def last(self) -> tuple[Any, Any]:
+        """Image and gradient with channels last."""
+        order = (0, *range(2, self.x.ndim), 1)
+        return self.x.transpose(order), self.grad.transpose(order)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether a CPU has kernels for the arrays."""
+        return isinstance(self.x, np.ndarray) and self.x.itemsize <= 4
 
 
 @lru_cache(maxsize=1024)

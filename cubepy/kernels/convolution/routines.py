@@ -25,7 +25,6 @@ from cubepy.kernels.convolution.sm90.implicit_gemm_plan import Boxes, boxes_for,
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.movement.pad import pad
 from cubepy.kernels.movement.transpose import transpose
-from cubepy.runtime.device import device_properties
 from cubepy.runtime.memory.address import address
 from cubepy.tune import TunedRoutine
 
@@ -62,11 +61,8 @@ class Channels(OnCpu):
 
     def unfit(self, p: Convolution) -> str | None:
         """Every channel its own filter, nothing added."""
-        return (
-            None
-            if p.depthwise and p.last and not p.add
-            else "depthwise, channels last, nothing is added"
-        )
+        fits = p.depthwise and p.last and not p.add
+        return None if fits else "depthwise, channels last, nothing is added"
 
     def blueprints(self, p: Convolution, properties: cb.DeviceProperties) -> Iterator[Usual]:
         """By the rules."""
@@ -76,14 +72,8 @@ class Channels(OnCpu):
         """The image is laid out with channels last, if it is not."""
         view, w, bias, _, out, function = args
         shape = shape_of(p)
-        by_channel(
-            in_three(contiguous(view)),
-            taps_of(w, p.groups),
-            bias,
-            out.reshape(p.n, *shape.out, p.groups),
-            shape,
-            function,
-        )
+        x, result = in_three(contiguous(view)), out.reshape(p.n, *shape.out, p.groups)
+        by_channel(x, taps_of(w, p.groups), bias, result, shape, function, p.properties)
 
 
 class Planes(OnCpu):
@@ -95,11 +85,8 @@ class Planes(OnCpu):
         """Every channel its own filter, and windows that leave no sums over."""
         if not p.depthwise or p.last or p.layout not in ("first", "both") or p.add:
             return "depthwise, channels first, nothing is added"
-        return (
-            None
-            if planes_for(shape_of(p), p.n * p.groups, None)
-            else "windows are too large, or rows too short"
-        )
+        planned = planes_for(shape_of(p), p.n * p.groups, None, p.properties)
+        return None if planned else "windows are too large, or rows too short"
 
     def blueprints(self, p: Convolution, properties: cb.DeviceProperties) -> Iterator[Usual]:
         """By the rules."""
@@ -108,7 +95,8 @@ class Planes(OnCpu):
     def launch(self, blueprint: Usual, p: Convolution, args: tuple[Any, ...]) -> None:
         """Planes of images stay where they are."""
         view, w, bias, _, out, function = args
-        by_plane(view, taps_of(w, p.groups)[:, 0, 0], bias, flat_of(p, out), shape_of(p), function)
+        taps, result = taps_of(w, p.groups)[:, 0, 0], flat_of(p, out)
+        by_plane(view, taps, bias, result, shape_of(p), function, p.properties)
 
 
 @dataclass(frozen=True)
@@ -133,11 +121,8 @@ class Rows(OnCpu):
         """Rows of all channels fit into a cube, and packed filters into a panel."""
         if p.add or (p.packed and not has_few(p.all_filters, p.groups) and p.filters > p.panel):
             return "nothing is added, packed filters are one panel"
-        return (
-            None
-            if rows_for(shape_of(p), p.channels, p.filters, None)
-            else "a cube has no memory for the rows"
-        )
+        planned = rows_for(shape_of(p), p.channels, p.filters, None, p.properties)
+        return None if planned else "a cube has no memory for the rows"
 
     def group(self, key: Convolution) -> int:
         """Of no use where lanes can lie along filters."""
@@ -152,22 +137,14 @@ class Rows(OnCpu):
                 and math.prod(shape) * p.kh <= WRITTEN_OUT
                 and shape[1] <= p.filters
             )
-            if few and rows_for(shape_of(p), p.channels, p.filters, None, shape):
+            if few and rows_for(shape_of(p), p.channels, p.filters, None, properties, shape):
                 yield Tile(shape)
 
     def launch(self, blueprint: Tile, p: Convolution, args: tuple[Any, ...]) -> None:
         """Images with channels last are transposed before, and results after."""
         view, w, bias, _, out, function = args
-        by_rows(
-            view,
-            taps_of(w, p.groups),
-            bias,
-            flat_of(p, out),
-            shape_of(p),
-            p.last,
-            function,
-            blueprint.shape,
-        )
+        how = (shape_of(p), p.last, function, p.properties, blueprint.shape)
+        by_rows(view, taps_of(w, p.groups), bias, flat_of(p, out), *how)
 
 
 class Points(OnCpu):
@@ -179,17 +156,14 @@ class Points(OnCpu):
         """One pixel, channels first, few enough channels for a cube."""
         if not p.pointwise or p.last or p.layout not in ("first", "both"):
             return "windows of one pixel, channels first"
-        return (
-            None
-            if fits(p.channels, p.panel)
-            else "a cube has no memory for a block of all channels"
-        )
+        room = fits(p.channels, p.panel, p.properties)
+        return None if room else "a cube has no memory for a block of all channels"
 
     def blueprints(self, p: Convolution, properties: cb.DeviceProperties) -> Iterator[Tile]:
         """Filters and lines by the rules, then others that registers hold."""
         yield Tile()
-        for shape in shapes()[1:]:
-            if fits(p.channels, p.panel, shape):
+        for shape in shapes(properties)[1:]:
+            if fits(p.channels, p.panel, properties, shape):
                 yield Tile(shape)
 
     def launch(self, blueprint: Tile, p: Convolution, args: tuple[Any, ...]) -> None:
@@ -197,9 +171,10 @@ class Points(OnCpu):
         view, w, bias, add, out, function = args
         n, pixels = p.n, math.prod(shape_of(p).size)
         more = None if add is None else flat_of(p, add)
-        panels = panels_of(w, p.groups).panels
+        panels = panels_of(w, p.groups, p.properties).panels
         x = first_of(view).reshape(n, -1, pixels)
-        by_points(x, panels, bias, more, flat_of(p, out), function, blueprint.shape)
+        how = (function, p.properties, blueprint.shape)
+        by_points(x, panels, bias, more, flat_of(p, out), *how)
 
 
 @dataclass(frozen=True)
@@ -229,11 +204,11 @@ class Block(OnCpu):
     def blueprints(self, p: Convolution, properties: cb.DeviceProperties) -> Iterator[Blocks]:
         """As the rules have it; then other cuts, padding in memory, other tiles."""
         yield Blocks()
-        _, usual, lanes = tile_for(p.filters)
+        _, usual, lanes = tile_for(p.filters, properties)
         for lines in (
             [usual]
             if p.packed
-            else sorted({lines for _, lines in tiles()}, key=lambda n: n != usual)
+            else sorted({lines for _, lines in tiles(properties)}, key=lambda n: n != usual)
         ):
             panels = -(-p.filters // (lines * lanes))
             parts = (n for n in (1, 2, 4, 8, 16) if n <= panels)
@@ -250,13 +225,13 @@ class Block(OnCpu):
     def launch(self, blueprint: Blocks, p: Convolution, args: tuple[Any, ...]) -> None:
         """Filters go into panels, and padding into memory where it must."""
         view, w, bias, add, out, function = args
-        packed, shape = panels_of(w, p.groups, blueprint.lines), shape_of(p)
+        packed, shape = panels_of(w, p.groups, p.properties, blueprint.lines), shape_of(p)
         last = view.flags.c_contiguous
         if not last and not first_of(view).flags.c_contiguous:
             view, last = contiguous(view), True
         deep = p.groups == 1 and p.channels >= DEEP and math.prod(shape.window) > 1
         many = p.filters if p.dtype == "f32" and (last or deep) else 0
-        wide = blueprint.widen or to_widen(shape, p.channels, many)
+        wide = blueprint.widen or to_widen(shape, p.channels, p.properties, many)
         if (
             blueprint.transpose or (wide and deep) or scattered(p)
         ) and not last:  # nothing else turns it
@@ -273,26 +248,15 @@ class Block(OnCpu):
         more = None if add is None else flat_of(p, add)
         flat = (view if last else first_of(view)).reshape(-1)
         if last and p.last and p.pointwise:  # a plain product: so are all pixels
-            result, more = (
-                result.reshape(1, n * pixels, -1),
-                None if add is None else add.reshape(1, n * pixels, -1),
-            )
+            result = result.reshape(1, n * pixels, -1)
+            more = None if add is None else add.reshape(1, n * pixels, -1)
             n, shape = 1, replace(shape, size=(1, 1, n * pixels), out=(1, 1, n * pixels))
+        counts = (*packed.panels.shape[:2], packed.panels.shape[3])
+        known = (last, p.last, p.dtype == "f32", address(result) % 64 == 0)
+        how = (bias is not None, add is not None, function, p.properties)
+        cuts = (blueprint.finer, blueprint.parts)
         cubes, geometry, plan = plan_of(
-            shape,
-            n,
-            p.filters,
-            p.channels,
-            (*packed.panels.shape[:2], packed.panels.shape[3]),
-            last,
-            p.last,
-            p.dtype == "f32",
-            address(result) % 64 == 0,
-            bias is not None,
-            add is not None,
-            function,
-            blueprint.finer,
-            blueprint.parts,
+            shape, n, p.filters, p.channels, counts, *known, *how, *cuts
         )
         convolve[cubes, 1](
             flat, packed.panels.reshape(-1), bias, more, result, geometry, plan, mode="unchecked"
@@ -320,7 +284,8 @@ class BoxesOnGpu(TunedRoutine):
     def launch(self, blueprint: Boxes, p: Convolution, args: tuple[Any, ...]) -> None:
         """Images are laid out where the copy engine cannot bring them."""
         view, w, bias, _, out, function = args
-        convolve_on_gpu(view, w, bias, out, shape_of(p), p.groups, p.last, function, blueprint)
+        shape, how = shape_of(p), (p.groups, p.last, function, p.properties, blueprint)
+        convolve_on_gpu(view, w, bias, out, shape, *how)
 
 
 class Columns(TunedRoutine):
@@ -352,7 +317,7 @@ def is_flat(p: Convolution) -> bool:
     With 8 lanes and up to 8 filters four times as many channels are few (Zen 3, windows of 3 x 3
     and 5 x 5).
     """
-    short = device_properties(p.device).register_bytes <= 32 and math.prod(shape_of(p).window) > 1
+    short = p.properties.register_bytes <= 32 and math.prod(shape_of(p).window) > 1
     return p.channels <= (4 * FLAT if short and p.filters <= 8 else FLAT)
 
 
@@ -370,7 +335,7 @@ def scattered(p: Convolution) -> bool:
         and strided
         and p.groups == 1
         and p.channels >= 2 * DEEP
-        and device_properties(p.device).register_bytes <= 32
+        and p.properties.register_bytes <= 32
     )
 
 
@@ -389,14 +354,15 @@ def guess(p: Convolution) -> str:
         if (
             p.depthwise
             and p.layout in ("first", "both")
-            and planes_for(shape, p.n * p.groups, None)
+            and planes_for(shape, p.n * p.groups, None, p.properties)
         ):
             return "planes"
-        if rows_for(shape, p.channels, p.filters, None):
+        if rows_for(shape, p.channels, p.filters, None, p.properties):
             return "rows"
     as_points = p.pointwise and p.layout == "first" and not p.last
-    if as_points and fits(p.channels, p.panel) and suits(p.n * p.groups, math.prod(shape.out)):
-        return "points"
+    if as_points and fits(p.channels, p.panel, p.properties):
+        if suits(p.n * p.groups, math.prod(shape.out), p.properties):
+            return "points"
     return "block"
 
 

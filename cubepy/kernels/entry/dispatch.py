@@ -15,13 +15,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-import cubepy as cb
 from cubepy.errors import CubeError, LaunchError, OutOfMemoryError
 from cubepy.kernels.entry.arguments import home_of, wholes
 from cubepy.kernels.entry.options import looked_at
 from cubepy.lang.struct import Struct
 from cubepy.runtime import recording
-from cubepy.runtime.device import Device, current, gpu_of, use
+from cubepy.runtime.device import Device, DeviceProperties, current, device_properties, gpu_of, use
 from cubepy.runtime.interop.arrays import PLAIN, lift
 from cubepy.runtime.interop.kinds import kind_of, made
 from cubepy.runtime.launch.arguments import HostMemoryError
@@ -64,13 +63,12 @@ def _at_home(
     """Run a function where the first argument is that lives on a device; what an argument makes of
     it by `__cubepy_function__`, if one does.
     """
-    plain = _NO_TENSORS.issuperset(map(type, args))
-    if not plain or kwargs and not _NO_TENSORS.issuperset(map(type, kwargs.values())):
-        found = _by_argument(function, args, kwargs)
+    if recording.asked:
+        found = by_argument(function, args, kwargs)
         if found is not NotImplemented:
             return found
     try:
-        for value in () if plain else args:
+        for value in args:
             if type(value) not in _NOWHERE:
                 where = home_of(value)
                 if where is not None:
@@ -86,10 +84,15 @@ def _at_home(
         raise _too_much(function, error) from error
 
 
-def _by_argument(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def by_argument(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """What an argument, or one within a list, makes of a call; NotImplemented where none does."""
     for value in (*args, *kwargs.values()):
-        for part in value if type(value) in (tuple, list) else (value,):
+        kind = type(value)
+        if kind in _NO_TENSORS:
+            continue
+        for part in value if kind is tuple or kind is list else (value,):
+            if type(part) in _NO_TENSORS:
+                continue
             asked = getattr(type(part), "__cubepy_function__", None)
             if asked is not None:
                 found = asked(part, function, args, kwargs)
@@ -240,8 +243,8 @@ def _run_at(where: Device, function: Any, args: tuple, kwargs: dict[str, Any]) -
         raise LaunchError(message, hint=hint) from None
 
 
-def has_planes() -> bool:
-    """Whether units of the current device work in planes, so that kernels of whole cubes are the
-    fast ones.
+def properties_here() -> DeviceProperties:
+    """What the device can do that a function runs on: for the public function, which passes it on
+    to what it calls.
     """
-    return bool(cb.device_properties_of().plane_size > 1)
+    return device_properties(current())

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import array_of
-from cubepy.kernels.entry.dispatch import has_planes, repeated
+from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
-from cubepy.kernels.indexing.bounds import check_indices, integers
-from cubepy.kernels.indexing.gather import select_rows_of
-from cubepy.kernels.indexing.gather_gpu import look_up as gather
-from cubepy.kernels.movement.copy import contiguous, copy
-from cubepy.runtime import memory
+from cubepy.kernels.indexing.bounds import integers
+from cubepy.kernels.indexing.gather import slices
 
 
 @repeated
@@ -41,16 +36,5 @@ def embedding(input: Any, weight: Any, *, out: Any = None) -> Any:
         raise ShapeError(f"an embedding table has rank 2, not shape {table.shape}")
     indices = integers(array_of(input, "input"), "embedding")
     result = output(out, (*indices.shape, table.shape[1]), table.dtype, table)
-    if not (isinstance(indices, np.ndarray) and result.size) or has_planes():
-        check_indices(indices, table.shape[0], "embedding")
-    if result.size:
-        flat = contiguous(indices).reshape(-1)
-        rows = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
-        if has_planes():
-            gather(flat, table, rows.reshape(flat.size, table.shape[1]))
-        else:
-            target = rows.reshape(1, flat.size, table.shape[1])
-            select_rows_of(table.reshape(1, *table.shape), flat, target, "embedding")
-        if rows is not result:
-            copy(rows, out=result)
+    slices(table[None], indices, result, "embedding")
     return finish(result, out, wrap)

@@ -2,102 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import array_of, axis_of
-from cubepy.kernels.entry.dispatch import has_planes, repeated
+from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
-from cubepy.kernels.indexing import gather_gpu
-from cubepy.kernels.indexing.bounds import Look, check_indices, integers
-from cubepy.kernels.indexing.gather_cpu import (
-    CHUNK,
-    FEW,
-    LANES,
-    UNITS,
-    gather_columns,
-    gather_elements,
-    gather_lines,
-    select_slices,
-)
-from cubepy.kernels.movement.copy import contiguous, copy
-from cubepy.kernels.primitives.vector_width import STREAMING_BYTES, aligned, lanes_for
-from cubepy.runtime import memory
-
-
-@cb.kernel
-def select_rows(x: cb.Array, index: cb.Array, out: cb.Array, lanes: cb.Comptime[int]):
-    """out[b, j] = x[b, index[j]], row by row; the units of a cube share a row."""
-    m = out.shape[1]
-    j = cb.CUBE_POS % m
-    b = cb.CUBE_POS // m
-    row = index[j]
-    for c in range(cb.UNIT_POS * lanes, out.shape[2], cb.CUBE_DIM * lanes):
-        out.store((b, j, c), x.load((b, row, c), lanes))
-
-
-def as_blocks(x: Any, d: int) -> Any:
-    """(before, along axis d, behind) of a contiguous array."""
-    return x.reshape(math.prod(x.shape[:d]), x.shape[d], math.prod(x.shape[d + 1 :]))
+from cubepy.kernels.indexing.bounds import check_indices, integers
+from cubepy.kernels.indexing.problem import Gather, Select, as_blocks
+from cubepy.kernels.indexing.routines import GATHER, SELECT
+from cubepy.kernels.movement.copy import contiguous, fill
 
 
 def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any, what: str) -> Any:
     result = output(out, index.shape, x.dtype, x)
-    if not (isinstance(index, np.ndarray) and result.size) or has_planes():
-        check_indices(index, x.shape[d], what, from_end)
     if result.size:
-        flat = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
-        source, positions, target = (as_blocks(contiguous(a), d) for a in (x, index, flat))
-        blocks, m, columns = target.shape
-        if has_planes():
-            gather_gpu.gather(source, positions, target, from_end)
-        elif not isinstance(positions, np.ndarray):
-            cubes = blocks * -(-m * columns // CHUNK)
-            gather_elements[cubes, 1](
-                source, positions, target, CHUNK, columns == 1, from_end, mode="checked"
-            )
-        elif columns == 1:
-            flats = (a.reshape(blocks, -1) for a in (source, positions, target))
-            _one_column(*flats, from_end, what)  # type: ignore[arg-type, call-arg]
-        else:
-            rows, look = max(1, CHUNK // columns), Look(positions, source.shape[1], what, from_end)
-            gather_columns[blocks * -(-m // rows), 1](
-                source,
-                positions.reshape(blocks, -1),
-                target,
-                rows,
-                *look.arguments,
-                from_end,
-                LANES,
-                mode="unchecked",
-            )
-            look.done()
-        if flat is not result:
-            copy(flat, out=result)
+        x, index = (as_blocks(contiguous(a), d) for a in (x, index))
+        fill(result, lambda to: GATHER.run(Gather(x, index, as_blocks(to, d), what, from_end)))
+    else:
+        check_indices(index, x.shape[d], what, from_end)
     return finish(result, out, wrap)
-
-
-def _one_column(source: Any, positions: Any, target: Any, from_end: bool, what: str) -> None:
-    """target[b, k] = source[b, positions[b, k]] on a CPU."""
-    blocks, m = target.shape
-    look = Look(positions, source.shape[1], what, from_end)
-    streaming = target.nbytes >= STREAMING_BYTES and m % LANES == 0 and aligned(target, LANES)
-    gather_lines[blocks * -(-m // CHUNK), 1](
-        source,
-        positions,
-        target,
-        CHUNK,
-        *look.arguments,
-        from_end,
-        LANES,
-        streaming,
-        mode="unchecked",
-    )
-    look.done()
 
 
 @repeated
@@ -208,54 +134,19 @@ def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
         array_of(input, "input"),
         integers(array_of(index, "index"), "select"),
     )
-    d = axis_of(axis, x.ndim)
     if positions.ndim != 1:
         raise ShapeError(f"select needs indices of rank 1, not of shape {positions.shape}")
-    shape = (*x.shape[:d], positions.shape[0], *x.shape[d + 1 :])
-    result = output(out, shape, x.dtype, x)
-    if not (isinstance(positions, np.ndarray) and result.size) or has_planes():
-        check_indices(positions, x.shape[d], "select")
-    if result.size:
-        flat = result if result.flags.c_contiguous else memory.empty(shape, x.dtype)
-        source, target = as_blocks(contiguous(x), d), as_blocks(flat, d)
-        if target.shape[2] == 1:  # one column: rows of one element would be a cube each
-            spread = np.broadcast_to(contiguous(positions), target.shape[:2])
-            if has_planes() or not isinstance(positions, np.ndarray):
-                _gather(
-                    source[:, :, 0],
-                    spread,
-                    1,
-                    flat.reshape(target.shape[:2]),
-                    False,
-                    lambda a: a,
-                    "select",
-                )
-            else:
-                _one_column(source[:, :, 0], spread, target[:, :, 0], False, "select")
-        else:
-            select_rows_of(source, contiguous(positions), target, "select")
-        if flat is not result:
-            copy(flat, out=result)
+    d = axis_of(axis, x.ndim)
+    result = output(out, (*x.shape[:d], *positions.shape, *x.shape[d + 1 :]), x.dtype, x)
+    slices(as_blocks(contiguous(x), d), positions, result, "select")
     return finish(result, out, wrap)
 
 
-def select_rows_of(source: Any, positions: Any, target: Any, what: str) -> None:
-    """target[b, j] = source[b, positions[j]] for contiguous arrays of rank 3; on a CPU with a look
-    at the positions.
-    """
-    blocks, m, columns = target.shape
-    lanes = lanes_for(source)
-    if has_planes():
-        units = min(UNITS, max(32, columns // lanes))
-        select_rows[blocks * m, units](source, positions, target, lanes, mode="checked")
-    elif isinstance(positions, np.ndarray):
-        rows, look = (
-            m if target.size <= FEW else max(1, CHUNK // columns),
-            Look(positions, source.shape[1], what),
-        )
-        select_slices[blocks * -(-m // rows), 1](
-            source, positions.reshape(1, -1), target, rows, *look.arguments, lanes, mode="unchecked"
-        )
-        look.done()
+def slices(x: Any, index: Any, result: Any, what: str) -> None:
+    """result[b, j] = x[b, index[j]], whatever shapes index and result have."""
+    (blocks, n, columns), flat = x.shape, contiguous(index).reshape(-1)
+    if result.size:
+        shape = (blocks, flat.size, columns)
+        fill(result, lambda to: SELECT.run(Select(x, flat, to.reshape(shape), what)))
     else:
-        select_rows[blocks * m, 1](source, positions, target, lanes, mode="checked")
+        check_indices(index, n, what)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import cubepy as cb
-from cubepy.kernels.indexing.bounds import outside
+from cubepy.kernels.indexing.bounds import Look, outside
 from cubepy.kernels.indexing.gather_gpu import positions_of
+from cubepy.kernels.indexing.problem import Gather, Select
+from cubepy.kernels.movement.copy import contiguous
+from cubepy.kernels.primitives.vector_width import STREAMING_BYTES, aligned, lanes_on
+from cubepy.tune import CpuRoutine
 
 CHUNK = 4096  # elements of a cube
 LANES = 8  # elements that are picked for a line
 FEW = (
     1 << 15
 )  # elements of rows that one thread copies before another one is awake; the table may be large
-UNITS = 256
 AHEAD = 2  # rows that are asked for before they are read
 
 
@@ -166,3 +171,66 @@ def select_slices(
                 x.load((b, row, whole), lanes, valid=columns - whole),
                 valid=columns - whole,
             )
+
+
+class Host(CpuRoutine):
+    """A routine whose kernels look at the indices themselves, in the memory of the host."""
+
+    def unfit(self, p: Gather | Select, properties: cb.DeviceProperties) -> str | None:
+        """Indices elsewhere."""
+        return None if isinstance(p.index, np.ndarray) else "for indices on the host"
+
+
+class Lines(Host):
+    """Several elements a line: of one column, or along the columns."""
+
+    name = "lines"
+
+    def launch(self, p: Gather, properties: cb.DeviceProperties) -> None:
+        """Large columns are stored past the caches."""
+        (blocks, m, columns), look = p.out.shape, p.look()
+        if columns == 1:
+            x, index, out = (a[:, :, 0] for a in (p.x, p.index, p.out))
+            stream = out.nbytes >= STREAMING_BYTES and m % LANES == 0 and aligned(out, LANES)
+            gather_lines[blocks * -(-m // CHUNK), 1](
+                x, index, out, CHUNK, *look.arguments, p.from_end, LANES, stream, mode="unchecked"
+            )
+        else:
+            rows, index = max(1, CHUNK // columns), p.index.reshape(blocks, -1)
+            gather_columns[blocks * -(-m // rows), 1](
+                p.x, index, p.out, rows, *look.arguments, p.from_end, LANES, mode="unchecked"
+            )
+        look.done()
+
+
+class Elements(CpuRoutine):
+    """One element after the other."""
+
+    name = "elements"
+
+    def launch(self, p: Gather, properties: cb.DeviceProperties) -> None:
+        """Indices outside give zero."""
+        p.check()
+        blocks, m, columns = p.out.shape
+        gather_elements[blocks * -(-m * columns // CHUNK), 1](
+            p.x, contiguous(p.index), p.out, CHUNK, columns == 1, p.from_end, mode="checked"
+        )
+
+
+class Slices(Host):
+    """Rows, the next of which are asked for while one is copied."""
+
+    name = "slices"
+
+    def launch(self, p: Select, properties: cb.DeviceProperties) -> None:
+        """A cube does some rows."""
+        blocks, m, columns = p.out.shape
+        rows, lanes = (
+            m if p.out.size <= FEW else max(1, CHUNK // columns),
+            lanes_on(properties, p.x),
+        )
+        index, look = p.index.reshape(1, -1), Look(p.index, p.x.shape[1], p.what)
+        select_slices[blocks * -(-m // rows), 1](
+            p.x, index, p.out, rows, *look.arguments, lanes, mode="unchecked"
+        )
+        look.done()

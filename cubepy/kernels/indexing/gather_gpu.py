@@ -7,8 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
+from cubepy.kernels.indexing.problem import Gather, Select
+from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
+from cubepy.tune import GpuRoutine
 
 UNITS = 256  # of a cube
 STAGED = 512  # of a cube that keeps a row in shared memory
@@ -152,32 +155,47 @@ def inside_row(row, n, position):
     )
 
 
-def gather(x: Any, index: Any, out: Any, from_end: bool) -> None:
-    """out[b, j, c] = x[b, index[b, j, c], c] for contiguous arrays of rank 3."""
-    blocks, m, columns = out.shape
-    single = columns == 1
-    arrays = [a.reshape(a.shape[:2]) for a in (x, index, out)] if single else [x, index, out]
-    n = x.shape[1]
-    if (
-        single
-        and blocks >= 2 * MANY
-        and MANY <= n <= DENSE * m
-        and n * x.itemsize <= MOST
-        and x.itemsize >= 4
-    ):
-        size = power_of_two(n)
-        lanes, at_once = line_of(arrays[0]), line_of(arrays[2]) if line_of(arrays[1]) > 1 else 1
+class SharedRows(GpuRoutine):
+    """A cube keeps a row in shared memory."""
+
+    name = "shared_rows"
+
+    def unfit(self, p: Gather, properties: cb.DeviceProperties) -> str | None:
+        """Many rows of one column each, of which much is asked for."""
+        (blocks, m, columns), n, bytes = p.out.shape, p.x.shape[1], p.x.itemsize
+        dense = MANY <= n <= DENSE * m and n * bytes <= MOST and bytes >= 4
+        many = columns == 1 and blocks >= 2 * MANY
+        return None if many and dense else "for many rows with room in shared memory"
+
+    def launch(self, p: Gather, properties: cb.DeviceProperties) -> None:
+        """A row moves once."""
+        p.check()
+        x, index, out = (contiguous(a)[:, :, 0] for a in (p.x, p.index, p.out))
+        size, at_once = power_of_two(x.shape[1]), line_of(out) if line_of(index) > 1 else 1
         units = min(STAGED, max(64, size // 16))
-        gather_rows_shared[blocks, units](*arrays, from_end, size, lanes, at_once, mode="unchecked")
-        return
-    wide = line_of(arrays[2])  # of the result; the indices may take two accesses
-    lanes = wide if line_of(arrays[1]) > 1 else 1
-    along = m if single else columns
-    across = min(UNITS, power_of_two(-(-along // lanes)))
-    rows = blocks if single else blocks * m
-    cubes = -(-along // (across * lanes)) * -(-rows // (UNITS // across))
-    kernel = gather_lines_wide if single else gather_columns_wide
-    kernel[cubes, UNITS](*arrays, across, from_end, lanes, mode="checked")
+        gather_rows_shared[out.shape[0], units](
+            x, index, out, p.from_end, size, line_of(x), at_once, mode="unchecked"
+        )
+
+
+class Wide(GpuRoutine):
+    """A unit looks up a line of indices."""
+
+    name = "wide"
+
+    def launch(self, p: Gather, properties: cb.DeviceProperties) -> None:
+        """Units lie along rows, or along columns."""
+        p.check()
+        blocks, m, columns = p.out.shape
+        single = columns == 1
+        x, index, out = (contiguous(a) for a in (p.x, p.index, p.out))
+        arrays = [a.reshape(a.shape[:2]) for a in (x, index, out)] if single else [x, index, out]
+        lanes = line_of(arrays[2]) if line_of(arrays[1]) > 1 else 1  # of the result
+        along, rows = (m, blocks) if single else (columns, blocks * m)
+        across = min(UNITS, power_of_two(-(-along // lanes)))
+        cubes = -(-along // (across * lanes)) * -(-rows // (UNITS // across))
+        kernel = gather_lines_wide if single else gather_columns_wide
+        kernel[cubes, UNITS](*arrays, across, p.from_end, lanes, mode="checked")
 
 
 @cb.kernel
@@ -226,6 +244,21 @@ def gather_rows_wide(
         elif k < n:
             for at in range(i, cb.min(i + down * ahead, indices.size), down):
                 out.store((at, k), table.load((indices[at], k), lanes))
+
+
+class LookUp(GpuRoutine):
+    """Rows of a table, several lines of a unit under way."""
+
+    name = "look_up"
+
+    def unfit(self, p: Select, properties: cb.DeviceProperties) -> str | None:
+        """One table."""
+        return None if p.what == "embedding" else "for embeddings"
+
+    def launch(self, p: Select, properties: cb.DeviceProperties) -> None:
+        """Units lie along a row, or rows."""
+        p.check()
+        look_up(p.index, p.x[0], p.out[0])
 
 
 def look_up(indices: Any, table: Any, target: Any) -> None:

@@ -1,10 +1,5 @@
 """Writing by index: scatter and index_put, each with an explicit update: assign, add, mul, min or
 max.
-
-Where units are not threads, one unit owns its columns and walks the indices in order: the last
-assignment wins, and sums do not depend on the number of threads. On a GPU updates are atomic, in no
-order, and of several assignments to one position any may win, as in torch, unless
-`cb.config.deterministic` is set.
 """
 
 from __future__ import annotations
@@ -14,30 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.config import config
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.entry.arguments import array_of, axis_of
-from cubepy.kernels.entry.dispatch import has_planes, placed, repeated
+from cubepy.kernels.entry.dispatch import placed, repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
-from cubepy.kernels.indexing import scatter_gpu
 from cubepy.kernels.indexing.bounds import check_indices
-from cubepy.kernels.indexing.gather import as_blocks
-from cubepy.kernels.indexing.scatter_kernels import (
-    COLUMNS,
-    NEAR,
-    PARTS,
-    UNITS,
-    UPDATES,
-    put_elements,
-    put_lines,
-    put_rows,
-    scatter_columns,
-    scatter_elements,
-    scatter_row,
-    updated,
-)
-from cubepy.kernels.movement.copy import contiguous, convert_into, copy
-from cubepy.kernels.primitives.vector_width import lanes_for
+from cubepy.kernels.indexing.problem import Put, Scatter
+from cubepy.kernels.indexing.routines import INDEX_PUT, SCATTER
+from cubepy.kernels.indexing.scatter_kernels import UPDATES
+from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory, recording
 
@@ -48,47 +28,11 @@ def _checked(update: str) -> str:
     return update
 
 
-def _copy_of(x: Any, out: Any, *sources: Any) -> Any:
-    """What to write: a contiguous copy of x, or `out` itself where that can be used (see
-    `_delivered`).
-    """
-    if out is None:
-        return copy(x)
-    target = output(out, x.shape, x.dtype, *sources)
-    if not target.flags.c_contiguous and not np.may_share_memory(target, x):
-        return copy(x)
-    if target is not x:
-        copy(x, out=target)
-    return target
-
-
-def _rounds(x: Any, update: str) -> bool:
-    """Whether updates of one position would each be rounded: sums and products of narrow floats are
-    made in f32.
-    """
-    dtype = as_dtype(x.dtype)
-    return update in ("add", "mul") and dtype.is_float and dtype.bits < 32
-
-
 def _delivered(target: Any, out: Any, wrap: Any) -> Any:
-    """What a function returns that wrote what `_copy_of` gave."""
+    """What a function returns whose routine wrote a target."""
     if out is not None and not np.may_share_memory(target, given := array_of(out, "out")):
         convert_into(given, target)
     return finish(target, out, wrap)
-
-
-def _working(x: Any, update: str) -> Any:
-    """The array that the kernels write: narrow floats are added up in f32; on a GPU only some
-    dtypes have atomics.
-    """
-    if not x.flags.c_contiguous:
-        x = contiguous(x)
-    dtype = as_dtype(x.dtype)
-    if _rounds(x, update) or (has_planes() and update != "assign" and dtype.bits < 32):
-        wide = memory.empty(x.shape, np.float32 if dtype.is_float else np.int32)
-        convert_into(wide, x)
-        return wide
-    return x
 
 
 @repeated
@@ -131,80 +75,9 @@ def scatter(
         )
     check_indices(positions, x.shape[d], "scatter")
     values = _values(src, positions.shape, x.dtype)
-    if _any_order() and scatter_gpu.fits(x, positions, d):  # not narrow floats
-        target = output(out, x.shape, x.dtype, positions, values)
-        flat = target if target.flags.c_contiguous else memory.empty(x.shape, x.dtype)
-        arrays = [contiguous(a) for a in (x, flat, positions, values)]
-        scatter_gpu.scatter(*arrays, d, updated, update)  # type: ignore[call-arg]
-        if flat is not target:
-            copy(flat, out=target)
-        return finish(target, out, wrap)
     given = None if out is None else output(out, x.shape, x.dtype, positions, values)
-    disjoint = given is None or not np.may_share_memory(given, x)
-    if disjoint and not _rounds(x, update) and _by_rows(x, positions, d):
-        target = (
-            given
-            if given is not None and given.flags.c_contiguous
-            else memory.empty(x.shape, x.dtype)
-        )
-        rows = (
-            a.reshape(-1, a.shape[d])
-            for a in (x, target, contiguous(positions), contiguous(values))
-        )
-        scatter_row[x.size // x.shape[d], 1](*rows, update, lanes_for(x), mode="unchecked")
-        return _delivered(target, out, wrap)
-    target = _copy_of(x, out, positions, values)
-    if positions.size:
-        part = tuple(slice(None) if k == d else slice(0, m) for k, m in enumerate(positions.shape))
-        work = _working(target[part], update)
-        dest, where, source = (as_blocks(contiguous(a), d) for a in (work, positions, values))
-        if _any_order():
-            scatter_elements[-(-positions.size // UNITS), UNITS](
-                dest, where, source, update, positions.size, mode="checked"
-            )
-        elif where.shape[2] == 1 and isinstance(
-            where, np.ndarray
-        ):  # the host has looked at the indices
-            blocks = [a.reshape(len(a), -1) for a in (dest, where, source)]
-            scatter_row[dest.shape[0], 1](None, *blocks, update, 1, mode="unchecked")
-        else:
-            columns = _columns()
-            cubes = dest.shape[0] * -(-where.shape[2] // columns)
-            known = (
-                "unchecked" if isinstance(where, np.ndarray) else "checked"
-            )  # the host has looked at the indices
-            scatter_columns[cubes, 1](dest, where, source, update, columns, mode=known)
-        if not np.shares_memory(dest, target):
-            convert_into(target[part], dest.reshape(work.shape))
+    target = SCATTER.run(Scatter(x, positions, values, update, given, d))
     return _delivered(target, out, wrap)
-
-
-def _by_rows(x: Any, positions: Any, d: int) -> bool:
-    """Whether rows can be copied by the unit that updates them: on a CPU, where the host has looked
-    at the indices.
-    """
-    single = math.prod(x.shape[d + 1 :]) == 1 and x.flags.c_contiguous and x.dtype != np.bool_
-    single = single and x.shape[d] * x.itemsize <= NEAR
-    same = all(
-        a == b for k, (a, b) in enumerate(zip(x.shape, positions.shape, strict=True)) if k != d
-    )
-    return (
-        single
-        and same
-        and positions.size > 0
-        and isinstance(positions, np.ndarray)
-        and not has_planes()
-    )
-
-
-def _any_order() -> bool:
-    """Whether updates of one position may come in any order."""
-    return has_planes() and not config.deterministic
-
-
-def _columns() -> int:
-    """That one unit owns: on a GPU there are units enough for one each."""
-    return 1 if has_planes() else COLUMNS
 
 
 def _values(src: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -293,35 +166,8 @@ def _put(*arrays: Any, update: str, out: Any = None) -> Any:
         spread = np.broadcast_to(given, (*shape, *rest))
     except ValueError:
         raise ShapeError("the shapes of indices and values do not broadcast together") from None
-    target = _copy_of(x, out, given)
-    if spread.size:
-        count, width = math.prod(shape), math.prod(rest)
-        work = _working(target, update)
-        dest = work.reshape(1, -1, width)
-        flat = tuple(contiguous(np.broadcast_to(i, shape)).reshape(-1) for i in lists)
-        source = contiguous(spread).reshape(count, width)
-        sizes, known = tuple(x.shape[: len(lists)]), all(isinstance(i, np.ndarray) for i in lists)
-        if has_planes() or dest.dtype == np.bool_:  # which are no lines
-            atomic, columns = _any_order(), _columns()
-            units = UNITS if atomic else 1
-            cubes = -(-count * width // UNITS) if atomic else -(-width // columns)
-            put_rows[cubes, units](
-                dest, flat, source, sizes, count, update, columns, atomic, known, mode="checked"
-            )
-        elif not known:
-            put_rows[-(-width // COLUMNS), 1](
-                dest, flat, source, sizes, count, update, COLUMNS, False, False, mode="checked"
-            )
-        elif width == 1:
-            put_elements[1, 1](
-                dest.reshape(-1), flat, source.reshape(-1), sizes, update, mode="unchecked"
-            )
-        else:
-            lanes = lanes_for(dest, source)
-            columns = -(-width // (PARTS * lanes)) * lanes
-            put_lines[-(-width // columns), 1](
-                dest[0], flat, source, sizes, columns, update, lanes, mode="unchecked"
-            )
-        if not np.shares_memory(dest, target):
-            convert_into(target, dest.reshape(target.shape))
+    room = None if out is None else output(out, x.shape, x.dtype, given)
+    flat = tuple(contiguous(np.broadcast_to(i, shape)).reshape(-1) for i in lists)
+    source = contiguous(spread).reshape(math.prod(shape), math.prod(rest))
+    target = INDEX_PUT.run(Put(x, flat, source, update, room))
     return _delivered(target, out, lambda array: array)

@@ -7,9 +7,14 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
+from cubepy.config import config
 from cubepy.kernels.indexing.gather_gpu import MANY, MOST, fill_core, load_row
+from cubepy.kernels.indexing.problem import Scatter, room_for
+from cubepy.kernels.indexing.scatter_kernels import updated
+from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
+from cubepy.tune import GpuRoutine
 
 UNITS = 512  # of a cube
 DENSE = (
@@ -73,32 +78,34 @@ def scatter_rows_shared(
         out.store((b, at), row.load(at, lanes), valid=n - at)
 
 
-def fits(x: Any, index: Any, axis: int) -> bool:
-    """Whether rows along an axis are next to each other, small enough for shared memory, and
-    indices many enough.
-    """
-    n, m = x.shape[axis], index.shape[axis]
-    if any(
-        k != axis and (a != b or (k > axis and a > 1))
-        for k, (a, b) in enumerate(zip(x.shape, index.shape))
-    ):
-        return False
-    return (
-        x.itemsize >= 4
-        and MANY <= n <= DENSE * m
-        and n * x.itemsize <= MOST
-        and x.size >= 2 * MANY * n
-    )
+class SharedRows(GpuRoutine):
+    """A cube keeps a row in shared memory, updated in any order."""
 
+    name = "shared_rows"
 
-def scatter(x: Any, out: Any, index: Any, src: Any, axis: int, change: Any, update: str) -> None:
-    """out = x where positions along an axis are updated with src, in any order, where `fits` says
-    so; contiguous.
-    """
-    x, out, index, src = (a.reshape(-1, a.shape[axis]) for a in (x, out, index, src))
-    size = power_of_two(x.shape[1])
-    units = min(UNITS, max(64, size // 16))
-    at_once = 4 if min(line_of(index), line_of(src)) > 1 else 1
-    scatter_rows_shared[x.shape[0], units](
-        x, out, index, src, change, update, size, line_of(x, out), at_once, mode="unchecked"
-    )
+    def unfit(self, p: Scatter, properties: cb.DeviceProperties) -> str | None:
+        """Rows that are next to each other and have room, and indices that are many enough."""
+        if config.deterministic:
+            return "its order is not fixed"
+        n, m = p.x.shape[p.axis], p.index.shape[p.axis]
+        other = any(
+            k != p.axis and (a != b or (k > p.axis and a > 1))
+            for k, (a, b) in enumerate(zip(p.x.shape, p.index.shape, strict=True))
+        )
+        if other or p.x.itemsize < 4:  # not narrow floats, whose sums would be rounded
+            return "for rows of numbers of 32 bits and more, all of which are indexed"
+        some = MANY <= n <= DENSE * m and n * p.x.itemsize <= MOST and p.x.size >= 2 * MANY * n
+        return None if some else "for many rows with room in shared memory"
+
+    def launch(self, p: Scatter, properties: cb.DeviceProperties) -> Any:
+        """A row moves once each way."""
+        target = room_for(p)
+        arrays = (contiguous(a) for a in (p.x, target, p.index, p.src))
+        x, out, index, src = (a.reshape(-1, a.shape[p.axis]) for a in arrays)
+        size = power_of_two(x.shape[1])
+        units = min(UNITS, max(64, size // 16))
+        at_once = 4 if min(line_of(index), line_of(src)) > 1 else 1
+        scatter_rows_shared[x.shape[0], units](
+            x, out, index, src, updated, p.update, size, line_of(x, out), at_once, mode="unchecked"
+        )
+        return target

@@ -1,8 +1,24 @@
-"""Writing by index: the kernels of every device."""
+"""Writing by index: the kernels of every device.
+
+Where units are not threads, one unit owns its columns and walks the indices in order: the last
+assignment wins, and sums do not depend on the number of threads. On a GPU updates are atomic, in no
+order, and of several assignments to one position any may win, as in torch, unless
+`cb.config.deterministic` is set.
+"""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import numpy as np
+
 import cubepy as cb
+from cubepy.config import config
+from cubepy.kernels.indexing.problem import InPlace, Put, Scatter, room_for, rounds
+from cubepy.kernels.movement.copy import contiguous
+from cubepy.kernels.primitives.vector_width import lanes_on
+from cubepy.tune import CpuRoutine, GpuRoutine
 
 UPDATES = ("assign", "add", "mul", "min", "max")
 COLUMNS = 64  # that one unit owns
@@ -191,3 +207,135 @@ def row_of(indices, sizes, j, known: cb.Comptime[bool]):
     if known:
         return row
     return cb.select(inside, row, cb.cast(-1, cb.i64))
+
+
+class Copied(CpuRoutine):
+    """A row is copied by the unit that updates it."""
+
+    name = "copied"
+
+    def unfit(self, p: Scatter, properties: cb.DeviceProperties) -> str | None:
+        """Short contiguous rows, where the host has looked at the indices."""
+        if p.out is not None and np.may_share_memory(p.out, p.x):
+            return "the result is in place"
+        if rounds(p.x, p.update) or p.x.dtype == np.bool_:
+            return "not for narrow floats that are added up, and truth"
+        near = p.x.flags.c_contiguous and p.x.shape[p.axis] * p.x.itemsize <= NEAR
+        same = [n for k, n in enumerate(p.x.shape) if k != p.axis] == [
+            n for k, n in enumerate(p.index.shape) if k != p.axis
+        ]
+        rows = near and same and math.prod(p.x.shape[p.axis + 1 :]) == 1
+        host = p.index.size > 0 and isinstance(p.index, np.ndarray)
+        return None if rows and host else "for short rows, all of which are indexed"
+
+    def launch(self, p: Scatter, properties: cb.DeviceProperties) -> Any:
+        """It is in the nearest cache then."""
+        target = room_for(p)
+        arrays = (p.x, target, contiguous(p.index), contiguous(p.src))
+        rows = (a.reshape(-1, a.shape[p.axis]) for a in arrays)
+        lanes = lanes_on(properties, p.x)
+        scatter_row[p.x.size // p.x.shape[p.axis], 1](*rows, p.update, lanes, mode="unchecked")
+        return target
+
+
+class AnyOrder(InPlace, GpuRoutine):
+    """A routine whose updates are atomic."""
+
+    def unfit(self, p: Any, properties: cb.DeviceProperties) -> str | None:
+        """Where their order must be fixed."""
+        return "its order is not fixed" if config.deterministic else None
+
+
+class Atomic(AnyOrder):
+    """A unit does one index."""
+
+    name = "atomic"
+
+    def change(self, p: Scatter, work: Any, properties: cb.DeviceProperties) -> None:
+        """In any order."""
+        size = p.index.size
+        scatter_elements[-(-size // UNITS), UNITS](*p.blocks(work), p.update, size, mode="checked")
+
+
+class Row(InPlace, CpuRoutine):
+    """A unit does a block of one column."""
+
+    name = "row"
+
+    def unfit(self, p: Scatter, properties: cb.DeviceProperties) -> str | None:
+        """One column, where the host has looked at the indices."""
+        single = math.prod(p.index.shape[p.axis + 1 :]) == 1 and isinstance(p.index, np.ndarray)
+        return None if single else "for one column, and indices on the host"
+
+    def change(self, p: Scatter, work: Any, properties: cb.DeviceProperties) -> None:
+        """In order."""
+        blocks = [a.reshape(len(a), -1) for a in p.blocks(work)]
+        scatter_row[len(blocks[0]), 1](None, *blocks, p.update, 1, mode="unchecked")
+
+
+class Columns(InPlace):
+    """A unit owns some columns."""
+
+    name = "columns"
+
+    def change(self, p: Scatter, work: Any, properties: cb.DeviceProperties) -> None:
+        """In order."""
+        blocks, columns = p.blocks(work), owned(properties)
+        cubes = blocks[0].shape[0] * -(-blocks[1].shape[2] // columns)
+        known = "unchecked" if isinstance(p.index, np.ndarray) else "checked"
+        scatter_columns[cubes, 1](*blocks, p.update, columns, mode=known)
+
+
+def owned(properties: cb.DeviceProperties) -> int:
+    """Columns that one unit owns: on a GPU there are units enough for one each."""
+    return 1 if properties.plane_size > 1 else COLUMNS
+
+
+class PutAtomic(AnyOrder):
+    """A unit does one element of what is put."""
+
+    name = "atomic"
+
+    def change(self, p: Put, work: Any, properties: cb.DeviceProperties) -> None:
+        """In any order."""
+        put(p, work, -(-p.src.size // UNITS), UNITS, 1, True)
+
+
+class PutLines(InPlace, CpuRoutine):
+    """A unit owns some columns, and does a line, or the only one, at a time."""
+
+    name = "lines"
+
+    def unfit(self, p: Put, properties: cb.DeviceProperties) -> str | None:
+        """Truth, which has no lines, and indices elsewhere."""
+        fits = p.known and p.x.dtype != np.bool_
+        return None if fits else "for numbers, and indices on the host"
+
+    def change(self, p: Put, work: Any, properties: cb.DeviceProperties) -> None:
+        """In order."""
+        lanes, width = lanes_on(properties, work, p.src), p.src.shape[1]
+        if width == 1:
+            flat = (work.reshape(-1), p.lists, p.src.reshape(-1), p.sizes)
+            put_elements[1, 1](*flat, p.update, mode="unchecked")
+        else:
+            columns = -(-width // (PARTS * lanes)) * lanes
+            rest, work = (p.sizes, columns, p.update, lanes), work.reshape(-1, width)
+            put_lines[-(-width // columns), 1](work, p.lists, p.src, *rest, mode="unchecked")
+
+
+class PutRows(InPlace):
+    """A unit owns some columns."""
+
+    name = "rows"
+
+    def change(self, p: Put, work: Any, properties: cb.DeviceProperties) -> None:
+        """In order."""
+        columns = owned(properties)
+        put(p, work, -(-p.src.shape[1] // columns), 1, columns, False)
+
+
+def put(p: Put, work: Any, cubes: int, units: int, columns: int, atomic: bool) -> None:
+    """Launch `put_rows`."""
+    count, width = p.src.shape
+    rest = (p.sizes, count, p.update, columns, atomic, p.known)
+    put_rows[cubes, units](work.reshape(1, -1, width), p.lists, p.src, *rest, mode="checked")

@@ -278,7 +278,7 @@ def _general(
 def _bytes(x: np.ndarray, y: np.ndarray) -> bool:
     """Whether dot products of bytes take a and b."""
     fit = x.dtype.itemsize == 1 and y.dtype == np.int8 and x.dtype.kind in "iu"
-    return fit and "int8_dot" in device_properties().features
+    return fit and "int8_dot" in device_properties(current()).features
 
 
 def _epilogue(bias: Any, residual: Any, full: tuple[int, ...]) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import array_of
-from cubepy.kernels.entry.dispatch import one_object, placed
+from cubepy.kernels.entry.dispatch import one_object, placed, properties_here
 from cubepy.kernels.matmul.cpu.blocked import laid_in_panels
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime.memory.device_array import DeviceArray
@@ -64,4 +64,4 @@ def prepack(b: Any) -> Packed:
     dtype = as_dtype(matrix.dtype)
     if not dtype.is_float or dtype.bits == 64:
         return Packed(matrix.copy(order="K"), matrix.shape, dtype)
-    return Packed(laid_in_panels(matrix[None]), matrix.shape, dtype)
+    return Packed(laid_in_panels(matrix[None], properties_here()), matrix.shape, dtype)

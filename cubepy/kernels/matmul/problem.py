@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from cubepy.lang.dtypes import as_dtype, promote
+from cubepy.runtime.device import DeviceProperties, device_properties
 
 Layout = Literal["rows", "columns", "strided"]
 
@@ -39,6 +40,11 @@ class Product(NamedTuple):
     out: str = ""
     aligned: bool = False
     tf32: bool = False
+
+    @property
+    def properties(self) -> DeviceProperties:
+        """What its device can do."""
+        return device_properties(self.device)
 
 
 def layout_of(b: Any) -> Layout:

@@ -7,13 +7,13 @@ from typing import Any
 import cubepy as cb
 from cubepy.errors import ArgumentError, DTypeError, ShapeError
 from cubepy.kernels.entry.arguments import array_of, axes_of, axis_of, home_of
-from cubepy.kernels.entry.dispatch import repeated
+from cubepy.kernels.entry.dispatch import by_argument, repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement import pad_gpu
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.primitives.vector_width import lanes_on
 from cubepy.lang.dtypes import as_dtype, promote
-from cubepy.runtime import memory
+from cubepy.runtime import memory, recording
 from cubepy.runtime.device import current, use
 from cubepy.tune import CpuRoutine, Op
 
@@ -44,6 +44,10 @@ def concat(arrays: Any, axis: int = 0, *, out: Any = None) -> Any:
     given = list(arrays)
     if not given:
         raise ShapeError("concat needs at least one array")
+    if recording.asked:
+        found = by_argument(concat, (arrays, axis), {"out": out})
+        if found is not NotImplemented:
+            return found
     with use(home_of(given[0]) or current()):
         xs = [array_of(a) for a in given]
         d = axis_of(axis, xs[0].ndim)

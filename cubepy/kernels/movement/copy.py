@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from cubepy.kernels.elementwise.map import run
@@ -9,11 +10,20 @@ from cubepy.kernels.elementwise.problem import identity
 from cubepy.kernels.entry.arguments import array_of
 from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
+from cubepy.runtime import memory
 
 
 def convert_into(target: Any, source: Any) -> None:
     """Write an array into another one of the same shape, converting the dtype."""
     run(identity, [source], target)
+
+
+def fill(result: Any, write: Callable[[Any], Any]) -> None:
+    """Let a function write an array; one with strides gets a copy of what it writes."""
+    flat = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
+    write(flat)
+    if flat is not result:
+        convert_into(result, flat)
 
 
 def contiguous(x: Any) -> Any:

@@ -13,7 +13,7 @@ from cubepy.kernels.elementwise.map import map
 from cubepy.kernels.entry.arguments import array_of, axis_of, float_array, number_of, whole, wholes
 from cubepy.kernels.entry.dispatch import placed, repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
-from cubepy.kernels.movement.copy import contiguous, convert_into
+from cubepy.kernels.movement.copy import contiguous, convert_into, fill
 from cubepy.kernels.normalization.problem import GroupNorm, Norm, Softmax
 from cubepy.kernels.normalization.routines import GROUP_NORM, NORM, SOFTMAX
 from cubepy.kernels.primitives import functions as f
@@ -96,12 +96,9 @@ def rms_norm(
     result = output(out, array.shape, array.dtype)
     if result.size:
         n = math.prod(shape)
-        done = result if result.flags.c_contiguous else memory.empty(array.shape, array.dtype)
         flat = None if w is None else contiguous(w).reshape(n)
-        rows, target = contiguous(array).reshape(-1, n), done.reshape(-1, n)
-        NORM.run(Norm(rows, flat, None, target, float(step), centred=False))
-        if done is not result:
-            convert_into(result, done)
+        rows, how = contiguous(array).reshape(-1, n), (float(step), False)
+        fill(result, lambda to: NORM.run(Norm(rows, flat, None, to.reshape(-1, n), *how)))
     return finish(result, out, wrap)
 
 
@@ -152,12 +149,9 @@ def group_norm(
     result = output(out, array.shape, array.dtype)
     if result.size:
         m = array.shape[0] * num_groups
-        done = result if result.flags.c_contiguous else memory.empty(array.shape, array.dtype)
-        per = array.shape[1] // num_groups
-        rows, target = contiguous(array).reshape(m, -1), done.reshape(m, -1)
-        GROUP_NORM.run(GroupNorm(rows, w, b, target, eps, num_groups, per))
-        if done is not result:
-            convert_into(result, done)
+        rows = contiguous(array).reshape(m, -1)
+        how = (eps, num_groups, array.shape[1] // num_groups)
+        fill(result, lambda to: GROUP_NORM.run(GroupNorm(rows, w, b, to.reshape(m, -1), *how)))
     return finish(result, out, wrap)
 
 
@@ -190,6 +184,12 @@ def _one(value: float, dtype: np.dtype) -> Any:
     array = memory.empty((1,), np.float64 if dtype == np.float64 else np.float32)
     array[...] = value
     return array
+
+
+def by_channel(x: Any) -> tuple[Any, Any]:
+    """Mean and variance of each channel of (N, C, ...), of narrow floats in f32."""
+    axes = tuple(d for d in range(x.ndim) if d != 1)
+    return wide_mean(x, axes), wide_var(x, axes)
 
 
 @placed
@@ -232,8 +232,7 @@ def batch_norm(
     number = lambda value: _one(value, array.dtype)
     if training:
         momentum = number_of(momentum, "momentum")
-        axes = tuple(d for d in range(array.ndim) if d != 1)
-        mean, variance = wide_mean(array, axes), wide_var(array, axes)
+        mean, variance = by_channel(array)
         count = array.size // max(channels, 1)
         for running, fresh, factor in (
             (running_mean, mean, 1.0),

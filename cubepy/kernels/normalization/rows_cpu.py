@@ -361,19 +361,8 @@ class LayerNormRows(CpuRoutine):
         lanes = properties.lanes(p.acc)
         after = streaming_head(p.x, p.out, lanes)
         streaming, head = after is not None, after or 0
-        layer_norm_rows[-(-p.x.shape[0] // ROWS), 1](
-            p.x,
-            p.weight,
-            p.bias,
-            p.out,
-            p.eps,
-            head,
-            lanes,
-            ROWS,
-            streaming,
-            head > 0,
-            mode="unchecked",
-        )
+        arrays, how = (p.x, p.weight, p.bias, p.out), (lanes, ROWS, streaming, head > 0)
+        layer_norm_rows[-(-p.x.shape[0] // ROWS), 1](*arrays, p.eps, head, *how, mode="unchecked")
 
 
 def streaming_head(rows: np.ndarray, out: np.ndarray, lanes: int) -> int | None:

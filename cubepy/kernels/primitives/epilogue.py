@@ -1,6 +1,4 @@
-"""The last step of every matmul on a GPU: scale, bias, activation and residual of a few neighbours
-of the result.
-"""
+"""The last step of products and convolutions: what becomes of a line of sums when it is stored."""
 
 from __future__ import annotations
 
@@ -27,22 +25,76 @@ class Epilogue:
     scaled: bool = False
 
 
-@cb.func
-def finish_line(value, out, bias, residual, alpha, batch, row, column, blueprint):
-    """out[batch, row, column:] = `activation(alpha * value + bias) + residual` for a line of the
-    sums.
+@cb.struct
+class LineEpilogue:
+    """out = `activation(alpha * sums + bias + add) + residual` where the mask is set, else `fill`.
 
-    The blueprint says which of them there are: `scaled`, `bias`, `activation`, `residual`. What
-        lies beyond the
-    result is not written.
+    What is None is left out. `out`, `add`, `residual` and `mask` have the same axes; neighbours of
+    a line are neighbours along the last one. The bias lies along `axis` of them: along a line, or
+    it is one number for all of it.
     """
-    left = cb.select(row < out.shape[1], cb.max(out.shape[2] - column, 0), 0)
-    if blueprint.scaled:
-        value = value * alpha
-    if blueprint.bias:
-        value = value + cb.cast(bias.load((column,), len(value), valid=left), cb.f32)
-    if blueprint.activation is not None:
-        value = blueprint.activation(value)
-    if blueprint.residual:
-        value = value + cb.cast(residual.load((batch, row, column), len(value), valid=left), cb.f32)
-    out.store((batch, row, column), cb.cast(value, out.dtype), valid=left)
+
+    out: Any
+    activation: cb.Comptime[Any]
+    bias: Any = None
+    add: Any = None
+    residual: Any = None
+    alpha: Any = None
+    mask: Any = None
+    fill: Any = 0.0
+    axis: cb.Comptime[int] = 2
+
+    def shift(self, at, lanes, valid=None):
+        """The bias of a line of the result that begins at `at`."""
+        if self.axis < len(at) - 1:
+            line = self.bias[at[self.axis]]
+        else:
+            line = self.bias.load((at[self.axis],), lanes, valid=valid)
+        return cb.cast(line, cb.f32)
+
+    def value(self, sums, at, valid=None, shift=None):
+        """What becomes of a line of sums, of which `valid` are inside the result, before it takes
+        the result's dtype; `shift`: its bias, if that is at hand.
+        """
+        lanes = len(sums)
+        if self.alpha is not None:
+            sums = sums * self.alpha
+        if self.bias is not None:
+            sums = sums + (self.shift(at, lanes, valid) if shift is None else shift)
+        if self.add is not None:
+            sums = sums + cb.cast(self.add.load(at, lanes, valid=valid), cb.f32)
+        if self.activation is not None:
+            sums = self.activation(sums)
+        if self.residual is not None:
+            sums = sums + cb.cast(self.residual.load(at, lanes, valid=valid), cb.f32)
+        if self.mask is not None:
+            kept = self.mask.load(at, lanes, valid=valid)
+            sums = cb.select(kept, sums, cb.splat(cb.cast(self.fill, cb.f32), lanes))
+        return sums
+
+    def finish(self, sums, at, valid=None, streaming=False, shift=None):
+        """Store what becomes of a line of sums; with `streaming`, a whole line past the caches."""
+        value = self.value(sums, at, valid, shift)
+        if streaming:
+            self.out.store_stream(at, cb.cast(value, self.out.dtype))
+        else:
+            self.out.store(at, cb.cast(value, self.out.dtype), valid=valid)
+
+    def finish_inside(self, sums, batch, row, column):
+        """`finish` for a line that may hang over the result, or lie outside."""
+        out = self.out
+        left = cb.select(row < out.shape[1], cb.max(out.shape[2] - column, 0), 0)
+        self.finish(sums, (batch, row, column), left)
+
+
+@cb.func
+def epilogue_of(blueprint, out, bias, residual, alpha):
+    """The epilogue that a blueprint says: what it lacks is not looked at."""
+    return LineEpilogue(
+        out,
+        blueprint.activation,
+        bias if blueprint.bias else None,
+        None,
+        residual if blueprint.residual else None,
+        alpha if blueprint.scaled else None,
+    )

@@ -20,16 +20,6 @@ BLOCK = 64
 """Rows of one matrix instruction."""
 
 
-@cb.func
-def next_slot(slot, phase, stages, count=1):
-    """The slot that comes `count` slots later, at most a round, and its phase."""
-    slot = slot + count
-    if slot == stages if count == 1 else slot >= stages:
-        slot = 0 if count == 1 else slot - stages
-        phase = 1 - phase
-    return slot, phase
-
-
 @cb.struct
 class Stage:
     """Where a producer or a consumer is in a pipeline of `stages` stages, with CUTLASS's words.
@@ -78,7 +68,10 @@ class Stage:
 
     def advance(self, count: cb.Comptime[int] = 1):
         """The stage that comes `count` stages later, at most a round."""
-        slot, phase = next_slot(self.slot, self.phase, self.stages, count)
+        slot, phase = self.slot + count, self.phase
+        if slot == self.stages if count == 1 else slot >= self.stages:
+            slot = 0 if count == 1 else slot - self.stages
+            phase = 1 - phase
         return Stage(self.full, self.empty, slot, phase, self.stages, self.first)
 
     def skip(self, count):

@@ -47,11 +47,6 @@ LINE = 128  # bytes of what a long function takes at once
 STREAMING_BYTES = 32 << 20  # bytes of a result that no cache holds
 
 
-def lanes_for(*arrays: np.ndarray) -> int:
-    """Lanes that fill a register of the current device with the widest element."""
-    return lanes_on(cb.device_properties_of(), *arrays)
-
-
 def lanes_on(properties: cb.DeviceProperties, *arrays: Any) -> int:
     """Lanes that fill a register of a device with the widest element."""
     width = max(4, *(a.itemsize for a in arrays)) if len(arrays) > 1 else max(4, arrays[0].itemsize)

@@ -21,12 +21,13 @@ from cubepy.kernels.entry.arguments import array_of, number_of, whole, wholes
 from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import output, wrapper
 from cubepy.kernels.movement.copy import convert_into
-from cubepy.kernels.random import fill_gpu
+from cubepy.kernels.random.fill_gpu import Blocks, Fill
 from cubepy.kernels.random.philox import counters, weave
 from cubepy.lang.dtypes import as_dtype
 from cubepy.lang.philox import radius, sine_cosine
 from cubepy.runtime import device as devices
-from cubepy.runtime import memory, recording
+from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine, Op
 
 CHUNK = 4096  # blocks of a cube
 
@@ -243,56 +244,42 @@ def _fill(
     flat = (result if contiguous else np.empty_like(result, order="C", subok=False)).reshape(-1)
     each = 4 // words
     first = source.take(-(-result.size // each))
-    if isinstance(flat, np.ndarray):
-        state = np.array((source.seed, source.stream, first), np.uint64)
-        _fill_host(state, np.array((a, b), a.dtype), p, kind, each, out=flat)
-    else:
-        _fill_wide(flat, p, source.seed, source.stream, first, a, b, kind, each)
+    state = np.array((source.seed, source.stream, first), np.uint64)
+    task = _fill_host if isinstance(flat, np.ndarray) else _fill_at
+    task(state, np.array((a, b), a.dtype), p, kind, each, out=flat)
     if not contiguous:
         convert_into(result, flat.reshape(result.shape))
     return result
 
 
-@repeated
-def _fill_host(state: Any, ends: Any, p: Any, kind: str, each: int, *, out: Any = None) -> Any:
-    """Fill an array of rank 1 on the host, from what a generator gave."""
-    properties = _properties(out)
-    if properties.plane_size > 1:
-        recording.spoil()  # the numbers are arguments of the launch
-        _fill_wide(out, p, *map(int, state), *ends, kind, each)  # type: ignore[arg-type, call-arg]
-        return out
-    blocks = -(-out.size // each)
-    lanes = properties.register_bytes // 4
-    steps = max(1, min(CHUNK, -(-blocks // 2)) // lanes)
-    cubes, arguments = (
-        -(-blocks // (lanes * steps)),
-        (out, p, state, ends, kind, each, lanes, steps),
-    )
-    fill[cubes, 1](
-        *arguments, device=_device(out), mode="checked"
-    )  # the last lines end behind the array
+def _fill_at(state: Any, ends: Any, p: Any, kind: str, each: int, *, out: Any = None) -> Any:
+    """Fill an array of rank 1, where it is, from what a generator gave; a NumPy array may be given
+    while a GPU is the current device.
+    """
+    where = devices.current() if isinstance(out, np.ndarray) else out.device
+    if isinstance(out, np.ndarray) and devices.gpu_of(where) is not None:
+        where = devices.as_device("cpu")
+    RANDOM.run(Fill(out, p, state, ends, kind, each, where), where)
     return out
 
 
-def _fill_wide(
-    out: Any, p: Any, seed: int, stream: int, first: int, a: Any, b: Any, kind: str, each: int
-) -> None:
-    """Fill an array of rank 1 where units work in planes."""
-    fill_gpu.fill(out, p, seed, stream, first, a, b, block_of, kind, each, _device(out))
+_fill_host = repeated(_fill_at)
 
 
-def _device(array: Any) -> Any:
-    """Where to launch: at the array; a NumPy array may be given while a GPU is the current
-    device.
-    """
-    if isinstance(array, np.ndarray):
-        here = devices.current()
-        return here if devices.gpu_of(here) is None else devices.as_device("cpu")
-    return array.device
+class Lines(CpuRoutine):
+    """A unit makes lines of blocks."""
+
+    name = "lines"
+
+    def launch(self, p: Fill, properties: cb.DeviceProperties) -> None:
+        """The last lines end behind the array."""
+        blocks, lanes = -(-p.out.size // p.each), properties.register_bytes // 4
+        steps = max(1, min(CHUNK, -(-blocks // 2)) // lanes)
+        arguments = (p.out, p.p, p.state, p.ends, p.kind, p.each, lanes, steps)
+        fill[-(-blocks // (lanes * steps)), 1](*arguments, device=p.device, mode="checked")
 
 
-def _properties(array: Any) -> Any:
-    return devices.device_properties(_device(array))
+RANDOM = Op("random", [Blocks(block_of), Lines()])
 
 
 def _float_of(result: Any, what: str) -> Any:

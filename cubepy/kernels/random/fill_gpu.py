@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 import cubepy as cb
+from cubepy.runtime import recording
+from cubepy.tune import GpuRoutine
 
 STEPS = 4  # blocks of a unit, a cube's width apart: they share the keys of the rounds
 MANY, LARGE = 16, 1 << 24  # and of normal numbers in f32, of at least so many (6 % faster)
@@ -53,24 +57,42 @@ not 0.
 """
 
 
-def fill(
-    out: Any,
-    p: Any,
-    seed: int,
-    high: int,
-    first: int,
-    a: Any,
-    b: Any,
-    block_of: Any,
-    kind: str,
-    each: int,
-    where: Any,
-) -> None:
-    """Fill an array of rank 1 on the device `where`."""
-    ordinary = kind == "normal" and each == 4
-    steps = MANY if ordinary and out.size >= LARGE else STEPS
-    cubes = -(-out.size // (UNITS * steps * each))
-    kernel = fill_ordinary if ordinary else fill_wide
-    kernel[cubes, UNITS](
-        out, p, seed, high, first, a, b, block_of, kind, each, steps, mode="unchecked", device=where
-    )
+class Fill(NamedTuple):
+    """The numbers of a kind that `out` of rank 1 holds, `each` of a block.
+
+    Attributes:
+        p: chances, or None.
+        state: the seed, the high half of the counter and the first block.
+        ends: the two numbers of the distribution.
+        device: where to launch.
+    """
+
+    out: Any
+    p: Any
+    state: Any
+    ends: Any
+    kind: str
+    each: int
+    device: Any
+
+
+class Blocks(GpuRoutine):
+    """A unit makes several blocks, each by `block_of`."""
+
+    name = "blocks"
+
+    def __init__(self, block_of: Any) -> None:
+        self.block_of = block_of
+
+    def launch(self, p: Fill, properties: cb.DeviceProperties) -> None:
+        """State and ends are arguments of the launch, which is not repeated."""
+        if isinstance(p.out, np.ndarray):
+            recording.spoil()
+        ordinary = p.kind == "normal" and p.each == 4
+        steps = MANY if ordinary and p.out.size >= LARGE else STEPS
+        cubes = -(-p.out.size // (UNITS * steps * p.each))
+        kernel = fill_ordinary if ordinary else fill_wide
+        how = (self.block_of, p.kind, p.each, steps)
+        kernel[cubes, UNITS](
+            p.out, p.p, *map(int, p.state), *p.ends, *how, mode="unchecked", device=p.device
+        )

@@ -17,12 +17,11 @@ from cubepy.kernels.entry.arguments import array_of, axes_of
 from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.entry.shapes import view_as
-from cubepy.kernels.movement.copy import convert_into, copy
+from cubepy.kernels.movement.copy import convert_into, copy, fill
 from cubepy.kernels.reduce.problem import Reduce
 from cubepy.kernels.reduce.reduction import PRODUCT, SCALED_SUM, SUM, Reduction, extreme
 from cubepy.kernels.reduce.routines import REDUCE
 from cubepy.lang.dtypes import DType, as_dtype, f32, float_for, i64, u8, u64
-from cubepy.runtime import memory
 
 
 def arranged(x: Any, axes: tuple[int, ...]) -> Any:
@@ -78,10 +77,7 @@ def over_axes(
         if math.prod(array.shape[d] for d in axes) == 0:
             result[...] = empty
         else:
-            flat = result if result.flags.c_contiguous else memory.empty(final, result.dtype)
-            run(array, axes, flat)
-            if flat is not result:
-                convert_into(result, flat)
+            fill(result, lambda flat: run(array, axes, flat))
     return finish(result if final or out is not None or not number else result[()], out, wrapper(x))
 
 
@@ -122,10 +118,8 @@ def scaled_sum(x: Any, axes: tuple[int, ...], out: Any, scale: float) -> None:
     """scale * the sum over some axes into the contiguous `out`, which has the shape of the others,
     and floats as x has.
     """
-    flat = out if out.flags.c_contiguous else memory.empty(out.shape, out.dtype)
-    reduce_into(x, axes, flat, SCALED_SUM, _sum_dtypes(x)[0], scale)
-    if flat is not out:
-        convert_into(out, flat)
+    acc = _sum_dtypes(x)[0]
+    fill(out, lambda flat: reduce_into(x, axes, flat, SCALED_SUM, acc, scale))
 
 
 def _sum_dtypes(x: Any) -> tuple[DType, DType]:

@@ -14,7 +14,7 @@ from typing import Any
 from cubepy.kernels.entry.arguments import array_of, axis_of
 from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
-from cubepy.kernels.movement.copy import contiguous, copy
+from cubepy.kernels.movement.copy import contiguous, copy, fill
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.scan.problem import Scan
 from cubepy.kernels.scan.routines import SCAN
@@ -46,12 +46,9 @@ def _scan(x: Any, axis: Any, exclusive: bool, out: Any, step: Any, start: int) -
             SCAN.run(Scan(rows.reshape(-1, n), done.reshape(-1, n), *how))
             copy(done.transpose(tuple(moved.index(k) for k in range(array.ndim))), out=target)
             return finish(target, out, wrap)
-        source = contiguous(array)
-        flat = target if target.flags.c_contiguous else memory.empty(target.shape, target.dtype)
         shape = (-1, n) if columns == 1 else (-1, n, columns)
-        SCAN.run(Scan(source.reshape(shape), flat.reshape(shape), *how))
-        if flat is not target:
-            copy(flat, out=target)
+        source = contiguous(array).reshape(shape)
+        fill(target, lambda to: SCAN.run(Scan(source, to.reshape(shape), *how)))
     return finish(target, out, wrap)
 
 

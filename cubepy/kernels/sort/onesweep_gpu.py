@@ -283,19 +283,7 @@ class Onesweep(GpuRoutine):
         for digit, (here, order, out, out_order, first, last) in enumerate(
             passes_of(x, values, indices, keys, 8)
         ):
+            arrays = (here, order, seen, drawn, state, out, out_order)
             sweep[m * tiles, UNITS](
-                here,
-                order,
-                seen,
-                drawn,
-                state,
-                out,
-                out_order,
-                digit,
-                tiles,
-                keys,
-                first,
-                last,
-                plan,
-                mode="unchecked",
+                *arrays, digit, tiles, keys, first, last, plan, mode="unchecked"
             )

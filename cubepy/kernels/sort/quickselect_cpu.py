@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 import cubepy as cb
@@ -35,26 +37,23 @@ def keep(keys, source, a, to, n, lanes: cb.Comptime[int]):
         a.store(to + i, keys.load(source + i, lanes))
 
 
-@cb.func
-def choose(
-    x,
-    first,
-    keys,
-    room,
-    a,
-    w,
-    values,
-    indices,
-    to,
-    n,
-    k,
-    levels,
-    same_zeros: cb.Comptime[bool],
-    lanes,
-):
-    """One row: n elements from `first` on, of which k go to index `to`; `keys` is free from `room`
-    on, and behind n keys from there.
+@cb.struct
+class Workspace:
+    """A cube's memory: `keys` from `room` on for two rows, `chosen` for those that are kept; and
+    the masks of a row's keys.
     """
+
+    keys: Any
+    room: Any
+    chosen: Any
+    masks: Any
+
+
+@cb.func
+def choose(x, n, values, indices, k, row, levels, space, same_zeros: cb.Comptime[bool], lanes):
+    """One row of n elements, of which the first k are looked for."""
+    keys, room, a, w = space.keys, space.room, space.chosen, space.masks
+    first, to = row * n, row * k
     other = n + 2 * lanes
     whole = n // lanes * lanes
     for i in range(0, whole, lanes):
@@ -104,12 +103,9 @@ def top_by_parts(
     flat arrays; a cube of one unit does `each` rows, with memory of its own in `keys`.
     """
     a = cb.shared(2 * WANTED, cb.i64)
-    w = all_of(masks)
-    room = cb.CUBE_POS * (2 * (n + 2 * lanes))
+    space = Workspace(keys, cb.CUBE_POS * (2 * (n + 2 * lanes)), a, all_of(masks))
     for row in range(cb.CUBE_POS * each, cb.min(cb.CUBE_POS * each + each, m)):
-        choose(
-            x, row * n, keys, room, a, w, values, indices, row * k, n, k, levels, same_zeros, lanes
-        )
+        choose(x, n, values, indices, k, row, levels, space, same_zeros, lanes)
 
 
 class Quickselect(CpuRoutine):

@@ -106,10 +106,11 @@ def keep_best(kept, order, count, k, most, keys, room: cb.Comptime[int]):
 
 
 @cb.func
-def walk(x, given, row, begin, stop, k, most, kept, order, counts, keys, plan):
-    """Let a plane keep the best of x[row, begin:stop]; gives how many they are (k at least, if
-    there are so many).
+def walk(x, given, span, k, most, kept, order, counts, keys, plan):
+    """Let a plane keep the best of x[row, begin:stop], the `span`; gives how many they are (k at
+    least, if there are so many).
     """
+    row, begin, stop = span
     wide = cb.u64 if keys.bits == 64 else cb.u32
     plane, lane = cb.PLANE_POS, cb.UNIT_POS_PLANE
     lanes = plan.lanes
@@ -229,9 +230,8 @@ def top_of_pieces(
     row = cb.CUBE_POS // pieces
     p = cb.CUBE_POS % pieces
     begin = p * piece + plane * part
-    count = walk(
-        x, given, row, begin, cb.min(begin + part, n), k, most, kept, order, counts, keys, plan
-    )
+    span = (row, begin, cb.min(begin + part, n))
+    count = walk(x, given, span, k, most, kept, order, counts, keys, plan)
     step = 1
     while step <= planes:
         if plane % step == 0:

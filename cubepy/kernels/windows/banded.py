@@ -69,6 +69,9 @@ class Band:
         np.add.at(self.weights, (row, column - starts[row]), weight)
         self.made: dict[Any, Any] = {}
 
+    def __repr__(self) -> str:
+        return f"Band({self.rows} from {self.columns})"
+
     def tables(self, acc: Any, least: int = 0) -> tuple[np.ndarray, ...]:
         """The starts, and the weights in the dtype that sums have, zeros behind them up to `least`
         in a row.

@@ -10,16 +10,20 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import float_array, per_axis
-from cubepy.kernels.entry.dispatch import has_planes
 from cubepy.kernels.entry.results import output
 from cubepy.kernels.entry.shapes import as_new
 from cubepy.kernels.movement.copy import contiguous, convert_into
-from cubepy.kernels.primitives.vector_width import lanes_for
+from cubepy.kernels.primitives.vector_width import lanes_on
 from cubepy.kernels.reduce.reduce import scaled_sum
-from cubepy.kernels.windows import direct_cpu, nearest_cpu, separable_cpu, separable_gpu
-from cubepy.kernels.windows.banded import SAME, Band
-from cubepy.lang.dtypes import as_dtype
+from cubepy.kernels.windows.banded import Band
+from cubepy.kernels.windows.direct_cpu import Direct
+from cubepy.kernels.windows.nearest_cpu import Nearest
+from cubepy.kernels.windows.problem import Banded
+from cubepy.kernels.windows.rows_gpu import TAPS
+from cubepy.kernels.windows.separable_cpu import Separable
+from cubepy.kernels.windows.separable_gpu import Disjoint, Windows
 from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine, Op, Routine
 
 UNITS = 128
 ROWS = 8  # rows of a cube where units are not threads
@@ -73,24 +77,79 @@ def band_rows(
             out[row, j] = cb.cast(total, out.dtype)
 
 
-def _sums(dtype: Any) -> Any:
-    """The dtype that sums have."""
-    return cb.f64 if as_dtype(dtype) == cb.f64 else cb.f32
+class Sums(Routine):
+    """The mean of everything, by a reduction."""
+
+    name = "sums"
+
+    def supports(self, p: Banded, properties: cb.DeviceProperties) -> str | None:
+        """One result, whose weights are equal; of few positions it is a window."""
+        if p.x.dtype != p.out.dtype or not all(band.whole for band in p.bands):
+            return "for the mean of everything"
+        few = properties.plane_size > 1 and math.prod(b.columns for b in p.bands) <= TAPS
+        return "windows are small" if few else None
+
+    def launch(self, p: Banded, properties: cb.DeviceProperties) -> None:
+        """The sum with a factor."""
+        size = tuple(range(p.first, p.first + len(p.bands)))
+        out = p.out.reshape(tuple(n for d, n in enumerate(p.out.shape) if d not in size))
+        scaled_sum(p.x, size, out, math.prod(band.whole or 0.0 for band in p.bands))
 
 
-def _along(x: Any, d: int, band: Band, dtype: Any) -> Any:
+class Depth(CpuRoutine):
+    """The depth alone, where it makes the work less, and images."""
+
+    name = "depth"
+
+    def unfit(self, p: Banded, properties: cb.DeviceProperties) -> str | None:
+        """Three axes."""
+        volume = len(p.bands) == 3 and isinstance(p.x, np.ndarray)
+        return None if volume else "for volumes in the memory of the host"
+
+    def launch(self, p: Banded, properties: cb.DeviceProperties) -> None:
+        """Before the images, where it does not grow."""
+        deep, axis = p.bands[0], p.first
+        if deep.rows > deep.columns:
+            made = between(p, (*p.x.shape[: axis + 1], *p.out.shape[axis + 1 :]))
+            BANDED.run(Banded(p.x, p.bands[1:], p.last, made))
+            along(made, axis, deep, p.out, properties)
+        else:
+            made = between(p, (*p.out.shape[: axis + 1], *p.x.shape[axis + 1 :]))
+            along(p.x, axis, deep, made, properties)
+            BANDED.run(Banded(made, p.bands[1:], p.last, p.out))
+
+
+class OneByOne(Routine):
+    """One axis after the other, the one that shrinks most first."""
+
+    name = "one_by_one"
+
+    def launch(self, p: Banded, properties: cb.DeviceProperties) -> None:
+        """A launch for each axis."""
+        bands, x = p.bands, p.x
+        order = sorted(range(len(bands)), key=lambda k: bands[k].rows / max(bands[k].columns, 1))
+        for k in order:
+            d, out = p.first + k, p.out
+            if k != order[-1]:
+                out = between(p, (*x.shape[:d], bands[k].rows, *x.shape[d + 1 :]))
+            along(x, d, bands[k], out, properties)
+            x = out
+
+
+def between(p: Banded, shape: tuple[int, ...]) -> Any:
+    """What is made between two axes: of narrow floats in f32."""
+    return memory.empty(shape, np.dtype(np.float32) if p.out.itemsize == 2 else p.out.dtype)
+
+
+def along(x: Any, d: int, band: Band, out: Any, properties: cb.DeviceProperties) -> None:
     """A contiguous array mapped along one axis."""
-    shape = (*x.shape[:d], band.rows, *x.shape[d + 1 :])
-    out = memory.empty(shape, dtype)
-    if out.size == 0:
-        return out
-    acc = _sums(x.dtype)
+    acc = cb.f64 if x.itemsize == 8 else cb.f32
     starts, weights = (
         memory.empty(band.starts.shape, np.int32),
         memory.empty(band.weights.shape, acc.numpy),
     )
     starts[...], weights[...] = band.tables(acc)
-    wide = has_planes()
+    wide = properties.plane_size > 1
     columns = math.prod(x.shape[d + 1 :])
     if columns == 1:
         rows = 1 if wide else ROWS
@@ -100,51 +159,16 @@ def _along(x: Any, d: int, band: Band, dtype: Any) -> Any:
         )
     else:
         source, target = x.reshape(-1, x.shape[d], columns), out.reshape(-1, band.rows, columns)
-        lanes = 1 if wide else 2 * lanes_for(x)
+        lanes = 1 if wide else 2 * lanes_on(properties, x)
         band_columns[target.shape[0] * band.rows, UNITS if wide else 1](
             source, target, starts, weights, acc, lanes, mode="checked"
         )
-    return out
 
 
-def _image(x: Any, bands: list[Band], last: bool, dtype: Any, target: Any) -> Any:
-    """A contiguous array mapped along its last two axes of size, or the only one; into `target` if
-    there is such.
-    """
-    axes, shape = len(bands), list(x.shape)
-    at = x.ndim - axes - last
-    shape[at : at + axes] = [band.rows for band in bands]
-    out = memory.empty(tuple(shape), dtype) if target is None else target
-    down, across = bands if axes == 2 else (SAME, *bands)
-    acc = _sums(x.dtype)
-    size = ((1,) if axes == 1 else ()) + x.shape[at : at + axes]
-    if last:
-        flat = (
-            x.reshape(-1, *size, x.shape[-1]),
-            out.reshape(-1, down.rows, across.rows, x.shape[-1]),
-        )
-        done = (
-            nearest_cpu.last(*flat, down, across)
-            or direct_cpu.run(*flat, down, across, acc)
-            or separable_cpu.last(*flat, down, across, acc)
-        )
-    else:
-        planes = x.reshape(-1, *size), out.reshape(-1, down.rows, across.rows)
-        done = nearest_cpu.first(*planes, down, across) or separable_cpu.first(
-            *planes, down, across, acc
-        )
-    if not done:
-        return None
-    return out
-
-
-def _one_by_one(x: Any, bands: list[Band], first: int, dtype: Any) -> Any:
-    """The bands along axes from `first` on, the one that shrinks most first."""
-    between = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
-    order = sorted(range(len(bands)), key=lambda k: bands[k].rows / max(bands[k].columns, 1))
-    for k in order:
-        x = _along(x, first + k, bands[k], dtype if k == order[-1] else between)
-    return x
+BANDED = Op(
+    "banded_map",
+    [Sums(), Disjoint(), Windows(), Depth(), Nearest(), Direct(), Separable(), OneByOne()],
+)
 
 
 def mapped(x: Any, bands: list[Band], layout: str, out: Any = None, alone: bool = False) -> Any:
@@ -161,25 +185,16 @@ def mapped(x: Any, bands: list[Band], layout: str, out: Any = None, alone: bool 
         and x.transpose(order).flags.c_contiguous
     )
     x, last = (x.transpose(order), True) if turned else (contiguous(x), last)
-    dtype, first = x.dtype, 1 if last else 2
     sizes = tuple(band.rows for band in bands)
     shape = (x.shape[0], *sizes, x.shape[-1]) if last else (*x.shape[:2], *sizes)
     given, target = None, None
     if out is not None:
         seen = tuple(shape[d] for d in back) if turned else shape
-        given = output(out, seen[alone:], dtype, x)
+        given = output(out, seen[alone:], x.dtype, x)
         target = as_new(given, order if turned else None, alone)
-    wide = (
-        separable_gpu.mapped(x, bands, last, target) if has_planes() and 0 not in x.shape else None
-    )
-    if wide is not None:
-        if target is not None:
-            return out
-        value = wide
-    elif has_planes() or 0 in x.shape or not isinstance(x, np.ndarray):
-        value = _one_by_one(x, bands, first, dtype)
-    else:
-        value = _on_cpu(x, bands, last, dtype, target)
+    value = memory.empty(shape, x.dtype) if target is None else target
+    if value.size:
+        BANDED.run(Banded(x, bands, last, value))
     value = value.transpose(back) if turned else value
     value = value.reshape(value.shape[1:]) if alone else value
     if given is None:
@@ -187,33 +202,6 @@ def mapped(x: Any, bands: list[Band], layout: str, out: Any = None, alone: bool 
     if not np.may_share_memory(given, value):
         convert_into(given, value)
     return out
-
-
-def _on_cpu(x: Any, bands: list[Band], last: bool, dtype: Any, target: Any) -> Any:
-    """The depth alone, where it makes the work less, and the image at once; means of whole images
-    are sums.
-    """
-    first, between = 1 if last else 2, np.dtype(np.float32) if dtype.itemsize == 2 else dtype
-    value, deep = x, bands[:-2]
-    scale = math.prod(band.whole or 0.0 for band in bands)
-    if scale:
-        size = tuple(range(first, first + len(bands)))
-        out = target
-        if out is None:
-            out = memory.empty(tuple(1 if d in size else n for d, n in enumerate(x.shape)), dtype)
-        scaled_sum(
-            x, size, out.reshape(tuple(n for d, n in enumerate(out.shape) if d not in size)), scale
-        )
-        return out
-    growing = bool(deep) and deep[0].rows > deep[0].columns
-    if deep and not growing:
-        value = _along(value, first, deep[0], between)
-    done = _image(
-        value, bands[-2:], last, between if growing else dtype, None if growing else target
-    )
-    if done is None:
-        return _one_by_one(x, bands, first, dtype)
-    return _along(done, first, deep[0], dtype) if growing else done
 
 
 def checked(

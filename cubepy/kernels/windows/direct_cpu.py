@@ -11,15 +11,28 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.primitives.vector_width import address
+from cubepy.kernels.windows.problem import Banded, ImageRoutine
 
 MOST = 16  # positions of a result that are written out
 STREAM = 12 << 20  # bytes, read and written, beyond which a result is stored past the caches
 LINE = 64  # bytes of a cache line
 
 
+@cb.struct
+class Positions:
+    """The positions of the input that a result sees: rows and columns of image b, with weights."""
+
+    x: Any
+    b: Any
+    rows: Any
+    columns: Any
+    weights: Any
+
+
 @cb.func
-def put(out, b, i, at, line, streaming: cb.Comptime[bool]):
-    """A line of the result."""
+def put(out, to, at, line, streaming: cb.Comptime[bool]):
+    """A line of the result: of the image and the row `to`, from element `at` on."""
+    b, i = to
     if streaming:
         out.store_stream((b, i, at), cb.cast(line, out.dtype))
     else:
@@ -27,20 +40,12 @@ def put(out, b, i, at, line, streaming: cb.Comptime[bool]):
 
 
 @cb.func
-def all_of(
-    x,
-    b,
-    rows,
-    columns,
-    c,
-    weights,
-    acc: cb.Comptime,
-    even: cb.Comptime[bool],
-    lanes: cb.Comptime[int],
-):
+def all_of(positions, c, acc: cb.Comptime, even: cb.Comptime[bool], lanes: cb.Comptime[int]):
     """The weighted sum of the positions rows x columns; with `even` they all have the first
     weight.
     """
+    x, b, rows, columns = positions.x, positions.b, positions.rows, positions.columns
+    weights = positions.weights
     total = cb.cast(cb.splat(0.0, lanes), acc)
     for u in cb.unroll(range(len(rows))):
         for v in cb.unroll(range(len(columns))):
@@ -53,8 +58,10 @@ def all_of(
 
 
 @cb.func
-def some_of(x, b, rows, columns, c, weights, acc: cb.Comptime, lanes: cb.Comptime[int]):
+def some_of(positions, c, acc: cb.Comptime, lanes: cb.Comptime[int]):
     """The same where some weights are zero: what has no part must not spread NaN."""
+    x, b, rows, columns = positions.x, positions.b, positions.rows, positions.columns
+    weights = positions.weights
     total = cb.cast(cb.splat(0.0, lanes), acc)
     for u in cb.unroll(range(len(rows))):
         for v in cb.unroll(range(len(columns))):
@@ -67,14 +74,10 @@ def some_of(x, b, rows, columns, c, weights, acc: cb.Comptime, lanes: cb.Comptim
 
 @cb.func
 def channels_of(
-    x,
+    positions,
     out,
-    b,
-    i,
+    to,
     j,
-    rows,
-    columns,
-    weights,
     channels,
     acc: cb.Comptime,
     careful: cb.Comptime[bool],
@@ -86,18 +89,18 @@ def channels_of(
     begin = channels // (4 * lanes) * (4 * lanes)
     for c in range(0, begin, 4 * lanes):
         if careful:
-            wide = some_of(x, b, rows, columns, c, weights, acc, 4 * lanes)
+            wide = some_of(positions, c, acc, 4 * lanes)
         else:
-            wide = all_of(x, b, rows, columns, c, weights, acc, even, 4 * lanes)
+            wide = all_of(positions, c, acc, even, 4 * lanes)
         for k in cb.unroll(range(0, 4 * lanes, lanes)):
-            put(out, b, i, j * channels + c + k, cb.slice_line(wide, k, lanes), streaming)
+            put(out, to, j * channels + c + k, cb.slice_line(wide, k, lanes), streaming)
     for k in range(begin, channels, lanes):
         c = cb.min(k, channels - lanes)
         if careful:
-            line = some_of(x, b, rows, columns, c, weights, acc, lanes)
+            line = some_of(positions, c, acc, lanes)
         else:
-            line = all_of(x, b, rows, columns, c, weights, acc, even, lanes)
-        put(out, b, i, j * channels + c, line, streaming)
+            line = all_of(positions, c, acc, even, lanes)
+        put(out, to, j * channels + c, line, streaming)
 
 
 @cb.kernel
@@ -137,78 +140,39 @@ def band_positions(
         for u in cb.unroll(range(high)):
             for v in cb.unroll(range(wide)):
                 weights = weights + (down[i, u] * across[j, v],)
+        positions, to = Positions(x, b, rows, columns, weights), (b, i)
         if full:
-            channels_of(
-                x,
-                out,
-                b,
-                i,
-                j,
-                rows,
-                columns,
-                weights,
-                channels,
-                acc,
-                False,
-                even,
-                streaming,
-                lanes,
-            )
+            channels_of(positions, out, to, j, channels, acc, False, even, streaming, lanes)
         else:
-            channels_of(
-                x,
-                out,
-                b,
-                i,
-                j,
-                rows,
-                columns,
-                weights,
-                channels,
-                acc,
-                True,
-                False,
-                streaming,
-                lanes,
-            )
+            channels_of(positions, out, to, j, channels, acc, True, False, streaming, lanes)
 
 
-def pays(x: Any, out: Any, down: Any, across: Any, lanes: int) -> bool:
-    """Whether reading all positions of each result costs less than a sum down the rows and one
-    across.
-    """
-    high, wide = down.weights.shape[1], across.weights.shape[1]
-    ratio = x.shape[2] / out.shape[2]  # sums down the rows, for each result
-    return (
-        x.shape[3] >= lanes
-        and high * wide <= MOST
-        and high * wide <= high * ratio + wide + ratio + 1
-    )
+class Direct(ImageRoutine):
+    """All positions of each result are read, without sums down the rows in between."""
 
+    name = "direct"
 
-def run(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
-    """Map (b, height, width, channels) to (b, h, w, channels), both contiguous; whether it was
-    done.
-    """
-    lanes = max(1, cb.device_properties_of().register_bytes // acc.itemsize)
-    if not pays(x, out, down, across, lanes):
-        return False
-    taps = down.weights.shape[1], across.weights.shape[1]
-    even = all(bool((band.weights == band.weights[0, 0]).all()) for band in (down, across))
-    flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
-    tables = (*down.tables(acc), *across.tables(acc))
-    band_positions[out.shape[0] * out.shape[1], 1](
-        *flat,
-        x.shape[3],
-        *tables,
-        taps,
-        even,
-        acc,
-        pays_streaming(out, lanes, x),
-        lanes,
-        mode="unchecked",
-    )
-    return True
+    def unfit_image(self, p: Banded, properties: cb.DeviceProperties) -> str | None:
+        """Whether that costs less than a sum down the rows and one across."""
+        if not p.last or p.x.shape[-1] < properties.lanes(p.acc):
+            return "for lines of channels"
+        x, out, down, across = p.image
+        high, wide = down.weights.shape[1], across.weights.shape[1]
+        ratio = x.shape[2] / out.shape[2]  # sums down the rows, for each result
+        few = high * wide <= MOST and high * wide <= high * ratio + wide + ratio + 1
+        return None if few else "windows share too many positions"
+
+    def launch(self, p: Banded, properties: cb.DeviceProperties) -> None:
+        """A cube does a row of the result."""
+        (x, out, *bands), lanes = p.image, properties.lanes(p.acc)
+        taps = tuple(band.weights.shape[1] for band in bands)
+        even = all(bool((band.weights == band.weights[0, 0]).all()) for band in bands)
+        flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
+        tables = (table for band in bands for table in band.tables(p.acc))
+        stream = pays_streaming(out, lanes, x)
+        band_positions[out.shape[0] * out.shape[1], 1](
+            *flat, x.shape[3], *tables, taps, even, p.acc, stream, lanes, mode="unchecked"
+        )
 
 
 def pays_streaming(out: Any, lanes: int, *inputs: Any) -> bool:

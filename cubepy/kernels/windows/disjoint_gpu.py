@@ -280,8 +280,8 @@ def reduced(x: Any, out: Any, reduction: Reduction, scale: float) -> None:
         tail *= m
 
 
-def averages(x: Any, out: Any, bands: list[Any], last: bool) -> bool:
-    """Means that are bands along the axes of size of x, with a batch axis; whether it was done."""
+def averages(x: Any, out: Any, bands: list[Any], last: bool) -> None:
+    """Means that are bands along the axes of size of x, with a batch axis."""
     deep = 3 - len(bands)
     means = [Means(min(1, bands[-1].means.kernel))] * deep + [b.means for b in bands]
     settings = tuple(zip(*((m.kernel, m.stride, m.padding, 1) for m in means), strict=True))
@@ -293,7 +293,7 @@ def averages(x: Any, out: Any, bands: list[Any], last: bool) -> bool:
         for sizes in zip(*((b.columns, b.rows) for b in bands), strict=True)
     )
     views = (a.reshape(lead, *size, tail) for a, size in zip((x, out), sizes, strict=True))
-    return run(*views, settings, not means[-1].kernel, last, means=by)  # type: ignore[call-arg, misc]
+    run(*views, settings, not means[-1].kernel, last, means=by)  # type: ignore[call-arg, misc]
 
 
 def fits(x: Any, settings: Any, last: bool) -> bool:
@@ -309,12 +309,10 @@ def run(
     last: bool,
     least: Any = None,
     means: Means | None = None,
-) -> bool:
+) -> None:
     """Largest values, from `least` on, or means of (batch, depth, height, width, channels) in
-    windows without gaps; whether it was done.
+    windows that `fits`.
     """
-    if not fits(x, settings, last):
-        return False
     kernel, stride, pad, _ = settings
     whole = cb.as_dtype(x.dtype)
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else whole
@@ -327,7 +325,7 @@ def run(
             else 1 / (by or math.prod(x.shape[1:4]) / math.prod(out.shape[1:4]))
         )
         reduced(x, out, highest(least) if means is None else SCALED_SUM, scale)
-        return True
+        return
     step, what = (
         (larger, (least, False, False)) if means is None else (add, (0, True, means.padded))
     )
@@ -335,37 +333,16 @@ def run(
         lanes = line_of(x, out)
         lanes = 1 if x.shape[4] % lanes else lanes
         plan = PartPlan(*what, parts, ahead, lanes)  # type: ignore[call-arg]
+        arrays = (x.reshape(-1), x.shape, out.reshape(-1), out.shape)
         combine_lines[-(-out.size // (lanes * UNITS)), UNITS](
-            x.reshape(-1),
-            x.shape,
-            out.reshape(-1),
-            out.shape,
-            kernel,
-            stride,
-            pad,
-            by,
-            step,
-            acc,
-            plan,
-            mode="unchecked",
+            *arrays, kernel, stride, pad, by, step, acc, plan, mode="unchecked"
         )
-        return True
+        return
     images, results = x[..., 0], out[..., 0]
     room = next(n for n in ROOMS if x.shape[3] <= n)
     rows = min(room // x.shape[3], ROWS, out.size // out.shape[3])
+    plan = PartPlan(*what, parts, ahead, widest_line(images), room, out.shape[3] <= ROWS)  # type: ignore[call-arg]
+    arrays = (x.reshape(-1), images.shape, out.reshape(-1), results.shape)
     combine_columns[-(-out.size // out.shape[3] // rows), UNITS](
-        x.reshape(-1),
-        images.shape,
-        out.reshape(-1),
-        results.shape,
-        kernel,
-        stride,
-        pad,
-        rows,
-        by,
-        step,
-        acc,
-        PartPlan(*what, parts, ahead, widest_line(images), room, out.shape[3] <= ROWS),  # type: ignore[call-arg]
-        mode="unchecked",
+        *arrays, kernel, stride, pad, rows, by, step, acc, plan, mode="unchecked"
     )
-    return True

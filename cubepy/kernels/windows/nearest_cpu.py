@@ -7,15 +7,14 @@ interleaved with themselves.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.movement.pad import copy_run
-from cubepy.kernels.primitives.vector_width import address, lanes_for
-from cubepy.kernels.windows.banded import noted
+from cubepy.kernels.primitives.vector_width import address, lanes_on
+from cubepy.kernels.windows.banded import Band, noted
 from cubepy.kernels.windows.direct_cpu import LINE, STREAM, pays_streaming
+from cubepy.kernels.windows.problem import Banded, ImageRoutine
 
 CUBES = 32  # at least, so that threads finish together
 ROWS = 16  # rows of a cube, at most
@@ -113,53 +112,40 @@ def _band_rows(rows: int, images: int) -> int:
     return max(1, min(ROWS, rows, rows * images // CUBES))
 
 
-def last(x: Any, out: Any, down: Any, across: Any) -> bool:
-    """Pick positions of (b, height, width, channels) for (b, h, w, channels), both contiguous;
-    whether it was done.
-    """
-    if not (down.picks and across.picks):
-        return False
-    lanes, band_rows = lanes_for(x), _band_rows(out.shape[1], out.shape[0])
-    flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
-    pick_pixels[out.shape[0] * -(-out.shape[1] // band_rows), 1](
-        *flat,
-        x.shape[3],
-        *noted(down.starts, across.starts),
-        band_rows,
-        pays_streaming(out, lanes, x),
-        lanes,
-        mode="unchecked",
-    )
-    return True
+class Nearest(ImageRoutine):
+    """Every result is one position of the input."""
+
+    name = "nearest"
+
+    def unfit_image(self, p: Banded, properties: cb.DeviceProperties) -> str | None:
+        """Rows of bands with one weight, which is 1."""
+        picks = all(band.picks for band in p.image[2:])
+        return None if picks else "results are no positions of the input"
+
+    def launch(self, p: Banded, properties: cb.DeviceProperties) -> None:
+        """A cube does some rows."""
+        x, out, down, across = p.image
+        lanes, band_rows = lanes_on(properties, x), _band_rows(out.shape[1], out.shape[0])
+        cubes, tables = out.shape[0] * -(-out.shape[1] // band_rows), (down.starts, across.starts)
+        if p.last:
+            flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
+            stream = pays_streaming(out, lanes, x)
+            pick_pixels[cubes, 1](
+                *flat, x.shape[3], *noted(*tables), band_rows, stream, lanes, mode="unchecked"
+            )
+            return
+        factor = widening(across, x.shape[2], out.shape[2], lanes)
+        even = factor > 0 and lanes * out.itemsize == LINE and address(out) % LINE == 0
+        stream = even and out.nbytes + x.nbytes >= STREAM
+        how = (band_rows, factor, stream, lanes)
+        pick_planes[cubes, 1](x, out, *noted(*tables), *how, mode="unchecked")
 
 
-def first(x: Any, out: Any, down: Any, across: Any) -> bool:
-    """Pick positions of (planes, height, width) for (planes, h, w), both contiguous; whether it was
-    done.
-    """
-    if not (down.picks and across.picks):
-        return False
-    lanes, band_rows = lanes_for(x), _band_rows(out.shape[1], out.shape[0])
-    width, wide = x.shape[2], out.shape[2]
+def widening(across: Band, width: int, wide: int, lanes: int) -> int:
+    """How many times each lane of whole lines is repeated, or 0."""
     factor = wide // width if width % lanes == 0 and wide % width == 0 else 0
     if factor not in FACTORS or not np.array_equal(
         across.starts, np.arange(wide) // max(factor, 1)
     ):
-        factor = 0
-    stream = (
-        factor > 0
-        and lanes * out.itemsize == LINE
-        and out.nbytes + x.nbytes >= STREAM
-        and address(out) % LINE == 0
-    )
-    pick_planes[out.shape[0] * -(-out.shape[1] // band_rows), 1](
-        x,
-        out,
-        *noted(down.starts, across.starts),
-        band_rows,
-        factor,
-        stream,
-        lanes,
-        mode="unchecked",
-    )
-    return True
+        return 0
+    return factor

@@ -184,16 +184,14 @@ def read_row(
     base: cb.Comptime[int],
     x,
     p,
-    y,
-    z,
-    c,
+    begin,
     k: cb.Comptime[int],
     none,
     nearest: cb.Comptime[tuple],
     plan,
 ):
-    """What a unit needs of row y, its k-th: the values from column z + plan.loads[0][0] on, to
-    values[base] and on.
+    """What a unit needs of a row, its k-th: the values from column z + plan.loads[0][0] on, to
+    values[base] and on; `begin`: the row, the column z, and the channel.
 
     x: all elements in a row, and the shape: (planes, height, width) or (batch, height, width,
         channels).
@@ -203,6 +201,7 @@ def read_row(
     are never read.
     """
     elements, shape = x
+    y, z, c = begin
     away = plan.margin or k + plan.down.low < 0 or k + plan.down.low >= plan.blocks * plan.down.ins
     row = cb.min(cb.max(y, 0), shape[1] - 1) if away else y
     first, start = plan.loads[0][0], start_of_row(p, row, c, shape, plan)

@@ -13,6 +13,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.primitives.register_transpose import transpose_lines
+from cubepy.kernels.windows.problem import Banded, ImageRoutine
 
 SPACE = 1 << 16  # bytes of the buffer of channels last: a part of the second-level cache
 FEW = (1, 2, 4)  # terms of a sum that are written out
@@ -30,89 +31,67 @@ def added(total, line, w, acc: cb.Comptime, sure: cb.Comptime[bool]):
     return total + cb.select(w != 0, more, cb.cast(cb.splat(0.0, line.lanes), acc))
 
 
-@cb.func
-def weighted_rows(
-    x,
-    p,
-    first,
-    at,
-    weights,
-    i,
-    taps,
-    few: cb.Comptime[int],
-    sure: cb.Comptime[bool],
-    acc: cb.Comptime,
-    lanes: cb.Comptime[int],
-    valid=None,
-):
-    """The sum over k of weights[i, k] * x[p, first + k, at : at + lanes]; `few` sums are written
-    out.
+@cb.struct
+class Sum:
+    """Row i of a map along the columns of plane p of x: a sum of `taps` of its rows, from row
+    `first` on.
+
+    `few` terms are written out (0: none), and `sure`: all of them count.
     """
-    total = cb.cast(cb.splat(0.0, lanes), acc)
-    if few > 0:
-        for k in cb.unroll(range(few)):
-            row = cb.min(first + k, x.shape[1] - 1)
-            if valid is None:
-                total = added(total, x.load((p, row, at), lanes), weights[i, k], acc, sure)
-            else:
-                total = added(
-                    total, x.load((p, row, at), lanes, valid=valid), weights[i, k], acc, sure
-                )
-    else:
-        for k in range(taps):
-            w = weights[i, k]
-            if w != 0:
-                if valid is None:
-                    total = added(total, x.load((p, first + k, at), lanes), w, acc, True)
-                else:
-                    total = added(
-                        total, x.load((p, first + k, at), lanes, valid=valid), w, acc, True
-                    )
-    return total
+
+    x: Any
+    p: Any
+    i: Any
+    weights: Any
+    first: Any
+    taps: Any
+    few: cb.Comptime[int]
+    sure: cb.Comptime[bool]
+    acc: cb.Comptime[Any]
+
+    def line(self, at, lanes: cb.Comptime[int], valid=None):
+        """`lanes` neighbours from `at` on."""
+        x, p, i, first, weights = self.x, self.p, self.i, self.first, self.weights
+        total = cb.cast(cb.splat(0.0, lanes), self.acc)
+        if self.few > 0:
+            for k in cb.unroll(range(self.few)):
+                row = cb.min(first + k, x.shape[1] - 1)
+                line = x.load((p, row, at), lanes, valid=valid)
+                total = added(total, line, weights[i, k], self.acc, self.sure)
+        else:
+            for k in range(self.taps):
+                w = weights[i, k]
+                if w != 0:
+                    line = x.load((p, first + k, at), lanes, valid=valid)
+                    total = added(total, line, w, self.acc, True)
+        return total
+
+    def into(self, start, count, buffer, to, spacing: cb.Comptime[int], lanes: cb.Comptime[int]):
+        """The row from `start` on, into the buffer from `to` on; its lines are `spacing` there.
+
+        The last line is read whole where memory goes on behind it: what is too much is never looked
+        at.
+        """
+        whole = count if self.p + 1 < self.x.shape[0] else count // lanes * lanes
+        many = 4 * lanes
+        begin = 0
+        if spacing == lanes:
+            begin = count // many * many
+            for c in range(0, begin, many):
+                buffer.store(to + c, self.line(start + c, many))
+        for c in range(begin, whole, lanes):
+            buffer.store(to + c // lanes * spacing, self.line(start + c, lanes))
+        if whole < count:
+            line = self.line(start + whole, lanes, count - whole)
+            buffer.store(to + whole // lanes * spacing, line)
 
 
 @cb.func
-def row_into(
-    x,
-    p,
-    i,
-    start,
-    count,
-    starts,
-    weights,
-    buffer,
-    to,
-    spacing: cb.Comptime[int],
-    few: cb.Comptime[int],
-    sure: cb.Comptime[bool],
-    acc: cb.Comptime,
-    lanes: cb.Comptime[int],
-):
-    """Row i of the columns' map, from `start` on, into the buffer from `to` on; its lines are
-    `spacing` there.
-
-    The last line is read whole where memory goes on behind it: what is too much is never looked at.
-    """
+def sum_of(x, p, i, starts, weights, few: cb.Comptime[int], sure: cb.Comptime[bool], acc):
+    """Row i of a map along the columns of plane p."""
     first = starts[i]
     taps = cb.min(weights.shape[1], x.shape[1] - first)
-    whole = count if p + 1 < x.shape[0] else count // lanes * lanes
-    many = 4 * lanes
-    begin = 0
-    if spacing == lanes:
-        begin = count // many * many
-        for c in range(0, begin, many):
-            buffer.store(
-                to + c,
-                weighted_rows(x, p, first, start + c, weights, i, taps, few, sure, acc, many),
-            )
-    for c in range(begin, whole, lanes):
-        line = weighted_rows(x, p, first, start + c, weights, i, taps, few, sure, acc, lanes)
-        buffer.store(to + c // lanes * spacing, line)
-    if whole < count:
-        line = weighted_rows(
-            x, p, first, start + whole, weights, i, taps, few, sure, acc, lanes, count - whole
-        )
-        buffer.store(to + whole // lanes * spacing, line)
+    return Sum(x, p, i, weights, first, taps, few, sure, acc)
 
 
 @cb.func
@@ -169,22 +148,8 @@ def band_pixels(
     j1 = cb.min(j0 + chunk, positions)
     left = across_starts[j0]
     right = cb.min(width, across_starts[j1 - 1] + across.shape[1])
-    row_into(
-        x,
-        b,
-        i,
-        left * channels,
-        (right - left) * channels,
-        down_starts,
-        down,
-        buffer,
-        0,
-        lanes,
-        few,
-        sure,
-        acc,
-        lanes,
-    )
+    row = sum_of(x, b, i, down_starts, down, few, sure, acc)
+    row.into(left * channels, (right - left) * channels, buffer, 0, lanes, lanes)
     many = 4 * lanes
     begin, whole = channels // many * many, channels // lanes * lanes
     for j in range(j0, j1):
@@ -232,22 +197,8 @@ def band_planes(
         t = first + r
         # squares of lines: line r of the square of columns c, c + 1, ...
         row = t // high
-        row_into(
-            x,
-            row,
-            t - row * high,
-            0,
-            width,
-            down_starts,
-            down,
-            buffer,
-            r * lanes,
-            lanes * lanes,
-            few,
-            sure,
-            acc,
-            lanes,
-        )
+        one = sum_of(x, row, t - row * high, down_starts, down, few, sure, acc)
+        one.into(0, width, buffer, r * lanes, lanes * lanes, lanes)
     for c in range(0, width, lanes):
         lines = ()
         for r in cb.unroll(range(lanes)):
@@ -276,10 +227,6 @@ def band_planes(
                 out.store((first + r, j0), cb.cast(held[r], out.dtype), valid=wide)
 
 
-def _lanes(acc: Any) -> int:
-    return max(1, cb.device_properties_of().register_bytes // acc.itemsize)
-
-
 def _written_out(*bands: Any) -> tuple[int, bool]:
     """How many terms of a sum are written out, or 0, and whether all of them count."""
     taps = max(band.weights.shape[1] for band in bands)
@@ -289,33 +236,47 @@ def _written_out(*bands: Any) -> tuple[int, bool]:
     )
 
 
-def last(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
-    """Map (b, height, width, channels) to (b, h, w, channels); whether there was room for it."""
-    channels, lanes = x.shape[3], _lanes(acc)
-    few, sure = _written_out(down, across)
-    room = SPACE // acc.itemsize
-    chunk = across.chunk((room - 8 * lanes) // channels - few)
-    if not chunk:
-        return False
-    flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
-    tables = (*down.tables(acc, few), *across.tables(acc, few))
-    cubes = out.shape[0] * out.shape[1] * -(-out.shape[2] // chunk)
-    band_pixels[cubes, 1](
-        *flat, channels, *tables, chunk, few, sure, acc, room, lanes, mode="unchecked"
-    )
-    return True
+class Separable(ImageRoutine):
+    """Sums down the rows go into a buffer, of which sums across are made."""
+
+    name = "separable"
+
+    def unfit_image(self, p: Banded, properties: cb.DeviceProperties) -> str | None:
+        """Whether there is room for it."""
+        if p.last:
+            return None if chunk_of(p, properties) else "there is no room for so many channels"
+        if properties.lanes(p.acc) < 2:
+            return "for lines of several lanes"
+        return None if room_of(p, properties) else "there is no room for a row"
+
+    def launch(self, p: Banded, properties: cb.DeviceProperties) -> None:
+        """A cube does a part of a row, or as many rows as a line has lanes."""
+        (x, out, *bands), lanes = p.image, properties.lanes(p.acc)
+        few, sure = _written_out(*bands)
+        tables = (table for band in bands for table in band.tables(p.acc, few))
+        if p.last:
+            flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
+            chunk, room = chunk_of(p, properties), SPACE // p.acc.itemsize
+            cubes = out.shape[0] * out.shape[1] * -(-out.shape[2] // chunk)
+            band_pixels[cubes, 1](
+                *flat, x.shape[3], *tables, chunk, few, sure, p.acc, room, lanes, mode="unchecked"
+            )
+            return
+        rows, room = out.reshape(-1, out.shape[2]), room_of(p, properties)
+        band_planes[-(-rows.shape[0] // lanes), 1](
+            x, rows, out.shape[1], *tables, few, sure, p.acc, room, lanes, mode="unchecked"
+        )
 
 
-def first(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
-    """Map (planes, height, width) to (planes, h, w); whether there was room for it."""
-    lanes = _lanes(acc)
-    few, sure = _written_out(down, across)
-    room = next((n for n in (256, WIDEST) if n >= x.shape[2] + lanes + few), 0)
-    if not room or lanes < 2:
-        return False
-    tables = (*down.tables(acc, few), *across.tables(acc, few))
-    rows = out.reshape(-1, out.shape[2])
-    band_planes[-(-rows.shape[0] // lanes), 1](
-        x, rows, out.shape[1], *tables, few, sure, acc, room, lanes, mode="unchecked"
-    )
-    return True
+def chunk_of(p: Banded, properties: cb.DeviceProperties) -> int:
+    """How many neighbouring pixels of a row of results find room in the buffer, 0: not one."""
+    room, (*_, down, across) = SPACE // p.acc.itemsize, p.image
+    few, lanes = _written_out(down, across)[0], properties.lanes(p.acc)
+    return across.chunk((room - 8 * lanes) // p.x.shape[-1] - few)
+
+
+def room_of(p: Banded, properties: cb.DeviceProperties) -> int:
+    """How many numbers of a row with channels first the buffer has room for, 0: not enough."""
+    x, _, *bands = p.image
+    least = x.shape[2] + properties.lanes(p.acc) + _written_out(*bands)[0]
+    return next((n for n in (256, WIDEST) if n >= least), 0)

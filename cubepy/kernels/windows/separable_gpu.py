@@ -4,7 +4,6 @@ of an image in one pass, a line of results and several rows of them at a time.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +12,8 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
-from cubepy.kernels.reduce import reduce_gpu
-from cubepy.kernels.reduce.reduction import SCALED_SUM
 from cubepy.kernels.windows import disjoint_gpu
+from cubepy.kernels.windows.problem import Banded
 from cubepy.kernels.windows.regular import IDENTITY, Regular, Weights, regular
 from cubepy.kernels.windows.rows_gpu import (
     TAPS,
@@ -36,6 +34,7 @@ from cubepy.kernels.windows.rows_gpu import (
 from cubepy.runtime import memory
 from cubepy.runtime.device import current, gpu_of
 from cubepy.runtime.memory.constants import constant_on
+from cubepy.tune import GpuRoutine
 
 ROWS = 4  # of results that a unit makes
 OWN = 6  # taps, from more on results that share few of them are left to `windows.disjoint_gpu`
@@ -193,7 +192,7 @@ def weighted_windows(
         rows = room((plan.down.positions(plan.blocks) * columns,), acc, plan)
         results = room((columns,), acc, plan)
         for k in cb.unroll(range(plan.down.positions(plan.blocks))):
-            read_row(values, 0, (x, size), p, y + k, z, c, k, 0, (False, False), plan)
+            read_row(values, 0, (x, size), p, (y + k, z, c), k, 0, (False, False), plan)
             for q in cb.unroll(range(columns)):
                 first = q * plan.across.taps
                 sum_up(
@@ -276,18 +275,8 @@ def plane_plan(
         or groups * (columns // across.steps.outs * across.steps.ins) > x.shape[2]
     )
     loads = row_loads(across.steps, columns, 1 if last else lanes, outside)
-    plan = PlanePlan(
-        down.steps,
-        across.steps,
-        blocks,
-        columns,
-        last,
-        lanes,
-        loads,
-        margin or down.starts is not None,
-        ragged,
-    )
-    return plan, groups, bands
+    how = (blocks, columns, last, lanes, loads, margin or down.starts is not None, ragged)
+    return PlanePlan(down.steps, across.steps, *how), groups, bands  # type: ignore[arg-type]
 
 
 def window_sums(
@@ -311,48 +300,57 @@ def window_sums(
     weights = (
         replace(axis.weights, ends=()) for axis in (down, across)
     )  # the same code whatever the size
+    arrays = (x.reshape(-1), x.shape, out.reshape(-1), out.shape)
     weighted_windows[-(-total // UNITS), UNITS](
-        x.reshape(-1),
-        x.shape,
-        out.reshape(-1),
-        out.shape,
-        *tables,
-        groups,
-        bands,
-        acc,
-        plan,
-        *weights,
-        ends,
-        mode="unchecked",
+        *arrays, *tables, groups, bands, acc, plan, *weights, ends, mode="unchecked"
     )
 
 
-def _whole(bands: list[Any]) -> bool:
-    """Whether the result is the mean of everything."""
-    return all(b.rows == 1 and bool((b.weights[0] == b.weights[0, 0]).all()) for b in bands)
+class Disjoint(GpuRoutine):
+    """Means of windows that share few positions, or of too many to be written out."""
+
+    name = "disjoint"
+
+    def unfit(self, p: Banded, properties: cb.DeviceProperties) -> str | None:
+        """Means, of rows that are not too long."""
+        if not disjoint_means(p):
+            return "for means of windows that share few positions"
+        fits = p.last or p.x.shape[-1] <= disjoint_gpu.ROOMS[-1]
+        return None if fits else "for rows that shared memory holds"
+
+    def launch(self, p: Banded, properties: cb.DeviceProperties) -> None:
+        """All axes at once."""
+        disjoint_gpu.averages(p.x, p.out, p.bands, p.last)
 
 
-def mapped(x: Any, bands: list[Any], last: bool, out: Any = None) -> Any:
-    """The contiguous array x mapped by a band along each of its axes of size, to `out` if that is
-    given.
+class Windows(GpuRoutine):
+    """Both axes of an image in one pass; the depth alone, before."""
 
-    None where a result has so many taps that another kernel is better.
-    """
-    size = tuple(b.rows for b in bands)
-    shape = (x.shape[0], *size, x.shape[-1]) if last else (*x.shape[:2], *size)
-    target = memory.empty(shape, x.dtype) if out is None else out
-    if target.size == 0:
-        return target
-    if _whole(bands) and math.prod(b.columns for b in bands) > TAPS:
-        scale = math.prod(float(b.weights[0, 0]) for b in bands)
-        acc = cb.f64 if x.itemsize == 8 else cb.f32
-        batch = x.shape[0] if last else x.shape[0] * x.shape[1]
-        lines = x.reshape((batch, -1, x.shape[-1]) if last else (batch, -1))
-        reduce_gpu.reduce(lines, target, SCALED_SUM, acc, scale)
-        return target
-    if all(b.means for b in bands) and any(separate(regular(b)) for b in bands):
-        return target if disjoint_gpu.averages(x, target, bands, last) else None
-    return _windows(x, bands, last, target)
+    name = "windows"
+
+    def unfit(self, p: Banded, properties: cb.DeviceProperties) -> str | None:
+        """Windows of few positions along each axis."""
+        if disjoint_means(p):
+            return "windows share few positions"
+        few = all(regular(band) for band in p.bands)
+        return None if few else "results have too many positions"
+
+    def launch(self, p: Banded, properties: cb.DeviceProperties) -> None:
+        """A unit does a line of results, and several rows of them."""
+        if len(p.bands) == 3:
+            size, tail = p.x.shape[p.first :], p.x.shape[-1:] if p.last else ()
+            dtype = np.dtype(np.float32) if p.x.itemsize == 2 else p.x.dtype
+            deep = memory.empty((*p.x.shape[: p.first], p.bands[0].rows, *size[1:]), dtype)
+            views = (a.reshape(-1, a.shape[p.first], size[1] * size[2], *tail) for a in (p.x, deep))
+            window_sums(*views, regular(p.bands[0]), IDENTITY, p.last)  # type: ignore[call-arg]
+            p = p._replace(x=deep, bands=p.bands[1:])
+        x, out, down, across = p.image
+        window_sums(x, out, regular(down), regular(across), p.last)  # type: ignore[arg-type]
+
+
+def disjoint_means(p: Banded) -> bool:
+    """Whether all bands are means, one of which is better not written out."""
+    return all(b.means for b in p.bands) and any(separate(regular(b)) for b in p.bands)
 
 
 def separate(how: Regular | None) -> bool:
@@ -362,32 +360,3 @@ def separate(how: Regular | None) -> bool:
     if how is None:
         return True
     return how.steps.taps > OWN and (how.starts is not None or how.steps.taps < 2 * how.steps.ins)
-
-
-def _windows(x: Any, bands: list[Any], last: bool, target: Any) -> Any:
-    lead, tail = (x.shape[0], (x.shape[-1],)) if last else (x.shape[0] * x.shape[1], ())
-    down = IDENTITY if len(bands) == 1 else regular(bands[-2])
-    across = regular(bands[-1])
-    if down is None or across is None:
-        return None
-    if len(bands) == 3:
-        first = regular(bands[0])
-        if first is None:
-            return None
-        depth, high, wide = (b.columns for b in bands)
-        dtype = np.dtype(np.float32) if x.itemsize == 2 else x.dtype
-        between = memory.empty((lead, bands[0].rows, high, wide, *tail), dtype)
-        n = high * wide
-        window_sums(
-            x.reshape(lead, depth, n, *tail),
-            between.reshape(lead, bands[0].rows, n, *tail),
-            first,
-            IDENTITY,
-            last,
-        )
-        x, lead = between, lead * bands[0].rows
-    high = 1 if len(bands) == 1 else bands[-2].columns
-    source = x.reshape(lead, high, bands[-1].columns, *tail)
-    end = target.reshape(lead, 1 if len(bands) == 1 else bands[-2].rows, bands[-1].rows, *tail)
-    window_sums(source, end, down, across, last)
-    return target

@@ -6,15 +6,26 @@ op, or is refused.
 
 from __future__ import annotations
 
-from cubepy.tensor.calls import convolution, elementwise, normalization, pooling, products, shapes
+from cubepy.tensor.calls import (
+    attention,
+    convolution,
+    elementwise,
+    normalization,
+    order,
+    pooling,
+    products,
+    shapes,
+)
 from cubepy.tensor.calls.table import CALLS, call
 
 __all__ = [
     "CALLS",
+    "attention",
     "call",
     "convolution",
     "elementwise",
     "normalization",
+    "order",
     "pooling",
     "products",
     "shapes",

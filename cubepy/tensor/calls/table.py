@@ -8,14 +8,11 @@ from functools import lru_cache
 from typing import Any
 
 from cubepy.errors import GradientError
-from cubepy.tensor.array import Tensor
 from cubepy.tensor.record import refuse_unrecorded
 
 Call = Callable[..., Any]
 CALLS: dict[str, Call] = {}
 """By the name of a function, what makes ops of its arguments, which come by name."""
-CONSTANT = frozenset(("all", "any", "argsort"))
-"""Functions whose results do not change with small changes of what they are given."""
 
 
 def call_of(*names: str) -> Callable[[Call], Call]:
@@ -50,10 +47,6 @@ def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise refused(f"K.{name} writes to `out`, which has no gradient", "leave out= away")
     if make is not None:
         return make(**arguments)
-    if name in CONSTANT:
-        refuse_unrecorded()
-        free = (v.detach() if isinstance(v, Tensor) else v for v in args)
-        return function(*free, **kwargs)
     raise refused(f"K.{name} of a tensor that needs a gradient is no op", "")
 
 

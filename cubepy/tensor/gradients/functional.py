@@ -99,6 +99,31 @@ def by_values(
     return [made[v] if v in made else _tensor_of(v).detach() * 0 for v in wanted]
 
 
+def through_formula(
+    formula: Callable[..., Sequence[Tensor]], inputs: Sequence[Any], grads: Sequence[Any]
+) -> list[Any]:
+    """The gradients by inputs of a formula in ops of tensors: computed again, and walked back.
+
+    Args:
+        formula: gives tensors, of tensors.
+        inputs: what it is given; None for what is absent or has no gradient.
+        grads: the gradients by its results, None for those that have none.
+
+    Returns:
+        For each input its gradient, None where it is None.
+    """
+    attached = mode.enabled
+    leaves: list[Tensor] = []
+    given = [None if x is None else _leaf(leaves, x) for x in inputs]
+    with enable_grad():
+        parts = [
+            (y * g).sum() for y, g in zip(formula(*given), grads, strict=True) if g is not None
+        ]
+        total = functools.reduce(lambda a, b: a + b, parts)
+    found = iter(by_values(total, [leaf.value for leaf in leaves], None, create_graph=attached))
+    return [None if x is None else next(found) for x in inputs]
+
+
 def _tensor_of(value: Value) -> Tensor:
     found = Tensor.__new__(Tensor)
     found.value = value

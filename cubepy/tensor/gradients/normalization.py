@@ -1,10 +1,11 @@
-"""Gradients of normalisations along rows."""
+"""Gradients of normalisations along rows and by channels."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+from cubepy.tensor.array import apply
 from cubepy.tensor.gradients.rules import Backward, vjp
 
 
@@ -20,26 +21,106 @@ def _log_softmax(b: Backward, g: Any) -> Any:
     return g - b.result.exp() * g.sum(axis=b.attrs["axis"], keepdims=True)
 
 
-@vjp("layer_norm")
+def _rows_back(rows: Any, g: Any, gw: Any, eps: float, centred: bool) -> tuple[Any, Any]:
+    """With h = (x - mean) r and r = 1 / sqrt(mean((x - mean)^2) + eps) of each row, the mean 0
+    where it is not centred: the gradient by x, r (gw - mean(gw) - h mean(gw h)); and g h.
+
+    Args:
+        rows: x as a matrix.
+        g: the gradient by the result, as rows.
+        gw: that by h.
+        eps: added to the variance.
+        centred: whether the mean is taken away.
+    """
+    seen = rows - rows.mean(axis=1, keepdims=True) if centred else rows
+    scale = ((seen * seen).mean(axis=1, keepdims=True) + eps).rsqrt()
+    h = seen * scale
+    inner = gw - h * (gw * h).mean(axis=1, keepdims=True)
+    if centred:
+        inner = inner - gw.mean(axis=1, keepdims=True)
+    return inner * scale, g * h
+
+
+@vjp("layer_norm", "rms_norm")
 def _layer_norm(b: Backward, g: Any) -> Any:
-    """With r = 1 / sqrt(var + eps) and h = (x - mean) r: by x, r (gw - mean(gw) - h mean(gw h)); by
-    weight and bias the sums of g h and g over rows.
+    """By weight and bias the sums of g h and g over rows."""
+    x, weight = b.inputs[:2]
+    centred = len(b.inputs) > 2
+    shape = b.attrs["normalized_shape"]
+    n = math.prod(shape)
+    g = g.reshape(-1, n)
+    gw = g if weight is None else g * weight.reshape(1, n)
+    by_x, by_rows = _rows_back(x.reshape(-1, n), g, gw, b.attrs["eps"], centred)
+    grads = [by_x.reshape(x.shape), by_rows.sum(axis=0).reshape(shape) if b.needs[1] else None]
+    if centred:
+        grads.append(g.sum(axis=0).reshape(shape) if b.needs[2] else None)
+    return grads
+
+
+def _along(x: Any, of_channels: Any) -> Any:
+    """Numbers of channels beside (N, C, ...)."""
+    return of_channels.reshape(-1, *(1,) * (x.ndim - 2))
+
+
+def _by_channel(x: Any) -> Any:
+    """Sums of (N, C, ...) for each channel."""
+    return x.sum(axis=(0, *range(2, x.ndim)))
+
+
+@vjp("group_norm")
+def _group_norm(b: Backward, g: Any) -> Any:
+    """A group of channels is a row; by weight and bias the sums of g h and g by channel."""
+    x, weight, _ = b.inputs
+    rows = (x.shape[0] * b.attrs["groups"], -1)
+    gw = g if weight is None else g * _along(x, weight)
+    given = (x.reshape(rows), g.reshape(rows), gw.reshape(rows))
+    by_x, by_rows = _rows_back(*given, b.attrs["eps"], True)
+    by_weight = _by_channel(by_rows.reshape(x.shape)) if b.needs[1] else None
+    return by_x.reshape(x.shape), by_weight, _by_channel(g) if b.needs[2] else None
+
+
+@vjp("batch_norm")
+def _batch_norm(b: Backward, g: Any, by_mean: Any, by_var: Any) -> Any:
+    """A channel is what a row is to a layer norm: the gradient by x is g A + (x - mean) B + C with
+    a number of each for a channel. Mean and variance have gradients, too: 1 / n, 2 (x - mean) / n.
     """
     x, weight, _ = b.inputs
-    shape = b.attrs["normalized_shape"]
-    n, lead = math.prod(shape), x.shape[: x.ndim - len(shape)]
-    rows = x.reshape(-1, n)
-    g = g.reshape(-1, n)
-    centred = rows - rows.mean(axis=1, keepdims=True)
-    scale = ((centred * centred).mean(axis=1, keepdims=True) + b.attrs["eps"]).rsqrt()
-    h = centred * scale
+    n = x.size // x.shape[1]
+    mean, var = b.results[1:]
+    if mean is None or var is None:
+        mean, var = apply("batch_norm", x, None, None, **b.attrs)[1:]
+    centred = x - _along(x, mean)
     by_x = by_weight = by_bias = None
-    if b.needs[0]:
-        gw = g if weight is None else g * weight.reshape(1, n)
-        inner = gw - gw.mean(axis=1, keepdims=True) - h * (gw * h).mean(axis=1, keepdims=True)
-        by_x = (inner * scale).reshape(*lead, *shape)
-    if b.needs[1]:
-        by_weight = (g * h).sum(axis=0).reshape(shape)
-    if b.needs[2]:
-        by_bias = g.sum(axis=0).reshape(shape)
+    if g is not None:
+        scale = (var + b.attrs["eps"]).rsqrt()
+        by_bias, along = _by_channel(g), _by_channel(g * centred)
+        by_weight = along * scale
+        factor = scale if weight is None else scale * weight
+        by_mean = _plus(by_mean, by_bias * -factor)
+        by_var = _plus(by_var, along * factor * scale * scale * -0.5)
+        by_x = g * _along(x, factor)
+    if by_mean is not None:
+        by_x = _plus(by_x, _along(x, by_mean * (1 / n)))
+    if by_var is not None:
+        by_x = _plus(by_x, centred * _along(x, by_var * (2 / n)))
     return by_x, by_weight, by_bias
+
+
+def _plus(a: Any, b: Any) -> Any:
+    return b if a is None else a + b
+
+
+@vjp("channel_norm")
+def _channel_norm(b: Backward, g: Any) -> Any:
+    x, mean, var, weight, _ = b.inputs
+    scale = (var + b.attrs["eps"]).rsqrt()
+    factor = scale if weight is None else scale * weight
+    by_x = by_mean = by_var = by_weight = by_bias = None
+    if b.needs[0]:
+        by_x = g * _along(x, factor)
+    if any(b.needs[1:]):
+        by_bias, along = _by_channel(g), _by_channel(g * (x - _along(x, mean)))
+        by_weight = along * scale
+        by_mean = by_bias * -factor
+        by_var = along * factor * scale * scale * -0.5
+    return by_x, by_mean, by_var, by_weight, by_bias

@@ -21,7 +21,8 @@ class Applied(Handle, Generic[T]):
 
     __slots__ = ()
 
-    def _apply(self, op: str, *inputs: Any, **attrs: Any) -> Any:
+    @staticmethod
+    def _apply(op: str, *inputs: Any, **attrs: Any) -> Any:
         """The result of an op on any tensors."""
         raise NotImplementedError
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from cubepy.errors import ArgumentError, DTypeError, LaunchError, ShapeError
+from cubepy.errors import ArgumentError, DTypeError, IndexShapeError, LaunchError, ShapeError
 from cubepy.lang.dtypes import bool_
 from cubepy.tensor.methods.applied import Applied
 from cubepy.tensor.record import blocks
@@ -48,11 +48,14 @@ class Indexing(Applied[T]):
         parts = index if isinstance(index, tuple) else (index,)
         taken = 0
         for p in parts:
-            if type(p) in _ARRAYS or isinstance(p, (Handle, bool, np.bool_)):
+            kind = type(p)
+            if kind is slice or kind is int:
+                taken += 1
+            elif p is not None and p is not Ellipsis:
                 if _is_array(p):
                     return self._selected(_selection(self, parts))
-            taken += p is not None and p is not Ellipsis
-        return self._unary("slice", index=_encoded(self, parts, taken))
+                taken += 1
+        return self._apply("slice", self, index=_encoded(self, parts, taken))  # type: ignore[no-any-return]
 
     def __setitem__(self, index: Any, value: Any) -> None:
         parts = index if isinstance(index, tuple) else (index,)
@@ -175,9 +178,6 @@ class Indexing(Applied[T]):
         return x.expand(shape)[where.expand(shape)]  # type: ignore[no-any-return]
 
 
-_ARRAYS = frozenset({list, np.ndarray})
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float))
 
@@ -194,7 +194,7 @@ def _is_array(part: Any) -> bool:
 def _encoded(x: Handle, parts: tuple[Any, ...], taken: int) -> tuple[Any, ...]:
     """An index without arrays as the op "slice" takes it; `taken` of its parts stand for axes."""
     if taken > x.ndim:
-        raise ShapeError(f"{taken} indices for a tensor of rank {x.ndim} (shape {x.shape})")
+        raise IndexShapeError(f"{taken} indices for a tensor of rank {x.ndim} (shape {x.shape})")
     encoded: list[Any] = []
     for p in parts:
         if p is None:
@@ -202,9 +202,7 @@ def _encoded(x: Handle, parts: tuple[Any, ...], taken: int) -> tuple[Any, ...]:
         elif p is Ellipsis:
             encoded.extend([_WHOLE] * (x.ndim - taken))
         elif isinstance(p, slice):
-            encoded.append(
-                tuple(None if v is None else operator.index(v) for v in (p.start, p.stop, p.step))
-            )
+            encoded.append((_end(p.start), _end(p.stop), _end(p.step)))
         elif not hasattr(p, "__index__"):
             raise ArgumentError(
                 f"a tensor is indexed by integers, slices, arrays, None and ..., not by {p!r}"
@@ -212,6 +210,10 @@ def _encoded(x: Handle, parts: tuple[Any, ...], taken: int) -> tuple[Any, ...]:
         else:
             encoded.append(operator.index(p))
     return tuple(encoded)
+
+
+def _end(value: Any) -> int | None:
+    return value if value is None or type(value) is int else operator.index(value)
 
 
 def _selection(x: Any, parts: tuple[Any, ...]) -> Selection:
@@ -224,7 +226,7 @@ def _selection(x: Any, parts: tuple[Any, ...]) -> Selection:
         elif p is not None and p is not Ellipsis:
             taken += 1
     if taken > x.ndim:
-        raise ShapeError(f"{taken} indices for a tensor of rank {x.ndim} (shape {x.shape})")
+        raise IndexShapeError(f"{taken} indices for a tensor of rank {x.ndim} (shape {x.shape})")
     basic: list[Any] = []
     axes: list[int] = []
     indices: list[Any] = []
@@ -237,8 +239,8 @@ def _selection(x: Any, parts: tuple[Any, ...]) -> Selection:
             several = a.ndim if a.dtype is bool_ else 1
             span = x.shape[axis : axis + several]
             if a.dtype is bool_:
-                if a.shape != span:
-                    raise ShapeError(
+                if any(m not in (0, n) for m, n in zip(a.shape, span, strict=True)):
+                    raise IndexShapeError(
                         f"a mask of shape {a.shape} does not go with axes of the shape {span}"
                     )
                 a = positions_of(a.reshape(-1))
@@ -264,7 +266,7 @@ def _selection(x: Any, parts: tuple[Any, ...]) -> Selection:
         np.broadcast_shapes(*(i.shape for i in indices))
     except ValueError:
         shapes = " and ".join(str(i.shape) for i in indices)
-        raise ShapeError(f"indices of the shapes {shapes} do not broadcast together") from None
+        raise IndexShapeError(f"indices of the shapes {shapes} do not broadcast together") from None
     flat = x._apply("flat_index", *indices, lengths=tuple(lengths))
     return Selection(tuple(basic), tuple(axes), flat, ahead)
 
@@ -327,7 +329,9 @@ def _mask(x: Any, part: Any) -> Any:
     if mask.dtype is not bool_:
         return None
     if mask.shape != x.shape[: mask.ndim]:
-        raise ShapeError(f"a mask of shape {mask.shape} does not go with a tensor of {x.shape}")
+        raise IndexShapeError(
+            f"a mask of shape {mask.shape} does not go with a tensor of {x.shape}"
+        )
     return mask.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
 
 

@@ -37,39 +37,57 @@ class Reducing(Applied[T]):
         """Sum over axes (all by default); integers sum in 64 bits, unless `dtype` says another
         type.
         """
-        return self._reduced("sum", axis, keepdims, said)
+        if said or type(axis) is list:
+            return self._reduced("sum", axis, keepdims, said)
+        return self._unary("sum", axis=axis, keepdims=keepdims)
 
     def prod(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
         """Product over axes."""
-        return self._reduced("prod", axis, keepdims, said)
+        if said or type(axis) is list:
+            return self._reduced("prod", axis, keepdims, said)
+        return self._unary("prod", axis=axis, keepdims=keepdims)
 
     def mean(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
         """Arithmetic mean over axes; integers give floats."""
-        return self._reduced("mean", axis, keepdims, said)
+        if said or type(axis) is list:
+            return self._reduced("mean", axis, keepdims, said)
+        return self._unary("mean", axis=axis, keepdims=keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
         """Largest element over axes."""
-        return self._reduced("max", axis, keepdims, said)
+        if said or type(axis) is list:
+            return self._reduced("max", axis, keepdims, said)
+        return self._unary("max", axis=axis, keepdims=keepdims)
 
     def min(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
         """Smallest element over axes."""
-        return self._reduced("min", axis, keepdims, said)
+        if said or type(axis) is list:
+            return self._reduced("min", axis, keepdims, said)
+        return self._unary("min", axis=axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None, keepdims: bool = False, **said: Any) -> T:
         """Index of the first largest element (i64)."""
-        return self._reduced("argmax", axis, keepdims, said)
+        if said:
+            return self._reduced("argmax", axis, keepdims, said)
+        return self._unary("argmax", axis=axis, keepdims=keepdims)
 
     def argmin(self, axis: int | None = None, keepdims: bool = False, **said: Any) -> T:
         """Index of the first smallest element (i64)."""
-        return self._reduced("argmin", axis, keepdims, said)
+        if said:
+            return self._reduced("argmin", axis, keepdims, said)
+        return self._unary("argmin", axis=axis, keepdims=keepdims)
 
     def any(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
         """Whether some element is not zero."""
-        return self._reduced("any", axis, keepdims, said)
+        if said or type(axis) is list:
+            return self._reduced("any", axis, keepdims, said)
+        return self._unary("any", axis=axis, keepdims=keepdims)
 
     def all(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
         """Whether no element is zero."""
-        return self._reduced("all", axis, keepdims, said)
+        if said or type(axis) is list:
+            return self._reduced("all", axis, keepdims, said)
+        return self._unary("all", axis=axis, keepdims=keepdims)
 
     def var(
         self, axis: Any = None, keepdims: bool = False, *, correction: float = 0, **said: Any
@@ -87,7 +105,9 @@ class Reducing(Applied[T]):
 
     def logsumexp(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
         """log(sum(exp(x))) over axes, without overflow on the way."""
-        return self._reduced("logsumexp", axis, keepdims, said)
+        if said or type(axis) is list:
+            return self._reduced("logsumexp", axis, keepdims, said)
+        return self._unary("logsumexp", axis=axis, keepdims=keepdims)
 
     def norm(self, p: float = 2, dim: Any = None, keepdim: bool = False) -> T:
         """The vector norm (sum |x|^p)^(1/p) over axes."""

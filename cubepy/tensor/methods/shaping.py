@@ -31,7 +31,7 @@ class Shaping(Applied[R]):
 
     def reshape(self, *shape: Any) -> R:
         """The elements in another shape (one length may be -1); copied only if strides force it."""
-        return self._unary("reshape", shape=ints(shape))
+        return self._apply("reshape", self, shape=ints(shape))  # type: ignore[no-any-return]
 
     view = reshape
 
@@ -50,7 +50,7 @@ class Shaping(Applied[R]):
 
     def permute(self, *axes: Any) -> R:
         """Axes in another order; no copy."""
-        return self._unary("permute", axes=ints(axes))
+        return self._apply("permute", self, axes=ints(axes))  # type: ignore[no-any-return]
 
     def transpose(self, dim0: int, dim1: int) -> R:
         """Two axes exchanged, as in PyTorch; no copy."""
@@ -206,6 +206,7 @@ class Shaping(Applied[R]):
                 self._apply("arange", start=0, step=1, count=n, dtype="i64")
                 for n in self.shape[-2:]
             )
-        inside = self._apply(compare, rows.unsqueeze(1) + diagonal, columns)
+        above = max(-rows.size, min(diagonal, columns.size))  # beyond these no diagonal is
+        inside = self._apply(compare, rows.unsqueeze(1) + above, columns)
         zero = like._operand(0).astype(self.dtype)
         return self._apply("where", inside, like, zero)  # type: ignore[no-any-return]

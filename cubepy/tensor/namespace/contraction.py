@@ -19,8 +19,8 @@ def einsum(subscripts: str, /, *operands: Any) -> Tensor:
     Two operands at a time become one matrix product, the cheapest pair first.
 
     Args:
-        subscripts: such as "ij,jk->ik"; else the letters that come once, in order; "..." are
-            axes that broadcast.
+        subscripts: such as "ij,jk->ik"; without "->" the letters that come once, in order; "..."
+            are axes that broadcast.
         operands: a tensor for each term.
 
     Raises:

@@ -181,9 +181,10 @@ def eye(
 ) -> Tensor:
     """Ones on a diagonal (`k` above the main one), zeros elsewhere."""
     found = f32 if dtype is None else as_dtype(dtype)
-    rows = arange(n_rows, device=device).unsqueeze(1)
-    columns = arange(n_rows if n_cols is None else n_cols, device=device)
-    return (rows + k == columns).astype(found)
+    width = n_rows if n_cols is None else n_cols
+    rows, columns = arange(n_rows, device=device).unsqueeze(1), arange(width, device=device)
+    above = max(-n_rows, min(k, width))  # beyond these no diagonal is
+    return (rows + above == columns).astype(found)
 
 
 def tril(x: Any, /, *, k: int = 0) -> Tensor:

@@ -73,7 +73,7 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     ends = times.astype(i64).cumsum(0)
     if times.shape != (given.shape[axis],):
         raise ShapeError(f"repeat of an axis of length {given.shape[axis]} by {times.shape}")
-    total = ends[-1].item()
+    total = ends[-1].item() if ends.size else 0
     at = searchsorted(ends, arange(total, device=given.device), side="right")
     return apply("take", given, at, axis=axis)  # type: ignore[no-any-return]
 

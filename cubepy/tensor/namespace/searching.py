@@ -108,8 +108,8 @@ class UniqueInverse(NamedTuple):
 
 
 class _Groups(NamedTuple):
-    """Equal elements of a flattened tensor together: the order of the sort, the sorted elements,
-    which of them begin a group, and where these are.
+    """Equal elements of a flattened tensor side by side: the order of the sort, the sorted
+    elements, which of them begin a group, and where these are.
     """
 
     order: Tensor

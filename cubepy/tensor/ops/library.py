@@ -26,9 +26,21 @@ def bounds() -> Any:
 
 
 @cache
+def norms() -> Any:
+    """What computes with the means and variances of channels."""
+    return importlib.import_module("cubepy.kernels.normalization.norms")
+
+
+@cache
 def sequence() -> Any:
     """What makes numbers in even steps."""
     return importlib.import_module("cubepy.kernels.elementwise.sequence")
+
+
+@cache
+def stateful() -> Any:
+    """What draws random numbers of a state."""
+    return importlib.import_module("cubepy.kernels.random.stateful")
 
 
 _MODULES = {
@@ -48,7 +60,7 @@ def function(text: str) -> Any:
 
 
 def number(like: Any, value: Any, dtype: Any) -> Any:
-    """A number as an array of rank 0 where another array is, which repetitions know."""
+    """A number (or a few) as an array where another array is, which repetitions know."""
     made = np.asarray(value, dtype)
     if not isinstance(like, np.ndarray):
         return constant_on(like.device, made)

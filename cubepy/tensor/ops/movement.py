@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.errors import ShapeError
+from cubepy.errors import IndexShapeError, ShapeError
 from cubepy.lang.dtypes import promote
 from cubepy.tensor.ops.library import kernels, zeros
 from cubepy.tensor.ops.op import Spec, axis_in, broadcast, define
@@ -86,7 +86,7 @@ def _slice(x: Spec, index: tuple[Any, ...]) -> Spec:
         if isinstance(part, tuple):
             shape.append(len(range(*slice(*part).indices(x.shape[d]))))
         elif not -x.shape[d] <= part < x.shape[d]:
-            raise ShapeError(
+            raise IndexShapeError(
                 f"index {part} is outside axis {d} of length {x.shape[d]} (shape {x.shape})"
             )
         d += 1

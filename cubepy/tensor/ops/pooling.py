@@ -1,5 +1,5 @@
-"""Pools in one to three axes, channels first: largest values and means of windows and of equal
-parts, and their gradients, which are ops themselves.
+"""Pools and interpolation in one to three axes, channels first: largest values and means of windows
+and of equal parts, other sizes; and their gradients, which are ops themselves.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from cubepy.tensor.ops.normalization import float_of
 from cubepy.tensor.ops.op import Spec, define
 
 Ints = tuple[int, ...]
+Factors = tuple[float, ...] | None
 
 
 def _library(name: str, axes: int, back: bool = False) -> Any:
@@ -294,3 +295,45 @@ def _run_parts_input(dtype: np.dtype, g: Any, size: Ints) -> Any:
 def _adaptive_avg_pool_input(g: Spec, size: Ints) -> Spec:
     _images("adaptive_avg_pool", len(size), g)
     return _came_from("adaptive_avg_pool", g, size, g.shape[2:])
+
+
+# Other sizes
+
+
+def _run_interpolate(
+    dtype: np.dtype, x: Any, size: Ints, factors: Factors, mode: str, align_corners: bool
+) -> Any:
+    wanted = size if factors is None else None
+    return kernels().interpolate(x, wanted, factors, mode, align_corners)
+
+
+@define("reduce", {"interpolate": _run_interpolate})
+def _interpolate(x: Spec, size: Ints, factors: Factors, mode: str, align_corners: bool) -> Spec:
+    """x (N, C, ...) to (N, C, *size); `factors` are what the size was made with, where positions
+    lie by them and not by the sizes.
+    """
+    _check_size(x, size, factors)
+    return Spec((*x.shape[:2], *size), float_of(x))
+
+
+def _run_interpolate_input(
+    dtype: np.dtype, g: Any, size: Ints, factors: Factors, mode: str, align_corners: bool
+) -> Any:
+    shape = (*g.shape[:2], *size)
+    return kernels().interpolate_input(shape, g, mode, align_corners, scale_factor=factors)
+
+
+@define("reduce", {"interpolate_input": _run_interpolate_input})
+def _interpolate_input(
+    g: Spec, size: Ints, factors: Factors, mode: str, align_corners: bool
+) -> Spec:
+    """The gradient by an input (N, C, *size)."""
+    _check_size(g, size, factors)
+    return Spec((*g.shape[:2], *size), float_of(g))
+
+
+def _check_size(x: Spec, size: Ints, factors: Factors) -> None:
+    axes = len(size)
+    fits = factors is None or len(factors) == axes
+    if not 1 <= axes <= 3 or len(x.shape) != axes + 2 or not fits or min(*size, *x.shape[2:]) < 1:
+        raise ShapeError(f"interpolate: {x.shape} does not become an image of size {size}")

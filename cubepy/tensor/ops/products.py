@@ -1,4 +1,4 @@
-"""Sums of products: matrix products, linear layers, attention."""
+"""Sums of products: matrix products, linear layers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import promote
 from cubepy.tensor.ops.library import function, kernels
-from cubepy.tensor.ops.normalization import float_of
 from cubepy.tensor.ops.op import Spec, broadcast, define
 
 
@@ -67,39 +66,3 @@ def _linear(
     if residual is not None and residual.shape != shape:
         raise ShapeError(f"linear: expected a residual of shape {shape}, got {residual.shape}")
     return Spec(shape, promote(x.dtype, weight.dtype))
-
-
-def _run_attention(
-    dtype: np.dtype, q: Any, k: Any, v: Any, mask: Any, is_causal: bool, scale: Any
-) -> Any:
-    return kernels().attention(q, k, v, attn_mask=mask, is_causal=is_causal, scale=scale)
-
-
-@define("product", {"attention": _run_attention})
-def _attention(
-    q: Spec, k: Spec, v: Spec, mask: Spec | None, is_causal: bool, scale: float | None
-) -> Spec:
-    if len(q.shape) != 4 or len(k.shape) != 4 or len(v.shape) != 4:
-        raise ShapeError(
-            f"attention: expected rank 4 (batch, heads, length, depth), got {q.shape}, "
-            f"{k.shape}, {v.shape}"
-        )
-    if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]) or k.shape[:3] != v.shape[:3]:
-        raise ShapeError(
-            f"attention: query {q.shape}, key {k.shape} and value {v.shape} do not go together"
-        )
-    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
-        raise ShapeError(
-            f"attention: {k.shape[1]} key heads do not divide {q.shape[1]} query heads"
-        )
-    if mask is not None:
-        full = (*q.shape[:3], k.shape[2])
-        try:
-            fits = broadcast(mask, Spec(full, q.dtype)) == full
-        except ShapeError:
-            fits = False
-        if not fits:
-            raise ShapeError(
-                f"attention: expected a mask that broadcasts to {full}, got {mask.shape}"
-            )
-    return Spec((*q.shape[:3], v.shape[3]), float_of(q))

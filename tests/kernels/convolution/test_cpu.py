@@ -20,7 +20,7 @@ from cubepy.kernels.convolution.cpu import (
     pointwise,
     register_tile,
 )
-from cubepy.kernels.convolution.cpu.input_tile import GEOMETRY
+from cubepy.kernels.convolution.cpu.input_tile import Geometry
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.runtime import recording
 from cubepy.runtime.memory import pool
@@ -87,10 +87,19 @@ def test_few_channels_are_neighbours_in_a_cubes_copy() -> None:
     rest = (1, 64, 3, (1, 4, 16))
     for last in (False, True):
         _, geometry, plan = implicit_gemm_plan.plan_of(
-            problem, *rest, last, last, True, True, False, False, None
+            problem,
+            *rest,
+            last,
+            last,
+            True,
+            True,
+            False,
+            False,
+            None,
+            cb.device_properties_of("cpu"),
         )
         assert plan.mixed == (0 if last else 3)
-        assert geometry[GEOMETRY.index("run")] == 21 and geometry[GEOMETRY.index("run_step")] == 1
+        assert (Geometry(*geometry).run, Geometry(*geometry).run_step) == (21, 1)
 
 
 def test_three_axes_narrow_floats_and_long_activations() -> None:
@@ -257,16 +266,11 @@ def test_on_the_python_backend() -> None:
 
 
 @pytest.mark.parametrize(("register_bytes", "registers"), [(16, 16), (32, 16), (64, 32)])
-def test_what_a_cube_keeps_fits_and_is_of_few_sizes(
-    register_bytes: int, registers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_cube_keeps_fits_and_is_of_few_sizes(register_bytes: int, registers: int) -> None:
     """The copy of the input and the tile of sums, for plans of CPUs with other registers, too."""
     given = replace(
         cb.device_properties_of("cpu"), register_bytes=register_bytes, vector_registers=registers
     )
-    monkeypatch.setattr(cb, "device_properties_of", lambda *_: given)
-    for known in (implicit_gemm_plan.cuts_of, implicit_gemm_plan.plan_of):
-        known.cache_clear()
     rng, rooms = np.random.default_rng(0), []
     for _ in range(300):
         window, stride, channels = (
@@ -285,17 +289,14 @@ def test_what_a_cube_keeps_fits_and_is_of_few_sizes(
             (1, 1, 1),
             (1, *out),
         )
-        if not implicit_gemm_plan.to_widen(problem, channels, filters):
-            _, lines, lanes = register_tile.tile_for(filters)
+        if not implicit_gemm_plan.to_widen(problem, channels, given, filters):
+            _, lines, lanes = register_tile.tile_for(filters, given)
             counts = (1, -(-filters // (lines * lanes)), lines * lanes)
-            plan = implicit_gemm_plan.plan_of(
-                problem, 1, filters, channels, counts, False, False, True, True, False, False, None
-            )[2]
+            flags = (False, False, True, True, False, False, None, given)
+            plan = implicit_gemm_plan.plan_of(problem, 1, filters, channels, counts, *flags)[2]
             rooms.append((plan.room, plan.acc_tile))
             assert (
                 4 * (plan.room + 64 + plan.acc_tile * lines * lanes) <= given.max_shared_memory
             ), problem
-    for known in (implicit_gemm_plan.cuts_of, implicit_gemm_plan.plan_of):
-        known.cache_clear()
     assert len(rooms) > 150
     assert Counter(rooms).most_common(1)[0][1] > 25

@@ -10,13 +10,14 @@ import pytest
 
 import cubepy as cb
 from cubepy.kernels.convolution.gpu.depthwise import by_channel_on_gpu
-from cubepy.kernels.convolution.gpu.depthwise_nchw import by_planes_on_gpu, weight_by_planes
-from cubepy.kernels.convolution.gpu.depthwise_weight_gradient import weight_by_channel_on_gpu
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.gpu.depthwise_nchw import PlanesWeight, by_planes_on_gpu
+from cubepy.kernels.convolution.gpu.depthwise_weight_gradient import ChannelsWeight
+from cubepy.kernels.convolution.problem import Problem, WeightGradient
 from cubepy.kernels.primitives.functions import ACTIVATIONS
 
 Three = tuple[int, int, int]
 H, F = np.float16, np.float32
+HERE = cb.device_properties_of()
 ERRORS = {H: 4e-4, F: 1e-6}
 # shape (N, C, D, H, W), filters of a channel, window, stride, padding, dilation, dtype, backend
 CASES: list[tuple[Any, ...]] = [
@@ -81,14 +82,18 @@ def test_every_channel_has_its_own_filters(
         total.reshape(shape[0], filters, *out) + b.astype(np.float64)[:, None, None, None], 0
     )
     to_last = (0, 2, 3, 4, 1)
-    view, given = x.transpose(to_last), grad.transpose(to_last)
+    view, to_first = x.transpose(to_last), (0, 4, 1, 2, 3)
     if last:
         view = np.ascontiguousarray(view)
     got = np.full((shape[0], *out, filters) if last else want.shape, np.nan, dtype)
     by_weight = np.full((shape[1], taps.shape[0]), np.nan, dtype)
     with cb.use(backend):
         assert by_channel_on_gpu(view, w, b, got, problem, last, ACTIVATIONS["relu"])
-        assert many > 1 or weight_by_channel_on_gpu(view, given, by_weight, problem)
+        if many == 1:
+            by_window = by_weight.reshape(shape[1], 1, *window)
+            p = WeightGradient(view.transpose(to_first), grad, by_window, problem, shape[1])
+            assert ChannelsWeight().unfit(p, HERE) is None
+            ChannelsWeight().launch(p, HERE)
     close(got.transpose(0, 4, 1, 2, 3) if last else got, want, dtype)
     if many == 1:
         close(by_weight, np.einsum("tncdhw,ncdhw->ct", taps, grad.astype(np.float64)), dtype)
@@ -133,8 +138,11 @@ def test_planes_in_shared_memory(
         np.full((shape[1], taps.shape[0]), np.nan, dtype),
     )
     with cb.use(backend):
-        assert by_planes_on_gpu(x, w, b, got, problem, ACTIVATIONS["relu"])
-        assert weight_by_planes(x, grad, by_weight, problem)
+        assert by_planes_on_gpu(x, w, b, got, problem, ACTIVATIONS["relu"], HERE.cores)
+        by_window = by_weight.reshape(shape[1], 1, *window)
+        p = WeightGradient(x, grad, by_window, problem, shape[1])
+        assert PlanesWeight().unfit(p, HERE) is None
+        PlanesWeight().launch(p, HERE)
     close(got, np.maximum(want, 0), dtype)
     close(by_weight, np.einsum("tnchw,nchw->ct", taps, grad.astype(np.float64)), dtype)
 
@@ -143,4 +151,6 @@ def test_windows_that_are_too_wide_are_left_to_others() -> None:
     problem = Problem((1, 1, 99), (1, 1, 66), (1, 1, 1), (0, 0, 0), (1, 1, 1), (1, 1, 34))
     x, w, out = np.zeros((1, 1, 99, 2), F), np.zeros((2, 1, 1, 66), F), np.zeros((1, 1, 34, 2), F)
     assert not by_channel_on_gpu(x, w, None, out, problem, True, None)
-    assert not weight_by_channel_on_gpu(x, out, np.zeros((2, 66), F), problem)
+    first = (a.transpose(0, 3, 1, 2) for a in (x, out))
+    p = WeightGradient(*first, np.zeros((2, 1, 66), F), problem, 2)
+    assert ChannelsWeight().unfit(p, HERE) == "depthwise, windows that are not wide"

@@ -9,13 +9,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import cubepy as cb
 from cubepy import kernels as K
+from cubepy.kernels.convolution import problem
+from cubepy.kernels.convolution.gradients import CONV_WEIGHT
+from cubepy.kernels.convolution.transposed_routines import CONV_TRANSPOSE
 from cubepy.runtime.memory import device_array
 
 pytest.importorskip("numba_cuda", reason="printing code for NVIDIA GPUs needs numba-cuda")
 
 from tests.backends.cuda.emulator.device import emulated
+from tests.properties import choose_as_on
 
 H, B, F = np.float16, ml_dtypes.bfloat16, np.float32
 ERRORS = {H: 4e-4, B: 3e-3, F: 1e-6}
@@ -55,9 +58,11 @@ FEW = "more tiles than cubes", "stride, two blocks of channels", "a wide window"
 @pytest.mark.parametrize(("case", "cores"), [(case, 1 if case in FEW else 132) for case in CASES])
 def test_results(case: str, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both layouts; with one core tiles are large, and cubes do several."""
-    properties = cb.device_properties_of
+    for op in (CONV_WEIGHT, CONV_TRANSPOSE):
+        choose_as_on(monkeypatch, op, cores=cores)
+    usual = problem.device_properties
     monkeypatch.setattr(
-        cb, "device_properties_of", lambda *device: replace(properties(*device), cores=cores)
+        problem, "device_properties", lambda device: replace(usual(device), cores=cores)
     )
     shape, window, stride, pad, dilation, dtype = CASES[case]
     rng = np.random.default_rng(0)
@@ -102,3 +107,14 @@ def test_results(case: str, cores: int, monkeypatch: pytest.MonkeyPatch) -> None
     assert distance(planes[2], by_tap) < ERRORS[dtype]
     assert distance(by_weight.reshape(c, -1), by_tap) < ERRORS[dtype]
     assert distance(back, by_input) < ERRORS[dtype]
+
+
+def test_several_channels_of_a_group_are_not_depthwise() -> None:
+    """A transposed convolution with one filter of a group, which sees two channels."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(H) for s in ((1, 16, 5, 6), (16, 1, 3, 3)))
+    with emulated() as device:
+        given = [device_array.upload(a, device) for a in (x, w)]
+        got = K.conv_transpose2d(*given, padding=1, groups=8).numpy()
+    want = K.conv_transpose2d(x.astype(F), w.astype(F), padding=1, groups=8)
+    assert got.shape == want.shape == (1, 8, 5, 6) and distance(got, want) < ERRORS[H]

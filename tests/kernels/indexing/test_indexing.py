@@ -4,7 +4,6 @@ edges, refusals.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,10 @@ import pytest
 import cubepy as cb
 from cubepy import errors
 from cubepy import kernels as K
+from cubepy.kernels.indexing import gather_cpu
+from cubepy.kernels.indexing.routines import INDEX_PUT, SCATTER
+from cubepy.tune.routine import listening
+from tests.properties import choose_as_on
 from tests.staging import WHERE
 
 F = np.float32
@@ -181,15 +184,18 @@ def test_where_units_are_threads_the_order_is_fixed_if_asked_for(
             K.index_put(x, (rows,), src),
         )
     launched: list[str] = []
-    module = importlib.import_module("cubepy.kernels.indexing.scatter")
-    monkeypatch.setattr(module, "has_planes", lambda: launched.append("asked") or True)
-    with cb.config.override(deterministic=deterministic):
+    for op in (SCATTER, INDEX_PUT):
+        choose_as_on(monkeypatch, op, plane_size=32)
+    with (
+        cb.config.override(deterministic=deterministic),
+        listening(lambda op, *_: launched.append(op.name)),
+    ):
         got = (
             K.scatter(x, 0, places, src, "add"),
             K.index_put(x, (rows,), src, "add"),
             K.index_put(x, (rows,), src),
         )
-    assert launched
+    assert launched.count("scatter") == 1 and launched.count("index_put") == 2
     for a, b in zip(got[:2], want[:2]):
         np.testing.assert_allclose(a, b, rtol=0, atol=0 if deterministic else 1e-5)
     if deterministic:
@@ -217,15 +223,14 @@ def test_many_indices_are_looked_at(dtype: Any) -> None:
 
 @pytest.mark.skipif(bool(WHERE), reason="stores past the caches of a CPU")
 def test_a_gather_of_much_is_stored_past_the_caches(monkeypatch: Any) -> None:
-    module = importlib.import_module("cubepy.kernels.indexing.gather")
-    kernel, past = module.gather_lines, []
+    kernel, past = gather_cpu.gather_lines, []
 
     class Watched:
         def __getitem__(self, grid: Any) -> Any:
             return lambda *args, **kwargs: past.append(args[-1]) or kernel[grid](*args, **kwargs)
 
-    monkeypatch.setattr(module, "gather_lines", Watched())
-    monkeypatch.setattr(module, "STREAMING_BYTES", 100_000)
+    monkeypatch.setattr(gather_cpu, "gather_lines", Watched())
+    monkeypatch.setattr(gather_cpu, "STREAMING_BYTES", 100_000)
     x = draw(4, 5001)
     for columns in (8208, 8207, 800):  # rows of whole lines; others; little
         index = RNG.integers(0, 5001, (4, columns))

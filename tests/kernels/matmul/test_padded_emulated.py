@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import cubepy as cb
 from cubepy import kernels as K
 from cubepy.kernels.matmul.gpu.padded_operands import padded
 from cubepy.runtime.memory.device_array import upload
@@ -75,6 +76,7 @@ def test_rows_are_copied_with_zeros_behind_their_ends(dtype: Any) -> None:
         rows, n, start = (int(RNG.integers(low, high)) for low, high in ((1, 9), (1, 700), (0, 3)))
         x = RNG.integers(1, 60000, (2, rows, n + start)).astype(dtype)
         with emulated() as gpu:
-            got = padded(upload(x, gpu)[:, :, start:]).numpy()
+            given = upload(x, gpu)[:, :, start:]
+            got = padded(given, cb.device_properties_of()).numpy()
         np.testing.assert_array_equal(got[:, :, :n], x[:, :, start:])
         assert got.shape[2] * got.itemsize % 16 == 0 and not got[:, :, n:].any()

@@ -20,6 +20,8 @@ from cubepy.kernels.pooling.routines import MAX_POOL
 from cubepy.kernels.reduce.reduction import SCALED_SUM
 from cubepy.kernels.windows import disjoint_gpu, separable_gpu
 from cubepy.kernels.windows.banded import Band, part_band, window_band
+from cubepy.kernels.windows.banded_map import BANDED
+from cubepy.kernels.windows.problem import Banded
 from cubepy.kernels.windows.rows_gpu import Steps
 from tests.kernels.pooling.test_max_pool import defined
 from tests.staging import WHERE
@@ -220,8 +222,8 @@ def test_weighted_windows(name: str) -> None:
     want = np.einsum("ai,bj,ncij->ncab", dense(bands[0]), dense(bands[1]), x.astype(np.float64))
     for last in layouts:
         with cb.use("python"):
-            got = separable_gpu.mapped(turned(x, last), bands, last)
-        assert got is not None
+            got = np.empty_like(turned(want, last), np.float32)
+            separable_gpu.Windows().launch(Banded(turned(x, last), bands, last, got), GPU)
         np.testing.assert_allclose(got, turned(want, last), atol=3e-6)
 
 
@@ -241,7 +243,8 @@ def test_what_counts_keeps_its_infinity_at_the_edge_and_what_does_not_spreads_no
 
 def test_too_many_taps_are_left_to_others() -> None:
     back = window_band(40, 21, 20, 1, 0, True, None, True)
-    assert separable_gpu.mapped(np.ones((1, 1, 21, 21), np.float32), [back, back], False) is None
+    x, out = np.ones((1, 1, 21, 21), np.float32), np.empty((1, 1, 40, 40), np.float32)
+    assert BANDED.chosen(Banded(x, [back, back], False, out), GPU).name == "one_by_one"
     settings = ((1, 3, 3), (1, 1, 1), (0, 0, 0), (1, 2, 2))
     assert max_indices._planes(settings, (1, 1, 9, 9, 1), False) is None
     x = np.ones((1, 1, 40, 40, 1), np.float32)

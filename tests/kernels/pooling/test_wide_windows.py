@@ -12,7 +12,7 @@ import pytest
 import cubepy as cb
 from cubepy.kernels.pooling import avg_pool, max_pool, routines
 from cubepy.kernels.pooling.gpu import max_sliding, max_van_herk
-from cubepy.kernels.windows import banded_map, disjoint_gpu, separable_gpu
+from cubepy.kernels.windows import disjoint_gpu, separable_gpu
 from tests.staging import WHERE
 
 pytestmark = [
@@ -143,9 +143,15 @@ def test_means_of_windows_that_share_nothing_are_not_written_out(
     np.testing.assert_allclose(got, x.reshape(2, 2, 7, 3, 7).mean((2, 4)), rtol=1e-5, atol=1e-6)
 
 
-def test_means_of_unequal_parts_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_window_that_does_not_see_all_is_no_mean_of_everything() -> None:
+    x = RNG.standard_normal((2, 8, 9), np.float32)
+    with cb.use("python"):
+        got = avg_pool.avg_pool2d(x, 5)
+    np.testing.assert_allclose(got[:, 0, 0], x[:, :5, :5].mean((1, 2)), rtol=1e-5, atol=1e-6)
+
+
+def test_means_of_unequal_parts_in_one_pass() -> None:
     x = RNG.standard_normal((2, 40, 37), np.float32)
-    monkeypatch.setattr(banded_map, "_one_by_one", None)  # what bands with many taps were left to
     want = np.empty((2, 3, 4))
     for i, j in np.ndindex(3, 4):
         rows, columns = (
@@ -153,7 +159,7 @@ def test_means_of_unequal_parts_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> 
             slice(j * 37 // 4, -(-(j + 1) * 37 // 4)),
         )
         want[:, i, j] = x[:, rows, columns].mean((1, 2), np.float64)
-    with cb.use("python"):
+    with cb.use("python"), cb.tune.force("banded_map", "disjoint"):
         np.testing.assert_allclose(
             avg_pool.adaptive_avg_pool2d(x, (3, 4)), want, rtol=1e-5, atol=1e-6
         )

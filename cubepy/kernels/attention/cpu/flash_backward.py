@@ -129,27 +129,13 @@ def attend_back(
                     product_of(slopes, grads, values, row, width, plan)
                     for i in range(plan.rows):
                         query = cb.min(first + row + i, length - 1)
-                        slopes_of(
-                            weights,
-                            slopes,
-                            lse,
-                            delta,
-                            mask,
-                            b,
-                            h,
-                            row + i,
-                            query,
-                            start,
-                            count,
-                            scale,
-                            plan,
-                        )
+                        keys_of = Keys(mask, b, h, start, count)
+                        slopes_of(weights, slopes, lse, delta, keys_of, row + i, query, scale, plan)
                 add_turned(value_sums, weights, grads, here, plan.width_lines, plan)
                 add_turned(key_sums, slopes, queries, here, plan.depth_lines, plan)
                 for row in range(0, here, plan.rows):
-                    add_to_queries(
-                        dq, slopes, own, part, b, h, first, row, here, count, depth, plan
-                    )
+                    at = (part, b, h, first)
+                    add_to_queries(dq, at, slopes, row, here, own, count, depth, plan)
         for j in range(count):
             for d in cb.unroll(range(plan.depth_lines)):
                 line = cb.cast(key_sums.load((j, d * lanes), lanes), dk.dtype)
@@ -197,10 +183,22 @@ def product_of(target, left, columns, row, depth, plan):
             target.store((row + i, j * plan.lanes), acc[i, j])
 
 
+@cb.struct
+class Keys:
+    """`count` keys of a head from `start` on, and the mask."""
+
+    mask: Any
+    b: Any
+    h: Any
+    start: Any
+    count: Any
+
+
 @cb.func
-def slopes_of(weights, slopes, lse, delta, mask, b, h, i, query, start, count, scale, plan):
+def slopes_of(weights, slopes, lse, delta, keys, i, query, scale, plan):
     """Row i: scores become weights, and gradients by weights become gradients by scores."""
     lanes = plan.lanes
+    mask, b, h, start, count = keys.mask, keys.b, keys.h, keys.start, keys.count
     limit = count
     if plan.causal:
         limit = cb.min(count, query + 1 - start)
@@ -249,8 +247,11 @@ def add_turned(sums, factors, rows, here, lines_of_row: cb.Comptime, plan):
 
 
 @cb.func
-def add_to_queries(dq, slopes, own, part, b, h, first, row, here, count, depth, plan):
-    """dq[first + row + i] += slopes[row + i] @ keys of the block, for one register tile."""
+def add_to_queries(dq, at, slopes, row, here, own, count, depth, plan):
+    """dq[first + row + i] += slopes[row + i] @ keys of the block, for one register tile; `at`: the
+    part, batch, head and first query.
+    """
+    part, b, h, first = at
     lanes = plan.lanes
     for group in cb.unroll(range(0, plan.depth_lines, plan.lines)):
         lines = min(plan.lines, plan.depth_lines - group)
@@ -269,9 +270,9 @@ def add_to_queries(dq, slopes, own, part, b, h, first, row, here, count, depth, 
         for i in cb.unroll(range(plan.rows)):
             if row + i < here:
                 for d in cb.unroll(range(lines)):
-                    at = (part, b, h, first + row + i, (group + d) * lanes)
+                    to = (part, b, h, first + row + i, (group + d) * lanes)
                     left = depth - (group + d) * lanes
-                    dq.store(at, dq.load(at, lanes, valid=left) + acc[i, d], valid=left)
+                    dq.store(to, dq.load(to, lanes, valid=left) + acc[i, d], valid=left)
 
 
 @cb.kernel
@@ -305,13 +306,13 @@ def gradients(
     lse: Any,
     scale: float,
     causal: bool,
+    p: cb.DeviceProperties,
 ) -> tuple[Any, Any, Any]:
     """The gradients by queries, keys and values, and beside them memory like the queries for each
     part of the keys.
 
     Few heads on many cores are divided into parts of their keys.
     """
-    p = cb.device_properties_of()
     lanes = p.register_bytes // 4
     rows, lines = (6, 4) if p.vector_registers >= 32 else (6, 2)
     seen, heads = k.shape[2], k.shape[0] * k.shape[1]
@@ -328,22 +329,9 @@ def gradients(
     )
     sums = memory.empty((parts, *q.shape), F32)
     dk, dv = memory.empty(k.shape, k.dtype), memory.empty(v.shape, v.dtype)
+    numbers = (float(scale), q.shape[1] // k.shape[1], parts)
     attend_back[heads * parts, 1](
-        grad,
-        q,
-        k,
-        v,
-        lse,
-        delta,
-        mask,
-        sums,
-        dk,
-        dv,
-        float(scale),
-        q.shape[1] // k.shape[1],
-        parts,
-        plan,
-        mode="unchecked",
+        grad, q, k, v, lse, delta, mask, sums, dk, dv, *numbers, plan, mode="unchecked"
     )
     dq = sums[0] if parts == 1 else total_of(sums, 0)
     return (dq if dq.dtype == q.dtype else map(identity, dq, dtype=q.dtype)), dk, dv

@@ -17,6 +17,9 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels.attention.gpu.flash_decoding_plan import FACTS, SplitAttention, splits_for
 from cubepy.kernels.attention.gpu.flash_mma import (
+    Mask,
+    Row,
+    Sums,
     add_values,
     copy_words,
     line_of_four,
@@ -112,18 +115,19 @@ def load_queries(queries, q, b, g, first, left, shared_heads, plan):
 
 
 @cb.func
-def leave(buffer, o, top0, top1, sum0, sum1, plan):
+def leave(buffer, o, sums0, sums1, plan):
     """Sums, largest scores and sums of weights of the plane's rows to where all units find them."""
     lane = cb.UNIT_POS_PLANE
     stride = plan.width + FACTS
+    sum0, sum1 = row_total(sums0.total), row_total(sums1.total)
     at = (cb.PLANE_POS * 16 + lane // 4) * stride
     for n in range(plan.width // 8):
         column = n * 8 + lane % 4 * 2
         buffer.store(at + column, cb.bitcast(two(o[n][0], o[n][1]), cb.u32))
         buffer.store(at + 8 * stride + column, cb.bitcast(two(o[n][2], o[n][3]), cb.u32))
     if lane % 4 == 0:
-        buffer.store(at + plan.width, cb.bitcast(two(top0, sum0), cb.u32))
-        buffer.store(at + 8 * stride + plan.width, cb.bitcast(two(top1, sum1), cb.u32))
+        buffer.store(at + plan.width, cb.bitcast(two(sums0.top, sum0), cb.u32))
+        buffer.store(at + 8 * stride + plan.width, cb.bitcast(two(sums1.top, sum1), cb.u32))
 
 
 @cb.func
@@ -198,13 +202,15 @@ def attend_parts(
     plane_row = cb.PLANE_POS % plan.row_planes * 16
     row0 = cb.min(first + plane_row + lane // 4, every - 1)
     row1 = cb.min(first + plane_row + lane // 4 + 8, every - 1)
-    h0, place0 = g * shared_heads + row0 // length, row0 % length
-    h1, place1 = g * shared_heads + row1 // length, row1 % length
+    place0, place1 = row0 % length, row1 % length
     stop = seen
     limit0, limit1 = seen, seen
     if plan.causal:
         stop = cb.min(seen, length)
         limit0, limit1 = cb.min(seen, place0 + 1), cb.min(seen, place1 + 1)
+    upper = Row(g * shared_heads + row0 // length, place0, limit0)
+    lower = Row(g * shared_heads + row1 // length, place1, limit1)
+    seen_by = Mask(mask, buffer, 0, b, seen - 1)
     stop = cb.min((stop + keys - 1) // keys, (split + 1) * each)
     span = plan.key_words + plan.value_words
     mine = team * plan.stages * span
@@ -212,8 +218,8 @@ def attend_parts(
     o = cb.local(plan.width // 8, cb.f32, lanes=4)
     for n in range(plan.width // 8):
         o[n] = cb.splat(cb.f32(0.0), 4)
-    top0, top1 = cb.f32(LOWEST), cb.f32(LOWEST)
-    sum0, sum1 = cb.f32(0.0), cb.f32(0.0)
+    sums0 = Sums(cb.f32(LOWEST), cb.f32(0.0))
+    sums1 = Sums(cb.f32(LOWEST), cb.f32(0.0))
     block = split * each + team
     load_queries(queries, q, b, g, first, every, shared_heads, plan)
     if plan.words:
@@ -238,34 +244,14 @@ def attend_parts(
             load_block(buffer, at + plan.key_words, v, b, g, start * keys, plan.width, plan)
             sync_team(plan)
         scores(s, queries, rows, plane_row, buffer, at, plan)
-        top0, top1, sum0, sum1, grown0, grown1 = weigh(
-            s,
-            mask,
-            buffer,
-            0,
-            b,
-            h0,
-            h1,
-            place0,
-            place1,
-            start * keys,
-            seen - 1,
-            limit0,
-            limit1,
-            top0,
-            top1,
-            sum0,
-            sum1,
-            scale,
-            plan,
+        sums0, sums1, grown = weigh(
+            s, seen_by, upper, lower, sums0, sums1, start * keys, scale, plan
         )
-        add_values(
-            o, s, line_of_four(grown0, grown0, grown1, grown1), buffer, at + plan.key_words, plan
-        )
+        add_values(o, s, grown, buffer, at + plan.key_words, plan)
     if plan.words:
         cb.copy_async_wait(0)
     cb.sync_cube()
-    leave(buffer, o, top0, top1, row_total(sum0), row_total(sum1), plan)
+    leave(buffer, o, sums0, sums1, plan)
     cb.sync_cube()
     for c in range(cb.UNIT_POS, rows * plan.width // 4, plan.units):
         r, column = c // (plan.width // 4), c % (plan.width // 4) * 4
@@ -273,23 +259,13 @@ def attend_parts(
         if row < every:
             four, top, total = of_teams(buffer, r, column, plan)
             if parts is None:
-                finish(
-                    four,
-                    top,
-                    total,
-                    out,
-                    lse,
-                    b,
-                    g * shared_heads + row // length,
-                    row % length,
-                    column,
-                )
+                h = g * shared_heads + row // length
+                finish(four, top, total, out, lse, b, h, row % length, column)
             else:
                 parts.store((owner, split, row, column), four)
                 if column == 0:
-                    parts.store(
-                        (owner, split, row, plan.width), line_of_four(top, total, top, total)
-                    )
+                    facts = line_of_four(top, total, top, total)
+                    parts.store((owner, split, row, plan.width), facts)
 
 
 exact_parts = cb.kernel(attend_parts)

@@ -66,18 +66,40 @@ def copy_words(tile, at, source, b, h, row, d):
     cb.copy_async(tile, at, source, (b, h, cb.min(row, source.shape[2] - 1), d), 16, valid=there)
 
 
-@cb.func
-def start_keys(key_tile, value_tile, mask_tile, stage, k, v, mask, b, g, h, row, start, plan):
-    """A block of keys and values, and its part of the mask, to a stage of the pipeline; one group
-    of copies.
+@cb.struct
+class KeyBlocks:
+    """Keys, values and the mask in memory, and a pipeline of blocks of them in shared memory.
+
+    `at`: the batch, the key head, the query head, and the first row of queries.
     """
-    start_tile(key_tile, stage * plan.key_words, k, b, g, start, 0, plan.keys, plan.depth)
-    start_tile(value_tile, stage * plan.value_words, v, b, g, start, 0, plan.keys, plan.width)
-    if plan.mask == "words":
-        rows = 16 * plan.planes
+
+    keys: Any
+    values: Any
+    marks: Any
+    k: Any
+    v: Any
+    mask: Any
+    at: Any
+    plan: cb.Comptime[Any]
+
+    def start(self, stage, first):
+        """A block from key `first` on to a stage of the pipeline; one group of copies."""
+        plan = self.plan
+        b, g, h, row = self.at
+        start_tile(self.keys, stage * plan.key_words, self.k, b, g, first, 0, plan.keys, plan.depth)
         start_tile(
-            mask_tile, stage * plan.mask_words, mask, b, h, row, start // 4, rows, plan.keys // 2
+            self.values, stage * plan.value_words, self.v, b, g, first, 0, plan.keys, plan.width
         )
+        if plan.mask == "words":
+            at, rows = stage * plan.mask_words, 16 * plan.planes
+            start_tile(self.marks, at, self.mask, b, h, row, first // 4, rows, plan.keys // 2)
+
+    def load(self, first):
+        """A block of keys and values to the only stage, through registers."""
+        plan = self.plan
+        b, g, _, _ = self.at
+        load_tile(self.keys, self.k, b, g, first, plan.keys, plan.depth, plan)
+        load_tile(self.values, self.v, b, g, first, plan.keys, plan.width, plan)
 
 
 @cb.func
@@ -158,25 +180,56 @@ def add_values(o, s, grown, values, at, plan):
         o[2 * n], o[2 * n + 1] = even, odd
 
 
+@cb.struct
+class Mask:
+    """The mask of a batch, or the part of it in shared memory from word `at` on, and the last
+    key.
+    """
+
+    array: Any
+    tile: Any
+    at: Any
+    b: Any
+    last: Any
+
+
+@cb.struct
+class Row:
+    """A row of queries of a unit: its head, its row of the mask, and how many keys it sees."""
+
+    h: Any
+    row: Any
+    limit: Any
+
+
+@cb.struct
+class Sums:
+    """The largest score of a row so far, and the sum of its weights."""
+
+    top: Any
+    total: Any
+
+
 @cb.func
-def seen_scores(raw, mask, mask_tile, at, b, h, row, key, last, limit, scale, plan):
+def seen_scores(raw, mask, at, row, key, scale, plan):
     """The scores of two neighbouring keys in units of log 2, or the lowest where a key is
-    not seen.
+    not seen; `at`: of their words in shared memory.
     """
     x, y = raw[0] * scale, raw[1] * scale
     low = cb.f32(LOWEST)
+    b, h, i = mask.b, row.h, row.row
     if plan.mask == "float":
-        x = x + cb.cast(mask[b, h, row, cb.min(key, last)], cb.f32) * LOG2E
-        y = y + cb.cast(mask[b, h, row, cb.min(key + 1, last)], cb.f32) * LOG2E
+        x = x + cb.cast(mask.array[b, h, i, cb.min(key, mask.last)], cb.f32) * LOG2E
+        y = y + cb.cast(mask.array[b, h, i, cb.min(key + 1, mask.last)], cb.f32) * LOG2E
         x, y = cb.select(x < LOWEST, low, x), cb.select(y < LOWEST, low, y)
     if plan.mask == "bool":
-        x = cb.select(mask[b, h, row, cb.min(key, last)], x, low)
-        y = cb.select(mask[b, h, row, cb.min(key + 1, last)], y, low)
+        x = cb.select(mask.array[b, h, i, cb.min(key, mask.last)], x, low)
+        y = cb.select(mask.array[b, h, i, cb.min(key + 1, mask.last)], y, low)
     if plan.mask == "words":
-        pair = mask_tile[at] >> cb.cast(cb.UNIT_POS_PLANE % 2 * 16, cb.u32)
+        pair = mask.tile[at] >> cb.cast(cb.UNIT_POS_PLANE % 2 * 16, cb.u32)
         x = cb.select((pair & 0xFF) != 0, x, low)
         y = cb.select((pair & 0xFF00) != 0, y, low)
-    return cb.select(key < limit, x, low), cb.select(key + 1 < limit, y, low)
+    return cb.select(key < row.limit, x, low), cb.select(key + 1 < row.limit, y, low)
 
 
 @cb.func
@@ -202,54 +255,35 @@ def base_of(top):
 
 
 @cb.func
-def weigh(
-    s,
-    mask,
-    mask_tile,
-    of_mask,
-    b,
-    h0,
-    h1,
-    row0,
-    row1,
-    start,
-    last,
-    limit0,
-    limit1,
-    top0,
-    top1,
-    sum0,
-    sum1,
-    scale,
-    plan,
-):
-    """Scores of the keys from `start` on become weights: the largest and the sums of the unit's two
-    rows, and by how much what was summed before shrinks.
+def weigh(s, mask, row0, row1, sums0, sums1, start, scale, plan):
+    """Scores of the keys from `start` on become weights: the sums of the unit's two rows, and by
+    how much what was summed before shrinks.
     """
     lane = cb.UNIT_POS_PLANE
-    new0, new1 = top0, top1
+    new0, new1 = sums0.top, sums1.top
     for n in range(plan.keys // 8):
         key = start + n * 8 + lane % 4 * 2
         four = s[n]
-        at = of_mask + n * 2
+        at = mask.at + n * 2
         upper, lower = two(four[0], four[1]), two(four[2], four[3])
-        x, y = seen_scores(upper, mask, mask_tile, at, b, h0, row0, key, last, limit0, scale, plan)
+        x, y = seen_scores(upper, mask, at, row0, key, scale, plan)
         at = at + 8 * (plan.keys // 4 + PAD)
-        z, w = seen_scores(lower, mask, mask_tile, at, b, h1, row1, key, last, limit1, scale, plan)
+        z, w = seen_scores(lower, mask, at, row1, key, scale, plan)
         new0 = cb.max(new0, cb.max(x, y))
         new1 = cb.max(new1, cb.max(z, w))
         s[n] = line_of_four(x, y, z, w)
     new0, new1 = row_top(new0), row_top(new1)
-    grown0, grown1 = cb.exp2(top0 - new0), cb.exp2(top1 - new1)
+    grown0, grown1 = cb.exp2(sums0.top - new0), cb.exp2(sums1.top - new1)
     base0, base1 = base_of(new0), base_of(new1)
-    sum0, sum1 = sum0 * grown0, sum1 * grown1
+    sum0, sum1 = sums0.total * grown0, sums1.total * grown1
     for n in range(plan.keys // 8):
         x, y = cb.exp2(s[n][0] - base0), cb.exp2(s[n][1] - base0)
         z, w = cb.exp2(s[n][2] - base1), cb.exp2(s[n][3] - base1)
         sum0 = sum0 + (x + y)
         sum1 = sum1 + (z + w)
         s[n] = line_of_four(x, y, z, w)
-    return new0, new1, sum0, sum1, grown0, grown1
+    grown = line_of_four(grown0, grown0, grown1, grown1)
+    return Sums(new0, sum0), Sums(new1, sum1), grown
 
 
 def attend(
@@ -291,17 +325,19 @@ def attend(
     o = cb.local(plan.width // 8, cb.f32, lanes=4)
     for n in range(plan.width // 8):
         o[n] = cb.splat(cb.f32(0.0), 4)
-    top0, top1 = cb.f32(LOWEST), cb.f32(LOWEST)
-    sum0, sum1 = cb.f32(0.0), cb.f32(0.0)
+    sums0 = Sums(cb.f32(LOWEST), cb.f32(0.0))
+    sums1 = Sums(cb.f32(LOWEST), cb.f32(0.0))
     stop = seen
     limit0, limit1 = seen, seen
     if plan.causal:
         stop = cb.min(seen, first + rows)
         limit0, limit1 = cb.min(seen, row0 + 1), cb.min(seen, row1 + 1)
-    place0, place1 = cb.min(row0, length - 1), cb.min(row1, length - 1)
+    upper = Row(h, cb.min(row0, length - 1), limit0)
+    lower = Row(h, cb.min(row1, length - 1), limit1)
+    blocks = KeyBlocks(key_tile, value_tile, mask_tile, k, v, mask, (b, g, h, first), plan)
     if plan.words:
         start_tile(queries, 0, q, b, h, first, 0, rows, plan.depth)
-        start_keys(key_tile, value_tile, mask_tile, 0, k, v, mask, b, g, h, first, 0, plan)
+        blocks.start(0, 0)
         cb.copy_async_commit()
     else:
         load_tile(queries, q, b, h, first, rows, plan.depth, plan)
@@ -309,61 +345,26 @@ def attend(
     for start in range(0, stop, keys):
         if plan.words:
             if start + keys < stop:
-                start_keys(
-                    key_tile,
-                    value_tile,
-                    mask_tile,
-                    1 - stage,
-                    k,
-                    v,
-                    mask,
-                    b,
-                    g,
-                    h,
-                    first,
-                    start + keys,
-                    plan,
-                )
+                blocks.start(1 - stage, start + keys)
             cb.copy_async_commit()
             cb.copy_async_wait(1)
         else:
-            load_tile(key_tile, k, b, g, start, keys, plan.depth, plan)
-            load_tile(value_tile, v, b, g, start, keys, plan.width, plan)
+            blocks.load(start)
         cb.sync_cube()
         scores(s, queries, rows, cb.PLANE_POS * 16, key_tile, stage * plan.key_words, plan)
-        top0, top1, sum0, sum1, grown0, grown1 = weigh(
-            s,
-            mask,
-            mask_tile,
-            of_mask + stage * plan.mask_words,
-            b,
-            h,
-            h,
-            place0,
-            place1,
-            start,
-            seen - 1,
-            limit0,
-            limit1,
-            top0,
-            top1,
-            sum0,
-            sum1,
-            scale,
-            plan,
-        )
-        grown = line_of_four(grown0, grown0, grown1, grown1)
+        seen_by = Mask(mask, mask_tile, of_mask + stage * plan.mask_words, b, seen - 1)
+        sums0, sums1, grown = weigh(s, seen_by, upper, lower, sums0, sums1, start, scale, plan)
         add_values(o, s, grown, value_tile, stage * plan.value_words, plan)
         cb.sync_cube()
         if plan.words:
             stage = 1 - stage
-    sum0, sum1 = row_total(sum0), row_total(sum1)
+    sum0, sum1 = row_total(sums0.total), row_total(sums1.total)
     if lse is not None:
         if lane % 4 == 0:
             if row0 < length:
-                lse[b, h, row0] = (top0 + cb.log2(sum0)) / LOG2E
+                lse[b, h, row0] = (sums0.top + cb.log2(sum0)) / LOG2E
             if row1 < length:
-                lse[b, h, row1] = (top1 + cb.log2(sum1)) / LOG2E
+                lse[b, h, row1] = (sums1.top + cb.log2(sum1)) / LOG2E
     inverse0 = cb.select(sum0 == 0.0, cb.f32(0.0), 1.0 / sum0)
     inverse1 = cb.select(sum1 == 0.0, cb.f32(0.0), 1.0 / sum1)
     for n in range(plan.width // 8):
@@ -371,17 +372,11 @@ def attend(
         left = out.shape[3] - column
         if left > 0:
             if row0 < length:
-                out.store(
-                    (b, h, row0, column),
-                    cb.cast(two(o[n][0], o[n][1]) * inverse0, out.dtype),
-                    valid=left,
-                )
+                pair = two(o[n][0], o[n][1]) * inverse0
+                out.store((b, h, row0, column), cb.cast(pair, out.dtype), valid=left)
             if row1 < length:
-                out.store(
-                    (b, h, row1, column),
-                    cb.cast(two(o[n][2], o[n][3]) * inverse1, out.dtype),
-                    valid=left,
-                )
+                pair = two(o[n][2], o[n][3]) * inverse1
+                out.store((b, h, row1, column), cb.cast(pair, out.dtype), valid=left)
 
 
 @cb.func

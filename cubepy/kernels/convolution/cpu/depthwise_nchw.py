@@ -87,14 +87,22 @@ def add_line(sums, scales, line, met: cb.Comptime):
         sums[r] = cb.fma(line, scales[k], sums[r])
 
 
-@cb.func
-def walk(
-    x, taps, bias, out, plane, begin, end, pad_h, origin, pixel, over, seen: cb.Comptime, plan
-):
-    """Rows from `begin` to `end` of a line of pixels.
-
-    With `over`, what hangs over the end of a row is written again afterwards.
+@cb.struct
+class Band:
+    """Rows from `begin` to `end` of a plane. With `over`, what hangs over the end of a row is
+    written again afterwards.
     """
+
+    plane: Any
+    begin: Any
+    end: Any
+    over: Any
+
+
+@cb.func
+def walk(x, taps, bias, out, band, pad_h, origin, pixel, seen: cb.Comptime, plan):
+    """The rows of a band of a line of pixels."""
+    plane, begin, end = band.plane, band.begin, band.end
     lanes, older, skip = plan.lanes, plan.older, plan.stride[0]
     channel = plane % taps.shape[0]
     start = cb.cast(cb.splat(0.0, lanes), cb.f32)
@@ -118,7 +126,7 @@ def walk(
             value = sums[0]
             if plan.activation is not None:
                 value = plan.activation(value)
-            if plan.pixels == 0 or over:
+            if plan.pixels == 0 or band.over:
                 out.store((plane, row - older, pixel), cb.cast(value, out.dtype))
             else:
                 out.store((plane, row - older, pixel), cb.cast(value, out.dtype), valid=plan.pixels)
@@ -146,42 +154,14 @@ def depthwise_planes(
         plane = part // bands
         band = part - plane * bands
         top, low = begin_of(band, out.shape[1], bands), begin_of(band + 1, out.shape[1], bands)
-        over = part + 1 < end
-        walk(x, taps, bias, out, plane, top, low, pad_h, 0, 0, over, plan.first, plan)
+        rows = Band(plane, top, low, part + 1 < end)
+        walk(x, taps, bias, out, rows, pad_h, 0, 0, plan.first, plan)
         if plan.last is not None:
             if plan.middle is not None:
                 for pixel in range(lanes, width - lanes, lanes):
                     origin = pixel * plan.stride[1] - pad_w
-                    walk(
-                        x,
-                        taps,
-                        bias,
-                        out,
-                        plane,
-                        top,
-                        low,
-                        pad_h,
-                        origin,
-                        pixel,
-                        over,
-                        plan.middle,
-                        plan,
-                    )
-            walk(
-                x,
-                taps,
-                bias,
-                out,
-                plane,
-                top,
-                low,
-                pad_h,
-                x.shape[2],
-                width - lanes,
-                over,
-                plan.last,
-                plan,
-            )
+                    walk(x, taps, bias, out, rows, pad_h, origin, pixel, plan.middle, plan)
+            walk(x, taps, bias, out, rows, pad_h, x.shape[2], width - lanes, plan.last, plan)
 
 
 def seen_from(start: int, low: int, high: int, wide: int, skip: int, count: int) -> Seen:
@@ -198,9 +178,11 @@ def seen_from(start: int, low: int, high: int, wide: int, skip: int, count: int)
 
 
 @lru_cache(maxsize=1024)
-def plan_for(problem: Problem, planes: int, function: Any) -> tuple[Planes, int, int] | None:
+def plan_for(
+    problem: Problem, planes: int, function: Any, properties: cb.DeviceProperties
+) -> tuple[Planes, int, int] | None:
     """Blueprint, cubes, and ranges of rows of a plane; None: another kernel has less to do."""
-    lanes = cb.device_properties_of().register_bytes // 4
+    lanes = properties.register_bytes // 4
     wide, pw, (_, kh, kw) = problem.size[2], problem.pad[2], problem.window
     (_, sh, sw), (_, dh, dw), (_, out_h, out_w) = problem.stride, problem.dilation, problem.out
     flat = problem.window[0] == problem.out[0] == problem.size[0] == 1 and problem.pad[0] == 0
@@ -235,18 +217,24 @@ def plan_for(problem: Problem, planes: int, function: Any) -> tuple[Planes, int,
     return plan, min(planes * bands, CUBES), bands
 
 
-def by_plane(view: Any, w: Any, bias: Any, out: Any, problem: Problem, function: Any) -> bool:
-    """Launch the kernel, if it is made for the problem: every channel has one filter.
+def by_plane(
+    view: Any,
+    w: Any,
+    bias: Any,
+    out: Any,
+    problem: Problem,
+    function: Any,
+    properties: cb.DeviceProperties,
+) -> None:
+    """Launch the kernel where there is a plan: every channel has one filter.
 
     view is (N, *size, C) of a contiguous (N, C, *size), w (C, window), out (N, C, pixels).
     """
-    found = plan_for(problem, out.shape[0] * out.shape[1], function)
-    if found is None:
-        return False
+    found = plan_for(problem, out.shape[0] * out.shape[1], function, properties)
+    assert found is not None
     plan, cubes, bands = found
     x = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1)).reshape(-1, *problem.size[1:])
     result = out.reshape(-1, *problem.out[1:])
     depthwise_planes[cubes, 1](
         x, w, bias, result, cubes, bands, *problem.pad[1:], plan, mode="unchecked"
     )
-    return True

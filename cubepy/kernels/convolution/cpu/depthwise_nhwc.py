@@ -18,6 +18,7 @@ import cubepy as cb
 from cubepy.kernels.convolution.cpu.implicit_gemm_plan import LIGHT
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.movement.copy import convert_into
+from cubepy.kernels.primitives.epilogue import LineEpilogue
 from cubepy.runtime import memory
 from cubepy.runtime.memory.address import address
 
@@ -94,12 +95,11 @@ def add_row(acc, lines, tap, which: cb.Comptime):
 
 
 @cb.func
-def tile_of(
-    x, taps, bias, out, n, d, h, w, c, first, edge: cb.Comptime[bool], there: cb.Comptime, plan
-):
-    """The pixels from w on for the channels from c on; with `edge` some columns or channels may not
-    be there.
+def tile_of(x, taps, epilogue, to, c, first, edge: cb.Comptime[bool], there: cb.Comptime, plan):
+    """The pixels from `to` on, which is (n, d, h, w), for the channels from c on; with `edge`
+    some columns or channels may not be there.
     """
+    n, d, h, w = to
     pixels, lanes = plan.pixels, plan.lanes
     kd, kh, kw = plan.window
     dd, dh, dw = plan.dilation
@@ -137,16 +137,12 @@ def tile_of(
         for i in cb.unroll(range(plan.stride[1])):
             for p in cb.unroll(range(pixels * plan.stride[2])):
                 x.prefetch((n, d0, h0 + (kh - 1) * dh + 1 + i, cb.max(0, w0) + p, c))
-    add = cb.cast(cb.splat(0.0, lanes), cb.f32)
-    if bias is not None:
-        add = cb.cast(bias.load(c, lanes, valid=left), cb.f32)
+    shift, out = None, epilogue.out
+    if epilogue.bias is not None:
+        shift = epilogue.shift((n, d, h, w, c), lanes, left)
     if plan.light and not edge:
         for p in cb.unroll(range(pixels)):
-            value = acc[p]
-            if bias is not None:
-                value = value + add
-            if plan.activation is not None:
-                value = plan.activation(value)
+            value = epilogue.value(acc[p], None, None, shift)
             if plan.streaming:
                 out.store_stream((n, d, h, w + p, c), cb.cast(value, out.dtype))
             else:
@@ -156,18 +152,13 @@ def tile_of(
         for p in cb.unroll(range(pixels)):
             done[p] = acc[p]
         for p in range(pixels):
-            value = done[p]
-            if bias is not None:
-                value = value + add
-            if plan.activation is not None:
-                value = plan.activation(value)
+            value = epilogue.value(done[p], None, None, shift)
             if edge:
                 out.store((n, d, h, w + p, c), cb.cast(value, out.dtype), valid=left)
+            elif plan.streaming:
+                out.store_stream((n, d, h, w + p, c), cb.cast(value, out.dtype))
             else:
-                if plan.streaming:
-                    out.store_stream((n, d, h, w + p, c), cb.cast(value, out.dtype))
-                else:
-                    out.store((n, d, h, w + p, c), cb.cast(value, out.dtype))
+                out.store((n, d, h, w + p, c), cb.cast(value, out.dtype))
 
 
 @cb.kernel
@@ -192,6 +183,7 @@ def depthwise(
     top = pos % bands * band_rows
     d = pos // bands % out.shape[1]
     n = pos // bands // out.shape[1]
+    epilogue = LineEpilogue(out, plan.activation, bias, axis=4)
     sd, sh, sw = plan.stride
     lanes, hang = plan.lanes, out.shape[4] - plan.lanes
     for begin in range(0, out.shape[4], piece):
@@ -202,75 +194,29 @@ def depthwise(
                 first = (d * sd - pad_d, h * sh - pad_h, w * sw - pad_w)
                 if plan.first is None:
                     for c in range(begin, stop, lanes):
-                        tile_of(x, taps, bias, out, n, d, h, w, c, first, True, ANYWHERE, plan)
+                        tile_of(x, taps, epilogue, (n, d, h, w), c, first, True, ANYWHERE, plan)
                 elif plan.last is None:
                     for c in range(begin, stop, lanes):
+                        here = cb.min(c, hang)
                         tile_of(
-                            x,
-                            taps,
-                            bias,
-                            out,
-                            n,
-                            d,
-                            h,
-                            w,
-                            cb.min(c, hang),
-                            first,
-                            False,
-                            plan.first,
-                            plan,
+                            x, taps, epilogue, (n, d, h, w), here, first, False, plan.first, plan
                         )
                 elif block == 0:
                     for c in range(begin, stop, lanes):
+                        here = cb.min(c, hang)
                         tile_of(
-                            x,
-                            taps,
-                            bias,
-                            out,
-                            n,
-                            d,
-                            h,
-                            w,
-                            cb.min(c, hang),
-                            first,
-                            False,
-                            plan.first,
-                            plan,
+                            x, taps, epilogue, (n, d, h, w), here, first, False, plan.first, plan
                         )
                 elif block + plan.pixels >= out.shape[3]:
                     for c in range(begin, stop, lanes):
+                        here = cb.min(c, hang)
                         tile_of(
-                            x,
-                            taps,
-                            bias,
-                            out,
-                            n,
-                            d,
-                            h,
-                            w,
-                            cb.min(c, hang),
-                            first,
-                            False,
-                            plan.last,
-                            plan,
+                            x, taps, epilogue, (n, d, h, w), here, first, False, plan.last, plan
                         )
                 else:
                     for c in range(begin, stop, lanes):
-                        tile_of(
-                            x,
-                            taps,
-                            bias,
-                            out,
-                            n,
-                            d,
-                            h,
-                            w,
-                            cb.min(c, hang),
-                            first,
-                            False,
-                            ANYWHERE,
-                            plan,
-                        )
+                        here = cb.min(c, hang)
+                        tile_of(x, taps, epilogue, (n, d, h, w), here, first, False, ANYWHERE, plan)
 
 
 def tile_pixels(problem: Problem, possible: tuple[int, ...]) -> tuple[int, Any]:
@@ -295,12 +241,18 @@ def tile_pixels(problem: Problem, possible: tuple[int, ...]) -> tuple[int, Any]:
 
 @lru_cache(maxsize=1024)
 def plan_for(
-    problem: Problem, n: int, channels: int, function: Any, streaming: bool, ahead: bool
+    problem: Problem,
+    n: int,
+    channels: int,
+    function: Any,
+    streaming: bool,
+    ahead: bool,
+    properties: cb.DeviceProperties,
 ) -> tuple[DepthwiseTile, int, int]:
     """Blueprint, rows of a cube, and channels of a piece."""
-    lanes = cb.device_properties_of().register_bytes // 4
+    lanes = properties.register_bytes // 4
     rows = problem.out[1]
-    many = cb.device_properties_of().vector_registers >= 32
+    many = properties.vector_registers >= 32
     wide = (
         many and problem.window[2] > 3 and not ahead
     )  # else memory is what counts: fewer rows at once
@@ -326,7 +278,15 @@ def plan_for(
     return plan, band_rows, piece
 
 
-def by_channel(x: Any, w: Any, bias: Any, out: Any, problem: Problem, function: Any) -> None:
+def by_channel(
+    x: Any,
+    w: Any,
+    bias: Any,
+    out: Any,
+    problem: Problem,
+    function: Any,
+    properties: cb.DeviceProperties,
+) -> None:
     """Every channel has one filter: x (N, d, h, w, C) and out (N, *out, C) are contiguous, w is (C,
     1, 1, window).
     """
@@ -334,7 +294,7 @@ def by_channel(x: Any, w: Any, bias: Any, out: Any, problem: Problem, function: 
     if not taps.flags.c_contiguous or taps.dtype != np.float32:
         taps = memory.empty(taps.shape, np.float32)
         convert_into(taps, w[:, 0, 0].T)
-    lanes = cb.device_properties_of().register_bytes // 4
+    lanes = properties.register_bytes // 4
     even = (
         lanes * out.itemsize == LINE
         and out.shape[4] * out.itemsize % LINE == 0
@@ -342,7 +302,7 @@ def by_channel(x: Any, w: Any, bias: Any, out: Any, problem: Problem, function: 
     )
     streaming, ahead = even and out.nbytes >= STREAM, x.nbytes >= OUT_OF_CACHE
     plan, band_rows, piece = plan_for(
-        problem, out.shape[0], out.shape[4], function, streaming, ahead
+        problem, out.shape[0], out.shape[4], function, streaming, ahead, properties
     )
     cubes = out.shape[0] * out.shape[1] * -(-out.shape[2] // band_rows)
     depthwise[cubes, 1](x, taps, bias, out, band_rows, piece, *problem.pad, plan, mode="unchecked")

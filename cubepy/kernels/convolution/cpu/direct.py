@@ -17,6 +17,7 @@ import cubepy as cb
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.movement.transpose import transpose
+from cubepy.kernels.primitives.epilogue import LineEpilogue
 from cubepy.runtime import memory
 
 HALF = 16  # filters of a group that are made faster here, if pixels are neighbours in memory
@@ -57,12 +58,11 @@ def clear(patch, begin, stop, lanes):
 
 
 @cb.func
-def fill_columns(
-    patch, to, x, n, c, d, h, begin, reach, skip: cb.Comptime[int], lanes: cb.Comptime[int]
-):
-    """Every `skip`-th column of a row of x from `begin` on, then zeros up to pixel `reach`; they
-    hang over.
+def fill_columns(patch, to, x, row, begin, reach, skip: cb.Comptime[int], lanes: cb.Comptime[int]):
+    """Every `skip`-th column of a row (n, c, d, h) of x from `begin` on, then zeros up to pixel
+    `reach`; they hang over.
     """
+    n, c, d, h = row
     width = x.shape[4]
     count = (width - begin + skip - 1) // skip
     whole = 0
@@ -86,11 +86,12 @@ def fill_columns(
 
 
 @cb.func
-def fill_patch(patch, x, n, channel, channels, first, rows_in, pad_w, head, length, plan):
+def fill_patch(patch, x, at, channels, first, pad_w, rows_in, head, length, plan):
     """patch[c, t, i, phase, p]: padded column p * stride + phase stands at pixel head + p of its
-    phase.
+    phase. `at`: the image and the first of the channels.
     """
     skip = plan.stride[2]
+    n, channel = at
     d0, h0 = first
     to = 0
     for c in range(channels):
@@ -103,19 +104,8 @@ def fill_patch(patch, x, n, channel, channels, first, rows_in, pad_w, head, leng
                         begin = (phase - pad_w) % skip
                         start = head + (begin + pad_w) // skip
                         clear(patch, to, to + start, plan.lanes)
-                        fill_columns(
-                            patch,
-                            to + start,
-                            x,
-                            n,
-                            channel + c,
-                            d,
-                            h,
-                            begin,
-                            length - start,
-                            skip,
-                            plan.lanes,
-                        )
+                        row, reach = (n, channel + c, d, h), length - start
+                        fill_columns(patch, to + start, x, row, begin, reach, skip, plan.lanes)
                         to = to + length
                 else:
                     clear(patch, to, to + skip * length, plan.lanes)
@@ -132,15 +122,15 @@ def seen_by(
 
 
 @cb.func
-def tile_of(
-    patch, taps, bias, out, n, group, f, channels, d, row, stop, at, pixel, rows_in, length, plan
-):
+def tile_of(patch, at, rows_in, length, taps, f, epilogue, to, stop, plan):
     """`rows` rows of one line of pixels for `block` filters of a group from f on; the last one may
     be done again.
 
-    Columns of the window are a loop, its rows are written out, so that a line is loaded once for
-    all rows that see it.
+    `at`: where the line's pixels begin in the patch, of `rows_in` rows of such a length; `to`: the
+    image, group, depth, row and pixel. Columns of the window are a loop, its rows are written out,
+    so that a line is loaded once for all rows that see it.
     """
+    n, group, d, row, pixel = to
     rows, block, lanes = plan.rows, plan.block, plan.lanes
     kd, kh, kw = plan.window
     dh, dw, sh, sw = plan.dilation[1], plan.dilation[2], plan.stride[1], plan.stride[2]
@@ -148,7 +138,7 @@ def tile_of(
     acc = cb.local(block * rows, cb.f32, lanes=lanes)
     for k in cb.unroll(range(block * rows)):
         acc[k] = cb.splat(0.0, lanes)
-    for c in range(channels):
+    for c in range(taps.shape[2]):
         for t in range(kd):
             for v in range(kw):
                 scales = ()
@@ -169,15 +159,10 @@ def tile_of(
     for k in cb.unroll(range(block * rows)):
         done[k] = acc[k]
     for b in range(block):
-        to = group * (last + 1) + cb.min(f + b, last)
+        c = group * (last + 1) + cb.min(f + b, last)
         for r in range(cb.min(rows, stop - row)):
-            value = done[b * rows + r]
-            if bias is not None:
-                value = value + cb.cast(bias[to], cb.f32)
-            if plan.activation is not None:
-                value = plan.activation(value)
-            out.store(
-                (n, to, d, row + r, pixel), cb.cast(value, out.dtype), valid=out.shape[4] - pixel
+            epilogue.finish(
+                done[b * rows + r], (n, c, d, row + r, pixel), epilogue.out.shape[4] - pixel
             )
 
 
@@ -219,37 +204,24 @@ def convolve_rows(
     )
     patch = cb.shared(plan.room, cb.f32)
     first = (d * sd - pad_d, top * sh - pad_h)
-    fill_patch(patch, x, n, group * channels, channels, first, rows_in, pad_w, head, length, plan)
+    fill_patch(patch, x, (n, group * channels), channels, first, pad_w, rows_in, head, length, plan)
+    epilogue = LineEpilogue(out, plan.activation, bias, axis=1)
     stop = cb.min(top + band_rows, out.shape[3])
     for f in range(0, filters, plan.block):
         for row in range(top, stop, rows):
             at = (row - top) * sh * sw * length + head
             for pixel in range(0, out.shape[4], lanes):
-                tile_of(
-                    patch,
-                    taps,
-                    bias,
-                    out,
-                    n,
-                    group,
-                    f,
-                    channels,
-                    d,
-                    row,
-                    stop,
-                    at + pixel,
-                    pixel,
-                    rows_in,
-                    length,
-                    plan,
-                )
+                to = (n, group, d, row, pixel)
+                tile_of(patch, at + pixel, rows_in, length, taps, f, epilogue, to, stop, plan)
 
 
-def tile_for(height: int, filters: int, column: int) -> tuple[int, int]:
+def tile_for(
+    height: int, filters: int, column: int, properties: cb.DeviceProperties
+) -> tuple[int, int]:
     """Rows and filters of a tile: what makes the fewest products and loads, of the tiles that
     registers hold.
     """
-    most = cb.device_properties_of().vector_registers // SHARE
+    most = properties.vector_registers // SHARE
 
     def cost(tile: tuple[int, int]) -> float:
         rows, block = tile
@@ -271,6 +243,7 @@ def plan_for(
     channels: int,
     filters: int,
     function: Any,
+    properties: cb.DeviceProperties,
     tile: tuple[int, int] | None = None,
 ) -> tuple[Rows, int, int, int] | None:
     """Blueprint, rows of a cube, where padded columns begin, and the length of a row in a phase;
@@ -278,10 +251,10 @@ def plan_for(
 
     `tile`: rows and filters of a tile, if they are not to be chosen.
     """
-    lanes = cb.device_properties_of().register_bytes // 4
+    lanes = properties.register_bytes // 4
     if problem.window[1] > WRITTEN_OUT // 4:
         return None
-    rows, block = tile or tile_for(problem.out[1], filters, problem.window[1])
+    rows, block = tile or tile_for(problem.out[1], filters, problem.window[1], properties)
     skip, (_, kh, kw), (_, dh, dw) = problem.stride[2], problem.window, problem.dilation
     head, length = 0, -(-problem.out[2] // lanes) * lanes + (kw - 1) * dw // skip
     if (
@@ -319,6 +292,7 @@ def by_rows(
     problem: Problem,
     channels_last: bool,
     function: Any,
+    properties: cb.DeviceProperties,
     tile: tuple[int, int] | None = None,
 ) -> None:
     """Launch the kernel for groups with few filters; `plan_for` says whether there is a plan.
@@ -328,7 +302,7 @@ def by_rows(
     """
     groups, filters, channels, _ = taps.shape
     n = out.shape[0]
-    found = plan_for(problem, channels, filters, function, tile)
+    found = plan_for(problem, channels, filters, function, properties, tile)
     assert found is not None
     x = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
     if (

@@ -12,7 +12,7 @@ import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
 from cubepy.kernels.entry.arguments import float_array, whole
-from cubepy.kernels.entry.dispatch import placed
+from cubepy.kernels.entry.dispatch import placed, properties_here
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 from cubepy.runtime import memory
@@ -55,7 +55,7 @@ def prepack_filter(weight: Any, groups: int = 1) -> PackedFilter:
         raise ShapeError(f"filters of shape {w.shape} do not make {groups} groups")
     if has_few(w.shape[0], groups):
         return PackedFilter(_taps(w, groups), w.shape, groups)
-    return panelled(w, groups)
+    return panelled(w, groups, properties_here())
 
 
 def has_few(filters: int, groups: int) -> bool:
@@ -77,12 +77,12 @@ def _taps(w: Any, groups: int) -> Any:
     return taps.transpose(order)
 
 
-def panelled(w: Any, groups: int, lines: int = 0) -> PackedFilter:
+def panelled(w: Any, groups: int, properties: cb.DeviceProperties, lines: int = 0) -> PackedFilter:
     """Filters in panels for the dense kernel, `lines` lines wide (0: what suits so many
     filters).
     """
     filters, taps = w.shape[0] // groups, math.prod(w.shape[2:])
-    _, usual, lanes = tile_for(filters)
+    _, usual, lanes = tile_for(filters, properties)
     width = (lines or usual) * lanes
     panels = -(-filters // width)
     out = memory.empty((groups, panels, taps, w.shape[1], width), np.float32)
@@ -93,13 +93,13 @@ def panelled(w: Any, groups: int, lines: int = 0) -> PackedFilter:
     return PackedFilter(out.reshape(groups, panels, taps * w.shape[1], width), w.shape, groups)
 
 
-def panels_of(w: Any, groups: int, lines: int = 0) -> PackedFilter:
+def panels_of(w: Any, groups: int, properties: cb.DeviceProperties, lines: int = 0) -> PackedFilter:
     """Filters in panels, whatever they are in now; packed ones keep their width."""
     if isinstance(w, PackedFilter):
         if not has_few(w.shape[0], groups):
             return w
         w = contiguous(w.panels).reshape(w.shape)
-    return panelled(w, groups, lines)
+    return panelled(w, groups, properties, lines)
 
 
 def taps_of(w: Any, groups: int) -> Any:
@@ -209,11 +209,10 @@ def pack_turned(
                         out.store((group, panel, t, f, j), square[i])
 
 
-def turned_panels(w: Any, groups: int, reverse: bool, width: int) -> Any:
+def turned_panels(w: Any, groups: int, reverse: bool, width: int, lanes: int) -> Any:
     """Filters (in, out / groups, *window) as panels (groups, panels, taps * in / groups, width) of
     the filters of the transposed convolution, in f32.
     """
-    lanes = cb.device_properties_of().register_bytes // 4
     taps, channels, filters = math.prod(w.shape[2:]), w.shape[1], w.shape[0] // groups
     panels = -(-channels // width)
     out = memory.empty((groups, panels, taps, filters, width), np.float32)

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 import cubepy as cb
-from cubepy.kernels.convolution.cpu.input_tile import Plan
+from cubepy.kernels.convolution.cpu.geometry import integers
+from cubepy.kernels.convolution.cpu.input_tile import Geometry, Plan
 from cubepy.kernels.convolution.cpu.register_tile import tile
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.problem import Problem, strides_of
 from cubepy.kernels.primitives.functions import ACTIVATIONS
 from cubepy.tune import bucket
 
@@ -47,7 +46,9 @@ def patch_size(problem: Problem, channels: int, block: int) -> int:
     return math.prod(extent(problem, block)) * channels
 
 
-def to_widen(problem: Problem, channels: int, filters: int = 0) -> bool:
+def to_widen(
+    problem: Problem, channels: int, properties: cb.DeviceProperties, filters: int = 0
+) -> bool:
     """Whether padding goes into memory first: where a row is too much for a cube, or there is but a
     long one.
 
@@ -60,9 +61,9 @@ def to_widen(problem: Problem, channels: int, filters: int = 0) -> bool:
     again = (-(-whole // LARGEST_PATCH) - 1) * depth * filters
     if 4 * depth * filters > 2 * PIECE and again > 32 * whole:
         return True
-    patch, (_, lines, lanes) = patch_size(problem, channels, 1), tile()
+    patch, (_, lines, lanes) = patch_size(problem, channels, 1), tile(properties)
     room = patch + 4096 + (out_w + 64) * lines * lanes
-    too_much = patch > LARGEST_PATCH or 4 * room > cb.device_properties_of().max_shared_memory
+    too_much = patch > LARGEST_PATCH or 4 * room > properties.max_shared_memory
     return too_much or (out_w > PIXELS and out_h == 1)
 
 
@@ -81,24 +82,28 @@ def makespan(costs: list[float], threads: int) -> float:
     return max(ready)
 
 
-def fewest_cuts(problem: Problem, channels: int, direct: bool) -> int:
+def fewest_cuts(
+    problem: Problem, channels: int, direct: bool, properties: cb.DeviceProperties
+) -> int:
     """Ranges of pixels, at least: what a cube has memory for."""
     units, width = (problem.out[1] * problem.out[2], 1) if direct else problem.out[1:]
     fewest = max(1, -(-units * width // PIXELS) if width <= PIXELS else units)
-    while not direct and fewest < units and not fits(problem, channels, -(-units // fewest)):
+    while not direct and fewest < units:
+        if fits(problem, channels, -(-units // fewest), properties):
+            break
         fewest += 1
     return fewest
 
 
-def fits(problem: Problem, channels: int, block: int) -> bool:
+def fits(problem: Problem, channels: int, block: int, properties: cb.DeviceProperties) -> bool:
     """Whether a cube has memory for the input of `block` rows of output pixels and for
     their sums.
     """
-    patch, (rows, lines, lanes) = patch_size(problem, channels, block), tile()
+    patch, (rows, lines, lanes) = patch_size(problem, channels, block), tile(properties)
     acc_tile = (block * problem.out[2] + 16 + rows + lanes) * lines * lanes
     return (
         patch <= LARGEST_PATCH
-        and 4 * (patch + 4096 + PATCH_GAP + acc_tile) <= cb.device_properties_of().max_shared_memory
+        and 4 * (patch + 4096 + PATCH_GAP + acc_tile) <= properties.max_shared_memory
     )
 
 
@@ -111,7 +116,7 @@ def cuts_of(
     channels: int,
     direct: bool,
     tiles: tuple[int, int, int],
-    threads: int,
+    properties: cb.DeviceProperties,
 ) -> tuple[int, int]:
     """Ranges of output pixels and of panels to cut into: what threads finish first by an estimate
     in cycles.
@@ -138,10 +143,10 @@ def cuts_of(
         if many > 1:
             costs = costs * min(many, max(1, 256 // len(costs)))
         repeated = many * cuts * -(-panels // block_panels) / len(costs)
-        return makespan(costs, threads) * repeated + 0.02 * max(costs)
+        return makespan(costs, properties.cores) * repeated + 0.02 * max(costs)
 
     def possible() -> Iterator[tuple[int, int]]:
-        fewest = fewest_cuts(problem, channels, direct)
+        fewest = fewest_cuts(problem, channels, direct, properties)
         panel_cuts = [
             c for c in (1, 2, 4, 8, 16, panels) if c <= panels and -(-panels // c) * c - panels < c
         ]
@@ -153,20 +158,43 @@ def cuts_of(
     return min(possible(), key=lambda pair: (estimate(*pair), pair))
 
 
-def rooms(patch: int, pixels: int, width: int) -> tuple[int, int]:
+def rooms(patch: int, pixels: int, width: int, properties: cb.DeviceProperties) -> tuple[int, int]:
     """Elements for the cube's copy of the input and pixels of its accumulators, of `width` sums
     each, if there are such.
 
     They are part of the code, so they are as large as usual where both fit: other sizes then need
         no other code.
     """
-    left = cb.device_properties_of().max_shared_memory // 4 - PATCH_GAP
+    left = properties.max_shared_memory // 4 - PATCH_GAP
     usual = max(patch, LARGEST_PATCH) if patch else 0
     most = bucket(max(pixels, ACC_TILE)) if pixels else 0
     for room, acc_tile in ((usual, most), (usual, pixels)):
         if room + acc_tile * width <= left:
             return room, acc_tile
     return patch, pixels
+
+
+def walk_of(
+    problem: Problem, channels: int, width: int, strides: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The walk over the window, as the last fields of `Geometry` have it: the lengths of its three
+    loops, their steps in what is read, the innermost run and its step, and steps in the panel.
+
+    `strides`: of what is read, along depth, height, width and channels.
+    """
+    kd, kh, kw = problem.window
+    dw = problem.dilation[2]
+    down, across, c = strides[:2], strides[2], strides[3]
+    steps = [d * stride for d, stride in zip(problem.dilation, (*down, across), strict=True)]
+    in_row = (kw * channels * width, channels * width, width)
+    if dw == 1 and ((c == 1 and across == channels) or channels == 1):
+        # the window's columns and channels are one run
+        steps[2] = 0
+        return (kd, kh, 1, *steps, kw * channels, across if channels == 1 else 1, *in_row)
+    if kw > channels and c != 1:  # few channels, each a plane: the run is along the width
+        steps[2] = c
+        return (kd, kh, channels, *steps, kw, dw * across, in_row[0], width, channels * width)
+    return (kd, kh, kw, *steps, channels, c, *in_row)
 
 
 @lru_cache(maxsize=1024)
@@ -183,112 +211,59 @@ def plan_of(
     bias: bool,
     add: bool,
     function: Any,
+    properties: cb.DeviceProperties,
     finer: float = 1.0,
     parts: int = 0,
 ) -> tuple[int, Any, Plan]:
-    """Cubes, integers and blueprint of a convolution on this CPU.
+    """Cubes, integers and blueprint of a convolution on a CPU.
 
     `counts`: groups, panels and width of the packed filters; `last`: channels of the input are
-        neighbours in memory;
-    `single`: it is f32; `aligned`: the result begins at a cache line. Input without padding is read
-        where it is, unless
-    it would be converted again and again, or its channels lie apart. `finer`: so many times as many
-    ranges of pixels as
-    the estimate has; `parts`: so many ranges of panels, if not as many as it has.
+    neighbours in memory; `single`: it is f32; `aligned`: the result begins at a cache line. Input
+    without padding is read where it is, unless it would be converted again and again, or its
+    channels lie apart. `finer`: so many times as many ranges of pixels as the estimate has;
+    `parts`: so many ranges of panels, if not as many as it has.
     """
     groups, panels, width = counts
-    tiles = rows, lines, lanes = tile(width)
+    tiles = rows, lines, lanes = tile(properties, width)
     taps = math.prod(problem.window)
     turned = not last and channels >= lanes and taps > 1
-    direct = not any(problem.pad) and (to_widen(problem, channels) or (single and not turned))
-    turned = turned and not direct
-    mixed = (
-        channels
-        if not (last or direct) and 1 < channels < lanes and math.prod(problem.window) > 1
-        else 0
+    direct = not any(problem.pad) and (
+        to_widen(problem, channels, properties) or (single and not turned)
     )
+    turned = turned and not direct
+    mixed = channels if not (last or direct) and 1 < channels < lanes and taps > 1 else 0
     many = n * groups * problem.out[0]
     cuts, panel_cuts = cuts_of(
-        problem,
-        many,
-        panels,
-        taps * channels,
-        channels,
-        direct,
-        tiles,
-        cb.device_properties_of().cores,
+        problem, many, panels, taps * channels, channels, direct, tiles, properties
     )
     units = math.prod(problem.out[1:]) if direct else problem.out[1]
     if finer != 1.0:
-        cuts = min(units, max(fewest_cuts(problem, channels, direct), round(cuts * finer)))
+        fewest = fewest_cuts(problem, channels, direct, properties)
+        cuts = min(units, max(fewest, round(cuts * finer)))
     panel_cuts = min(panels, parts or panel_cuts)
     block, block_panels = -(-units // cuts), -(-panels // panel_cuts)
     window_d, rows_in, width_in = reach = extent(problem, 1 if direct else block)
     all_channels = channels * groups
-    depth, height, wide = problem.size
-    if last:
-        sc, sw = 1, all_channels
-        sh = wide * sw
-        strides = (depth * height * sh, height * sh, sh, sw, sc)
-    else:
-        strides = (
-            all_channels * depth * height * wide,
-            height * wide,
-            wide,
-            1,
-            depth * height * wide,
-        )
+    strides = strides_of(problem.size, all_channels, last)
     if direct:
         copied, room = (0, 0, 0, 0), 0
-        fd, fh, fw, fc = strides[1:]
     else:
         room = -(-math.prod(reach) * channels // 4096) * 4096
         if last or turned or mixed:
             copied = (rows_in * width_in * channels, width_in * channels, channels, 1)
         else:
             copied = (rows_in * width_in, width_in, 1, window_d * rows_in * width_in)
-        fd, fh, fw, fc = copied
-    kd, kh, kw = problem.window
-    dd, dh, dw = problem.dilation
-    steps = [dd * fd, dh * fh, dw * fw]
-    in_row = (kw * channels * width, channels * width, width)
-    if dw == 1 and (
-        (fc == 1 and fw == channels) or channels == 1
-    ):  # the window's columns and channels are one run
-        walk, steps[2], run = (kd, kh, 1), 0, (kw * channels, fw if channels == 1 else 1)
-    elif kw > channels and fc != 1:  # few channels, each a plane: the run is along the width
-        walk, steps[2], run = (kd, kh, channels), fc, (kw, dw * fw)
-        in_row = (kw * channels * width, width, channels * width)
-    else:
-        walk, run = (kd, kh, kw), (channels, fc)
-    numbers = (
-        *problem.size,
-        *strides,
-        *copied,
-        *reach,
-        *problem.stride,
-        *problem.pad,
-        *problem.out,
-        channels,
-        groups,
-        panels,
-        taps,
-        filters,
-        cuts,
-        block_panels,
-        *walk,
-        *steps,
-        *run,
-        *in_row,
-    )
+    walk = walk_of(problem, channels, width, strides[1:] if direct else copied)
+    sizes = (channels, groups, panels, taps, filters, cuts, block_panels)
+    moves = (*reach, *problem.stride, *problem.pad, *problem.out)
+    numbers = (*problem.size, *strides, *copied, *moves, *sizes, *walk)
     largest = max(
         n * all_channels * math.prod(problem.size), groups * panels * taps * channels * width
     )
-    geometry = tuple(np.int64(v) for v in numbers) if largest >= 1 << 31 else numbers
-    pieces = kd * kh > 1 and taps * channels * width * 4 > PIECE
+    pieces = math.prod(problem.window[:2]) > 1 and taps * channels * width * 4 > PIECE
     pixels = block if direct else block * problem.out[2]
     acc_tile = 0 if channels_last and not pieces else -(-pixels // 16) * 16 + rows + lanes
-    room, acc_tile = rooms(room, acc_tile, width)
+    room, acc_tile = rooms(room, acc_tile, width, properties)
     streaming = (
         single
         and aligned
@@ -305,23 +280,8 @@ def plan_of(
         if many * math.prod(problem.out[1:]) <= SEEN_OFTEN * groups
         else 0
     )
-    plan = Plan(
-        rows,
-        lines,
-        lanes,
-        room,
-        acc_tile,
-        channels_last,
-        pieces,
-        bias,
-        add,
-        function,
-        function in LIGHT,
-        streaming,
-        ahead,
-        turned,
-        mixed,
-        follow,
-        room > 0 and problem.pad[1] > 0 and dh == 1,
-    )
-    return many * cuts * -(-panels // block_panels), geometry, plan
+    epilogue = (channels_last, pieces, bias, add, function, function in LIGHT, streaming)
+    padded = room > 0 and problem.pad[1] > 0 and problem.dilation[1] == 1
+    copying = (ahead, turned, mixed, follow, padded)
+    plan = Plan(rows, lines, lanes, room, acc_tile, *epilogue, *copying)  # type: ignore[arg-type]
+    return many * cuts * -(-panels // block_panels), integers(Geometry(*numbers), largest), plan

@@ -55,24 +55,57 @@ class Plan:
         return self.lines * self.lanes
 
 
-GEOMETRY = (
-    "depth height width sn sd sh sw sc td th tw tc window_d rows_in width_in stride_d "
-    "stride_h stride_w pad_d pad_h pad_w out_d out_h out_w channels groups panels taps "
-    "filters cuts block_panels walk_d walk_h walk_w step_d step_h step_w run run_step "
-    "panel_row panel_step panel_run"
-).split()
-"""What the integers of a launch are: sizes and strides of the input (n, d, h, w, c) and of a cube's
-copy of it (t, h, w, c), its extent, the convolution's numbers, the packed filters, the cut of the
-work, and the walk over the window: three loops with their steps in the input, and an innermost run;
-`panel_row`, `panel_step` and `panel_run` are the steps of the second loop, the third and the run in
-the panel.
-"""
+@cb.struct
+class Geometry:
+    """The integers of a launch: sizes and strides of the input (n, d, h, w, c) and of a cube's copy
+    of it (t, h, w, c), its extent, the convolution's numbers, the packed filters, the cut of the
+    work, and the walk over the window: three loops with their steps in the input, and an innermost
+    run; `panel_row`, `panel_step` and `panel_run` are the steps of the second loop, the third and
+    the run in the panel.
+    """
 
-
-@cb.func
-def number(geometry, name: cb.Comptime[str]):
-    """One of the integers of a launch, by its name."""
-    return geometry[GEOMETRY.index(name)]
+    depth: Any
+    height: Any
+    width: Any
+    sn: Any
+    sd: Any
+    sh: Any
+    sw: Any
+    sc: Any
+    td: Any
+    th: Any
+    tw: Any
+    tc: Any
+    window_d: Any
+    rows_in: Any
+    width_in: Any
+    stride_d: Any
+    stride_h: Any
+    stride_w: Any
+    pad_d: Any
+    pad_h: Any
+    pad_w: Any
+    out_d: Any
+    out_h: Any
+    out_w: Any
+    channels: Any
+    groups: Any
+    panels: Any
+    taps: Any
+    filters: Any
+    cuts: Any
+    block_panels: Any
+    walk_d: Any
+    walk_h: Any
+    walk_w: Any
+    step_d: Any
+    step_h: Any
+    step_w: Any
+    run: Any
+    run_step: Any
+    panel_row: Any
+    panel_step: Any
+    panel_run: Any
 
 
 @cb.func
@@ -99,7 +132,7 @@ def copy_run(patch, target, x, source, count, lanes):
 @cb.func
 def copy_square(patch, target, x, source, count, g, lanes):
     """Up to `lanes` neighbouring pixels of as many channels: patch[w, c] = x[c, w]."""
-    sc, tw = number(g, "sc"), number(g, "tw")
+    sc, tw = g.sc, g.tw
     lines = tuple(
         cb.cast(x.load(source + i * sc, lanes, valid=count), cb.f32)
         for i in cb.unroll(range(lanes))
@@ -119,8 +152,8 @@ def copy_turned(patch, target, x, source, count, rows, g, lanes):
         one behind the
     other. The squares of a cache line of the copy are written together.
     """
-    channels, sc, tw = number(g, "channels"), number(g, "sc"), number(g, "tw")
-    sh, th = number(g, "sh"), number(g, "th")
+    channels, sc, tw = g.channels, g.sc, g.tw
+    sh, th = g.sh, g.th
     together = max(LINE, lanes)
     for j in range(0, channels, together):
         for r in range(rows):
@@ -145,7 +178,7 @@ def mixing(channels: int, lanes: int, piece: int, channel: int) -> tuple[int, ..
 def copy_mixed(patch, target, x, source, count, rows, g, plan):
     """Rows of pixels of all channels, which are fewer than lanes: patch[r, w, c] = x[c, r, w]."""
     channels, lanes = plan.mixed, plan.lanes
-    sc, sh, th = number(g, "sc"), number(g, "sh"), number(g, "th")
+    sc, sh, th = g.sc, g.sh, g.th
     for r in range(rows):
         to, at = target + r * th, source + r * sh
         if count < lanes:
@@ -174,12 +207,12 @@ def copy_patch(patch, x, n, channel, first, g, plan):
     Everything is written in the order of memory, so that a line may hang over its row.
     """
     lanes = plan.lanes
-    depth, height, width = number(g, "depth"), number(g, "height"), number(g, "width")
-    sn, sd, sh = number(g, "sn"), number(g, "sd"), number(g, "sh")
-    sw, sc = number(g, "sw"), number(g, "sc")
-    td, th, tw, tc = number(g, "td"), number(g, "th"), number(g, "tw"), number(g, "tc")
-    window_d, rows_in, width_in = number(g, "window_d"), number(g, "rows_in"), number(g, "width_in")
-    channels = number(g, "channels")
+    depth, height, width = g.depth, g.height, g.width
+    sn, sd, sh = g.sn, g.sd, g.sh
+    sw, sc = g.sw, g.sc
+    td, th, tw, tc = g.td, g.th, g.tw, g.tc
+    window_d, rows_in, width_in = g.window_d, g.rows_in, g.width_in
+    channels = g.channels
     d0, h0, w0 = first
     left = cb.min(width_in, cb.max(0, -w0))
     right = cb.max(left, cb.min(width_in, width - w0))
@@ -232,9 +265,9 @@ def starts_of(p, here, rows: cb.Comptime[int], base, g, plan):
     One division gives the row of the first; the others are a step further, or at the beginning of
     the next row.
     """
-    out_w = number(g, "out_w")
-    along_h = number(g, "th" if plan.room else "sh") * number(g, "stride_h")
-    along_w = number(g, "tw" if plan.room else "sw") * number(g, "stride_w")
+    out_w = g.out_w
+    along_h = (g.th if plan.room else g.sh) * g.stride_h
+    along_w = (g.tw if plan.room else g.sw) * g.stride_w
     r = p // out_w
     w = p - r * out_w
     at = base + r * along_h + w * along_w
@@ -256,8 +289,6 @@ def rows_seen(first, last, g):
     """Rows of the window that lie inside the input for one of the pixels from `first` to `last`:
     begin and end.
     """
-    top, bottom = first // number(g, "out_w"), last // number(g, "out_w")
-    stride, pad = number(g, "stride_h"), number(g, "pad_h")
-    return cb.max(0, pad - bottom * stride), cb.min(
-        number(g, "walk_h"), number(g, "height") + pad - top * stride
-    )
+    top, bottom = first // g.out_w, last // g.out_w
+    stride, pad = g.stride_h, g.pad_h
+    return cb.max(0, pad - bottom * stride), cb.min(g.walk_h, g.height + pad - top * stride)

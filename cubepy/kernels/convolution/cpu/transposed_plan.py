@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 import cubepy as cb
+from cubepy.kernels.convolution.cpu.geometry import integers
 from cubepy.kernels.convolution.cpu.implicit_gemm_plan import computed
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
+from cubepy.kernels.convolution.problem import strides_of
 
 ROOM = 40960  # elements of a cube's copy of the input
 ACC_TILE = (
@@ -95,20 +95,85 @@ class Plan:
         return self.lines * self.lanes
 
 
-NUMBERS = (
-    "depth height width sn sd sh sw sc td th tw tc channels groups panels filters "
-    "block_panels window_d window_h window_w stride_d stride_h stride_w cut_d cut_h cut_w "
-    "dilation_d dilation_h dilation_w every_d every_h every_w tap_step_d tap_step_h "
-    "tap_step_w out_d out_h out_w low_d low_h low_w more_d more_h more_w cuts_h cuts_w"
-).split()
-"""What the integers of a launch are: sizes and strides of the input (n, d, h, w, c), strides of a
-cube's copy of it, the numbers of the convolution and of its phases, the input that pixel 0 sees,
-and into how many ranges of rows and of columns the pixels of a phase are cut.
-"""
+@cb.struct
+class PhaseGeometry:
+    """The integers of a launch: sizes and strides of the input (n, d, h, w, c), strides of a cube's
+    copy of it, the numbers of the convolution and of its phases, the input that pixel 0 sees, and
+    into how many ranges of rows and of columns the pixels of a phase are cut.
+    """
+
+    depth: Any
+    height: Any
+    width: Any
+    sn: Any
+    sd: Any
+    sh: Any
+    sw: Any
+    sc: Any
+    td: Any
+    th: Any
+    tw: Any
+    tc: Any
+    channels: Any
+    groups: Any
+    panels: Any
+    filters: Any
+    block_panels: Any
+    window_d: Any
+    window_h: Any
+    window_w: Any
+    stride_d: Any
+    stride_h: Any
+    stride_w: Any
+    cut_d: Any
+    cut_h: Any
+    cut_w: Any
+    dilation_d: Any
+    dilation_h: Any
+    dilation_w: Any
+    every_d: Any
+    every_h: Any
+    every_w: Any
+    tap_step_d: Any
+    tap_step_h: Any
+    tap_step_w: Any
+    out_d: Any
+    out_h: Any
+    out_w: Any
+    low_d: Any
+    low_h: Any
+    low_w: Any
+    more_d: Any
+    more_h: Any
+    more_w: Any
+    cuts_h: Any
+    cuts_w: Any
+
+    def phase(self, at, axis: cb.Comptime[int]):
+        """The last tap that reaches a phase along an axis, how many do, and where pixel 0 sees the
+        last.
+        """
+        stride = (self.stride_d, self.stride_h, self.stride_w)[axis]
+        dilation = (self.dilation_d, self.dilation_h, self.dilation_w)[axis]
+        taps = (self.window_d, self.window_h, self.window_w)[axis]
+        every = (self.every_d, self.every_h, self.every_w)[axis]
+        start = at + (self.cut_d, self.cut_h, self.cut_w)[axis]
+        tap = 0
+        while tap < taps and (start - tap * dilation) % stride != 0:
+            tap = tap + 1
+        count = (taps - 1 - tap) // every + 1
+        last = tap + (count - 1) * every
+        return last, count, (start - last * dilation) // stride
 
 
 def cuts_of(
-    problem: Phases, many: int, panels: int, channels: int, last: bool, tiles: tuple[int, int, int]
+    problem: Phases,
+    many: int,
+    panels: int,
+    channels: int,
+    last: bool,
+    tiles: tuple[int, int, int],
+    threads: int,
 ) -> tuple[int, int, int] | None:
     """Ranges of rows, of columns and of panels to cut into: what threads finish first by an
     estimate in cycles.
@@ -116,7 +181,6 @@ def cuts_of(
     None: nothing fits into what a cube has of its own.
     """
     rows, lines, lanes = tiles
-    threads = cb.device_properties_of().cores
     (_, sh, sw), (_, out_h, out_w) = problem.stride, problem.out
     high, wide = -(-out_h // sh), -(-out_w // sw)
     planes = max((count - 1) * problem.tap_step[0] + 1 for _, count, _ in problem.taps(0))
@@ -171,69 +235,39 @@ def plan_of(
     input_last: bool,
     output_last: bool,
     bias: bool,
+    properties: cb.DeviceProperties,
 ) -> tuple[int, tuple[Any, ...], Plan] | None:
     """Cubes, integers and blueprint of a transposed convolution, or None where a cube's memory is
     too small for it.
 
     `channels` and `filters`: of a group's input and output.
     """
-    tiles = _, lines, lanes = tile_for(filters)
+    tiles = _, lines, lanes = tile_for(filters, properties)
     panels = -(-filters // (lines * lanes))
-    cuts = cuts_of(problem, n * groups * problem.out[0], panels, channels, output_last, tiles)
+    many = n * groups * problem.out[0]
+    cuts = cuts_of(problem, many, panels, channels, output_last, tiles, properties.cores)
     if cuts is None:
         return None
     cuts_h, cuts_w, panel_cuts = cuts
     all_channels = channels * groups
-    depth, height, wide = problem.size
     high, columns = (-(-problem.out[k] // problem.stride[k]) for k in (1, 2))
     low, more = zip(*(problem.reach(axis) for axis in range(3)), strict=True)
     rows_in, width_in = -(-high // cuts_h) + more[1], -(-columns // cuts_w) + more[2]
     planes = max(1, *((count - 1) * problem.tap_step[0] + 1 for _, count, _ in problem.taps(0)))
+    strides = strides_of(problem.size, all_channels, input_last)
     if input_last:
-        strides = (
-            depth * height * wide * all_channels,
-            height * wide * all_channels,
-            wide * all_channels,
-            all_channels,
-            1,
-        )
         copied = (rows_in * width_in * channels, width_in * channels, channels, 1)
     else:
-        strides = (
-            all_channels * depth * height * wide,
-            height * wide,
-            wide,
-            1,
-            depth * height * wide,
-        )
         copied = (rows_in * width_in, width_in, 1, planes * rows_in * width_in)
     block_panels = -(-panels // panel_cuts)
-    numbers = (
-        *problem.size,
-        *strides,
-        *copied,
-        channels,
-        groups,
-        panels,
-        filters,
-        block_panels,
-        *problem.window,
-        *problem.stride,
-        *problem.cut,
-        *problem.dilation,
-        *problem.every,
-        *problem.tap_step,
-        *problem.out,
-        *low,
-        *more,
-        cuts_h,
-        cuts_w,
-    )
+    counts = (channels, groups, panels, filters, block_panels)
+    steps = (*problem.window, *problem.stride, *problem.cut, *problem.dilation)
+    phases = (*problem.every, *problem.tap_step, *problem.out, *low, *more)
+    numbers = (*problem.size, *strides, *copied, *counts, *steps, *phases, cuts_h, cuts_w)
     largest = max(
         n * all_channels * math.prod(problem.size),
         groups * panels * math.prod(problem.window) * channels,
     )
-    if largest * lines * lanes >= 1 << 31:
-        numbers = tuple(np.int64(v) for v in numbers)
+    numbers = integers(PhaseGeometry(*numbers), largest * lines * lanes)
     cubes = n * groups * problem.out[0] * cuts_h * cuts_w * -(-panels // block_panels)
     return cubes, numbers, Plan(*tiles, input_last, output_last, bias)

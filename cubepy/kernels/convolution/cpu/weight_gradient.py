@@ -20,18 +20,18 @@ import cubepy as cb
 from cubepy.kernels.convolution.cpu.filters import transpose_square
 from cubepy.kernels.convolution.cpu.implicit_gemm_plan import computed
 from cubepy.kernels.convolution.cpu.input_tile import begin_of
-from cubepy.kernels.convolution.cpu.register_tile import tile_for
-from cubepy.kernels.convolution.cpu.weight_gradient_plan import NUMBERS, PIXELS, plan_of, sharers
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.cpu.register_tile import add_column, tile_for
+from cubepy.kernels.convolution.cpu.weight_gradient_plan import (
+    PIXELS,
+    GradientGeometry,
+    plan_of,
+    sharers,
+)
+from cubepy.kernels.convolution.problem import Problem, WeightGradient
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.movement.pad import pad
 from cubepy.runtime import memory
-
-
-@cb.func
-def number(numbers, name: cb.Comptime[str]):
-    """One of the integers of a launch, by its name."""
-    return numbers[NUMBERS.index(name)]
+from cubepy.tune import CpuRoutine
 
 
 @cb.func
@@ -55,14 +55,28 @@ def copy_turned(grad_block, grad, target, source, plane, left, count, plan):
                 grad_block.store(target + (q + i) * width + j, square[i])
 
 
-@cb.func
-def copy_block(grad_block, grad, group, panel, u0, u1, a, b, g, plan):
-    """grad_block[pixel, f] of pixels a to b of some rows; what lies behind the last filter or pixel
-    is arbitrary.
+@cb.struct
+class Block:
+    """Pixels a to b of rows u0 to u1 of all rows of pixels, the lines of the gradient there, and
+    whether blocks before it have been summed.
     """
+
+    lines: Any
+    u0: Any
+    u1: Any
+    a: Any
+    b: Any
+    started: Any
+
+
+@cb.func
+def copy_block(block, grad, group, panel, g, plan):
+    """The lines [pixel, f] of a block; what lies behind the last filter or pixel is arbitrary."""
+    u0, u1, a, b = block.u0, block.u1, block.a, block.b
+    grad_block = block.lines
     width, lanes = plan.width, plan.lanes
-    filters, out_w = number(g, "filters"), number(g, "out_w")
-    all_filters = filters * number(g, "groups")
+    filters, out_w = g.filters, g.out_w
+    all_filters = filters * g.groups
     f = group * filters + panel * width
     count = b - a if b - a < out_w else (u1 - u0) * out_w
     if plan.last:
@@ -77,7 +91,7 @@ def copy_block(grad_block, grad, group, panel, u0, u1, a, b, g, plan):
                         q * width + j, grad.load(at + j, lanes, valid=grad.size - at - j)
                     )
     else:
-        rows = number(g, "out_d") * number(g, "out_h")
+        rows = g.out_d * g.out_h
         plane = rows * out_w
         left = filters - panel * width
         u = u0
@@ -93,68 +107,55 @@ def copy_block(grad_block, grad, group, panel, u0, u1, a, b, g, plan):
 
 
 @cb.func
-def tile_sums(
-    x, grad_block, sums, at_sums, run, first, group, u0, u1, a, b, started, g, rows, plan
-):
+def tile_sums(x, block, sums, at_sums, run, first, group, rows, g, plan):
     """Add a block's products to the sums of `rows` rows of a run.
 
     `acc` is touched by constant loops only, so it stays in registers.
     """
+    u0, u1, a, b = block.u0, block.u1, block.a, block.b
     lines, lanes, width = plan.lines, plan.lanes, plan.width
-    channels, xw = number(g, "channels"), number(g, "xw")
-    window_h, window_w = number(g, "window_h"), number(g, "window_w")
-    out_d, out_h = number(g, "out_d"), number(g, "out_h")
-    stride_w = number(g, "stride_w")
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
     line = cb.local(lines, cb.f32, lanes=lanes)
     starts = cb.local(rows, cb.i64)
     results = cb.local(rows, cb.i64)
     for r in range(rows):
-        row = cb.min(first + r, number(g, "run") - 1)
-        tap = row // channels
-        starts[r] = tap * number(g, "dilation_w") * xw + (row - tap * channels) * number(g, "xc")
-        results[r] = at_sums + (run * number(g, "run") + row) * width
+        row = cb.min(first + r, g.run - 1)
+        tap = row // g.channels
+        starts[r] = tap * g.dilation_w * g.xw + (row - tap * g.channels) * g.xc
+        results[r] = at_sums + (run * g.run + row) * width
         for j in range(lines):
             acc[r, j] = (
-                sums.load(results[r] + j * lanes, lanes) if started else cb.splat(0.0, lanes)
+                sums.load(results[r] + j * lanes, lanes) if block.started else cb.splat(0.0, lanes)
             )
-    t = run // (window_h * window_w)
-    v = run % window_w
-    see_d = t * number(g, "dilation_d") - number(g, "pad_d")
-    see_h = run // window_w % window_h * number(g, "dilation_h") - number(g, "pad_h")
-    see_w = v * number(g, "dilation_w") - number(g, "pad_w")
-    low = cb.max(a, (stride_w - 1 - see_w) // stride_w)
-    high = cb.max(low, cb.min(b, (number(g, "width") - 1 - see_w) // stride_w + 1))
-    base = group * channels * number(g, "xc") + (low * stride_w + see_w) * xw
-    step = stride_w * xw
-    h = u0 % out_h
-    d = u0 // out_h % out_d
-    n = u0 // (out_h * out_d)
+    t = run // (g.window_h * g.window_w)
+    v = run % g.window_w
+    see_d = t * g.dilation_d - g.pad_d
+    see_h = run // g.window_w % g.window_h * g.dilation_h - g.pad_h
+    see_w = v * g.dilation_w - g.pad_w
+    low = cb.max(a, (g.stride_w - 1 - see_w) // g.stride_w)
+    high = cb.max(low, cb.min(b, (g.width - 1 - see_w) // g.stride_w + 1))
+    base = group * g.channels * g.xc + (low * g.stride_w + see_w) * g.xw
+    step = g.stride_w * g.xw
+    h = u0 % g.out_h
+    d = u0 // g.out_h % g.out_d
+    n = u0 // (g.out_h * g.out_d)
     for u in range(u0, u1):
-        in_d = d * number(g, "stride_d") + see_d
-        in_h = h * number(g, "stride_h") + see_h
-        at = base + n * number(g, "xn") + in_d * number(g, "xd") + in_h * number(g, "xh")
+        in_d = d * g.stride_d + see_d
+        in_h = h * g.stride_h + see_h
+        at = base + n * g.xn + in_d * g.xd + in_h * g.xh
         k = ((u - u0) * (b - a) + low - a) * width
-        inside = (
-            in_d >= 0 and in_d < number(g, "depth") and in_h >= 0 and in_h < number(g, "height")
-        )
+        inside = in_d >= 0 and in_d < g.depth and in_h >= 0 and in_h < g.height
         stop = cb.select(inside, at + (high - low) * step, at)
-        while (
-            at < stop
-        ):  # of unknown step, so that LLVM does not unroll it and run out of registers
-            for j in range(lines):
-                line[j] = grad_block.load(k + j * lanes, lanes)
-            for r in range(rows):
-                seen = cb.splat(x[starts[r] + at], lanes)
-                for j in range(lines):
-                    acc[r, j] = cb.fma(seen, line[j], acc[r, j])
+        # of unknown step, so that LLVM does not unroll it and run out of registers
+        while at < stop:
+            add_column(acc, line, block.lines, k, x, starts, at)
             at = at + step
             k = k + width
         h = h + 1
-        if h == out_h:
+        if h == g.out_h:
             h = 0
             d = d + 1
-            if d == out_d:
+            if d == g.out_d:
                 d = 0
                 n = n + 1
     for r in range(rows):
@@ -163,83 +164,41 @@ def tile_sums(
 
 
 @cb.kernel
-def sum_pixels(x: cb.Array, grad: cb.Array, sums: cb.Array, g, plan: cb.Comptime):
+def sum_pixels(x: cb.Array, grad: cb.Array, sums: cb.Array, geometry, plan: cb.Comptime):
     """sums[part, group, panel, tap, c, f] = the sum over a part of the pixels of x[.., c] *
     grad[.., f].
 
-    x and grad are flat, g are the `NUMBERS`. A run is the channels of a tap, or of all taps along
-    the width.
+    x and grad are flat; `geometry` has the fields of `GradientGeometry`. A run is the channels of a
+    tap, or of all taps along the width.
     """
-    rows, width = plan.rows, plan.width
-    chunks, parts = number(g, "chunks"), number(g, "parts")
-    panels, groups = number(g, "panels"), number(g, "groups")
-    run, run_tiles, whole_tiles = number(g, "run"), number(g, "run_tiles"), number(g, "whole_tiles")
-    runs = number(g, "window_d") * number(g, "window_h") * number(g, "window_w")
-    units, block, pieces, out_w = (
-        number(g, "units"),
-        number(g, "block"),
-        number(g, "pieces"),
-        number(g, "out_w"),
-    )
-    chunk = cb.CUBE_POS % chunks
-    at = cb.CUBE_POS // chunks
-    panel = at % panels
-    at = at // panels
-    group = at % groups
-    part = at // groups
-    at_sums = ((part * groups + group) * panels + panel) * runs * run * width
-    first, last = (
-        begin_of(chunk, runs * run_tiles, chunks),
-        begin_of(chunk + 1, runs * run_tiles, chunks),
-    )
-    start, stop = begin_of(part, units, parts), begin_of(part + 1, units, parts)
-    grad_block = cb.shared((PIXELS + plan.lanes) * width, cb.f32)
-    for u0 in range(start, stop, block):
-        u1 = cb.min(u0 + block, stop)
-        for piece in range(pieces):
-            a, b = begin_of(piece, out_w, pieces), begin_of(piece + 1, out_w, pieces)
-            copy_block(grad_block, grad, group, panel, u0, u1, a, b, g, plan)
-            started = u0 > start or piece > 0
+    g = GradientGeometry(*geometry)
+    rows = plan.rows
+    runs = g.window_d * g.window_h * g.window_w
+    chunk = cb.CUBE_POS % g.chunks
+    at = cb.CUBE_POS // g.chunks
+    panel = at % g.panels
+    at = at // g.panels
+    group = at % g.groups
+    part = at // g.groups
+    at_sums = ((part * g.groups + group) * g.panels + panel) * runs * g.run * plan.width
+    first = begin_of(chunk, runs * g.run_tiles, g.chunks)
+    last = begin_of(chunk + 1, runs * g.run_tiles, g.chunks)
+    start, stop = begin_of(part, g.units, g.parts), begin_of(part + 1, g.units, g.parts)
+    lines = cb.shared((PIXELS + plan.lanes) * plan.width, cb.f32)
+    for u0 in range(start, stop, g.block):
+        u1 = cb.min(u0 + g.block, stop)
+        for piece in range(g.pieces):
+            a, b = begin_of(piece, g.out_w, g.pieces), begin_of(piece + 1, g.out_w, g.pieces)
+            block = Block(lines, u0, u1, a, b, u0 > start or piece > 0)
+            copy_block(block, grad, group, panel, g, plan)
             for tile in range(first, last):
-                of = tile // run_tiles
-                k = tile - of * run_tiles
-                if k < whole_tiles:
-                    tile_sums(
-                        x,
-                        grad_block,
-                        sums,
-                        at_sums,
-                        of,
-                        k * rows,
-                        group,
-                        u0,
-                        u1,
-                        a,
-                        b,
-                        started,
-                        g,
-                        rows,
-                        plan,
-                    )
+                of = tile // g.run_tiles
+                k = tile - of * g.run_tiles
+                if k < g.whole_tiles:
+                    tile_sums(x, block, sums, at_sums, of, k * rows, group, rows, g, plan)
                 else:
-                    r = k * (rows - 1) + whole_tiles
-                    tile_sums(
-                        x,
-                        grad_block,
-                        sums,
-                        at_sums,
-                        of,
-                        r,
-                        group,
-                        u0,
-                        u1,
-                        a,
-                        b,
-                        started,
-                        g,
-                        rows - 1,
-                        plan,
-                    )
+                    r = k * (rows - 1) + g.whole_tiles
+                    tile_sums(x, block, sums, at_sums, of, r, group, rows - 1, g, plan)
 
 
 @cb.kernel
@@ -294,47 +253,67 @@ def _laid(a: Any) -> tuple[Any, bool]:
     return seen, last
 
 
-def by_pixels(x: Any, grad: Any, result: Any, problem: Problem, groups: int) -> None:
-    """result (groups, filters, channels * taps) = the gradient by the filters; x, grad are (N, C,
-    *size) on the CPU.
-    """
-    seen, x_last = _laid(x)
-    lines, last = _laid(grad)
-    n, channels, filters = x.shape[0], x.shape[1] // groups, result.shape[1]
-    if problem.window == problem.stride == (1, 1, 1) and not any(
-        problem.pad
-    ):  # all pixels are alike
-        whole = math.prod(problem.out)
-        if x_last and last:
-            n, whole = 1, n * whole
-        problem = Problem((1, 1, whole), (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), (1, 1, whole))
-    rows = tile_for(filters)[0]
-    merged = problem.window[2] > 1 and computed(channels, rows) > 1.15 * channels
-    if merged and problem.pad[2]:
-        inner = (
-            x.shape[1] if x_last else 1
-        )  # the width makes one axis with channels that are neighbours
-        seen = pad(seen.reshape(-1, problem.size[2] * inner), (problem.pad[2] * inner,) * 2)
-        size = (*problem.size[:2], problem.size[2] + 2 * problem.pad[2])
-        problem = Problem(
-            size,
-            problem.window,
-            problem.stride,
-            (*problem.pad[:2], 0),
-            problem.dilation,
-            problem.out,
+class Pixels(CpuRoutine):
+    """A product along the pixels: lanes lie along the filters."""
+
+    name = "pixels"
+
+    def unfit(self, p: WeightGradient, properties: cb.DeviceProperties) -> str | None:
+        """Floats of up to 32 bits on the host."""
+        return None if p.on_host else "for f32 and narrower, on the host"
+
+    def launch(self, p: WeightGradient, properties: cb.DeviceProperties) -> None:
+        """Padding and layouts first."""
+        seen, x_last = _laid(p.x)
+        lines, last = _laid(p.grad)
+        n, channels, filters = p.x.shape[0], p.out.shape[1], p.out.shape[0] // p.groups
+        problem, groups = p.shape, p.groups
+        if problem.window == problem.stride == (1, 1, 1) and not any(
+            problem.pad
+        ):  # all pixels are alike
+            whole = math.prod(problem.out)
+            if x_last and last:
+                n, whole = 1, n * whole
+            problem = Problem(
+                (1, 1, whole), (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), (1, 1, whole)
+            )
+        rows = tile_for(filters, properties)[0]
+        merged = problem.window[2] > 1 and computed(channels, rows) > 1.15 * channels
+        if merged and problem.pad[2]:
+            inner = (
+                p.x.shape[1] if x_last else 1
+            )  # the width makes one axis with channels that are neighbours
+            seen = pad(seen.reshape(-1, problem.size[2] * inner), (problem.pad[2] * inner,) * 2)
+            size = (*problem.size[:2], problem.size[2] + 2 * problem.pad[2])
+            problem = Problem(
+                size,
+                problem.window,
+                problem.stride,
+                (*problem.pad[:2], 0),
+                problem.dilation,
+                problem.out,
+            )
+        cubes, numbers, plan = plan_of(
+            problem,
+            n,
+            groups,
+            channels,
+            filters,
+            x_last,
+            last,
+            merged,
+            sharers(properties),
+            properties,
         )
-    cubes, numbers, plan = plan_of(
-        problem, n, groups, channels, filters, x_last, last, merged, sharers()
-    )
-    panels, parts, taps = (
-        -(-filters // plan.width),
-        numbers[NUMBERS.index("parts")],
-        math.prod(problem.window),
-    )
-    sums = memory.empty((int(parts), groups, panels, taps, channels, plan.width), np.float32)
-    sum_pixels[cubes, 1](
-        seen.reshape(-1), lines.reshape(-1), sums.reshape(-1), numbers, plan, mode="unchecked"
-    )
-    pieces = max(1, min(-(-taps * channels // plan.lanes), 16 // (groups * panels)))
-    fold_sums[groups * panels * pieces, 1](sums, result, pieces, plan.lanes, mode="unchecked")
+        panels, parts, taps = (
+            -(-filters // plan.width),
+            GradientGeometry(*numbers).parts,
+            math.prod(problem.window),
+        )
+        sums = memory.empty((int(parts), groups, panels, taps, channels, plan.width), np.float32)
+        sum_pixels[cubes, 1](
+            seen.reshape(-1), lines.reshape(-1), sums.reshape(-1), numbers, plan, mode="unchecked"
+        )
+        pieces = max(1, min(-(-taps * channels // plan.lanes), 16 // (groups * panels)))
+        result = p.out.reshape(groups, filters, -1)
+        fold_sums[groups * panels * pieces, 1](sums, result, pieces, plan.lanes, mode="unchecked")

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 import cubepy as cb
 from cubepy.config import config
+from cubepy.kernels.convolution.cpu.geometry import integers
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.problem import Problem, strides_of
 
 PIXELS = 448
 """Of a block, whose lines the second-level cache holds; fewer cost more sums that come and go."""
@@ -43,22 +42,54 @@ class Plan:
         return self.lines * self.lanes
 
 
-NUMBERS = (
-    "xn xd xh xw xc depth height width channels filters groups panels window_d window_h "
-    "window_w stride_d stride_h stride_w pad_d pad_h pad_w dilation_d dilation_h "
-    "dilation_w out_d out_h out_w run run_tiles whole_tiles units block pieces parts "
-    "chunks"
-).split()
-"""What the integers of a launch are: strides of the input (n, d, h, w, c) and its sizes, the
-convolution's numbers (of a group), rows of a run and how its tiles are cut, rows of pixels
-altogether, how many make a block, into how many pieces a row of pixels is cut, and into how many
-parts the pixels and the tiles are.
-"""
+@cb.struct
+class GradientGeometry:
+    """The integers of a launch: strides of the input (n, d, h, w, c) and its sizes, the
+    convolution's numbers (of a group), rows of a run and how its tiles are cut, rows of pixels
+    altogether, how many make a block, into how many pieces a row of pixels is cut, and into how
+    many parts the pixels and the tiles are.
+    """
+
+    xn: Any
+    xd: Any
+    xh: Any
+    xw: Any
+    xc: Any
+    depth: Any
+    height: Any
+    width: Any
+    channels: Any
+    filters: Any
+    groups: Any
+    panels: Any
+    window_d: Any
+    window_h: Any
+    window_w: Any
+    stride_d: Any
+    stride_h: Any
+    stride_w: Any
+    pad_d: Any
+    pad_h: Any
+    pad_w: Any
+    dilation_d: Any
+    dilation_h: Any
+    dilation_w: Any
+    out_d: Any
+    out_h: Any
+    out_w: Any
+    run: Any
+    run_tiles: Any
+    whole_tiles: Any
+    units: Any
+    block: Any
+    pieces: Any
+    parts: Any
+    chunks: Any
 
 
-def sharers() -> int:
+def sharers(properties: cb.DeviceProperties) -> int:
     """Threads for which sums are divided: the cores, or as many everywhere for the same bits."""
-    return SAME if config.deterministic else cb.device_properties_of().cores
+    return SAME if config.deterministic else properties.cores
 
 
 def cuts_of(
@@ -102,11 +133,12 @@ def plan_of(
     last: bool,
     merged: bool,
     threads: int,
+    properties: cb.DeviceProperties,
 ) -> tuple[int, tuple[Any, ...], Plan]:
     """Cubes, integers and blueprint; `merged`: a run is the channels of all taps along
     the width.
     """
-    rows, lines, lanes = tile_for(filters)
+    rows, lines, lanes = tile_for(filters, properties)
     panels = -(-filters // (lines * lanes))
     window_d, window_h, window_w = problem.window
     run = channels
@@ -114,24 +146,8 @@ def plan_of(
         run, window_w = channels * window_w, 1
     tiles = -(-run // rows)
     whole = max(0, tiles - (tiles * rows - run))
-    depth, height, wide = problem.size
     everything = channels * groups
-    if x_last:
-        strides = (
-            depth * height * wide * everything,
-            height * wide * everything,
-            wide * everything,
-            everything,
-            1,
-        )
-    else:
-        strides = (
-            everything * depth * height * wide,
-            height * wide,
-            wide,
-            1,
-            depth * height * wide,
-        )
+    strides = strides_of(problem.size, everything, x_last)
     out_d, out_h, out_w = problem.out
     units = n * out_d * out_h
     pieces = -(-out_w // PIXELS)
@@ -140,30 +156,11 @@ def plan_of(
     chunks, parts = cuts_of(
         units * out_w, -(-units // block), runs * tiles, groups * panels, rows, lines, last, threads
     )
-    numbers: tuple[Any, ...] = (
-        *strides,
-        *problem.size,
-        channels,
-        filters,
-        groups,
-        panels,
-        window_d,
-        window_h,
-        window_w,
-        *problem.stride,
-        *problem.pad,
-        *problem.dilation,
-        *problem.out,
-        run,
-        tiles,
-        whole,
-        units,
-        block,
-        pieces,
-        parts,
-        chunks,
-    )
+    counts = (channels, filters, groups, panels, window_d, window_h, window_w)
+    steps = (*problem.stride, *problem.pad, *problem.dilation, *problem.out)
+    cuts = (run, tiles, whole, units, block, pieces, parts, chunks)
+    numbers: tuple[Any, ...] = (*strides, *problem.size, *counts, *steps, *cuts)
     largest = max(n * everything * math.prod(problem.size), units * out_w * groups * filters)
-    if max(largest, parts * groups * panels * runs * run * lines * lanes) >= 1 << 31:
-        numbers = tuple(np.int64(v) for v in numbers)
-    return groups * panels * chunks * parts, numbers, Plan(rows, lines, lanes, last)
+    largest = max(largest, parts * groups * panels * runs * run * lines * lanes)
+    cubes = groups * panels * chunks * parts
+    return cubes, integers(GradientGeometry(*numbers), largest), Plan(rows, lines, lanes, last)

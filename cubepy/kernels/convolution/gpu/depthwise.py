@@ -74,21 +74,23 @@ def reach(plan: Box) -> int:
 
 
 @cb.func
-def add_lines(acc, x, taps, n, d, h, w, c, first, pairs: cb.Comptime, plan: cb.Comptime[Box]):
-    """A row of the input to the sums of the rows that see it; `first` is the tap in the window's
-    first row.
+def add_lines(acc, x, taps, at, first, pairs: cb.Comptime, plan: cb.Comptime[Box]):
+    """A row of the input to the sums of the rows that see it; `at`: the image, row and
+    first pixel of the input, and the channel of the result; `first`: the tap in the window's first
+    row.
     """
+    n, d, h, w, c = at
     lanes, wide, step = plan.lanes, plan.window[2], plan.dilation[2]
     inside = d >= 0 and d < x.shape[1] and h >= 0 and h < x.shape[2]
     row = cb.clamp(h, 0, x.shape[2] - 1)
     deep = cb.clamp(d, 0, x.shape[1] - 1)
-    at = c if plan.filters == 1 else c // plan.filters
+    channel = c if plan.filters == 1 else c // plan.filters
     nothing = cb.cast(cb.splat(0.0, lanes), cb.f32)
     lines = ()
     for j in cb.unroll(range(reach(plan))):
         there = inside and w + j >= 0 and w + j < x.shape[3]
         line = cb.cast(
-            x.load((n, deep, row, cb.clamp(w + j, 0, x.shape[3] - 1), at), lanes), cb.f32
+            x.load((n, deep, row, cb.clamp(w + j, 0, x.shape[3] - 1), channel), lanes), cb.f32
         )
         lines = lines + (cb.select(there, line, nothing),)
     for k in cb.unroll(range(len(pairs))):
@@ -134,23 +136,12 @@ def channelwise_last(
             first = t * (plan.window[1] * plan.window[2])
             if plan.window[1] * plan.window[2] <= WRITTEN_OUT:
                 for i, pairs in cb.unroll(seen_rows(plan)):
-                    add_lines(acc, x, taps, n, deep, top + i, left, c, first, pairs, plan)
+                    add_lines(acc, x, taps, (n, deep, top + i, left, c), first, pairs, plan)
             else:
                 for u in range(plan.window[1]):
                     tap = first + u * plan.window[2]
-                    add_lines(
-                        acc,
-                        x,
-                        taps,
-                        n,
-                        deep,
-                        top + u * plan.dilation[1],
-                        left,
-                        c,
-                        tap,
-                        ((0, 0),),
-                        plan,
-                    )
+                    seen = (n, deep, top + u * plan.dilation[1], left, c)
+                    add_lines(acc, x, taps, seen, tap, ((0, 0),), plan)
         for r in cb.unroll(range(rows)):
             for p in cb.unroll(range(pixels)):
                 if h + r < out.shape[2] and w + p < out.shape[3]:
@@ -163,12 +154,11 @@ def channelwise_last(
 
 
 @cb.func
-def add_pixels(
-    acc, x, taps, n, c, d, h, w, filter, first, pairs: cb.Comptime, plan: cb.Comptime[Box]
-):
+def add_pixels(acc, x, taps, at, filter, first, pairs: cb.Comptime, plan: cb.Comptime[Box]):
     """A row of the input to the sums of the rows that see it: its whole lines, and one by one what
-    hangs over.
+    hangs over. `at`: the image, channel, row and first pixel of the input.
     """
+    n, c, d, h, w = at
     lanes, wide, step = plan.lanes, plan.window[2], plan.dilation[2]
     inside = d >= 0 and d < x.shape[2] and h >= 0 and h < x.shape[3]
     row = cb.clamp(h, 0, x.shape[3] - 1)
@@ -234,24 +224,12 @@ def channelwise_first(
             first = t * (plan.window[1] * plan.window[2])
             if plan.window[1] * plan.window[2] <= WRITTEN_OUT:
                 for i, pairs in cb.unroll(seen_rows(plan)):
-                    add_pixels(acc, x, taps, n, c, deep, top + i, left, f, first, pairs, plan)
+                    add_pixels(acc, x, taps, (n, c, deep, top + i, left), f, first, pairs, plan)
             else:
                 for u in range(plan.window[1]):
                     tap = first + u * plan.window[2]
-                    add_pixels(
-                        acc,
-                        x,
-                        taps,
-                        n,
-                        c,
-                        deep,
-                        top + u * plan.dilation[1],
-                        left,
-                        f,
-                        tap,
-                        ((0, 0),),
-                        plan,
-                    )
+                    seen = (n, c, deep, top + u * plan.dilation[1], left)
+                    add_pixels(acc, x, taps, seen, f, tap, ((0, 0),), plan)
         more = cb.cast(0.0, cb.f32) if bias is None else cb.cast(bias[f], cb.f32)
         for r in cb.unroll(range(rows)):
             line = cb.local(pixels, out.dtype)
@@ -280,17 +258,8 @@ def box_of(problem: Problem, lanes: int, last: bool, filters: int, function: Any
         rows = 1
     if (wide - 1) * problem.dilation[2] + pixels > WRITTEN_OUT // 2:
         rows, pixels = 1, pixels if not last else 1
-    return Box(
-        rows,
-        pixels,
-        lanes,
-        problem.window,
-        problem.stride,
-        problem.dilation,
-        problem.pad[2],
-        filters,
-        function,
-    )
+    settings = (problem.window, problem.stride, problem.dilation, problem.pad[2])
+    return Box(rows, pixels, lanes, *settings, filters, function)
 
 
 def near_of(lines: int, row_blocks: int) -> tuple[int, int]:

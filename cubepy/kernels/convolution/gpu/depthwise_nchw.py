@@ -30,21 +30,19 @@ from cubepy.kernels.convolution.gpu.depthwise_strip import (
     add_columns,
     add_unit_tile,
     begin_at,
+    flat_settings,
     instructions,
-    problem_back,
     walk,
 )
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.problem import Problem, WeightGradient
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.primitives.lines import multiple
-from cubepy.kernels.primitives.vector_width import line_of
 from cubepy.runtime import memory
+from cubepy.tune import GpuRoutine
 
 UNITS = 128
 HELD = 8
 """Lines that a unit loads at once, at most; twice as many of one plane."""
-TAPS = 49
-"""Taps of a window, at most: their values stay in registers."""
 SHARED = 56 * 1024
 """Bytes of shared memory, at most."""
 
@@ -363,32 +361,15 @@ def plan_for(
     return best and best[1:]
 
 
-def flat_settings(problem: Problem, *arrays: Any) -> Any:
-    """Window, stride, dilation and padding of images or lines, channels first and one after the
-    other in memory, and the line that suits them; None for others.
-    """
-    flat = (
-        problem.window[0] == problem.stride[0] == problem.out[0] == problem.size[0] == 1
-        and problem.pad[0] == 0
-    )
-    if (
-        not flat
-        or math.prod(problem.window) > TAPS
-        or not all(a.flags.c_contiguous for a in arrays)
-    ):
-        return None
-    if any(
-        a.itemsize not in (2, 4) or a.size >= 1 << 31 or a.dtype != arrays[0].dtype for a in arrays
-    ):
-        return None
-    settings = tuple(
-        tuple(a[1:]) for a in (problem.window, problem.stride, problem.dilation, problem.pad)
-    )
-    return settings, min(line_of(a.reshape(-1)) for a in arrays)
-
-
 def by_planes_on_gpu(
-    x: Any, w: Any, bias: Any, out: Any, problem: Problem, function: Any, back: bool = False
+    x: Any,
+    w: Any,
+    bias: Any,
+    out: Any,
+    problem: Problem,
+    function: Any,
+    cores: int,
+    back: bool = False,
 ) -> bool:
     """out = function(convolution + bias) where every channel has one filter, if the kernel takes
     it.
@@ -401,7 +382,6 @@ def by_planes_on_gpu(
     if found is None or w.shape[:2] != (c, 1) or w.dtype != x.dtype:
         return False
     sides = problem.size[1:], problem.out[1:]
-    cores = cb.device_properties_of().cores
     chosen = plan_for(
         x.shape[0] * c, *sides, x.itemsize, found[0], back, function, 0, found[1], cores
     )
@@ -414,35 +394,45 @@ def by_planes_on_gpu(
     return True
 
 
-def weight_by_planes(x: Any, grad: Any, out: Any, problem: Problem) -> bool:
-    """out (C, taps) = the gradient by the filters where every channel has its own, if the kernel
-    takes it: x (N, C, *size) and grad (N, C, *out).
-    """
-    found = flat_settings(problem, x, grad)
-    if found is None:
-        return False
-    (n, c), cores = x.shape[:2], cb.device_properties_of().cores
-    chosen = plan_for(
-        c, problem.size[1:], problem.out[1:], x.itemsize, found[0], False, None, n, found[1], cores
-    )
-    if chosen is None:
-        return False
-    plan, ranges = chosen
-    blocks = c // plan.tile[0]
-    sums = memory.empty((ranges, *out.shape), np.float32)
-    channelwise_planes_weight[ranges * blocks, UNITS](
-        x.reshape(-1), grad.reshape(-1), sums, n, plan, mode="unchecked"
-    )
-    add_columns[-(-out.size // COLUMNS), COLUMNS * ROWS](
-        sums.reshape(ranges, -1), out.reshape(-1), mode="unchecked"
-    )
-    return True
+class PlanesWeight(GpuRoutine):
+    """Every channel has its own filter, and planes are read as they lie."""
+
+    name = "planes"
+
+    def unfit(self, p: WeightGradient, properties: cb.DeviceProperties) -> str | None:
+        """Depthwise, channels first, few taps."""
+        return None if self.plan(p, properties) else "depthwise, short windows, channels first"
+
+    def plan(self, p: WeightGradient, properties: cb.DeviceProperties) -> Any:
+        """The blueprint, and how many ranges of images there are."""
+        found = flat_settings(p.shape, p.x, p.grad) if p.depthwise else None
+        if found is None:
+            return None
+        sides, (n, c) = (p.shape.size[1:], p.shape.out[1:]), p.x.shape[:2]
+        how = (p.x.itemsize, found[0], False, None, n, found[1], properties.cores)
+        return plan_for(c, *sides, *how)  # type: ignore[arg-type]
+
+    def launch(self, p: WeightGradient, properties: cb.DeviceProperties) -> None:
+        """Sums of ranges, which are added."""
+        plan, ranges = self.plan(p, properties)
+        (n, c), size = p.x.shape[:2], p.out.size
+        sums = memory.empty((ranges, size), np.float32)
+        channelwise_planes_weight[ranges * (c // plan.tile[0]), UNITS](
+            p.x.reshape(-1),
+            p.grad.reshape(-1),
+            sums.reshape(ranges, c, -1),
+            n,
+            plan,
+            mode="unchecked",
+        )
+        add_columns[-(-size // COLUMNS), COLUMNS * ROWS](sums, p.out.reshape(-1), mode="unchecked")
 
 
-def planes_back(x: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any) -> Any:
-    """The transposed convolution (N, C, *sizes) where every channel has one filter, or None where
-    the kernel does not take it: x (N, C, *size), w (C, 1, *window).
-    """
-    problem = problem_back(x.shape[2:], w.shape[2:], sizes, stride, cut, dilation)
-    out = memory.empty((*x.shape[:2], *sizes), x.dtype)
-    return out if by_planes_on_gpu(x, w, bias, out, problem, None, back=True) else None
+def takes_back(x: Any, w: Any, problem: Problem, cores: int) -> bool:
+    """Whether there is a plan for the gradient by the input, of `problem`."""
+    found = flat_settings(problem, x) if w.dtype == x.dtype else None
+    many = x.shape[0] * x.shape[1]
+    if found is None or many * math.prod(problem.out) >= 1 << 31:
+        return False
+    how = (x.itemsize, found[0], True, None, 0, found[1], cores)
+    return plan_for(many, problem.size[1:], problem.out[1:], *how) is not None  # type: ignore[arg-type]

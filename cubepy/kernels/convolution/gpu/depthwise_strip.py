@@ -16,6 +16,10 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.primitives.vector_width import line_of
+
+TAPS = 49
+"""Taps of a window, at most: their values stay in registers."""
 
 UNITS = 256
 """Units of a cube, at most."""
@@ -292,3 +296,27 @@ def add_columns(sums: cb.Array, out: cb.Array):
         for k in cb.unroll(range(1, ROWS)):
             total = total + scratch[k, column]
         out[at] = cb.cast(total, out.dtype)
+
+
+def flat_settings(problem: Problem, *arrays: Any) -> Any:
+    """Window, stride, dilation and padding of images or lines, channels first and one after the
+    other in memory, and the line that suits them; None for others.
+    """
+    flat = (
+        problem.window[0] == problem.stride[0] == problem.out[0] == problem.size[0] == 1
+        and problem.pad[0] == 0
+    )
+    if (
+        not flat
+        or math.prod(problem.window) > TAPS
+        or not all(a.flags.c_contiguous for a in arrays)
+    ):
+        return None
+    if any(
+        a.itemsize not in (2, 4) or a.size >= 1 << 31 or a.dtype != arrays[0].dtype for a in arrays
+    ):
+        return None
+    settings = tuple(
+        tuple(a[1:]) for a in (problem.window, problem.stride, problem.dilation, problem.pad)
+    )
+    return settings, min(line_of(a.reshape(-1)) for a in arrays)

@@ -4,8 +4,6 @@ positions.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import cubepy as cb
@@ -21,13 +19,14 @@ from cubepy.kernels.convolution.gpu.depthwise import (
     reach,
     seen_rows,
 )
-from cubepy.kernels.convolution.problem import Problem, in_three
+from cubepy.kernels.convolution.gpu.in_order import in_order
+from cubepy.kernels.convolution.problem import WeightGradient, in_three
 from cubepy.kernels.movement.copy import convert_into
-from cubepy.kernels.movement.transpose import transpose
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
 from cubepy.kernels.reduce.reduce import sum as reduce_sum
 from cubepy.runtime import memory
+from cubepy.tune import GpuRoutine
 
 
 @cb.func
@@ -140,60 +139,48 @@ def channelwise_weight(
             sums.store((part, tap, multiple(c, lanes)), acc[k])
 
 
-def weight_by_channel_on_gpu(view: Any, grad: Any, out: Any, problem: Problem) -> bool:
-    """out (C, taps) = the gradient by the filters where every channel has its own; False if the
-    window is too wide.
+class ChannelsWeight(GpuRoutine):
+    """Every channel has its own filter: units do boxes of pixels, for a line of channels."""
 
-    view is (N, *size, C), grad (N, *out, C), both in any layout.
-    """
-    if (problem.window[2] - 1) * problem.dilation[2] + PIXELS > WRITTEN_OUT // 2:
-        return False
-    x, seen = (
-        in_three(a if a.flags.c_contiguous else transpose(a, tuple(range(a.ndim))))
-        for a in (view, grad)
-    )
-    n, c = x.shape[0], x.shape[4]
-    x, seen = (a.reshape(-1, *a.shape[2:]) for a in (x, seen))
-    lanes = min(line_of(x), line_of(seen))
-    lanes = lanes if c % lanes == 0 else 1
-    deep, high, wide = problem.window
-    below = (
-        high if high * wide * min(lanes, 2) <= SUMS else 1
-    )  # rows of the window that a unit does
-    while lanes > 1 and lanes * below * wide > SUMS:
-        lanes //= 2
-    rows, pixels = (min(PIXELS, 1 << (k - 1).bit_length()) for k in problem.out[1:])
-    rows = (
-        min(rows, ROWS // 2) if max(problem.stride) > 1 else rows
-    )  # so that lines stay in registers
-    box = Box(
-        rows,
-        pixels,
-        lanes,
-        (deep, below, wide),
-        problem.stride,
-        problem.dilation,
-        problem.pad[2],
-        1,
-        None,
-    )
-    images, boxes = n * problem.out[0], -(-problem.out[1] // rows) * -(-problem.out[2] // pixels)
-    each = deep * (high // below) * (c // lanes)
-    per = max(1, min(LARGEST_RANGE, images * boxes * each // BUSY))
-    cuts = -(-boxes // per)
-    sums = memory.empty((images * cuts, deep * high * wide, c), np.float32)
-    channelwise_weight[-(-images * cuts * each // UNITS), UNITS](
-        x,
-        seen,
-        sums,
-        per,
-        cuts,
-        (problem.size[0], problem.out[0]),
-        *problem.pad[:2],
-        high,
-        box,
-        mode="unchecked",
-    )
-    total = reduce_sum(sums.reshape(images * cuts, -1), axis=0).reshape(-1, c)
-    convert_into(out, total.T)
-    return True
+    name = "wide_channels"
+
+    def unfit(self, p: WeightGradient, properties: cb.DeviceProperties) -> str | None:
+        """Depthwise, windows that are not too wide."""
+        span = (p.shape.window[2] - 1) * p.shape.dilation[2] + PIXELS
+        fits = p.depthwise and span <= WRITTEN_OUT // 2
+        return None if fits else "depthwise, windows that are not wide"
+
+    def launch(self, p: WeightGradient, properties: cb.DeviceProperties) -> None:
+        """Sums of boxes, then a reduction."""
+        problem = p.shape
+        x, seen = (in_three(in_order(a)) for a in p.last)
+        n, c = x.shape[0], x.shape[4]
+        x, seen = (a.reshape(-1, *a.shape[2:]) for a in (x, seen))
+        lanes = min(line_of(x), line_of(seen))
+        lanes = lanes if c % lanes == 0 else 1
+        deep, high, wide = problem.window
+        below = (
+            high if high * wide * min(lanes, 2) <= SUMS else 1
+        )  # rows of the window that a unit does
+        while lanes > 1 and lanes * below * wide > SUMS:
+            lanes //= 2
+        rows, pixels = (min(PIXELS, 1 << (k - 1).bit_length()) for k in problem.out[1:])
+        rows = (
+            min(rows, ROWS // 2) if max(problem.stride) > 1 else rows
+        )  # so that lines stay in registers
+        how = (problem.stride, problem.dilation, problem.pad[2], 1, None)
+        box = Box(rows, pixels, lanes, (deep, below, wide), *how)
+        images, boxes = (
+            n * problem.out[0],
+            -(-problem.out[1] // rows) * -(-problem.out[2] // pixels),
+        )
+        each = deep * (high // below) * (c // lanes)
+        per = max(1, min(LARGEST_RANGE, images * boxes * each // BUSY))
+        cuts = -(-boxes // per)
+        sums = memory.empty((images * cuts, deep * high * wide, c), np.float32)
+        depths = (problem.size[0], problem.out[0])
+        channelwise_weight[-(-images * cuts * each // UNITS), UNITS](
+            x, seen, sums, per, cuts, depths, *problem.pad[:2], high, box, mode="unchecked"
+        )
+        total = reduce_sum(sums.reshape(images * cuts, -1), axis=0).reshape(-1, c)
+        convert_into(p.out.reshape(c, -1), total.T)

@@ -21,11 +21,12 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels.convolution.gpu.fold import folded
 from cubepy.kernels.convolution.gpu.in_order import in_order
-from cubepy.kernels.convolution.problem import Problem, in_three
+from cubepy.kernels.convolution.problem import WeightGradient, in_three
 from cubepy.kernels.matmul.gpu.mma_multistage import stage_product
 from cubepy.kernels.matmul.gpu.operands import ALIGNMENT
 from cubepy.kernels.primitives.vector_width import address
 from cubepy.runtime import memory
+from cubepy.tune import GpuRoutine
 
 UNITS, SIDE, LANES = 256, 16, 4
 BLOCK = 64
@@ -104,47 +105,53 @@ def columns_of_unit(column, lane, width, channels, size, window, dilation, pad, 
     return found
 
 
-@cb.func
-def load_stage(
-    tiles_a, tiles_b, slot, mine, grad, x, row, pixel, first, filters, lane, seen, sizes, near, plan
-):
-    """Start loading this unit's pixel of a stage: its pieces of the tile's filters, and of what
-    the tile's taps see.
+@cb.struct
+class Loads:
+    """What a unit loads of every stage: of its pixel, the `mine`-th, pieces from element `lane` on
+    of the tile's filters, `filters` from `first` on, and of what the tile's taps see.
 
-    Gives its row and pixel of the next stage.
+    `near`: the group's first filter and channel. `sizes`: of the image, the result, and the stride.
     """
-    size, out, stride = sizes
+
+    tiles_a: Any
+    tiles_b: Any
+    grad: Any
+    x: Any
+    mine: Any
+    lane: Any
+    first: Any
+    filters: Any
+    near: Any
+    seen: Any
+    sizes: Any
+    plan: cb.Comptime[Any]
+
+
+@cb.func
+def load_stage(loads, slot, row, pixel):
+    """Start loading a unit's pixel of a stage. Gives its row and pixel of the next stage."""
+    tiles_a, tiles_b, grad, x = loads.tiles_a, loads.tiles_b, loads.grad, loads.x
+    mine, lane, near, plan = loads.mine, loads.lane, loads.near, loads.plan
+    size, out, stride = loads.sizes
     depth = UNITS * (PIECE // x.dtype.itemsize) // BLOCK
     at_a = (slot * depth + mine) * (plan.rows + PAD) + lane
     at_b = (slot * depth + mine) * (plan.columns + PAD) + lane
     n, d, h, w = pixel
     there = row < grad.shape[0]
     for i in cb.unroll(range(plan.rows // BLOCK)):
-        f = first + i * BLOCK + lane
-        load_async(
-            tiles_a,
-            at_a + i * BLOCK,
-            grad,
-            (row, near[0] + f),
-            cb.max(filters - f, 0) if there else 0,
-            plan.copies,
-        )
+        f = loads.first + i * BLOCK + lane
+        left = cb.max(loads.filters - f, 0) if there else 0
+        load_async(tiles_a, at_a + i * BLOCK, grad, (row, near[0] + f), left, plan.copies)
     d, h, w = d * stride[0], h * stride[1], w * stride[2]
     origin = ((n * size[0] + d) * size[1] + h) * size[2] + w
     for j in cb.unroll(range(plan.columns // BLOCK)):
-        deep, down, right, shift, channel, left = seen[j]
+        deep, down, right, shift, channel, left = loads.seen[j]
         inside = (
             within(d + deep, size[0]) and within(h + down, size[1]) and within(w + right, size[2])
         )
-        inside = inside and there
-        load_async(
-            tiles_b,
-            at_b + j * BLOCK,
-            x,
-            (origin + shift, near[1] + channel),
-            left if inside else 0,
-            plan.copies,
-        )
+        left = left if inside and there else 0
+        at = (origin + shift, near[1] + channel)
+        load_async(tiles_b, at_b + j * BLOCK, x, at, left, plan.copies)
     n, d, h, w = further(pixel, out, depth)
     return row + depth, n, d, h, w
 
@@ -185,10 +192,12 @@ def words_of(tiles, at, down, right):
 
 
 @cb.func
-def tf32_product(acc, tiles_a, at_a, tiles_b, at_b, top, left, high, wide, depth, plan):
+def tf32_product(acc, tiles_a, at_a, tiles_b, at_b, start, shape, depth, plan):
     """acc += one stage, for a plane's part of the tile, whose operands have the sum's axis
     outermost.
     """
+    top, left = start
+    high, wide = shape
     pitch_a, pitch_b = plan.rows + PAD, plan.columns + PAD
     lane = cb.UNIT_POS_PLANE
     for k in cb.unroll(range(0, depth, 8)):
@@ -262,6 +271,7 @@ def window_weight(
     lane = cb.UNIT_POS % (BLOCK // piece) * piece
     seen = columns_of_unit(column, lane, width, channels, size, window, dilation, pad, plan)
     near, sizes = (group * filters, group * channels), (size, out, stride)
+    loads = Loads(tiles_a, tiles_b, grad, x, mine, lane, row, filters, near, seen, sizes, plan)
     count = cb.min(per, steps - part * per)
     first = part * per * depth + mine
     line = first // out[2]
@@ -270,6 +280,7 @@ def window_weight(
     d, h, w = plane - n * out[0], line - plane * out[1], first - line * out[2]
     high, wide = rows // 2, columns // 4  # of a plane's part; the eight planes stand two by four
     top, left = cb.PLANE_POS // 4 * high, cb.PLANE_POS % 4 * wide
+    start, shape = (top, left), (high, wide)
     if plan.matrix:
         acc = cb.local((high // 16, wide // 8), cb.f32, lanes=4)
         for i in cb.unroll(range(high // 16)):
@@ -282,52 +293,20 @@ def window_weight(
                 acc[i, j] = cb.splat(0.0, LANES)
     for slot in cb.unroll(range(stages - 1)):
         if slot < count:
-            first, n, d, h, w = load_stage(
-                tiles_a,
-                tiles_b,
-                slot,
-                mine,
-                grad,
-                x,
-                first,
-                (n, d, h, w),
-                row,
-                filters,
-                lane,
-                seen,
-                sizes,
-                near,
-                plan,
-            )
+            first, n, d, h, w = load_stage(loads, slot, first, (n, d, h, w))
         cb.copy_async_commit()
     slot, ahead = 0, stages - 1
     for step in range(count):
         cb.copy_async_wait(stages - 2)
         cb.sync_cube()
         if step + stages - 1 < count:
-            first, n, d, h, w = load_stage(
-                tiles_a,
-                tiles_b,
-                ahead,
-                mine,
-                grad,
-                x,
-                first,
-                (n, d, h, w),
-                row,
-                filters,
-                lane,
-                seen,
-                sizes,
-                near,
-                plan,
-            )
+            first, n, d, h, w = load_stage(loads, ahead, first, (n, d, h, w))
         cb.copy_async_commit()
         at_a, at_b = slot * depth * pitch_a, slot * depth * pitch_b
         if plan.matrix and x.dtype.itemsize == 2:
-            stage_product(acc, tiles_a, at_a, tiles_b, at_b, top, left, high, wide, depth, plan)
+            stage_product(acc, tiles_a, at_a, tiles_b, at_b, start, shape, depth, plan)
         elif plan.matrix:
-            tf32_product(acc, tiles_a, at_a, tiles_b, at_b, top, left, high, wide, depth, plan)
+            tf32_product(acc, tiles_a, at_a, tiles_b, at_b, start, shape, depth, plan)
         else:
             plain_product(acc, tiles_a, at_a, tiles_b, at_b, depth, plan)
         slot = slot + 1 if slot + 1 < stages else 0
@@ -391,43 +370,37 @@ def plan_of(
     return best[1:]
 
 
-def by_windows_on_gpu(view: Any, grad: Any, out: Any, problem: Problem, groups: int) -> bool:
-    """out (F, C of a group, taps) = the gradient by the filters, if the kernel takes it: view (N,
-    *size, C) and grad (N, *out, F) in any layout.
-    """
-    features = cb.device_properties_of().features
-    if not {"mma", "copy_async"} <= features or view.dtype != grad.dtype or view.itemsize > 4:
-        return False
-    x, seen = in_three(in_order(view)), in_three(in_order(grad))
-    filters, channels, taps = out.shape[0] // groups, out.shape[1], out.shape[2]
-    piece = PIECE // x.itemsize
-    whole = all(n % piece == 0 for n in (channels, filters))
-    copies = whole and address(x) % ALIGNMENT == 0 and address(seen) % ALIGNMENT == 0
-    matrix = problem.tf32 or x.itemsize == 2
-    width = -(-channels // piece) * piece
-    steps = -(-math.prod(seen.shape[:4]) // (UNITS * piece // BLOCK))
-    plan, tiles, per = plan_of(
-        filters, taps * width, groups, steps, cb.device_properties_of().cores, matrix, copies
-    )
-    ranges = -(-steps // per)
-    sums = memory.empty((ranges, out.shape[0], taps * width), np.float32)
-    window_weight[tiles * ranges, UNITS](
-        x.reshape(-1, x.shape[4]),
-        seen.reshape(-1, seen.shape[4]),
-        sums,
-        groups,
-        channels,
-        filters,
-        problem.size,
-        problem.out,
-        problem.window,
-        problem.stride,
-        problem.pad,
-        problem.dilation,
-        steps,
-        per,
-        plan,
-        mode="unchecked",
-    )
-    folded(sums, out, filters)
-    return True
+class Windows(GpuRoutine):
+    """A product along the pixels, whose windows are gathered on the way."""
+
+    name = "windows"
+
+    def unfit(self, p: WeightGradient, properties: cb.DeviceProperties) -> str | None:
+        """Matrix units and copies, arrays of one dtype."""
+        fits = p.x.dtype == p.grad.dtype and p.x.itemsize <= 4
+        units = {"mma", "copy_async"} <= properties.features
+        return None if fits and units else "for `mma`, and f32 or narrower"
+
+    def launch(self, p: WeightGradient, properties: cb.DeviceProperties) -> None:
+        """Sums of ranges, which are added."""
+        x, seen = (in_three(in_order(a)) for a in p.last)
+        problem, groups, out = p.shape, p.groups, p.by_tap
+        filters, channels, taps = out.shape[0] // groups, out.shape[1], out.shape[2]
+        piece = PIECE // x.itemsize
+        whole = all(n % piece == 0 for n in (channels, filters))
+        copies = whole and address(x) % ALIGNMENT == 0 and address(seen) % ALIGNMENT == 0
+        matrix = problem.tf32 or x.itemsize == 2
+        width = -(-channels // piece) * piece
+        steps = -(-math.prod(seen.shape[:4]) // (UNITS * piece // BLOCK))
+        plan, tiles, per = plan_of(
+            filters, taps * width, groups, steps, properties.cores, matrix, copies
+        )
+        ranges = -(-steps // per)
+        sums = memory.empty((ranges, out.shape[0], taps * width), np.float32)
+        flat = (a.reshape(-1, a.shape[4]) for a in (x, seen))
+        shape = (problem.size, problem.out, problem.window)
+        how = (problem.stride, problem.pad, problem.dilation, steps, per, plan)
+        window_weight[tiles * ranges, UNITS](
+            *flat, sums, groups, channels, filters, *shape, *how, mode="unchecked"
+        )
+        folded(sums, out, filters)

@@ -23,12 +23,12 @@ from cubepy.kernels.convolution.gpu.depthwise_strip import (
     FETCHED,
     LONG,
     MADE,
+    TAPS,
     WRITTEN_OUT,
     Settings,
     UnitTile,
     begin_at,
     instructions,
-    problem_back,
     walk,
 )
 from cubepy.kernels.convolution.problem import Problem, in_three
@@ -36,7 +36,6 @@ from cubepy.kernels.convolution.sm90.operand_layout import in_boxes
 from cubepy.kernels.matmul.gpu.operands import ALIGNMENT
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.primitives.lines import multiple
-from cubepy.runtime import memory
 
 SIDES = (1, 2, 4, 7, 8, 14, 16, 28, 32)
 """Sides of tiles, in places of the output."""
@@ -44,8 +43,6 @@ ALIGNED = 1024
 """Bytes of shared memory that start as the copy engine wants."""
 ROOM = 80 * 1024
 """Bytes of a box, at most: two cubes of a core then have theirs at once."""
-TAPS = 49
-"""Taps of a window, at most: their values stay in registers."""
 
 
 @cb.kernel(fast_math=("contract", "nsz"))
@@ -189,12 +186,12 @@ def block_of(channels: int, itemsize: int) -> int:
     return -(-channels // (blocks * measure)) * measure
 
 
-def settings_of(view: Any, problem: Problem) -> Any:
+def settings_of(view: Any, problem: Problem, properties: cb.DeviceProperties) -> Any:
     """Window, stride, dilation and padding along height and width, where the copy engine takes view
     (N, *size, C) and its pixels in 32 bits; else None.
     """
     flat = problem.window[0] == problem.stride[0] == 1 and problem.pad[0] == 0 and view.ndim <= 4
-    if not flat or "tma" not in cb.device_properties_of().features or view.itemsize not in (2, 4):
+    if not flat or "tma" not in properties.features or view.itemsize not in (2, 4):
         return None
     if view.shape[-1] * view.itemsize % ALIGNMENT:
         return None
@@ -242,7 +239,14 @@ def plan_for(
 
 
 def by_boxes_of_channels(
-    view: Any, w: Any, bias: Any, out: Any, problem: Problem, function: Any, back: bool = False
+    view: Any,
+    w: Any,
+    bias: Any,
+    out: Any,
+    problem: Problem,
+    function: Any,
+    properties: cb.DeviceProperties,
+    back: bool = False,
 ) -> bool:
     """out = function(convolution + bias) where every channel has one filter, if the kernel takes
     it.
@@ -250,7 +254,7 @@ def by_boxes_of_channels(
     view is (N, *size, C), w (C, 1, *window), out (N, *out, C), contiguous. With `back`, out is the
     gradient by the input of a convolution as `problem` has it, and view the gradient of its result.
     """
-    settings, c = settings_of(view, problem), view.shape[-1]
+    settings, c = settings_of(view, problem, properties), view.shape[-1]
     if settings is None or w.shape[:2] != (c, 1) or view.dtype != w.dtype:
         return False
     if math.prod(problem.window) > TAPS or out.size >= 1 << 31:
@@ -258,14 +262,7 @@ def by_boxes_of_channels(
     x, result = in_boxes(view), in_three(out)[:, 0]
     sizes = (*result.shape[:3], c)
     plan = plan_for(
-        sizes[0],
-        sizes[1:3],
-        c,
-        view.itemsize,
-        settings,
-        back,
-        function,
-        cb.device_properties_of().cores,
+        sizes[0], sizes[1:3], c, view.itemsize, settings, back, function, properties.cores
     )  # type: ignore[arg-type]
     if plan is None:
         return False
@@ -283,12 +280,11 @@ def by_boxes_of_channels(
     return True
 
 
-def channels_back(
-    view: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any
-) -> Any:
-    """The transposed convolution (N, *sizes, C) where every channel has one filter, or None where
-    the kernel does not take it: view (N, *size, C), w (C, 1, *window).
-    """
-    problem = problem_back(view.shape[1:-1], w.shape[2:], sizes, stride, cut, dilation)
-    out = memory.empty((view.shape[0], *sizes, view.shape[-1]), view.dtype)
-    return out if by_boxes_of_channels(view, w, bias, out, problem, None, back=True) else None
+def takes_back(view: Any, w: Any, problem: Problem, properties: cb.DeviceProperties) -> bool:
+    """Whether there is a plan for the gradient by the input, of `problem`."""
+    settings, n, c = settings_of(view, problem, properties), view.shape[0], view.shape[-1]
+    fits = settings is not None and view.dtype == w.dtype and math.prod(problem.window) <= TAPS
+    if not fits or n * c * math.prod(problem.out) >= 1 << 31:
+        return False
+    how = (c, view.itemsize, settings, True, None, properties.cores)
+    return plan_for(n, problem.out[1:], *how) is not None  # type: ignore[arg-type]

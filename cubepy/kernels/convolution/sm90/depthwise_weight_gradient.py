@@ -21,13 +21,14 @@ import cubepy as cb
 from cubepy.kernels.convolution.gpu.depthwise_strip import (
     COLUMNS,
     ROWS,
+    TAPS,
     Settings,
     UnitTile,
     add_columns,
     add_unit_tile,
     instructions,
 )
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.problem import WeightGradient
 from cubepy.kernels.convolution.sm90.depthwise_nhwc import (
     ALIGNED,
     ROOM,
@@ -38,9 +39,7 @@ from cubepy.kernels.convolution.sm90.depthwise_nhwc import (
 )
 from cubepy.kernels.convolution.sm90.operand_layout import in_boxes
 from cubepy.runtime import memory
-
-TAPS = 49
-"""Taps of a window, at most: their sums stay in registers."""
+from cubepy.tune import GpuRoutine
 
 
 @cb.func
@@ -153,32 +152,39 @@ def plan_for(
     return best and best[1]
 
 
-def weight_by_boxes(view: Any, grad: Any, out: Any, problem: Problem) -> bool:
-    """out (C, taps) = the gradient by the filters where every channel has its own, if the kernel
-    takes it: view (N, *size, C), grad (N, *out, C), both in any layout.
-    """
-    settings = settings_of(view, problem)
-    if settings is None or view.dtype != grad.dtype or math.prod(problem.window) > TAPS:
-        return False
-    x, seen = in_boxes(view), in_boxes(grad)
-    n, c, cores = x.shape[0], x.shape[3], cb.device_properties_of().cores
-    plan = plan_for(n, problem.out[1:], c, x.itemsize, settings, cores)
-    if plan is None:
-        return False
-    *sides, blocks = plan.counts(n, problem.out[1:], c)
-    tiles = math.prod(sides)
-    ranges = max(1, min(tiles, plan.cubes * cores // blocks))
-    sums = memory.empty((ranges, *out.shape), np.float32)
-    channelwise_tiles[ranges * blocks, plan.units](
-        cb.tensor_map(x, plan.box, swizzle=0),
-        cb.tensor_map(seen, (*plan.tile, plan.channels), swizzle=0),
-        sums,
-        (*sides[1:], blocks),
-        tiles,
-        plan,
-        mode="unchecked",
-    )
-    add_columns[-(-out.size // COLUMNS), COLUMNS * ROWS](
-        sums.reshape(ranges, -1), out.reshape(-1), mode="unchecked"
-    )
-    return True
+class Boxes(GpuRoutine):
+    """Every channel has its own filter, and boxes of channels come by the copy engine."""
+
+    name = "boxes"
+
+    def unfit(self, p: WeightGradient, properties: cb.DeviceProperties) -> str | None:
+        """Depthwise, few taps, channels that the copy engine takes."""
+        fits = p.depthwise and p.x.dtype == p.grad.dtype and math.prod(p.shape.window) <= TAPS
+        return None if fits and self.plan(p, properties) else "depthwise, by the copy engine"
+
+    def plan(self, p: WeightGradient, properties: cb.DeviceProperties) -> UnitTile | None:
+        """The blueprint."""
+        settings = settings_of(p.last[0], p.shape, properties)
+        sizes: Any = (p.x.shape[0], p.shape.out[1:], p.x.shape[1], p.x.itemsize)
+        return settings and plan_for(*sizes, settings, properties.cores)
+
+    def launch(self, p: WeightGradient, properties: cb.DeviceProperties) -> None:
+        """Sums of ranges, which are added."""
+        (x, seen), plan, size = map(in_boxes, p.last), self.plan(p, properties), p.out.size
+        assert plan is not None
+        *sides, blocks = plan.counts(x.shape[0], p.shape.out[1:], x.shape[3])
+        tiles = math.prod(sides)
+        ranges = max(1, min(tiles, plan.cubes * properties.cores // blocks))
+        sums = memory.empty((ranges, x.shape[3], size // x.shape[3]), np.float32)
+        channelwise_tiles[ranges * blocks, plan.units](
+            cb.tensor_map(x, plan.box, swizzle=0),
+            cb.tensor_map(seen, (*plan.tile, plan.channels), swizzle=0),
+            sums,
+            (*sides[1:], blocks),
+            tiles,
+            plan,
+            mode="unchecked",
+        )
+        add_columns[-(-size // COLUMNS), COLUMNS * ROWS](
+            sums.reshape(ranges, -1), p.out.reshape(-1), mode="unchecked"
+        )

@@ -19,7 +19,7 @@ from cubepy.kernels.convolution.gpu.depthwise import by_channel_on_gpu
 from cubepy.kernels.convolution.gpu.depthwise_nchw import by_planes_on_gpu
 from cubepy.kernels.convolution.gpu.in_order import in_order
 from cubepy.kernels.convolution.im2col import by_columns
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.problem import Problem, without_skipped_pixels
 from cubepy.kernels.convolution.sm90.depthwise_nhwc import by_boxes_of_channels
 from cubepy.kernels.convolution.sm90.implicit_gemm import HopperWindow, hopper_convolution
 from cubepy.kernels.convolution.sm90.implicit_gemm_simt import FmaWindow, fma_convolution
@@ -105,9 +105,17 @@ def boxes_for(
 
 
 def convolve_on_gpu(
-    view: Any, w: Any, bias: Any, target: Any, problem: Problem, groups: int, channels_last: bool, function: Any,
+    view: Any,
+    w: Any,
+    bias: Any,
+    target: Any,
+    problem: Problem,
+    groups: int,
+    channels_last: bool,
+    function: Any,
+    properties: cb.DeviceProperties,
     chosen: Boxes = Boxes(),
-) -> None:  # fmt: skip
+) -> None:
     """target = function(convolution + bias): view is (N, *size, C) in any layout, target is
     contiguous, (N, *out, F) or channels first. If something is chosen, it is done by boxes.
     """
@@ -118,22 +126,14 @@ def convolve_on_gpu(
         if alone and chosen == Boxes():
             as_rows = channels_last and view.flags.c_contiguous
             as_planes = not channels_last and bias is None
-            if as_rows or as_planes or not suits(view, w, problem):
+            if as_rows or as_planes or not suits(view, w, problem, properties):
                 by_product(view, w, bias, target, channels_last, function, problem.precision)
                 return
-    elif by_channel(
-        view,
-        w,
-        bias,
-        target,
-        problem,
-        channels_last,
-        activation_for(function, as_dtype(target.dtype)),
-    ):
+    elif by_channel(view, w, bias, target, problem, channels_last, function, properties):
         return
     elif by_channel_on_gpu(view, w, bias, target, problem, channels_last, function):
         return
-    if suits(view, w, problem):
+    if suits(view, w, problem, properties):
         laid = (
             (*laid_out(view, w, problem), 0) if groups == 1 else in_blocks(view, w, problem, groups)
         )
@@ -142,7 +142,7 @@ def convolve_on_gpu(
             direct = channels_last and address(target) % ALIGNMENT == 0 and len(taps) == filters
             spatial = target.shape[1:-1] if channels_last else target.shape[2:]
             last = target if direct else memory.empty((n, *spatial, len(taps)), target.dtype)
-            by_boxes(x, taps, bias, last, problem, function, group, chosen)
+            by_boxes(x, taps, bias, last, problem, function, properties.cores, group, chosen)
             if not channels_last:
                 transpose(
                     last[..., :filters], (0, last.ndim - 1, *range(1, last.ndim - 1)), out=target
@@ -155,75 +155,48 @@ def convolve_on_gpu(
 
 
 def by_channel(
-    view: Any, w: Any, bias: Any, target: Any, problem: Problem, channels_last: bool, function: Any
+    view: Any,
+    w: Any,
+    bias: Any,
+    target: Any,
+    problem: Problem,
+    channels_last: bool,
+    function: Any,
+    properties: cb.DeviceProperties,
 ) -> bool:
     """target = function(convolution + bias) where every channel has one filter, by the kernels that
     work in shared memory, if one of them takes it; arrays as for `convolve_on_gpu`.
     """
+    function = activation_for(function, as_dtype(target.dtype))
     if channels_last:
-        return by_boxes_of_channels(view, w, bias, target, problem, function)
+        return by_boxes_of_channels(view, w, bias, target, problem, function, properties)
     first = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
-    return by_planes_on_gpu(first, w, bias, target, problem, function)
-
-
-def without_skipped_pixels(view: Any, problem: Problem) -> tuple[Any, Problem]:
-    """Where a window is one pixel long, a stride only leaves pixels out: a view without them has a
-    stride of 1.
-    """
-    size, stride, keys = list(problem.size), list(problem.stride), [slice(None)]
-    for axis in range(5 - view.ndim, 3):
-        alone = problem.window[axis] == 1 and problem.pad[axis] == 0
-        keys.append(slice(None, None, stride[axis]) if alone else slice(None))
-        if alone:
-            size[axis], stride[axis] = problem.out[axis], 1
-    if stride == list(problem.stride):
-        return view, problem
-    return view[tuple(keys)], replace(problem, size=tuple(size), stride=tuple(stride))
+    return by_planes_on_gpu(first, w, bias, target, problem, function, properties.cores)
 
 
 def by_product(
     view: Any, w: Any, bias: Any, target: Any, channels_last: bool, function: Any, precision: str | None
 ) -> None:  # fmt: skip
     """A window of one pixel: a product of matrices, whose last step has bias and activation."""
-    n, c = view.shape[0], view.shape[-1]
+    n, c, how = view.shape[0], view.shape[-1], {"activation": function, "precision": precision}
     matrix = contiguous(w).reshape(-1, c)
     if channels_last:
         rows = in_order(view).reshape(-1, c)
-        matmul(
-            rows,
-            matrix.T,
-            bias=bias,
-            activation=function,
-            out=target.reshape(-1, w.shape[0]),
-            precision=precision,
-        )
+        flat = target.reshape(-1, w.shape[0])
+        matmul(rows, matrix.T, out=flat, bias=bias, **how)
     elif bias is None:
         planes = contiguous(view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))).reshape(
             n, c, -1
         )
-        matmul(
-            matrix,
-            planes,
-            activation=function,
-            out=target.reshape(n, w.shape[0], -1),
-            precision=precision,
-        )
+        matmul(matrix, planes, out=target.reshape(n, w.shape[0], -1), **how)
     else:
-        done = matmul(
-            in_order(view).reshape(-1, c),
-            matrix.T,
-            bias=bias,
-            activation=function,
-            precision=precision,
-        )
+        done = matmul(in_order(view).reshape(-1, c), matrix.T, bias=bias, **how)
         transpose(done.reshape(n, -1, w.shape[0]), (0, 2, 1), out=target.reshape(n, w.shape[0], -1))
 
 
-def suits(view: Any, w: Any, problem: Problem) -> bool:
+def suits(view: Any, w: Any, problem: Problem, properties: cb.DeviceProperties) -> bool:
     """Whether the kernels for Hopper take a convolution, if need be laid out anew."""
-    return suited(
-        problem, as_dtype(view.dtype).name, as_dtype(w.dtype).name, cb.device_properties_of()
-    )
+    return suited(problem, as_dtype(view.dtype).name, as_dtype(w.dtype).name, properties)
 
 
 def suited(problem: Problem, dtype: str, weight: str, p: cb.DeviceProperties) -> bool:
@@ -246,12 +219,12 @@ def by_boxes(
     out: Any,
     problem: Problem,
     function: Any,
+    cores: int,
     group: int = 0,
     chosen: Boxes = Boxes(),
 ) -> None:
     """out (N, *out, F), contiguous, by the kernels for Hopper; the rest as for `prepared`."""
-    cores, n = cb.device_properties_of().cores, x.shape[0]
-    c = taps.shape[2] if group else x.shape[-1]
+    n, c = x.shape[0], taps.shape[2] if group else x.shape[-1]
     steps = math.prod(problem.window) * -(-c // (ROW_BYTES // x.itemsize))
     plan, ranges = plan_for(
         n, problem.out, out.shape[-1], steps, cores, group, RANGES, is_plain(x, problem), chosen

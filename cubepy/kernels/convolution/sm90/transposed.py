@@ -103,36 +103,44 @@ def parts_of(
             yield out[(slice(None), *keys)], problem, walk
 
 
-def by_remainders(
-    view: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any, tf32: bool
-) -> Any:
-    """(N, *sizes, filters), or None where the kernel does not take it: view (N, *size, C), w (C,
-    filters, *window).
-    """
+Settings = tuple[Any, Any, Any, Any]
+"""Sizes of the result, stride, what is cut, dilation."""
+
+
+def unfit_remainders(
+    view: Any, w: Any, bias: Any, settings: Settings, properties: cb.DeviceProperties
+) -> str | None:
+    """Why `by_remainders` is not for a problem, or None when it is."""
     size: Any = (1,) * (5 - view.ndim) + tuple(view.shape[1:-1])
-    plain = Problem(size, (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), size, tf32)
-    if not suits(view, w, plain) or w.shape[0] % MEASURE or w.shape[1] % MEASURE:
-        return None
-    window = w.shape[2:]
-    empty = any(
-        r.taps == 0
-        for numbers in zip(sizes, window, stride, dilation, cut, strict=True)
-        for r in remainders(*numbers)
-    )
-    if empty and bias is not None:
-        return None
+    plain = Problem(size, (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), size)
+    if not suits(view, w, plain, properties) or w.shape[0] % MEASURE or w.shape[1] % MEASURE:
+        return "for `wgmma`, by the copy engine"
+    if bias is not None and unseen(w, settings):
+        return "pixels that no tap goes to have a bias"
+    return None
+
+
+def unseen(w: Any, settings: Settings) -> bool:
+    """Whether there are pixels that no tap goes to."""
+    sizes, stride, cut, dilation = settings
+    sides = zip(sizes, w.shape[2:], stride, dilation, cut, strict=True)
+    return any(r.taps == 0 for numbers in sides for r in remainders(*numbers))
+
+
+def by_remainders(view: Any, w: Any, bias: Any, settings: Settings, tf32: bool, cores: int) -> Any:
+    """(N, *sizes, filters): view (N, *size, C), w (C, filters, *window)."""
+    window, (sizes, stride, cut, dilation) = w.shape[2:], settings
     across = w.itemsize == 2  # matrix units take 16 bits in either order
     order = (0, *range(2, w.ndim), 1) if across else (1, *range(2, w.ndim), 0)
     taps = in_order(w.transpose(order)).reshape(w.shape[order[0]], -1, w.shape[order[-1]])
     out = memory.empty((view.shape[0], *sizes, w.shape[1]), view.dtype)
-    if empty:
+    if unseen(w, settings):
         out[...] = 0
     x = in_boxes(view)
     parts = sorted(
         parts_of(x, out, window, stride, cut, dilation, tf32),
         key=lambda part: -math.prod(part[1].window),
     )
-    cores = cb.device_properties_of().cores
     for first in range(0, len(parts), TOGETHER):
         some = parts[first : first + TOGETHER]
         launch(*prepared_parts(x, taps, bias, some, None, cores, across=across))

@@ -20,14 +20,9 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.convolution.gpu.fold import folded
-from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.problem import Problem, WeightGradient, without_skipped_pixels
 from cubepy.kernels.convolution.sm90.implicit_gemm import HopperWindow, box_of, box_start, load_box
-from cubepy.kernels.convolution.sm90.implicit_gemm_plan import (
-    Four,
-    map_of,
-    suits,
-    without_skipped_pixels,
-)
+from cubepy.kernels.convolution.sm90.implicit_gemm_plan import Four, map_of, suits
 from cubepy.kernels.convolution.sm90.operand_layout import MEASURE, in_boxes, of_a_block
 from cubepy.kernels.matmul.sm90.epilogue import PLANE_ROWS, TileEpilogue
 from cubepy.kernels.matmul.sm90.persistent import UNITS
@@ -40,6 +35,7 @@ from cubepy.kernels.primitives.pipeline import (
     produce,
 )
 from cubepy.runtime import memory
+from cubepy.tune import GpuRoutine
 
 PIXELS = 64
 """Pixels of a step."""
@@ -304,24 +300,33 @@ def prepared(
     return min(items, cores), arguments, sums
 
 
-def by_pixels_on_gpu(view: Any, grad: Any, out: Any, problem: Problem, groups: int) -> bool:
-    """out (F, C of a group, taps) = the gradient by the filters, if the kernel takes it: view (N,
-    *size, C), grad (N, *out, F).
-
-    Groups of few channels make blocks of 64, of whose products those of a filter with its own group
-    are kept.
+class WidePixels(GpuRoutine):
+    """A product along the pixels, by the kernels for Hopper. Groups of few channels make blocks of
+    64, of whose products those of a filter with its own group are kept.
     """
-    filters, c = out.shape[0] // groups, out.shape[1]
-    together = 1 if groups == 1 else of_a_block(c, filters, groups)
-    view, problem = without_skipped_pixels(view, problem)
-    if together == 0 or view.itemsize > 2 or not suits(view, grad, problem):
-        return False
-    if view.shape[-1] % MEASURE or grad.shape[-1] % MEASURE:
-        return False
-    cores = cb.device_properties_of().cores
-    cubes, arguments, sums = prepared(
-        in_boxes(view), in_boxes(grad), problem, cores, None, groups // together
-    )
-    hopper_weight[cubes, UNITS](*arguments, mode="unchecked")
-    folded(sums, out, filters, together)
-    return True
+
+    name = "wide_pixels"
+
+    def unfit(self, p: WeightGradient, properties: cb.DeviceProperties) -> str | None:
+        """16 bits, channels and filters that the copy engine takes."""
+        if p.x.itemsize > 2 or together(p) == 0:
+            return "for 16 bits, and groups that fill blocks"
+        view, shape = without_skipped_pixels(p.last[0], p.shape)
+        fits = suits(view, p.grad, shape, properties)
+        whole = p.x.shape[1] % MEASURE == p.grad.shape[1] % MEASURE == 0
+        return None if fits and whole else "for `wgmma`, by the copy engine"
+
+    def launch(self, p: WeightGradient, properties: cb.DeviceProperties) -> None:
+        """Sums of ranges, which are added."""
+        (view, grad), many = p.last, together(p)
+        view, shape = without_skipped_pixels(view, p.shape)
+        cubes, arguments, sums = prepared(
+            in_boxes(view), in_boxes(grad), shape, properties.cores, None, p.groups // many
+        )
+        hopper_weight[cubes, UNITS](*arguments, mode="unchecked")
+        folded(sums, p.by_tap, p.out.shape[0] // p.groups, many)
+
+
+def together(p: WeightGradient) -> int:
+    """Groups that make a block, 0: there are none such."""
+    return 1 if p.groups == 1 else of_a_block(p.out.shape[1], p.out.shape[0] // p.groups, p.groups)

@@ -37,11 +37,10 @@ AT_ONCE = 1 << 20  # numbers of b that are packed at once
 GAP = 8  # rows between panels, so that rows that are packed side by side share no set of the caches
 
 
-def laid_in_panels(b: Any) -> Any:
-    """b (1, K, N) as products on the current device read it most quickly: pairs of bf16 where it
-    multiplies them.
+def laid_in_panels(b: Any, p: cb.DeviceProperties) -> Any:
+    """b (1, K, N) as products on a device read it most quickly: pairs of bf16 where it multiplies
+    them.
     """
-    p = cb.device_properties_of()
     if name_of(b.dtype) != "bf16" or "bf16_dot" not in p.features:
         return pack(b, *tile_of(p)[1:])
     return pack_pairs(b, *((2, 16) if "tiles" in p.features else tile_of(p, "bf16")[1:]))
@@ -166,9 +165,6 @@ def blueprint_of(
     once: bool,
     paired: bool,
     streaming: bool,
-    bias: bool,
-    residual: bool,
-    mask: bool,
     function: Any,
     asks: int = 1,
 ) -> Blueprint:
@@ -178,9 +174,6 @@ def blueprint_of(
         plan.rows,
         plan.lines,
         plan.lanes,
-        bias,
-        residual,
-        mask,
         function,
         plan.kind,
         source,
@@ -227,17 +220,7 @@ def product(
         and aligned(out, 64)
         and all(s % 64 == 0 for s in out.strides[:2])
     )
-    blueprint = blueprint_of(
-        plan,
-        source,
-        once,
-        paired,
-        streaming,
-        bias is not None,
-        residual is not None,
-        mask is not None,
-        function,
-    )
+    blueprint = blueprint_of(plan, source, once, paired, streaming, function)
     tiles, panels = -(-m // plan.rows), -(-n // blueprint.width)
     row_blocks = -(-tiles // plan.block_rows)
     if plan.kind == "i8":
@@ -285,9 +268,6 @@ def multiply_goto(
         k <= plan.depth,
         False,
         False,
-        bias is not None,
-        residual is not None,
-        mask is not None,
         function,
         -(-UNROLL // min(plan.block_rows, UNROLL)),
     )

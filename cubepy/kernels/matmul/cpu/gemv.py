@@ -10,8 +10,9 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.matmul.cpu.blocking import even
 from cubepy.kernels.matmul.cpu.gemv_split_k import multiply_split_k
-from cubepy.kernels.matmul.cpu.microkernel import Blueprint, finish_line
+from cubepy.kernels.matmul.cpu.microkernel import Blueprint
 from cubepy.kernels.matmul.problem import Product, result_dtype
+from cubepy.kernels.primitives.epilogue import LineEpilogue
 from cubepy.tune import TunedRoutine
 
 MOST_ROWS = 4  # rows of b along K are summed lane by lane for up to MOST_DOT_ROWS rows of a
@@ -44,27 +45,27 @@ def dot_rows(
     in the cache.
     """
     lanes = plan.lanes
-    m, depth, channels = a.shape[0], a.shape[1], b.shape[0]
+    epilogue = LineEpilogue(out, plan.activation, bias, None, residual, alpha, mask, fill)
+    m, channels = a.shape[0], b.shape[0]
     first = cb.CUBE_POS * plan.channels
     buffer = cb.local((rows, plan.channels), cb.f32)
     for row in range(0, m, rows):
         for n in range(0, plan.channels, 4):
-            dot_tile(buffer, a, b, row, first + n, n, m, channels, depth, rows, lanes)
+            dot_tile(buffer, n, a, row, b, first + n, rows, lanes)
         for i in range(cb.min(rows, m - row)):
             for j in range(0, plan.channels, lanes):
                 if first + j < channels:
-                    value = buffer.load((i, j), lanes, valid=plan.channels - j) * alpha
+                    value = buffer.load((i, j), lanes, valid=plan.channels - j)
                     valid = cb.min(channels - first - j, plan.channels - j)
-                    finish_line(
-                        value, out, bias, residual, 0, row + i, first + j, valid, plan, mask, fill
-                    )
+                    epilogue.finish(value, (0, row + i, first + j), valid)
 
 
 @cb.func
-def dot_tile(buffer, a, b, row, channel, n, m, channels, depth, rows, lanes):
+def dot_tile(buffer, n, a, row, b, channel, rows, lanes):
     """buffer[i, n + j] = a[row + i] . b[channel + j] for `rows` x 4 pairs, summed in lines
     along K.
     """
+    m, depth, channels = a.shape[0], a.shape[1], b.shape[0]
     acc = cb.local((rows, 4), cb.f32, lanes=lanes)
     b_lines = cb.local(4, cb.f32, lanes=lanes)
     for i in range(rows):
@@ -108,6 +109,7 @@ def sum_rows(
     N).
     """
     lanes, lines = plan.lanes, plan.lines
+    epilogue = LineEpilogue(out, plan.activation, bias, None, residual, alpha, mask, fill)
     columns = b.shape[1]
     first = cb.CUBE_POS * (lanes * lines)
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
@@ -129,19 +131,7 @@ def sum_rows(
         for j in range(lines):
             at = first + j * lanes
             if at < columns:
-                finish_line(
-                    done[i, j] * alpha,
-                    out,
-                    bias,
-                    residual,
-                    0,
-                    i,
-                    at,
-                    columns - at,
-                    plan,
-                    mask,
-                    fill,
-                )
+                epilogue.finish(done[i, j], (0, i, at), columns - at)
 
 
 @dataclass(frozen=True)
@@ -164,13 +154,9 @@ class GemvPlan:
 
 
 @cache
-def blueprint_of(
-    plan: GemvPlan, bias: bool, residual: bool, mask: bool, function: Any
-) -> Blueprint:
+def blueprint_of(plan: GemvPlan, function: Any) -> Blueprint:
     """The kernels' blueprint; the same object every time, so that keys compare quickly."""
-    return Blueprint(
-        plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, channels=plan.channels
-    )
+    return Blueprint(plan.rows, plan.lines, plan.lanes, function, channels=plan.channels)
 
 
 def whole_rows_are_quicker(problem: Product, properties: cb.DeviceProperties) -> bool:
@@ -233,9 +219,7 @@ class GemvRoutine(TunedRoutine):
         """out (1, M, N) = epilogue(x (1, M, K) @ b (1, K, N))."""
         x, b, out, bias, residual, function, alpha, mask, fill = (*args, None, 0.0)[:9]
         x, b, plan = x[0], b[0], blueprint
-        kernel_plan = blueprint_of(
-            plan, bias is not None, residual is not None, mask is not None, function
-        )
+        kernel_plan = blueprint_of(plan, function)
         if plan.dot:
             cubes = -(-b.shape[1] // plan.channels)
             dot_rows[cubes, 1](

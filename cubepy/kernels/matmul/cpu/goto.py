@@ -10,7 +10,8 @@ while a tile is multiplied, a part of the next panel is asked for.
 from __future__ import annotations
 
 import cubepy as cb
-from cubepy.kernels.matmul.cpu.microkernel import tile_row
+from cubepy.kernels.matmul.cpu.microkernel import Piece, tile_row
+from cubepy.kernels.primitives.epilogue import LineEpilogue
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 
 MOST_TILES = 12
@@ -53,6 +54,7 @@ def goto_product(
     """
     rows, lines, lanes, width = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.width
     m, columns = out.shape[1], out.shape[2]
+    epilogue = LineEpilogue(out, blueprint.activation, bias, None, residual, alpha, mask, fill)
     panels = (columns + width - 1) // width
     group = cb.CUBE_POS % groups
     block = cb.CUBE_POS // groups % row_blocks
@@ -64,11 +66,12 @@ def goto_product(
     last_row = cb.min((block + 1) * tiles // row_blocks * rows, m)
     done = cb.local((rows, lines), cb.f32, lanes=lanes)
     a_panel = cb.local((MOST_TILES, DEEP * rows + lanes), cb.f32)
-    for piece in range(1 if blueprint.once else (deep + depth - 1) // depth):
-        start = 0 if blueprint.once else piece * depth
+    for k in range(1 if blueprint.once else (deep + depth - 1) // depth):
+        start = 0 if blueprint.once else k * depth
         count = deep if blueprint.once else cb.min(depth, deep - start)
         first_piece = blueprint.once or begin + start == 0
         last_piece = blueprint.once or begin + start + count == a.shape[2]
+        piece = Piece(start, start + count, not first_piece, last_piece)
         pack_a_rows(a_panel, a, batch, first_row, last_row, begin + start, count, blueprint)
         for panel in range(group * panels // groups, (group + 1) * panels // groups):
             whole = (panel + 1) * width <= columns
@@ -76,59 +79,14 @@ def goto_product(
                 here = cb.min(rows, m - tile)
                 for i in cb.unroll(range(rows)):
                     out.prefetch((batch, tile + i, panel * width))
-                goto_tile(
-                    done,
-                    a_panel,
-                    b,
-                    batch_b,
-                    (tile - first_row) // rows,
-                    panel,
-                    start,
-                    count,
-                    step,
-                    blueprint,
-                )
+                at = ((tile - first_row) // rows, batch_b, panel)
+                goto_tile(done, a_panel, b, at, start, count, step, blueprint)
                 for i in range(here):
+                    at_row = (batch, tile + i, panel)
                     if whole:
-                        tile_row(
-                            done,
-                            i,
-                            out,
-                            bias,
-                            residual,
-                            mask,
-                            alpha,
-                            fill,
-                            batch,
-                            tile + i,
-                            panel,
-                            columns,
-                            not first_piece,
-                            last_piece,
-                            0,
-                            True,
-                            blueprint,
-                        )
+                        tile_row(done, i, epilogue, at_row, piece, 0, True, blueprint)
                     else:
-                        tile_row(
-                            done,
-                            i,
-                            out,
-                            bias,
-                            residual,
-                            mask,
-                            alpha,
-                            fill,
-                            batch,
-                            tile + i,
-                            panel,
-                            columns,
-                            not first_piece,
-                            last_piece,
-                            0,
-                            False,
-                            blueprint,
-                        )
+                        tile_row(done, i, epilogue, at_row, piece, 0, False, blueprint)
 
 
 @cb.func
@@ -157,10 +115,11 @@ def pack_a_rows(a_panel, a, batch, first_row, last_row, start, count, blueprint)
 
 
 @cb.func
-def goto_tile(done, a_panel, b, batch, tile, panel, start, count, step, blueprint):
+def goto_tile(done, a_panel, b, at, start, count, step, blueprint):
     """done = a tile of the panel of a times `count` rows of a panel from row `start` on; `step`
-    is one.
+    is one; `at`: the tile, and batch and panel of b.
     """
+    tile, batch, panel = at
     rows, lines, lanes = blueprint.rows, blueprint.lines, blueprint.lanes
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
     line = cb.local(lines, cb.f32, lanes=lanes)
@@ -179,21 +138,11 @@ def goto_tile(done, a_panel, b, batch, tile, panel, start, count, step, blueprin
             b.prefetch((batch, panel + 1, ask + q * blueprint.width))
         ask = ask + pace
         for unrolled in cb.unroll(range(UNROLL)):
-            goto_step(
-                acc,
-                line,
-                a_panel,
-                b,
-                batch,
-                tile,
-                panel,
-                start + k + unrolled,
-                k + unrolled,
-                blueprint,
-            )
+            row = start + k + unrolled
+            goto_step(acc, line, a_panel, b, at, row, k + unrolled, blueprint)
         k = k + UNROLL * step
     while k < last:
-        goto_step(acc, line, a_panel, b, batch, tile, panel, start + k, k, blueprint)
+        goto_step(acc, line, a_panel, b, at, start + k, k, blueprint)
         k = k + step
     for i in range(rows):
         for j in range(lines):
@@ -201,9 +150,10 @@ def goto_tile(done, a_panel, b, batch, tile, panel, start, count, step, blueprin
 
 
 @cb.func
-def goto_step(acc, line, a_panel, b, batch, tile, panel, row, k, blueprint):
+def goto_step(acc, line, a_panel, b, at, row, k, blueprint):
     """Add the products of one row of a panel and of one column of the panel of a."""
     lanes = blueprint.lanes
+    tile, batch, panel = at
     for j in range(blueprint.lines):
         line[j] = b.load((batch, panel, row * blueprint.width + j * lanes), lanes)
     for i in range(blueprint.rows):

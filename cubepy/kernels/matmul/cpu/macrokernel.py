@@ -7,8 +7,9 @@ inner loop reads b in order and without bounds, and no packed matrix goes throug
 from __future__ import annotations
 
 import cubepy as cb
-from cubepy.kernels.matmul.cpu.microkernel import row_product, tile_product, tile_row
+from cubepy.kernels.matmul.cpu.microkernel import Piece, row_product, tile_product, tile_row
 from cubepy.kernels.matmul.cpu.packing_on_stack import fill_b_panel
+from cubepy.kernels.primitives.epilogue import LineEpilogue
 
 MOST_ROWS = 1024
 """Rows of a cube, at most, where it keeps a sum for each."""
@@ -37,20 +38,14 @@ def block_product(
     follows the last. b is (batch, K, N), (batch, N, K) or (batch, panels, K, width), as
     `blueprint.source` says.
     """
-    rows, lines, lanes, width, kind = (
-        blueprint.rows,
-        blueprint.lines,
-        blueprint.lanes,
-        blueprint.width,
-        blueprint.kind,
-    )
+    rows, lines, lanes, width = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.width
     m, columns, total = out.shape[1], out.shape[2], a.shape[2]
+    epilogue = LineEpilogue(out, blueprint.activation, bias, None, residual, alpha, mask, fill)
     panels = (columns + width - 1) // width
     groups = (panels + group - 1) // group
     first = cb.CUBE_POS % groups * group
-    block = (
-        cb.CUBE_POS // groups % row_blocks
-    )  # neighbours share their rows, which stay in the second-level cache
+    # neighbours share their rows, which stay in the second-level cache
+    block = cb.CUBE_POS // groups % row_blocks
     batch = cb.CUBE_POS // (groups * row_blocks)
     batch_b = cb.min(batch, b.shape[0] - 1)
     tiles = (m + rows - 1) // rows
@@ -60,110 +55,49 @@ def block_product(
     done = cb.local((rows, lines), cb.i32 if blueprint.exact else cb.f32, lanes=lanes)
     wide = blueprint.wide
     room = 1 if blueprint.source == "panels" else most
-    b_panel = cb.local((1, wide, room, width), cb.f32 if kind == "f32" else cb.u32)
-    sums = cb.local(MOST_ROWS if kind == "i8" else 1, cb.i32)
-    if kind == "i8":
+    b_panel = cb.local((1, wide, room, width), cb.f32 if blueprint.kind == "f32" else cb.u32)
+    sums = cb.local(MOST_ROWS if blueprint.kind == "i8" else 1, cb.i32)
+    if blueprint.kind == "i8":
         for row in range(first_row, last_row):
             sums[row - first_row] = byte_sum(a, batch, row, lanes)
     last = cb.min(first + group, panels)
     for side in range(first, last, wide):
-        for piece in range(1 if blueprint.once else (total + depth - 1) // depth):
-            start = 0 if blueprint.once else piece * depth
-            end = total if blueprint.once else cb.min(start + depth, total)
-            last_piece = blueprint.once or end == total
+        for k in range(1 if blueprint.once else (total + depth - 1) // depth):
+            start = 0 if blueprint.once else k * depth
+            stop = total if blueprint.once else cb.min(start + depth, total)
+            piece = Piece(
+                start, stop, not blueprint.once and start > 0, blueprint.once or stop == total
+            )
             if blueprint.source != "panels":
                 fill_b_panel(
-                    b_panel, b, batch_b, start, end - start, side * width, columns, blueprint
+                    b_panel, b, batch_b, start, stop - start, side * width, columns, blueprint
                 )
             for panel in range(side, cb.min(side + wide, last)):
                 whole = (panel + 1) * width <= columns
                 for tile in range(first_row, last_row, rows):
-                    row = (
-                        tile if blueprint.matrix else cb.min(tile, cb.max(m - rows, 0))
-                    )  # some rows are done again
+                    # some rows are done again
+                    row = tile if blueprint.matrix else cb.min(tile, cb.max(m - rows, 0))
                     here = cb.min(rows, m - row)
                     if blueprint.fetched:
                         for i in cb.unroll(range(rows)):
                             out.prefetch((batch, row + i, panel * width))
-                    ask = (
-                        cb.min((tile - first_row) // rows, lines - 1) * lanes
-                    )  # each tile asks for another line
+                    # each tile asks for another line
+                    ask = cb.min((tile - first_row) // rows, lines - 1) * lanes
                     if blueprint.source == "panels":
-                        tile_sums(
-                            done,
-                            a,
-                            b,
-                            batch,
-                            batch_b,
-                            row,
-                            here,
-                            panel,
-                            start,
-                            end,
-                            0,
-                            step,
-                            ask,
-                            blueprint,
-                        )
+                        at_b = (batch_b, panel, 0)
+                        tile_sums(done, here, a, (batch, row), b, at_b, piece, step, ask, blueprint)
                     else:
+                        at_b = (0, panel - side, start)
                         tile_sums(
-                            done,
-                            a,
-                            b_panel,
-                            batch,
-                            0,
-                            row,
-                            here,
-                            panel - side,
-                            start,
-                            end,
-                            start,
-                            step,
-                            ask,
-                            blueprint,
+                            done, here, a, (batch, row), b_panel, at_b, piece, step, ask, blueprint
                         )
                     for i in range(tile - row, here):
-                        less = sums[row + i - first_row] if kind == "i8" else 0
+                        less = sums[row + i - first_row] if blueprint.kind == "i8" else 0
+                        at = (batch, row + i, panel)
                         if whole:
-                            tile_row(
-                                done,
-                                i,
-                                out,
-                                bias,
-                                residual,
-                                mask,
-                                alpha,
-                                fill,
-                                batch,
-                                row + i,
-                                panel,
-                                columns,
-                                not blueprint.once and start > 0,
-                                last_piece,
-                                less,
-                                True,
-                                blueprint,
-                            )
+                            tile_row(done, i, epilogue, at, piece, less, True, blueprint)
                         else:
-                            tile_row(
-                                done,
-                                i,
-                                out,
-                                bias,
-                                residual,
-                                mask,
-                                alpha,
-                                fill,
-                                batch,
-                                row + i,
-                                panel,
-                                columns,
-                                not blueprint.once and start > 0,
-                                last_piece,
-                                less,
-                                False,
-                                blueprint,
-                            )
+                            tile_row(done, i, epilogue, at, piece, less, False, blueprint)
 
 
 @cb.func
@@ -181,27 +115,23 @@ def byte_sum(a, batch, row, lanes):
 
 
 @cb.func
-def tile_sums(
-    done, a, b, batch, batch_b, row, here, panel, first_k, last_k, origin, step, ask, blueprint
-):
-    """done = `here` rows of a times one panel, which begins with row `origin` of b."""
+def tile_sums(done, here, a, at_a, b, at_b, piece, step, ask, blueprint):
+    """done = `here` rows of a times a piece of one panel; see `tile_product`."""
+    batch, row = at_a
+    batch_b, panel, origin = at_b
     if blueprint.matrix:
         cb.tile_dot(
             done,
             here,
             a,
-            (batch, row, first_k),
+            (batch, row, piece.start),
             b,
-            (batch_b, panel, first_k - origin, 0),
-            last_k - first_k,
+            (batch_b, panel, piece.start - origin, 0),
+            piece.stop - piece.start,
             blueprint.kind,
         )
     elif here == blueprint.rows:
-        tile_product(
-            done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, step, ask, blueprint
-        )
+        tile_product(done, a, at_a, b, at_b, piece, step, ask, blueprint)
     else:
         for r in range(here):
-            row_product(
-                done, r, a, b, batch, batch_b, row + r, panel, first_k, last_k, origin, blueprint
-            )
+            row_product(done, r, a, (batch, row + r), b, at_b, piece, blueprint)

@@ -19,27 +19,23 @@ class Blueprint:
     """What changes the matmul's code.
 
     Attributes: rows: rows of a register tile. lines: lines of a register tile's width. lanes: lanes
-        of a line. bias, residual, mask: whether the epilogue has them. activation: a func of the
-        result, or None. kind: what sums are made of: "f32" one by one, or words of "bf16", "i8" or
-        "u8" (see `matmul.cpu.vnni`). source: how b lies: in "panels", or in "rows" or "columns"
-        that are packed piece by piece. wide: how many panels are packed at a time, which reads as
-        much more of each row of b. channels: with dot products, results that a cube makes side by
-        side. matrix: whether a matrix unit makes the sums of words (`cb.tile_dot`). once: whether K
-        is one piece, so that a sum is finished when it is first written. paired: whether out holds
-        the bits of bf16, and sums of bf16 alone are written: two lines are rounded as one.
-        streaming: whether whole lines of out are written past the caches. ahead: whether to ask for
-        the piece of the panel that comes next while this one is multiplied. fetched: whether to ask
-        for the part of out that a tile writes before its products, where a row of it is a line.
-        asks: lines of the next panel that are asked for in an iteration of the inner loop of
-            `goto_product`.
+        of a line. activation: a func of the result, or None. kind: what sums are made of: "f32" one
+        by one, or words of "bf16", "i8" or "u8" (see `matmul.cpu.vnni`). source: how b lies: in
+        "panels", or in "rows" or "columns" that are packed piece by piece. wide: how many panels
+        are packed at a time, which reads as much more of each row of b. channels: with dot
+        products, results that a cube makes side by side. matrix: whether a matrix unit makes the
+        sums of words (`cb.tile_dot`). once: whether K is one piece, so that a sum is finished when
+        it is first written. paired: whether out holds the bits of bf16, and sums of bf16 alone are
+        written: two lines are rounded as one. streaming: whether whole lines of out are written
+        past the caches. ahead: whether to ask for the piece of the panel that comes next while this
+        one is multiplied. fetched: whether to ask for the part of out that a tile writes before its
+        products, where a row of it is a line. asks: lines of the next panel that are asked for in
+        an iteration of the inner loop of `goto_product`.
     """
 
     rows: int
     lines: int
     lanes: int
-    bias: bool = False
-    residual: bool = False
-    mask: bool = False
     activation: Any = None
     kind: str = "f32"
     source: str = "panels"
@@ -64,39 +60,16 @@ class Blueprint:
         return self.lines * self.lanes
 
 
-@cb.func
-def finish_line(
-    value,
-    out,
-    bias,
-    residual,
-    batch,
-    row,
-    column,
-    valid,
-    blueprint,
-    mask=None,
-    fill=0.0,
-    streaming=False,
-):
-    """The epilogue of one line: bias, activation, residual, mask, store; with `streaming`, past the
-    caches.
+@cb.struct
+class Piece:
+    """A piece of K: its first row and the one behind its last, whether sums of pieces before it are
+    in the result, and whether it is the last.
     """
-    if blueprint.bias:
-        value = value + cb.cast(bias.load((column,), blueprint.lanes, valid=valid), cb.f32)
-    if blueprint.activation is not None:
-        value = blueprint.activation(value)
-    if blueprint.residual:
-        value = value + cb.cast(
-            residual.load((batch, row, column), blueprint.lanes, valid=valid), cb.f32
-        )
-    if mask is not None:
-        kept = mask.load((batch, row, column), blueprint.lanes, valid=valid)
-        value = cb.select(kept, value, cb.splat(cb.cast(fill, cb.f32), blueprint.lanes))
-    if streaming:
-        out.store_stream((batch, row, column), cb.cast(value, out.dtype))
-    else:
-        out.store((batch, row, column), cb.cast(value, out.dtype), valid=valid)
+
+    start: Any
+    stop: Any
+    more: Any
+    last: Any
 
 
 @cb.func
@@ -122,23 +95,25 @@ def added(acc, x, line, kind):
 
 
 @cb.func
-def tile_product(
-    done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, step, ask, blueprint
-):
-    """done = a tile of rows of a times one panel, which begins with row `origin` of b.
+def tile_product(done, a, at_a, b, at_b, piece, step, ask, blueprint):
+    """done = a tile of rows of a times a piece of one panel.
 
-    `acc` is touched by constant loops only, so it stays in registers. `step` is one. `ask` is the
-    column of which lines are asked for ahead; behind a panel's last row lies the next panel.
+    `at_a`: the batch and the first row; `at_b`: the batch, the panel, and the row of K that its
+    row 0 is. `acc` is touched by constant loops only, so it stays in registers. `step` is one.
+    `ask` is the column of which lines are asked for ahead; behind a panel's last row lies the next
+    panel.
     """
     rows, lines, lanes, kind = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.kind
+    batch, row = at_a
+    batch_b, panel, origin = at_b
     acc = cb.local((rows, lines), done.dtype, lanes=lanes)
     b_lines = cb.local(lines, b.dtype, lanes=lanes)
     for i in range(rows):
         for j in range(lines):
             acc[i, j] = cb.splat(cb.cast(0, done.dtype), lanes)
-    k = cb.cast(first_k, cb.i64)
-    after = k + cb.cast(last_k - first_k, cb.i64)
-    while k < last_k:  # of unknown step, so that LLVM does not unroll it and run out of registers
+    k = cb.cast(piece.start, cb.i64)
+    after = k + cb.cast(piece.stop - piece.start, cb.i64)
+    while k < piece.stop:  # of unknown step, so that LLVM does not unroll it and spill registers
         if blueprint.ahead:
             b.prefetch((batch_b, panel, after - origin, ask))
             after = after + step
@@ -155,13 +130,15 @@ def tile_product(
 
 
 @cb.func
-def row_product(done, r, a, b, batch, batch_b, row, panel, first_k, last_k, origin, blueprint):
-    """The same for row r alone, where the matrix has fewer rows than a tile."""
+def row_product(done, r, a, at_a, b, at_b, piece, blueprint):
+    """The same for row r of the tile alone, where the matrix has fewer rows than a tile."""
     lines, lanes, kind = blueprint.lines, blueprint.lanes, blueprint.kind
+    batch, row = at_a
+    batch_b, panel, origin = at_b
     acc = cb.local(lines, done.dtype, lanes=lanes)
     for j in range(lines):
         acc[j] = cb.splat(cb.cast(0, done.dtype), lanes)
-    for k in range(first_k, last_k):
+    for k in range(piece.start, piece.stop):
         x = number(a[batch, row, k], lanes, kind)
         for j in range(lines):
             acc[j] = added(acc[j], x, b.load((batch_b, panel, k - origin, j * lanes), lanes), kind)
@@ -197,64 +174,39 @@ def paired(one, two, lanes):
 
 
 @cb.func
-def tile_row(
-    done,
-    i,
-    out,
-    bias,
-    residual,
-    mask,
-    alpha,
-    fill,
-    batch,
-    row,
-    panel,
-    columns,
-    accumulate,
-    last,
-    less,
-    whole,
-    blueprint,
-):
-    """Write one row of a tile, with the epilogue when K is done; `whole`: all its columns are
-    there.
+def tile_row(done, i, epilogue, at, piece, less, whole, blueprint):
+    """Write one row of a tile, with the epilogue when K is done.
+
+    `at`: the batch, the row and the panel; `less`: what sums of bytes are too large by; `whole`:
+    whether all columns of the panel are there.
     """
+    out, columns = epilogue.out, epilogue.out.shape[2]
+    batch, row, panel = at
     if blueprint.paired:
         for j in cb.unroll(range(0, blueprint.lines, 2)):
-            at = panel * blueprint.width + j * blueprint.lanes
-            bits = paired(done[i, j] * alpha, done[i, j + 1] * alpha, blueprint.lanes)
+            column = panel * blueprint.width + j * blueprint.lanes
+            bits = paired(
+                done[i, j] * epilogue.alpha, done[i, j + 1] * epilogue.alpha, blueprint.lanes
+            )
             if whole and blueprint.streaming:
-                out.store_stream((batch, row, at), bits)
+                out.store_stream((batch, row, column), bits)
             elif whole:
-                out.store((batch, row, at), bits)
-            elif at < columns:
-                out.store((batch, row, at), bits, valid=columns - at)
+                out.store((batch, row, column), bits)
+            elif column < columns:
+                out.store((batch, row, column), bits, valid=columns - column)
         return
     for j in cb.unroll(range(blueprint.lines)):
-        at = panel * blueprint.width + j * blueprint.lanes
-        if whole or at < columns:
-            valid = blueprint.lanes if whole else columns - at
+        column = panel * blueprint.width + j * blueprint.lanes
+        if whole or column < columns:
+            valid = blueprint.lanes if whole else columns - column
             value = done[i, j]
-            if accumulate:
+            if piece.more:
                 value = value + cb.cast(
-                    out.load((batch, row, at), blueprint.lanes, valid=valid), done.dtype
+                    out.load((batch, row, column), blueprint.lanes, valid=valid), done.dtype
                 )
-            if not last:
-                out.store((batch, row, at), cb.cast(value, out.dtype), valid=valid)
+            if not piece.last:
+                out.store((batch, row, column), cb.cast(value, out.dtype), valid=valid)
             elif blueprint.exact:
-                out.store((batch, row, at), value - less, valid=valid)
+                out.store((batch, row, column), value - less, valid=valid)
             else:
-                finish_line(
-                    value * alpha,
-                    out,
-                    bias,
-                    residual,
-                    batch,
-                    row,
-                    at,
-                    valid,
-                    blueprint,
-                    mask,
-                    fill,
-                    whole and blueprint.streaming,
-                )
+                epilogue.finish(value, (batch, row, column), valid, whole and blueprint.streaming)

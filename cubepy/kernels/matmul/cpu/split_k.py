@@ -15,10 +15,11 @@ import cubepy as cb
 from cubepy.config import config
 from cubepy.kernels.matmul.cpu.blocked import Tile
 from cubepy.kernels.matmul.cpu.blocking import TilePlan, even
-from cubepy.kernels.matmul.cpu.microkernel import Blueprint, finish_line
+from cubepy.kernels.matmul.cpu.microkernel import Blueprint
 from cubepy.kernels.matmul.cpu.packing_on_stack import PER_WORD
 from cubepy.kernels.matmul.cpu.vnni import kind_of
 from cubepy.kernels.matmul.problem import Product
+from cubepy.kernels.primitives.epilogue import LineEpilogue
 from cubepy.runtime import memory
 from cubepy.tune import CpuRoutine, TunedRoutine
 
@@ -43,6 +44,7 @@ def add_parts(
     row.
     """
     lanes, columns = plan.lanes, out.shape[2]
+    epilogue = LineEpilogue(out, plan.activation, bias, None, residual, alpha, mask, fill)
     across = (columns + width - 1) // width
     row, first = cb.CUBE_POS // across, cb.CUBE_POS % across * width
     for j in range(first, cb.min(first + width, columns), lanes):
@@ -52,9 +54,7 @@ def add_parts(
         if plan.exact:
             out.store((0, row, j), total, valid=columns - j)
         else:
-            finish_line(
-                total * alpha, out, bias, residual, 0, row, j, columns - j, plan, mask, fill
-            )
+            epilogue.finish(total, (0, row, j), columns - j)
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,9 @@ class SplitPlan:
 
 
 @cache
-def blueprint_of(
-    kind: str, lanes: int, bias: bool, residual: bool, mask: bool, function: Any
-) -> Blueprint:
+def blueprint_of(kind: str, lanes: int, function: Any) -> Blueprint:
     """The blueprint of the last step."""
-    return Blueprint(1, 1, lanes, bias, residual, mask, function, kind)
+    return Blueprint(1, 1, lanes, function, kind)
 
 
 def cut(x: Any, axis: int, parts: int) -> Any:
@@ -146,14 +144,7 @@ class Split(CpuRoutine, TunedRoutine):
         Tile().launch(
             blueprint.part, part_of(problem, count, whole), (*pieces, None, None, None, 1.0)
         )
-        plan = blueprint_of(
-            whole.kind,
-            whole.lanes,
-            bias is not None,
-            residual is not None,
-            mask is not None,
-            function,
-        )
+        plan = blueprint_of(whole.kind, whole.lanes, function)
         width = 4 * whole.lanes
         cubes = out.shape[1] * -(-out.shape[2] // width)
         add_parts[cubes, 1](

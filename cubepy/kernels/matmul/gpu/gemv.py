@@ -16,7 +16,7 @@ import cubepy as cb
 from cubepy.kernels.matmul.gpu.operands import NARROW_FLOATS, aligned, fitted
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.movement.copy import copy
-from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
+from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
 from cubepy.tune import GpuRoutine, TunedRoutine
 
 UNITS = 256
@@ -53,8 +53,9 @@ class Few(Epilogue):
 
 
 @cb.func
-def quarter(acc, x, y, low, column, at, left, m, n, masked, blueprint):
+def quarter(acc, x, y, low, column, at, left, masked, blueprint):
     """acc += what four words of each row give: two matrix instructions for every eight columns."""
+    m, n = x.shape[0], y.shape[0]
     one = words(x, cb.min(low, m - 1), at, left, masked)
     two = cb.splat(cb.cast(0, cb.u32), 4)
     if blueprint.rows > 8:
@@ -82,10 +83,11 @@ def few_rows(
     """out[0] = epilogue(a @ b.T) for x, y: the words (u32) of a (M, K) and b (N, K), K a multiple
     of 8.
     """
+    epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
     if blueprint.early:
         cb.start_next()
         cb.wait_previous()
-    m, n, width = x.shape[0], y.shape[0], x.shape[1]
+    width = x.shape[1]
     lane = cb.UNIT_POS_PLANE
     low = lane // 4
     offset = lane % 4 * 4
@@ -96,11 +98,11 @@ def few_rows(
     whole = width // STEP_WORDS * STEP_WORDS
     for w in range(cb.PLANE_POS * STEP_WORDS, whole, PLANES * STEP_WORDS):
         for q in cb.unroll(range(0, STEP_WORDS, 16)):
-            quarter(acc, x, y, low, column, w + q + offset, 0, m, n, False, blueprint)
+            quarter(acc, x, y, low, column, w + q + offset, 0, False, blueprint)
     if whole < width and cb.PLANE_POS == PLANES - 1:
         for q in cb.unroll(range(0, STEP_WORDS, 16)):
             at = whole + q + offset
-            quarter(acc, x, y, low, column, at, width - at, m, n, True, blueprint)
+            quarter(acc, x, y, low, column, at, width - at, True, blueprint)
     sums = cb.shared(PLANES * blueprint.rows * blueprint.columns, cb.f32)
     for c in cb.unroll(range(blueprint.groups)):
         to = (cb.PLANE_POS * blueprint.rows + low) * blueprint.columns + c * 8 + lane % 4 * 2
@@ -112,16 +114,8 @@ def few_rows(
         total = sums[i]
         for p in cb.unroll(range(1, PLANES)):
             total = total + sums[p * blueprint.rows * blueprint.columns + i]
-        finish_line(
-            cb.splat(total, 1),
-            out,
-            bias,
-            residual,
-            alpha,
-            0,
-            i // blueprint.columns,
-            column + i % blueprint.columns,
-            blueprint,
+        epilogue.finish_inside(
+            cb.splat(total, 1), 0, i // blueprint.columns, column + i % blueprint.columns
         )
 
 
@@ -141,6 +135,7 @@ def dot_rows(
     """out[0] = epilogue(x @ y.T) for x (M, K) and y (N, K): a plane has `groups` columns, its units
     share K.
     """
+    epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
     n, depth = y.shape[0], x.shape[1]
     lane = cb.UNIT_POS_PLANE
     column = (cb.CUBE_POS * PLANES + cb.PLANE_POS) * blueprint.groups
@@ -158,9 +153,7 @@ def dot_rows(
         for c in cb.unroll(range(blueprint.groups)):
             total = cb.plane_sum(acc[i, c].sum())
             if lane == 0 and column + c < n:
-                finish_line(
-                    cb.splat(total, 1), out, bias, residual, alpha, 0, i, column + c, blueprint
-                )
+                epilogue.finish_inside(cb.splat(total, 1), 0, i, column + c)
 
 
 class FewRoutine(GpuRoutine, TunedRoutine):

@@ -18,7 +18,7 @@ from cubepy.kernels.matmul.gpu.operands import aligned, fitted
 from cubepy.kernels.matmul.gpu.padded_operands import padded
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.movement.copy import copy
-from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
+from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 from cubepy.lang.dtypes import as_dtype
 from cubepy.tune import GpuRoutine, TunedRoutine
@@ -79,6 +79,7 @@ def few_across(
     x: cb.Array, y: cb.Array, out: cb.Array, bias, residual, alpha: cb.f32, blueprint: cb.Comptime
 ):
     """out[0] = epilogue(x @ y) for x (M, K) and y (K, N)."""
+    epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
     rows, lanes, groups, parts, columns = (
         blueprint.rows,
         blueprint.lanes,
@@ -148,17 +149,7 @@ def few_across(
     for t in cb.unroll(range(steps)):
         e = (t * parts + part) * UNITS + cb.UNIT_POS
         if e < size:
-            finish_line(
-                cb.splat(totals[t], 1),
-                out,
-                bias,
-                residual,
-                alpha,
-                0,
-                e // columns,
-                first + e % columns,
-                blueprint,
-            )
+            epilogue.finish_inside(cb.splat(totals[t], 1), 0, e // columns, first + e % columns)
 
 
 class AcrossRoutine(GpuRoutine, TunedRoutine):
@@ -247,7 +238,8 @@ class TurnedRoutine(FewRoutine):
         first = first if first.flags.c_contiguous else copy(first)
         second = x if x.strides[2] == x.itemsize or x.shape[2] == 1 else copy(x)
         if not blueprint.dot:  # it reads 16 bytes at once
-            first, second = (v if aligned(v) else padded(v) for v in (first, second))
+            here = problem.properties
+            first, second = (v if aligned(v) else padded(v, here) for v in (first, second))
         super().launch(
             blueprint, problem, (first, second.transpose(0, 2, 1), out.transpose(0, 2, 1), *rest)
         )

@@ -23,7 +23,7 @@ from cubepy.kernels.matmul.gpu.operands import (
 )
 from cubepy.kernels.matmul.gpu.simt import tile_start
 from cubepy.kernels.matmul.problem import Product, result_dtype
-from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
+from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
 from cubepy.tune import GpuRoutine, TunedRoutine
 
 UNITS = 256
@@ -105,8 +105,10 @@ def fragment(shared, at, row, k, pitch, along_k, of_a):
 
 
 @cb.func
-def stage_product(acc, tiles_a, at_a, tiles_b, at_b, top, left, high, wide, depth, blueprint):
-    """acc += one stage, for a plane's part of the tile: `high` by `wide` from (top, left) on."""
+def stage_product(acc, tiles_a, at_a, tiles_b, at_b, start, shape, depth, blueprint):
+    """acc += one stage, for a plane's part of the tile: rows and columns from `start` on."""
+    top, left = start
+    high, wide = shape
     size = tiles_a.dtype.itemsize
     pitch_a = pitch_of(blueprint.rows, depth, blueprint.a_along_k, size)
     pitch_b = pitch_of(blueprint.columns, depth, blueprint.b_along_k, size)
@@ -138,6 +140,7 @@ def mma_product(
     a is (batches or 1, M, K) or (.., K, M), b (batches or 1, N, K) or (.., K, N), as the blueprint
     says.
     """
+    epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
     rows, columns, stages = blueprint.rows, blueprint.columns, blueprint.stages
     size = a.dtype.itemsize
     depth = DEPTH_BYTES // size
@@ -225,10 +228,8 @@ def mma_product(
             now * span_a,
             tiles_b,
             now * span_b,
-            top,
-            left,
-            high,
-            wide,
+            (top, left),
+            (high, wide),
             depth,
             blueprint,
         )
@@ -237,20 +238,8 @@ def mma_product(
         for j in cb.unroll(range(wide // 8)):
             r = row + top + i * 16 + lane // 4
             c = column + left + j * 8 + lane % 4 * 2
-            finish_line(
-                cb.slice_line(acc[i, j], 0, 2), out, bias, residual, alpha, batch, r, c, blueprint
-            )
-            finish_line(
-                cb.slice_line(acc[i, j], 2, 2),
-                out,
-                bias,
-                residual,
-                alpha,
-                batch,
-                r + 8,
-                c,
-                blueprint,
-            )
+            epilogue.finish_inside(cb.slice_line(acc[i, j], 0, 2), batch, r, c)
+            epilogue.finish_inside(cb.slice_line(acc[i, j], 2, 2), batch, r + 8, c)
 
 
 class MmaRoutine(GpuRoutine, TunedRoutine):

@@ -64,7 +64,7 @@ def pad_rows(x: cb.Array, out: cb.Array, pieces, plan: cb.Comptime[PadPlan]):
                 out[batch, row, k] = found[j]
 
 
-def padded(x: Any) -> Any:
+def padded(x: Any, properties: cb.DeviceProperties) -> Any:
     """(batch, rows, n) with neighbours along the last axis, copied to rows that are whole multiples
     of 16 bytes, with zeros behind their ends.
     """
@@ -83,13 +83,13 @@ def padded(x: Any) -> Any:
     units = next((u for u in (8, 16, 32, 64, 128) if u * HELD >= width), UNITS)
     pieces = -(-width // (units * HELD))
     held = -(-width // (units * pieces))
-    early = "overlap" in cb.device_properties_of().features
+    early = "overlap" in properties.features
     cubes = -(-batch * rows // (UNITS // units)) * pieces
     pad_rows[cubes, UNITS](source, target, pieces, PadPlan(units, held, early), mode="unchecked")
     return out
 
 
-def along_own(a: Any, k_last: bool) -> Any:
+def along_own(a: Any, k_last: bool, properties: cb.DeviceProperties) -> Any:
     """An operand (batch, own axis, K) in memory that the copy engine takes, as it is where
     possible; if `k_last`, with neighbours along K.
     """
@@ -100,9 +100,9 @@ def along_own(a: Any, k_last: bool) -> Any:
     if found.strides[2] != found.itemsize and found.shape[2] != 1:
         found, along_k = copy(a), True
     if along_k:
-        return padded(found)[:, :, : a.shape[2]]
+        return padded(found, properties)[:, :, : a.shape[2]]
     if not k_last:
-        return padded(found)[:, :, : found.shape[2]].transpose(0, 2, 1)
+        return padded(found, properties)[:, :, : found.shape[2]].transpose(0, 2, 1)
     per = ALIGNMENT // a.itemsize
     out = memory.empty((*a.shape[:2], -(-a.shape[2] // per) * per), a.dtype)[:, :, : a.shape[2]]
     transpose(out, found)

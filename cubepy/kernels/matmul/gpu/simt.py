@@ -16,7 +16,7 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.matmul.gpu.operands import fitted, once, oriented
 from cubepy.kernels.matmul.problem import Product, result_dtype
-from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
+from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
 from cubepy.lang.dtypes import as_dtype
 from cubepy.tune import GpuRoutine, TunedRoutine
 
@@ -120,6 +120,7 @@ def simt_product(
     blueprint: cb.Comptime,
 ):
     """out[batch] = epilogue(a[batch] @ b[batch]); operands as for `mma_product`, of any dtypes."""
+    epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
     rows, columns, depth = blueprint.rows, blueprint.columns, blueprint.depth
     dtype, across, down, teams = blueprint.dtype, blueprint.across, blueprint.down, blueprint.teams
     high, wide, team_units = blueprint.high, blueprint.wide, blueprint.across * blueprint.down
@@ -181,7 +182,7 @@ def simt_product(
                     row + i // LANES * down * LANES + top + i % LANES,
                     column + j * across * LANES + left,
                 )
-                finish_line(acc[i, j], out, bias, residual, alpha, batch, r, c, blueprint)
+                epilogue.finish_inside(acc[i, j], batch, r, c)
     else:
         lines = rows * columns // LANES
         cb.sync_cube()
@@ -197,7 +198,7 @@ def simt_product(
             i, j = n // team_units // wide, n // team_units % wide
             r = row + i // LANES * down * LANES + n % team_units // across * LANES + i % LANES
             c = column + (j * across + n % team_units % across) * LANES
-            finish_line(done, out, bias, residual, alpha, batch, r, c, blueprint)
+            epilogue.finish_inside(done, batch, r, c)
 
 
 SIMT_TILES = {

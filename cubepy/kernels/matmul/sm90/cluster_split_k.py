@@ -17,7 +17,7 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.matmul.gpu.operands import NARROW_FLOATS, fitted, map_of, once, oriented
 from cubepy.kernels.matmul.problem import Product, result_dtype
-from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
+from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
 from cubepy.kernels.primitives.pipeline import (
     BLOCK,
     GROUP,
@@ -142,7 +142,7 @@ def multiply_part(sums, tiles_a, tiles_b, stage, count, blueprint):
 
 
 @cb.func
-def add_parts(sums, rank, workers, out, bias, residual, alpha, part, blueprint):
+def add_parts(sums, rank, workers, epilogue, part, blueprint):
     """Add the sums of the cubes of a cluster, each cube its share of the tile, and write them."""
     columns, parts = blueprint.columns, blueprint.parts
     pitch, each = columns + PADDING, columns // PAIR
@@ -164,9 +164,7 @@ def add_parts(sums, rank, workers, out, bias, residual, alpha, part, blueprint):
         for round_ in cb.unroll(range(rounds)):
             n = (rank * rounds + round_) * workers + cb.UNIT_POS
             row, column = part.row + n // each, part.column + n % each * PAIR
-            finish_line(
-                total[round_], out, bias, residual, alpha, part.batch, row, column, blueprint
-            )
+            epilogue.finish_inside(total[round_], part.batch, row, column)
 
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
@@ -187,6 +185,7 @@ def cluster_split_k_product(
     `tiles` are the rows and columns of tiles, `steps` the stages of K, `batches` those of a and of
     b.
     """
+    epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
     cb.cluster(blueprint.parts)
     rows, columns, stages, parts = (
         blueprint.rows,
@@ -218,24 +217,14 @@ def cluster_split_k_product(
     else:
         multiply_part(sums, tiles_a, tiles_b, stage, part.count, blueprint)
     if parts > 1:
-        add_parts(sums, rank, workers, out, bias, residual, alpha, part, blueprint)
+        add_parts(sums, rank, workers, epilogue, part, blueprint)
     else:
         cb.sync_cube()
         each = columns // PAIR
         if cb.UNIT_POS < workers:
             for n in range(cb.UNIT_POS, rows * each, workers):
                 r, c = n // each, n % each * PAIR
-                finish_line(
-                    sums.load(r * pitch + c, PAIR),
-                    out,
-                    bias,
-                    residual,
-                    alpha,
-                    batch,
-                    row + r,
-                    column + c,
-                    blueprint,
-                )
+                epilogue.finish_inside(sums.load(r * pitch + c, PAIR), batch, row + r, column + c)
 
 
 LEAST_STEPS = 32

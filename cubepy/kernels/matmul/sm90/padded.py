@@ -65,10 +65,10 @@ class PaddedRoutine(HopperRoutine):
 
     def launch(self, blueprint: Any, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
-        x, y, out, bias, residual, *rest = args
+        (x, y, out, bias, residual, *rest), here = args, problem.properties
         if isinstance(blueprint, Few):
             a, b = (
-                v if aligned(v) and v.shape[2] % 8 == 0 else padded(v)
+                v if aligned(v) and v.shape[2] % 8 == 0 else padded(v, here)
                 for v in (x, y.transpose(0, 2, 1))
             )
             self.few.launch(
@@ -76,7 +76,8 @@ class PaddedRoutine(HopperRoutine):
             )
             return
         k_last = problem.a == "f32"
-        a, b = along_own(x, k_last), along_own(y.transpose(0, 2, 1), k_last).transpose(0, 2, 1)
+        a, b = (along_own(v, k_last, here) for v in (x, y.transpose(0, 2, 1)))
+        b = b.transpose(0, 2, 1)
         if isinstance(blueprint, ClusterSplitK):
             self.split_k.launch(blueprint, problem, (a, b, out, bias, residual, *rest))
             return
@@ -86,7 +87,7 @@ class PaddedRoutine(HopperRoutine):
             )
             if own is not residual:
                 own[...] = residual
-            residual = own if aligned(own) else along_own(own, True)
+            residual = own if aligned(own) else along_own(own, True, here)
         words = address(out) % 4 == 0 and all(
             s % 4 == 0 for n, s in zip(out.shape, out.strides[:2]) if n != 1
         )

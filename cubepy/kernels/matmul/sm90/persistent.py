@@ -276,7 +276,7 @@ class HopperRoutine(GpuRoutine, TunedRoutine):
         depth, width = ROW_BYTES // x.itemsize, ROW_BYTES // out.itemsize
         batch, m, n = out.shape
         row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
-        cores, tf32 = cb.device_properties_of().cores, problem.a == "f32"
+        cores, tf32 = problem.properties.cores, problem.a == "f32"
         hopper_product[min(batch * row_tiles * column_tiles, cores), UNITS](
             map_of(a, plan.rows, depth, tf32) if a_along_k else map_of(a, depth, BLOCK),
             map_of(b, plan.columns, depth, tf32) if b_along_k else map_of(b, depth, BLOCK),

@@ -17,7 +17,7 @@ import cubepy as cb
 from cubepy.kernels.matmul.gpu.operands import fitted, map_of, once
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.matmul.sm90.persistent import tile_position
-from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
+from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
 from cubepy.kernels.primitives.pipeline import Stage
 from cubepy.tune import GpuRoutine, TunedRoutine
 
@@ -149,6 +149,7 @@ def fma_product(
     """out[batch] = epilogue(a[batch] @ b[batch].T) for maps (batch, M, K) and (batch, N, K); a cube
     makes a tile. `tiles`: rows and columns of tiles; `batches`: those of a and of b.
     """
+    epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
     cb.resident(blueprint.cubes)
     rows, columns, stages, high = (
         blueprint.rows,
@@ -191,17 +192,7 @@ def fma_product(
     for n in range(cb.UNIT_POS, rows * columns // LANES, blueprint.units):
         r = n // (columns // LANES)
         c = n % (columns // LANES) * LANES
-        finish_line(
-            buffer.load(r * pitch + c, LANES),
-            out,
-            bias,
-            residual,
-            alpha,
-            batch,
-            row + r,
-            column + c,
-            blueprint,
-        )
+        epilogue.finish_inside(buffer.load(r * pitch + c, LANES), batch, row + r, column + c)
 
 
 class FmaRoutine(GpuRoutine, TunedRoutine):

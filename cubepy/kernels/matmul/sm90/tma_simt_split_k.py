@@ -24,7 +24,7 @@ from cubepy.kernels.matmul.sm90.tma_simt import (
     lines,
     turned,
 )
-from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
+from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
 from cubepy.kernels.primitives.pipeline import Stage
 
 PLANES = 8
@@ -87,6 +87,7 @@ def fma_planes_product(
     """out[batch] = epilogue(a[batch] @ b[batch].T) for maps (batch, M, K) and (batch, N, K); a cube
     makes a tile. `tiles`: rows and columns of tiles; `batches`: those of a and of b.
     """
+    epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
     cb.resident(blueprint.cubes)
     stages, size = blueprint.stages, (ROWS + COLUMNS) * DEPTH
     full = cb.barrier(PLANES * stages, 1)
@@ -154,7 +155,7 @@ def fma_planes_product(
         done = buffer.load(at, LANES)
         for p in cb.unroll(range(1, PLANES)):
             done = done + buffer.load(p * ROWS * COLUMNS + at, LANES)
-        finish_line(done, out, bias, residual, alpha, batch, row + r, column + c, blueprint)
+        epilogue.finish_inside(done, batch, row + r, column + c)
 
 
 class FmaPlanesRoutine(FmaRoutine):

@@ -24,18 +24,18 @@ def add_chosen_lines(
     index,
     out,
     at,
-    first,
-    last,
+    windows,
     here,
     acc: cb.Comptime,
     streaming: cb.Comptime[bool],
     lines: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):
-    """out[at] = the sum over windows first .. last of the gradients whose index is `here`, for some
-    lines.
+    """out[at] = the sum over `windows`, the first and the one behind the last, of the gradients
+    whose index is `here`, for some lines.
     """
     n, c, position = at[0], at[4], cb.splat(here, lanes)
+    first, last = windows
     total = cb.local((lines,), acc, lanes=lanes)
     for k in cb.unroll(range(lines)):
         total[k] = cb.cast(cb.splat(0.0, lanes), acc)
@@ -96,15 +96,15 @@ def add_windows(
                 c1 += 1
             while c0 < c1 and c0 * stride[2] - pad[2] + span < q:
                 c0 += 1
-        first, last, here = (a0, b0, c0), (a1, b1, c1), cb.cast(row + q, cb.i64)
+        windows, here = ((a0, b0, c0), (a1, b1, c1)), cb.cast(row + q, cb.i64)
         for c in range(0, begin, many):
             add_chosen_lines(
-                grad, index, out, (n, y, z, q, c), first, last, here, acc, streaming, LINES, lanes
+                grad, index, out, (n, y, z, q, c), windows, here, acc, streaming, LINES, lanes
             )
         for k in range(begin, channels, lanes):
             c = cb.min(k, channels - lanes)  # the last line overlaps the one before
             add_chosen_lines(
-                grad, index, out, (n, y, z, q, c), first, last, here, acc, streaming, 1, lanes
+                grad, index, out, (n, y, z, q, c), windows, here, acc, streaming, 1, lanes
             )
 
 

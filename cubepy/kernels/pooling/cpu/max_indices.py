@@ -9,6 +9,8 @@ a plane, or a line of channels.
 
 from __future__ import annotations
 
+from typing import Any
+
 import cubepy as cb
 from cubepy.kernels.movement.copy import convert_into
 from cubepy.kernels.pooling.problem import MaxPool, MaxPoolBack
@@ -51,25 +53,33 @@ def better_at(value, position, best, spot):
     return sooner
 
 
+@cb.struct
+class Region:
+    """A window that ends at the edges: its corner, and its first taps and those behind its last
+    along each axis.
+    """
+
+    corner: Any
+    low: Any
+    high: Any
+    dilation: Any
+
+
 @cb.func
 def largest_pixel(
     x,
     out,
     index,
-    n,
-    h,
-    i,
-    j,
+    to,
     c,
-    corner,
-    low,
-    high,
-    dilation,
+    region,
     least: cb.Comptime,
     part: cb.Comptime[bool],
     lanes: cb.Comptime[int],
 ):
     """A line of channels of one window; with `part` it hangs over the end."""
+    n, h, i, j = to
+    corner, low, high, dilation = region.corner, region.low, region.high, region.dilation
     many = x.shape[4] - c
     start = (
         (corner[0] + low[0] * dilation[0]) * x.shape[2] + corner[1] + low[1] * dilation[1]
@@ -126,19 +136,14 @@ def largest_pixels(
     for j in range(out.shape[3]):
         c0, kc = window(j, x.shape[3], out.shape[3], kernel[2], stride[2], pad[2], parts)
         w0, w1 = reach(c0, dilation[2], kc, x.shape[3])
-        corner, low, high = (a0, b0, c0), (u0, v0, w0), (u1, v1, w1)
+        region = Region((a0, b0, c0), (u0, v0, w0), (u1, v1, w1), dilation)
+        to = (n, h, i, j)
         for c in range(0, wide, 4 * lanes):
-            largest_pixel(
-                x, out, index, n, h, i, j, c, corner, low, high, dilation, least, False, 4 * lanes
-            )
+            largest_pixel(x, out, index, to, c, region, least, False, 4 * lanes)
         for c in range(wide, whole, lanes):
-            largest_pixel(
-                x, out, index, n, h, i, j, c, corner, low, high, dilation, least, False, lanes
-            )
+            largest_pixel(x, out, index, to, c, region, least, False, lanes)
         if whole < x.shape[4]:
-            largest_pixel(
-                x, out, index, n, h, i, j, whole, corner, low, high, dilation, least, True, lanes
-            )
+            largest_pixel(x, out, index, to, whole, region, least, True, lanes)
 
 
 @cb.kernel

@@ -7,7 +7,15 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import cubepy as cb
-from cubepy.kernels.pooling.cpu.max_separable import CUBES, LINE, ROOM, STREAM, TAPS, max_bands
+from cubepy.kernels.pooling.cpu.max_separable import (
+    CUBES,
+    LINE,
+    ROOM,
+    STREAM,
+    TAPS,
+    Bands,
+    max_bands,
+)
 from cubepy.kernels.pooling.problem import MaxPool
 from cubepy.kernels.primitives.vector_width import address
 from cubepy.tune import CpuRoutine
@@ -98,17 +106,11 @@ class Separable(CpuRoutine):
             rows * stride[1] // dilation[1] if again else kernel[1]
         )  # rows of windows that those above have not
         cubes = planes * out.shape[1] * -(-out.shape[2] // band_rows) * blocks
-        max_bands[cubes, 1](
-            x.reshape(*x.shape[:3], -1),
-            out.reshape(*out.shape[:3], -1),
-            channels,
-            *stride[:2],
-            *pad,
-            columns,
-            band_rows,
+        plan = Bands(
             tuple(kernel),
             (*dilation[:2], spacing),
-            (rows, wide),
+            rows,
+            wide,
             fresh,
             step,
             skip,
@@ -118,5 +120,15 @@ class Separable(CpuRoutine):
             lanes,
             single,
             streaming,
+        )
+        max_bands[cubes, 1](
+            x.reshape(*x.shape[:3], -1),
+            out.reshape(*out.shape[:3], -1),
+            channels,
+            tuple(stride[:2]),
+            tuple(pad),
+            columns,
+            band_rows,
+            plan,
             mode="unchecked",
         )

@@ -116,7 +116,7 @@ def max_windows_indices(
         results = room((plan.columns,), acc, plan)
         positions = room((plan.columns,), cb.i32, plan)
         for k in cb.unroll(range(plan.down.positions(plan.blocks))):
-            read_row(values, 0, (x, size), p, y + k, z, c, k, least, (True, False), plan)
+            read_row(values, 0, (x, size), p, (y + k, z, c), k, least, (True, False), plan)
             best_of_row(tops, spots, k, values, z, plan)
             b = (k + 1 - plan.down.taps) // plan.down.ins
             if b >= 0 and (k + 1 - plan.down.taps) % plan.down.ins == 0:
@@ -199,16 +199,14 @@ def max_windows_back(
                 k * values_of(plan),
                 (index, size),
                 p,
-                y + k,
-                z,
-                c,
+                (y + k, z, c),
                 k,
                 -1,
                 (False, False),
                 plan,
             )
             read_row(
-                grads, k * values_of(plan), (grad, size), p, y + k, z, c, k, 0, (True, True), plan
+                grads, k * values_of(plan), (grad, size), p, (y + k, z, c), k, 0, (True, True), plan
             )
         for r in cb.unroll(range(plan.blocks * plan.down.outs)):
             for q in cb.unroll(range(plan.columns)):

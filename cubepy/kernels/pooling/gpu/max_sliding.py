@@ -120,7 +120,7 @@ def read_plane(
     at = position_in_row(0, 0, plan)
     for k in cb.unroll(range(positions)):
         if wide == plan.columns:
-            read_row(values, 0, x, p, y + k, z, c, k, least, near, plan)
+            read_row(values, 0, x, p, (y + k, z, c), k, least, near, plan)
             largest(to, k * wide, values, at, 1, wide, plan.across, pairs)
         else:
             words = cb.local((values_of(plan) // 2 + 2,), cb.u32)
@@ -212,82 +212,56 @@ def max_windows(
             room((sliding.slots * n,), acc, plan), room((n,), acc, plan),
             room((plan.down.positions(plan.blocks) * wide,), acc, plan), room((values_of(plan),), acc, plan),
         )  # fmt: skip
-        both = (x, size), (out, made)
+        unit = Unit((x, size), (out, made), held, p, first, begin, here, sizes)
         if not sliding.again:
             for r in cb.unroll(range(sliding.lead)):
-                look_at(
-                    both,
-                    held,
-                    p,
-                    first,
-                    first,
-                    r,
-                    begin,
-                    here,
-                    sizes,
-                    least,
-                    pairs,
-                    plan,
-                    sliding,
-                    near,
-                    ragged,
-                )
+                look_at(unit, first, r, least, pairs, plan, sliding, near, ragged)
         if sliding.looped:
             for loop_step in range(-1 if sliding.again else 0, loop_steps):
                 w = first + loop_step * sliding.ahead
                 for r in cb.unroll(sliding.positions):
-                    look_at(
-                        both,
-                        held,
-                        p,
-                        first,
-                        w,
-                        r,
-                        begin,
-                        here,
-                        sizes,
-                        least,
-                        pairs,
-                        plan,
-                        sliding,
-                        near,
-                        ragged,
-                    )
+                    look_at(unit, w, r, least, pairs, plan, sliding, near, ragged)
         else:
             for r in cb.unroll(sliding.positions):
-                look_at(
-                    both,
-                    held,
-                    p,
-                    first,
-                    first,
-                    r,
-                    begin,
-                    here,
-                    sizes,
-                    least,
-                    pairs,
-                    plan,
-                    sliding,
-                    near,
-                    ragged,
-                )
+                look_at(unit, first, r, least, pairs, plan, sliding, near, ragged)
+
+
+@cb.struct
+class Unit:
+    """What a unit has: x and out with their shapes, its memory, a plane, its first window along d,
+    where its windows begin in x, where its results do, and the lengths of d in x and out.
+    """
+
+    x: Any
+    out: Any
+    held: Any
+    p: Any
+    first: Any
+    begin: Any
+    here: Any
+    sizes: Any
 
 
 @cb.func
 def look_at(
-    both, held, p, first, w, r: cb.Comptime[int], begin, here, sizes, least, pairs: cb.Comptime, plan, sliding,
-    near: cb.Comptime[tuple], ragged: cb.Comptime[bool],
-):  # fmt: skip
-    """Position r of those that are written out; window w begins at position 0. The unit's first
-    window is `first`.
-    """
+    unit,
+    w,
+    r: cb.Comptime[int],
+    least,
+    pairs: cb.Comptime,
+    plan,
+    sliding,
+    near: cb.Comptime[tuple],
+    ragged: cb.Comptime[bool],
+):
+    """Position r of those that are written out; window w begins at position 0."""
+    x, out, p, here, sizes = unit.x, unit.out, unit.p, unit.here, unit.sizes
+    state, found, rows, values = unit.held
     if wanted(sliding, r):
-        (x, out), (state, found, rows, values) = both, held
         d = (w * sliding.steps.ins + r) * sliding.hop + here[0] + sliding.steps.low
         inside = cb.min(cb.max(d, 0), sizes[0] - 1)
         read_plane(
-            found, rows, values, x, p * sizes[0] + inside, begin, least, near[1], plan, pairs
+            found, rows, values, x, p * sizes[0] + inside, unit.begin, least, near[1], plan, pairs
         )
         n = plan.blocks * kept_columns(plan, pairs)
         if not near[0]:
@@ -297,7 +271,7 @@ def look_at(
         larger_of(state, state, found, kept(sliding, r), n, pairs)
         for which, a, b in cb.unroll(done(sliding, r)):
             larger_of(found, state, found, ((0, a, b),), n, pairs)
-            if not sliding.again or w + which >= first:
+            if not sliding.again or w + which >= unit.first:
                 store_plane(
                     out,
                     p,

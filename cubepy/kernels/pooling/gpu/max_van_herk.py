@@ -365,17 +365,7 @@ def run(
     bands = max(1, min(-(-CUBES // (teams * tiles)), chunks // max(1, 4 * plan.slots)))
     each = -(-chunks // bands)
     bands = -(-chunks // each)
+    arrays = (x.reshape(-1), x.shape, out.reshape(-1), out.shape)
     largest_wide[teams * bands * tiles, plan.units](
-        x.reshape(-1),
-        x.shape,
-        out.reshape(-1),
-        out.shape,
-        pad,
-        tiles,
-        bands,
-        each,
-        least,
-        acc,
-        plan,
-        mode="unchecked",
+        *arrays, pad, tiles, bands, each, least, acc, plan, mode="unchecked"
     )

@@ -13,12 +13,14 @@ find room on it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import cubepy as cb
 from cubepy.kernels.pooling.gpu.half2 import join, larger, put_words, two_by_two, write_words
 from cubepy.kernels.pooling.gpu.max_sliding import largest
 from cubepy.kernels.pooling.sm90.max_tma_plan import FOUR, PLANE, ROW_BYTES, BoxPlan
 from cubepy.kernels.primitives.lines import multiple
-from cubepy.kernels.primitives.pipeline import next_slot
+from cubepy.kernels.primitives.pipeline import Stage
 from cubepy.kernels.windows.rows_gpu import coordinates
 
 ALIGNED = 1024
@@ -27,30 +29,46 @@ MEETING = 1
 """The number of the barrier at which units meet that look at lines for each other."""
 
 
+@cb.struct
+class Band:
+    """What a cube walks down: `rows` rows of the image from row `first` on, `hop` apart.
+
+    They make the windows from number `window` on of those that begin `rest` rows after a multiple
+    of `hop`. `size` and `made` are the shapes of the image and of the result.
+    """
+
+    first: Any
+    rows: Any
+    window: Any
+    hop: Any
+    rest: Any
+    size: Any
+    made: Any
+
+
 @cb.func
-def load_async(x, tile, full, empty, rows, first, hop, corner, size, plan: cb.Comptime[BoxPlan]):
+def load_async(x, tile, stage, band, corner, plan: cb.Comptime[BoxPlan]):
     """Ask for all rows of a cube, one after the other, as room is found."""
-    slot, phase = 0, 0
     p, z, c = corner
-    for t in range(rows):
-        y = cb.min(cb.max(first + t * hop, 0), size[1] - 1)
-        cb.barrier_wait(empty, slot, 1 - phase)
-        cb.barrier_expect(full, slot, plan.copies * x.nbytes)
+    size = band.size
+    for t in range(band.rows):
+        y = cb.min(cb.max(band.first + t * band.hop, 0), size[1] - 1)
+        stage.acquire()
+        stage.expect(plan.copies * x.nbytes)
+        start = stage.slot * plan.row
         if plan.last:
             there = cb.min(cb.max(z, 0), size[2] - plan.box)
-            at = slot * plan.row + multiple(
+            at = start + multiple(
                 (there - z + plan.before) * plan.channels, ROW_BYTES // x.dtype.itemsize
             )
-            cb.tma_load(tile, at, x, (p, y, there, c), full, slot)
+            cb.tma_load(tile, at, x, (p, y, there, c), stage.full, stage.slot)
         elif plan.copies == 1:
-            cb.tma_load(tile, slot * plan.row, x, (p, y, 0), full, slot)
+            cb.tma_load(tile, start, x, (p, y, 0), stage.full, stage.slot)
         else:
             for k in range(plan.copies):
-                to = slot * plan.row + k * plan.box
-                cb.tma_load(
-                    tile, to, x, (p + k // plan.boxes, y, k % plan.boxes * plan.box), full, slot
-                )
-        slot, phase = next_slot(slot, phase, plan.stages)
+                box = (p + k // plan.boxes, y, k % plan.boxes * plan.box)
+                cb.tma_load(tile, start + k * plan.box, x, box, stage.full, stage.slot)
+        stage = stage.advance()
 
 
 @cb.func
@@ -225,28 +243,13 @@ def write_row(out, made, results, p, i, j, c, plan: cb.Comptime[BoxPlan]):
 
 
 @cb.func
-def walk(
-    tile,
-    full,
-    empty,
-    out,
-    mine,
-    at,
-    none,
-    rows,
-    first,
-    window,
-    hop,
-    rest,
-    size,
-    made,
-    plan: cb.Comptime[BoxPlan],
-):
+def walk(tile, stage, out, band, mine, at, none, plan: cb.Comptime[BoxPlan]):
     """Take in rows as they come, and write those of the results that are done."""
+    size, made, hop = band.size, band.made, band.hop
     p, j, c = mine
     z = j * plan.across.ins
     acc, pairs = none.dtype, plan.pairs
-    deep = (made[1] - rest + hop - 1) // hop
+    deep = (made[1] - band.rest + hop - 1) // hop
     held = cb.shared(plan.kept, acc)
     values, found = cb.local((plan.seen,), acc), cb.local((plan.numbers,), acc)
     running, results = cb.local((plan.numbers,), acc), cb.local((plan.numbers,), acc)
@@ -260,35 +263,33 @@ def walk(
             marks[k] = none
         cb.sync_group(MEETING, plan.workers)
     kept_slot = 0
-    slot, phase = 0, 0
-    for t in range(rows):
-        cb.barrier_wait(full, slot, phase)
-        read_boxed(values, tile, slot * plan.row + at, z, size, none, plan)
+    for t in range(band.rows):
+        stage.wait()
+        read_boxed(values, tile, stage.slot * plan.row + at, z, size, none, plan)
         if plan.marks:
-            mark_lines(marks, tile, t % 2, slot * plan.row + at, none, plan)
+            mark_lines(marks, tile, t % 2, stage.slot * plan.row + at, none, plan)
             cb.sync_group(MEETING, plan.workers)
             read_marks(values, marks, t % 2, plan)
         across_row(found, values, plan)
         cb.fence_async()
         cb.sync_plane()
-        if cb.UNIT_POS_PLANE == 0:
-            cb.barrier_arrive(empty, slot)
-        slot, phase = next_slot(slot, phase, plan.stages)
+        stage.release(cb.UNIT_POS_PLANE == 0)
+        stage = stage.advance()
         if not plan.near[0]:
-            y = first + t * hop
+            y = band.first + t * hop
             for q in cb.unroll(range(plan.numbers)):
                 found[q] = cb.select(y >= 0 and y < size[1], found[q], none)
         for q in cb.unroll(range(plan.numbers)):
             running[q] = larger(running[q], found[q], pairs)
         since = t - (plan.taps - 1)
-        i = window + since // plan.ins
+        i = band.window + since // plan.ins
         if since >= 0 and since % plan.ins == 0 and i < deep:
             for m in cb.unroll(range(plan.numbers // plan.line)):
                 begun = held.load(kept_at(kept_slot + 1, m, plan), plan.line)
                 results.store(
                     m * plan.line, larger(begun, running.load(m * plan.line, plan.line), pairs)
                 )
-            write_row(out, made, results, p, i * hop + rest, j, c, plan)
+            write_row(out, made, results, p, i * hop + band.rest, j, c, plan)
         for m in cb.unroll(range(plan.numbers // plan.line)):
             held.store(kept_at(kept_slot, m, plan), found.load(m * plan.line, plan.line))
         kept_slot = kept_slot + 1
@@ -341,20 +342,12 @@ def max_boxes(
     window = piece * windows
     first = window * plan.ins * hop + low + rest
     rows = (windows - 1) * plan.ins + plan.taps
+    band = Band(first, rows, window, hop, rest, size, made)
+    stage = Stage(full, empty, 0, 0, plan.stages)
     if cb.UNIT_POS >= plan.workers:
         if cb.UNIT_POS == plan.workers:
-            load_async(
-                x,
-                tile,
-                full,
-                empty,
-                rows,
-                first,
-                hop,
-                (team * plan.planes, z, block * plan.channels),
-                size,
-                plan,
-            )
+            corner = (team * plan.planes, z, block * plan.channels)
+            load_async(x, tile, stage, band, corner, plan)
     else:
         none = cb.cast(least, acc)
         if plan.last:
@@ -368,6 +361,4 @@ def max_boxes(
             member, group = coordinates(cb.UNIT_POS, (plan.planes, plan.groups))
             at = cb.min(member, plan.planes - 1) * plan.pitch
             mine = team * plan.planes + member, group * plan.columns, 0
-        walk(
-            tile, full, empty, out, mine, at, none, rows, first, window, hop, rest, size, made, plan
-        )
+        walk(tile, stage, out, band, mine, at, none, plan)
