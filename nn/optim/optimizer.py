@@ -12,8 +12,10 @@ from cubepy.errors import ArgumentError, FileFormatError, LaunchError
 from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import f64
 from cubepy.nn import arguments
+from cubepy.runtime import memory
 from cubepy.tensor import Tensor, apply, as_tensor, enable_grad, no_grad
 from cubepy.tensor.program.observe import computed
+from cubepy.tensor.storage import HOST
 
 
 class Optimizer:
@@ -184,7 +186,7 @@ class Optimizer:
 
             array = np.array(values, wide)
             made = computed(again, array)
-            made = as_tensor(array).to(p.device) if made is None else made
+            made = _on_device(array, p) if made is None else made
             found = numbers[key] = made, sharing
         given, sharing = found
         sharing.append(state)
@@ -243,7 +245,16 @@ class Optimizer:
 
 def zeros_like(p: Tensor, value: float = 0.0) -> Tensor:
     """A tensor of a parameter's shape, dtype and device, all of one value."""
-    return as_tensor(np.full(p.shape, value, p.dtype.numpy)).to(p.device)
+    return _on_device(np.full(p.shape, value, p.dtype.numpy), p)
+
+
+def _on_device(array: np.ndarray, p: Tensor) -> Tensor:
+    """An array beside a parameter; on the host in memory that is aligned as that of results, since
+    replay tells others apart.
+    """
+    made = memory.empty(array.shape, array.dtype, HOST)
+    made[...] = array
+    return as_tensor(made).to(p.device)
 
 
 def _as_state(value: Any, p: Tensor) -> Any:

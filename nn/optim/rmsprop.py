@@ -8,6 +8,16 @@ from typing import Any
 from cubepy.nn import arguments
 from cubepy.nn.optim.optimizer import Optimizer, zeros_like
 
+STEPS = {
+    (False, False): ("rmsprop_step", ("square_avg",)),
+    (False, True): ("rmsprop_momentum_step", ("square_avg", "momentum_buffer")),
+    (True, False): ("rmsprop_centered_step", ("square_avg", "grad_avg")),
+    (True, True): ("rmsprop_centered_momentum_step", ("square_avg", "grad_avg", "momentum_buffer")),
+}
+"""The op and the states, by whether it is centered and whether it has momentum. Names of ops are
+constants: replay knows them by identity.
+"""
+
 
 class RMSprop(Optimizer):
     """RMSprop (Hinton, 2012): `p -= lr * grad / (sqrt(s) + eps)`, where s is the running mean of
@@ -66,11 +76,7 @@ class RMSprop(Optimizer):
     def _update(
         self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
     ) -> None:
-        op, names = "rmsprop", ["square_avg"]
-        if group["centered"]:
-            op, names = f"{op}_centered", [*names, "grad_avg"]
-        if group["momentum"]:
-            op, names = f"{op}_momentum", [*names, "momentum_buffer"]
+        op, names = STEPS[bool(group["centered"]), bool(group["momentum"])]
         for name in names:
             if name not in state:
                 state[name] = zeros_like(p)
@@ -86,4 +92,4 @@ class RMSprop(Optimizer):
                 group["momentum"],
             )
 
-        self._apply(f"{op}_step", p, state, tuple(names), numbers, values)
+        self._apply(op, p, state, names, numbers, values)
