@@ -145,6 +145,7 @@ class Optimizer:
     def __cubepy_reads__(self, reads: Any) -> None:
         """What decides which ops a step has; numbers are read in every step."""
         reads.note("attribute", self, "param_groups", self.param_groups)
+        reads.note("contents", self.param_groups, "", contents(self.param_groups))
         reads.note("attribute", self, "state", self.state)
         reads.note("contents", self.state, "", contents(self.state))
         ops = _Ops(self)
@@ -154,6 +155,8 @@ class Optimizer:
             reads.inside(group["params"])
             for p in group["params"]:
                 own = self.state.get(p, {})
+                if not own.keys() >= set(ops[n][1]):  # a step that makes some is not like others
+                    reads.note("contents", own, "", contents(own))
                 for key in own.keys() - {"step"}:
                     reads.note("item", own, key, own[key])
 
