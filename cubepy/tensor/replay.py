@@ -159,7 +159,7 @@ def of_numbers(op: str, inputs: Sequence[Any]) -> bool:
     """Whether an op gives a number of numbers, which is at home everywhere as they are."""
     if not inputs or OPS[op].kind != "map":
         return False
-    return all([t is None or type(t.value) is Number for t in inputs])
+    return all(t is None or type(t.value) is Number for t in inputs)
 
 
 def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Device) -> Any:
