@@ -187,14 +187,13 @@ class _BatchNorm(Module):
 
     def _move(self, mean: Tensor, var: Tensor) -> None:
         """Running values move towards those of a batch; without a momentum, to the mean of all."""
-        self.num_batches_tracked = self.num_batches_tracked + 1
+        self.num_batches_tracked += 1
         m: Any = self.momentum
         if m is None:
-            m = 1 / int(self.num_batches_tracked)
-        for name, value in (("running_mean", mean), ("running_var", var)):
-            old = getattr(self, name)
+            m = 1 / self.num_batches_tracked.astype(mean.dtype)
+        for old, value in ((self.running_mean, mean), (self.running_var, var)):
             new = arguments.widened(old) * (1 - m) + value * m
-            setattr(self, name, new.astype(old.dtype))
+            old.assign_(new.astype(old.dtype))
 
     def extra_repr(self) -> str:
         return (

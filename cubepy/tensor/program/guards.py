@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cubepy.compiler.reads import Guard, Reads, guard_of
+from cubepy.compiler.reads import Guard, Reads, guard_of, same
 from cubepy.tensor.program.watched import Watch, parts_of
 from cubepy.tensor.value import Handle
 
@@ -83,7 +83,7 @@ class Guards:
                 now = read.now()
             except Exception:
                 now = "gone"
-            if now is not read.value and now != read.value:
+            if not same(now, read.value):
                 name = read.key if isinstance(read.key, str) and read.key else "what is inside"
                 found.append(f"{read.kind} {name}")
         if not self.watch.holds():

@@ -29,8 +29,8 @@ PROGRAMS = 256
 VARIANTS = 4
 """Programs of one kind, for other globals and attributes."""
 FIRST = 3
-"""Traces in which a function may change what it reads: states of optimizers are made in the first
-call."""
+"""Traces in a row in which a function may change what it reads: states of optimizers are made in
+the first call."""
 TRACES = 16
 """Traces of one kind after which the function runs as it is: what it reads changes all the time."""
 
@@ -42,6 +42,7 @@ class Jitted:
         function: what was given.
         programs: by kind of arguments.
         traces: how often each kind was traced.
+        unsettled: how many of the last traces of a kind changed what they read.
         refused: why calls of a kind run the function as it is.
     """
 
@@ -50,6 +51,7 @@ class Jitted:
         self.name = getattr(function, "__qualname__", type(function).__name__)
         self.programs: dict[Any, list[Program]] = {}
         self.traces: dict[Any, int] = {}
+        self.unsettled: dict[Any, int] = {}
         self.refused: dict[Any, str] = {}
         self.fixed: dict[Any, set[int]] = {}
         self.latest: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
@@ -67,7 +69,7 @@ class Jitted:
     def clear(self) -> None:
         """Forget all programs."""
         self.latest = None
-        for table in (self.programs, self.traces, self.refused):
+        for table in (self.programs, self.traces, self.unsettled, self.refused):
             table.clear()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -139,12 +141,14 @@ class Jitted:
         if fixed:
             self.fixed[structure] = fixed
         key = self.key(structure, leaves)
-        room(self.traces, PROGRAMS, self.programs, self.refused)
+        room(self.traces, PROGRAMS, self.programs, self.unsettled, self.refused)
         self.traces[key] = self.traces.get(key, 0) + 1
+        settled = guards.holds()
+        self.unsettled[key] = 0 if settled else self.unsettled.get(key, 0) + 1
         if trace.remembers:
             self.refused[key] = "gradients go through what it assigns, or what was computed before"
-        elif not guards.holds():
-            if self.traces[key] <= FIRST:
+        elif not settled:
+            if self.unsettled[key] <= FIRST:
                 return result  # what is made in a first call may stay
             self.refused[key] = f"it changes what it reads: {', '.join(guards.changes())}"
         elif self.traces[key] > TRACES:
