@@ -49,6 +49,7 @@ _LAZY = ("errors", "kernels", "nn", "quant", "tensor", "tune")
 _OF_TENSORS = (
     "Generator",
     "Tensor",
+    "checkpoint",
     "enable_grad",
     "grad",
     "is_grad_enabled",
@@ -73,6 +74,7 @@ __all__ = [
     "View",
     "as_dtype",
     "capture",
+    "checkpoint",
     "config",
     "current_device",
     "device_properties_of",
@@ -112,6 +114,7 @@ if TYPE_CHECKING:
     from cubepy.tensor import (
         Generator,
         Tensor,
+        checkpoint,
         enable_grad,
         grad,
         is_grad_enabled,

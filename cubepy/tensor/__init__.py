@@ -17,6 +17,7 @@ import sys
 
 from cubepy.tensor import namespace
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
+from cubepy.tensor.control.checkpoint import checkpoint
 from cubepy.tensor.execute import register
 from cubepy.tensor.generator import Generator
 from cubepy.tensor.gradients import (
@@ -76,6 +77,7 @@ __all__ = [
     "__array_namespace_info__",
     "apply",
     "as_tensor",
+    "checkpoint",
     "enable_grad",
     "execute",
     "grad",

@@ -30,7 +30,9 @@ from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Number
 
 LIMIT = 4096
-VIEWS = frozenset("reshape permute slice expand contiguous cast embedding constant".split())
+VIEWS = frozenset(
+    "reshape permute slice expand contiguous cast embedding constant after detach".split()
+)
 """Ops that are no launches on the host, or look at elements there: they run, but unchecked."""
 _calls = Calls()
 _accepted: dict[Any, DType] = {}

@@ -66,6 +66,19 @@ def test_ten_training_steps_are_those_of_the_function_with_one_trace(
     assert "one call of machine code" in program.explain()
 
 
+def test_gradients_may_go_through_a_program_whose_running_values_move() -> None:
+    ours, theirs = network(0.1), network(0.1)
+    program = cb.jit(ours)
+    for n in range(5):
+        for net, run in ((ours, program), (theirs, theirs)):
+            for p in net.parameters():
+                p.grad = None
+            (run(images(n)) ** 3).mean().backward()
+        for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+            np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-5, atol=1e-6)
+        equal(ours, theirs)
+
+
 def test_train_and_eval_are_traced_once_each_and_only_training_moves_the_values() -> None:
     ours, theirs = network(0.1), network(0.1)
     with cb.no_grad():
