@@ -18,6 +18,8 @@ import sys
 from cubepy.tensor import namespace
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.control.checkpoint import checkpoint
+from cubepy.tensor.control.cond import cond
+from cubepy.tensor.control.scan import scan
 from cubepy.tensor.execute import register
 from cubepy.tensor.generator import Generator
 from cubepy.tensor.gradients import (
@@ -78,6 +80,7 @@ __all__ = [
     "apply",
     "as_tensor",
     "checkpoint",
+    "cond",
     "enable_grad",
     "execute",
     "grad",
@@ -86,6 +89,7 @@ __all__ = [
     "no_grad",
     "record",
     "register",
+    "scan",
     "set_grad_enabled",
     "tensor",
     "value_and_grad",

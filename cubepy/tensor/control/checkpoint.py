@@ -158,7 +158,7 @@ def _through_steps(seen: Backward, *grads: Any) -> list[Any]:
         if need and recording_here():  # else it would be what was computed before, for a program
             made = apply("after", t, first)
         elif need:
-            made = _tensor(remember_alias(Value(t.storage), t.value)) if attached else t.detach()
+            made = alias(t) if attached else t.detach()
         again.append(made if attached or not need else made.requires_grad_())
     with enable_grad():
         outputs = seen.attrs["steps"].run(*again)
@@ -173,6 +173,13 @@ def remember_alias(made: Value, original: Value) -> Value:
     """Let gradients by a value go on to the value that it stands for."""
     made.call, made.needs_grad = Call(ALIAS, (original,), {"again": _as_it_is}, [made]), True
     return made
+
+
+def alias(t: Any) -> Any:
+    """A tensor of another value, through which gradients go on to that of `t`."""
+    value = Value(t.storage)
+    same(value, t)
+    return _tensor(remember_alias(value, t.value) if t.requires_grad else value)
 
 
 def _as_it_is(x: Any) -> Any:

@@ -8,8 +8,8 @@ as a global stays two inputs. What handles from outside were given meanwhile (`a
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,9 @@ from cubepy.errors import LaunchError
 from cubepy.lang.dtypes import DType
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.control.checkpoint import remember_alias
-from cubepy.tensor.ir import Graph, Node, renumbered
-from cubepy.tensor.modes import mode
-from cubepy.tensor.ops import Spec
+from cubepy.tensor.ir import Graph
+from cubepy.tensor.program.exact import ExactRecorder
 from cubepy.tensor.program.scalar import Scalar, number_of
-from cubepy.tensor.record import Recorder
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle, Number, Value, identities, located, outside
 
@@ -104,7 +102,7 @@ class Output:
     number: int
 
 
-class Tracer(Recorder):
+class Tracer(ExactRecorder):
     """The recorder of a function that is traced.
 
     Args:
@@ -136,8 +134,6 @@ class Tracer(Recorder):
         self.made: dict[Any, Tensor] = {}
         self.found: list[Source] = []
         self.were: list[Value] = []
-        self.cut: dict[int, list[int]] = {}
-        self.stopped: set[int] = set()
 
     def alias(self, original: Tensor) -> Tensor:
         """Another handle of the same elements and gradient."""
@@ -174,21 +170,6 @@ class Tracer(Recorder):
             self.found.append(found or Source("constant", tensor.value.storage))
             self.were.append(tensor.value)
         return name
-
-    def add(
-        self,
-        op: str,
-        inputs: Sequence[Handle | None],
-        attrs: dict[str, Any],
-        results: Sequence[Value],
-    ) -> None:
-        super().add(op, inputs, attrs, results)
-        values = [None if t is None else t.value for t in inputs]
-        detached = [v is not None and v.call is None and v.id in self._same for v in values]
-        if any(detached):
-            self.cut[len(self._nodes) - 1] = [k for k, so in enumerate(detached) if so]
-        if not mode.enabled and any(v is not None and v.needs_grad for v in values):
-            self.stopped.update(v.id for v in results)
 
     def number(self, value: Any, dtype: DType) -> Tensor | None:
         if type(value) is not Scalar:
@@ -327,32 +308,6 @@ class Tracer(Recorder):
             graph, self.found, self.were, form, effects, gradients, through, exact, remembers
         )
         return made_trace, given
-
-    def differentiated(self, outputs: Sequence[Handle]) -> Graph:
-        """The graph of outputs as gradients see it: they do not go through what was detached, or
-        computed within `no_grad`.
-        """
-        nodes: list[tuple[tuple[int, ...], Node]] = []
-        specs: dict[int, Spec] = {}
-
-        def detach(name: int, to: int) -> int:
-            nodes.append(((to,), Node("detach", (name,), (), (specs[name],))))
-            return to
-
-        for at, (keys, node) in enumerate(self._nodes):
-            inputs = list(node.inputs)
-            for k in self.cut.get(at, ()):
-                inputs[k] = detach(inputs[k], next(identities))
-            stopped = not self.stopped.isdisjoint(keys)
-            made = tuple([next(identities) for _ in keys]) if stopped else keys
-            nodes.append((made, replace(node, inputs=tuple(inputs))))
-            specs.update(zip(made, node.results, strict=True))
-            if stopped:
-                specs.update(zip(keys, node.results, strict=True))
-                for one, key in zip(made, keys, strict=True):
-                    detach(one, key)
-        given = [keys[0] for keys, node in self._nodes if node.op == "input"]
-        return renumbered(nodes, given, [self._input(t) for t in outputs])
 
 
 def _remembers(value: Value) -> bool:
