@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.errors import ArgumentError, DTypeError, ShapeError
+from cubepy.errors import ArgumentError, DTypeError, OutOfBoundsError, ShapeError
 from cubepy.lang.dtypes import bool_
-from cubepy.runtime import recording
+from cubepy.runtime import memory, recording
 from cubepy.runtime.memory.device_array import host
+from cubepy.runtime.replay.record import Mark
 from cubepy.tensor.array import Tensor, apply, as_tensor
 from cubepy.tensor.control.body import Body, arrays_of, graph_of, shaped, traced
 from cubepy.tensor.gradients.rules import Backward, vjp
 from cubepy.tensor.namespace.creation import zeros_like
+from cubepy.tensor.ops.library import kernels
 from cubepy.tensor.ops.op import Spec, define
 from cubepy.tensor.program.differentiated import gradients
 from cubepy.tensor.program.form import leaves_of, rebuilt
@@ -102,10 +104,35 @@ def _parts(values: Sequence[Any], held: tuple[int, int]) -> tuple[list[Any], lis
 
 
 def _run(dtype: np.dtype, pred: Any, *arrays: Any, bodies: Any, held: Any) -> list[Any]:
-    if recording.active and (recorder := recording.current()) is not None:
+    recorder, which = recording.current(), 0 if bool(host(pred)) else 1
+    parts = _parts(arrays, held)
+    if recorder is not None and recorder.marks:
+        try:
+            return _both(recorder, pred, which, bodies, parts)
+        except OutOfBoundsError:  # perhaps in the branch that is not taken
+            recorder.spoiled = True
+    elif recorder is not None:
         recorder.spoiled = True  # another element is another list of launches
-    which = 0 if bool(host(pred)) else 1
-    return arrays_of(bodies[which], _parts(arrays, held)[which])
+    return arrays_of(bodies[which], parts[which])
+
+
+def _both(recorder: Any, pred: Any, which: int, bodies: Any, parts: Any) -> list[Any]:
+    """What one branch gives, where both are recorded."""
+    copy = kernels().copy
+    recorder.steps.append(Mark("fork", pred))
+    made = [arrays_of(bodies[0], parts[0])]
+    out = [memory.empty(a.shape, a.dtype) for a in made[0]]
+    for a, given in zip(made[0], out, strict=True):
+        copy(a, out=given)
+    recorder.steps.append(Mark("otherwise"))
+    made.append(arrays_of(bodies[1], parts[1]))
+    for a, given in zip(made[1], out, strict=True):
+        copy(a, out=given)
+    recorder.steps.append(Mark("join"))
+    with recording.suspended():
+        for a, given in zip(made[which], out, strict=True):
+            copy(a, out=given)
+    return out
 
 
 @define("opaque", {"cond": _run})

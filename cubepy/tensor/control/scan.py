@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import ArgumentError, ShapeError
-from cubepy.runtime import memory
+from cubepy.runtime import memory, recording
+from cubepy.runtime.memory.pool import ALIGNMENT
+from cubepy.runtime.memory.spans import beginning, meet
+from cubepy.runtime.replay.host import PEELED
+from cubepy.runtime.replay.record import Mark
 from cubepy.tensor.array import Tensor, apply, as_tensor
 from cubepy.tensor.control.body import Body, arrays_of, graph_of, shaped, traced
 from cubepy.tensor.control.checkpoint import alias
@@ -23,6 +27,8 @@ from cubepy.tensor.program.differentiated import gradients
 from cubepy.tensor.program.form import leaves_of, rebuilt
 from cubepy.tensor.record import recording_here
 from cubepy.tensor.value import located, outside
+
+FURTHER = 16  # bytes
 
 
 def scan(
@@ -170,16 +176,94 @@ def _run(
     carry, xs = list(arrays[:carries]), arrays[carries : carries + slices]
     held, graph = arrays[carries + slices :], graph_of(body)
     copy = kernels().copy
+    order = range(length)[::-1] if reverse else range(length)
+    recorder = recording.current()
+    marks = recorder is not None and recorder.marks and length > 1
     ys = [
-        memory.empty((length, *spec.shape), spec.dtype.numpy)
+        (_stacked if marks else memory.empty)((length, *spec.shape), spec.dtype.numpy)
         for spec in (graph.values[n] for n in graph.outputs[carries:])
     ]
-    for n in reversed(range(length)) if reverse else range(length):
+    if marks and all(y[0, ...].nbytes < PEELED or _lines(y) for y in ys):
+        return _looped(recorder, body, order, carry, xs, held, ys)
+    for n in order:
         made = arrays_of(body, [*carry, *[x[n, ...] for x in xs], *held])
         carry = made[:carries]
         for y, part in zip(ys, made[carries:], strict=True):
             copy(part, out=y[n, ...])
     return [*carry, *ys]
+
+
+def _lines(y: Any) -> bool:
+    """Whether all slices begin alike in a line of the cache: launches depend on it where the first
+    of them begins with a line, and those that write large ones always.
+    """
+    return bool(y.strides[0] % ALIGNMENT == 0)
+
+
+def _stacked(shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    """Memory of which a launch that writes one slice can write all, as far as they are not large:
+    neither the first nor the last one begins with a line, unless all do.
+    """
+    made = memory.empty(shape, dtype)
+    if not made.size or _lines(made):
+        return made
+    raw = memory.empty((made.nbytes + 3 * FURTHER,), np.dtype(np.uint8))
+    last = (shape[0] - 1) * made.strides[0]
+    begin = beginning(raw)
+    offset = next(
+        o
+        for o in range(FURTHER, 4 * FURTHER, FURTHER)
+        if (begin + o) % ALIGNMENT and (begin + o + last) % ALIGNMENT
+    )
+    return np.ndarray(shape, dtype, raw, offset)
+
+
+def _looped(
+    recorder: Any,
+    body: str,
+    order: range,
+    carry: Sequence[Any],
+    xs: Sequence[Any],
+    held: Sequence[Any],
+    ys: Sequence[Any],
+) -> list[Any]:
+    """What a scan gives, where one turn is recorded: carries and slices have places of their own."""
+    copy, moves = kernels().copy, list[tuple[int, int, int, int]]()
+    places = [memory.empty(c.shape, c.dtype) for c in carry]
+    slices = [memory.empty(x.shape[1:], x.dtype) for x in xs]
+    for c, place in zip(carry, places, strict=True):
+        copy(c, out=place)
+
+    def exchanged(source: Any, target: Any, of: Any, part: Any) -> None:
+        """Copy a slice of one array, and note that it is another one in each turn."""
+        begin = len(recorder.steps)
+        copy(source, out=target)
+        if len(recorder.steps) > begin:
+            move = of.strides[0] * order.step
+            moves.append((begin, len(recorder.steps), beginning(part), move))
+
+    def turn(n: int) -> None:
+        for x, place in zip(xs, slices, strict=True):
+            exchanged(x[n, ...], place, x, x[n, ...])
+        made = arrays_of(body, [*places, *slices, *held])
+        for y, value in zip(ys, made[len(places) :], strict=True):
+            exchanged(value, y[n, ...], y, y[n, ...])
+        new = made[: len(places)]
+        apart = [
+            copy(c) if any(meet(c, p) for p in places if p is not place) else c
+            for c, place in zip(new, places, strict=True)
+        ]
+        for c, place in zip(apart, places, strict=True):
+            if c is not place:
+                copy(c, out=place)
+
+    recorder.steps.append(Mark("loop", times=len(order)))
+    turn(order[0])
+    recorder.steps.append(Mark("again", moves=tuple(moves)))
+    with recording.suspended():
+        for n in order[1:]:
+            turn(n)
+    return [*places, *ys]
 
 
 @define("opaque", {"scan": _run}, keeps=True)

@@ -38,6 +38,7 @@ def test_calls_take_either_branch_without_another_trace() -> None:
         np.testing.assert_array_equal(found["z"][0].numpy(), wanted["z"][0].numpy())
     assert taken == {True, False}
     assert sum(program.traces.values()) == 1
+    assert "one call of machine code" in program.explain()
 
 
 @pytest.mark.parametrize("inside", [True, False])

@@ -160,31 +160,71 @@ def test_loops_in_loops_branches_in_loops_and_checkpoints_around() -> None:
 
 
 def test_a_training_step_of_a_recurrent_net() -> None:
-    nn.init.manual_seed(2)
-    cell, head = nn.GRUCell(4, 8), nn.Linear(8, 4)
-    parameters = [*cell.parameters(), *head.parameters()]
+    def made() -> Any:
+        nn.init.manual_seed(2)
+        cell, head = nn.GRUCell(4, 8), nn.Linear(8, 4)
+        parameters = [*cell.parameters(), *head.parameters()]
 
-    def step(x: Tensor, lr: float) -> Tensor:
-        for p in parameters:
-            p.grad = None
-
-        def body(h: Tensor, now: Tensor) -> Any:
-            h = cell(now, h)
-            return h, head(h)
-
-        _, ys = cb.scan(body, zeros((3, 8)), x)
-        loss = ((ys[:-1] - x[1:]) ** 2).mean()
-        loss.backward()
-        with cb.no_grad():
+        def step(x: Tensor, lr: float) -> Tensor:
             for p in parameters:
-                p -= p.grad * lr
-        return loss
+                p.grad = None
 
-    program = cb.jit(step)
-    x = some(6, 3, 4)
-    losses = [program(x, 0.3 / (1 + n)).item() for n in range(30)]
-    assert losses[-1] < 0.9 * losses[0]
+            def body(h: Tensor, now: Tensor) -> Any:
+                h = cell(now, h)
+                return h, head(h)
+
+            _, ys = cb.scan(body, zeros((3, 8)), x)
+            loss = ((ys[:-1] - x[1:]) ** 2).mean()
+            loss.backward()
+            with cb.no_grad():
+                for p in parameters:
+                    p -= p.grad * lr
+            return loss
+
+        return step
+
+    program, function = cb.jit(made()), made()
+    for n in range(30):
+        x = some(6, 3, 4)
+        one, other = (run(x, 0.3 / (1 + n)).item() for run in (program, function))
+        assert abs(one - other) < 1e-5
     assert sum(program.traces.values()) == 1
+    assert "one call of machine code" in program.explain()
+
+
+@pytest.mark.parametrize("width", [12, 40_000, 40_001])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_large_slices(width: int, reverse: bool) -> None:
+    step = lambda c, x: (c * 0.5 + x, c - x)
+    function = lambda c, x: cb.scan(step, c, x, reverse=reverse)
+    program = cb.jit(function)
+    for _ in range(6):
+        c, x = some(width), some(5, width)
+        for one, other in zip(program(c, x), function(c, x), strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_a_long_loop_is_no_longer_program() -> None:
+    steps = []
+    for length in (4, 400):
+        program = cb.jit(lambda c, x: cb.scan(lambda c, x: (c * x + 1, c.sin()), c, x))
+        for _ in range(5):
+            program(some(3), some(length, 3))
+        ((made,),) = program.programs.values()
+        steps.append(made.plan.steps)
+    assert steps[0] == steps[1] < 12
+
+
+def test_carries_that_change_places() -> None:
+    step = lambda c, x: ((c[1], c[0] + x, c[1][::-1]), c[0] * c[2])
+    function = lambda a, b, x: cb.scan(step, (a, b, a), x)
+    program = cb.jit(function)
+    for _ in range(5):
+        given = some(3), some(3), some(6, 3)
+        found, wanted = program(*given), function(*given)
+        for one, other in zip([*found[0], found[1]], [*wanted[0], wanted[1]], strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+    assert "one call of machine code" in program.explain()
 
 
 def test_no_slices() -> None:
