@@ -19,7 +19,7 @@ from cubepy.tensor.program.exact import ExactRecorder
 from cubepy.tensor.program.form import leaves_of, rebuilt
 from cubepy.tensor.program.observe import active
 from cubepy.tensor.record import recorded_by
-from cubepy.tensor.storage import Dense
+from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Handle, Value, identities, located, outside
 
 
@@ -161,5 +161,5 @@ def unseen() -> Iterator[None]:
 def arrays_of(text: str, arrays: Sequence[Any]) -> list[Any]:
     """The arrays that a body gives, of arrays."""
     with unseen():
-        given = [Tensor(Dense(a)) for a in arrays]
+        given = [Tensor(a if isinstance(a, Storage) else Dense(a)) for a in arrays]
         return [t.storage.dense() for t in execute(graph_of(text), given)]

@@ -135,7 +135,7 @@ def _both(recorder: Any, pred: Any, which: int, bodies: Any, parts: Any) -> list
     return out
 
 
-@define("opaque", {"cond": _run})
+@define("opaque", {"cond": _run}, composed=True)
 def _cond(pred: Spec, *specs: Spec, bodies: tuple[str, str], held: tuple[int, int]) -> list[Spec]:
     """What the first body gives where `pred` is true, else what the second one gives; `held`: how
     many inputs, behind those that both read, only the first and only the second reads.

@@ -266,7 +266,7 @@ def _looped(
     return [*places, *ys]
 
 
-@define("opaque", {"scan": _run}, keeps=True)
+@define("opaque", {"scan": _run}, keeps=True, composed=True)
 def _scan(
     *specs: Spec, body: str, carries: int, slices: int, length: int, reverse: bool
 ) -> list[Spec]:

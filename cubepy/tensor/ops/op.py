@@ -51,6 +51,7 @@ class Op:
         constant: whether its results do not change with small changes of its inputs: integers,
             booleans, steps.
         keeps: whether its gradient reads results that nobody else may keep.
+        composed: whether it is made of other ops, which it hands storages that are not dense.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Op:
     vjp: Callable[..., Any] | None = None
     constant: bool = False
     keeps: bool = False
+    composed: bool = False
 
 
 OPS: dict[str, Op] = {}
@@ -67,14 +69,19 @@ OPS: dict[str, Op] = {}
 
 
 def define(
-    kind: str, runs: dict[str, Run], *, constant: bool = False, keeps: bool = False
+    kind: str,
+    runs: dict[str, Run],
+    *,
+    constant: bool = False,
+    keeps: bool = False,
+    composed: bool = False,
 ) -> Callable[[Rule], Rule]:
     """Define ops whose rule is the function below.
 
     Args:
         kind: one of `KINDS`.
         runs: by the name of an op, what computes it.
-        constant, keeps: see `Op`.
+        constant, keeps, composed: see `Op`.
 
     Example:
         >>> @define("map", {"twice": lambda dtype, x: x + x})
@@ -87,7 +94,7 @@ def define(
 
     def put(rule: Rule) -> Rule:
         for name, run in runs.items():
-            OPS[name] = Op(name, kind, rule, run, constant=constant, keeps=keeps)
+            OPS[name] = Op(name, kind, rule, run, None, constant, keeps, composed)
         return rule
 
     return put

@@ -200,8 +200,8 @@ class Tracer(ExactRecorder):
                 f"{what} while {self.what} is traced: what is computed from it would stay as it is "
                 "now, in every later call",
                 location=located(outside()),
-                hint="do it outside of the function that cb.jit has, or choose elements with "
-                "cubepy.tensor.where",
+                hint="do it outside of the function that cb.jit has, or choose with cb.cond, "
+                "or by elements with cubepy.tensor.where",
             )
 
     def exchanges(self, tensor: Handle) -> None:
