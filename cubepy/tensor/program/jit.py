@@ -13,6 +13,7 @@ from cubepy.runtime import recording
 from cubepy.runtime.device import current
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.tables import room
+from cubepy.tensor.graph import execute
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program.differentiated import gradients
 from cubepy.tensor.program.form import contributed, leaves_of, rebuilt
@@ -157,8 +158,12 @@ class Jitted:
             key_of = host_replay().key() if current().backend == "cpu" else None
             writer = Writer(trace, structure, leaves, fixed, guards, key_of)
             if trace.differentiable:
-                back = Jitted(functools.partial(gradients, trace.graph))
-                writer.scope["attrs"] = {"graph": trace.graph, "backward": back}
+                exact = trace.differentiated
+                writer.scope["attrs"] = {
+                    "graph": exact,
+                    "backward": Jitted(functools.partial(gradients, exact)),
+                    "again": lambda *given: execute(exact, given),
+                }
             program = Program(writer, self.function, self.renewed)
             program.guards = guards  # type: ignore[attr-defined]
             variants = self.programs.setdefault(key, [])
