@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from cubepy.runtime import recording
 from cubepy.runtime.notebook import preformatted
@@ -17,17 +17,21 @@ class Stats:
 
     Attributes: specialised: kernels understood for a new combination of comptime values, dtypes and
         layouts. compiled: modules that the backend's compiler translated. loaded: modules whose
-        machine code came from the cache on disk. launches: launches of all kernels.
+        machine code came from the cache on disk. launches: launches of all kernels. traces: of
+        functions that `cb.jit` has. retraces: those of functions that were traced before.
     """
 
     specialised: int = 0
     compiled: int = 0
     loaded: int = 0
     launches: int = 0
+    traces: int = 0
+    retraces: int = 0
 
     def reset(self) -> None:
         """Set every counter to zero."""
-        self.specialised = self.compiled = self.loaded = self.launches = 0
+        for one in fields(self):
+            setattr(self, one.name, 0)
 
 
 counters = Stats()

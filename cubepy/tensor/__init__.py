@@ -18,6 +18,7 @@ import sys
 from cubepy.tensor import namespace
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.execute import register
+from cubepy.tensor.explained.explain import explain
 from cubepy.tensor.generator import Generator
 from cubepy.tensor.gradients import (
     attention,
@@ -78,6 +79,7 @@ __all__ = [
     "as_tensor",
     "enable_grad",
     "execute",
+    "explain",
     "grad",
     "is_grad_enabled",
     "jit",

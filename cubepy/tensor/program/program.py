@@ -18,6 +18,7 @@ from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.memory.pool import POOLED
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Plan
+from cubepy.runtime.replay.record import Launch, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.graph import execute
@@ -44,22 +45,26 @@ class Program:
         changed: what is told when `call` is another function.
 
     Attributes:
+        guards: whether what the function read is as it was.
         graph: the ops that it runs.
         call: a function of (args, kwargs) that gives the results, or MISS.
         plan: its launches, once they are known.
         operands: of the plan.
         why: why there is no plan.
+        launched: the kernels of each node, once they were recorded.
     """
 
     def __init__(
         self, writer: Writer, eagerly: Callable[..., Any], changed: Callable[[Any, Any], None]
     ) -> None:
         self.writer, self.eagerly, self.changed = writer, eagerly, changed
+        self.guards = writer.guards
         self.graph: Graph = optimise(writer.trace.graph)
         self.plan: Plan | None = None
         self.operands: ProgramOperands | None = None
         self.why = "its launches are recorded in the second call"
         self.chances = CHANCES
+        self.launched: dict[int, list[str]] = {}
         self.lock = threading.Lock()
         self.frames: list[np.ndarray] = []
         if writer.gpu is not None or writer.device.backend != "cpu":
@@ -103,10 +108,19 @@ class Program:
         settings = recording.settings
         constants = [a for s in self.writer.stores if s is not None for a in s.read()]
         recorded = Recording()
+        nodes: list[tuple[int, int]] = []
         with no_grad(), recorded:
             for array in constants:
                 recorded.constant(array)
-            outputs = [t.storage.dense() for t in execute(self.graph, self.stores(given))]
+            outputs = [
+                t.storage.dense()
+                for t in execute(
+                    self.graph,
+                    self.stores(given),
+                    lambda at: nodes.append((at, len(recorded.steps))),
+                )
+            ]
+        self.launched = launched(nodes, recorded)
         if settings == recording.settings:
             try:
                 if recorded.spoiled:
@@ -215,3 +229,16 @@ class Program:
         except CubeError:
             return self.eagerly(*args, **kwargs)
         return self.eagerly(*args, **kwargs)
+
+
+def launched(nodes: Sequence[tuple[int, int]], recorded: Recorder) -> dict[int, list[str]]:
+    """The kernels that nodes launched, of (node, steps before it) pairs."""
+    ends = [first for _, first in nodes[1:]] + [len(recorded.steps)]
+    return {
+        at: [
+            step.prepared.executable.program.name
+            for step in recorded.steps[first:end]
+            if isinstance(step, Launch)
+        ]
+        for (at, first), end in zip(nodes, ends, strict=True)
+    }

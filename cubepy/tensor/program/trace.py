@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from cubepy.errors import LaunchError
+from cubepy.errors import LaunchError, Location
 from cubepy.lang.dtypes import DType
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.ir import Graph
@@ -81,6 +81,7 @@ class Trace:
         gradients: handles from outside whose gradients it asked for, and whether they had one.
         differentiable: the outputs through which gradients may go to what was outside.
         remembers: whether gradients would go through what a handle from outside was given.
+        asked_at: the user's lines that asked for the values of the graph, by their numbers.
     """
 
     graph: Graph
@@ -91,6 +92,7 @@ class Trace:
     gradients: list[tuple[Source, bool]]
     differentiable: list[int]
     remembers: bool
+    asked_at: dict[int, Location | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -304,6 +306,7 @@ class Tracer(Recorder):
         made_trace = Trace(
             graph, self.found, self.were, form, effects, gradients, through, remembers
         )
+        made_trace.asked_at = self.asked_at(graph)
         return made_trace, given
 
 

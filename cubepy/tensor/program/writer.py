@@ -46,6 +46,7 @@ class Writer:
         short: what writes a key of arrays.
 
     Attributes:
+        paths: expressions for the leaves of the arguments.
         values: names of the arrays of the graph's inputs; None for those that are not dense.
         stores: storages of those.
         inputs: names of the values of all inputs.
@@ -61,7 +62,7 @@ class Writer:
         guards: Guards,
         short: Layouts | None,
     ) -> None:
-        self.trace = trace
+        self.trace, self.guards = trace, guards
         self.device = current()
         homes = [self.device, *[v.storage.device for v in trace.values]]
         self.gpu = next((d for d in homes if gpu_of(d) is not None), None)
@@ -134,6 +135,7 @@ class Writer:
         for part, at in zip(parts, ("args", "kwargs"), strict=False):
             paths(part, at, checks, found, keys)
         self.scope |= {f"key{n}": key for n, key in enumerate(keys)}
+        self.paths = found
         for check in checks:
             self.miss(f"not ({check})")
         first: dict[int, int] = {}
