@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.runtime.device import DeviceProperties, as_device, current, gpu_of
-from cubepy.runtime.stats import profile
+from cubepy.runtime.profile import profile
 from cubepy.tune.decision import Decision
 from cubepy.tune.routine import FORCED, Op, listening, text
 from cubepy.tune.tuned import TunedOp, Work

@@ -11,6 +11,7 @@ from typing import Any
 from cubepy.errors import ArgumentError
 from cubepy.runtime import recording
 from cubepy.runtime.device import current
+from cubepy.runtime.profile import active
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.tables import room
 from cubepy.tensor.explained.history import History
@@ -84,10 +85,13 @@ class Jitted:
 
     def other(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that is not like the one before."""
-        if recording.detours:  # this thread traces another function, or somebody records
+        profiled = bool(active) and recording.detours == len(active)
+        if recording.detours and not profiled:  # this thread traces another function, or records
             return self.function(*args, **kwargs)
         leaves: list[Any] = []
         structure = leaves_of((args, kwargs), leaves)
+        if profiled:
+            return self.stepwise(self.key(structure, leaves), args, kwargs)
         key = self.key(structure, leaves)
         result = self.known(key, args, kwargs)
         if result is MISS:
@@ -98,6 +102,14 @@ class Jitted:
                 if result is MISS:
                     result = self.traced(structure, leaves)
         return result
+
+    def stepwise(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call while somebody profiles: step by step."""
+        for program in tuple(self.programs.get(key, ())):
+            result = program.stepwise(args, kwargs)
+            if result is not MISS:
+                return result
+        return self.function(*args, **kwargs)
 
     def known(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call of a kind that came before, or MISS."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Launch, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.tensor.array import Tensor
+from cubepy.tensor.explained.lineage import Lineage
+from cubepy.tensor.explained.timed import asked_by
 from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import ABSENT, Graph
 from cubepy.tensor.modes import no_grad
@@ -99,6 +102,29 @@ class Program:
                 self.lock.release()
         with no_grad():
             return [t.storage.dense() for t in execute(self.graph, self.stores(arrays))]
+
+    @cached_property
+    def stepwise(self) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+        """A function like `call` that runs the steps one by one, for whoever profiles."""
+        outputs = [f"r{n}" for n in range(len(self.graph.outputs))]
+        given = "".join(f"{name}, " for name in self.writer.values if name is not None)
+        middle = [f"outputs = walk(({given}))"]
+        middle += [f"r{n} = outputs[{n}]" for n in range(len(outputs))]
+        found: Any = self.writer.function(middle, outputs, {"walk": self.walk}, detours=True)
+        return found
+
+    def walk(self, arrays: tuple[Any, ...]) -> list[Any]:
+        """The arrays of the outputs, op by op; who profiles is told the lines."""
+        trace = self.writer.trace
+        lineage = Lineage(trace.graph, self.graph, trace.asked_at)
+        try:
+            with no_grad():
+                outputs = execute(
+                    self.graph, self.stores(arrays), lambda at: asked_by(lineage.lines(at))
+                )
+        finally:
+            asked_by(None)
+        return [t.storage.dense() for t in outputs]
 
     def record(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arrays of the outputs; from the next call on by one call of machine code, if that is

@@ -89,6 +89,7 @@ class Writer:
         self.stores: list[Any] = []
         self.inputs: list[str] = []
         self.known: list[tuple[str, Any]] = []
+        self.enabled = mode.enabled
         self.miss(f"mode.enabled is not {mode.enabled} or recording.detours")
         self.add("here = current()")
         self.miss("here is not device and here != device")
@@ -238,6 +239,8 @@ class Writer:
         arrays: Sequence[str],
         scope: dict[str, Any],
         conditions: Sequence[str] = (),
+        *,
+        detours: bool = False,
     ) -> Any:
         """The function `call(args, kwargs)`.
 
@@ -246,8 +249,11 @@ class Writer:
             arrays: their names, of the arrays of the outputs.
             scope: other names in these lines.
             conditions: expressions that must hold for the call to be of this kind.
+            detours: whether it is called while no call is repeated.
         """
         lines = list(self.lines)
+        if detours:
+            lines[0] = f"if mode.enabled is not {self.enabled}:"
         for condition in conditions:
             lines += [f"if not ({condition}):", "    return MISS"]
         lines += [*self.last, *middle]
