@@ -20,6 +20,7 @@ from cubepy.runtime.interop.accepted import hint_for, host_data
 from cubepy.runtime.interop.foreign import device_array
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.profile import active
+from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 from cubepy.tensor.differentiable import Differentiable
 from cubepy.tensor.explained.timed import timed
@@ -53,6 +54,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
     if storage is None:
         if blocks:
             attrs = settled(attrs)
+        counters.ops += 1
         storage = timed(op, inputs, attrs) if active else perform(op, inputs, attrs)
     if type(storage) is list:
         return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]

@@ -95,6 +95,7 @@ class Program:
 
     def compute(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arrays of the outputs, op by op; the launches are recorded if there is a chance."""
+        counters.calls += 1
         if self.chances and self.lock.acquire(blocking=False):
             try:
                 return self.record(arrays)
@@ -115,6 +116,7 @@ class Program:
 
     def walk(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arrays of the outputs, op by op; who profiles is told the lines."""
+        counters.calls += 1
         trace = self.writer.trace
         lineage = Lineage(trace.graph, self.graph, trace.asked_at)
         try:
@@ -218,6 +220,9 @@ class Program:
                 middle.append("frames.append(frame)")
             middle += ["if code:", "    return again(code, args, kwargs)"]
             middle.append("counters.launches += launches")
+        middle.append("counters.calls += 1")
+        counters.plans += 1
+        counters.arena += operands.arena
         before = self.call
         self.plan, self.operands, self.chances, self.why = plan, operands, 0, ""
         valid = [f"valid{n}()" for n in range(len(plan.guards))]
