@@ -31,7 +31,8 @@ from cubepy.runtime.device import device_properties as device_properties_of
 from cubepy.runtime.launch.launcher import Launcher as _Launcher
 from cubepy.runtime.memory.converter import set_converter as _set_converter
 from cubepy.runtime.memory.pool import memory_stats
-from cubepy.runtime.stats import profile, stats
+from cubepy.runtime.profile import profile
+from cubepy.runtime.stats import stats
 from cubepy.runtime.streams.graph import capture
 from cubepy.runtime.streams.stream import Event, Stream, sync
 from cubepy.runtime.tensor_map import tensor_map
@@ -52,6 +53,7 @@ _OF_TENSORS = (
     "checkpoint",
     "cond",
     "enable_grad",
+    "explain",
     "grad",
     "is_grad_enabled",
     "jit",
@@ -84,6 +86,7 @@ __all__ = [
     "devices",
     "enable_grad",
     "errors",
+    "explain",
     "func",
     "grad",
     "is_grad_enabled",
@@ -121,6 +124,7 @@ if TYPE_CHECKING:
         checkpoint,
         cond,
         enable_grad,
+        explain,
         grad,
         is_grad_enabled,
         jit,

@@ -19,8 +19,11 @@ from cubepy.runtime.device import Device, as_device, current, gpu_of
 from cubepy.runtime.interop.accepted import hint_for, host_data
 from cubepy.runtime.interop.foreign import device_array
 from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.profile import active
+from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 from cubepy.tensor.differentiable import Differentiable
+from cubepy.tensor.explained.timed import timed
 from cubepy.tensor.methods.indexing import Indexing
 from cubepy.tensor.methods.operators import Operators
 from cubepy.tensor.methods.reducing import Reducing
@@ -52,7 +55,8 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
     if storage is None:
         if blocks:
             attrs = settled(attrs)
-        storage = perform(op, inputs, attrs)
+        counters.ops += 1
+        storage = timed(op, inputs, attrs) if active else perform(op, inputs, attrs)
         if op == "constant" or of_numbers(op, inputs):
             kind = Number
     if type(storage) is list:
