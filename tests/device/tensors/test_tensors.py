@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.tensor.test_gradients import BINARY, UNARY
 
 import cubepy as cb
 from cubepy.tensor import Tensor, apply, execute, record, where
 from cubepy.tensor.fusion.optimise import optimise
 from tests.tensor.fusion.test_rows import cross_entropy, norm, softmax
+from tests.tensor.gradients.test_gradients import BINARY, UNARY
 
 HERE = "cuda"
 RNG = np.random.default_rng(3)
