@@ -46,7 +46,7 @@ def _convert(target: Any, source: Any) -> None:
 
 _set_launcher(_Launcher)
 _set_converter(_convert)  # the library is loaded when the first array needs it
-_LAZY = ("errors", "kernels", "nn", "quant", "tensor", "tune")
+_LAZY = ("errors", "kernels", "nn", "quant", "tensor", "testing", "tune")
 _OF_TENSORS = (
     "Generator",
     "Tensor",
@@ -108,6 +108,7 @@ __all__ = [
     "sync",
     "tensor",
     "tensor_map",
+    "testing",
     "to_normal",
     "to_uniform",
     "tune",
@@ -117,7 +118,7 @@ __all__ = [
 __all__ += _names.__all__
 
 if TYPE_CHECKING:
-    from cubepy import errors, kernels, nn, quant, tune
+    from cubepy import errors, kernels, nn, quant, testing, tune
     from cubepy.tensor import (
         Generator,
         Tensor,
