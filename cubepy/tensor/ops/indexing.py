@@ -36,7 +36,7 @@ def _run_embedding_gradient(dtype: np.dtype, g: Any, indices: Any, rows: int) ->
     width = g.shape[-1]
     start = zeros(g, (rows, width), dtype)
     return kernels().index_put(
-        start, (flat(indices),), flat(g).reshape(-1, width), "add", out=start
+        start, (flat(indices),), flat(g).reshape(indices.size, width), "add", out=start
     )
 
 
