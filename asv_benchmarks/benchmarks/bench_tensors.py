@@ -1,4 +1,4 @@
-"""What tensors cost beside torch's: an op on one element, a view, a call of a program, a step inside
+"""What tensors cost beside torch's: an op on one element, a view, a call of a program, a step in
 one; and groups of ops as programs, beside our own kernels of the same and torch.
 """
 

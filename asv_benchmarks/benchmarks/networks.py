@@ -1,8 +1,8 @@
-"""Small networks, written once for `torch.nn` and for `cubepy.nn`, whose names are the same, and the
-training step of the smallest for JAX.
+"""Small networks, written once for `torch.nn` and for `cubepy.nn`, whose names are the same, and
+the training step of the smallest for JAX.
 
-B6 is the GPT of Karpathy's lectures that BurTorch (arXiv 2503.13795) measures: 8 letters, 6 blocks of
-width 24 with 6 heads, 46,337 numbers, SGD.
+B6 is the GPT of Karpathy's lectures that BurTorch (arXiv 2503.13795) measures: 8 letters, 6 blocks
+of width 24 with 6 heads, 46,337 numbers, SGD.
 """
 
 from __future__ import annotations
