@@ -19,17 +19,20 @@ from cubepy.runtime.device import Device, as_device, current, gpu_of
 from cubepy.runtime.interop.accepted import hint_for, host_data
 from cubepy.runtime.interop.foreign import device_array
 from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.profile import active
+from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 from cubepy.tensor.differentiable import Differentiable
+from cubepy.tensor.explained.timed import timed
 from cubepy.tensor.methods.indexing import Indexing
 from cubepy.tensor.methods.operators import Operators
 from cubepy.tensor.methods.reducing import Reducing
 from cubepy.tensor.methods.shaping import Shaping
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
-from cubepy.tensor.program.observe import looked, numbered, settled
+from cubepy.tensor.program.observe import looked, numbered, same, settled
 from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
-from cubepy.tensor.replay import perform, quick
+from cubepy.tensor.replay import of_numbers, perform, quick
 from cubepy.tensor.storage import Dense, moved
 from cubepy.tensor.value import Call, Number, Value, identities
 
@@ -48,13 +51,17 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
         DeviceError: inputs of several devices.
     """
     storage = None if recording.detours else quick(op, inputs, attrs)
+    kind: type[Value] = Value
     if storage is None:
         if blocks:
             attrs = settled(attrs)
-        storage = perform(op, inputs, attrs)
+        counters.ops += 1
+        storage = timed(op, inputs, attrs) if active else perform(op, inputs, attrs)
+        if op == "constant" or of_numbers(op, inputs):
+            kind = Number
     if type(storage) is list:
         return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
-    value = Value.__new__(Value if inputs or op != "constant" else Number)
+    value = kind.__new__(kind)
     value.storage, value.id, value.call = storage, next(identities), None
     value.needs_grad = False
     for t in inputs:
@@ -80,6 +87,10 @@ def _remembered(
         if wanted and any(t is not None and t.value.needs_grad for t in inputs):
             values = tuple([None if t is None else t.value for t in inputs])
             call = Call(op, values, attrs, given)
+            if OPS[op].keeps:
+                call.kept = [Value(v.storage) for v in given]
+                for kept, v in zip(call.kept, given, strict=True):
+                    same(kept, _given(v))
             for v in wanted:
                 v.call, v.needs_grad = call, True
     return given
@@ -107,6 +118,15 @@ def constant(value: Any, dtype: DType) -> Tensor:
         room(_constants, 1024)
         found = _constants[key] = apply("constant", value=value, dtype=dtype.name)
     return found
+
+
+def filled(value: Any, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A number everywhere, in the dtype of another tensor and where that is."""
+    made = constant(value, like.dtype)
+    if like.device == current():
+        return made.expand(shape)
+    with devices.use(like.device):
+        return made.expand(shape)
 
 
 class Tensor(
@@ -142,7 +162,7 @@ class Tensor(
         return as_tensor(data)
 
     def _ones(self) -> Tensor:
-        return constant(1, self.dtype).to(self.device).expand(self.shape)
+        return filled(1, self, self.shape)
 
     # Out of cubepy
 
