@@ -166,6 +166,7 @@ class Jitted:
             variants.insert(0, program)
             del variants[VARIANTS:]
             self.latest = program.call
+            tracer.close(result)
         return result
 
     def renewed(self, before: Any, after: Any) -> None:
