@@ -32,7 +32,7 @@ from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.observe import looked, numbered, settled
 from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
-from cubepy.tensor.replay import perform, quick
+from cubepy.tensor.replay import of_numbers, perform, quick
 from cubepy.tensor.storage import Dense, moved
 from cubepy.tensor.value import Call, Number, Value, identities
 
@@ -51,14 +51,17 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
         DeviceError: inputs of several devices.
     """
     storage = None if recording.detours else quick(op, inputs, attrs)
+    kind: type[Value] = Value
     if storage is None:
         if blocks:
             attrs = settled(attrs)
         counters.ops += 1
         storage = timed(op, inputs, attrs) if active else perform(op, inputs, attrs)
+        if op == "constant" or of_numbers(op, inputs):
+            kind = Number
     if type(storage) is list:
         return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
-    value = Value.__new__(Value if inputs or op != "constant" else Number)
+    value = kind.__new__(kind)
     value.storage, value.id, value.call = storage, next(identities), None
     value.needs_grad = False
     for t in inputs:
@@ -113,6 +116,15 @@ def constant(value: Any, dtype: DType) -> Tensor:
     return found
 
 
+def filled(value: Any, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A number everywhere, in the dtype of another tensor and where that is."""
+    made = constant(value, like.dtype)
+    if like.device == current():
+        return made.expand(shape)
+    with devices.use(like.device):
+        return made.expand(shape)
+
+
 class Tensor(
     Differentiable, Operators["Tensor"], Reducing["Tensor"], Shaping["Tensor"], Indexing["Tensor"]
 ):
@@ -146,7 +158,7 @@ class Tensor(
         return as_tensor(data)
 
     def _ones(self) -> Tensor:
-        return constant(1, self.dtype).to(self.device).expand(self.shape)
+        return filled(1, self, self.shape)
 
     # Out of cubepy
 

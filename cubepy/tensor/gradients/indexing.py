@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.errors import GradientError
-from cubepy.tensor.array import apply, constant
+from cubepy.tensor.array import apply, constant, filled
 from cubepy.tensor.gradients.elementwise import zero_like
 from cubepy.tensor.gradients.rules import Backward, vjp
 from cubepy.tensor.namespace import where
@@ -24,14 +24,10 @@ def _embedding_gradient(b: Backward, g: Any) -> Any:
     return apply("embedding", b.inputs[1], g), None
 
 
-def _zeros(like: Any, shape: tuple[int, ...]) -> Any:
-    return constant(0, like.dtype).to(like.device).expand(shape)
-
-
 @vjp("take")
 def _take(b: Backward, g: Any) -> Any:
     x, index = b.inputs
-    start = _zeros(g, x.shape)
+    start = filled(0, g, x.shape)
     return apply("put", start, index, g, axis=b.attrs["axis"], update="add"), None
 
 
@@ -56,7 +52,7 @@ def _put(b: Backward, g: Any) -> Any:
 @vjp("gather")
 def _gather(b: Backward, g: Any) -> Any:
     x, index = b.inputs
-    start = _zeros(g, x.shape)
+    start = filled(0, g, x.shape)
     return apply("scatter", start, index, g, axis=b.attrs["axis"], update="add"), None
 
 
@@ -65,7 +61,7 @@ def _take_along_axis(b: Backward, g: Any) -> Any:
     x, index = b.inputs
     axis = b.attrs["axis"]
     ahead = apply("flat_index", index, lengths=(x.shape[axis],))
-    return apply("scatter", _zeros(g, x.shape), ahead, g, axis=axis, update="add"), None
+    return apply("scatter", filled(0, g, x.shape), ahead, g, axis=axis, update="add"), None
 
 
 @vjp("scatter")
@@ -89,7 +85,7 @@ def _scatter(b: Backward, g: Any) -> Any:
     if update == "assign":
         kept = None
         if b.needs[0]:
-            kept = apply("scatter", g, index, _zeros(g, index.shape), axis=axis, update="assign")
+            kept = apply("scatter", g, index, filled(0, g, index.shape), axis=axis, update="assign")
         return kept, None, spread(at(g)) if b.needs[2] else None
     result = b.result
     if update == "mul":

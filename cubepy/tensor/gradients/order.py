@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubepy.tensor.array import apply, constant
+from cubepy.tensor.array import apply, constant, filled
 from cubepy.tensor.gradients.rules import Backward, vjp
 from cubepy.tensor.namespace import where
 
@@ -29,7 +29,7 @@ def _topk(b: Backward, g: Any, _: Any) -> Any:
 
 def _back(x: Any, order: Any, g: Any, axis: int) -> Any:
     """A gradient of elements that were read in an order, to where they were."""
-    start = constant(0, g.dtype).to(g.device).expand(x.shape)
+    start = filled(0, g, x.shape)
     return apply("scatter", start, order, g, axis=axis, update="add")
 
 

@@ -24,12 +24,12 @@ from cubepy.runtime.stats import counters
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.timed import asked_by
+from cubepy.tensor.fusion.optimise import optimise
 from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import ABSENT, Graph
 from cubepy.tensor.modes import no_grad
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.operands import ProgramOperands, Recording, aligned, disjoint, maker
-from cubepy.tensor.program.optimise import optimise
 from cubepy.tensor.program.writer import Writer
 from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Number, Value
@@ -62,7 +62,7 @@ class Program:
     ) -> None:
         self.writer, self.eagerly, self.changed = writer, eagerly, changed
         self.guards = writer.guards
-        self.graph: Graph = optimise(writer.trace.graph)
+        self.graph: Graph = optimise(writer.trace.graph, writer.gpu or writer.device)
         self.plan: Plan | None = None
         self.operands: ProgramOperands | None = None
         self.why = "its launches are recorded in the second call"
