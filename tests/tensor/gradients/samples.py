@@ -233,5 +233,9 @@ ONCE = {
 }
 """Ops with a gradient that are looked at within others only, and why."""
 
-WITHOUT = {"lgamma": "its derivative, digamma, is no function of the library"}
+WITHOUT = {
+    "lgamma": "its derivative, digamma, is no function of the library",
+    "fused_map": "programs fuse graphs that have their gradients",
+    "fused_rows": "programs fuse graphs that have their gradients",
+}
 """Ops of floats whose gradient is missing, and why."""
