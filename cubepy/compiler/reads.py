@@ -19,10 +19,12 @@ import dataclasses
 import enum
 import functools
 import os
+import sys
 import sysconfig
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
+from opcode import EXTENDED_ARG, opmap
 from operator import is_
 from typing import Any
 
@@ -34,6 +36,8 @@ from cubepy.lang.dtypes import DType
 from cubepy.lang.struct import Struct, StructType
 
 MISSING = object()
+_LOAD_GLOBAL, _LOAD_NAME = opmap["LOAD_GLOBAL"], opmap["LOAD_NAME"]
+_GLOBAL_SHIFT = 1 if sys.version_info >= (3, 11) else 0  # its lowest bit says whether a call comes
 HOLDERS = (list, dict, set, bytearray, deque)
 """Types whose contents change while they stay the same object."""
 _FIXED = (
@@ -206,7 +210,7 @@ class Reads:
         self.functions.append(fn)
         self.note("attribute", fn, "__code__", fn.__code__)
         names = set(_names(fn.__code__))
-        for name in sorted(names & fn.__globals__.keys()):
+        for name in sorted(set(_globals(fn.__code__)) & fn.__globals__.keys()):
             self.named(self.name(fn, name), names)
         for cell in fn.__closure__ or ():
             self.named(self.cell(cell), names)
@@ -258,6 +262,21 @@ def _names(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names(constant)
+
+
+def _globals(code: types.CodeType) -> Iterator[str]:
+    """The names that code looks up among globals; `co_names` has those of attributes, too."""
+    extended, words = 0, code.co_code
+    for op, argument in zip(words[::2], words[1::2], strict=True):
+        at = argument | extended
+        extended = at << 8 if op == EXTENDED_ARG else 0
+        if op == _LOAD_GLOBAL:
+            yield code.co_names[at >> _GLOBAL_SHIFT]
+        elif op == _LOAD_NAME:
+            yield code.co_names[at]
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _globals(constant)
 
 
 def same(one: Any, other: Any) -> bool:

@@ -21,6 +21,7 @@ from cubepy.tensor.control.checkpoint import checkpoint
 from cubepy.tensor.control.cond import cond
 from cubepy.tensor.control.scan import scan
 from cubepy.tensor.execute import register
+from cubepy.tensor.explained.explain import explain
 from cubepy.tensor.generator import Generator
 from cubepy.tensor.gradients import (
     attention,
@@ -83,6 +84,7 @@ __all__ = [
     "cond",
     "enable_grad",
     "execute",
+    "explain",
     "grad",
     "is_grad_enabled",
     "jit",

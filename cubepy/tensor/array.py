@@ -19,8 +19,11 @@ from cubepy.runtime.device import Device, as_device, current, gpu_of
 from cubepy.runtime.interop.accepted import hint_for, host_data
 from cubepy.runtime.interop.foreign import device_array
 from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.profile import active
+from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 from cubepy.tensor.differentiable import Differentiable
+from cubepy.tensor.explained.timed import timed
 from cubepy.tensor.methods.indexing import Indexing
 from cubepy.tensor.methods.operators import Operators
 from cubepy.tensor.methods.reducing import Reducing
@@ -29,7 +32,7 @@ from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.observe import looked, numbered, same, settled
 from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
-from cubepy.tensor.replay import perform, quick
+from cubepy.tensor.replay import of_numbers, perform, quick
 from cubepy.tensor.storage import Dense, moved
 from cubepy.tensor.value import Call, Number, Value, identities, located, outside
 
@@ -47,18 +50,22 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
         DTypeError: dtypes that it refuses.
         DeviceError: inputs of several devices.
     """
+    kind: type[Value] = Value
     try:
         storage = None if recording.detours else quick(op, inputs, attrs)
         if storage is None:
             if blocks:
                 attrs = settled(attrs)
-            storage = perform(op, inputs, attrs)
+            counters.ops += 1
+            storage = timed(op, inputs, attrs) if active else perform(op, inputs, attrs)
+            if op == "constant" or of_numbers(op, inputs):
+                kind = Number
     except OutOfMemoryError as error:
         error.location = error.location or located(outside())
         raise
     if type(storage) is list:
         return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
-    value = Value.__new__(Value if inputs or op != "constant" else Number)
+    value = kind.__new__(kind)
     value.storage, value.id, value.call = storage, next(identities), None
     value.needs_grad = False
     for t in inputs:
@@ -117,6 +124,15 @@ def constant(value: Any, dtype: DType) -> Tensor:
     return found
 
 
+def filled(value: Any, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A number everywhere, in the dtype of another tensor and where that is."""
+    made = constant(value, like.dtype)
+    if like.device == current():
+        return made.expand(shape)
+    with devices.use(like.device):
+        return made.expand(shape)
+
+
 class Tensor(
     Differentiable, Operators["Tensor"], Reducing["Tensor"], Shaping["Tensor"], Indexing["Tensor"]
 ):
@@ -150,7 +166,7 @@ class Tensor(
         return as_tensor(data)
 
     def _ones(self) -> Tensor:
-        return constant(1, self.dtype).to(self.device).expand(self.shape)
+        return filled(1, self, self.shape)
 
     # Out of cubepy
 

@@ -25,8 +25,8 @@ from cubepy.runtime.replay.gpu import GpuOperands
 from cubepy.runtime.replay.host import HostOperands
 from cubepy.runtime.tables import room
 from cubepy.tensor.execute import run
-from cubepy.tensor.ops import Spec, infer
-from cubepy.tensor.storage import Dense, Storage
+from cubepy.tensor.ops import OPS, Spec, infer
+from cubepy.tensor.storage import HOST, Dense, Storage
 from cubepy.tensor.value import Number
 
 LIMIT = 4096
@@ -153,7 +153,16 @@ def _common_device(op: str, inputs: Sequence[Any]) -> Any:
                 f"{op} of tensors on {device} and {t.device}", hint=f'move one with .to("{device}")'
             )
         device = t.device
-    return current() if device is None else device
+    if device is not None:
+        return device
+    return HOST if of_numbers(op, inputs) else current()
+
+
+def of_numbers(op: str, inputs: Sequence[Any]) -> bool:
+    """Whether an op gives a number of numbers, which is at home everywhere as they are."""
+    if not inputs or OPS[op].kind != "map":
+        return False
+    return all(t is None or type(t.value) is Number for t in inputs)
 
 
 def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Device) -> Any:

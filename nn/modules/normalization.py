@@ -197,7 +197,7 @@ class _BatchNorm(Module):
             if m is None:
                 share = 1 / self.num_batches_tracked.astype("f64")
                 keep, take = (1 - share).astype(old.dtype), share.astype(value.dtype)
-            running.assign_(old * keep + value * take)
+            running.assign_((old * keep + value * take).astype(running.dtype))
 
     def extra_repr(self) -> str:
         return (

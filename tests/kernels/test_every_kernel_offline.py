@@ -31,6 +31,8 @@ from cubepy.kernels.random.stateful import drawn, dropped
 from cubepy.lang.declare import Kernel
 from cubepy.runtime import device as devices
 from cubepy.runtime.memory import device_array
+from cubepy.tensor import execute, record
+from cubepy.tensor.fusion.optimise import optimise
 from tests.kernels.entry.test_device_arrays import CALLS as DEVICE_CALLS
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
@@ -129,6 +131,14 @@ def in_order(x: Any, index: Any) -> None:
         K.scatter(x, 0, index, 1.0, "add")
 
 
+def fused_rows(x: Any) -> None:
+    t = cb.tensor(x)
+    with record(t) as recorder:
+        e = (t - t.max(axis=-1, keepdims=True)).exp()
+        y = e / e.sum(axis=-1, keepdims=True)
+    execute(optimise(recorder.graph(y), t.device), recorder.inputs)
+
+
 @cb.func
 def both_ways(a, b):
     """a + b and a - b"""
@@ -224,6 +234,7 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
                   for o in (("int8",), ("int4",), ("int4", 16), ("int8", None, "float"), ("int4", 32, "float"))],
     "fused_map": [(lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F16)), (ROWS, ROWS[:, :1])),
                   (lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F32)), (ROWS, ROWS))],
+    "fused_rows": each(fused_rows, (F32, BF16), 64, 512),
     "device_calls": [(function, arrays) for function, arrays in DEVICE_CALLS.values()],
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ from cubepy.config import config
 from cubepy.errors import ShapeError
 from cubepy.kernels.attention.attention import scale_of, stretched_mask
 from cubepy.kernels.attention.cpu import flash_backward as lines
+from cubepy.kernels.attention.cpu import short
 from cubepy.kernels.attention.gpu import operands
 from cubepy.kernels.attention.gpu import unfused_backward as matrices
 from cubepy.kernels.attention.problem import AttentionGradients, described
@@ -69,6 +70,22 @@ class Matrices(GpuRoutine):
         return matrices.gradients(*p)
 
 
+class Short(CpuRoutine):
+    """Short sequences with narrow heads, in one launch."""
+
+    name = "short"
+
+    def unfit(self, p: AttentionGradients, properties: cb.DeviceProperties) -> str | None:
+        """Without a mask."""
+        widths = p.query.shape[3], p.value.shape[3]
+        return short.unfit(*widths, p.key.shape[2], p.kind, short.BACKWARD)
+
+    def launch(self, p: AttentionGradients, properties: cb.DeviceProperties) -> tuple[Any, ...]:
+        """A cube does a head of keys."""
+        arrays = (p.grad, p.query, p.key, p.value, p.result, p.lse)
+        return short.gradients(arrays, p.causal, p.scale, properties)
+
+
 class Lines(CpuRoutine):
     """Block by block in the caches."""
 
@@ -79,7 +96,7 @@ class Lines(CpuRoutine):
         return lines.gradients(*p, properties)
 
 
-GRADIENTS = Op("attention_gradients", [Hopper(), Matrices(), Lines()])
+GRADIENTS = Op("attention_gradients", [Hopper(), Matrices(), Short(), Lines()])
 
 
 @placed

@@ -154,8 +154,8 @@ class WeightGradient(NamedTuple):
 
     @property
     def depthwise(self) -> bool:
-        """Whether every channel has a filter of its own."""
-        return bool(self.out.shape[:2] == (self.groups, 1))
+        """Whether every channel has a filter of its own, and sums in f32 are wide enough."""
+        return bool(self.out.shape[:2] == (self.groups, 1)) and self.x.itemsize <= 4
 
     @property
     def by_tap(self) -> Any:

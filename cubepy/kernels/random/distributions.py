@@ -27,6 +27,7 @@ from cubepy.lang.dtypes import as_dtype
 from cubepy.lang.philox import radius, sine_cosine
 from cubepy.runtime import device as devices
 from cubepy.runtime import memory
+from cubepy.runtime.memory.device_array import upload
 from cubepy.tune import CpuRoutine, Op
 
 CHUNK = 4096  # blocks of a cube
@@ -272,10 +273,13 @@ class Lines(CpuRoutine):
     name = "lines"
 
     def launch(self, p: Fill, properties: cb.DeviceProperties) -> None:
-        """The last lines end behind the array."""
+        """The last lines end behind the array; state and ends go where it is."""
+        state, ends = p.state, p.ends
+        if not isinstance(p.out, np.ndarray):
+            state, ends = upload(state, p.device), upload(ends, p.device)
         blocks, lanes = -(-p.out.size // p.each), properties.register_bytes // 4
         steps = max(1, min(CHUNK, -(-blocks // 2)) // lanes)
-        arguments = (p.out, p.p, p.state, p.ends, p.kind, p.each, lanes, steps)
+        arguments = (p.out, p.p, state, ends, p.kind, p.each, lanes, steps)
         fill[-(-blocks // (lanes * steps)), 1](*arguments, device=p.device, mode="checked")
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.tensor.fusion.epilogues import fuse_epilogues
+from cubepy.tensor.fusion.joined import join_parts
 from cubepy.tensor.fusion.maps import fuse_maps
+from cubepy.tensor.fusion.matrices import as_matrices
 from cubepy.tensor.fusion.rows import MOST_BUFFERS, fuse_rows
-from cubepy.tensor.fusion.schedule import graph_of, schedule_of
+from cubepy.tensor.fusion.schedule import Schedule, graph_of, schedule_of
 from cubepy.tensor.ir import Graph
 from cubepy.tensor.storage import HOST
 
@@ -21,5 +23,15 @@ def optimise(graph: Graph, device: Device = HOST) -> Graph:
         device: where it will run.
     """
     buffers = MOST_BUFFERS if gpu_of(device) is None else 0
-    single = fuse_epilogues(schedule_of(graph).without_repeats())
-    return graph_of(fuse_maps(fuse_rows(single, buffers)))
+    single = join_parts(fuse_epilogues(schedule_of(graph).without_repeats()))
+    fused = fuse_maps(fuse_rows(single, buffers))
+    matrices = as_matrices(single)
+    if matrices is not single:
+        other = fuse_maps(fuse_rows(matrices, buffers))
+        fused = min(fused, other, key=_launches)
+    return graph_of(fused)
+
+
+def _launches(schedule: Schedule) -> int:
+    """How many steps are more than another shape."""
+    return sum(s.op != "reshape" for s in schedule.steps)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.errors import GradientError
-from cubepy.tensor.array import apply, constant
+from cubepy.tensor.array import apply, constant, filled
 from cubepy.tensor.gradients.elementwise import zero_like
 from cubepy.tensor.gradients.rules import Backward, vjp
 from cubepy.tensor.namespace import where
@@ -24,14 +24,10 @@ def _embedding_gradient(b: Backward, g: Any) -> Any:
     return apply("embedding", b.inputs[1], g), None
 
 
-def _zeros(like: Any, shape: tuple[int, ...]) -> Any:
-    return constant(0, like.dtype).to(like.device).expand(shape)
-
-
 @vjp("take")
 def _take(b: Backward, g: Any) -> Any:
     x, index = b.inputs
-    start = _zeros(g, x.shape)
+    start = filled(0, g, x.shape)
     return apply("put", start, index, g, axis=b.attrs["axis"], update="add"), None
 
 
@@ -56,7 +52,7 @@ def _put(b: Backward, g: Any) -> Any:
 @vjp("gather")
 def _gather(b: Backward, g: Any) -> Any:
     x, index = b.inputs
-    start = _zeros(g, x.shape)
+    start = filled(0, g, x.shape)
     return apply("scatter", start, index, g, axis=b.attrs["axis"], update="add"), None
 
 
@@ -65,7 +61,7 @@ def _take_along_axis(b: Backward, g: Any) -> Any:
     x, index = b.inputs
     axis = b.attrs["axis"]
     ahead = apply("flat_index", index, lengths=(x.shape[axis],))
-    return apply("scatter", _zeros(g, x.shape), ahead, g, axis=axis, update="add"), None
+    return apply("scatter", filled(0, g, x.shape), ahead, g, axis=axis, update="add"), None
 
 
 @vjp("scatter")
@@ -89,14 +85,32 @@ def _scatter(b: Backward, g: Any) -> Any:
     if update == "assign":
         kept = None
         if b.needs[0]:
-            kept = apply("scatter", g, index, _zeros(g, index.shape), axis=axis, update="assign")
+            kept = apply("scatter", g, index, filled(0, g, index.shape), axis=axis, update="assign")
         return kept, None, spread(at(g)) if b.needs[2] else None
     result = b.result
     if update == "mul":
-        along = g * result
-        return along / x, None, spread(at(along) / source[part])
+        return _of_products(x, index, source[part], g, axis, at, spread)
     one, zero = constant(1, g.dtype), zero_like(g)
     mine, theirs = where(x == result, one, zero), where(source[part] == at(result), one, zero)
     several = apply("scatter", mine, index, theirs, axis=axis, update="add")
     share = g / several
     return share * mine, None, spread(at(share) * theirs)
+
+
+def _of_products(
+    x: Any, index: Any, source: Any, g: Any, axis: int, at: Any, spread: Any
+) -> tuple[Any, None, Any]:
+    """By x the product of what went to its place; by what went there x times the product of the
+    others: all but itself, or, where there is one zero, those that are not that.
+    """
+
+    def updated(start: Any, parts: Any, update: str) -> Any:
+        return apply("scatter", start.expand(x.shape), index, parts, axis=axis, update=update)
+
+    one, zero = constant(1, x.dtype), zero_like(x)
+    is_zero = source == 0
+    count = at(updated(zero, where(is_zero, one, zero), "add"))
+    product, rest = at(updated(one, source, "mul")), where(is_zero, one, source)
+    others = where(is_zero, zero, product / rest)
+    only = where((count == 1) & is_zero, at(updated(one, rest, "mul")), others)
+    return g * updated(one, source, "mul"), None, spread(at(g * x) * only)

@@ -21,7 +21,7 @@ from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Address, Operands
 from cubepy.runtime.replay.record import Launch, Mark, Recorder
 from cubepy.runtime.tensor_map import ArrayMap
-from cubepy.tensor.program.arena import LINE, Buffer, planned
+from cubepy.tensor.program.arena import LINE, Buffer, Lifetime, planned
 
 OFFSET = 16
 """Small memory begins so many bytes after a line of the cache while a program is recorded, so that
@@ -104,6 +104,7 @@ class ProgramOperands(Operands):
 
     Attributes:
         arena: bytes of the arena.
+        lifetimes: what is in the arena, and when.
         results: what the outputs are.
         memory: for each new memory of results: its bytes, and whether it has to begin at a line.
 
@@ -126,6 +127,9 @@ class ProgramOperands(Operands):
         self.outputs = [self.result(v, buffers, mine) for v in outputs]
         between = [b for at, b in buffers.items() if at not in mine]
         offsets, self.arena = planned(between)
+        self.lifetimes = [
+            Lifetime(o, b.size, b.first, b.last) for b, o in zip(between, offsets, strict=True)
+        ]
         arena = len(inputs) + len(self.memory)
         for at, n in mine.items():
             b = buffers[at]

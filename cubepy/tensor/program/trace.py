@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from cubepy.errors import LaunchError
+from cubepy.errors import LaunchError, Location
 from cubepy.lang.dtypes import DType
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.control.checkpoint import remember_alias
@@ -83,6 +83,7 @@ class Trace:
         differentiable: the outputs through which gradients may go to what was outside.
         differentiated: the graph of these outputs, with a node "detach" where gradients stop.
         remembers: whether gradients would go through what a handle from outside was given.
+        asked_at: the user's lines that asked for the values of the graph, by their numbers.
     """
 
     graph: Graph
@@ -94,6 +95,7 @@ class Trace:
     differentiable: list[int]
     differentiated: Graph
     remembers: bool
+    asked_at: dict[int, Location | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -321,6 +323,7 @@ class Tracer(ExactRecorder):
         made_trace = Trace(
             graph, self.found, self.were, form, effects, gradients, through, exact, remembers
         )
+        made_trace.asked_at = self.asked_at(graph)
         return made_trace, given
 
 

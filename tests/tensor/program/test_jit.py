@@ -365,3 +365,33 @@ def test_the_arena_is_planned_by_when_arrays_are_used() -> None:
     (made,) = next(iter(program.programs.values()))
     assert made.operands is not None
     assert made.operands.arena <= 3 * 16 * 16 * 4
+
+
+class Named:
+    def __init__(self) -> None:
+        self.named_like_a_global = cb.tensor(np.ones(3, np.float32))
+
+
+HOLDS_ONE = Named()
+named_like_a_global = 0
+
+
+def test_a_global_named_like_an_attribute_is_not_looked_at() -> None:
+    global named_like_a_global
+    program = cb.jit(lambda x: HOLDS_ONE.named_like_a_global * x)
+    for _ in range(4):
+        named_like_a_global = program(some(3))
+    assert traces(program) == 1
+
+
+def test_many_globals_are_told_apart() -> None:
+    names = [f"name{n}" for n in range(600)]
+    text = f"def f(x):\n    return x * ({' + '.join(names)})"
+    scope: dict[str, Any] = dict.fromkeys(names, 1.0)
+    exec(text, scope)
+    program = cb.jit(scope["f"])
+    x = cb.tensor(np.ones(2, np.float32))
+    for name in (names[0], names[255], names[599]):
+        before = program(x).tolist()
+        scope[name] += 1.0
+        assert program(x).tolist() == [n + 1 for n in before]

@@ -13,7 +13,9 @@ import pytest
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy.errors import GradientError
+from cubepy.tensor.array import constant
 from tests.pretend import NAME, PretendBackend, pretend
+from tests.tensor.gradients.test_gradients import BINARY, UNARY
 from tests.tensor.library_ops import CALLS
 
 RNG = np.random.default_rng(4)
@@ -63,3 +65,52 @@ def test_calls_that_came_before_keep_gradients() -> None:
         assert not K.softmax(x, 0).requires_grad
     with pytest.raises(GradientError, match=r"x\.detach"):
         K.softmax(wanted, 0, out=x)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("name", UNARY)
+def test_gradients_on_the_host_while_another_device_is_current(name: str, order: int) -> None:
+    function, low, high = UNARY[name]
+    x = RNG.uniform(low, high, (5, 12))
+
+    def total(a: Any) -> Any:
+        y = function(a)
+        return (y * y).sum()
+
+    def twice(a: Any) -> Any:
+        g = cb.grad(total)(a)
+        return (g * g).sum()
+
+    f = cb.grad(total if order == 1 else twice)
+    want = f(cb.tensor(x, device="cpu")).numpy()
+    with cb.use(NAME):
+        for _ in range(3):
+            got = f(cb.tensor(x, device="cpu"))
+            assert str(got.device) == "cpu"
+            np.testing.assert_array_equal(got.numpy(), want)
+
+
+@pytest.mark.parametrize("name", [*BINARY, *CALLS])
+def test_calls_on_the_host_while_another_device_is_current(name: str) -> None:
+    function, shapes = CALLS[name] if name in CALLS else (BINARY[name], ((3, 4), (4,)))
+    given = [RNG.uniform(0.4, 2.0, s).astype(np.float32) for s in shapes]
+
+    def total(*inputs: Any) -> Any:
+        y = function(*inputs)
+        return (y * y).sum()
+
+    f = cb.grad(total, tuple(range(len(given))))
+    want = f(*(cb.tensor(x, device="cpu") for x in given))
+    with cb.use(NAME):
+        for _ in range(3):
+            for one, g in zip(f(*(cb.tensor(x, device="cpu") for x in given)), want, strict=True):
+                assert str(one.device) == "cpu"
+                np.testing.assert_array_equal(one.numpy(), g.numpy())
+
+
+def test_numbers_of_numbers_are_at_home_everywhere() -> None:
+    with cb.use(NAME):
+        y = constant(2.0, cb.f32) * 3 + constant(1.0, cb.f32)
+        for device in ("cpu", NAME):
+            x = cb.tensor(np.ones(3, np.float32), device=device)
+            assert str((x * y).device) == device and (x * y).tolist() == [7.0, 7.0, 7.0]
