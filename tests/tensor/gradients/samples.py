@@ -178,6 +178,7 @@ SAMPLES: dict[str, list[Call]] = {
         one(some(3, 4), np.array([1, 3]), some(3, 2), axis=1, update="assign"),
         one(some(3, 4), np.array([1, 1]), some(2, 1), axis=0, update="add"),
     ],
+    "after": [one(some(3, 4), some(2))],
     "gather": [one(some(3, 4), ints(2, 4, below=3), axis=0)],
     "scatter": [
         *[
@@ -232,5 +233,9 @@ ONCE = {
 }
 """Ops with a gradient that are looked at within others only, and why."""
 
-WITHOUT = {"lgamma": "its derivative, digamma, is no function of the library"}
+WITHOUT = {
+    "lgamma": "its derivative, digamma, is no function of the library",
+    "fused_map": "programs fuse graphs that have their gradients",
+    "fused_rows": "programs fuse graphs that have their gradients",
+}
 """Ops of floats whose gradient is missing, and why."""
