@@ -14,8 +14,8 @@ Where the entry is 0, a step says which row comes next:
 
     0           jump: rows from here
     1           fork: word of the address of a byte, rows from here if that is zero
-    2           again: word of a counter, how often, rows from here to the first, words of pairs (word
-        of an address, bytes that it moves on each time): the first, one past the last
+    2           again: word of a counter, how often, rows from here to the first, words of pairs
+        (word of an address, bytes that it moves on each time): the first, one past the last
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ LIMIT = 4096
 VIEWS = frozenset(
     "reshape permute slice expand contiguous cast embedding constant after detach cond scan".split()
 )
-"""Ops that are no launches on the host, look at elements there, or are made of others: they run, but
-unchecked."""
+"""Ops that are no launches on the host, look at elements there, or are made of others: they run,
+but unchecked."""
 _calls = Calls()
 _accepted: dict[Any, DType] = {}
 """Dtypes of results, by the keys of ops whose inputs were found right."""

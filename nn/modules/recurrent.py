@@ -16,6 +16,10 @@ from cubepy.tensor.array import constant
 from cubepy.tensor.namespace import concat
 from cubepy.tensor.record import recording_here
 
+LONG = 100
+"""Steps from which on a program has them as a loop. Written out they take half the time of a
+training step, as gradients of weights are summed up at once, and 30 times as long to trace."""
+
 
 class _Recurrent(Module):
     """Layers of cells, each one over what the one below gave; with `bidirectional` there is a
@@ -112,14 +116,14 @@ class _Recurrent(Module):
         self, x: Tensor, state: tuple[Tensor, ...], suffix: str, back: bool
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """One layer in one direction; the input is multiplied for all steps at once. In programs
-        the steps are a loop.
+        many steps are a loop.
         """
         w_ih, w_hh = (getattr(self, f"weight_{part}{suffix}") for part in ("ih", "hh"))
         b_ih = getattr(self, f"bias_ih{suffix}") if self.bias else None
         b_hh = getattr(self, f"bias_hh{suffix}") if self.bias else None
         projected = F.linear(x, w_ih, b_ih)
         dtypes = {t.dtype for t in (projected, w_hh, *state)}
-        if recording_here() and x.shape[0] > 1 and len(dtypes) == 1:
+        if recording_here() and x.shape[0] >= LONG and len(dtypes) == 1:
 
             def step(now: tuple[Tensor, ...], part: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
                 new = tuple(self._cell(part, now, w_hh, b_hh))

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from cubepy.errors import LaunchError, OutOfBoundsError
 from cubepy.lang.dtypes import DType
+from cubepy.runtime.device import Device, current
 from cubepy.tensor.array import Tensor, as_tensor
+from cubepy.tensor.fusion.optimise import optimise
+from cubepy.tensor.fusion.schedule import graph_of as of_schedule
+from cubepy.tensor.fusion.schedule import schedule_of
 from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import Graph
 from cubepy.tensor.modes import enable_grad, no_grad
@@ -18,7 +23,7 @@ from cubepy.tensor.ops import Spec
 from cubepy.tensor.program.exact import ExactRecorder
 from cubepy.tensor.program.form import leaves_of, rebuilt
 from cubepy.tensor.program.observe import active
-from cubepy.tensor.record import recorded_by
+from cubepy.tensor.record import recorded_by, recording_here
 from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Handle, Value, identities, located, outside
 
@@ -43,6 +48,22 @@ class Body(NamedTuple):
 def graph_of(text: str) -> Graph:
     """The graph that a text stands for."""
     return Graph.from_json(text)
+
+
+@lru_cache(256)
+def fused(text: str, device: Device) -> Graph:
+    """What runs for a text in a program: without nodes that only gradients look at, and fused."""
+    schedule = schedule_of(graph_of(text))
+    same: dict[int, int] = {}
+    steps = []
+    for step in schedule.steps:
+        inputs = tuple([same.get(i, i) for i in step.inputs])
+        if step.op == "detach":
+            same[step.results[0]] = inputs[0]
+        else:
+            steps.append(replace(step, inputs=inputs))
+    outputs = tuple([same.get(i, i) for i in schedule.outputs])
+    return optimise(of_schedule(replace(schedule, steps=tuple(steps), outputs=outputs)), device)
 
 
 class BodyRecorder(ExactRecorder):
@@ -162,6 +183,7 @@ def unseen() -> Iterator[None]:
 
 def arrays_of(text: str, arrays: Sequence[Any]) -> list[Any]:
     """The arrays that a body gives, of arrays."""
+    graph = graph_of(text) if recording_here() else fused(text, current())
     with unseen():
         given = [Tensor(a if isinstance(a, Storage) else Dense(a)) for a in arrays]
-        return [t.storage.dense() for t in execute(graph_of(text), given)]
+        return [t.storage.dense() for t in execute(graph, given)]

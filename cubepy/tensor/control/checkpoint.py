@@ -94,8 +94,8 @@ class Steps:
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a function gives, keeping its inputs alone: where gradients ask for what lies between, it
-    is computed again.
+    """What a function gives, keeping its inputs alone: what lies between is computed again where
+    gradients ask for it.
 
     Values and gradients are those of `function(*args, **kwargs)`; the memory of what lies between
     is paid for once at a time, and its time twice. Dropout drops the same elements again, and a

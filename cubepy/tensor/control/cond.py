@@ -159,19 +159,17 @@ def _gradient(seen: Backward, *grads: Any) -> list[Any]:
     pred, *inputs = seen.inputs
     held, needs = seen.attrs["held"], seen.needs[1:]
     wanted = [n for n, need in enumerate(needs) if need]
-    places = _parts(range(len(inputs)), held)
+    read = _parts(range(len(inputs)), held)
     present = [g is not None for g in grads]
 
     def walked(which: int) -> Callable[..., list[Any]]:
         def walk(values: list[Any], given: list[Any]) -> list[Any]:
             rest = iter(given)
             seeds = [next(rest) if there else None for there in present]
-            mine = [values[n] for n in places[which]]
-            asked = [needs[n] for n in places[which]]
+            mine = [values[n] for n in read[which]]
+            asked = [needs[n] for n in read[which]]
             graph = graph_of(seen.attrs["bodies"][which])
-            found = dict(
-                zip(places[which], gradients(graph, mine, asked, seeds, True), strict=True)
-            )
+            found = dict(zip(read[which], gradients(graph, mine, asked, seeds, True), strict=True))
             return [zeros_like(values[n]) if found.get(n) is None else found[n] for n in wanted]
 
         return walk

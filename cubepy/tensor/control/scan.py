@@ -227,12 +227,12 @@ def _looped(
     held: Sequence[Any],
     ys: Sequence[Any],
 ) -> list[Any]:
-    """What a scan gives, where one turn is recorded: carries and slices have places of their own."""
+    """What a scan gives, where one iteration is recorded: carries and slices have buffers."""
     copy, moves = kernels().copy, list[tuple[int, int, int, int]]()
-    places = [memory.empty(c.shape, c.dtype) for c in carry]
+    buffers = [memory.empty(c.shape, c.dtype) for c in carry]
     slices = [memory.empty(x.shape[1:], x.dtype) for x in xs]
-    for c, place in zip(carry, places, strict=True):
-        copy(c, out=place)
+    for c, buffer in zip(carry, buffers, strict=True):
+        copy(c, out=buffer)
 
     def exchanged(source: Any, target: Any, of: Any, part: Any) -> None:
         """Copy a slice of one array, and note that it is another one in each turn."""
@@ -242,28 +242,28 @@ def _looped(
             move = of.strides[0] * order.step
             moves.append((begin, len(recorder.steps), beginning(part), move))
 
-    def turn(n: int) -> None:
-        for x, place in zip(xs, slices, strict=True):
-            exchanged(x[n, ...], place, x, x[n, ...])
-        made = arrays_of(body, [*places, *slices, *held])
-        for y, value in zip(ys, made[len(places) :], strict=True):
+    def iteration(n: int) -> None:
+        for x, buffer in zip(xs, slices, strict=True):
+            exchanged(x[n, ...], buffer, x, x[n, ...])
+        made = arrays_of(body, [*buffers, *slices, *held])
+        for y, value in zip(ys, made[len(buffers) :], strict=True):
             exchanged(value, y[n, ...], y, y[n, ...])
-        new = made[: len(places)]
-        apart = [
-            copy(c) if any(meet(c, p) for p in places if p is not place) else c
-            for c, place in zip(new, places, strict=True)
+        new = made[: len(buffers)]
+        separate = [
+            copy(c) if any(meet(c, p) for p in buffers if p is not buffer) else c
+            for c, buffer in zip(new, buffers, strict=True)
         ]
-        for c, place in zip(apart, places, strict=True):
-            if c is not place:
-                copy(c, out=place)
+        for c, buffer in zip(separate, buffers, strict=True):
+            if c is not buffer:
+                copy(c, out=buffer)
 
     recorder.steps.append(Mark("loop", times=len(order)))
-    turn(order[0])
+    iteration(order[0])
     recorder.steps.append(Mark("again", moves=tuple(moves)))
     with recording.suspended():
         for n in order[1:]:
-            turn(n)
-    return [*places, *ys]
+            iteration(n)
+    return [*buffers, *ys]
 
 
 @define("opaque", {"scan": _run}, keeps=True, composed=True)

@@ -17,18 +17,18 @@ from cubepy.tensor.value import Call, Value, located
 class Leaked(Dense):
     """No elements: whoever asks for them is told where they were computed."""
 
-    __slots__ = ("place", "what")
+    __slots__ = ("line", "what")
 
-    def __init__(self, store: Storage, what: str, place: Any) -> None:
+    def __init__(self, store: Storage, what: str, line: Any) -> None:
         Storage.__init__(self, store.shape, store.dtype, store.device)
-        self.what, self.place = what, place
+        self.what, self.line = what, line
 
     @property
     def array(self) -> Any:  # type: ignore[override]
         raise LaunchError(
             f"a tensor that {self.what} computed while it was traced was kept, and is no result of "
             "it: later calls would not compute it again",
-            location=located(self.place),
+            location=located(self.line),
             hint="return it, or give it to a tensor from outside with assign_",
         )
 
@@ -51,13 +51,13 @@ class Made:
 
     def __init__(self) -> None:
         self.values: list[weakref.ref[Value]] = []
-        self.places: list[Any] = []
+        self.lines: list[Any] = []
 
-    def add(self, values: Iterable[Value], place: Any) -> None:
+    def add(self, values: Iterable[Value], line: Any) -> None:
         """An op gave values, where the user's code asked for it."""
         for value in values:
             self.values.append(weakref.ref(value))
-            self.places.append(place)
+            self.lines.append(line)
 
     def close(
         self,
@@ -87,10 +87,10 @@ class Made:
             if value.id not in allowed:
                 allowed.add(value.id)
                 stack += _before(value.call)
-        for known, place in zip(self.values, self.places, strict=True):
+        for known, line in zip(self.values, self.lines, strict=True):
             value = known()
             if value is not None and value.id in moving and value.id not in allowed:
-                value.storage = Leaked(value.storage, what, place)
+                value.storage = Leaked(value.storage, what, line)
 
 
 def _before(call: Call | None) -> list[Value]:
