@@ -229,6 +229,10 @@ ONCE = {
     "attention_gradients": "as attention, whose second derivatives it has",
     "program": "no op that tensors run: a call of a program, see tests/tensor/program",
     "alias": "no op that tensors run: the same elements as another handle",
+    "after": "its input, once something else has run: see tests/tensor/control",
+    **dict.fromkeys(
+        ("checkpoint", "cond", "scan"), "has functions of the user: see tests/tensor/control"
+    ),
 }
 """Ops with a gradient that are looked at within others only, and why."""
 

@@ -31,7 +31,8 @@ def test_every_op_has_samples() -> None:
     assert differentiable == SAMPLES.keys() | ONCE.keys()
     assert not SAMPLES.keys() & ONCE.keys()
     rest = {n for n, op in OPS.items() if op.vjp is None and not op.constant and op.kind != "make"}
-    assert rest == WITHOUT.keys()
+    fused = {n for n in rest if n.startswith("fused_")}  # of programs, which differentiate others
+    assert rest - fused == WITHOUT.keys()
 
 
 @pytest.mark.parametrize("op", SAMPLES)
