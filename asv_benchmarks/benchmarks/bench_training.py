@@ -114,13 +114,13 @@ class Losses:
     steps = STEPS
 
     def track_difference_to_torch(self, size: int) -> float:
-        """The greatest difference in 300 steps at a rate of 0.03."""
+        """The greatest difference in 300 steps of B6."""
         greatest = 0.0
         runs = []
         for name in ("cubepy", "torch"):
             lib = library(name)
             runs.append(
-                in_turn(networks.training("gpt", lib, 0.03), batches("gpt", size, lib.tensor))
+                in_turn(networks.training("gpt", lib), batches("gpt", size, lib.tensor))
             )
         for _ in range(self.steps):
             ours, theirs = (run().item() for run in runs)

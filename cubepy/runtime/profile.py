@@ -66,7 +66,7 @@ class Event(NamedTuple):
 
 @dataclass
 class Profile:
-    """Time by kernel and by op, collected inside `with cb.profile() as p`; printing it shows tables.
+    """Time by kernel and op, collected inside `with cb.profile() as p`; printing it shows tables.
 
     Attributes:
         kernels: by name.

@@ -19,7 +19,7 @@ from cubepy.kernels.attention.cpu import flash_backward as lines
 from cubepy.kernels.attention.cpu import short
 from cubepy.kernels.attention.gpu import operands
 from cubepy.kernels.attention.gpu import unfused_backward as matrices
-from cubepy.kernels.attention.problem import AttentionGradients, described
+from cubepy.kernels.attention.problem import AttentionGradients, described, empty_like_heads
 from cubepy.kernels.attention.routines import ATTENTION
 from cubepy.kernels.attention.sm90 import backward
 from cubepy.kernels.entry.arguments import array_of, float_array
@@ -131,7 +131,7 @@ def attention_forward(
     wrap = wrapper(query, key, value)
     q, k, v = (float_array(a, n) for a, n in ((query, "query"), (key, "key"), (value, "value")))
     _check(q, k, v)
-    out = memory.empty((*q.shape[:3], v.shape[3]), q.dtype)
+    out = empty_like_heads(q, (*q.shape[:3], v.shape[3]), q.dtype)
     lse = memory.empty(q.shape[:3], np.dtype(np.float32))
     factor = scale_of(scale, q.shape[3])
     q, k, v = (a if a.strides[3] == a.itemsize else copy(a) for a in (q, k, v))

@@ -130,6 +130,8 @@ def _traced(function: Callable[..., Any], structure: Any, leaves: list[Any], wha
         graph = recorder.differentiated(outputs)
     specs = [graph.values[n] for n in graph.outputs]
     present = [leaf is not None for leaf in found]
+    del result, found, outputs
+    recorder.made_here.close(recorder._nodes, set(), (), f"a function of {what}")
     return Body(graph.to_json(), recorder.inputs[announced:], (form, present), specs)
 
 

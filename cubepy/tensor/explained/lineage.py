@@ -1,7 +1,7 @@
 """Which ops of a traced graph the nodes of the optimised one do, and what the user wrote for them.
 
 Passes keep the specs of values that they keep: a value of the optimised graph is the value of the
-traced one whose spec is the same object.
+traced one whose spec is the same object. What they put into another shape is found by the reshapes.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Lineage:
         self.traced, self.ran, self.asked_at = traced, ran, asked_at
         number = {id(spec): n for n, spec in enumerate(traced.values)}
         self.values = [number.get(id(spec)) for spec in ran.values]
+        self.through_reshapes()
         self.single: Schedule = schedule_of(traced).without_repeats()
         by = {r: s for s in self.single.steps for r in s.results}
         every = {r: s for s in schedule_of(traced).steps for r in s.results}
@@ -69,6 +70,27 @@ class Lineage:
             for step in self.inside[-1]:
                 if step.op != "constant" or step.op == node.op:
                     self.node_of.update(dict.fromkeys(step.results, at))
+
+    def through_reshapes(self) -> None:
+        """Say of new values that are a known one in another shape which one that is."""
+        made = {
+            first + k: node
+            for first, node in zip(self.traced.firsts, self.traced.nodes, strict=True)
+            for k in range(len(node.results))
+        }
+        pairs = [
+            (node.inputs[0], first)
+            for first, node in zip(self.ran.firsts, self.ran.nodes, strict=True)
+            if node.op == "reshape"
+        ]
+        for source, result in pairs:
+            if self.values[result] is None:
+                self.values[result] = self.values[source]
+        for source, result in reversed(pairs):
+            known = self.values[result]
+            if self.values[source] is None and known is not None:
+                node = made[known]
+                self.values[source] = node.inputs[0] if node.op == "reshape" else known
 
     def fused(self, at: int) -> bool:
         """Whether a node does what several ops did."""

@@ -9,19 +9,22 @@ from typing import Any
 from cubepy.tensor.ir import Graph, Node, renumbered
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import Spec
+from cubepy.tensor.program.leaked import Made
 from cubepy.tensor.record import Recorder
-from cubepy.tensor.value import Handle, Value, identities
+from cubepy.tensor.value import Handle, Value, identities, outside
 
 
 class ExactRecorder(Recorder):
     """The ops of a block, as gradients see them.
 
     Attributes:
+        made_here: the values that its ops gave.
         cut: by node, which of its inputs were detached.
         stopped: values that were computed without gradients of what has some.
     """
 
     def __init__(self, announced: Sequence[Handle]) -> None:
+        self.made_here = Made()
         self.cut: dict[int, list[int]] = {}
         self.stopped: set[int] = set()
         super().__init__(announced)
@@ -34,6 +37,7 @@ class ExactRecorder(Recorder):
         results: Sequence[Value],
     ) -> None:
         super().add(op, inputs, attrs, results)
+        self.made_here.add(results, outside())
         values = [None if t is None else t.value for t in inputs]
         detached = [v is not None and v.call is None and v.id in self._same for v in values]
         if any(detached):

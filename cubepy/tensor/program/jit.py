@@ -190,6 +190,7 @@ class Jitted:
             variants.insert(0, program)
             del variants[VARIANTS:]
             self.latest = program.call
+            tracer.close(result)
         return result
 
     def renewed(self, before: Any, after: Any) -> None:

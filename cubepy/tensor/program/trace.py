@@ -20,6 +20,7 @@ from cubepy.tensor.array import Tensor
 from cubepy.tensor.control.checkpoint import remember_alias
 from cubepy.tensor.ir import Graph
 from cubepy.tensor.program.exact import ExactRecorder
+from cubepy.tensor.program.form import leaves_of
 from cubepy.tensor.program.scalar import Scalar, number_of
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle, Number, Value, identities, located, outside
@@ -240,6 +241,19 @@ class Tracer(ExactRecorder):
                     original.value.handle = weakref.ref(original)
             if id(mine) in self.changed:
                 original._grad = mine._grad
+
+    def close(self, result: Any) -> None:
+        """Nobody may use what the function computed and kept, but results and what it gave to
+        handles from outside.
+        """
+        leaves: list[Any] = []
+        leaves_of(result, leaves)
+        handles = [*self.kept, *[t for t in leaves if isinstance(t, Handle)]]
+        handles += [t for h in self.kept if (t := getattr(h, "_grad", None)) is not None]
+        handles += [t for h in leaves if (t := getattr(h, "_grad", None)) is not None]
+        inputs = [keys[0] for keys, node in self._nodes if node.op == "input"]
+        fixed = {k for k, s in zip(inputs, self.found, strict=True) if s.kind == "constant"}
+        self.made_here.close(self._nodes, fixed, [h.value for h in handles], self.what)
 
     def trace(self, result: Any) -> tuple[Trace, Any]:
         """What was done, and the result with the handles that were passed."""

@@ -56,7 +56,7 @@ def test_ops_have_the_lines_that_asked_for_them() -> None:
 def test_programs_run_step_by_step_with_their_lines() -> None:
     f = cb.jit(layer)
     x, w = some(4, 8), some(8, 4)
-    for _ in range(4):
+    for _ in range(10):
         wanted = f(x, w)
     assert "one call of machine code" in f.explain()
     traces = dict(f.traces)

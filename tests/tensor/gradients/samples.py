@@ -178,6 +178,7 @@ SAMPLES: dict[str, list[Call]] = {
         one(some(3, 4), np.array([1, 3]), some(3, 2), axis=1, update="assign"),
         one(some(3, 4), np.array([1, 1]), some(2, 1), axis=0, update="add"),
     ],
+    "after": [one(some(3, 4), some(2))],
     "gather": [one(some(3, 4), ints(2, 4, below=3), axis=0)],
     "scatter": [
         *[
@@ -229,7 +230,6 @@ ONCE = {
     "attention_gradients": "as attention, whose second derivatives it has",
     "program": "no op that tensors run: a call of a program, see tests/tensor/program",
     "alias": "no op that tensors run: the same elements as another handle",
-    "after": "its input, once something else has run: see tests/tensor/control",
     **dict.fromkeys(
         ("checkpoint", "cond", "scan"), "has functions of the user: see tests/tensor/control"
     ),
@@ -237,4 +237,6 @@ ONCE = {
 """Ops with a gradient that are looked at within others only, and why."""
 
 WITHOUT = {"lgamma": "its derivative, digamma, is no function of the library"}
-"""Ops of floats whose gradient is missing, and why."""
+"""Ops of floats whose gradient is missing, and why; fused ones are of programs, which differentiate
+the graphs that they are made of.
+"""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
+from cubepy.kernels.attention.problem import empty_like_heads
 from cubepy.kernels.primitives.exponentials import LOG2_E, power_of_two
-from cubepy.runtime import memory
 
 WIDEST = 32  # positions of a head: as many lines are held for queries, results and gradients
 KEYS = 64  # whose scores are kept
@@ -228,7 +228,7 @@ def gradients(
     """The gradients by queries, keys and values; `inputs`: grad, q, k, v, out, lse."""
     _, q, k, v, *_ = inputs
     plan = plan_for(q, k, v, causal, p)
-    made = tuple(memory.empty(x.shape, x.dtype) for x in (q, k, v))
+    made = tuple(empty_like_heads(x, x.shape, x.dtype) for x in (q, k, v))
     attend_back[k.shape[0] * k.shape[1], 1](
         inputs, made, scale, q.shape[1] // k.shape[1], plan, mode="unchecked"
     )
