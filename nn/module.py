@@ -171,6 +171,17 @@ class Module:
                     seen.add(id(value))
                     yield (f"{prefix}.{name}" if prefix else name), value
 
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """Buffers with dotted names: those that are saved and those that are not."""
+        for prefix, module in self.named_modules():
+            for name, value in module._buffers.items():
+                if value is not None:
+                    yield (f"{prefix}.{name}" if prefix else name), value
+
+    def buffers(self) -> Iterator[Tensor]:
+        """All buffers of the tree."""
+        return (value for _, value in self.named_buffers())
+
     def parameters(self) -> Iterator[Parameter]:
         """Parameters, each one once."""
         return (p for _, p in self.named_parameters())

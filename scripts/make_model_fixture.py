@@ -1,4 +1,4 @@
-"""Write what small models give in torch, and their gradients, into a fixture that tests of `nn` read.
+"""Write what small models give in torch, and their gradients, into a fixture that tests of nn read.
 
     python scripts/make_model_fixture.py tests/nn/fixtures/models.npz
 

@@ -14,6 +14,7 @@ from cubepy.nn.functional.activations import softmax
 from cubepy.nn.functional.dropout import dropout
 from cubepy.nn.functional.linear import optional
 from cubepy.tensor import Tensor, apply, as_tensor, is_grad_enabled
+from cubepy.tensor.gradients.attention import formula
 from cubepy.tensor.namespace import where
 
 
@@ -56,7 +57,10 @@ def scaled_dot_product_attention(
     wanted = is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k, v, mask))
     if dropout_p or q.dtype is f64:
         _of_four_axes(q, k, v)
+    if dropout_p:
         return attention_with_weights(q, k, v, mask, dropout_p, causal, scale)[0]
+    if q.dtype is f64:  # there is no kernel
+        return formula(q, k, v, mask, causal, scale)[0]
     if wanted:  # gradients are computed from the log-sum-exp of the scores
         made = apply("attention_forward", q, k, v, mask, is_causal=causal, scale=scale)
         return made[0]  # type: ignore[no-any-return]

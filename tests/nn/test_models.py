@@ -137,6 +137,6 @@ def test_a_model_is_what_torch_gives(name: str, dtype: str, way: str) -> None:
         for key, grad in grads.items():
             close(name, key, summary(key, grad.numpy()), limit, whole)
     if way == "ops" and model.training:
-        for key, value in model.state_dict().items():
-            if "running" in key:
+        for key, value in model.named_buffers():
+            if value.dtype.is_float:
                 close(name, key, value.numpy(), limit, 0)

@@ -293,3 +293,19 @@ def test_first_values_follow_the_seed_and_the_bounds_of_torch():
     assert abs(nn.Embedding(100, 50).weight.numpy().std() - 1) < 0.05
     with nn.init.skip():
         assert nn.Linear(64, 32).weight.shape == (32, 64)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_a_query_that_may_look_at_nothing_gives_zeros(dtype: str) -> None:
+    x = cb.tensor(np.ones((2, 3, 4)), dtype)
+    mask = cb.tensor(np.array([[True, True, False], [False, False, False], [True, False, False]]))
+    found = F.scaled_dot_product_attention(x, x, x, mask)
+    assert found.shape == (2, 3, 4)
+    np.testing.assert_allclose(found.numpy()[:, :, 0], [[1, 0, 1]] * 2, rtol=1e-6)
+
+
+def test_buffers_have_names() -> None:
+    model = nn.Sequential(nn.BatchNorm2d(2), nn.Linear(2, 2))
+    names = [name for name, _ in model.named_buffers()]
+    assert names == ["0.running_mean", "0.running_var", "0.num_batches_tracked"]
+    assert len(list(model.buffers())) == 3

@@ -230,12 +230,13 @@ ONCE = {
     "attention_gradients": "as attention, whose second derivatives it has",
     "program": "no op that tensors run: a call of a program, see tests/tensor/program",
     "alias": "no op that tensors run: the same elements as another handle",
+    **dict.fromkeys(
+        ("checkpoint", "cond", "scan"), "has functions of the user: see tests/tensor/control"
+    ),
 }
 """Ops with a gradient that are looked at within others only, and why."""
 
-WITHOUT = {
-    "lgamma": "its derivative, digamma, is no function of the library",
-    "fused_map": "programs fuse graphs that have their gradients",
-    "fused_rows": "programs fuse graphs that have their gradients",
-}
-"""Ops of floats whose gradient is missing, and why."""
+WITHOUT = {"lgamma": "its derivative, digamma, is no function of the library"}
+"""Ops of floats whose gradient is missing, and why; fused ones are of programs, which differentiate
+the graphs that they are made of.
+"""

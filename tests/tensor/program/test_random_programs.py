@@ -68,7 +68,7 @@ def both(steps: Any, wanted: list[int], given: list[np.ndarray]) -> list[list[np
     return [[y.numpy() for y in run(*tensors)] for run in (function, program, program, program)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=24)
 @given(steps=steps_of(EXACT, 12), wanted=WANTED, shape=SHAPES, seed=st.integers(0, 1000))
 def test_maps_agree_bit_by_bit(
     steps: Any, wanted: list[int], shape: tuple[int, int], seed: int
@@ -81,7 +81,7 @@ def test_maps_agree_bit_by_bit(
             np.testing.assert_array_equal(one, other)
 
 
-@settings(max_examples=40)
+@settings(max_examples=14)
 @given(
     steps=steps_of({**EXACT, **LONG}, 12), wanted=WANTED, shape=SHAPES, seed=st.integers(0, 1000)
 )
@@ -105,7 +105,7 @@ SMOOTH = {
 """Steps whose results move a little where what they are given moves a little."""
 
 
-@settings(max_examples=60)
+@settings(max_examples=24)
 @given(steps=steps_of(SMOOTH, 10), wanted=WANTED, shape=SHAPES, seed=st.integers(0, 1000))
 def test_programs_of_all_kinds(
     steps: Any, wanted: list[int], shape: tuple[int, int], seed: int
@@ -120,7 +120,7 @@ def test_programs_of_all_kinds(
             np.testing.assert_allclose(one, other, 1e-7, 1e-7 * scale)
 
 
-@settings(max_examples=40)
+@settings(max_examples=14)
 @given(steps=steps_of(ANY, 10), wanted=WANTED, shape=SHAPES, seed=st.integers(0, 1000))
 def test_programs_in_f32_run(
     steps: Any, wanted: list[int], shape: tuple[int, int], seed: int
@@ -144,7 +144,7 @@ def off_by(found: np.ndarray, want: np.ndarray) -> float:
     return float(np.sqrt(np.mean((found.astype(np.float64) - want) ** 2)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=14)
 @given(
     steps=steps_of(NARROW, 10),
     dtype=st.sampled_from(["f16", "bf16"]),
