@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import DeviceError, DTypeError, GradientError, ShapeError
+from cubepy.errors import CubeError, DeviceError, DTypeError, GradientError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
@@ -34,7 +34,7 @@ from cubepy.tensor.program.observe import looked, numbered, settled
 from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
 from cubepy.tensor.replay import of_numbers, perform, quick
 from cubepy.tensor.storage import Dense, moved
-from cubepy.tensor.value import Call, Number, Value, identities
+from cubepy.tensor.value import Call, Number, Value, identities, located, outside
 
 
 def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
@@ -49,16 +49,23 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
         ShapeError: shapes that the op refuses.
         DTypeError: dtypes that it refuses.
         DeviceError: inputs of several devices.
+
+    Errors name the user's line that asked for the op.
     """
-    storage = None if recording.detours else quick(op, inputs, attrs)
     kind: type[Value] = Value
-    if storage is None:
-        if blocks:
-            attrs = settled(attrs)
-        counters.ops += 1
-        storage = timed(op, inputs, attrs) if active else perform(op, inputs, attrs)
-        if op == "constant" or of_numbers(op, inputs):
-            kind = Number
+    try:
+        storage = None if recording.detours else quick(op, inputs, attrs)
+        if storage is None:
+            if blocks:
+                attrs = settled(attrs)
+            counters.ops += 1
+            storage = timed(op, inputs, attrs) if active else perform(op, inputs, attrs)
+            if op == "constant" or of_numbers(op, inputs):
+                kind = Number
+    except CubeError as error:
+        if error.location is None:
+            error.location = located(outside())
+        raise
     if type(storage) is list:
         return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
     value = kind.__new__(kind)
