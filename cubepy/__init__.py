@@ -46,16 +46,19 @@ def _convert(target: Any, source: Any) -> None:
 
 _set_launcher(_Launcher)
 _set_converter(_convert)  # the library is loaded when the first array needs it
-_LAZY = ("errors", "kernels", "nn", "quant", "tensor", "tune")
+_LAZY = ("errors", "kernels", "nn", "quant", "tensor", "testing", "tune")
 _OF_TENSORS = (
     "Generator",
     "Tensor",
+    "checkpoint",
+    "cond",
     "enable_grad",
     "explain",
     "grad",
     "is_grad_enabled",
     "jit",
     "no_grad",
+    "scan",
     "set_grad_enabled",
     "value_and_grad",
 )
@@ -75,6 +78,8 @@ __all__ = [
     "View",
     "as_dtype",
     "capture",
+    "checkpoint",
+    "cond",
     "config",
     "current_device",
     "device_properties_of",
@@ -96,12 +101,14 @@ __all__ = [
     "profile",
     "promote",
     "quant",
+    "scan",
     "set_grad_enabled",
     "stats",
     "struct",
     "sync",
     "tensor",
     "tensor_map",
+    "testing",
     "to_normal",
     "to_uniform",
     "tune",
@@ -111,16 +118,19 @@ __all__ = [
 __all__ += _names.__all__
 
 if TYPE_CHECKING:
-    from cubepy import errors, kernels, nn, quant, tune
+    from cubepy import errors, kernels, nn, quant, testing, tune
     from cubepy.tensor import (
         Generator,
         Tensor,
+        checkpoint,
+        cond,
         enable_grad,
         explain,
         grad,
         is_grad_enabled,
         jit,
         no_grad,
+        scan,
         set_grad_enabled,
         value_and_grad,
     )

@@ -33,7 +33,8 @@ class Location:
         text = linecache.getline(self.file, self.line).rstrip("\n")
         if not text:
             return ""
-        return f"    {text}\n    {' ' * self.column}^"
+        column = self.column or len(text) - len(text.lstrip())
+        return f"    {text}\n    {' ' * column}^"
 
 
 class CubeError(Exception):
@@ -166,6 +167,10 @@ class IndexShapeError(ShapeError, IndexError):
 
 class GradientError(CubeError, RuntimeError):
     """A gradient that does not exist, or whose graph is gone."""
+
+
+class GradcheckError(GradientError):
+    """A gradient that is not what differences of values say."""
 
 
 class ArgumentError(CubeError, TypeError):

@@ -30,7 +30,7 @@ from cubepy.tensor.methods.reducing import Reducing
 from cubepy.tensor.methods.shaping import Shaping
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
-from cubepy.tensor.program.observe import looked, numbered, settled
+from cubepy.tensor.program.observe import looked, numbered, same, settled
 from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
 from cubepy.tensor.replay import of_numbers, perform, quick
 from cubepy.tensor.storage import Dense, moved
@@ -94,6 +94,10 @@ def _remembered(
         if wanted and any(t is not None and t.value.needs_grad for t in inputs):
             values = tuple([None if t is None else t.value for t in inputs])
             call = Call(op, values, attrs, given)
+            if OPS[op].keeps:
+                call.kept = [Value(v.storage) for v in given]
+                for kept, v in zip(call.kept, given, strict=True):
+                    same(kept, _given(v))
             for v in wanted:
                 v.call, v.needs_grad = call, True
     return given

@@ -32,7 +32,9 @@ def execute(
     for at, (first, n) in enumerate(zip(graph.firsts, graph.nodes, strict=True)):
         if before is not None:
             before(at)
-        if n.op != "input":
+        if n.op == "detach":
+            values[first] = values[n.inputs[0]].detach()  # type: ignore[union-attr]
+        elif n.op != "input":
             made = apply(n.op, *(values[i] for i in n.inputs), **dict(n.attrs))
             values.update(enumerate(made if type(made) is list else [made], first))
         for i in set(n.inputs):  # what no later op reads is let go, as in the run that was recorded

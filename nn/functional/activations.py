@@ -286,7 +286,7 @@ def softshrink(input: Any, lambd: float = 0.5) -> Tensor:
         tensor([-0.5,  0. ,  1.5])
     """
     x = as_tensor(input)
-    return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, 0))
+    return where(abs(x) <= lambd, 0, where(x > 0, x - lambd, x + lambd))
 
 
 def hardshrink(input: Any, lambd: float = 0.5) -> Tensor:
@@ -297,7 +297,7 @@ def hardshrink(input: Any, lambd: float = 0.5) -> Tensor:
         tensor([-1.,  0.,  2.])
     """
     x = as_tensor(input)
-    return where(abs(x) > lambd, x, 0)
+    return where(abs(x) <= lambd, 0, x)
 
 
 def threshold(input: Any, threshold: float, value: float) -> Tensor:
@@ -308,7 +308,7 @@ def threshold(input: Any, threshold: float, value: float) -> Tensor:
         tensor([-1.,  3.])
     """
     x = as_tensor(input)
-    return where(x > threshold, x, value)
+    return where(x <= threshold, value, x)
 
 
 def glu(input: Any, dim: int = -1) -> Tensor:

@@ -135,7 +135,7 @@ def frames_kept(frames: list[Framed], written: tuple[np.ndarray, ...]) -> None:
         if frame.before is None:
             continue
         now = frame.memory.copy()
-        if any(frame.array is w for w in written):
+        if frame.array.size and any(frame.array is w for w in written):
             # what may be written is put back as it was, through a view of the copy that lies as the
             # array does
             offset = (

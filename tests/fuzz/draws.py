@@ -98,6 +98,11 @@ class Draw:
         """Whether an option is taken, the same for all calls of a palette."""
         return self.code.random() < chance
 
+    def vary(self, palettes: int) -> None:
+        """From here on choose from one of so many more palettes."""
+        self.palette += f" {self.random.randrange(palettes)}"
+        self.code = Random(self.palette)
+
     def axis(self, rank: int) -> int:
         """An axis, the same for all calls of a palette."""
         return self.one(range(-rank, rank))

@@ -12,7 +12,7 @@ from cubepy import kernels as K
 from cubepy.nn import functional as F
 from tests.fuzz.check import Want, Wrong, depth, exact
 from tests.fuzz.draws import F16, F32, F64, FLOATS, Call, Draw, draws, sums, unit
-from tests.fuzz.elementwise import ACTIVATIONS, f, indices, of_one
+from tests.fuzz.elementwise import ACTIVATIONS, f, indices, of_one, sigmoid
 from tests.fuzz.norms import normalised, parameters, softmax, wide
 from tests.fuzz.products import Problem
 
@@ -57,6 +57,166 @@ def _(d: Draw, name: str) -> Call:
             return Want(value, dtype, (4 * unit(dtype) + n * sums(dtype) + least) * np.abs(value))
 
     return Call(getattr(F, function), (x,), want, options, out=False)
+
+
+def softplus(x: Any) -> Any:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+CURVES: dict[str, tuple[tuple[Any, ...], Any]] = {
+    # options, and the formula of float64 numbers and these options
+    "celu": ((0.5, 1.0), lambda x, a: np.where(x > 0, x, a * np.expm1(np.minimum(x, 0) / a))),
+    "elu": ((0.5, 1.0), lambda x, a: np.where(x > 0, x, a * np.expm1(np.minimum(x, 0)))),
+    "hardshrink": ((0.5, 1.0), lambda x, k: np.where(np.abs(x) <= k, 0, x)),
+    "hardsigmoid": ((), lambda x: np.clip(x + 3, 0, 6) / 6),
+    "hardswish": ((), lambda x: x * (np.clip(x + 3, 0, 6) / 6)),
+    "hardtanh": ((-1.0, -0.5), lambda x, k: np.clip(x, k, 1)),
+    "leaky_relu": ((0.25, 0.5), lambda x, a: np.where(x > 0, x, a * x)),
+    "logsigmoid": ((), lambda x: -softplus(-x)),
+    "mish": ((), lambda x: x * np.tanh(softplus(x))),
+    "relu6": ((), lambda x: np.clip(x, 0, 6)),
+    "selu": (
+        (),
+        lambda x: (
+            1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0)))
+        ),
+    ),
+    "softplus": ((1.0, 2.0), lambda x, b: np.where(b * x > 20, x, softplus(b * x) / b)),
+    "softshrink": ((0.5, 1.0), lambda x, k: np.where(np.abs(x) <= k, 0, x - k * np.sign(x))),
+    "softsign": ((), lambda x: x / (1 + np.abs(x))),
+    "tanhshrink": ((), lambda x: x - np.tanh(x)),
+}
+
+
+@draws(*(f"F.{n}" for n in CURVES), "F.threshold", "F.prelu")
+def _(d: Draw, name: str) -> Call:
+    """Functions of one number; what they compute in pieces may be off by some units of them."""
+    function, dtype = name[2:], d.one(FLOATS)
+    x = d.array(d.shape(2, 3), dtype, d.kind("ties", "wide", "zeros", "nan"))
+    args: tuple[Any, ...] = (x,)
+    if function == "threshold":
+        formula: Any = lambda v: np.where(v <= 0.5, -2.0, v)
+        args = (x, 0.5, -2.0)
+    elif function == "prelu":
+        slopes = d.array((x.shape[1] if d.maybe() else 1,), dtype, "normal")
+        args = (x, slopes)
+        wide = slopes.astype(np.float64).reshape(-1, *(1,) * (x.ndim - 2))
+        formula = lambda v: np.where(v > 0, v, v * (wide if slopes.size != 1 else wide.reshape(())))
+    else:
+        options, curve = CURVES[function]
+        given = (d.one(options),) if options else ()
+        args, formula = (x, *given), lambda v: curve(v, *given)
+
+    def want() -> Want:
+        v = x.astype(np.float64)
+        value = formula(v)
+        size = np.abs(value) + np.minimum(np.abs(v), 8)
+        return Want(value, dtype, 8 * sums(dtype) * size + 2 * unit(dtype) * np.abs(value))
+
+    return Call(getattr(F, function), args, want, out=False)
+
+
+@draws("F.log_softmax", "F.softmin", "F.glu", "F.cosine_similarity")
+def _(d: Draw, name: str) -> Call:
+    dtype = d.one(FLOATS)
+    shape = list(d.shape(2, 3, low=1))
+    axis = d.axis(len(shape))
+    if name == "F.glu":
+        shape[axis] += shape[axis] % 2
+    x = d.array(tuple(shape), dtype, "normal")
+    v, n = x.astype(np.float64), shape[axis]
+    units = (depth(n) + 40) * sums(dtype)
+    if name == "F.cosine_similarity":
+        y = d.array(tuple(shape), dtype, "normal")
+        w = y.astype(np.float64)
+
+        def similar() -> Want:
+            norms = [np.maximum(np.sqrt((u * u).sum(axis)), 1e-8) for u in (v, w)]
+            value = (v * w).sum(axis) / norms[0] / norms[1]
+            size = np.abs(v * w).sum(axis) / norms[0] / norms[1]
+            return Want(value, dtype, (units + 6 * unit(dtype)) * size)
+
+        return Call(F.cosine_similarity, (x, y, axis), similar, out=False)
+
+    def want() -> Want:
+        if name == "F.glu":
+            a, b = np.split(v, 2, axis)
+            value = a * sigmoid(b)
+            return Want(value, dtype, (units + 2 * unit(dtype)) * np.abs(value))
+        if name == "F.softmin":
+            value = softmax(-v, axis)
+            return Want(value, dtype, units * value)
+        value = np.log(softmax(v, axis))
+        return Want(value, dtype, units * (1 + np.abs(value)))
+
+    return Call(getattr(F, name[2:]), (x, axis), want, out=False)
+
+
+LOSSES: dict[str, Any] = {
+    "mse_loss": lambda x, t: (x - t) ** 2,
+    "l1_loss": lambda x, t: np.abs(x - t),
+    "huber_loss": lambda x, t: np.where(np.abs(x - t) < 1, 0.5 * (x - t) ** 2, np.abs(x - t) - 0.5),
+    "smooth_l1_loss": lambda x, t: np.where(
+        np.abs(x - t) < 1, 0.5 * (x - t) ** 2, np.abs(x - t) - 0.5
+    ),
+    "binary_cross_entropy_with_logits": lambda x, t: softplus(x) - t * x,
+    "kl_div": lambda x, t: np.where(t > 0, t * (np.log(np.where(t > 0, t, 1)) - x), 0),
+}
+
+
+@draws(*(f"F.{n}" for n in LOSSES), "F.cross_entropy", "F.nll_loss")
+def _(d: Draw, name: str) -> Call:
+    """Sums and means of losses, of f32 and f64."""
+    function, dtype = name[2:], np.dtype(d.one((F32, F32, F64)))
+    reduction = d.one(("mean", "sum", "none"))
+    shape = d.shape(2, 3, low=1, elements=3000)
+    x = d.array(shape, dtype, "normal")
+    v = x.astype(np.float64)
+    options: dict[str, Any] = {"reduction": reduction}
+    if function in LOSSES:
+        t = d.array(shape, dtype, "normal")
+        if function in ("kl_div", "binary_cross_entropy_with_logits"):
+            t = d.placed(d.numbers.random(shape).astype(dtype))
+
+        def want() -> Want:
+            wide = t.astype(np.float64)
+            return total(LOSSES[function](v, wide), 8 + np.abs(v) + np.abs(wide) ** 2 + v**2)
+
+    else:
+        t = indices(d, (shape[0], *shape[2:]), shape[1])
+        t = np.where(t < 0, t + shape[1], t).astype(np.int64)
+
+        def want() -> Want:
+            logs = v if function == "nll_loss" else np.log(softmax(v, 1))
+            value = -np.take_along_axis(logs, t[:, None], 1)[:, 0]
+            return total(value, np.abs(value) + 4 + np.abs(v).max())
+
+    def total(value: np.ndarray, size: Any) -> Want:
+        size = np.broadcast_to(size, value.shape) if np.ndim(size) else np.full(value.shape, size)
+        units = (depth(value.size) + depth(shape[1]) + 16) * sums(dtype)
+        if reduction == "none":
+            return Want(value, dtype, units * size)
+        over = value.size if reduction == "mean" else 1
+        return Want(value.sum() / over, dtype, units * size.sum() / over)
+
+    return Call(getattr(F, function), (x, t), want, options, out=False)
+
+
+@draws("F.pixel_shuffle", "F.pixel_unshuffle", "F.one_hot")
+def _(d: Draw, name: str) -> Call:
+    if name == "F.one_hot":
+        n = d.between(1, 20)
+        t = d.placed(d.numbers.integers(0, n, d.shape(1, 2, low=1, elements=500)))
+        return Call(F.one_hot, (t, n), lambda: exact(np.eye(n, dtype=np.int64)[t]), out=False)
+    r, dtype = d.one((1, 2, 3)), d.one(FLOATS)
+    n, c, h, w = d.between(1, 3), d.between(1, 5), d.between(1, 9), d.between(1, 9)
+    if name == "F.pixel_shuffle":
+        x = d.array((n, c * r * r, h, w), dtype)
+        parts = lambda: x.reshape(n, c, r, r, h, w).transpose(0, 1, 4, 2, 5, 3)
+        return Call(F.pixel_shuffle, (x, r), lambda: exact(parts().reshape(n, c, h * r, w * r)), out=False)  # fmt: skip
+    x = d.array((n, c, h * r, w * r), dtype)
+    back = lambda: x.reshape(n, c, h, r, w, r).transpose(0, 1, 3, 5, 2, 4)
+    return Call(F.pixel_unshuffle, (x, r), lambda: exact(back().reshape(n, c * r * r, h, w)), out=False)  # fmt: skip
 
 
 @draws("F.linear")

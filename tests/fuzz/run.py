@@ -17,7 +17,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-FAMILIES = ("elementwise", "reductions", "norms", "products", "images", "pools", "functional")
+FAMILIES = (
+    "elementwise",
+    "reductions",
+    "norms",
+    "products",
+    "images",
+    "pools",
+    "functional",
+    "tensors",
+    "programs",
+)
 HANGS = 300  # seconds of one call after which a process is taken to hang
 REPORT = 50  # calls between a worker's reports
 ROOT = Path(__file__).resolve().parent.parent.parent

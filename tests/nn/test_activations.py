@@ -88,6 +88,17 @@ def test_narrow_floats_are_rounded_once(name: str, dtype: Any) -> None:
     np.testing.assert_allclose(got.numpy().astype(np.float64), want, rtol=2 * eps, atol=2e-3 * eps)
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_nan_stays_nan(name: str) -> None:
+    """And does not become what lies within a threshold."""
+    x = X.copy()
+    x[3] = np.nan
+    got, rest = FORMS[name][0](x).numpy(), FORMS[name][0](X).numpy()
+    assert np.isnan(got[3])
+    if "soft" not in name or name in ("softplus", "softsign", "softshrink"):
+        np.testing.assert_array_equal(np.delete(got, 3), np.delete(rest, 3))
+
+
 def test_prelu_learns_a_slope_for_each_channel() -> None:
     x, w = np.linspace(-2, 2, 24).reshape(2, 3, 4) + 0.01, np.array([0.1, 0.2, 0.3])
     want = np.where(x > 0, x, x * w[:, None])

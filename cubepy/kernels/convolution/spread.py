@@ -25,7 +25,8 @@ def spread_out(view: Any, step: tuple[int, ...]) -> Any:
     x = contiguous(view)
     for axis, s in enumerate(step, 1):
         if s > 1:
-            rows = pad(x.reshape(math.prod(x.shape[: axis + 1]), 1, -1), (0, 0, 0, s - 1))
+            each, inner = math.prod(x.shape[: axis + 1]), math.prod(x.shape[axis + 1 :])
+            rows = pad(x.reshape(each, 1, inner), (0, 0, 0, s - 1))
             size = (*x.shape[:axis], x.shape[axis] * s, *x.shape[axis + 1 :])
             x = contiguous(rows.reshape(size)[(slice(None),) * axis + (slice(None, 1 - s),)])
     return x

@@ -19,7 +19,14 @@ from cubepy.kernels.entry.shapes import view_as
 from cubepy.kernels.matmul.cpu.vnni import widened
 from cubepy.kernels.matmul.gpu.operands import suits_copy_engine
 from cubepy.kernels.matmul.prepack import Packed
-from cubepy.kernels.matmul.problem import Layout, Product, layout_of, name_of, result_dtype
+from cubepy.kernels.matmul.problem import (
+    Epilogue,
+    Layout,
+    Product,
+    layout_of,
+    name_of,
+    result_dtype,
+)
 from cubepy.kernels.matmul.routines import MATMUL
 from cubepy.kernels.movement.copy import convert_into, copy
 from cubepy.kernels.primitives.functions import activation_of
@@ -121,18 +128,8 @@ def matmul(
     if result.size:
         on_host = not isinstance(result, DeviceArray)
         fused = kept.reshape(full) if kept is not None and on_host else None
-        _floats(
-            x,
-            y,
-            result.reshape(full) if result.flags.c_contiguous else result,
-            full,
-            *extra,
-            activation,
-            alpha,
-            tf32,
-            fused,
-            fill,
-        )
+        target = result.reshape(full) if result.flags.c_contiguous else result
+        _floats(x, y, target, full, Epilogue(*extra, activation, alpha, fused, fill), tf32)
         if kept is not None and not on_host:
             _fill(result, kept, fill)
     return finish(result, out, wrap)
@@ -228,9 +225,8 @@ def _with_packed(
         panels = b.panels
         if panels.dtype == np.uint32 and x3.dtype != as_dtype("bf16").numpy:
             panels = widened(panels, rows)
-        _launch(
-            x3, panels, out3, add, r3, activation, alpha, "rows", panels.shape[3], False, m3, fill
-        )
+        epilogue = Epilogue(add, r3, activation, alpha, m3, fill)
+        _launch(x3, panels, out3, epilogue, "rows", panels.shape[3])
         if target is not result:
             convert_into(result, target)
     return finish(result, out, wrap)
@@ -254,10 +250,10 @@ def _general(
     result = output(out, shape, dtype.numpy, x, y)
     if result.size and isinstance(result, DeviceArray):
         target = result.reshape(full) if result.flags.c_contiguous else result
-        _floats(x, y, target, full, None, None, None, 1.0)
+        _floats(x, y, target, full, Epilogue())
     elif result.size and result.dtype == np.int32 and _bytes(x, y):
         target = result.reshape(full) if result.flags.c_contiguous else result
-        _floats(x, y, target, full, None, None, None, 1.0)
+        _floats(x, y, target, full, Epilogue())
     elif result.size:
         promoted = promote(as_dtype(x.dtype).compute, as_dtype(y.dtype).compute)
         problem = Product(
@@ -292,17 +288,7 @@ def _epilogue(bias: Any, residual: Any, full: tuple[int, ...]) -> tuple[Any, Any
 
 
 def _floats(
-    x: np.ndarray,
-    y: np.ndarray,
-    result: Any,
-    full: Any,
-    bias: Any,
-    residual: Any,
-    activation: Any,
-    alpha: float,
-    tf32: bool = False,
-    mask: Any = None,
-    fill: float = 0.0,
+    x: np.ndarray, y: np.ndarray, result: Any, full: Any, epilogue: Epilogue, tf32: bool = False
 ) -> None:
     if y.shape[-2] == 0:  # a sum of nothing is zero; the epilogue still follows
         x, y = (
@@ -327,50 +313,34 @@ def _floats(
         out3, copied = view_as(result, shape), False
     except AttributeError:  # strides that three axes cannot have
         out3, copied = memory.empty(shape, result.dtype), True
+    residual, mask = epilogue.residual, epilogue.mask
     r3 = None if residual is None else _batched(residual, shape)
     if x3.strides[2] != x3.itemsize and k > 1 and not isinstance(x3, DeviceArray):
         x3 = copy(x3)
     m3 = None if mask is None else _lines(_batched(mask, shape))
-    _launch(x3, y3, out3, bias, r3, activation, alpha, layout_of(y3), 0, tf32, m3, fill)
+    _launch(x3, y3, out3, epilogue._replace(residual=r3, mask=m3), layout_of(y3), 0, tf32)
     if copied:
         convert_into(result, out3.reshape(result.shape))
 
 
 def _launch(
-    x: Any,
-    y: Any,
-    out: Any,
-    bias: Any,
-    residual: Any,
-    function: Any,
-    alpha: float,
-    layout: Layout,
-    packed: int,
-    tf32: bool = False,
-    mask: Any = None,
-    fill: float = 0.0,
+    x: Any, y: Any, out: Any, epilogue: Epilogue, layout: Layout, packed: int, tf32: bool = False
 ) -> None:
     """out = epilogue(x @ y) by the routine that is chosen: x (batch, M, K), y (batch, K, N) or
     panels.
     """
     batch, m, n = out.shape
-    extras = (
-        bias is not None
-        or residual is not None
-        or function is not None
-        or alpha != 1.0
-        or mask is not None
-    )
     second = "bf16" if packed and y.dtype == np.uint32 else name_of(y.dtype)
+    dtypes = name_of(x.dtype), second
     problem = Product(
-        str(current()), m, x.shape[2], n, batch, name_of(x.dtype), second, layout, packed, extras
+        str(current()), m, x.shape[2], n, batch, *dtypes, layout, packed, epilogue.there
     )
     if out.dtype != result_dtype(problem).numpy:
         problem = problem._replace(out=name_of(out.dtype))
     if isinstance(out, DeviceArray):
-        problem = problem._replace(aligned=suits_copy_engine(x, y, out, residual), tf32=tf32)
-    masked = () if mask is None else (mask, fill)  # the routines of a CPU know masks
-    choose(MATMUL, problem).launch(problem, x, y, out, bias, residual, function, alpha, *masked)
+        aligned = suits_copy_engine(x, y, out, epilogue.residual)
+        problem = problem._replace(aligned=aligned, tf32=tf32)
+    choose(MATMUL, problem).launch(problem, x, y, out, *epilogue.given)
 
 
 def _lines(mask: Any) -> Any:

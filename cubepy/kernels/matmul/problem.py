@@ -47,6 +47,30 @@ class Product(NamedTuple):
         return device_properties(self.device)
 
 
+class Epilogue(NamedTuple):
+    """What follows a product: `function(alpha * product + bias) + residual` where the mask is
+    true, and `fill` elsewhere.
+    """
+
+    bias: Any = None
+    residual: Any = None
+    function: Any = None
+    alpha: float = 1.0
+    mask: Any = None
+    fill: float = 0.0
+
+    @property
+    def there(self) -> bool:
+        """Whether anything follows."""
+        arrays = self.bias, self.residual, self.function, self.mask
+        return self.alpha != 1.0 or any(a is not None for a in arrays)
+
+    @property
+    def given(self) -> tuple[Any, ...]:
+        """What a routine is given: a mask where there is one, of which those of a CPU know."""
+        return self if self.mask is not None else self[:4]
+
+
 def layout_of(b: Any) -> Layout:
     """How a matrix (..., k, n) lies in memory."""
     if b.strides[-2] == b.itemsize or b.shape[-2] == 1:

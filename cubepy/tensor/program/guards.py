@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cubepy.compiler.reads import Guard, Read, Reads, guard_of
+from cubepy.compiler.reads import Guard, Read, Reads, guard_of, same
 from cubepy.tensor.program.watched import Watch, parts_of
 from cubepy.tensor.value import Handle
 
@@ -89,7 +89,7 @@ class Guards:
                 now = read.now()
             except Exception:
                 now = "gone"
-            if now is not read.value and now != read.value:
+            if not same(now, read.value):
                 found.append(_named(read))
         if not self.watch.holds():
             names = {type(o).__name__ for o in self.watch.objects}

@@ -16,6 +16,7 @@ from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.tables import room
 from cubepy.tensor.explained.history import History
 from cubepy.tensor.explained.report import Explanation
+from cubepy.tensor.graph import execute
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program.differentiated import gradients
 from cubepy.tensor.program.form import contributed, leaves_of, rebuilt
@@ -32,8 +33,8 @@ PROGRAMS = 256
 VARIANTS = 4
 """Programs of one kind, for other globals and attributes."""
 FIRST = 3
-"""Traces in which a function may change what it reads: states of optimizers are made in the first
-call."""
+"""Traces in a row in which a function may change what it reads: states of optimizers are made in
+the first call."""
 TRACES = 16
 """Traces of one kind after which the function runs as it is: what it reads changes all the time."""
 
@@ -45,6 +46,7 @@ class Jitted:
         function: what was given.
         programs: by kind of arguments.
         traces: how often each kind was traced.
+        unsettled: how many of the last traces of a kind changed what they read.
         refused: why calls of a kind run the function as it is.
         history: what was traced when, and why.
     """
@@ -54,6 +56,7 @@ class Jitted:
         self.name = getattr(function, "__qualname__", type(function).__name__)
         self.programs: dict[Any, list[Program]] = {}
         self.traces: dict[Any, int] = {}
+        self.unsettled: dict[Any, int] = {}
         self.refused: dict[Any, str] = {}
         self.fixed: dict[Any, set[int]] = {}
         self.latest: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
@@ -72,7 +75,7 @@ class Jitted:
     def clear(self) -> None:
         """Forget all programs."""
         self.latest = None
-        for table in (self.programs, self.traces, self.refused):
+        for table in (self.programs, self.traces, self.unsettled, self.refused):
             table.clear()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -160,12 +163,14 @@ class Jitted:
         if fixed:
             self.fixed[structure] = fixed
         key = self.key(structure, leaves)
-        room(self.traces, PROGRAMS, self.programs, self.refused)
+        room(self.traces, PROGRAMS, self.programs, self.unsettled, self.refused)
         self.traces[key] = self.traces.get(key, 0) + 1
+        settled = guards.holds()
+        self.unsettled[key] = 0 if settled else self.unsettled.get(key, 0) + 1
         if trace.remembers:
             self.refused[key] = "gradients go through what it assigns, or what was computed before"
-        elif not guards.holds():
-            if self.traces[key] <= FIRST:
+        elif not settled:
+            if self.unsettled[key] <= FIRST:
                 return result  # what is made in a first call may stay
             self.refused[key] = f"it changes what it reads: {', '.join(guards.changes())}"
         elif self.traces[key] > TRACES:
@@ -174,13 +179,18 @@ class Jitted:
             key_of = host_replay().key() if current().backend == "cpu" else None
             writer = Writer(trace, structure, leaves, fixed, guards, key_of)
             if trace.differentiable:
-                back = Jitted(functools.partial(gradients, trace.graph))
-                writer.scope["attrs"] = {"graph": trace.graph, "backward": back}
+                exact = trace.differentiated
+                writer.scope["attrs"] = {
+                    "graph": exact,
+                    "backward": Jitted(functools.partial(gradients, exact)),
+                    "again": lambda *given: execute(exact, given),
+                }
             program = Program(writer, self.function, self.renewed)
             variants = self.programs.setdefault(key, [])
             variants.insert(0, program)
             del variants[VARIANTS:]
             self.latest = program.call
+            tracer.close(result)
         return result
 
     def renewed(self, before: Any, after: Any) -> None:

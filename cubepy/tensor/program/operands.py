@@ -8,7 +8,7 @@ the tuple that the machine code gets: the inputs, memory for results, the arena.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from cubepy.runtime.memory import pool
 from cubepy.runtime.memory.spans import beginning, extent, meet
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Address, Operands
-from cubepy.runtime.replay.record import Launch, Recorder
+from cubepy.runtime.replay.record import Launch, Mark, Recorder
 from cubepy.runtime.tensor_map import ArrayMap
 from cubepy.tensor.program.arena import LINE, Buffer, Lifetime, planned
 
@@ -34,6 +34,8 @@ class Recording(Recorder):
     Attributes:
         fresh: that memory: bytes by address.
     """
+
+    marks = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,11 +160,16 @@ class ProgramOperands(Operands):
         given = sorted(self.recorded.fresh.items())
         starts = [at for at, _ in given]
         for n, step in enumerate(self.recorded.steps):
-            if not isinstance(step, Launch):
+            writes: set[int] = set()
+            leaves: list[Any] = []
+            if isinstance(step, Launch):
+                writes, leaves = set(self.table.writes(step.prepared)), step.leaves
+            elif not isinstance(step, Mark):
                 raise Unsuitable("a copy or a fill")
+            elif step.array is not None:
+                leaves = [step.array]
             flag = self.recorded.flags.get(n)
-            writes = set(self.table.writes(step.prepared))
-            for k, leaf in sorted(enumerate(step.leaves), key=lambda one: one[0] in writes):
+            for k, leaf in sorted(enumerate(leaves), key=lambda one: one[0] in writes):
                 array = leaf.array if isinstance(leaf, ArrayMap) else leaf
                 if leaf is flag or type(array) is not np.ndarray or not array.size:
                     continue
@@ -182,7 +189,20 @@ class ProgramOperands(Operands):
                     raise Unsuitable("memory of which a launch wrote only a part")
                 else:
                     found[at] = Buffer(at, size, n, n)
+        self.through_loops(found.values())
         return found
+
+    def through_loops(self, buffers: Iterable[Buffer]) -> None:
+        """What is there before or behind a loop, and used in it, is there in all of it."""
+        begun: list[int] = []
+        for n, step in enumerate(self.recorded.steps):
+            if isinstance(step, Mark) and step.kind == "loop":
+                begun.append(n)
+            elif isinstance(step, Mark) and step.kind == "again":
+                loop = begun.pop()
+                for b in buffers:
+                    if b.first < loop <= b.last or b.first <= n < b.last:
+                        b.first, b.last = min(b.first, loop), max(b.last, n)
 
     def result(self, array: Any, buffers: dict[int, Buffer], mine: dict[int, int]) -> Result:
         """What an output is; memory that is written for it becomes that of a result."""

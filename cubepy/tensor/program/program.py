@@ -78,7 +78,8 @@ class Program:
         given = "".join(f"{name}, " for name in writer.values if name is not None)
         middle = [f"outputs = compute(({given}))"]
         middle += [f"r{n} = outputs[{n}]" for n in range(len(outputs))]
-        self.call = writer.function(middle, outputs, {"compute": self.compute})
+        scope = {"compute": self.compute, "eagerly": eagerly}
+        self.call = writer.function(middle, outputs, scope)
 
     def stores(self, arrays: Sequence[Any]) -> list[Tensor]:
         """The inputs of the graph as tensors, of the arrays of those that are dense."""

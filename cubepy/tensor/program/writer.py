@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.reads import same
+from cubepy.errors import OutOfMemoryError
 from cubepy.runtime import recording
 from cubepy.runtime.device import current, gpu_of
 from cubepy.runtime.generated import written
@@ -81,6 +82,7 @@ class Writer:
             "ref": weakref.ref,
             "remember": remember,
             "asarray": np.asarray,
+            "OutOfMemoryError": OutOfMemoryError,
         }
         self.lines: list[str] = []
         self.last: list[str] = []  # what happens once the call is known to be of the kind
@@ -256,7 +258,11 @@ class Writer:
             lines[0] = f"if mode.enabled is not {self.enabled}:"
         for condition in conditions:
             lines += [f"if not ({condition}):", "    return MISS"]
-        lines += [*self.last, *middle]
+        lines += [*self.last, "starved = False", "try:", *[f"    {line}" for line in middle]]
+        lines += ["except OutOfMemoryError:", "    starved = True", "if starved:"]
+        made_here = {n for line in middle for n in line.split(" = ")[:-1] if n.isidentifier()}
+        lines += [f"    {name} = None" for name in sorted(made_here)]  # the function needs memory
+        lines += ["    return eagerly(*args, **kwargs)"]
         self.scope |= scope
         made: set[int] = set()
 

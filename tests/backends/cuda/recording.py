@@ -20,26 +20,29 @@ from cubepy.runtime.memory import layout
 from tests.pretend import PretendGpu
 
 ORDINALS = {"sm_80": 70, "sm_90a": 71}
+EMULATED = 72
 """Of the devices; no machine has so many, so that nothing prepared for them is ever launched on a
-real one.
+real one. The device of the emulator (`emulator/device.py`) has its own: launchers keep prepared
+launches by device, and those of one that only notes them would be found and run nothing.
 """
+ARCHITECTURES = {n: name for name, n in ORDINALS.items()} | {EMULATED: "sm_90a"}
 
 
 class RecordingBackend(CudaBackend):
-    """The devices "cuda:70" (Ampere) and "cuda:71" (Hopper)."""
+    """The devices "cuda:70" (Ampere), "cuda:71" and "cuda:72" (Hopper)."""
 
     def __init__(self) -> None:
         self.gpu: Any = PretendGpu()
         self.launches: list[tuple[Any, Code]] = []
 
     def count(self) -> int:
-        return 1 + max(ORDINALS.values())
+        return 1 + max(ARCHITECTURES)
 
     def missing(self) -> str:
         return ""
 
     def properties(self, ordinal: int = 0) -> Any:
-        return offline({n: name for name, n in ORDINALS.items()}[ordinal])
+        return offline(ARCHITECTURES[ordinal])
 
     def executable(self, kernel: Any, program: Any, specs: Any, in_place: bool) -> Any:
         return Recorded(kernel, program, in_place)
@@ -80,9 +83,9 @@ class Note:
 
 
 @contextlib.contextmanager
-def recording(architecture: str) -> Iterator[list[tuple[Any, Code]]]:
-    """Make the devices exist, one of them the current one; gives the list of launches, kernel and
-    code.
+def recording(architecture: str, ordinal: int | None = None) -> Iterator[list[tuple[Any, Code]]]:
+    """Make the devices exist, the one of this architecture (or ordinal) the current one; gives the
+    list of launches, kernel and code.
     """
     import cubepy as cb
 
@@ -91,5 +94,5 @@ def recording(architecture: str) -> Iterator[list[tuple[Any, Code]]]:
         m.setattr(devices, "backend_named", lambda name: BACKEND if name == "cuda" else known(name))
         m.setattr(layout, "devices_seen", set())  # a later `cb.sync` waits for none of them
         BACKEND.launches = []
-        with cb.use(f"cuda:{ORDINALS[architecture]}"):
+        with cb.use(f"cuda:{ORDINALS[architecture] if ordinal is None else ordinal}"):
             yield BACKEND.launches

@@ -13,8 +13,12 @@ import cubepy as cb
 
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 
+from cubepy.runtime.device import current
+from cubepy.runtime.memory import device_array
 from tests.backends.cuda import matrix_kernels as M
+from tests.backends.cuda.emulator.device import emulated
 from tests.backends.cuda.emulator.launch import emulate
+from tests.backends.cuda.recording import recording
 
 UNITS = 64
 
@@ -103,3 +107,19 @@ def test_cubes_of_a_cluster_reach_each_others_shared_memory(kernel: Any, dtype: 
     out = np.zeros_like(x)
     emulate(kernel, UNITS, 4, x, out)
     np.testing.assert_array_equal(out, 2 * x.reshape(2, 2, 64)[:, ::-1].reshape(-1))
+
+
+def test_what_only_notes_a_launch_is_not_run_by_the_emulator_later() -> None:
+    """Launchers keep prepared launches by device: a noted one has a device of its own."""
+    x = np.arange(64, dtype=np.float32)
+
+    def call() -> np.ndarray:
+        there, out = (device_array.upload(a, current()) for a in (x, np.zeros_like(x)))
+        mirrored[1, UNITS](there, out, "cube")
+        return out.numpy()
+
+    for _ in range(2):
+        with recording("sm_90a") as launches:
+            assert not call().any() and len(launches) == 1
+        with emulated():
+            np.testing.assert_array_equal(call(), x[::-1])

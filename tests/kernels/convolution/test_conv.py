@@ -307,6 +307,18 @@ def test_transposed_convolution() -> None:
     )
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_no_images_make_none(layout: str) -> None:
+    """Also where zeros are put between the elements of an image of other layouts."""
+    x, w = np.zeros((0, 4, 8, 4), F), draw(4, 3, 3, 5)
+    for stride in (1, (2, 1), (1, 3)):
+        for filters in (w, w.transpose(2, 0, 1, 3).copy().transpose(1, 2, 0, 3)):
+            got = K.conv_transpose2d(x, filters, stride=stride, dilation=(1, 2), layout=layout)
+            assert got.shape[0] == got.size == 0
+    grad = np.zeros((0, 1, 6, 8), F)
+    assert K.conv_input((0, 1, 12, 24), draw(1, 1, 3, 2), grad, (2, 3), (1, 0)).shape[0] == 0
+
+
 def test_what_makes_no_sense_is_refused() -> None:
     x, w = draw(1, 4, 5, 5), draw(6, 4, 3, 3)
     with pytest.raises(errors.ShapeError, match="do not go with 4 channels"):

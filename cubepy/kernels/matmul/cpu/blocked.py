@@ -27,7 +27,7 @@ from cubepy.kernels.matmul.cpu.macrokernel import MOST_ROWS, block_product
 from cubepy.kernels.matmul.cpu.microkernel import Blueprint
 from cubepy.kernels.matmul.cpu.packing import pack_columns, pack_rows, pieces_of
 from cubepy.kernels.matmul.cpu.vnni import BITS, kind_of, laid, pack_pairs, turned, words_of
-from cubepy.kernels.matmul.problem import Product, name_of, result_dtype
+from cubepy.kernels.matmul.problem import Epilogue, Product, name_of, result_dtype
 from cubepy.kernels.primitives.register_transpose import SIDE
 from cubepy.kernels.primitives.vector_width import STREAMING_BYTES, aligned
 from cubepy.runtime import memory
@@ -135,16 +135,14 @@ class Tile(TunedRoutine):
 
     def launch(self, blueprint: TilePlan, problem: Product, args: tuple[Any, ...]) -> None:
         """Multiply, with b where it stands or packed beforehand."""
-        x, y, out, bias, residual, function, alpha, mask, fill = (*args, None, 0.0)[:9]
+        (x, y, out), epilogue = args[:3], Epilogue(*args[3:])
         lines, lanes, kind = blueprint.lines, blueprint.lanes, blueprint.kind
         if kind != "f32":
             x = words_of(x, kind)
         elif x.dtype != np.float32 and problem.n > lines * lanes:  # widen once, not for every panel
             x = laid(x, np.float32, x.shape[2])
         if blueprint.packs_a:
-            return multiply_goto(
-                blueprint, problem, x, y, out, bias, residual, function, alpha, mask, fill
-            )
+            return multiply_goto(blueprint, problem, x, y, out, epilogue)
         if problem.packed:
             b, source = y, "panels"
         elif kind == "f32" and (blueprint.beforehand or seen_in_panels(y, lines * lanes)):
@@ -155,7 +153,7 @@ class Tile(TunedRoutine):
             b, source = y if kind == "f32" else y.view(BITS[kind]), "rows"
         else:
             b, source = turned(y) if kind == "f32" else words_of(turned(y), kind), "columns"
-        return product(blueprint, x, b, source, out, bias, residual, function, alpha, mask, fill)
+        return product(blueprint, x, b, source, out, epilogue)
 
 
 @cache
@@ -188,28 +186,15 @@ def blueprint_of(
     )
 
 
-def product(
-    plan: TilePlan,
-    x: Any,
-    b: Any,
-    source: str,
-    out: Any,
-    bias: Any,
-    residual: Any,
-    function: Any,
-    alpha: float,
-    mask: Any = None,
-    fill: float = 0.0,
-) -> None:
+def product(plan: TilePlan, x: Any, b: Any, source: str, out: Any, epilogue: Epilogue) -> None:
     """out = epilogue(x @ b): x (batch, M, K) with unit stride along K, out (batch, M, N), b as
     `block_product` says.
     """
     batch, m, n = out.shape
     depth = plan.depth or x.shape[2]
-    once, plain = (
-        x.shape[2] <= depth,
-        bias is None and residual is None and mask is None and function is None,
-    )
+    bias, residual, function, alpha, mask, fill = epilogue
+    once = x.shape[2] <= depth
+    plain = bias is None and residual is None and mask is None and function is None
     paired = once and plain and plan.kind == "bf16" and name_of(out.dtype) == "bf16"
     if paired:
         out = out.view(BITS["bf16"])
@@ -245,22 +230,13 @@ def product(
 
 
 def multiply_goto(
-    plan: TilePlan,
-    problem: Product,
-    x: Any,
-    y: Any,
-    out: Any,
-    bias: Any,
-    residual: Any,
-    function: Any,
-    alpha: float,
-    mask: Any,
-    fill: float,
+    plan: TilePlan, problem: Product, x: Any, y: Any, out: Any, epilogue: Epilogue
 ) -> None:
     """The same by `goto_product`; y is packed for some pieces of K after the other, so that
     caches hold them.
     """
     batch, m, n = out.shape
+    bias, residual, function, alpha, mask, fill = epilogue
     k, width = x.shape[2], plan.lines * plan.lanes
     blueprint = blueprint_of(
         plan,

@@ -89,8 +89,10 @@ def emulated() -> Iterator[Device]:
     """Make the device exist and the current one."""
     prepare = recording.Recorded.prepare
 
-    def emulating(self: Any, leaves: Any, values: Any, cubes: Any, ordinal: int = 0) -> Launch:
+    def emulating(self: Any, leaves: Any, values: Any, cubes: Any, ordinal: int = 0) -> Any:
         note = prepare(self, leaves, values, cubes, ordinal)
+        if ordinal != recording.EMULATED:
+            return note
         launch = Launch(note.kernel, note.code)
         launch.cubes = tuple(cubes)
         return launch
@@ -98,5 +100,5 @@ def emulated() -> Iterator[Device]:
     with pytest.MonkeyPatch.context() as m:
         m.setattr(recording.Recorded, "prepare", emulating)
         m.setattr(recording.BACKEND.gpu, "capture", lambda ordinal: Graph(), raising=False)
-        with recording.recording("sm_90a"):
+        with recording.recording("sm_90a", recording.EMULATED):
             yield devices.current()
