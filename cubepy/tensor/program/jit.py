@@ -199,7 +199,7 @@ class Jitted:
             self.latest = after
 
     def explain(self) -> Explanation:
-        """What was traced and why, and all programs; `cb.explain(f, *args)` shows that of a call."""
+        """What was traced and why, and all programs (`cb.explain(f, *args)`: that of a call)."""
         return Explanation.of(self)
 
 
