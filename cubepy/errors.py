@@ -33,7 +33,8 @@ class Location:
         text = linecache.getline(self.file, self.line).rstrip("\n")
         if not text:
             return ""
-        return f"    {text}\n    {' ' * self.column}^"
+        column = self.column or len(text) - len(text.lstrip())
+        return f"    {text}\n    {' ' * column}^"
 
 
 class CubeError(Exception):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import DeviceError, DTypeError, GradientError, OutOfMemoryError, ShapeError
+from cubepy.errors import CubeError, DeviceError, DTypeError, GradientError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
@@ -49,6 +49,8 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
         ShapeError: shapes that the op refuses.
         DTypeError: dtypes that it refuses.
         DeviceError: inputs of several devices.
+
+    Errors name the user's line that asked for the op.
     """
     kind: type[Value] = Value
     try:
@@ -60,8 +62,9 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
             storage = timed(op, inputs, attrs) if active else perform(op, inputs, attrs)
             if op == "constant" or of_numbers(op, inputs):
                 kind = Number
-    except OutOfMemoryError as error:
-        error.location = error.location or located(outside())
+    except CubeError as error:
+        if error.location is None:
+            error.location = located(outside())
         raise
     if type(storage) is list:
         return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]

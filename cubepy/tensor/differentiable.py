@@ -12,7 +12,7 @@ from cubepy.runtime import recording
 from cubepy.tensor.gradients.engine import walk_back
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program.observe import blocks, exchanges, gradient, same
-from cubepy.tensor.value import Handle, Value
+from cubepy.tensor.value import Handle, Value, located, outside
 
 
 class Differentiable(Handle):
@@ -138,15 +138,25 @@ class Differentiable(Handle):
                 elements and no gradient was given.
             ShapeError: a gradient of another shape.
         """
+        call = self.value.call
+        where = located(outside()) if call is None else call.location()
+        if not self.dtype.is_float:
+            raise GradientError(
+                f"gradients of {self.dtype.name} do not exist: only floats have some",
+                location=where,
+                hint="convert what it is computed from, as in x.astype(cb.f32), not the result",
+            )
         if not self.requires_grad:
             raise GradientError(
                 "the tensor was not computed from tensors that need gradients",
+                location=where,
                 hint="say so before: cb.tensor(x, requires_grad=True), or x.requires_grad_()",
             )
         if gradient is None:
             if self.size != 1:
                 raise GradientError(
                     f"a tensor of shape {self.shape} is no single number",
+                    location=where,
                     hint="reduce it, as in x.sum(), or give the gradient by it",
                 )
             return self._ones()

@@ -274,7 +274,8 @@ def _named(source: Any, program: Any) -> str:
 
 def _parameters(function: Any) -> list[str]:
     try:
-        return list(inspect.signature(function).parameters)
+        found = inspect.signature(function).parameters.values()
+        return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     except (TypeError, ValueError):
         return []
 

@@ -32,7 +32,7 @@ from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.operands import ProgramOperands, Recording, aligned, disjoint, maker
 from cubepy.tensor.program.writer import Writer
 from cubepy.tensor.storage import Dense, Storage
-from cubepy.tensor.value import Number, Value
+from cubepy.tensor.value import Number, Value, located, outside
 
 CHANCES = 8
 """Recordings without a plan after which there are no more: launches need three runs to find out
@@ -103,7 +103,7 @@ class Program:
             finally:
                 self.lock.release()
         with no_grad():
-            return [t.storage.dense() for t in execute(self.graph, self.stores(arrays))]
+            return self.run(arrays, lambda at: None)
 
     @cached_property
     def stepwise(self) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
@@ -118,16 +118,40 @@ class Program:
     def walk(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arrays of the outputs, op by op; who profiles is told the lines."""
         counters.calls += 1
-        trace = self.writer.trace
-        lineage = Lineage(trace.graph, self.graph, trace.asked_at)
+        lineage = self.lineage
         try:
             with no_grad():
-                outputs = execute(
-                    self.graph, self.stores(arrays), lambda at: asked_by(lineage.lines(at))
-                )
+                return self.run(arrays, lambda at: asked_by(lineage.lines(at)))
         finally:
             asked_by(None)
-        return [t.storage.dense() for t in outputs]
+
+    def run(self, arrays: Sequence[Any], before: Callable[[int], Any]) -> list[Any]:
+        """The outputs, op by op; errors name the lines that the function asked for the ops in.
+
+        Args:
+            arrays: of the inputs.
+            before: is told the number of each node before it runs.
+        """
+        at = 0
+
+        def note(node: int) -> None:
+            nonlocal at
+            at = node
+            before(node)
+
+        try:
+            return [t.storage.dense() for t in execute(self.graph, self.stores(arrays), note)]
+        except CubeError as error:
+            lines = self.lineage.lines(at)
+            if lines and error.location in (None, located(outside())):
+                error.location = lines[0]
+            raise
+
+    @property
+    def lineage(self) -> Lineage:
+        """Which traced ops its nodes are."""
+        trace = self.writer.trace
+        return Lineage(trace.graph, self.graph, trace.asked_at)
 
     def record(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arrays of the outputs; from the next call on by one call of machine code, if that is
@@ -141,14 +165,7 @@ class Program:
         with no_grad(), recorded:
             for array in constants:
                 recorded.constant(array)
-            outputs = [
-                t.storage.dense()
-                for t in execute(
-                    self.graph,
-                    self.stores(given),
-                    lambda at: nodes.append((at, len(recorded.steps))),
-                )
-            ]
+            outputs = self.run(given, lambda at: nodes.append((at, len(recorded.steps))))
         self.launched = launched(nodes, recorded)
         if settings == recording.settings:
             try:

@@ -71,6 +71,31 @@ def test_groups_show_their_formulas_and_lines() -> None:
     assert traced == {s.results[0] for some in found.inside for s in some if s.op != "constant"}
 
 
+def test_groups_on_matrices_are_found_through_reshapes() -> None:
+    def norm(x: Tensor, w: Tensor) -> Any:
+        y = (x.reshape(-1, 8) @ w).reshape(2, 3, 8) + x
+        centred = y - y.mean(axis=-1, keepdims=True)
+        scale = (centred * centred).mean(axis=-1, keepdims=True)
+        return (centred / (scale + 1e-5).sqrt()).reshape(-1, 8) @ w
+
+    found = lineage(norm, some(2, 3, 8), some(8, 8))
+    inside = {s.results[0] for some in found.inside for s in some}
+    maps = {
+        s.results[0] for s in found.single.steps if s.op in ("add", "sub", "mul", "div", "mean")
+    }
+    assert maps <= inside
+    assert any(found.fused(at) for at in range(len(found.ran.nodes)))
+
+
+def test_inputs_have_the_names_of_parameters() -> None:
+    net = nn.Linear(4, 2)
+    (program,) = cb.explain(net, some(3, 4)).programs
+    assert next(s.name for s in program.steps if s.op == "input") == "args[0]"
+    (program,) = cb.explain(lambda pair, s: pair[0] * pair[1] * s, [some(3), some(3)], 2.0).programs
+    names = [s.name for s in program.steps if s.op == "input"]
+    assert names[:2] == ["pair[0]", "pair[1]"]
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
