@@ -119,9 +119,7 @@ class Losses:
         runs = []
         for name in ("cubepy", "torch"):
             lib = library(name)
-            runs.append(
-                in_turn(networks.training("gpt", lib), batches("gpt", size, lib.tensor))
-            )
+            runs.append(in_turn(networks.training("gpt", lib), batches("gpt", size, lib.tensor)))
         for _ in range(self.steps):
             ours, theirs = (run().item() for run in runs)
             greatest = max(greatest, abs(ours - theirs))
