@@ -35,6 +35,8 @@ VIEWS = frozenset(
 )
 """Ops that are no launches on the host, look at elements there, or are made of others: they run, but
 unchecked."""
+STRIDED = frozenset("permute slice expand".split())
+"""Ops that give the same elements with other strides."""
 _calls = Calls()
 _accepted: dict[Any, DType] = {}
 """Dtypes of results, by the keys of ops whose inputs were found right."""
@@ -88,6 +90,8 @@ def _quick_view(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     store = inputs[0].value.storage
     if len(inputs) > 1 or type(store) is not Dense or not store.shape:
         return None
+    if op not in STRIDED and not (op == "reshape" and store.array.flags.c_contiguous):
+        return None  # something is launched, on the device that is current
     dtype = _views.get((op, store.shape, store.dtype, *attrs.values()))
     if dtype is None:
         return None
