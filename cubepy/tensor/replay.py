@@ -35,9 +35,13 @@ VIEWS = frozenset(
 )
 """Ops that are no launches on the host, look at elements there, or are made of others: they run,
 but unchecked."""
+STRIDED = frozenset("permute slice expand".split())
+"""Ops that give the same elements with other strides."""
 _calls = Calls()
 _accepted: dict[Any, DType] = {}
 """Dtypes of results, by the keys of ops whose inputs were found right."""
+_views: dict[Any, DType] = {}
+"""The same of views of one dense tensor on the host, by op, shape, dtype and attributes."""
 _numbers: dict[tuple[int, str, int], DeviceArray] = {}
 """Numbers on the GPUs that they were used on, by the identities of their tensors."""
 
@@ -58,7 +62,7 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
             if device.backend != "cpu":
                 return _quick_on_gpu(op, inputs, attrs, device)
             if op in VIEWS:
-                return None
+                return _quick_view(op, inputs, attrs)
         if type(store) is Dense:
             values.append(store.array)
             if store.shape:
@@ -79,6 +83,19 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         return None
     result = again(given)
     return None if result is REFUSED else result
+
+
+def _quick_view(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """A view on the host whose shape and attributes were accepted before."""
+    store = inputs[0].value.storage
+    if len(inputs) > 1 or type(store) is not Dense or not store.shape:
+        return None
+    if op not in STRIDED and not (op == "reshape" and store.array.flags.c_contiguous):
+        return None  # something is launched, on the device that is current
+    dtype = _views.get((op, store.shape, store.dtype, *attrs.values()))
+    if dtype is None:
+        return None
+    return _on_host(dtype, store.device, OPS[op].run(dtype.numpy, store.array, **attrs))
 
 
 def _quick_on_gpu(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Device) -> Any:
@@ -175,6 +192,9 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
     known = None if key is None else _accepted.get(key)
     unplanned = values is None or not on_gpu and (op in VIEWS or device.backend != "cpu")
     if unplanned and known is not None:
+        if op in VIEWS and len(inputs) == 1 and not on_gpu and type(stores[0]) is Dense:
+            room(_views, LIMIT)
+            _views[op, stores[0].shape, stores[0].dtype, *attrs.values()] = known
         return _on_host(known, device, run(op, stores, attrs, known.numpy))
     wrap = _on_device if on_gpu else partial(_on_host, known, device)
 

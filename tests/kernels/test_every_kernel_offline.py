@@ -22,7 +22,6 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy import nn, quant
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
-from cubepy.kernels.elementwise.map_several import map_several
 from cubepy.kernels.elementwise.sequence import steps
 from cubepy.kernels.fused.maps import fused_map
 from cubepy.kernels.primitives import functions as f
@@ -48,7 +47,6 @@ F16, F32, BF16, I32, I64 = np.float16, np.float32, ml_dtypes.bfloat16, np.int32,
 ONLY_FOR_CPUS = {
     "movement.pad.pad_rows": "planes have pad_lines",
     "random.distributions.fill": "planes have fill_wide",
-    "elementwise.map_several.several_run": "planes have several_lines",
     "indexing.bounds.look": "indices on a GPU are not looked at",
     "indexing.scatter_kernels.scatter_row": "planes have scatter_elements",
     "indexing.scatter_kernels.put_lines": "planes have put_rows",
@@ -148,7 +146,7 @@ def both_ways(a, b):
 CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "gelu": each(K.gelu, (F32, F16, BF16), 4096),
     "add": [(lambda a, b: K.map(f.add, a, b), (ROWS, ROWS[0])), (lambda a, b: K.map(f.add, a, b), (ROWS, ROWS[:, :1]))],
-    "steps": [(lambda p, n, f=f, r=r: map_several(f, n, *[p] * r, results=r - 1), (zeros(4096, dtype=d), zeros(10, dtype=e)))
+    "steps": [(lambda p, n, f=f, r=r: fused_map(f, [p] * r, p.shape, [p.dtype] * (r - 1), (n,)), (zeros(4096, dtype=d), zeros(10, dtype=e)))
               for f, r in ((updates.adam, 4), (updates.rmsprop_centered_momentum, 5)) for d, e in ((F32, F32), (BF16, F32), (np.float64, np.float64))],
     "sum": [*each(lambda x: K.sum(x, 1), (F32, BF16, I32), 64, 512), *each(lambda x: K.sum(x, 0), (F32, F16), 64, 512),
             *each(K.sum, (F32,), 8, 40000)],

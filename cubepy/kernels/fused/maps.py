@@ -18,27 +18,42 @@ from cubepy.tune import Op
 
 
 def fused_map(
-    function: Func, inputs: Sequence[Any], shape: tuple[int, ...], dtypes: Sequence[Any]
+    function: Func,
+    inputs: Sequence[Any],
+    shape: tuple[int, ...],
+    dtypes: Sequence[Any],
+    numbers: tuple[Any, ...] = (),
 ) -> list[Any]:
     """New arrays of what a function gives for all elements of arrays that broadcast to a shape.
 
     Args:
-        function: of as many values as there are arrays; gives a value, or a tuple of as many as
-            there are dtypes.
+        function: of `numbers` and as many values as there are arrays; gives a value, or a tuple of
+            as many as there are dtypes; always a tuple where there are numbers.
         inputs: arrays.
         shape: of the results.
         dtypes: of the results.
+        numbers: arrays of rank 1 that the function gets as they are: what is the same for all
+            elements.
+
+    Example:
+        >>> import numpy as np, cubepy as cb
+        >>> @cb.func
+        ... def both(numbers, a, b):
+        ...     return a * numbers[0] + b, a - b
+        >>> two, three, ten = (np.full(2, n, np.float32) for n in (2, 3, 10))
+        >>> fused_map(both, (two, three), (2,), (np.float32, np.float16), (ten,))
+        [array([23., 23.], dtype=float32), array([-1., -1.], dtype=float16)]
     """
     results = [memory.empty(shape, np.dtype(d)) for d in dtypes]
     if not results[0].size:
         return results
-    if len(results) == 1:
+    if len(results) == 1 and not numbers:
         MAP.run(described(function, list(inputs), results[0]))
         return results
     spread = [x if x.shape == shape else np.broadcast_to(x, shape) for x in inputs]
     arrays = merged([*results, *spread])
     n = len(results)
-    FUSED_MAP.run(Maps(function, arrays[:n], arrays[n:]))
+    FUSED_MAP.run(Maps(function, arrays[:n], arrays[n:], numbers))
     return results
 
 

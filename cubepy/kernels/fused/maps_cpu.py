@@ -13,13 +13,14 @@ from cubepy.tune import CpuRoutine
 def map_several(
     results,
     inputs,
+    numbers,
     function: cb.Comptime,
     fixed: cb.Comptime[tuple],
     rows,
     lanes: cb.Comptime[int],
     chunk: cb.Comptime[int],
 ):
-    """results[n][i] = function(inputs[0][i], ...)[n] of arrays of one shape; `fixed[k]`: input k is
+    """results[n][i] = function(*numbers, inputs[0][i], ...)[n] of arrays of one shape; `fixed[k]`: input k is
     constant along the last axis. A cube does a piece of a row, or several short rows.
     """
     out = results[0]
@@ -32,7 +33,7 @@ def map_several(
     lead = cb.unravel(row, out.shape[:last]) if last > 0 else ()
     for _ in range(count):
         for k, valid in cb.lines(first, stop, lanes):
-            found = function(*lines_at(inputs, lead, fixed, k, valid, lanes))
+            found = function(*numbers, *lines_at(inputs, lead, fixed, k, valid, lanes))
             for n in cb.unroll(range(len(results))):
                 put(results[n], lead + (k,), found[n], lanes, valid)
         lead = following(lead, out.shape)
@@ -52,5 +53,6 @@ class Rows(CpuRoutine):
         count, pieces = dest.size // n, -(-n // CHUNK)
         rows = max(1, min(CHUNK // n, count // CUBES))
         cubes = -(-count // rows) * pieces
-        given = tuple(p.results), tuple(p.inputs), p.function, fixed, rows, lanes, CHUNK
-        map_several[cubes, 1](*given, mode="unchecked")
+        given = tuple(p.results), tuple(p.inputs), p.numbers
+        how = p.function, fixed, rows, lanes, CHUNK
+        map_several[cubes, 1](*given, *how, mode="unchecked")

@@ -11,7 +11,7 @@ from cubepy.tune import GpuRoutine
 
 
 @cb.kernel
-def map_several_wide(results, inputs, function: cb.Comptime, plan: cb.Comptime[LinePlan]):
+def map_several_wide(results, inputs, numbers, function: cb.Comptime, plan: cb.Comptime[LinePlan]):
     """The same by whole cubes: `plan.across` units lie along the last axis, the others of a cube
     along the rows; a unit does a line.
     """
@@ -25,7 +25,7 @@ def map_several_wide(results, inputs, function: cb.Comptime, plan: cb.Comptime[L
     row = cb.CUBE_POS // blocks * down + cb.UNIT_POS // plan.across
     if row < out.size // n and k < n:
         where = (cb.unravel(row, out.shape[:last]) if last > 0 else ()) + (k,)
-        found = function(*read_all(inputs, where, n - k, plan))
+        found = function(*numbers, *read_all(inputs, where, n - k, plan))
         for m in cb.unroll(range(len(results))):
             put(results[m], where, found[m], plan.lanes, n - k)
 
@@ -44,5 +44,5 @@ class Lines(GpuRoutine):
         down = UNITS // across
         cubes = -(-(dest.size // n) // down) * -(-n // (across * lanes))
         plan = LinePlan(lanes, 1, fixed, across)
-        given = tuple(p.results), tuple(p.inputs), p.function, plan
+        given = tuple(p.results), tuple(p.inputs), p.numbers, p.function, plan
         map_several_wide[cubes, UNITS](*given, mode="unchecked")

@@ -11,11 +11,17 @@ from cubepy.lang.declare import Func
 
 
 class Maps(NamedTuple):
-    """results = function(*inputs) for arrays of one shape, not empty, whose axes are merged."""
+    """results = function(*numbers, *inputs) for arrays of one shape, not empty, whose axes are
+    merged.
+
+    Attributes:
+        numbers: arrays of rank 1: what is the same for all elements.
+    """
 
     function: Func
     results: list[Any]
     inputs: list[Any]
+    numbers: tuple[Any, ...] = ()
 
 
 def fixed_along_rows(arrays: Sequence[Any]) -> tuple[bool, ...]:

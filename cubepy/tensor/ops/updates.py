@@ -25,8 +25,8 @@ def _step(name: str) -> Run:
     def run_step(dtype: np.dtype, numbers: Any, *arrays: Any) -> Any:
         function = getattr(_module("primitives.updates"), name)
         rows = [x if x.flags.c_contiguous else kernels().copy(x) for x in arrays]
-        several = _module("elementwise.map_several").map_several
-        return several(function, numbers, *rows, results=len(rows) - 1)
+        dtypes = [dtype] * (len(rows) - 1)
+        return _module("fused.maps").fused_map(function, rows, rows[0].shape, dtypes, (numbers,))
 
     return run_step
 
