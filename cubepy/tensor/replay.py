@@ -194,7 +194,7 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
     if unplanned and known is not None:
         if op in VIEWS and len(inputs) == 1 and not on_gpu and type(stores[0]) is Dense:
             room(_views, LIMIT)
-            _views[op, stores[0].shape, stores[0].dtype, *attrs.values()] = known
+            _views[(op, stores[0].shape, stores[0].dtype, *attrs.values())] = known
         return _on_host(known, device, run(op, stores, attrs, known.numpy))
     wrap = _on_device if on_gpu else partial(_on_host, known, device)
 

@@ -20,8 +20,8 @@ def map_several(
     lanes: cb.Comptime[int],
     chunk: cb.Comptime[int],
 ):
-    """results[n][i] = function(*numbers, inputs[0][i], ...)[n] of arrays of one shape; `fixed[k]`: input k is
-    constant along the last axis. A cube does a piece of a row, or several short rows.
+    """results[n][i] = function(*numbers, inputs[0][i], ...)[n] of arrays of one shape; `fixed[k]`:
+    input k is constant along the last axis. A cube does a piece of a row, or several short rows.
     """
     out = results[0]
     last = out.ndim - 1
