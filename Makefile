@@ -71,6 +71,7 @@ lint: $(VENV)/.lint
 stubs: $(VENV)/.base
 	$(BIN)/python scripts/language_stubs.py
 	$(BIN)/python scripts/library_stub.py
+	$(BIN)/python scripts/ops_page.py
 
 bench: $(BENCH)/.made
 	$(BENCH)/bin/python asv_benchmarks/ratios.py

@@ -31,7 +31,8 @@ from cubepy.runtime.device import device_properties as device_properties_of
 from cubepy.runtime.launch.launcher import Launcher as _Launcher
 from cubepy.runtime.memory.converter import set_converter as _set_converter
 from cubepy.runtime.memory.pool import memory_stats
-from cubepy.runtime.stats import profile, stats
+from cubepy.runtime.profile import profile
+from cubepy.runtime.stats import stats
 from cubepy.runtime.streams.graph import capture
 from cubepy.runtime.streams.stream import Event, Stream, sync
 from cubepy.runtime.tensor_map import tensor_map
@@ -45,15 +46,19 @@ def _convert(target: Any, source: Any) -> None:
 
 _set_launcher(_Launcher)
 _set_converter(_convert)  # the library is loaded when the first array needs it
-_LAZY = ("errors", "kernels", "nn", "quant", "tensor", "tune")
+_LAZY = ("errors", "kernels", "nn", "quant", "tensor", "testing", "tune")
 _OF_TENSORS = (
     "Generator",
     "Tensor",
+    "checkpoint",
+    "cond",
     "enable_grad",
+    "explain",
     "grad",
     "is_grad_enabled",
     "jit",
     "no_grad",
+    "scan",
     "set_grad_enabled",
     "value_and_grad",
 )
@@ -73,12 +78,15 @@ __all__ = [
     "View",
     "as_dtype",
     "capture",
+    "checkpoint",
+    "cond",
     "config",
     "current_device",
     "device_properties_of",
     "devices",
     "enable_grad",
     "errors",
+    "explain",
     "func",
     "grad",
     "is_grad_enabled",
@@ -93,12 +101,14 @@ __all__ = [
     "profile",
     "promote",
     "quant",
+    "scan",
     "set_grad_enabled",
     "stats",
     "struct",
     "sync",
     "tensor",
     "tensor_map",
+    "testing",
     "to_normal",
     "to_uniform",
     "tune",
@@ -108,15 +118,19 @@ __all__ = [
 __all__ += _names.__all__
 
 if TYPE_CHECKING:
-    from cubepy import errors, kernels, nn, quant, tune
+    from cubepy import errors, kernels, nn, quant, testing, tune
     from cubepy.tensor import (
         Generator,
         Tensor,
+        checkpoint,
+        cond,
         enable_grad,
+        explain,
         grad,
         is_grad_enabled,
         jit,
         no_grad,
+        scan,
         set_grad_enabled,
         value_and_grad,
     )

@@ -168,6 +168,10 @@ class GradientError(CubeError, RuntimeError):
     """A gradient that does not exist, or whose graph is gone."""
 
 
+class GradcheckError(GradientError):
+    """A gradient that is not what differences of values say."""
+
+
 class ArgumentError(CubeError, TypeError):
     """A function got an argument of a kind that it does not take."""
 

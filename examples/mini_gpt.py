@@ -2,8 +2,8 @@
 
     python examples/mini_gpt.py [--steps 300] [--text FILE]
 
-Everything is here: the model, batches, the training step with its schedule and clipped gradients,
-and the model that writes on by itself.
+Everything is here: the model, batches, the training step with its schedule and clipped gradients as
+one program, and the model that writes on by itself.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MiniGPT(nn.Module):
 
     def forward(self, codes: Any) -> Any:
         """Integers (batch, length) -> (batch, length, letters)."""
-        x = self.letters(codes) + self.places(np.arange(codes.shape[1]))
+        x = self.letters(codes) + self.places.weight[: codes.shape[1]]
         return self.head(self.norm(self.blocks(x)))
 
 
@@ -83,18 +83,22 @@ def train(text: str, steps: int, batch: int = 8, length: int = 48) -> tuple[list
     model = MiniGPT(len(known), length, width=64, heads=4, layers=2)
     optimizer = nn.optim.AdamW(model.parameters(), lr=3e-3)
     schedule = nn.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=steps + 1)
+
+    @cb.jit
+    def learn(seen: Any, following: Any) -> Any:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(seen).flatten(0, 1), following.flatten())
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss
+
     losses = []
     for step in range(steps):
         starts = rng.integers(0, len(codes) - length, batch)
         window = np.stack([codes[s : s + length + 1] for s in starts])
-        optimizer.zero_grad()
-        logits = model(window[:, :-1])
-        loss = F.cross_entropy(logits.reshape(-1, len(known)), window[:, 1:].reshape(-1))
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        losses.append(learn(cb.tensor(window[:, :-1]), cb.tensor(window[:, 1:])).item())
         schedule.step()
-        losses.append(loss.item())
         if step % 50 == 0 or step == steps - 1:
             print(f"step {step:4d}  loss {losses[-1]:.3f}  rate {schedule.get_last_lr()[0]:.5f}")
     model.eval()

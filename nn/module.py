@@ -296,8 +296,13 @@ class Module:
             copy = object.__new__(type(self))
             done[id(self)] = copy
             copy.__dict__.update(self.__dict__)
-            for table in ("_buffers", "_pre_hooks"):
-                copy.__dict__[table] = dict(self.__dict__[table])
+            copy.__dict__["_pre_hooks"] = dict(self._pre_hooks)
+            for b in self._buffers.values():
+                if b is not None and id(b) not in done:
+                    done[id(b)] = b.detach()
+            copy.__dict__["_buffers"] = {
+                name: b if b is None else done[id(b)] for name, b in self._buffers.items()
+            }
             for p in self._parameters.values():
                 if p is not None and id(p) not in done:
                     done[id(p)] = Parameter(p, p.requires_grad)

@@ -9,6 +9,13 @@ the words of scratch memory, which is on the stack. Rows of this backend are:
     flags       word of the blocks, another one, which is a flag: there goes its address
     steps       number, entry, cubes, word of its block, chunks (0: this thread alone), threads,
         faults, word of a flag that must be zero then (-1: none)
+
+Where the entry is 0, a step says which row comes next:
+
+    0           jump: rows from here
+    1           fork: word of the address of a byte, rows from here if that is zero
+    2           again: word of a counter, how often, rows from here to the first, words of pairs (word
+        of an address, bytes that it moves on each time): the first, one past the last
 """
 
 from __future__ import annotations
@@ -26,10 +33,12 @@ from cubepy.backends.llvm.machine_code import DATA, ITEMS, REFUSED, loaded
 from cubepy.backends.llvm.replay_table import LINE, Address, ReplayCode, Table
 from cubepy.backends.llvm.word_code import number
 from cubepy.runtime.backend import Unsuitable
+from cubepy.runtime.memory.spans import beginning
 
 SYMBOL = "cubepy_replay"
 KINDS = {"scratch": 2, "flags": 2, "steps": 8}
 DRIVER, SCRATCH, HEAD = range(3)  # words of the head
+JUMP, FORK, AGAIN = range(3)  # steps that are no launches
 MOST = 4096  # bytes of scratch memory on the stack
 
 
@@ -56,6 +65,46 @@ class _Function(ReplayCode):
         self.store(at, flag)
 
     def steps(self, row: Any) -> None:
+        """Run a launch, or say which row comes next."""
+        b, after = self.b, self.next_row
+        with b.if_else(b.icmp_signed("==", self.load(row, 1), number(0))) as (control, launch):
+            with control:
+                self.control(row, after)
+            with launch:
+                self.run(row)
+
+    def control(self, row: Any, after: Any) -> None:
+        """Where it goes on: `after` is where that is kept."""
+        b, load, kind = self.b, self.load, self.load(row, 2)
+
+        def go(distance: Any) -> None:
+            b.store(b.add(row, b.mul(distance, number(8 * KINDS["steps"]))), after)
+
+        with b.if_then(b.icmp_signed("==", kind, number(JUMP))):
+            go(load(row, 3))
+        with b.if_then(b.icmp_signed("==", kind, number(FORK))):
+            at = load(self.word_at(self.block, load(row, 3)))
+            chosen = b.load(b.inttoptr(at, ir.IntType(8).as_pointer()))
+            with b.if_then(b.icmp_signed("==", chosen, ir.Constant(ir.IntType(8), 0))):
+                go(load(row, 4))
+        with b.if_then(b.icmp_signed("==", kind, number(AGAIN))):
+            counter, count = self.word_at(self.block, load(row, 3)), load(row, 4)
+            done = b.add(load(counter), number(1))
+            more = b.icmp_signed("<", done, count)
+            self.store(counter, b.select(more, done, number(0)))
+            times = b.select(more, number(1), b.sub(number(1), count))  # else back to the start
+            first, last = load(row, 6), load(row, 7)
+
+            def move(pair: Any) -> None:
+                at = self.word_at(self.block, load(pair))
+                self.store(at, b.add(load(at), b.mul(load(pair, 1), times)))
+
+            pairs = b.sdiv(b.sub(last, first), number(2))
+            self.rows(self.word_at(self.block, first), pairs, 2, move)
+            with b.if_then(more):
+                go(load(row, 5))
+
+    def run(self, row: Any) -> None:
         """Run a launch, and look at what it reports."""
         b, load, nothing = self.b, self.load, ir.VoidType()
         entry, cubes, chunks, threads = (load(row, n) for n in (1, 2, 4, 5))
@@ -118,6 +167,10 @@ class HostTable(Table):
     def __init__(self) -> None:
         super().__init__(KINDS)
         self.taken, self.runners = 0, list[Any]()
+        self.begun: list[tuple[int, int]] = []  # forks and loops: their rows, and a word or a count
+        self.starts: list[
+            list[tuple[int, int]]
+        ] = []  # by row: addresses of arrays, and their words
 
     def scratch(self, size: int) -> int | None:
         """Take memory on the stack that only the launches see: at which byte it begins, or None
@@ -143,9 +196,12 @@ class HostTable(Table):
         begin = self.words(twin.block)
         self.step(*twin.step(begin), begin - 1 if flag is not None else -1)
         self.runners.append(twin)
+        self.starts.append([])
         for value, address, (slot, is_array, _) in zip(
             leaves, addresses, runner.slots, strict=True
         ):
+            if is_array and isinstance(value, np.ndarray):
+                self.starts[-1].append((beginning(value), begin + slot))
             if is_array and value is flag:
                 self.rows["flags"].append((begin + slot, begin - 1))
             elif address is not None and address[0] < 0:
@@ -153,8 +209,45 @@ class HostTable(Table):
             elif address is not None:
                 self.put(begin + slot, *address)
 
+    def mark(self, mark: Any, address: Address | None) -> None:
+        rows = self.rows["steps"]
+        here, words = len(rows), [JUMP, 1, 0, 0, 0, 0]
+        if mark.kind == "fork":
+            if address is None:
+                raise Unsuitable("a branch that is always the same")
+            at = self.words([0])
+            self.put(at, *address)
+            self.begun.append((here, at))
+        elif mark.kind == "loop":
+            self.begun.append((here, mark.times))
+        elif mark.kind == "otherwise":
+            fork, at = self.begun.pop()
+            rows[fork] = (fork + 1, 0, FORK, at, here + 1 - fork, 0, 0, 0)
+            self.begun.append((here, 0))
+        elif mark.kind == "join":
+            jump, _ = self.begun.pop()
+            rows[jump] = (jump + 1, 0, JUMP, here - jump, 0, 0, 0, 0)
+        else:
+            loop, count = self.begun.pop()
+            words = [AGAIN, self.words([0]), count, loop + 1 - here, *self.moved(mark.moves)]
+        self.step(0, *words)
+        self.runners.append(None)
+        self.starts.append([])
+
+    def moved(self, moves: Sequence[tuple[int, int, int, int]]) -> tuple[int, int]:
+        """Where the pairs are that say which addresses a loop moves."""
+        pairs = []
+        for first, last, start, distance in moves:
+            found = [w for at in self.starts[first:last] for one, w in at if one == start]
+            if len(found) != 1:
+                raise Unsuitable("a slice of a loop that is no array of one launch")
+            pairs += [found[0], distance]
+        at = self.words(pairs)
+        return at, at + len(pairs)
+
     def ready(self) -> tuple[Callable[..., int], int, Any]:
-        driver = choice.driver() if any(r.parallel for r in self.runners) else None
+        parallel = any(r is not None and r.parallel for r in self.runners)
+        driver = choice.driver() if parallel else None
         table = self.laid_out([driver.address if driver else 0, self.taken // 8])
         go = entry()
         if driver is not None:

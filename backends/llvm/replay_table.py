@@ -196,6 +196,14 @@ class Table:
         """
         raise Unsuitable("a copy or a fill")
 
+    def mark(self, mark: Any, address: Address | None) -> None:
+        """Add where a branch or a loop begins or ends (see `cubepy.runtime.replay.record.Mark`).
+
+        Raises:
+            Unsuitable: machine code knows of none.
+        """
+        raise Unsuitable("a branch or a loop")
+
     def ready(self) -> tuple[Callable[..., int], int, Any]:
         """The machine code, the address of its table, and what keeps that alive."""
         raise NotImplementedError

@@ -31,11 +31,13 @@ class WordCode:
 
     Attributes:
         b: writes into the function that was begun last.
+        next_row: where the address of the row is kept that `rows` goes to next.
     """
 
     def __init__(self, symbol: str) -> None:
         self.symbol, self.module = symbol, ir.Module(symbol)
         self.b: Any = None
+        self.next_row: Any = None
         self.names: list[str] = []
         self.addresses = ir.GlobalVariable(
             self.module, ir.ArrayType(word, MOST), symbol + ADDRESSES
@@ -77,6 +79,7 @@ class WordCode:
         b.cbranch(b.icmp_unsigned("<", row, end), inside, after)
         b.position_at_end(inside)
         b.store(b.add(row, number(8 * size)), pointer)
+        self.next_row = pointer
         body(row)
         b.branch(head)
         b.position_at_end(after)

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
 
@@ -50,6 +52,16 @@ def end(before: Any) -> None:
     with _count:
         active -= 1
         detours -= 1
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """What the thread does within is not recorded."""
+    before = begin(None)
+    try:
+        yield
+    finally:
+        end(before)
 
 
 def detour(steps: int) -> None:

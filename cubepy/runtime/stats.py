@@ -1,106 +1,80 @@
-"""Counters of what the runtime did, and the profiler."""
+"""Counters of what the runtime did."""
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from cubepy.runtime import recording
-from cubepy.runtime.notebook import preformatted
+from cubepy.runtime.memory.pool import memory_stats
 
 
 @dataclass
 class Stats:
-    """Counts since the process began (or since `reset`).
+    """Counts since the process began (or since `reset`); `dict(stats)` gives them by name.
 
     Attributes: specialised: kernels understood for a new combination of comptime values, dtypes and
         layouts. compiled: modules that the backend's compiler translated. loaded: modules whose
-        machine code came from the cache on disk. launches: launches of all kernels.
+        machine code came from the cache on disk. launches: launches of all kernels. ops: of
+        tensors that were checked and chosen; repetitions of these, and programs, count as launches
+        alone. traces: of functions that
+        `cb.jit` has. retraces: those of functions that were traced before. plans: programs that
+        became one call of machine code. calls: of programs. arena: bytes of the arenas of those
+        plans. pool_in_use, pool_reserved, pool_peak: bytes of the memory pool of the current
+        device, when it was asked (see `cb.memory_stats`).
     """
 
     specialised: int = 0
     compiled: int = 0
     loaded: int = 0
     launches: int = 0
+    ops: int = 0
+    traces: int = 0
+    retraces: int = 0
+    plans: int = 0
+    calls: int = 0
+    arena: int = 0
+    pool_in_use: int = 0
+    pool_reserved: int = 0
+    pool_peak: int = 0
 
     def reset(self) -> None:
         """Set every counter to zero."""
-        self.specialised = self.compiled = self.loaded = self.launches = 0
+        for one in fields(self):
+            setattr(self, one.name, 0)
+
+    def keys(self) -> Iterator[str]:
+        """The names of the counters."""
+        return (one.name for one in fields(self))
+
+    def __getitem__(self, name: str) -> int:
+        if name not in self.keys():
+            raise KeyError(name)
+        return int(getattr(self, name))
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<14} {self[name]:>14,}" for name in self.keys())
 
 
 counters = Stats()
 
 
-def stats() -> Stats:
+def stats(*, reset: bool = False) -> Stats:
     """A snapshot of the counters.
+
+    Args:
+        reset: whether they begin at zero again; the memory pool goes on as it is.
 
     Example:
         >>> stats().compiled >= 0
         True
+        >>> sorted(dict(stats()))[:3]
+        ['arena', 'calls', 'compiled']
     """
-    return replace(counters)
-
-
-@dataclass
-class Timing:
-    """Calls of one kernel and the seconds that they took."""
-
-    calls: int = 0
-    seconds: float = 0.0
-
-
-@dataclass
-class Profile:
-    """Time by kernel, collected inside `with cb.profile() as p`; printing it shows a table."""
-
-    kernels: dict[str, Timing] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    def add(self, name: str, seconds: float) -> None:
-        """Count one launch."""
-        t = self.kernels.setdefault(name, Timing())
-        t.calls += 1
-        t.seconds += seconds
-
-    def _repr_html_(self) -> str:
-        return preformatted("kernels by time", str(self))
-
-    def __str__(self) -> str:
-        rows = sorted(self.kernels.items(), key=lambda kv: -kv[1].seconds)
-        total = sum(t.seconds for _, t in rows)
-        width = max([len(n) for n, _ in rows] + [6])
-        lines = [f"{'kernel':<{width}}  {'calls':>7}  {'ms':>10}  {'us/call':>9}  {'share':>6}"]
-        for name, t in rows:
-            lines.append(
-                f"{name:<{width}}  {t.calls:>7}  {t.seconds * 1e3:>10.3f}  "
-                f"{t.seconds / t.calls * 1e6:>9.2f}  {t.seconds / total if total else 0:>6.1%}"
-            )
-        lines.append(f"kernels {total * 1e3:.3f} ms of {self.seconds * 1e3:.3f} ms")
-        return "\n".join(lines)
-
-
-active: list[Profile] = []
-
-
-@contextlib.contextmanager
-def profile() -> Iterator[Profile]:
-    """Measure every launch of the block, in all threads.
-
-    Example:
-        >>> with profile() as p:
-        ...     pass
-        >>> print(str(p).splitlines()[0])
-        kernel    calls          ms    us/call   share
-    """
-    p = Profile()
-    active.append(p)
-    recording.detour(1)
-    start = time.perf_counter()
-    try:
-        yield p
-    finally:
-        p.seconds = time.perf_counter() - start
-        active.remove(p)
-        recording.detour(-1)
+    pool: Any = memory_stats()
+    found = replace(
+        counters, pool_in_use=pool.in_use, pool_reserved=pool.reserved, pool_peak=pool.peak
+    )
+    if reset:
+        counters.reset()
+    return found

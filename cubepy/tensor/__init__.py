@@ -17,7 +17,11 @@ import sys
 
 from cubepy.tensor import namespace
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
+from cubepy.tensor.control.checkpoint import checkpoint
+from cubepy.tensor.control.cond import cond
+from cubepy.tensor.control.scan import scan
 from cubepy.tensor.execute import register
+from cubepy.tensor.explained.explain import explain
 from cubepy.tensor.generator import Generator
 from cubepy.tensor.gradients import (
     attention,
@@ -76,14 +80,18 @@ __all__ = [
     "__array_namespace_info__",
     "apply",
     "as_tensor",
+    "checkpoint",
+    "cond",
     "enable_grad",
     "execute",
+    "explain",
     "grad",
     "is_grad_enabled",
     "jit",
     "no_grad",
     "record",
     "register",
+    "scan",
     "set_grad_enabled",
     "tensor",
     "value_and_grad",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import DeviceError, DTypeError, GradientError, ShapeError
+from cubepy.errors import DeviceError, DTypeError, GradientError, OutOfMemoryError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
@@ -19,19 +19,22 @@ from cubepy.runtime.device import Device, as_device, current, gpu_of
 from cubepy.runtime.interop.accepted import hint_for, host_data
 from cubepy.runtime.interop.foreign import device_array
 from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.profile import active
+from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 from cubepy.tensor.differentiable import Differentiable
+from cubepy.tensor.explained.timed import timed
 from cubepy.tensor.methods.indexing import Indexing
 from cubepy.tensor.methods.operators import Operators
 from cubepy.tensor.methods.reducing import Reducing
 from cubepy.tensor.methods.shaping import Shaping
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
-from cubepy.tensor.program.observe import looked, numbered, settled
+from cubepy.tensor.program.observe import looked, numbered, same, settled
 from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
 from cubepy.tensor.replay import of_numbers, perform, quick
 from cubepy.tensor.storage import Dense, moved
-from cubepy.tensor.value import Call, Number, Value, identities
+from cubepy.tensor.value import Call, Number, Value, identities, located, outside
 
 
 def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
@@ -47,14 +50,19 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
         DTypeError: dtypes that it refuses.
         DeviceError: inputs of several devices.
     """
-    storage = None if recording.detours else quick(op, inputs, attrs)
     kind: type[Value] = Value
-    if storage is None:
-        if blocks:
-            attrs = settled(attrs)
-        storage = perform(op, inputs, attrs)
-        if op == "constant" or of_numbers(op, inputs):
-            kind = Number
+    try:
+        storage = None if recording.detours else quick(op, inputs, attrs)
+        if storage is None:
+            if blocks:
+                attrs = settled(attrs)
+            counters.ops += 1
+            storage = timed(op, inputs, attrs) if active else perform(op, inputs, attrs)
+            if op == "constant" or of_numbers(op, inputs):
+                kind = Number
+    except OutOfMemoryError as error:
+        error.location = error.location or located(outside())
+        raise
     if type(storage) is list:
         return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
     value = kind.__new__(kind)
@@ -83,6 +91,10 @@ def _remembered(
         if wanted and any(t is not None and t.value.needs_grad for t in inputs):
             values = tuple([None if t is None else t.value for t in inputs])
             call = Call(op, values, attrs, given)
+            if OPS[op].keeps:
+                call.kept = [Value(v.storage) for v in given]
+                for kept, v in zip(call.kept, given, strict=True):
+                    same(kept, _given(v))
             for v in wanted:
                 v.call, v.needs_grad = call, True
     return given

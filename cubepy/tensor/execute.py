@@ -63,6 +63,9 @@ def run(op: str, inputs: Sequence[Storage | None], attrs: dict[str, Any], dtype:
         return executor(inputs, attrs)
     if kind == "dense":
         return OPS[op].run(dtype, *[None if s is None else s.dense() for s in inputs], **attrs)
+    if OPS[op].composed:
+        given = [s.dense() if s is not None and s.kind == "dense" else s for s in inputs]
+        return OPS[op].run(dtype, *given, **attrs)
     raise KernelTypeError(
         f"the op {op!r} cannot read {kind} storage; only "
         f"{', '.join(executors(kind)) or 'no op'} can",

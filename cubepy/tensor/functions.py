@@ -156,9 +156,11 @@ def negative_sign(a):
 @cb.func
 def next_after(a, b):
     """The next number from a towards b, by the order of bits"""
-    if a.dtype == cb.f64:
+    if a.dtype == cb.f64 or b.dtype == cb.f64:
+        a, b = cb.cast(a, cb.f64), cb.cast(b, cb.f64)
         whole, one = cb.i64, cb.cast(1, cb.i64)
     else:
+        a, b = cb.cast(a, cb.f32), cb.cast(b, cb.f32)
         whole, one = cb.i32, cb.cast(1, cb.i32)
     bits = cb.bitcast(a, whole)
     outwards = (a < b) == (a > 0)

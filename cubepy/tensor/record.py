@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from cubepy.errors import LaunchError
+from cubepy.errors import LaunchError, Location
 from cubepy.lang.dtypes import DType
 from cubepy.runtime import recording
 from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
 from cubepy.tensor.ops import Spec
 from cubepy.tensor.program.observe import active, blocks
-from cubepy.tensor.value import Handle, Value
+from cubepy.tensor.value import Handle, Value, located, outside
 
 
 class Recorder:
@@ -32,6 +32,7 @@ class Recorder:
         self._nodes: list[tuple[tuple[int, ...], Node]] = []
         self._known: set[int] = set()
         self._same: dict[int, int] = {}
+        self._asked_at: dict[int, Any] = {}  # of the first results of nodes, by identities of specs
         for t in announced:
             self._input(t)
 
@@ -87,6 +88,12 @@ class Recorder:
         names = tuple([ABSENT if t is None else self._input(t) for t in inputs])
         specs = tuple([Spec(v.storage.shape, v.storage.dtype) for v in results])
         self._put(Node(op, names, tuple(sorted(attrs.items())), specs), *[v.id for v in results])
+        self._asked_at[id(specs[0])] = outside()
+
+    def asked_at(self, graph: Graph) -> dict[int, Location | None]:
+        """The user's lines that asked for the values of a graph of this block, by their numbers."""
+        known = enumerate(graph.values)
+        return {n: located(self._asked_at[id(s)]) for n, s in known if id(s) in self._asked_at}
 
     def graph(self, *outputs: Handle) -> Graph:
         """The graph that computes these tensors from `inputs`.

@@ -30,8 +30,11 @@ from cubepy.tensor.storage import HOST, Dense, Storage
 from cubepy.tensor.value import Number
 
 LIMIT = 4096
-VIEWS = frozenset("reshape permute slice expand contiguous cast embedding constant".split())
-"""Ops that are no launches on the host, or look at elements there: they run, but unchecked."""
+VIEWS = frozenset(
+    "reshape permute slice expand contiguous cast embedding constant after detach cond scan".split()
+)
+"""Ops that are no launches on the host, look at elements there, or are made of others: they run, but
+unchecked."""
 _calls = Calls()
 _accepted: dict[Any, DType] = {}
 """Dtypes of results, by the keys of ops whose inputs were found right."""

@@ -59,10 +59,11 @@ class Call:
         inputs: values, None for absent ones; None when they are not needed any more.
         attrs: its attributes.
         results: weak references to what it gave, where that is several values.
+        kept: other values of the elements of these, where the gradient reads them.
         place: the code outside cubepy that asked for it, and the instruction there.
     """
 
-    __slots__ = ("attrs", "inputs", "op", "place", "results")
+    __slots__ = ("attrs", "inputs", "kept", "op", "place", "results")
 
     def __init__(
         self,
@@ -74,11 +75,12 @@ class Call:
         self.op, self.attrs = op, attrs
         self.inputs: tuple[Value | None, ...] | None = inputs
         self.results = [weakref.ref(value) for value in given] if len(given) > 1 else []
+        self.kept: Sequence[Value] = ()
         self.place = outside()
 
     def free(self) -> None:
         """Let go of what gradients need."""
-        self.inputs = None
+        self.inputs, self.kept = None, ()
 
     def location(self) -> Location | None:
         """The user's line that asked for the op."""

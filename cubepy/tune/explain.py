@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.runtime.device import DeviceProperties, as_device, current, gpu_of
-from cubepy.runtime.stats import profile
+from cubepy.runtime.profile import profile
 from cubepy.tune.decision import Decision
 from cubepy.tune.routine import FORCED, Op, listening, text
 from cubepy.tune.tuned import TunedOp, Work
@@ -149,7 +149,7 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
     TUNER.forget()
     with listening(lambda *asked_for: asked.append(asked_for)), profile() as timed:
         result = function(*args, **kwargs)
-    choices = _once(_choice(*one) for one in asked)
+    choices = _once(choice(*one) for one in asked)
     launches = tuple(Launches(k, t.calls, t.seconds) for k, t in timed.kernels.items())
     works = [c.work for c in choices if c.work is not None]
     named = [c.problem.device for c in choices if hasattr(c.problem, "device")]
@@ -166,7 +166,7 @@ def _once(choices: Iterable[Choice]) -> tuple[Choice, ...]:
     return tuple({tuple(choice.lines()): choice for choice in choices}.values())
 
 
-def _choice(op: Op, problem: Any, properties: DeviceProperties) -> Choice:
+def choice(op: Op, problem: Any, properties: DeviceProperties) -> Choice:
     """What is chosen for a problem, and what would have been otherwise."""
     decision, work, blueprint = None, None, ""
     if isinstance(op, TunedOp):

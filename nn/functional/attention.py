@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import bool_, f64
 from cubepy.nn import arguments
 from cubepy.nn.functional.activations import softmax
@@ -28,7 +29,7 @@ def scaled_dot_product_attention(
     """softmax(scale * query @ key.T + mask) @ value, without ever writing the scores to memory.
 
     Args:
-        query: (B, H, L, D).
+        query: (B, H, L, D), or (H, L, D) as the others.
         key: (B, G, S, D); G divides H.
         value: (B, G, S, E).
         attn_mask: broadcastable to (B, H, L, S): bool (true: may look), or floats that are added.
@@ -48,13 +49,24 @@ def scaled_dot_product_attention(
     q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
     mask = optional(attn_mask)
     causal = arguments.flag("is_causal", is_causal)
+    if q.ndim == k.ndim == v.ndim == 3:
+        q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
+        given = scaled_dot_product_attention(q, k, v, mask, dropout_p, causal, scale)
+        return given.reshape(given.shape[1:])
     wanted = is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k, v, mask))
     if dropout_p or q.dtype is f64:
+        _of_four_axes(q, k, v)
         return attention_with_weights(q, k, v, mask, dropout_p, causal, scale)[0]
     if wanted:  # gradients are computed from the log-sum-exp of the scores
         made = apply("attention_forward", q, k, v, mask, is_causal=causal, scale=scale)
         return made[0]  # type: ignore[no-any-return]
     return apply("attention", q, k, v, mask, is_causal=causal, scale=scale)
+
+
+def _of_four_axes(*tensors: Tensor) -> None:
+    if any(t.ndim != 4 for t in tensors):
+        shapes = ", ".join(str(t.shape) for t in tensors)
+        raise ShapeError(f"attention: expected rank 4 (batch, heads, length, depth), got {shapes}")
 
 
 def attention_with_weights(

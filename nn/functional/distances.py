@@ -8,7 +8,7 @@ from cubepy.errors import LaunchError, ShapeError
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, apply, as_tensor
 from cubepy.tensor.array import operand
-from cubepy.tensor.namespace import where
+from cubepy.tensor.namespace import broadcast_arrays, where
 
 
 def reduced(loss: Tensor, reduction: str, like: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tens
     """
     eps = arguments.number("eps", eps, 0)
     x, y = as_tensor(x1), as_tensor(x2)
-    a, b = arguments.widened(x), arguments.widened(y)
+    a, b = broadcast_arrays(arguments.widened(x), arguments.widened(y))
     least = max(eps * eps, 1e-37)
     lengths = [(t * t).sum(axis=dim).clip(least).sqrt() for t in (a, b)]
     found = (a * b).sum(axis=dim) / (lengths[0] * lengths[1])

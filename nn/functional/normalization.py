@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from cubepy.errors import LaunchError, ShapeError
+from cubepy.errors import ShapeError
 from cubepy.nn import arguments
 from cubepy.nn.functional.linear import optional
 from cubepy.tensor import Tensor, apply, as_tensor
@@ -33,18 +34,16 @@ def layer_norm(
     )
 
 
-def normalize(input: Any, p: float = 2.0, dim: int = -1, eps: float = 1e-12) -> Tensor:
-    """Divided by its norm along an axis (at least eps); p is 2.
+def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """Divided by its norm (sum |x|^p)^(1/p) along an axis (at least eps).
 
     Example:
         >>> normalize([[3.0, 4.0]])
         tensor([[0.6, 0.8]])
     """
-    if p != 2:
-        raise LaunchError(f"normalize knows the norm with p = 2, not {p}")
     x = as_tensor(input)
     wide = arguments.widened(x)
-    y = wide / (wide * wide).sum(axis=dim, keepdims=True).sqrt().clip(eps)
+    y = wide / wide.norm(p, dim, keepdim=True).clip(eps)
     return y.astype(x.dtype) if wide is not x else y
 
 
@@ -65,7 +64,7 @@ def group_norm(
     if x.ndim < 2 or x.shape[1] % groups:
         raise ShapeError(f"group_norm: {groups} groups do not divide the channels of {x.shape}")
     wide = arguments.widened(x)
-    rows = wide.reshape(x.shape[0], groups, -1)
+    rows = wide.reshape(x.shape[0], groups, math.prod(x.shape[1:]) // groups)
     y = layer_norm(rows, rows.shape[-1], eps=eps).reshape(x.shape)
     channels = (x.shape[1], *(1,) * (x.ndim - 2))
     if weight is not None:

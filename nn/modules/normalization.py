@@ -186,15 +186,18 @@ class _BatchNorm(Module):
         return mean, var
 
     def _move(self, mean: Tensor, var: Tensor) -> None:
-        """Running values move towards those of a batch; without a momentum, to the mean of all."""
-        self.num_batches_tracked = self.num_batches_tracked + 1
+        """Running values move towards those of a batch; without a momentum, to the mean of all.
+        The handles stay, so that programs have them as states.
+        """
+        self.num_batches_tracked.assign_(self.num_batches_tracked + 1)
         m: Any = self.momentum
-        if m is None:
-            m = 1 / int(self.num_batches_tracked)
-        for name, value in (("running_mean", mean), ("running_var", var)):
-            old = getattr(self, name)
-            new = arguments.widened(old) * (1 - m) + value * m
-            setattr(self, name, new.astype(old.dtype))
+        keep, take = (1 - m, m) if m is not None else (None, None)
+        for running, value in ((self.running_mean, mean), (self.running_var, var)):
+            old = arguments.widened(running)
+            if m is None:
+                share = 1 / self.num_batches_tracked.astype("f64")
+                keep, take = (1 - share).astype(old.dtype), share.astype(value.dtype)
+            running.assign_((old * keep + value * take).astype(running.dtype))
 
     def extra_repr(self) -> str:
         return (

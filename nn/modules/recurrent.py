@@ -11,9 +11,10 @@ from cubepy.nn import functional as F
 from cubepy.nn.module import Module
 from cubepy.nn.modules.cells import gru, lstm, plain
 from cubepy.nn.parameter import Parameter
-from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor import Tensor, as_tensor, scan
 from cubepy.tensor.array import constant
 from cubepy.tensor.namespace import concat
+from cubepy.tensor.record import recording_here
 
 
 class _Recurrent(Module):
@@ -110,11 +111,22 @@ class _Recurrent(Module):
     def _along(
         self, x: Tensor, state: tuple[Tensor, ...], suffix: str, back: bool
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """One layer in one direction; the input is multiplied for all steps at once."""
+        """One layer in one direction; the input is multiplied for all steps at once. In programs
+        the steps are a loop.
+        """
         w_ih, w_hh = (getattr(self, f"weight_{part}{suffix}") for part in ("ih", "hh"))
         b_ih = getattr(self, f"bias_ih{suffix}") if self.bias else None
         b_hh = getattr(self, f"bias_hh{suffix}") if self.bias else None
         projected = F.linear(x, w_ih, b_ih)
+        dtypes = {t.dtype for t in (projected, w_hh, *state)}
+        if recording_here() and x.shape[0] > 1 and len(dtypes) == 1:
+
+            def step(now: tuple[Tensor, ...], part: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+                new = tuple(self._cell(part, now, w_hh, b_hh))
+                return new, new[0]
+
+            state, y = scan(step, tuple(state), projected, reverse=back)
+            return y, state
         found: list[Tensor] = []
         steps = range(x.shape[0])
         for t in reversed(steps) if back else steps:

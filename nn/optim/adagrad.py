@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.nn import arguments
-from cubepy.nn.optim.optimizer import Optimizer, zeros_like
+from cubepy.nn.optim.optimizer import Optimizer
+
+STEP = "adagrad_step", ("sum",)
 
 
 class Adagrad(Optimizer):
@@ -58,18 +60,15 @@ class Adagrad(Optimizer):
         for name in ("lr_decay", "initial_accumulator_value", "eps"):
             arguments.number(name, group[name], 0)
 
-    def _update(
-        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
-    ) -> None:
-        if "sum" not in state:
-            state["sum"] = zeros_like(p, group["initial_accumulator_value"])
-        sign = -1.0 if group["maximize"] else 1.0
+    def _op(self, group: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+        return STEP
 
-        def values(own: dict[str, Any]) -> tuple[float, ...]:
-            lr = group["lr"] / (1 + (own["step"] - 1) * group["lr_decay"])
-            return sign, group["weight_decay"], lr, group["eps"]
+    def _first(self, group: dict[str, Any]) -> float:
+        return float(group["initial_accumulator_value"])
 
-        self._apply("adagrad_step", p, state, ("sum",), numbers, values)
+    def _values(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[float, ...]:
+        lr = group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])
+        return -1.0 if group["maximize"] else 1.0, group["weight_decay"], lr, group["eps"]
 
     def _advance(self, state: dict[str, Any]) -> None:
         state["step"] = state.get("step", 0) + 1

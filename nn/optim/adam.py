@@ -6,7 +6,13 @@ import math
 from typing import Any
 
 from cubepy.nn import arguments
-from cubepy.nn.optim.optimizer import Optimizer, zeros_like
+from cubepy.nn.optim.optimizer import Optimizer
+
+STEPS: dict[bool, tuple[str, tuple[str, ...]]] = {
+    False: ("adam_step", ("exp_avg", "exp_avg_sq")),
+    True: ("adam_amsgrad_step", ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")),
+}
+"""Whether amsgrad -> the op, and its states."""
 
 
 class Adam(Optimizer):
@@ -63,31 +69,21 @@ class Adam(Optimizer):
         for n, beta in enumerate(group["betas"]):
             arguments.number(f"betas[{n}]", beta, 0, math.nextafter(1, 0))
 
-    def _update(
-        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
-    ) -> None:
-        names: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
-        if group["amsgrad"]:
-            names = (*names, "max_exp_avg_sq")
-        for name in names:
-            if name not in state:
-                state[name] = zeros_like(p)
+    def _op(self, group: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+        return STEPS[bool(group["amsgrad"])]
+
+    def _values(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[float, ...]:
+        t, (b1, b2), lr, decay = state["step"], group["betas"], group["lr"], group["weight_decay"]
         decoupled = group["decoupled_weight_decay"]
-
-        def values(own: dict[str, Any]) -> tuple[float, ...]:
-            t, (b1, b2), lr, decay = own["step"], group["betas"], group["lr"], group["weight_decay"]
-            return (
-                -1.0 if group["maximize"] else 1.0,
-                0.0 if decoupled else decay,
-                1 - lr * decay if decoupled else 1.0,
-                *(b1, 1 - b1, b2, 1 - b2),
-                lr / (1 - b1**t),
-                1 / math.sqrt(1 - b2**t),
-                group["eps"],
-            )
-
-        op = "adam_amsgrad_step" if group["amsgrad"] else "adam_step"
-        self._apply(op, p, state, names, numbers, values)
+        return (
+            -1.0 if group["maximize"] else 1.0,
+            0.0 if decoupled else decay,
+            1 - lr * decay if decoupled else 1.0,
+            *(b1, 1 - b1, b2, 1 - b2),
+            lr / (1 - b1**t),
+            1 / math.sqrt(1 - b2**t),
+            group["eps"],
+        )
 
     def _advance(self, state: dict[str, Any]) -> None:
         state["step"] = state.get("step", 0) + 1

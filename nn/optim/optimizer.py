@@ -19,7 +19,7 @@ from cubepy.tensor.storage import HOST
 
 
 class Optimizer:
-    """Base of all optimizers; a subclass says what one parameter and its states are next.
+    """Base of all optimizers; a subclass says which op makes a step, and of which numbers.
 
     Learning rates and other numbers of a group are read at each step: whoever changes
     `optimizer.param_groups[0]["lr"]` changes the next step, and nothing is compiled for it.
@@ -46,9 +46,6 @@ class Optimizer:
         >>> [group["lr"] for group in optimizer.param_groups]
         [0.0001, 0.01]
     """
-
-    _numbers_of_a_step = frozenset({"lr", "initial_lr", "weight_decay", "eps"})
-    """Options that only decide the numbers of a step."""
 
     def __init__(self, params: Any, defaults: Mapping[str, Any]) -> None:
         self.defaults = dict(defaults)
@@ -127,52 +124,59 @@ class Optimizer:
                         self._update(p, self.state.setdefault(p, {}), group, numbers)
         return loss
 
-    def _update(
-        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
-    ) -> None:
-        """Give a parameter and its states their next values.
-
-        Args:
-            p: the parameter; it has a gradient.
-            state: its states; empty before the first step.
-            group: the options.
-            numbers: of this step, for `self._apply`.
+    def _op(self, group: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """What a step of a group is: an op of `cubepy.tensor.ops.updates` and the names of the
+        states that it takes and gives. Another pair is another program: it must be the same object
+        as long as it is equal.
         """
+        raise NotImplementedError
+
+    def _first(self, group: dict[str, Any]) -> float:
+        """What states begin with."""
+        return 0.0
+
+    def _values(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[float, ...]:
+        """The numbers that the op takes, for a parameter of these states."""
         raise NotImplementedError
 
     def _advance(self, state: dict[str, Any]) -> None:
         """Count a step, where steps are counted."""
 
     def __cubepy_reads__(self, reads: Any) -> None:
-        """What decides which ops a step has: options are read in every step, as far as they are
-        numbers of it.
-        """
+        """What decides which ops a step has; numbers are read in every step."""
         reads.note("attribute", self, "param_groups", self.param_groups)
+        reads.note("contents", self.param_groups, "", contents(self.param_groups))
         reads.note("attribute", self, "state", self.state)
         reads.note("contents", self.state, "", contents(self.state))
-        for group in self.param_groups:
-            for key in group.keys() - self._numbers_of_a_step:
-                reads.note("item", group, key, group[key])
+        ops = _Ops(self)
+        for n, group in enumerate(self.param_groups):
+            reads.note("item", ops, n, ops[n])
+            reads.note("item", group, "params", group["params"])
             reads.inside(group["params"])
             for p in group["params"]:
                 own = self.state.get(p, {})
+                if not own.keys() >= set(ops[n][1]):  # a step that makes some is not like others
+                    reads.note("contents", own, "", contents(own))
                 for key in own.keys() - {"step"}:
                     reads.note("item", own, key, own[key])
 
-    def _apply(
-        self,
-        op: str,
-        p: Any,
-        state: dict[str, Any],
-        names: tuple[str, ...],
-        numbers: dict[Any, Any],
-        values_of: Callable[[dict[str, Any]], tuple[float, ...]],
+    def _update(
+        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
     ) -> None:
-        """One launch: the parameter and the states that have these names from an op of
-        `cubepy.tensor.ops.updates`, whose numbers are given for states whose steps are counted.
+        """One launch: a parameter that has a gradient, and its states, get their next values.
+
+        Args:
+            p: the parameter.
+            state: its states; empty before the first step.
+            group: the options.
+            numbers: of this step, for all parameters that have the same.
         """
+        op, names = self._op(group)
         self._advance(state)
-        values = values_of(state)
+        values = self._values(group, state)
+        for name in names:
+            if name not in state:
+                state[name] = zeros_like(p, self._first(group))
         key = values, p.dtype, p.device
         found = numbers.get(key)
         if found is None:
@@ -182,7 +186,7 @@ class Optimizer:
             def again() -> np.ndarray:
                 for own in sharing:
                     self._advance(own)
-                return np.array(values_of(sharing[0]), wide)
+                return np.array(self._values(group, sharing[0]), wide)
 
             array = np.array(values, wide)
             made = computed(again, array)
@@ -241,6 +245,16 @@ class Optimizer:
             lines.append(f"Parameter Group {n}")
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
         return "\n".join([*lines, ")"])
+
+
+class _Ops:
+    """What a step of each group is, as an item by the group's number."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def __getitem__(self, n: int) -> tuple[str, tuple[str, ...]]:
+        return self.optimizer._op(self.optimizer.param_groups[n])
 
 
 def zeros_like(p: Tensor, value: float = 0.0) -> Tensor:

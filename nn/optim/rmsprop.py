@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from cubepy.nn import arguments
-from cubepy.nn.optim.optimizer import Optimizer, zeros_like
+from cubepy.nn.optim.optimizer import Optimizer
 
 STEPS = {
     (False, False): ("rmsprop_step", ("square_avg",)),
@@ -73,23 +73,16 @@ class RMSprop(Optimizer):
         arguments.number("alpha", group["alpha"], 0, math.inf)
         arguments.number("momentum", group["momentum"], 0)
 
-    def _update(
-        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
-    ) -> None:
-        op, names = STEPS[bool(group["centered"]), bool(group["momentum"])]
-        for name in names:
-            if name not in state:
-                state[name] = zeros_like(p)
+    def _op(self, group: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+        return STEPS[bool(group["centered"]), bool(group["momentum"])]
 
-        def values(own: dict[str, Any]) -> tuple[float, ...]:
-            return (
-                -1.0 if group["maximize"] else 1.0,
-                group["weight_decay"],
-                group["lr"],
-                group["eps"],
-                group["alpha"],
-                1 - group["alpha"],
-                group["momentum"],
-            )
-
-        self._apply(op, p, state, names, numbers, values)
+    def _values(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[float, ...]:
+        return (
+            -1.0 if group["maximize"] else 1.0,
+            group["weight_decay"],
+            group["lr"],
+            group["eps"],
+            group["alpha"],
+            1 - group["alpha"],
+            group["momentum"],
+        )

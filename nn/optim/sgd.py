@@ -6,7 +6,13 @@ from typing import Any
 
 from cubepy.errors import LaunchError
 from cubepy.nn import arguments
-from cubepy.nn.optim.optimizer import Optimizer, zeros_like
+from cubepy.nn.optim.optimizer import Optimizer
+
+STEPS: dict[bool, tuple[str, tuple[str, ...]]] = {
+    False: ("sgd_step", ()),
+    True: ("sgd_momentum_step", ("momentum_buffer",)),
+}
+"""Whether there is a momentum -> the op, and its states."""
 
 
 class SGD(Optimizer):
@@ -60,30 +66,14 @@ class SGD(Optimizer):
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise LaunchError("nesterov needs a momentum above 0 and no dampening")
 
-    def _update(
-        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
-    ) -> None:
+    def _op(self, group: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+        return STEPS[bool(group["momentum"])]
+
+    def _values(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[float, ...]:
         momentum = group["momentum"]
-        sign = -1.0 if group["maximize"] else 1.0
+        first = -1.0 if group["maximize"] else 1.0, group["weight_decay"], group["lr"]
         if not momentum:
-            self._apply(
-                "sgd_step",
-                p,
-                state,
-                (),
-                numbers,
-                lambda own: (sign, group["weight_decay"], group["lr"]),
-            )
-            return
-        new = 1 - group["dampening"]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"], new = zeros_like(p), 1.0
+            return first
+        new = 1 - group["dampening"] if "momentum_buffer" in state else 1.0
         ahead = (1.0, momentum) if group["nesterov"] else (0.0, 1.0)
-        self._apply(
-            "sgd_momentum_step",
-            p,
-            state,
-            ("momentum_buffer",),
-            numbers,
-            lambda own: (sign, group["weight_decay"], group["lr"], momentum, new, *ahead),
-        )
+        return (*first, momentum, new, *ahead)

@@ -188,12 +188,45 @@ def test_evaluation_keeps_no_graph_and_draws_no_numbers() -> None:
     np.testing.assert_array_equal(model[2].running_mean.numpy(), tracked)
 
 
-def test_the_example_writes_what_it_learned(capsys: pytest.CaptureFixture[str]) -> None:
-    path = Path(__file__).resolve().parents[2] / "examples" / "mini_gpt.py"
-    spec = importlib.util.spec_from_file_location("mini_gpt", path)
+def example(name: str) -> Any:
+    """A module of the examples."""
+    path = Path(__file__).resolve().parents[2] / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    losses = example.main(["--steps", "30"])
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def test_the_example_writes_what_it_learned(capsys: pytest.CaptureFixture[str]) -> None:
+    losses = example("mini_gpt").main(["--steps", "30"])
     assert losses[-1] < 0.85 * losses[0]
     assert "it writes:\nA kernel is a fu" in capsys.readouterr().out
+
+
+def test_the_example_tells_digits_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    shares = example("image_classifier").main(["--epochs", "4"])
+    assert shares[-1] > 0.95
+    assert "epoch 4" in capsys.readouterr().out
+
+
+def test_running_values_of_a_clone_are_its_own() -> None:
+    layer = nn.BatchNorm1d(3)
+    other = layer.clone()
+    other(np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32))
+    assert layer.num_batches_tracked.item() == 0 and other.num_batches_tracked.item() == 1
+    np.testing.assert_array_equal(layer.running_mean.numpy(), 0)
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_running_values_move_in_programs(momentum: float | None) -> None:
+    layers = [nn.BatchNorm2d(4, momentum=momentum) for _ in range(2)]
+    program = cb.jit(lambda x: layers[0](x))
+    rng = np.random.default_rng(1)
+    for _ in range(8):
+        x = cb.tensor(rng.standard_normal((3, 4, 5, 5)).astype(np.float32))
+        np.testing.assert_array_equal(program(x).numpy(), layers[1](x).numpy())
+        for name, value in layers[1].state_dict().items():
+            np.testing.assert_array_equal(layers[0].state_dict()[name].numpy(), value.numpy())
+    assert sum(program.traces.values()) == 1
+    assert "one call of machine code" in program.explain()

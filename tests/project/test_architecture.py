@@ -15,7 +15,18 @@ import pytest
 from tests.project.architecture import ROOT, circles, files, identifiers, imports, tree
 
 GROUND = ["errors", "config", "program"]
-FLOORS = ["lang", "compiler", "runtime", "backends", "tune", "kernels", "tensor", "nn", "quant"]
+FLOORS = [
+    "lang",
+    "compiler",
+    "runtime",
+    "backends",
+    "tune",
+    "kernels",
+    "tensor",
+    "testing",
+    "nn",
+    "quant",
+]
 """Rooms of the package, lower ones first: an import goes down, or stays in its room."""
 
 FAMILIES = [

@@ -16,9 +16,10 @@ from cubepy.config import config
 from cubepy.errors import ShapeError
 from cubepy.kernels.attention.attention import scale_of, stretched_mask
 from cubepy.kernels.attention.cpu import flash_backward as lines
+from cubepy.kernels.attention.cpu import short
 from cubepy.kernels.attention.gpu import operands
 from cubepy.kernels.attention.gpu import unfused_backward as matrices
-from cubepy.kernels.attention.problem import AttentionGradients, described
+from cubepy.kernels.attention.problem import AttentionGradients, described, empty_like_heads
 from cubepy.kernels.attention.routines import ATTENTION
 from cubepy.kernels.attention.sm90 import backward
 from cubepy.kernels.entry.arguments import array_of, float_array
@@ -69,6 +70,22 @@ class Matrices(GpuRoutine):
         return matrices.gradients(*p)
 
 
+class Short(CpuRoutine):
+    """Short sequences with narrow heads, in one launch."""
+
+    name = "short"
+
+    def unfit(self, p: AttentionGradients, properties: cb.DeviceProperties) -> str | None:
+        """Without a mask."""
+        widths = p.query.shape[3], p.value.shape[3]
+        return short.unfit(*widths, p.key.shape[2], p.kind, short.BACKWARD)
+
+    def launch(self, p: AttentionGradients, properties: cb.DeviceProperties) -> tuple[Any, ...]:
+        """A cube does a head of keys."""
+        arrays = (p.grad, p.query, p.key, p.value, p.result, p.lse)
+        return short.gradients(arrays, p.causal, p.scale, properties)
+
+
 class Lines(CpuRoutine):
     """Block by block in the caches."""
 
@@ -79,7 +96,7 @@ class Lines(CpuRoutine):
         return lines.gradients(*p, properties)
 
 
-GRADIENTS = Op("attention_gradients", [Hopper(), Matrices(), Lines()])
+GRADIENTS = Op("attention_gradients", [Hopper(), Matrices(), Short(), Lines()])
 
 
 @placed
@@ -114,7 +131,7 @@ def attention_forward(
     wrap = wrapper(query, key, value)
     q, k, v = (float_array(a, n) for a, n in ((query, "query"), (key, "key"), (value, "value")))
     _check(q, k, v)
-    out = memory.empty((*q.shape[:3], v.shape[3]), q.dtype)
+    out = empty_like_heads(q, (*q.shape[:3], v.shape[3]), q.dtype)
     lse = memory.empty(q.shape[:3], np.dtype(np.float32))
     factor = scale_of(scale, q.shape[3])
     q, k, v = (a if a.strides[3] == a.itemsize else copy(a) for a in (q, k, v))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from cubepy.kernels.attention.gpu import flash_mma_plan as planes
 from cubepy.kernels.attention.sm90 import plan as hopper
 from cubepy.kernels.matmul.problem import name_of
+from cubepy.runtime import memory
 from cubepy.runtime.device import DeviceProperties, current, device_properties
 
 Mask = Literal["none", "bool", "float"]
@@ -63,6 +66,23 @@ class AttentionGradients(NamedTuple):
     lse: Any
     scale: float
     causal: bool
+
+
+def empty_like_heads(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Memory for (batch, heads, length, depth) in the order of another such array: where heads lie
+    inside of positions, as a projection gives them, they do so in the result, so that it joins
+    them without a copy.
+    """
+    joined = (
+        isinstance(like, np.ndarray)
+        and like.shape[1] > 1
+        and like.shape[2] > 1
+        and like.strides[1] < like.strides[2]
+    )
+    if not joined:
+        return memory.empty(shape, dtype)
+    batch, heads, length, depth = shape
+    return memory.empty((batch, length, heads, depth), dtype).transpose(0, 2, 1, 3)
 
 
 def described(

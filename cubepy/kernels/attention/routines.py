@@ -11,6 +11,7 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.attention import flash_lines as lines
 from cubepy.kernels.attention.cpu import decode as few
+from cubepy.kernels.attention.cpu import short
 from cubepy.kernels.attention.flash_lines import QueryBlocks
 from cubepy.kernels.attention.gpu import flash_decoding as split
 from cubepy.kernels.attention.gpu import flash_decoding_plan as split_plan
@@ -26,6 +27,7 @@ from cubepy.lang.dtypes import as_dtype
 from cubepy.tune import TunedRoutine
 
 FEW_ROWS = 16  # of a plane's tile: fewer would leave the tiles of other routines empty
+SHORT = 3  # queries from which lines of queries are full enough
 CLEARLY = 0.85  # estimates are no better than that
 TILES_US = 3.5  # that attention by tiles takes, besides its blocks
 
@@ -182,7 +184,7 @@ def split_pays(p: Attention) -> bool:
 
 @dataclass(frozen=True)
 class Single:
-    """One query at a time: there is nothing to choose."""
+    """There is nothing to choose."""
 
 
 class Few(TunedRoutine):
@@ -206,6 +208,30 @@ class Few(TunedRoutine):
         """A cube does a query."""
         q, k, v, mask, out, lse, factor = args
         few.launch(q, k, v, mask, p.mask, out, lse, p.causal, factor, p.properties)
+
+
+def unfit_short(p: Attention) -> str | None:
+    """Why an attention is not for `short`, or None."""
+    return short.unfit(p.depth, p.width or p.depth, p.keys, p.mask, short.FORWARD)
+
+
+class Short(TunedRoutine):
+    """Short sequences with narrow heads on a CPU: queries in the lanes, nothing kept."""
+
+    name = "short"
+
+    def supports(self, p: Attention, properties: cb.DeviceProperties) -> str | None:
+        """Without a mask."""
+        return "for CPUs" if p.on_gpu else unfit_short(p)
+
+    def blueprints(self, p: Attention, properties: cb.DeviceProperties) -> Iterator[Single]:
+        """By the rules."""
+        yield Single()
+
+    def launch(self, blueprint: Single, p: Attention, args: tuple[Any, ...]) -> None:
+        """A cube does a head."""
+        q, k, v, _, out, lse, factor = args
+        short.launch(q, k, v, out, lse, p.causal, factor, p.properties)
 
 
 class Lines(TunedRoutine):
@@ -238,7 +264,11 @@ def guess(p: Attention) -> str:
         if split_pays(p) and planned(p, p.properties, split_plan.Shape()):
             return "split"
         return "hopper" if p.units == "wgmma" else "planes"
-    return "few" if p.length <= lines.FEW and not p.on_gpu else "lines"
+    if p.on_gpu:
+        return "lines"
+    if p.length >= SHORT and unfit_short(p) is None:
+        return "short"
+    return "few" if p.length <= lines.FEW else "lines"
 
 
 class Guessed(Attend):
@@ -249,4 +279,4 @@ class Guessed(Attend):
         return guess(problem)
 
 
-ATTENTION = Guessed("attention", [Hopper(), Planes(), Split(), Few(), Lines()])
+ATTENTION = Guessed("attention", [Hopper(), Planes(), Split(), Short(), Few(), Lines()])

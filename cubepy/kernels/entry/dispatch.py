@@ -25,11 +25,11 @@ from cubepy.runtime.interop.arrays import PLAIN, lift
 from cubepy.runtime.interop.kinds import kind_of, made
 from cubepy.runtime.launch.arguments import HostMemoryError
 from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.profile import active
 from cubepy.runtime.replay.arguments import REFUSED, array_in, key_of, note_type
 from cubepy.runtime.replay.calls import Calls
 from cubepy.runtime.replay.front import Opened, front
 from cubepy.runtime.replay.gpu import GpuOperands
-from cubepy.runtime.stats import active
 
 F = TypeVar("F", bound=Callable[..., Any])
 _INTS = {int}

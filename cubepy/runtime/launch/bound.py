@@ -10,7 +10,8 @@ from cubepy.runtime import recording
 from cubepy.runtime.interop.arrays import NUMBERS
 from cubepy.runtime.launch import aliasing
 from cubepy.runtime.launch.prepared import Prepared
-from cubepy.runtime.stats import active, counters
+from cubepy.runtime.profile import active, note_launch
+from cubepy.runtime.stats import counters
 
 
 def timed(name: str, runner: Any, run: Any, queue: Any) -> None:
@@ -22,8 +23,7 @@ def timed(name: str, runner: Any, run: Any, queue: Any) -> None:
         start = time.perf_counter()
         run()
         seconds = time.perf_counter() - start
-    for p in list(active):
-        p.add(name, seconds)
+    note_launch(name, seconds)
 
 
 class BoundLaunch:

@@ -34,12 +34,13 @@ from cubepy.runtime.launch.binder import LAUNCH_KEYWORDS, make_binder
 from cubepy.runtime.launch.bound import BoundLaunch, timed
 from cubepy.runtime.launch.prepared import Conversions, Positions, Prepared
 from cubepy.runtime.memory.spans import ARRAYS
+from cubepy.runtime.profile import active
 from cubepy.runtime.replay.arguments import ON_GPU, REFUSED, key_of, note_type, plain
 from cubepy.runtime.replay.calls import Calls
 from cubepy.runtime.replay.gpu import GpuOperands
 from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Recorder
-from cubepy.runtime.stats import active, counters
+from cubepy.runtime.stats import counters
 from cubepy.runtime.streams.stream import attached
 from cubepy.runtime.tables import room
 

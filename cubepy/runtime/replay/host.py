@@ -2,7 +2,7 @@
 
 New results are made again; memory that a launch writes before anything reads it is scratch, small
 ones on the stack of the machine code. What NumPy does between launches is not seen, so a result or
-scratch that no launch wrote is refused, and so are results that are no new array in C order.
+scratch that no launch wrote is refused, and so are results that are no new array without gaps.
 """
 
 from __future__ import annotations
@@ -43,7 +43,12 @@ class HostOperands(Operands):
         taken = [(self.first + k, beginning(v), v.nbytes) for k, v in enumerate(new)]
         super().__init__(host_replay().table(), given, taken, recorded.constants)
         self.kept = list(recorded.constants)
-        self.layouts = [(v.shape, v.dtype, v.nbytes < pool.POOLED) for v in new]
+        orders = [in_memory(v) for v in new]
+        self.layouts = [
+            (v.transpose(order).shape, v.dtype, v.nbytes < pool.POOLED)
+            for v, order in zip(new, orders, strict=True)
+        ]
+        self.orders = [tuple(map(order.index, range(len(order)))) for order in orders]
         for which, array in enumerate(new, self.first) if out is None else [(out, values[out])]:
             self.align(which, array)
 
@@ -94,7 +99,22 @@ class HostOperands(Operands):
         count = len(self.layouts)
         if not self.written.issuperset(range(self.first, self.first + count)):
             raise Unsuitable("a result that no launch wrote")
-        return ["r0[()]"] if isinstance(result, np.generic) else [f"r{k}" for k in range(count)]
+        if isinstance(result, np.generic):
+            return ["r0[()]"]
+        found = []
+        for k, axes in enumerate(self.orders):
+            plain = axes == tuple(range(len(axes)))
+            scope[f"axes{k}"] = axes
+            found.append(f"r{k}" if plain else f"r{k}.transpose(axes{k})")
+        return found
+
+
+def in_memory(array: np.ndarray) -> tuple[int, ...]:
+    """The axes of an array as they lie in memory, the one with the longest steps first."""
+    axes = range(array.ndim)
+    return tuple(
+        axes if array.flags.c_contiguous else sorted(axes, key=lambda d: -array.strides[d])
+    )
 
 
 def new_arrays(result: Any, recorded: Recorder) -> list[np.ndarray]:
@@ -106,8 +126,10 @@ def new_arrays(result: Any, recorded: Recorder) -> list[np.ndarray]:
     if isinstance(result, np.generic):
         return [_number(result, recorded)]
     arrays = list(result) if type(result) in (tuple, list) else [result]
-    if any(type(v) is not np.ndarray or not v.flags.c_contiguous or not v.size for v in arrays):
-        raise Unsuitable("a result that is no new array in C order")
+    if any(type(v) is not np.ndarray or not v.size for v in arrays):
+        raise Unsuitable("a result that is no new array")
+    if not all(v.transpose(in_memory(v)).flags.c_contiguous for v in arrays):
+        raise Unsuitable("a result with gaps in its memory")
     if any(meet(v, w) for n, v in enumerate(arrays) for w in arrays[:n]):
         raise Unsuitable("results that share memory")
     return arrays

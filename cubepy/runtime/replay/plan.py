@@ -17,7 +17,7 @@ from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.generated import written
 from cubepy.runtime.memory.spans import ARRAYS, beginning, extent, meet
 from cubepy.runtime.replay.arguments import REFUSED
-from cubepy.runtime.replay.record import Launch, Recorder
+from cubepy.runtime.replay.record import Launch, Mark, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.runtime.tensor_map import ArrayMap
 
@@ -159,6 +159,8 @@ class Plan:
                 None if v is flag else address(v, n in writes) for n, v in enumerate(step.leaves)
             ]
             self.table.launch(step.prepared.runner, step.leaves, addresses, flag)
+        elif isinstance(step, Mark):
+            self.table.mark(step, None if step.array is None else address(step.array, False))
         else:
             addresses = [address(v, n == 0) for n, v in enumerate(step.arguments)]
             self.table.call(step.function, step.arguments, addresses)

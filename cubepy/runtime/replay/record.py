@@ -27,6 +27,24 @@ class Call(NamedTuple):
     arguments: tuple[Any, ...]
 
 
+class Mark(NamedTuple):
+    """Where steps begin or end that do not run once each.
+
+    Attributes:
+        kind: "fork": what follows runs where `array` is true, what follows "otherwise" where it is
+            not, up to "join". "loop": what follows runs `times` times, up to "again".
+        array: one byte.
+        times: how often.
+        moves: of "again": (the first step, one past the last, address, bytes): arrays of these
+            steps that begin at the address are so many bytes further each time.
+    """
+
+    kind: str
+    array: Any = None
+    times: int = 1
+    moves: tuple[tuple[int, int, int, int], ...] = ()
+
+
 class Recorder:
     """What one call does, under `with`.
 
@@ -37,10 +55,13 @@ class Recorder:
             every replay may read them.
         flags: by the launch before it, what had to be zero for the call to go on.
         spoiled: whether something happened that cannot be replayed.
+        marks: whether it knows of branches and loops (`Mark`).
     """
 
+    marks = False
+
     def __init__(self) -> None:
-        self.steps: list[Launch | Call] = []
+        self.steps: list[Launch | Call | Mark] = []
         self.allocations: list[tuple[Any, int]] = []
         self.constants: list[Any] = []
         self.flags: dict[int, Any] = {}

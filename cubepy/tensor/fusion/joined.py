@@ -51,15 +51,18 @@ def _addends(step: Step, made_by: dict[int, Step], inner: set[int]) -> Iterator[
 def _joined(parts: list[Step | None], result: int, specs: dict[int, Spec]) -> list[Step] | None:
     """The steps that make an array of its parts; None where they are not all of it."""
     spec = specs[result]
-    places = []
+    found: list[tuple[tuple[int, int, int], Step]] = []
     for part in parts:
         if part is None or specs[part.results[0]] != spec:
             return None
-        places.append(_place(part.attrs["index"], spec.shape))
-    if len(parts) < 2 or None in places:
+        span = _span_of(part.attrs["index"], spec.shape)
+        if span is None:
+            return None
+        found.append((span, part))
+    if len(found) < 2:
         return None
-    order = sorted(zip(places, parts, strict=True), key=lambda found: found[0][1])
-    axis, end = places[0][0], 0
+    order = sorted(found, key=lambda found: found[0][1])
+    axis, end = found[0][0][0], 0
     for (along, start, stop), _ in order:
         if along != axis or start != end:
             return None
@@ -79,7 +82,7 @@ def _joined(parts: list[Step | None], result: int, specs: dict[int, Spec]) -> li
     return [*steps, Step("concat", tuple(given), {"axis": axis}, (result,))]
 
 
-def _place(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[int, int, int] | None:
+def _span_of(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     """The axis of which a slice takes a part, from where to where; None for other slices."""
     found, d = None, 0
     for part in index:

@@ -110,7 +110,7 @@ class _Groups:
             axes = (axis,) if isinstance(axis, int) else axis
             if len(shape) < 2 or axes is None or [a % len(shape) for a in axes] != [len(shape) - 1]:
                 return False
-            return self.known(step.inputs[0]) or None
+            return self.known(step.inputs[0])
         dtypes = [specs[i].dtype for i in step.read]
         mapped = OPS[step.op].kind == "map" or step.op in written.SAME
         if not mapped or not written.writable(step.op, step.attrs, dtypes, spec.dtype):

@@ -120,6 +120,8 @@ def _through(
     needs = tuple(
         [v is not None and v.needs_grad and (useful is None or v in useful) for v in call.inputs]
     )
+    if call.kept:
+        results = [v or kept for v, kept in zip(results, call.kept, strict=True)]
     seen = Backward(
         tuple([None if v is None else tensor_of(v) for v in call.inputs]),
         [None if v is None else tensor_of(v) for v in results],

@@ -89,10 +89,28 @@ def _scatter(b: Backward, g: Any) -> Any:
         return kept, None, spread(at(g)) if b.needs[2] else None
     result = b.result
     if update == "mul":
-        along = g * result
-        return along / x, None, spread(at(along) / source[part])
+        return _of_products(x, index, source[part], g, axis, at, spread)
     one, zero = constant(1, g.dtype), zero_like(g)
     mine, theirs = where(x == result, one, zero), where(source[part] == at(result), one, zero)
     several = apply("scatter", mine, index, theirs, axis=axis, update="add")
     share = g / several
     return share * mine, None, spread(at(share) * theirs)
+
+
+def _of_products(
+    x: Any, index: Any, source: Any, g: Any, axis: int, at: Any, spread: Any
+) -> tuple[Any, None, Any]:
+    """By x the product of what went to its place; by what went there x times the product of the
+    others: all but itself, or, where there is one zero, those that are not that.
+    """
+
+    def updated(start: Any, parts: Any, update: str) -> Any:
+        return apply("scatter", start.expand(x.shape), index, parts, axis=axis, update=update)
+
+    one, zero = constant(1, x.dtype), zero_like(x)
+    is_zero = source == 0
+    count = at(updated(zero, where(is_zero, one, zero), "add"))
+    product, rest = at(updated(one, source, "mul")), where(is_zero, one, source)
+    others = where(is_zero, zero, product / rest)
+    only = where((count == 1) & is_zero, at(updated(one, rest, "mul")), others)
+    return g * updated(one, source, "mul"), None, spread(at(g * x) * only)

@@ -48,9 +48,10 @@ def _layer_norm(b: Backward, g: Any) -> Any:
     centred = len(b.inputs) > 2
     shape = b.attrs["normalized_shape"]
     n = math.prod(shape)
-    g = g.reshape(-1, n)
+    rows = (math.prod(x.shape[: x.ndim - len(shape)]), n)
+    g = g.reshape(rows)
     gw = g if weight is None else g * weight.reshape(1, n)
-    by_x, by_rows = _rows_back(x.reshape(-1, n), g, gw, b.attrs["eps"], centred)
+    by_x, by_rows = _rows_back(x.reshape(rows), g, gw, b.attrs["eps"], centred)
     grads = [by_x.reshape(x.shape), by_rows.sum(axis=0).reshape(shape) if b.needs[1] else None]
     if centred:
         grads.append(g.sum(axis=0).reshape(shape) if b.needs[2] else None)
@@ -71,7 +72,8 @@ def _by_channel(x: Any) -> Any:
 def _group_norm(b: Backward, g: Any) -> Any:
     """A group of channels is a row; by weight and bias the sums of g h and g by channel."""
     x, weight, _ = b.inputs
-    rows = (x.shape[0] * b.attrs["groups"], -1)
+    groups = x.shape[0] * b.attrs["groups"]
+    rows = (groups, x.size // groups if groups else 0)
     gw = g if weight is None else g * _along(x, weight)
     given = (x.reshape(rows), g.reshape(rows), gw.reshape(rows))
     by_x, by_rows = _rows_back(*given, b.attrs["eps"], True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from cubepy.tensor.array import apply, constant, filled
 from cubepy.tensor.gradients.rules import Backward, vjp
+from cubepy.tensor.modes import mode
 from cubepy.tensor.namespace import where
 
 
@@ -55,9 +56,13 @@ def _cumprod(b: Backward, g: Any) -> Any:
     """Element k is in all products behind it: their sum over x[k].
 
     Up to the first zero that is so. Behind it all products are zero; the gradient by the zero is
-    the sum of what the products would be with a one in its place, up to the next zero.
+    the sum of what the products would be with a one in its place, up to the next zero. These
+    formulas are not differentiable at zeros: where gradients of this one are wanted, there is no
+    division.
     """
     x, axis, exclusive = b.inputs[0], b.attrs["axis"], b.attrs["exclusive"]
+    if mode.enabled:
+        return _of_products(x, g, axis, exclusive)
     one, zero = constant(1, x.dtype), constant(0, g.dtype)
     is_zero = x == 0
     before = apply("cumsum", is_zero.astype("i64"), axis=axis, exclusive=False)
@@ -70,3 +75,26 @@ def _cumprod(b: Backward, g: Any) -> Any:
     # the products from the first zero on, with a one in its place
     summed = where(through, g * others, zero).sum(axis=axis, keepdims=True)
     return where(before == 0, ahead, where(first, summed, zero))
+
+
+def _of_products(x: Any, g: Any, axis: int, exclusive: bool) -> Any:
+    """p[i] s[i], with p the product of those before i, and s[i] = g[i] + x[i + 1] s[i + 1]: sums
+    over the later products, each without x[i].
+
+    The recurrence is solved by doubling: s[i] as a function a[i] s[i + d] + s[i] of the one at a
+    distance.
+    """
+    at, n = axis % x.ndim, x.shape[axis]
+    ahead = apply("cumprod", x, axis=axis, exclusive=True)
+    a, s, distance = _moved(x, at, 1), _moved(g, at, 1) if exclusive else g, 1
+    while distance < n:
+        s = s + a * _moved(s, at, distance)
+        a, distance = a * _moved(a, at, distance), 2 * distance
+    return ahead * s
+
+
+def _moved(t: Any, axis: int, distance: int) -> Any:
+    """t[i + distance] for i along an axis, and zeros behind the end."""
+    distance = min(distance, t.shape[axis])
+    widths = (*(0, 0) * (t.ndim - 1 - axis), -distance, distance)
+    return apply("pad", t, widths=widths, mode="constant", value=0.0)

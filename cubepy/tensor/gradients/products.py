@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from cubepy.tensor.array import apply
@@ -21,8 +22,7 @@ def _matmul(b: Backward, g: Any) -> Any:
     by_y = None
     if b.needs[1]:
         if right.ndim == 2 and left.ndim > 2:  # the batches are summed in one product
-            rows = left.reshape(-1, left.shape[-1])
-            by_y = rows.transpose(0, 1) @ g.reshape(-1, g.shape[-1])
+            by_y = _rows(left).transpose(0, 1) @ _rows(g)
         else:
             by_y = left.transpose(-1, -2) @ g
     if by_x is not None and x.ndim == 1:
@@ -30,6 +30,11 @@ def _matmul(b: Backward, g: Any) -> Any:
     if by_y is not None and y.ndim == 1:
         by_y = _rows_summed(by_y, -1)
     return by_x, by_y
+
+
+def _rows(t: Any) -> Any:
+    """The batches of a tensor's matrices as one matrix."""
+    return t.reshape(math.prod(t.shape[:-1]), t.shape[-1])
 
 
 def _rows_summed(grad: Any, axis: int) -> Any:
@@ -54,8 +59,8 @@ def _linear(b: Backward, g: Any) -> Any:
         before = apply("linear", x, weight, bias, None, activation=None)
         op, attrs = _ACTIVATIONS.get(name, (name, {}))
         g = through(op, before, g, **attrs)
-    rows = g.reshape(-1, g.shape[-1])
+    rows = _rows(g)
     by_x = g @ weight if b.needs[0] else None
-    by_weight = rows.transpose(0, 1) @ x.reshape(-1, x.shape[-1]) if b.needs[1] else None
+    by_weight = rows.transpose(0, 1) @ _rows(x) if b.needs[1] else None
     by_bias = rows.sum(axis=0) if b.needs[2] else None
     return by_x, by_weight, by_bias, by_residual

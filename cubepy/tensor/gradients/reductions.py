@@ -8,6 +8,7 @@ from typing import Any
 from cubepy.tensor.array import apply, constant
 from cubepy.tensor.gradients.elementwise import zero_like
 from cubepy.tensor.gradients.rules import Backward, vjp
+from cubepy.tensor.modes import mode
 from cubepy.tensor.namespace import where
 from cubepy.tensor.ops.op import axes_in
 
@@ -47,9 +48,13 @@ def _extreme(b: Backward, g: Any) -> Any:
 
 @vjp("prod")
 def _prod(b: Backward, g: Any) -> Any:
-    """The product of the others; where there is a zero, only the only one has a gradient."""
+    """The product of the others; where there is a zero, only the only one has a gradient. Where
+    gradients of this one are wanted, it is those before times those behind: a smooth function.
+    """
     x = b.inputs[0]
     axis = b.attrs["axis"]
+    if mode.enabled:
+        return with_axes(b, g) * _product_of_others(x, axes_in(axis, x.ndim, "prod"))
     zero = x == 0
     zeros = with_axes(b, zero.astype(x.dtype).sum(axis=axis, keepdims=True))
     others = where(zero, zero_like(x) + 1, x)
@@ -57,6 +62,16 @@ def _prod(b: Backward, g: Any) -> Any:
     g = with_axes(b, g)
     some = where((zeros == 1) & zero, product, zero_like(x))
     return g * where(zeros == 0, product / others, some)
+
+
+def _product_of_others(x: Any, axes: tuple[int, ...]) -> Any:
+    order = (*(d for d in range(x.ndim) if d not in axes), *axes)
+    moved = x.permute(order)
+    rows = moved.reshape(*moved.shape[: x.ndim - len(axes)], math.prod(x.shape[a] for a in axes))
+    before = apply("cumprod", rows, axis=-1, exclusive=True)
+    behind = apply("cumprod", rows.flip(-1), axis=-1, exclusive=True).flip(-1)
+    back = sorted(range(x.ndim), key=lambda k: order[k])
+    return (before * behind).reshape(moved.shape).permute(back)
 
 
 def _from_mean(b: Backward) -> Any:

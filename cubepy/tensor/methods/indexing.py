@@ -98,7 +98,7 @@ class Indexing(Applied[T]):
         if as_tuple:
             return found
         rows = [c.unsqueeze(1) for c in (found if self.shape else ())]
-        return self._apply("concat", *rows, axis=1) if rows else x._operand(0).expand(x.size, 0)
+        return self._apply("concat", *rows, axis=1) if rows else rest.reshape(rest.size, 1)[:, :0]
 
     def gather(self, dim: int, index: Any) -> T:
         """out[i, j, ...] = x[index[i, j, ...], j, ...] for axis 0."""
@@ -174,7 +174,7 @@ class Indexing(Applied[T]):
         """The elements where a mask holds, in one axis."""
         x: Any = self
         where: Any = self._like(mask)
-        shape = np.broadcast_shapes(x.shape, where.shape)
+        shape = np.broadcast_shapes(x.shape, where.shape) or (1,)
         return x.expand(shape)[where.expand(shape)]  # type: ignore[no-any-return]
 
 

@@ -145,7 +145,10 @@ class Shaping(Applied[R]):
         spaced: Any = self.reshape(*(m for n in shape for m in (1, n)))
         return spaced.expand(*pairs).reshape(*(n * k for n, k in zip(shape, times, strict=True)))  # type: ignore[no-any-return]
 
-    tile = repeat
+    def tile(self, *repeats: Any) -> R:
+        """As `repeat`, where numbers for the first axes may be missing."""
+        times = ints(repeats)
+        return self.repeat(*(1,) * (self.ndim - len(times)), *times)
 
     def repeat_interleave(self, repeats: int, dim: int | None = None) -> R:
         """Every element several times in a row along an axis; without one, of the flattened

@@ -131,8 +131,7 @@ def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
 
 def tile(x: Any, repetitions: Any, /) -> Tensor:
     """The whole tensor several times along each axis."""
-    given, times = as_tensor(x), ints((repetitions,))
-    return given.repeat(*(1,) * (given.ndim - len(times)), *times)
+    return as_tensor(x).tile(repetitions)
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:

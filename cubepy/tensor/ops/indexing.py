@@ -11,7 +11,7 @@ import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.lang.dtypes import i64, promote
-from cubepy.tensor.ops.library import bounds, function, kernels, number, zeros
+from cubepy.tensor.ops.library import bounds, flat, function, kernels, number, zeros
 from cubepy.tensor.ops.op import Spec, axis_in, broadcast, define
 
 UPDATES = ("assign", "add", "mul", "min", "max")
@@ -36,7 +36,7 @@ def _run_embedding_gradient(dtype: np.dtype, g: Any, indices: Any, rows: int) ->
     width = g.shape[-1]
     start = zeros(g, (rows, width), dtype)
     return kernels().index_put(
-        start, (indices.reshape(-1),), g.reshape(-1, width), "add", out=start
+        start, (flat(indices),), flat(g).reshape(indices.size, width), "add", out=start
     )
 
 
@@ -72,7 +72,7 @@ def _flat_index(*indices: Spec, lengths: tuple[int, ...]) -> Spec:
 def _run_take(dtype: np.dtype, x: Any, index: Any, axis: int) -> Any:
     at = axis % x.ndim
     shape = (*x.shape[:at], *index.shape, *x.shape[at + 1 :])
-    return kernels().select(x, at, index.reshape(-1)).reshape(shape)
+    return kernels().select(x, at, flat(index)).reshape(shape)
 
 
 @define("index", {"take": _run_take})

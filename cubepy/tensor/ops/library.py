@@ -71,6 +71,11 @@ def reduced_array(
     return function(whole, axis=None, keepdims=True, **options).reshape(())
 
 
+def flat(x: Any) -> Any:
+    """An array as one row, which repetitions know too: NumPy copies none."""
+    return (x if x.flags.c_contiguous else kernels().copy(x)).reshape(-1)
+
+
 def number(like: Any, value: Any, dtype: Any) -> Any:
     """A number (or a few) as an array where another array is, which repetitions know."""
     made = np.asarray(value, dtype)

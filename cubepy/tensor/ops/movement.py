@@ -187,3 +187,17 @@ def _pad(x: Spec, widths: tuple[int, ...], mode: str, value: float) -> Spec:
     if any(n < 0 for n in shape):
         raise ShapeError(f"pad by {widths} leaves less than nothing of the shape {x.shape}")
     return Spec(tuple(shape), x.dtype)
+
+
+@define("opaque", {"after": lambda d, x, other: x})
+def _after(x: Spec, other: Spec) -> Spec:
+    """x, but no sooner than another value is there: it is not taken for what was computed of x
+    before.
+    """
+    return x
+
+
+@define("view", {"detach": lambda d, x: x}, constant=True)
+def _detach(x: Spec) -> Spec:
+    """x, through which no gradients go."""
+    return x

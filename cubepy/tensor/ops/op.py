@@ -50,6 +50,8 @@ class Op:
         vjp: its gradient (see `cubepy.tensor.gradients`), or None where it has none.
         constant: whether its results do not change with small changes of its inputs: integers,
             booleans, steps.
+        keeps: whether its gradient reads results that nobody else may keep.
+        composed: whether it is made of other ops, which it hands storages that are not dense.
     """
 
     name: str
@@ -58,19 +60,28 @@ class Op:
     run: Run
     vjp: Callable[..., Any] | None = None
     constant: bool = False
+    keeps: bool = False
+    composed: bool = False
 
 
 OPS: dict[str, Op] = {}
 """All ops by name."""
 
 
-def define(kind: str, runs: dict[str, Run], *, constant: bool = False) -> Callable[[Rule], Rule]:
+def define(
+    kind: str,
+    runs: dict[str, Run],
+    *,
+    constant: bool = False,
+    keeps: bool = False,
+    composed: bool = False,
+) -> Callable[[Rule], Rule]:
     """Define ops whose rule is the function below.
 
     Args:
         kind: one of `KINDS`.
         runs: by the name of an op, what computes it.
-        constant: see `Op`.
+        constant, keeps, composed: see `Op`.
 
     Example:
         >>> @define("map", {"twice": lambda dtype, x: x + x})
@@ -83,7 +94,7 @@ def define(kind: str, runs: dict[str, Run], *, constant: bool = False) -> Callab
 
     def put(rule: Rule) -> Rule:
         for name, run in runs.items():
-            OPS[name] = Op(name, kind, rule, run, constant=constant)
+            OPS[name] = Op(name, kind, rule, run, None, constant, keeps, composed)
         return rule
 
     return put

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,15 @@ class Buffer:
     """
 
     start: int
+    size: int
+    first: int
+    last: int
+
+
+class Lifetime(NamedTuple):
+    """A piece of the arena: so many bytes from an offset, from a step of the plan to another."""
+
+    offset: int
     size: int
     first: int
     last: int

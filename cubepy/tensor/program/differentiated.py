@@ -21,9 +21,8 @@ from cubepy.tensor.ops.op import Op, Spec
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Call, Value
 
-PROGRAM, ALIAS = "program", "alias"
-"""Ops that only calls have, none that tensors run: a whole program; the same elements as another
-handle."""
+PROGRAM = "program"
+"""An op that only calls have, none that tensors run: a whole program."""
 
 
 def gradients(
@@ -33,7 +32,9 @@ def gradients(
     grads: Sequence[Tensor | None],
     create_graph: bool = False,
 ) -> list[Tensor | None]:
-    """Gradients by those inputs of a graph that need them, of gradients by its outputs."""
+    """Gradients by those inputs of a graph that need them, of gradients by its outputs (those that
+    need any).
+    """
     given: list[Any] = list(inputs)
     if not create_graph:
         given = [
@@ -48,7 +49,7 @@ def gradients(
         if g is not None and t.value.needs_grad
     ]
     wanted = [t.value for t, need in zip(given, needs, strict=True) if need]
-    found = walk_back(seeds, wanted, _tensor, create_graph=create_graph)
+    found = walk_back(seeds, wanted, _tensor, create_graph=create_graph, retain_graph=create_graph)
     return [found.get(t.value) if need else None for t, need in zip(given, needs, strict=True)]
 
 
@@ -65,16 +66,11 @@ def _through_program(seen: Backward, *grads: Any) -> list[Any]:
     return seen.attrs["backward"](inputs, list(seen.needs), list(grads))  # type: ignore[no-any-return]
 
 
-def _through_alias(seen: Backward, grad: Any) -> Any:
-    return grad
-
-
 def _no_rule(*specs: Spec, **attrs: Any) -> Spec:
     raise ShapeError("only calls that gradients remember are programs")
 
 
 OPS[PROGRAM] = Op(PROGRAM, "opaque", _no_rule, _no_rule, vjp=_through_program)
-OPS[ALIAS] = Op(ALIAS, "view", _no_rule, _no_rule, vjp=_through_alias)
 
 
 def remember(attrs: dict[str, Any], inputs: tuple[Any, ...], results: list[Value]) -> None:
@@ -83,8 +79,3 @@ def remember(attrs: dict[str, Any], inputs: tuple[Any, ...], results: list[Value
     call = Call(PROGRAM, values, attrs, results)
     for value in results:
         value.call, value.needs_grad = call, True
-
-
-def remember_alias(mine: Value, original: Value) -> None:
-    """Let gradients by a value go on to the value that it stands for."""
-    mine.call = Call(ALIAS, (original,), {}, [mine])

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cubepy.compiler.reads import Guard, Reads, guard_of
+from cubepy.compiler.reads import Guard, Read, Reads, guard_of, same
 from cubepy.tensor.program.watched import Watch, parts_of
 from cubepy.tensor.value import Handle
 
@@ -75,6 +75,12 @@ class Guards:
         guard = self.guard
         return (guard is None or guard.holds() or guard.valid()) and self.watch.holds()
 
+    def names(self) -> list[str]:
+        """What is looked at, in words."""
+        found = [_named(read) for read in self.reads.all.values()]
+        found += [f"attributes of {type(o).__name__}" for o in self.watch.objects]
+        return list(dict.fromkeys(found))
+
     def changes(self) -> list[str]:
         """What is not as it was, in words."""
         found = []
@@ -83,13 +89,20 @@ class Guards:
                 now = read.now()
             except Exception:
                 now = "gone"
-            if now is not read.value and now != read.value:
-                name = read.key if isinstance(read.key, str) and read.key else "what is inside"
-                found.append(f"{read.kind} {name}")
+            if not same(now, read.value):
+                found.append(_named(read))
         if not self.watch.holds():
             names = {type(o).__name__ for o in self.watch.objects}
             found.append(f"attributes of {', '.join(sorted(names))}")
         return found
+
+
+def _named(read: Read) -> str:
+    """What was read, in words."""
+    if read.key == "__code__":
+        return f"code of {getattr(read.of, '__name__', 'a function')}"
+    name = read.key if isinstance(read.key, str) and read.key else "what is inside"
+    return f"{read.kind} {name}"
 
 
 def _plain(function: Any) -> Any:

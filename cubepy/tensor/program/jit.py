@@ -11,8 +11,12 @@ from typing import Any
 from cubepy.errors import ArgumentError
 from cubepy.runtime import recording
 from cubepy.runtime.device import current
+from cubepy.runtime.profile import active
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.tables import room
+from cubepy.tensor.explained.history import History
+from cubepy.tensor.explained.report import Explanation
+from cubepy.tensor.graph import execute
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program.differentiated import gradients
 from cubepy.tensor.program.form import contributed, leaves_of, rebuilt
@@ -29,8 +33,8 @@ PROGRAMS = 256
 VARIANTS = 4
 """Programs of one kind, for other globals and attributes."""
 FIRST = 3
-"""Traces in which a function may change what it reads: states of optimizers are made in the first
-call."""
+"""Traces in a row in which a function may change what it reads: states of optimizers are made in
+the first call."""
 TRACES = 16
 """Traces of one kind after which the function runs as it is: what it reads changes all the time."""
 
@@ -42,7 +46,9 @@ class Jitted:
         function: what was given.
         programs: by kind of arguments.
         traces: how often each kind was traced.
+        unsettled: how many of the last traces of a kind changed what they read.
         refused: why calls of a kind run the function as it is.
+        history: what was traced when, and why.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -50,9 +56,11 @@ class Jitted:
         self.name = getattr(function, "__qualname__", type(function).__name__)
         self.programs: dict[Any, list[Program]] = {}
         self.traces: dict[Any, int] = {}
+        self.unsettled: dict[Any, int] = {}
         self.refused: dict[Any, str] = {}
         self.fixed: dict[Any, set[int]] = {}
         self.latest: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
+        self.history = History()
         self.lock = threading.RLock()
         if hasattr(function, "__name__"):
             functools.update_wrapper(self, function)
@@ -67,7 +75,7 @@ class Jitted:
     def clear(self) -> None:
         """Forget all programs."""
         self.latest = None
-        for table in (self.programs, self.traces, self.refused):
+        for table in (self.programs, self.traces, self.unsettled, self.refused):
             table.clear()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -80,10 +88,13 @@ class Jitted:
 
     def other(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that is not like the one before."""
-        if recording.detours:  # this thread traces another function, or somebody records
+        profiled = bool(active) and recording.detours == len(active)
+        if recording.detours and not profiled:  # this thread traces another function, or records
             return self.function(*args, **kwargs)
         leaves: list[Any] = []
         structure = leaves_of((args, kwargs), leaves)
+        if profiled:
+            return self.stepwise(self.key(structure, leaves), args, kwargs)
         key = self.key(structure, leaves)
         result = self.known(key, args, kwargs)
         if result is MISS:
@@ -94,6 +105,14 @@ class Jitted:
                 if result is MISS:
                     result = self.traced(structure, leaves)
         return result
+
+    def stepwise(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call while somebody profiles: step by step."""
+        for program in tuple(self.programs.get(key, ())):
+            result = program.stepwise(args, kwargs)
+            if result is not MISS:
+                return result
+        return self.function(*args, **kwargs)
 
     def known(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call of a kind that came before, or MISS."""
@@ -112,7 +131,9 @@ class Jitted:
         parts = [contributed(leaf, n in fixed) for n, leaf in enumerate(leaves)]
         return (structure, mode.enabled, str(current()), *parts)
 
-    def traced(self, structure: Any, leaves: list[Any]) -> Any:
+    def traced(
+        self, structure: Any, leaves: list[Any], recorder: Callable[..., Tracer] = Tracer
+    ) -> Any:
         """Run the function and keep what it does as a program; gives its result."""
         arguments = {n: leaf for n, leaf in enumerate(leaves) if isinstance(leaf, Handle)}
         if mode.enabled and any(t.value.call is not None for t in arguments.values()):
@@ -120,7 +141,7 @@ class Jitted:
             return self.function(*args, **kwargs)  # gradients go on through what was before
         others = [leaf for leaf in leaves if not isinstance(leaf, (Handle, float))]
         guards = Guards(self.function, others)
-        tracer = Tracer(arguments, self.name)  # type: ignore[arg-type]
+        tracer = recorder(arguments, self.name)
         fixed: set[int] = set(self.fixed.get(structure, ()))
         given: list[Any] = []
         for n, leaf in enumerate(leaves):
@@ -131,7 +152,10 @@ class Jitted:
             given.append(leaf)
         args, kwargs = rebuilt(structure, iter(given))
         try:
-            with recorded_by(tracer):
+            with (
+                self.history.trace(self.key(structure, leaves), self.programs),
+                recorded_by(tracer),
+            ):
                 result = self.function(*args, **kwargs)
         finally:
             tracer.hand_over()
@@ -139,12 +163,14 @@ class Jitted:
         if fixed:
             self.fixed[structure] = fixed
         key = self.key(structure, leaves)
-        room(self.traces, PROGRAMS, self.programs, self.refused)
+        room(self.traces, PROGRAMS, self.programs, self.unsettled, self.refused)
         self.traces[key] = self.traces.get(key, 0) + 1
+        settled = guards.holds()
+        self.unsettled[key] = 0 if settled else self.unsettled.get(key, 0) + 1
         if trace.remembers:
             self.refused[key] = "gradients go through what it assigns, or what was computed before"
-        elif not guards.holds():
-            if self.traces[key] <= FIRST:
+        elif not settled:
+            if self.unsettled[key] <= FIRST:
                 return result  # what is made in a first call may stay
             self.refused[key] = f"it changes what it reads: {', '.join(guards.changes())}"
         elif self.traces[key] > TRACES:
@@ -153,14 +179,18 @@ class Jitted:
             key_of = host_replay().key() if current().backend == "cpu" else None
             writer = Writer(trace, structure, leaves, fixed, guards, key_of)
             if trace.differentiable:
-                back = Jitted(functools.partial(gradients, trace.graph))
-                writer.scope["attrs"] = {"graph": trace.graph, "backward": back}
+                exact = trace.differentiated
+                writer.scope["attrs"] = {
+                    "graph": exact,
+                    "backward": Jitted(functools.partial(gradients, exact)),
+                    "again": lambda *given: execute(exact, given),
+                }
             program = Program(writer, self.function, self.renewed)
-            program.guards = guards  # type: ignore[attr-defined]
             variants = self.programs.setdefault(key, [])
             variants.insert(0, program)
             del variants[VARIANTS:]
             self.latest = program.call
+            tracer.close(result)
         return result
 
     def renewed(self, before: Any, after: Any) -> None:
@@ -168,45 +198,9 @@ class Jitted:
         if self.latest is before:
             self.latest = after
 
-    def explain(self) -> str:
-        """What was traced and why, as text."""
-        kinds = len(self.programs) + len(self.refused)
-        lines = [f"{self.name}: {kinds} kinds of arguments, {sum(self.traces.values())} traces"]
-        for key, why in self.refused.items():
-            lines += [f"  {_kind(key)}", f"    runs as it is: {why}"]
-        for key, programs in self.programs.items():
-            for program in programs:
-                lines.append(f"  {_kind(key)}: traced {self.traces.get(key, 0)} times")
-                lines += [f"    {line}" for line in described(program)]
-        return "\n".join(lines)
-
-
-def described(program: Program) -> list[str]:
-    """A program in words."""
-    trace, guards = program.writer.trace, program.guards  # type: ignore[attr-defined]
-    ops = [n.op for n in program.graph.nodes if n.op != "input"]
-    kinds = [source.kind for source in trace.sources]
-    counted = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
-    lines = [
-        f"{len(ops)} ops, inputs: " + ", ".join(f"{n} {kind}" for kind, n in counted.items()),
-        f"{len(program.graph.outputs)} outputs, {len(trace.effects)} of handles from outside",
-        f"guards: {guards.count} names, {len(guards.watch.objects)} modules",
-    ]
-    if program.plan is None or program.operands is None:
-        return [*lines, f"op by op: {program.why}"]
-    arena = f"{program.operands.arena} bytes of arena"
-    return [*lines, f"one call of machine code: {program.plan.steps} steps, {arena}"]
-
-
-def _kind(key: Any) -> str:
-    _, enabled, device, *parts = key
-    shown = []
-    for part in parts:
-        if isinstance(part, tuple) and len(part) == 4 and isinstance(part[1], tuple):
-            shown.append(f"{part[1][0]}{list(part[1][1])}")
-        else:
-            shown.append(getattr(part, "__name__", None) or str(part))
-    return f"({', '.join(shown)}) on {device}{'' if enabled else ', without gradients'}"
+    def explain(self) -> Explanation:
+        """What was traced and why, and all programs; `cb.explain(f, *args)` shows that of a call."""
+        return Explanation.of(self)
 
 
 def jit(function: Callable[..., Any]) -> Jitted:

@@ -8,7 +8,7 @@ the tuple that the machine code gets: the inputs, memory for results, the arena.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,9 @@ from cubepy.runtime.memory import pool
 from cubepy.runtime.memory.spans import beginning, extent, meet
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Address, Operands
-from cubepy.runtime.replay.record import Launch, Recorder
+from cubepy.runtime.replay.record import Launch, Mark, Recorder
 from cubepy.runtime.tensor_map import ArrayMap
-from cubepy.tensor.program.arena import LINE, Buffer, planned
+from cubepy.tensor.program.arena import LINE, Buffer, Lifetime, planned
 
 OFFSET = 16
 """Small memory begins so many bytes after a line of the cache while a program is recorded, so that
@@ -34,6 +34,8 @@ class Recording(Recorder):
     Attributes:
         fresh: that memory: bytes by address.
     """
+
+    marks = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,6 +104,7 @@ class ProgramOperands(Operands):
 
     Attributes:
         arena: bytes of the arena.
+        lifetimes: what is in the arena, and when.
         results: what the outputs are.
         memory: for each new memory of results: its bytes, and whether it has to begin at a line.
 
@@ -124,6 +127,9 @@ class ProgramOperands(Operands):
         self.outputs = [self.result(v, buffers, mine) for v in outputs]
         between = [b for at, b in buffers.items() if at not in mine]
         offsets, self.arena = planned(between)
+        self.lifetimes = [
+            Lifetime(o, b.size, b.first, b.last) for b, o in zip(between, offsets, strict=True)
+        ]
         arena = len(inputs) + len(self.memory)
         for at, n in mine.items():
             b = buffers[at]
@@ -154,11 +160,16 @@ class ProgramOperands(Operands):
         given = sorted(self.recorded.fresh.items())
         starts = [at for at, _ in given]
         for n, step in enumerate(self.recorded.steps):
-            if not isinstance(step, Launch):
+            writes: set[int] = set()
+            leaves: list[Any] = []
+            if isinstance(step, Launch):
+                writes, leaves = set(self.table.writes(step.prepared)), step.leaves
+            elif not isinstance(step, Mark):
                 raise Unsuitable("a copy or a fill")
+            elif step.array is not None:
+                leaves = [step.array]
             flag = self.recorded.flags.get(n)
-            writes = set(self.table.writes(step.prepared))
-            for k, leaf in sorted(enumerate(step.leaves), key=lambda one: one[0] in writes):
+            for k, leaf in sorted(enumerate(leaves), key=lambda one: one[0] in writes):
                 array = leaf.array if isinstance(leaf, ArrayMap) else leaf
                 if leaf is flag or type(array) is not np.ndarray or not array.size:
                     continue
@@ -178,7 +189,20 @@ class ProgramOperands(Operands):
                     raise Unsuitable("memory of which a launch wrote only a part")
                 else:
                     found[at] = Buffer(at, size, n, n)
+        self.through_loops(found.values())
         return found
+
+    def through_loops(self, buffers: Iterable[Buffer]) -> None:
+        """What is there before or behind a loop, and used in it, is there in all of it."""
+        begun: list[int] = []
+        for n, step in enumerate(self.recorded.steps):
+            if isinstance(step, Mark) and step.kind == "loop":
+                begun.append(n)
+            elif isinstance(step, Mark) and step.kind == "again":
+                loop = begun.pop()
+                for b in buffers:
+                    if b.first < loop <= b.last or b.first <= n < b.last:
+                        b.first, b.last = min(b.first, loop), max(b.last, n)
 
     def result(self, array: Any, buffers: dict[int, Buffer], mine: dict[int, int]) -> Result:
         """What an output is; memory that is written for it becomes that of a result."""

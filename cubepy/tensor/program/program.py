@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,11 @@ from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.memory.pool import POOLED
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Plan
+from cubepy.runtime.replay.record import Launch, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.tensor.array import Tensor
+from cubepy.tensor.explained.lineage import Lineage
+from cubepy.tensor.explained.timed import asked_by
 from cubepy.tensor.fusion.optimise import optimise
 from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import ABSENT, Graph
@@ -44,22 +48,26 @@ class Program:
         changed: what is told when `call` is another function.
 
     Attributes:
+        guards: whether what the function read is as it was.
         graph: the ops that it runs.
         call: a function of (args, kwargs) that gives the results, or MISS.
         plan: its launches, once they are known.
         operands: of the plan.
         why: why there is no plan.
+        launched: the kernels of each node, once they were recorded.
     """
 
     def __init__(
         self, writer: Writer, eagerly: Callable[..., Any], changed: Callable[[Any, Any], None]
     ) -> None:
         self.writer, self.eagerly, self.changed = writer, eagerly, changed
+        self.guards = writer.guards
         self.graph: Graph = optimise(writer.trace.graph, writer.gpu or writer.device)
         self.plan: Plan | None = None
         self.operands: ProgramOperands | None = None
         self.why = "its launches are recorded in the second call"
         self.chances = CHANCES
+        self.launched: dict[int, list[str]] = {}
         self.lock = threading.Lock()
         self.frames: list[np.ndarray] = []
         if writer.gpu is not None or writer.device.backend != "cpu":
@@ -70,7 +78,8 @@ class Program:
         given = "".join(f"{name}, " for name in writer.values if name is not None)
         middle = [f"outputs = compute(({given}))"]
         middle += [f"r{n} = outputs[{n}]" for n in range(len(outputs))]
-        self.call = writer.function(middle, outputs, {"compute": self.compute})
+        scope = {"compute": self.compute, "eagerly": eagerly}
+        self.call = writer.function(middle, outputs, scope)
 
     def stores(self, arrays: Sequence[Any]) -> list[Tensor]:
         """The inputs of the graph as tensors, of the arrays of those that are dense."""
@@ -87,6 +96,7 @@ class Program:
 
     def compute(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arrays of the outputs, op by op; the launches are recorded if there is a chance."""
+        counters.calls += 1
         if self.chances and self.lock.acquire(blocking=False):
             try:
                 return self.record(arrays)
@@ -94,6 +104,30 @@ class Program:
                 self.lock.release()
         with no_grad():
             return [t.storage.dense() for t in execute(self.graph, self.stores(arrays))]
+
+    @cached_property
+    def stepwise(self) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+        """A function like `call` that runs the steps one by one, for whoever profiles."""
+        outputs = [f"r{n}" for n in range(len(self.graph.outputs))]
+        given = "".join(f"{name}, " for name in self.writer.values if name is not None)
+        middle = [f"outputs = walk(({given}))"]
+        middle += [f"r{n} = outputs[{n}]" for n in range(len(outputs))]
+        found: Any = self.writer.function(middle, outputs, {"walk": self.walk}, detours=True)
+        return found
+
+    def walk(self, arrays: tuple[Any, ...]) -> list[Any]:
+        """The arrays of the outputs, op by op; who profiles is told the lines."""
+        counters.calls += 1
+        trace = self.writer.trace
+        lineage = Lineage(trace.graph, self.graph, trace.asked_at)
+        try:
+            with no_grad():
+                outputs = execute(
+                    self.graph, self.stores(arrays), lambda at: asked_by(lineage.lines(at))
+                )
+        finally:
+            asked_by(None)
+        return [t.storage.dense() for t in outputs]
 
     def record(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arrays of the outputs; from the next call on by one call of machine code, if that is
@@ -103,10 +137,19 @@ class Program:
         settings = recording.settings
         constants = [a for s in self.writer.stores if s is not None for a in s.read()]
         recorded = Recording()
+        nodes: list[tuple[int, int]] = []
         with no_grad(), recorded:
             for array in constants:
                 recorded.constant(array)
-            outputs = [t.storage.dense() for t in execute(self.graph, self.stores(given))]
+            outputs = [
+                t.storage.dense()
+                for t in execute(
+                    self.graph,
+                    self.stores(given),
+                    lambda at: nodes.append((at, len(recorded.steps))),
+                )
+            ]
+        self.launched = launched(nodes, recorded)
         if settings == recording.settings:
             try:
                 if recorded.spoiled:
@@ -178,6 +221,9 @@ class Program:
                 middle.append("frames.append(frame)")
             middle += ["if code:", "    return again(code, args, kwargs)"]
             middle.append("counters.launches += launches")
+        middle.append("counters.calls += 1")
+        counters.plans += 1
+        counters.arena += operands.arena
         before = self.call
         self.plan, self.operands, self.chances, self.why = plan, operands, 0, ""
         valid = [f"valid{n}()" for n in range(len(plan.guards))]
@@ -215,3 +261,16 @@ class Program:
         except CubeError:
             return self.eagerly(*args, **kwargs)
         return self.eagerly(*args, **kwargs)
+
+
+def launched(nodes: Sequence[tuple[int, int]], recorded: Recorder) -> dict[int, list[str]]:
+    """The kernels that nodes launched, of (node, steps before it) pairs."""
+    ends = [first for _, first in nodes[1:]] + [len(recorded.steps)]
+    return {
+        at: [
+            step.prepared.executable.program.name
+            for step in recorded.steps[first:end]
+            if isinstance(step, Launch)
+        ]
+        for (at, first), end in zip(nodes, ends, strict=True)
+    }

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from cubepy.errors import LaunchError
+from cubepy.errors import LaunchError, Location
 from cubepy.lang.dtypes import DType
 from cubepy.tensor.array import Tensor
+from cubepy.tensor.control.checkpoint import remember_alias
 from cubepy.tensor.ir import Graph
-from cubepy.tensor.program.differentiated import remember_alias
+from cubepy.tensor.program.exact import ExactRecorder
+from cubepy.tensor.program.form import leaves_of
 from cubepy.tensor.program.scalar import Scalar, number_of
-from cubepy.tensor.record import Recorder
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle, Number, Value, identities, located, outside
 
@@ -80,7 +81,9 @@ class Trace:
         effects: what it gave to handles from outside.
         gradients: handles from outside whose gradients it asked for, and whether they had one.
         differentiable: the outputs through which gradients may go to what was outside.
+        differentiated: the graph of these outputs, with a node "detach" where gradients stop.
         remembers: whether gradients would go through what a handle from outside was given.
+        asked_at: the user's lines that asked for the values of the graph, by their numbers.
     """
 
     graph: Graph
@@ -90,7 +93,9 @@ class Trace:
     effects: list[Given | GradientGiven]
     gradients: list[tuple[Source, bool]]
     differentiable: list[int]
+    differentiated: Graph
     remembers: bool
+    asked_at: dict[int, Location | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ class Output:
     number: int
 
 
-class Tracer(Recorder):
+class Tracer(ExactRecorder):
     """The recorder of a function that is traced.
 
     Args:
@@ -198,8 +203,8 @@ class Tracer(Recorder):
                 f"{what} while {self.what} is traced: what is computed from it would stay as it is "
                 "now, in every later call",
                 location=located(outside()),
-                hint="do it outside of the function that cb.jit has, or choose elements with "
-                "cubepy.tensor.where",
+                hint="do it outside of the function that cb.jit has, or choose with cb.cond, "
+                "or by elements with cubepy.tensor.where",
             )
 
     def exchanges(self, tensor: Handle) -> None:
@@ -237,13 +242,26 @@ class Tracer(Recorder):
             if id(mine) in self.changed:
                 original._grad = mine._grad
 
+    def close(self, result: Any) -> None:
+        """Nobody may use what the function computed and kept, but results and what it gave to
+        handles from outside.
+        """
+        leaves: list[Any] = []
+        leaves_of(result, leaves)
+        handles = [*self.kept, *[t for t in leaves if isinstance(t, Handle)]]
+        handles += [t for h in self.kept if (t := getattr(h, "_grad", None)) is not None]
+        handles += [t for h in leaves if (t := getattr(h, "_grad", None)) is not None]
+        inputs = [keys[0] for keys, node in self._nodes if node.op == "input"]
+        fixed = {k for k, s in zip(inputs, self.found, strict=True) if s.kind == "constant"}
+        self.made_here.close(self._nodes, fixed, [h.value for h in handles], self.what)
+
     def trace(self, result: Any) -> tuple[Trace, Any]:
         """What was done, and the result with the handles that were passed."""
         outputs: list[Handle] = []
-        numbers: dict[int, int] = {}
+        numbers: dict[tuple[int, bool], int] = {}
 
         def output(handle: Handle) -> int:
-            name = self._input(handle)
+            name = self._input(handle), _remembers(handle.value)
             if name not in numbers:
                 numbers[name] = len(outputs)
                 outputs.append(handle)
@@ -301,9 +319,11 @@ class Tracer(Recorder):
                 if mine.needs_grad:
                     remember_alias(mine, self.originals_before[n])
         through = sorted(differentiable)
+        exact = self.differentiated([outputs[n] for n in through]) if through else graph
         made_trace = Trace(
-            graph, self.found, self.were, form, effects, gradients, through, remembers
+            graph, self.found, self.were, form, effects, gradients, through, exact, remembers
         )
+        made_trace.asked_at = self.asked_at(graph)
         return made_trace, given
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.reads import same
+from cubepy.errors import OutOfMemoryError
 from cubepy.runtime import recording
 from cubepy.runtime.device import current, gpu_of
 from cubepy.runtime.generated import written
@@ -46,6 +47,7 @@ class Writer:
         short: what writes a key of arrays.
 
     Attributes:
+        paths: expressions for the leaves of the arguments.
         values: names of the arrays of the graph's inputs; None for those that are not dense.
         stores: storages of those.
         inputs: names of the values of all inputs.
@@ -61,7 +63,7 @@ class Writer:
         guards: Guards,
         short: Layouts | None,
     ) -> None:
-        self.trace = trace
+        self.trace, self.guards = trace, guards
         self.device = current()
         homes = [self.device, *[v.storage.device for v in trace.values]]
         self.gpu = next((d for d in homes if gpu_of(d) is not None), None)
@@ -80,6 +82,7 @@ class Writer:
             "ref": weakref.ref,
             "remember": remember,
             "asarray": np.asarray,
+            "OutOfMemoryError": OutOfMemoryError,
         }
         self.lines: list[str] = []
         self.last: list[str] = []  # what happens once the call is known to be of the kind
@@ -88,6 +91,7 @@ class Writer:
         self.stores: list[Any] = []
         self.inputs: list[str] = []
         self.known: list[tuple[str, Any]] = []
+        self.enabled = mode.enabled
         self.miss(f"mode.enabled is not {mode.enabled} or recording.detours")
         self.add("here = current()")
         self.miss("here is not device and here != device")
@@ -134,6 +138,7 @@ class Writer:
         for part, at in zip(parts, ("args", "kwargs"), strict=False):
             paths(part, at, checks, found, keys)
         self.scope |= {f"key{n}": key for n, key in enumerate(keys)}
+        self.paths = found
         for check in checks:
             self.miss(f"not ({check})")
         first: dict[int, int] = {}
@@ -236,6 +241,8 @@ class Writer:
         arrays: Sequence[str],
         scope: dict[str, Any],
         conditions: Sequence[str] = (),
+        *,
+        detours: bool = False,
     ) -> Any:
         """The function `call(args, kwargs)`.
 
@@ -244,11 +251,18 @@ class Writer:
             arrays: their names, of the arrays of the outputs.
             scope: other names in these lines.
             conditions: expressions that must hold for the call to be of this kind.
+            detours: whether it is called while no call is repeated.
         """
         lines = list(self.lines)
+        if detours:
+            lines[0] = f"if mode.enabled is not {self.enabled}:"
         for condition in conditions:
             lines += [f"if not ({condition}):", "    return MISS"]
-        lines += [*self.last, *middle]
+        lines += [*self.last, "starved = False", "try:", *[f"    {line}" for line in middle]]
+        lines += ["except OutOfMemoryError:", "    starved = True", "if starved:"]
+        made_here = {n for line in middle for n in line.split(" = ")[:-1] if n.isidentifier()}
+        lines += [f"    {name} = None" for name in sorted(made_here)]  # the function needs memory
+        lines += ["    return eagerly(*args, **kwargs)"]
         self.scope |= scope
         made: set[int] = set()
 

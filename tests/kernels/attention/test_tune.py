@@ -96,7 +96,7 @@ def test_a_forced_routine_gives_the_same_result_and_another_device_s_says_why() 
 def test_a_tuned_choice_is_used_by_attention(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    q = np.ones((1, 2, 40, 16), np.float32)
+    q = np.ones((1, 2, 40, 48), np.float32)
     used: list[object] = []
     launch = Lines.launch
     monkeypatch.setattr(
@@ -111,7 +111,7 @@ def test_a_tuned_choice_is_used_by_attention(
             2,
             40,
             40,
-            16,
+            48,
             True,
         )
         guess, other = (QueryBlocks(), QueryBlocks(keys=24))

@@ -239,6 +239,40 @@ def test_gradients_go_through_programs() -> None:
     assert planned(program)
 
 
+def test_gradients_through_a_program_stop_where_those_of_the_function_stop() -> None:
+    w = cb.tensor([2.0, 3.0], requires_grad=True)
+
+    def function(x: Tensor) -> Any:
+        with cb.no_grad():
+            y = x * 3
+        z = x * x.detach() * w
+        return z * y, z.detach(), y, (x * 2).detach().exp() * x
+
+    program = cb.jit(function)
+    for _ in range(5):
+        found = []
+        for run in (program, function):
+            x, w.grad = cb.tensor([1.0, 2.0], requires_grad=True), None
+            tree = run(x)
+            assert [t.requires_grad for t in tree] == [True, False, False, True]
+            (tree[0] + tree[3]).sum().backward()
+            found.append([x.grad.numpy(), w.grad.numpy()])
+        for one, other in zip(*found, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert traces(program) == 1
+    assert planned(program)
+
+
+def test_gradients_of_a_program_have_gradients() -> None:
+    program = cb.jit(lambda x: (x * x * x).sum())
+    for _ in range(4):
+        x = cb.tensor([1.0, 2.0], requires_grad=True)
+        program(x).backward(create_graph=True)
+        first, x.grad = x.grad, None
+        first.sum().backward()
+        assert (first.tolist(), x.grad.tolist()) == ([3.0, 12.0], [6.0, 12.0])
+
+
 def test_gradients_of_gradients_go_through_programs() -> None:
     function = lambda x: (x * x * x).sum()
     program = cb.jit(function)

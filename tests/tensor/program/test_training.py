@@ -197,3 +197,123 @@ def test_generators_go_on_from_call_to_call() -> None:
         assert ours.state.tolist() == theirs.state.tolist()
     assert sum(program.traces.values()) == 1
     assert "one call of machine code" in program.explain()
+
+
+def test_codes_that_lie_apart_are_read_by_launches() -> None:
+    """Rows of a longer text: what is made of them in one piece is a step of the plan."""
+    table, net = nn.Embedding(11, 12), Net()
+    optimizer = nn.optim.SGD([*table.parameters(), *net.parameters()], lr=0.1)
+
+    @cb.jit
+    def step(codes: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = (net(table(codes)) ** 2).mean() + table.weight[codes].mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    text = np.random.default_rng(0).integers(0, 11, (6, 9))
+    losses = [step(cb.tensor(text[:, :-1])).item() for _ in range(8)]
+    assert losses[-1] < losses[0]
+    assert "one call of machine code" in step.explain()
+
+
+@pytest.mark.parametrize(
+    ("make", "schedule"),
+    [
+        (lambda p: nn.optim.SGD(p, lr=0.05, momentum=0.9), True),
+        (lambda p: nn.optim.AdamW(p, lr=0.01), True),
+        (lambda p: nn.optim.RMSprop(p, lr=0.01, momentum=0.5), True),
+        (lambda p: nn.optim.Adagrad(p, lr=0.01), False),
+    ],
+)
+def test_schedules_of_momentum_dropout_and_seeds_make_no_other_program(
+    make: Callable[[Any], Any], schedule: bool
+) -> None:
+    """100 steps with one cycle of rate and momentum, dropout, clipped gradients and other seeds:
+    the program of the second step does them all, and they are those of the function.
+    """
+
+    def training() -> tuple[Any, Any, Any]:
+        net = nn.Sequential(Net(), nn.Dropout(0.2))
+        optimizer = make(net.parameters())
+        rates = (
+            nn.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=110)
+            if schedule
+            else nn.optim.lr_scheduler.StepLR(optimizer, 10)
+        )
+
+        def step(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            optimizer.zero_grad()
+            loss = ((net(x) - y) ** 2).mean()
+            loss.backward()
+            norm = nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+            optimizer.step()
+            return loss, norm
+
+        return net, rates, step
+
+    def run(step: Any, rates: Any, steps: range) -> list[tuple[float, float]]:
+        found = []
+        for n in steps:
+            nn.init.manual_seed(n // 3)
+            found.append(tuple(t.item() for t in step(*batch(n))))
+            rates.step()
+        return found
+
+    (_, rates, step), (_, others, function) = training(), training()
+    program = cb.jit(step)
+    first = run(program, rates, range(5))
+    before = counters.compiled, sum(program.traces.values())
+    rest = run(program, rates, range(5, 105))
+    assert (counters.compiled, sum(program.traces.values())) == before and before[1] == 2
+    assert "one call of machine code" in program.explain()
+    assert first + rest == run(function, others, range(105))
+
+
+def test_states_that_are_loaded_and_groups_that_are_added_are_used() -> None:
+    """No stale program: loaded states and options count from the next step on."""
+
+    def training() -> tuple[Net, Any, Any]:
+        net = Net()
+        groups = [
+            {"params": net.first.parameters(), "lr": 0.02},
+            {"params": net.second.parameters(), "weight_decay": 0.1, "amsgrad": True},
+        ]
+        optimizer = nn.optim.AdamW(groups, lr=0.01)
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = ((net(x) - y) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return net, optimizer, step
+
+    (net, optimizer, step), (other, second, function) = training(), training()
+    program = cb.jit(step)
+
+    def both(steps: range) -> None:
+        for n in steps:
+            assert program(*batch(n)).item() == function(*batch(n)).item()
+        for p, q in zip(net.parameters(), other.parameters(), strict=True):
+            np.testing.assert_array_equal(p.numpy(), q.numpy())
+
+    both(range(6))
+    saved = [(m.state_dict(), o.state_dict()) for m, o in ((net, optimizer), (other, second))]
+    copies = [({k: v.numpy().copy() for k, v in m.items()}, o) for m, o in saved]
+    both(range(6, 10))
+    for (model, state), m, o in zip(copies, (net, other), (optimizer, second), strict=True):
+        m.load_state_dict(model)
+        o.load_state_dict(state)
+    both(range(10, 16))
+    for o, m in ((optimizer, net), (second, other)):
+        o.add_param_group({"params": m.third.parameters(), "lr": 0.03})
+    both(range(16, 22))
+    for o in (optimizer, second):
+        o.param_groups[0]["amsgrad"] = True
+        o.param_groups[1]["betas"] = (0.8, 0.9)
+        o.param_groups[2]["maximize"] = True
+    both(range(22, 28))
+    assert "one call of machine code" in program.explain()

@@ -15,8 +15,11 @@ from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.primitives.epilogue import LineEpilogue
 from cubepy.tune import TunedRoutine
 
-MOST_ROWS = 4  # rows of b along K are summed lane by lane for up to MOST_DOT_ROWS rows of a
-MOST_DOT_ROWS = 64
+MOST_ROWS = 4  # of a, where rows of b lie along N
+DOT_ROWS = ((1 << 12, 4), (1 << 18, 16))
+"""The same where they lie along K and are summed lane by lane, for b of so many numbers: turning
+what caches hold costs little (Zen 5)."""
+MOST_DOT_ROWS = 64  # for larger ones
 CHANNELS = 16  # results that a cube makes side by side
 MOST_SUMS = 32  # lines of sums of a cube: the longer its part of a row of b, the quicker memory is
 LARGE = 1 << 22  # bytes of b that come from memory
@@ -171,6 +174,12 @@ def whole_rows_are_quicker(problem: Product, properties: cb.DeviceProperties) ->
     return problem.n >= LONG or problem.m == MOST_ROWS
 
 
+def most_dot_rows(problem: Product) -> int:
+    """Rows of a up to which b, whose columns are neighbours, is not turned."""
+    size = problem.k * problem.n
+    return next((most for limit, most in DOT_ROWS if size <= limit), MOST_DOT_ROWS)
+
+
 class GemvRoutine(TunedRoutine):
     """Float products with few rows: b is read once, where it stands."""
 
@@ -183,7 +192,7 @@ class GemvRoutine(TunedRoutine):
             return f"sums are in f32, not {dtype.name}"
         if problem.packed or problem.batch != 1:
             return "b is one matrix that is not packed"
-        most = {"columns": MOST_DOT_ROWS, "rows": MOST_ROWS}.get(problem.layout, 0)
+        most = {"columns": most_dot_rows(problem), "rows": MOST_ROWS}.get(problem.layout, 0)
         return None if problem.m <= most else f"at most {most} rows when b lies in {problem.layout}"
 
     def group(self, key: Product) -> int:

@@ -1,0 +1,1 @@
+"""What a program does, shown: its steps, kernels and memory, and why they are what they are."""

@@ -1,0 +1,76 @@
+"""A recorder that knows where gradients stop: at what was detached, or computed in `no_grad`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from cubepy.tensor.ir import Graph, Node, renumbered
+from cubepy.tensor.modes import mode
+from cubepy.tensor.ops import Spec
+from cubepy.tensor.program.leaked import Made
+from cubepy.tensor.record import Recorder
+from cubepy.tensor.value import Handle, Value, identities, outside
+
+
+class ExactRecorder(Recorder):
+    """The ops of a block, as gradients see them.
+
+    Attributes:
+        made_here: the values that its ops gave.
+        cut: by node, which of its inputs were detached.
+        stopped: values that were computed without gradients of what has some.
+    """
+
+    def __init__(self, announced: Sequence[Handle]) -> None:
+        self.made_here = Made()
+        self.cut: dict[int, list[int]] = {}
+        self.stopped: set[int] = set()
+        super().__init__(announced)
+
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[Handle | None],
+        attrs: dict[str, Any],
+        results: Sequence[Value],
+    ) -> None:
+        super().add(op, inputs, attrs, results)
+        self.made_here.add(results, outside())
+        values = [None if t is None else t.value for t in inputs]
+        detached = [v is not None and v.call is None and v.id in self._same for v in values]
+        if any(detached):
+            self.cut[len(self._nodes) - 1] = [k for k, so in enumerate(detached) if so]
+        if not mode.enabled and any(v is not None and v.needs_grad for v in values):
+            self.stopped.update(v.id for v in results)
+
+    def differentiated(self, outputs: Sequence[Handle]) -> Graph:
+        """The graph of outputs with a node "detach" where gradients stop."""
+        names = [self._input(t) for t in outputs]
+        nodes: list[tuple[tuple[int, ...], Node]] = []
+        specs: dict[int, Spec] = {}
+
+        def detach(name: int, to: int) -> int:
+            nodes.append(((to,), Node("detach", (name,), (), (specs[name],))))
+            specs[to] = specs[name]
+            return to
+
+        for at, (keys, node) in enumerate(self._nodes):
+            inputs = list(node.inputs)
+            for k in self.cut.get(at, ()):
+                inputs[k] = detach(inputs[k], next(identities))
+            stopped = not self.stopped.isdisjoint(keys)
+            made = tuple([next(identities) for _ in keys]) if stopped else keys
+            nodes.append((made, replace(node, inputs=tuple(inputs))))
+            specs.update(zip(made, node.results, strict=True))
+            if stopped:
+                for one, key in zip(made, keys, strict=True):
+                    detach(one, key)
+        wanted = []
+        for t, name in zip(outputs, names, strict=True):
+            value = t.value
+            detached = value.call is None and value.id in self._same
+            wanted.append(detach(name, next(identities)) if detached else name)
+        given = [keys[0] for keys, node in self._nodes if node.op == "input"]
+        return renumbered(nodes, given, wanted)

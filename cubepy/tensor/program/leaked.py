@@ -1,0 +1,101 @@
+"""What is kept of a trace though it is no result of it: later calls would not compute it again, so
+it may not be looked at.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cubepy.errors import LaunchError
+from cubepy.tensor.ir import Node
+from cubepy.tensor.storage import Dense, Storage
+from cubepy.tensor.value import Call, Value, located
+
+
+class Leaked(Dense):
+    """No elements: whoever asks for them is told where they were computed."""
+
+    __slots__ = ("place", "what")
+
+    def __init__(self, store: Storage, what: str, place: Any) -> None:
+        Storage.__init__(self, store.shape, store.dtype, store.device)
+        self.what, self.place = what, place
+
+    @property
+    def array(self) -> Any:  # type: ignore[override]
+        raise LaunchError(
+            f"a tensor that {self.what} computed while it was traced was kept, and is no result of "
+            "it: later calls would not compute it again",
+            location=located(self.place),
+            hint="return it, or give it to a tensor from outside with assign_",
+        )
+
+    @property
+    def nbytes(self) -> int:
+        return 0
+
+    def arrays(self) -> dict[str, Any]:
+        return {"data": self.array}
+
+    def operands(self) -> tuple[Any, ...] | None:
+        return None
+
+    def dense(self) -> Any:
+        return self.array
+
+
+class Made:
+    """The values that the ops of a trace gave, as long as somebody has them."""
+
+    def __init__(self) -> None:
+        self.values: list[weakref.ref[Value]] = []
+        self.places: list[Any] = []
+
+    def add(self, values: Iterable[Value], place: Any) -> None:
+        """An op gave values, where the user's code asked for it."""
+        for value in values:
+            self.values.append(weakref.ref(value))
+            self.places.append(place)
+
+    def close(
+        self,
+        nodes: Sequence[tuple[tuple[int, ...], Node]],
+        fixed: set[int],
+        legitimate: Iterable[Value],
+        what: str,
+    ) -> None:
+        """Take the elements of what was kept, as far as they depend on more than constants.
+
+        Args:
+            nodes: what was recorded.
+            fixed: inputs among them that are the same in every call.
+            legitimate: values that go on: what leads to them does so, too.
+            what: the name of what was traced.
+        """
+        moving: set[int] = set()
+        for keys, node in nodes:
+            if node.op == "input":
+                moving.update(set(keys) - fixed)
+            elif not moving.isdisjoint(node.inputs):
+                moving.update(keys)
+        allowed: set[int] = set()
+        stack: list[Any] = list(legitimate)
+        while stack:
+            value = stack.pop()
+            if value.id not in allowed:
+                allowed.add(value.id)
+                stack += _before(value.call)
+        for known, place in zip(self.values, self.places, strict=True):
+            value = known()
+            if value is not None and value.id in moving and value.id not in allowed:
+                value.storage = Leaked(value.storage, what, place)
+
+
+def _before(call: Call | None) -> list[Value]:
+    """What gradients need of a call."""
+    if call is None:
+        return []
+    given = [v for v in call.inputs or () if v is not None]
+    return [*given, *call.kept, *[v for ref in call.results if (v := ref()) is not None]]

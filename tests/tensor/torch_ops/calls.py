@@ -1,0 +1,379 @@
+"""What torch's ops are called here: of the arguments of torch, our call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import cubepy as cb
+import cubepy.tensor as xp
+from cubepy.errors import ArgumentError
+from cubepy.nn import functional as F
+from cubepy.tensor import Tensor, apply, as_tensor
+
+Function = Callable[..., Any]
+
+
+def method(name: str) -> Function:
+    return lambda x, *args, **kwargs: getattr(as_tensor(x), name)(*args, **kwargs)
+
+
+def operator(op: str, turned: bool = False) -> Function:
+    return lambda a, b: apply(op, as_tensor(b), a) if turned else apply(op, a, as_tensor(b))
+
+
+def reduction(name: str, with_indices: bool = False) -> Function:
+    """torch's reductions know `dim`, several of them, and `keepdim`."""
+
+    def call(x: Tensor, dim: Any = None, keepdim: bool = False, **more: Any) -> Any:
+        axis = tuple(dim) if isinstance(dim, list) else dim
+        axis = None if axis == () else axis
+        made = getattr(x, name)(axis=axis, keepdims=keepdim, **more)
+        if not with_indices:
+            return made
+        return made, getattr(x, f"arg{name}")(axis=axis, keepdims=keepdim)
+
+    return call
+
+
+def spread(name: str) -> Function:
+    def call(
+        x: Tensor, dim: Any = None, unbiased: Any = True, keepdim: bool = False, correction: Any = 1
+    ) -> Tensor:
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        axis = tuple(dim) if isinstance(dim, list) else dim
+        ours = (1 if correction is None else correction) if unbiased else 0
+        return getattr(x, name)(  # type: ignore[no-any-return]
+            axis=None if axis == () else axis, keepdims=keepdim, correction=ours
+        )
+
+    return call
+
+
+def of_dtype(function: Function) -> Function:
+    def call(x: Tensor, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        return function(x if dtype is None else x.astype(dtype), *args, **kwargs)
+
+    return call
+
+
+def divided(x: Tensor, y: Any, rounding_mode: str | None = None) -> Tensor:
+    if rounding_mode == "floor":
+        return x // y
+    return (x / y).trunc() if rounding_mode else x / y
+
+
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float = 1) -> Tensor:
+    return x.index_add(dim, index, source * alpha)
+
+
+def scatter(x: Tensor, dim: int, index: Tensor, src: Any, reduce: Any = None) -> Tensor:
+    update = {None: "assign", "add": "add", "multiply": "mul"}[reduce]
+    return x.scatter(dim, index, src, update)
+
+
+def scatter_reduce(
+    x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True
+) -> Tensor:
+    if not include_self:
+        raise ArgumentError("scatter keeps what was there")
+    update = {"sum": "add", "amin": "min", "amax": "max", "prod": "mul"}[reduce]
+    return x.scatter(dim, index, src, update)
+
+
+def pooled(name: str) -> Function:
+    """Windows of one image, which torch takes without the axis of the batch, too."""
+    axes = int(name[-2])
+
+    def call(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        function = getattr(F, name)
+        args = tuple(
+            None if isinstance(a, tuple) and not a else a for a in args
+        )  # the stride is the window's
+        if x.ndim == axes + 2:
+            return function(x, *args, **kwargs)
+        made = function(x.unsqueeze(0), *args, **kwargs)
+        if isinstance(made, (tuple, list)):
+            return tuple(one.squeeze(0) for one in made)
+        return made.squeeze(0)
+
+    return call
+
+
+def batch_norm(
+    x: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    if training:
+        return apply("batch_norm", x, weight, bias, eps=eps)[0]  # type: ignore[no-any-return]
+    return apply("channel_norm", x, mean, var, weight, bias, eps=eps)  # type: ignore[no-any-return]
+
+
+def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Any = None) -> Tensor:
+    made = cb.tensor.einsum("...i,oij,...j->...o", x, weight, y)
+    return made if bias is None else made + bias
+
+
+def instance_norm(
+    x: Tensor,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    assert use_input_stats
+    return F.instance_norm(x, weight=weight, bias=bias, eps=eps)
+
+
+def interpolate(
+    x: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    recompute_scale_factor: Any = None,
+    **how: Any,
+) -> Tensor:
+    if recompute_scale_factor:
+        size, scale_factor = [math.floor(n * scale_factor) for n in x.shape[2:]], None
+    return F.interpolate(x, size, scale_factor, **how)
+
+
+def rms_norm(x: Tensor, shape: Any, weight: Any = None, eps: float | None = None) -> Tensor:
+    least = 2.0**-52 if eps is None else eps
+    return apply("rms_norm", x, weight, normalized_shape=tuple(shape), eps=least)  # type: ignore[no-any-return]
+
+
+def padded(x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
+    return apply("pad", x, widths=tuple(pad), mode=mode, value=float(value or 0))  # type: ignore[no-any-return]
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    return a @ b
+
+
+def select(x: Tensor, dim: int, index: int) -> Tensor:
+    return x[(slice(None),) * (dim % x.ndim) + (index,)]
+
+
+def searchsorted(
+    x: Tensor,
+    values: Any,
+    out_int32: bool = False,
+    right: bool = False,
+    side: Any = None,
+    sorter: Any = None,
+) -> Tensor:
+    found = side or ("right" if right else "left")
+    made = xp.searchsorted(x, values, side=found, sorter=sorter)
+    return made.astype("i32") if out_int32 else made
+
+
+def taken_along(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    return x.take_along_dim(indices, dim)
+
+
+def named(torch: str, ours: Function) -> dict[str, Function]:
+    return dict.fromkeys(torch.split(), ours)
+
+
+CALLS: dict[str, Function] = {
+    **{
+        n: method(n)
+        for n in """abs acos acosh asin asinh atan atanh ceil clamp clone contiguous cos
+        cosh cumprod erf erfc exp exp2 expand expm1 flatten floor gather index_copy index_select
+        isfinite isinf isnan lgamma log log10 log1p log2 masked_fill masked_select movedim
+        norm permute reciprocal repeat reshape roll round rsqrt sigmoid sign signbit sin sinh split
+        sqrt square squeeze tan tanh tile transpose tril triu trunc unbind unsqueeze view chunk
+        """.split()
+    },
+    **{
+        n: operator(op)
+        for n, op in {
+            "atan2": "atan2",
+            "copysign": "copysign",
+            "eq": "eq",
+            "fmod": "fmod",
+            "ge": "ge",
+            "gt": "gt",
+            "hypot": "hypot",
+            "le": "le",
+            "logaddexp": "logaddexp",
+            "lt": "lt",
+            "max.binary": "maximum",
+            "maximum": "maximum",
+            "min.binary": "minimum",
+            "minimum": "minimum",
+            "mul": "mul",
+            "ne": "ne",
+            "nextafter": "nextafter",
+            "pow": "pow",
+            "remainder": "mod",
+            "floor_divide": "floordiv",
+            "true_divide": "div",
+            "clamp_min": "maximum",
+        }.items()
+    },
+    "clamp_min": lambda x, low: x.clamp(min=low),
+    "clamp_max": lambda x, high: x.clamp(max=high),
+    "add": lambda x, y, alpha=1: x + y * alpha,
+    "sub": lambda x, y, alpha=1: x - y * alpha,
+    "rsub": lambda x, y, alpha=1: y - x * alpha,
+    "flip": lambda x, dims: x.flip(*dims),
+    "neg": lambda x: -x,
+    "positive": lambda x: +x,
+    "deg2rad": lambda x: x * (math.pi / 180),
+    **named("div.no_rounding_mode div.floor_rounding div.trunc_rounding", divided),
+    **named("logical_and", xp.logical_and),
+    **named("logical_or", xp.logical_or),
+    **named("logical_xor", xp.logical_xor),
+    "logical_not": xp.logical_not,
+    "where": lambda x, mask, y: xp.where(mask, x, y),
+    "__radd__": lambda x, y: y + x,
+    "__rdiv__": lambda x, y: y / x,
+    "__rmatmul__": lambda x, y: y @ x,
+    "__rmod__": lambda x, y: y % x,
+    "__rmul__": lambda x, y: y * x,
+    "__rpow__": lambda x, y: y**x,
+    "__rsub__": lambda x, y: y - x,
+    **{n: reduction(n) for n in "all any argmax argmin mean logsumexp sum".split()},
+    "amax": reduction("max"),
+    "amin": reduction("min"),
+    "prod": reduction("prod"),
+    "count_nonzero": lambda x, dim=None: xp.count_nonzero(
+        x, axis=tuple(dim) if isinstance(dim, list) else dim
+    ),
+    **{
+        f"{n}.reduction_{how}": reduction(n, how == "with_dim")
+        for n in ("max", "min")
+        for how in ("no_dim", "with_dim")
+    },
+    **named("std std.unbiased", spread("std")),
+    **named("var var.unbiased", spread("var")),
+    "cumsum": method("cumsum"),
+    "diff": lambda x, n=1, dim=-1, prepend=None, append=None: xp.diff(
+        x, n=n, axis=dim, prepend=prepend, append=append
+    ),
+    **named("log_softmax log_softmax.with_dtype", of_dtype(F.log_softmax)),
+    **named("softmax softmax.with_dtype", of_dtype(F.softmax)),
+    **named("nn.functional.softmin nn.functional.softmin.with_dtype", of_dtype(F.softmin)),
+    "norm.inf": method("norm"),
+    "linalg.vector_norm": lambda x, ord=2, dim=None, keepdim=False, dtype=None: x.norm(
+        ord, tuple(dim) if isinstance(dim, list) else dim, keepdim
+    ),
+    "topk": lambda x, k, dim=-1, largest=True, sorted=True: x.topk(k, dim, largest),
+    "argsort": lambda x, dim=-1, descending=False, stable=True: x.argsort(dim, descending),
+    "sort": lambda x, dim=-1, descending=False, stable=True: x.sort(dim, descending),
+    "msort": lambda x: x.sort(0)[0],
+    **named("bmm dot matmul mm mv", product),
+    "einsum": lambda xs, text: xp.einsum(text, *xs),
+    "inner": lambda a, b: a @ b.T if a.ndim and b.ndim else a * b,
+    "outer": lambda a, b: xp.einsum("i,j->ij", a, b),
+    "linalg.vecdot": lambda a, b, dim=-1: xp.vecdot(a, b, axis=dim),
+    "tensordot": lambda a, b, dims=2: xp.tensordot(
+        a, b, axes=dims if isinstance(dims, int) else tuple(map(tuple, dims))
+    ),
+    "broadcast_tensors": lambda *xs: xp.broadcast_arrays(*xs),
+    "broadcast_to": lambda x, shape: xp.broadcast_to(x, tuple(shape)),
+    "cat": lambda xs, dim=0: xp.concat(xs, axis=dim),
+    "stack": lambda xs, dim=0: xp.stack(xs, axis=dim),
+    "expand_as": lambda x, y: x.expand(y.shape),
+    **named("reshape_as view_as", lambda x, y: x.reshape(y.shape)),
+    "mT": lambda x: x.mT,
+    "T": lambda x: x.T,
+    "t": lambda x: x.T,
+    "ravel": lambda x: x.reshape(-1),
+    "meshgrid.list_of_tensors": lambda xs, indexing: xp.meshgrid(*xs, indexing=indexing),
+    "meshgrid.variadic_tensors": lambda *xs, indexing: xp.meshgrid(*xs, indexing=indexing),
+    "repeat_interleave": method("repeat_interleave"),
+    **named("split.list_args split_with_sizes", method("split")),
+    "squeeze.multiple": method("squeeze"),
+    "__getitem__": lambda x, index: x[index],
+    "argwhere": lambda x: x.nonzero(),
+    "nonzero": method("nonzero"),
+    "index_add": index_add,
+    "scatter": scatter,
+    "scatter_add": method("scatter_add"),
+    **{f"scatter_reduce.{n}": scatter_reduce for n in "sum amin amax prod".split()},
+    "searchsorted": searchsorted,
+    "select": select,
+    "take_along_dim": taken_along,
+    "linspace": lambda start, end, steps, dtype="f32": xp.linspace(start, end, steps, dtype=dtype),
+    "arange": lambda *ends, dtype=None: xp.arange(*ends, dtype=dtype),
+    "full": lambda shape, value, dtype: xp.full(tuple(shape), value, dtype=dtype),
+    "eye": lambda *sizes, dtype, requires_grad: xp.eye(*sizes, dtype=dtype),
+    "constant_pad_nd": lambda x, pad, value=0: padded(x, pad, "constant", value),
+    **{f"nn.functional.pad.{n}": padded for n in "constant reflect replicate".split()},
+    **{
+        f"nn.functional.{n}": pooled(n)
+        for n in """adaptive_avg_pool1d adaptive_avg_pool2d
+        adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d avg_pool1d
+        avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d conv1d conv2d conv3d
+        conv_transpose1d conv_transpose2d conv_transpose3d""".split()
+    },
+    **{
+        f"nn.functional.{n}": getattr(F, n)
+        for n in """binary_cross_entropy
+        binary_cross_entropy_with_logits celu cosine_embedding_loss cosine_similarity cross_entropy
+        elu gelu glu group_norm hardshrink hardsigmoid hardswish hardtanh huber_loss kl_div l1_loss
+        layer_norm leaky_relu linear logsigmoid mish mse_loss nll_loss normalize pixel_shuffle
+        pixel_unshuffle prelu relu relu6 scaled_dot_product_attention selu silu smooth_l1_loss
+        softplus softshrink softsign tanhshrink threshold""".split()
+    },
+    "nn.functional.batch_norm": batch_norm,
+    "nn.functional.bilinear": bilinear,
+    "nn.functional.embedding": lambda table, index, **how: F.embedding(index, table),
+    "nn.functional.instance_norm": instance_norm,
+    "nn.functional.rms_norm": rms_norm,
+    **{
+        f"nn.functional.interpolate.{n}": interpolate
+        for n in "area bicubic bilinear linear nearest trilinear".split()
+    },
+}
+"""By the name in torch's op_db, with its variant."""
+
+_INTEGERS = "of integers, which op_db's samples in f64 are not"
+_RANDOM = "random numbers, of which torch draws others"
+_MADE = "gives a tensor of no numbers, or of one"
+_COMPLEX = "of complex numbers"
+LEFT_OUT: dict[str, str] = {
+    **dict.fromkeys(
+        """__rand__ __ror__ __rxor__ bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift
+        bitwise_xor nn.functional.one_hot""".split(),
+        _INTEGERS,
+    ),
+    **dict.fromkeys(
+        """bernoulli nn.functional.alpha_dropout nn.functional.dropout normal normal.in_place
+        normal.number_mean randint uniform""".split(),
+        _RANDOM,
+    ),
+    **dict.fromkeys("empty empty_like full_like ones ones_like zeros zeros_like".split(), _MADE),
+    **dict.fromkeys("conj imag real nn.functional.silu.complex".split(), _COMPLEX),
+    "bfloat16": "a conversion in torch, a dtype here",
+    "bool": "a conversion in torch, a dtype here",
+    "equal": "one boolean in torch, element by element here (the array API)",
+    "index_put": "a tuple of indices; here x[index] = values, or a library function",
+    "item": "gives a number",
+    "linspace.tensor_overload": "ends that are tensors are not taken",
+    "nn.functional.batch_norm.without_cudnn": "the same calls again",
+    "nn.functional.interpolate.nearest-exact": "not there",
+    "nn.functional.pad.circular": "not there",
+    "nn.functional.pad.replicate_negative": "cutting off is for the mode constant",
+    "norm.fro": "orders of norms are numbers",
+    "norm.nuc": "orders of norms are numbers",
+    "round.decimals_0": "rounds to integers only",
+    "round.decimals_3": "rounds to integers only",
+    "round.decimals_neg_3": "rounds to integers only",
+    "take": "of the flat tensor in torch, along an axis here (the array API)",
+    "to": "conversions, whose samples are devices and orders of memory",
+}
+"""Names of op_db that we have and that are not compared, and why."""
