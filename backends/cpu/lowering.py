@@ -22,23 +22,11 @@ from numba.core.typing.templates import RegistryLoader
 
 from cubepy.backends.llvm.emitted import Parameter
 from cubepy.backends.llvm.ops import Ptr
+from cubepy.backends.llvm.ops.types import SCALARS
 from cubepy.backends.llvm.optimise import alone, on_lines, optimised
 from cubepy.backends.llvm.passes import lean, remembered, uncollected
 from cubepy.backends.llvm.straight import Unusual, straight
 
-SCALARS = {
-    "bool_": types.boolean,
-    "i8": types.int8,
-    "i16": types.int16,
-    "i32": types.int32,
-    "i64": types.int64,
-    "u8": types.uint8,
-    "u16": types.uint16,
-    "u32": types.uint32,
-    "u64": types.uint64,
-    "f32": types.float32,
-    "f64": types.float64,
-}
 _i64 = ir.IntType(64)
 
 

@@ -351,6 +351,30 @@ def test_a_value_that_some_paths_do_not_give_is_refused_where_it_is_used(
     assert shown.startswith(f"{name} returns a value on some paths only")
 
 
+@cb.kernel
+def held_nothing(x: cb.Array, out: cb.Array, n):
+    """At first its func gives none on any path, since how often its loop runs is comptime."""
+    i = cb.ABSOLUTE_POS
+    unused = in_turns(x, i, 0, out)
+    for _ in range(n):
+        unused = in_turns(x, i, n, out)
+    out[i] += 10
+
+
+@cb.func
+def in_turns(x, i, turns, out):
+    for k in range(turns):
+        if x[i] > k:
+            return x[i]
+    out[i] += 1
+
+
+def test_a_name_of_none_may_be_given_a_value_on_some_paths_in_a_loop(device: str) -> None:
+    x, out = np.arange(4, dtype=F), np.zeros(4, F)
+    held_nothing[4, 1](x, out, 2, device=device)
+    assert out.tolist() == [13.0, 11.0, 11.0, 11.0]
+
+
 def test_a_func_may_give_a_value_on_some_paths_if_nobody_uses_it(device: str) -> None:
     x, out = np.arange(4, dtype=F), np.zeros(4, F)
     does_without[4, 1](x, out, device=device)

@@ -239,6 +239,8 @@ class Paths:
             if name == RETURN or isinstance(before, Undecided):
                 continue
             if isinstance(now, NoValue):
+                if isinstance(before, Const) and before.value is None:  # it held no value either
+                    raise self.scope.facts.make_diverging((*self.scope.frame.path, name, loop.at))
                 raise now.refused()
             if (
                 isinstance(now, Undecided)

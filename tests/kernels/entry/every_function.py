@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cubepy import kernels as K
+from tests.kernels.by_axis import functions_of_an_axis
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 F = np.float32
@@ -49,30 +50,7 @@ _heads, _rows, _square = some(1, 2, 6, 8), some(1, 2, 6), some(6, 8)
 _image = some(1, 4, 4, 4)
 CALLS: dict[str, Call] = {
     **_images(),
-    **{
-        name: ((_square, 1), {})
-        for name in (
-            "all",
-            "any",
-            "argmax",
-            "argmin",
-            "argsort",
-            "cumprod",
-            "cumsum",
-            "flip",
-            "log_softmax",
-            "logsumexp",
-            "max",
-            "mean",
-            "min",
-            "prod",
-            "softmax",
-            "sort",
-            "std",
-            "sum",
-            "var",
-        )
-    },
+    **{name: ((_square, 1), {}) for name in functions_of_an_axis()},
     **{name: ((_square,), {}) for name in ("copy", "gelu", "norm", "transpose", "prepack")},
     "attention": ((_heads, _heads + 0, _heads + 0, places(6, 6).astype(bool)), {}),
     "attention_forward": ((_heads, _heads + 0, _heads + 0), {}),
