@@ -39,7 +39,7 @@ class Source:
         return location
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)  # a tree is some 30 KB
 def source_of(fn: Callable) -> Source:
     """Parse the source of a function.
 
@@ -100,7 +100,7 @@ def _local_names(tree: ast.FunctionDef) -> frozenset[str]:
     return frozenset(names)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def stored_names(node: ast.AST) -> frozenset[str]:
     """Names that a piece of code assigns."""
     return frozenset(
@@ -108,7 +108,7 @@ def stored_names(node: ast.AST) -> frozenset[str]:
     )
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def loop_targets(node: ast.AST) -> frozenset[str]:
     """Names that are the variable of a loop in a piece of code."""
     loops = (loop for loop in ast.walk(node) if isinstance(loop, ast.For))
