@@ -94,7 +94,6 @@ def peak(step: Callable[[Tensor], Any], given: Tensor) -> int:
     """Bytes of the pool at most during a step, beyond what is there before and after."""
     step(given)
     gc.collect()
-    cb.sync()
     from cubepy.runtime.memory.pool import host_pool
 
     stats = host_pool.stats
