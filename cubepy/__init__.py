@@ -50,6 +50,7 @@ _LAZY = ("errors", "kernels", "nn", "quant", "tensor", "testing", "tune")
 _OF_TENSORS = (
     "Generator",
     "Tensor",
+    "TensorSpec",
     "checkpoint",
     "cond",
     "enable_grad",
@@ -75,6 +76,7 @@ __all__ = [
     "Stream",
     "Tensor",
     "TensorMap",
+    "TensorSpec",
     "View",
     "as_dtype",
     "capture",
@@ -122,6 +124,7 @@ if TYPE_CHECKING:
     from cubepy.tensor import (
         Generator,
         Tensor,
+        TensorSpec,
         checkpoint,
         cond,
         enable_grad,

@@ -298,6 +298,48 @@ class Module:
         """`train(False)`."""
         return self.train(False)
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or make them zeros.
+
+        Example:
+            >>> from cubepy import nn
+            >>> layer = nn.Linear(2, 1)
+            >>> layer([[1.0, 2.0]]).sum().backward()
+            >>> layer.zero_grad()
+            >>> layer.weight.grad is None
+            True
+        """
+        for p in self.parameters():
+            p.grad = None if set_to_none or p.grad is None else p.grad * 0
+
+    def requires_grad_(self, requires_grad: bool = True) -> Module:
+        """Say whether gradients by the parameters are wanted; gives the module.
+
+        Example:
+            >>> from cubepy import nn
+            >>> nn.Linear(2, 1).requires_grad_(False).weight.requires_grad
+            False
+        """
+        for p in self.parameters():
+            p.requires_grad_(requires_grad)
+        return self
+
+    def apply(self, fn: Callable[[Module], Any]) -> Module:
+        """Call a function with every module inside, children first, and with this one; gives the
+        module.
+
+        Example:
+            >>> from cubepy import nn
+            >>> seen = []
+            >>> _ = nn.Sequential(nn.Linear(2, 1), nn.ReLU()).apply(lambda m: seen.append(type(m)))
+            >>> [kind.__name__ for kind in seen]
+            ['Linear', 'ReLU', 'Sequential']
+        """
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
     def clone(self, _done: dict[int, Any] | None = None) -> Module:
         """A copy of the tree of modules that shares the memory of its tensors; training one, or
         loading into it, leaves the other alone.

@@ -45,6 +45,7 @@ from cubepy.tensor.modes import enable_grad, is_grad_enabled, no_grad, set_grad_
 from cubepy.tensor.module import CallableModule
 from cubepy.tensor.namespace import *
 from cubepy.tensor.namespace.dtypes import __array_api_version__, __array_namespace_info__
+from cubepy.tensor.program.form import TensorSpec
 from cubepy.tensor.program.jit import jit
 from cubepy.tensor.record import Recorder, record
 from cubepy.tensor.storage import Dense, Storage
@@ -76,6 +77,7 @@ __all__ = [
     "Recorder",
     "Storage",
     "Tensor",
+    "TensorSpec",
     "__array_api_version__",
     "__array_namespace_info__",
     "apply",

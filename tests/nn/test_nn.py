@@ -309,3 +309,26 @@ def test_buffers_have_names() -> None:
     names = [name for name, _ in model.named_buffers()]
     assert names == ["0.running_mean", "0.running_var", "0.num_batches_tracked"]
     assert len(list(model.buffers())) == 3
+
+
+def test_gradients_of_a_module_are_forgotten_or_zeros() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    x = np.ones((5, 3), np.float32)
+    net(x).sum().backward()
+    assert all(np.abs(p.grad.numpy()).max() > 0 for p in net.parameters())
+    net.zero_grad(set_to_none=False)
+    assert all(not p.grad.numpy().any() for p in net.parameters())
+    net.zero_grad()
+    assert all(p.grad is None for p in net.parameters())
+    frozen = net.requires_grad_(False)
+    assert frozen is net and not net(x).requires_grad
+    net.requires_grad_()
+    net(x).sum().backward()
+    assert all(p.grad is not None for p in net.parameters())
+
+
+def test_a_function_is_applied_to_children_first() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.Linear(4, 2)))
+    seen = []
+    assert net.apply(seen.append) is net
+    assert seen == [net[0], net[1][0], net[1], net]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from cubepy.errors import ArgumentError
@@ -13,71 +12,12 @@ from cubepy.tensor.explained.report import Explanation, shown
 from cubepy.tensor.graph import execute
 from cubepy.tensor.modes import no_grad
 from cubepy.tensor.program.form import leaves_of
-from cubepy.tensor.program.guards import Guards
-from cubepy.tensor.program.jit import FIRST, Jitted
-from cubepy.tensor.program.program import CHANCES, Program, launched
-from cubepy.tensor.program.trace import Tracer
+from cubepy.tensor.program.jit import Jitted
+from cubepy.tensor.program.program import Program, launched
 from cubepy.tensor.value import Handle
 from cubepy.tune.explain import choice
 from cubepy.tune.explain import explain as explain_call
 from cubepy.tune.routine import listening
-
-
-class Rehearsal(Tracer):
-    """A tracer that gives every handle from outside back what it had."""
-
-    def __init__(self, arguments: dict[int, Any], what: str) -> None:
-        super().__init__(arguments, what)
-        self.had: dict[int, tuple[Handle, Any]] = {}
-        self.gradients: dict[int, tuple[Handle, Any]] = {}
-
-    def exchanges(self, tensor: Handle) -> None:
-        self.had.setdefault(id(tensor), (tensor, tensor.value))
-        super().exchanges(tensor)
-
-    def gradient(self, tensor: Handle, changes: bool) -> None:
-        if changes:
-            grad = getattr(tensor, "_grad", None)
-            self.gradients.setdefault(id(tensor), (tensor, grad))
-        super().gradient(tensor, changes)
-
-    def hand_over(self) -> None:
-        """What was passed stays as it is."""
-
-    def undo(self) -> None:
-        """Give back what handles had."""
-        for tensor, value in self.had.values():
-            tensor.value = value
-            if value.needs_grad and value.call is None:
-                value.handle = weakref.ref(tensor)
-        for tensor, grad in self.gradients.values():
-            tensor._grad = grad  # type: ignore[attr-defined]
-
-
-class Held:
-    """Dicts and lists that some objects hold, to be filled again with what was in them."""
-
-    def __init__(self, objects: Iterable[Any]) -> None:
-        self.were: list[tuple[Any, Any]] = []
-        seen: set[int] = set()
-        stack = [vars(o) for o in objects if hasattr(o, "__dict__")]
-        while stack:
-            one = stack.pop()
-            if id(one) in seen:
-                continue
-            seen.add(id(one))
-            self.were.append((one, one.copy()))
-            inside = one.values() if isinstance(one, dict) else one
-            stack += [v for v in inside if type(v) in (dict, list)]
-
-    def restore(self) -> None:
-        """Fill them again."""
-        for one, before in self.were:
-            if isinstance(one, list):
-                one[:] = before
-            elif list(one.items()) != list(before.items()):
-                one.clear()
-                one.update(before)
 
 
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -119,33 +59,11 @@ def explained(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     leaves: list[Any] = []
     structure = leaves_of((args, kwargs), leaves)
     key = jitted.key(structure, leaves)
-    others = [leaf for leaf in leaves if not isinstance(leaf, (Handle, float))]
-    reads = Guards(jitted.function, others)
-    held = Held([*reads.reads.seen, *reads.watch.objects])
     private = Jitted(jitted.function)
-    recorders: list[Rehearsal] = []
-
-    def recorder(arguments: dict[int, Any], what: str) -> Rehearsal:
-        recorders.append(Rehearsal(arguments, what))
-        return recorders[-1]
-
-    try:
-        for _ in range(FIRST):  # states of optimizers are made in the first call
-            private.traced(structure, leaves, recorder)
-            if private.programs or private.refused:
-                break
-    finally:
-        for one in reversed(recorders):
-            one.undo()
-        held.restore()
+    values = private.rehearse(structure, leaves)
     programs = []
     for program in private.programs.get(private.key(structure, leaves), ()):
-        arrays = tuple(
-            v.storage.dense()
-            for v, name in zip(recorders[-1].were, program.writer.values, strict=True)
-            if name is not None
-        )
-        programs.append(shown(kind_of(key), program, rehearsed(program, arrays)))
+        programs.append(shown(kind_of(key), program, rehearsed(program, program.given(values))))
     own = jitted if jitted.traces else private
     refused = {kind_of(k): why for k, why in private.refused.items()}
     traces = sum(own.traces.values())
@@ -156,9 +74,7 @@ def rehearsed(program: Program, arrays: tuple[Any, ...]) -> dict[int, list[str]]
     """Run the steps of a program on the side, until its launches are known; what chose its kernels,
     by node.
     """
-    for _ in range(CHANCES):
-        if program.plan is None and program.chances:
-            program.compute(arrays)
+    program.settle(arrays)
     nodes: list[tuple[int, int]] = []
     asked: list[tuple[int, tuple[Any, ...]]] = []
     with no_grad(), Recorder() as recorded:

@@ -6,16 +6,48 @@ fixed; everything else that is no tensor is part of the kind.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cubepy.compiler.signature import exact
 from cubepy.errors import ArgumentError
+from cubepy.lang.dtypes import as_dtype, f32
+from cubepy.runtime import memory
+from cubepy.runtime.device import current, use
+from cubepy.tensor.array import Tensor, as_tensor
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle
 
 PLAIN = (int, bool, str, bytes, type(None), type, np.dtype, np.generic)
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor that is not there yet: what `cb.jit(f).compile` needs of it.
+
+    Args:
+        shape: of the tensor.
+        dtype: of the tensor.
+        device: where it will be; by default the current device.
+
+    Example:
+        >>> import cubepy as cb
+        >>> cb.TensorSpec((2, 3), cb.f16).shape
+        (2, 3)
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any = f32
+    device: Any = None
+
+    def zeros(self) -> Tensor:
+        """A tensor like it."""
+        with use(current() if self.device is None else self.device):
+            made = memory.empty(tuple(self.shape), as_dtype(self.dtype).numpy)
+            made[...] = 0
+            return as_tensor(made)
 
 
 class Same:

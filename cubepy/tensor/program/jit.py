@@ -19,9 +19,10 @@ from cubepy.tensor.explained.report import Explanation
 from cubepy.tensor.graph import execute
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program.differentiated import gradients
-from cubepy.tensor.program.form import contributed, leaves_of, rebuilt
+from cubepy.tensor.program.form import TensorSpec, contributed, leaves_of, rebuilt
 from cubepy.tensor.program.guards import Guards
 from cubepy.tensor.program.program import Program
+from cubepy.tensor.program.rehearsal import rehearse
 from cubepy.tensor.program.scalar import Scalar
 from cubepy.tensor.program.trace import Tracer
 from cubepy.tensor.program.writer import MISS, Writer
@@ -197,6 +198,46 @@ class Jitted:
         """A program has another function."""
         if self.latest is before:
             self.latest = after
+
+    def rehearse(self, structure: Any, leaves: list[Any]) -> tuple[Any, ...]:
+        """Trace a call without its effects; the values of the inputs of its program."""
+
+        def trace(recorder: Callable[..., Tracer]) -> bool:
+            self.traced(structure, leaves, recorder)
+            return self.has(structure, leaves)
+
+        return rehearse(self.function, leaves, trace, FIRST)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Trace and compile for calls with arguments like these, before the first one: tensors,
+        gradients, parameters and states of optimizers stay what they are. States that only a first
+        call makes (of a new optimizer) are made by it, and traced again; nothing is compiled then.
+
+        Args:
+            args, kwargs: of the call; a `cb.TensorSpec(shape, dtype)` stands for a tensor.
+
+        Example:
+            >>> import cubepy as cb
+            >>> double = cb.jit(lambda x: x * 2)
+            >>> double.compile(cb.TensorSpec((2,), cb.f32))
+            >>> double(cb.tensor([1.0, 2.0])), sum(double.traces.values())
+            (tensor([2., 4.]), 1)
+        """
+        leaves: list[Any] = []
+        structure = leaves_of((args, kwargs), leaves)
+        leaves = [leaf.zeros() if type(leaf) is TensorSpec else leaf for leaf in leaves]
+        if any(isinstance(leaf, Handle) and leaf.value.call is not None for leaf in leaves):
+            return  # gradients go on through what was before: the function runs as it is
+        with self.lock:
+            if not self.has(structure, leaves):
+                values = self.rehearse(structure, leaves)
+                for program in self.programs.get(self.key(structure, leaves), ()):
+                    program.settle(program.given(values))
+
+    def has(self, structure: Any, leaves: list[Any]) -> bool:
+        """Whether calls of a kind have a program, or are refused one."""
+        key = self.key(structure, leaves)
+        return key in self.programs or key in self.refused
 
     def explain(self) -> Explanation:
         """What was traced and why, and all programs; `cb.explain(f, *args)` shows a call."""

@@ -153,6 +153,19 @@ class Program:
         trace = self.writer.trace
         return Lineage(trace.graph, self.graph, trace.asked_at)
 
+    def given(self, values: Sequence[Value]) -> tuple[Any, ...]:
+        """The arrays of the inputs that a call passes on, of the values of all."""
+        names = self.writer.values
+        return tuple(
+            [v.storage.dense() for v, name in zip(values, names, strict=True) if name is not None]
+        )
+
+    def settle(self, arrays: tuple[Any, ...]) -> None:
+        """Run on the side until the launches are known, or cannot be."""
+        for _ in range(CHANCES):
+            if self.plan is None and self.chances:
+                self.compute(arrays)
+
     def record(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arrays of the outputs; from the next call on by one call of machine code, if that is
         possible.
