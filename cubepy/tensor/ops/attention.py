@@ -55,7 +55,7 @@ def _run_forward(
     return list(kernels().attention_forward(q, k, v, is_causal, scale, mask))
 
 
-@define("product", {"attention_forward": _run_forward})
+@define("product", {"attention_forward": _run_forward}, keeps=True)
 def _attention_forward(
     q: Spec, k: Spec, v: Spec, mask: Spec | None, is_causal: bool, scale: float | None
 ) -> list[Spec]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy.nn import functional as F
 from cubepy.tensor import apply
 from cubepy.tensor.gradients.attention import formula
 from tests.tensor.finite import check_gradients
@@ -125,3 +126,11 @@ def test_third_derivatives_of_attention() -> None:
     one = third(lambda q: apply("attention", q, k, v, None, is_causal=True, scale=None))
     other = third(lambda q: formula(q, k, v, None, True, None)[0])
     np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_attention_does_not_run_again_on_the_way_back() -> None:
+    q, k, v = (cb.tensor(some(1, 2, 9, 8), "f32", requires_grad=True) for _ in range(3))
+    with cb.profile() as p:
+        F.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
+    calls = {op: found.calls for op, found in p.by_op().items()}
+    assert calls["attention_forward"] == 1 and calls["attention_gradients"] == 1
