@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -424,3 +425,22 @@ def test_ops_run_on_the_device_of_their_tensors():
     with pytest.raises(cb.errors.DeviceError, match="python and cpu"):
         a + cb.tensor([1.0, 2.0])
     assert str(a.to("cpu").device) == "cpu"
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8", "bool"])
+def test_views_that_come_again_are_those_of_numpy(dtype: str) -> None:
+    looks: list[Any] = [
+        lambda x: x.reshape(6, 4), lambda x: x.transpose(0, 1), lambda x: x[1:, ::2], lambda x: x[-1],
+        lambda x: x[:, None], lambda x: x.reshape(4, 1, 6).expand(4, 3, 6), lambda x: x[::-1],
+        lambda x: x.unsqueeze(-1).expand(-1, -1, 2), lambda x: x[2, 3], lambda x: x.T.reshape(-1),
+    ]  # fmt: skip
+    for seed in range(5):
+        given = np.random.default_rng(seed).integers(0, 2, (4, 6)).astype(cb.as_dtype(dtype).numpy)
+        whole = np.zeros((4, 12), given.dtype)
+        whole[:, ::2] = given
+        gaps = cb.tensor(whole)[:, ::2]
+        for x in (cb.tensor(given), gaps, cb.tensor(given.T.copy()).T):
+            for n, look in enumerate(looks):
+                found = look(x).numpy().astype(np.float64)
+                want = look(cb.tensor(given.astype(np.float64))).numpy()
+                np.testing.assert_array_equal(found, want, err_msg=str((seed, n)))

@@ -70,6 +70,6 @@ def ints(values: Sequence[Any]) -> tuple[int, ...]:
     if len(values) == 1 and isinstance(values[0], (tuple, list)):
         values = values[0]
     for v in values:
-        if not hasattr(v, "__index__"):
+        if type(v) is not int and not hasattr(v, "__index__"):
             raise ArgumentError(f"lengths and axes are integers, not {v!r}")
-    return tuple(operator.index(v) for v in values)
+    return tuple([operator.index(v) for v in values])

@@ -14,9 +14,14 @@ from cubepy.tensor.ops.library import function, kernels, zeros
 from cubepy.tensor.ops.op import Spec, axis_in, broadcast, define
 
 
-def _run_slice(dtype: np.dtype, x: np.ndarray, index: tuple[Any, ...]) -> Any:
+def as_index(index: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The index of a slice for NumPy; the ellipsis makes even one element a view, not a scalar."""
     parts = (None if p == "new" else slice(*p) if isinstance(p, tuple) else p for p in index)
-    return x[(*parts, ...)]  # the ellipsis makes even one element a view, not a scalar
+    return (*parts, ...)
+
+
+def _run_slice(dtype: np.dtype, x: np.ndarray, index: tuple[Any, ...]) -> Any:
+    return x[as_index(index)]
 
 
 def _run_reshape(dtype: np.dtype, x: np.ndarray, shape: tuple[int, ...]) -> Any:
