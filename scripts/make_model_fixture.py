@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import sys
-import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,46 +21,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-
-def drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """The weight of a name: f32 numbers; scales of norms lie about 1, variances above 0.5."""
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
-    numbers = rng.standard_normal(shape)
-    if name.endswith("running_var"):
-        numbers = np.abs(numbers) + 0.5
-    elif len(shape) == 1:
-        about = 1.0 if name.endswith(("weight", "gamma")) else 0.0
-        numbers = about + 0.1 * numbers
-    else:
-        numbers = numbers / math.sqrt(math.prod(shape[1:]))
-    return numbers.astype(np.float32)
-
-
-def inputs() -> dict[str, np.ndarray]:
-    """What each model is given."""
-    rng = np.random.default_rng(5)
-    padded = rng.integers(2, 50, (2, 12))
-    padded[1, 8:] = 1
-    return {
-        "roberta": padded,
-        "gpt2": rng.integers(0, 50, (2, 12)),
-        "llama": rng.standard_normal((2, 9, 16)).astype(np.float32),
-        "vit": rng.standard_normal((2, 3, 16, 16)).astype(np.float32),
-        "resnet50": rng.standard_normal((2, 3, 64, 64)).astype(np.float32),
-        "resnet50_trained": rng.standard_normal((4, 3, 64, 64)).astype(np.float32),
-        "convnext": rng.standard_normal((2, 3, 32, 32)).astype(np.float32),
-        "mobilenetv2": rng.standard_normal((2, 3, 32, 32)).astype(np.float32),
-        "mobilenetv2_trained": rng.standard_normal((4, 3, 32, 32)).astype(np.float32),
-        "lstm": rng.integers(0, 30, (2, 10)),
-    }
-
-
-def summary(name: str, array: np.ndarray) -> np.ndarray:
-    """An array by its norm and its products with four random vectors, over the root of its size."""
-    rng = np.random.default_rng(zlib.crc32(name.encode()) + 1)
-    flat = array.astype(np.float64).reshape(-1)
-    vectors = rng.standard_normal((4, flat.size))
-    return np.concatenate([[np.linalg.norm(flat)], vectors @ flat])
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.nn.models.given import along, drawn, inputs, summary
 
 
 def attention(q: Any, k: Any, v: Any, seen: Any = None) -> Any:
@@ -364,8 +326,7 @@ def main(path: str) -> None:
         x = torch.from_numpy(given)
         x = x.double().requires_grad_() if x.is_floating_point() else x
         y = model(x)
-        weights = np.random.default_rng(zlib.crc32(name.encode())).uniform(-1, 1, y.shape)
-        (y * torch.from_numpy(weights)).sum().backward()
+        (y * torch.from_numpy(along(name, tuple(y.shape)))).sum().backward()
         stored[f"{name}/result"] = y.detach().numpy()
         grads = {key: p.grad for key, p in model.named_parameters()}
         if x.requires_grad:

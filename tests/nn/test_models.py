@@ -4,7 +4,6 @@ as programs.
 
 from __future__ import annotations
 
-import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 import cubepy as cb
 from cubepy import nn
 from tests.nn.models.convolutional import ConvNext, MobileNetV2, ResNet50
+from tests.nn.models.given import along, drawn, inputs, summary
 from tests.nn.models.recurrent import LstmModel
 from tests.nn.models.transformers import Gpt2, LlamaBlock, Roberta, Vit
 
@@ -37,47 +37,6 @@ gradients by twice that."""
 SMALL = 1e-2
 """Of the norm of all gradients: what smaller ones are held to (some are 0, as those of biases ahead
 of a batch norm)."""
-
-
-def drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """As `scripts/make_model_fixture.py` draws weights."""
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
-    numbers = rng.standard_normal(shape)
-    if name.endswith("running_var"):
-        numbers = np.abs(numbers) + 0.5
-    elif len(shape) == 1:
-        about = 1.0 if name.endswith(("weight", "gamma")) else 0.0
-        numbers = about + 0.1 * numbers
-    else:
-        numbers = numbers / np.sqrt(np.prod(shape[1:]))
-    return numbers.astype(np.float32)
-
-
-def inputs() -> dict[str, np.ndarray]:
-    """As the script."""
-    rng = np.random.default_rng(5)
-    padded = rng.integers(2, 50, (2, 12))
-    padded[1, 8:] = 1
-    return {
-        "roberta": padded,
-        "gpt2": rng.integers(0, 50, (2, 12)),
-        "llama": rng.standard_normal((2, 9, 16)).astype(np.float32),
-        "vit": rng.standard_normal((2, 3, 16, 16)).astype(np.float32),
-        "resnet50": rng.standard_normal((2, 3, 64, 64)).astype(np.float32),
-        "resnet50_trained": rng.standard_normal((4, 3, 64, 64)).astype(np.float32),
-        "convnext": rng.standard_normal((2, 3, 32, 32)).astype(np.float32),
-        "mobilenetv2": rng.standard_normal((2, 3, 32, 32)).astype(np.float32),
-        "mobilenetv2_trained": rng.standard_normal((4, 3, 32, 32)).astype(np.float32),
-        "lstm": rng.integers(0, 30, (2, 10)),
-    }
-
-
-def summary(name: str, array: np.ndarray) -> np.ndarray:
-    """As the script: the norm, and products with four random vectors."""
-    rng = np.random.default_rng(zlib.crc32(name.encode()) + 1)
-    flat = array.astype(np.float64).reshape(-1)
-    vectors = rng.standard_normal((4, flat.size))
-    return np.concatenate([[np.linalg.norm(flat)], vectors @ flat])
 
 
 @cache
@@ -120,7 +79,7 @@ def step(model: nn.Module, x: Any, weights: Any) -> tuple[Any, dict[str, Any]]:
 def test_a_model_is_what_torch_gives(name: str, dtype: str, way: str) -> None:
     model, array = model_of(name, dtype), inputs()[name]
     result = stored()[f"{name}/result"]
-    weights = np.random.default_rng(zlib.crc32(name.encode())).uniform(-1, 1, result.shape)
+    weights = along(name, result.shape)
     limit = LIMITS[dtype] * (SENSITIVE.get(name, 1.0) if dtype == "f32" else 1.0)
     run = step if way == "ops" else cb.jit(step)
     for _ in range(1 if way == "ops" else 3):

@@ -9,6 +9,7 @@ from typing import Any
 
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.ops import Spec
+from cubepy.tensor.ops.movement import spans
 
 
 def join_parts(schedule: Schedule) -> Schedule:
@@ -84,16 +85,12 @@ def _joined(parts: list[Step | None], result: int, specs: dict[int, Spec]) -> li
 
 def _span_of(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     """The axis of which a slice takes a part, from where to where; None for other slices."""
-    found, d = None, 0
-    for part in index:
-        if part == "new":
-            continue
-        n = shape[d]
-        several = isinstance(part, tuple)
-        span = range(*slice(*part).indices(n)) if several else range(part % n, part % n + 1)
-        if len(span) != n or (several and span.step != 1):
-            if found is not None or span.step != 1 or not len(span):
+    found = None
+    for d, (span, n) in enumerate(zip(spans(index, shape), shape, strict=True)):
+        if span.step != 1 or not len(span):
+            return None
+        if len(span) != n:
+            if found is not None:
                 return None
             found = d, span.start, span.stop
-        d += 1
     return found

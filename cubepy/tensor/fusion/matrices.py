@@ -10,16 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 from cubepy.tensor.fusion import written
+from cubepy.tensor.fusion.rows import REDUCTIONS
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.ops import OPS, Spec
-
-REDUCTIONS = ("sum", "mean", "max", "min")
 
 
 def as_matrices(schedule: Schedule) -> Schedule:
     """The schedule with groups of maps and reductions on both sides of a reshape done on matrices,
     whose rows are the same last axis. What they read from outside of the group must lie in memory
-    without gaps, so that a reshape of it is free.
+    without gaps, so that a reshape of it is free; inputs of the graph are taken to (a reshape of one
+    that does not is a copy).
     """
     groups = _Groups(schedule)
     chosen = groups.chosen()

@@ -99,17 +99,22 @@ def _slice(x: Spec, index: tuple[Any, ...]) -> Spec:
     return Spec((*shape, *x.shape[d:]), x.dtype)
 
 
-def _run_unslice(dtype: np.dtype, x: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
-    pads: list[int] = []
-    full, d = [], 0
+def spans(index: tuple[Any, ...], shape: tuple[int, ...]) -> list[range]:
+    """What a slice takes of each axis of a shape."""
+    found, d = [], 0
     for part in index:
         if part == "new":
             continue
         n = shape[d]
         several = isinstance(part, tuple)
-        full.append(range(*slice(*part).indices(n)) if several else range(part % n, part % n + 1))
+        found.append(range(*slice(*part).indices(n)) if several else range(part % n, part % n + 1))
         d += 1
-    full += [range(n) for n in shape[d:]]
+    return found + [range(n) for n in shape[d:]]
+
+
+def _run_unslice(dtype: np.dtype, x: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
+    pads: list[int] = []
+    full = spans(index, shape)
     if all(span.step == 1 for span in full):
         for span, n in zip(reversed(full), reversed(shape), strict=True):
             pads += [span.start, n - span.start - len(span)] if len(span) else [n, 0]
