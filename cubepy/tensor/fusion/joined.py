@@ -1,5 +1,5 @@
-"""Sums of zeros with parts of an array in them as one array that is made of the parts: what gradients
-of slices (queries, keys and values of one product) add up to.
+"""Sums of zeros with parts of an array in them as one array that is made of the parts: what
+gradients of slices (queries, keys and values of one product) add up to.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from cubepy.tensor.ops import OPS, Spec
 def as_matrices(schedule: Schedule) -> Schedule:
     """The schedule with groups of maps and reductions on both sides of a reshape done on matrices,
     whose rows are the same last axis. What they read from outside of the group must lie in memory
-    without gaps, so that a reshape of it is free; inputs of the graph are taken to (a reshape of one
-    that does not is a copy).
+    without gaps, so that a reshape of it is free; of inputs of the graph that is taken for granted
+    (a reshape of one with gaps is a copy).
     """
     groups = _Groups(schedule)
     chosen = groups.chosen()
