@@ -57,13 +57,13 @@ class Capture:
         with self.context.whole:
             self.context.captures += 1
         try:
-            with self.context.active():
+            with marks, self.context.active():  # nobody's event comes between the two
                 code = api().cuStreamBeginCapture_v2(self.stream.handle, _RELAXED)
+                self.stream.capture = self if code == 0 else None
             check(code, "starting a capture", self.stream.label)
         except BaseException:
             self._over()
             raise
-        self.stream.capture = self
         self._before, self._streams = own, per_thread.streams
         self._streams[self.context.ordinal] = self.stream
 

@@ -26,7 +26,7 @@ from cubepy.runtime import recording
 from cubepy.runtime.memory import constants, layout
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_READY, WRONG_CONTEXT, ILLEGAL_ADDRESS = 1, 2, 600, 400, 700
-CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURED_EVENT = 900, 901, 907
 LINE = 256  # memory begins at multiples of it
 Kernel = Callable[[list[int]], None]
 
@@ -235,6 +235,7 @@ class FakeCuda:
         if handle in self.capturing:
             self.forks[event] = self.capturing[handle]
             return 0
+        self.forks.pop(event, None)
         self.recorded[event] = number = self.recorded.get(event, 0) + 1
         return self.put(handle, "record", (event, number))
 
@@ -252,6 +253,9 @@ class FakeCuda:
         return NOT_READY if self.reached.get(event, 0) < self.recorded.get(event, 0) else 0
 
     def cuEventSynchronize(self, event: int) -> int:
+        if event in self.forks:
+            self.spoil(self.forks[event])
+            return CAPTURED_EVENT
         while self.cuEventQuery(event):
             assert self.step(), "the streams wait for each other"
         return 0

@@ -114,6 +114,35 @@ def test_a_capture_while_a_stream_is_being_destroyed(
     assert len(captures) == 2
 
 
+def test_waiting_for_all_streams_while_a_capture_begins(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits puts no event into the stream that has begun to record."""
+    begin, raised, waiting = FakeCuda.cuStreamBeginCapture_v2, [], []
+
+    def wait() -> None:
+        try:
+            for each in all_streams(0):
+                each.settle()
+        except LaunchError as error:
+            raised.append(error)
+
+    def during(self: FakeCuda, handle: int, mode: int) -> int:
+        code = begin(self, handle, mode)
+        waiting.append(threading.Thread(target=wait))
+        waiting[-1].start()
+        waiting[-1].join(0.2)
+        return code
+
+    x, out = new(), new()
+    put(x, 3)
+    monkeypatch.setattr(FakeCuda, "cuStreamBeginCapture_v2", during)
+    graph = captured(lambda: Adder()(x, x, out, thread_stream(0), 2))
+    waiting[0].join()
+    graph.launch(thread_stream(0))
+    assert not raised and get(out) == 7
+
+
 def test_streams_of_other_libraries_may_go_after_ours_did(fake: FakeCuda) -> None:
     """Their work is known by an event: memory that they used is ordered after it, given out again,
     and captured.

@@ -13,6 +13,9 @@ from cubepy.kernels.attention.cpu import short
 from cubepy.kernels.attention.gradients import GRADIENTS
 from cubepy.kernels.attention.problem import AttentionGradients, described
 from cubepy.kernels.attention.routines import guess
+from tests.staging import WHERE
+
+pytestmark = pytest.mark.skipif(bool(WHERE), reason="the routine is the CPU's")
 
 
 def draw(seed: int, *shape: int) -> np.ndarray:
