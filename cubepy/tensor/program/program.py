@@ -16,7 +16,7 @@ import numpy as np
 from cubepy.errors import CubeError, OutOfMemoryError
 from cubepy.runtime import recording
 from cubepy.runtime.backend import Unsuitable
-from cubepy.runtime.device import current, gpu_of, use
+from cubepy.runtime.device import gpu_of, use
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Launch, Recorder
@@ -65,7 +65,7 @@ class Program:
     ) -> None:
         self.writer, self.eagerly, self.changed = writer, eagerly, changed
         self.guards = writer.guards
-        self.graph: Graph = optimise(writer.trace.graph, writer.gpu or writer.device)
+        self.graph: Graph = optimise(writer.trace.graph, writer.home)
         self.plan: Plan | None = None
         self.operands: ProgramOperands | None = None
         self.why = "its launches are recorded in the second call"
@@ -74,7 +74,7 @@ class Program:
         self.lock = threading.Lock()
         self.calls = self.recorded_calls()
         if self.calls is None:
-            self.chances, self.why = 0, f"programs on {writer.gpu or writer.device} run op by op"
+            self.chances, self.why = 0, f"programs on {writer.home} run op by op"
         elif writer.gpu is None and (host_replay() is None or host_replay().entry() is None):
             self.chances, self.why = 0, "there is no machine code for this Python"
         outputs = [f"r{n}" for n in range(len(self.graph.outputs))]
@@ -94,7 +94,7 @@ class Program:
         ]
         names = [name for name, _ in given]
         if writer.gpu is None:
-            return HostCalls(names) if writer.device.backend == "cpu" else None
+            return HostCalls(names) if writer.home.backend == "cpu" else None
         if getattr(gpu_of(writer.gpu), "replays", None) is None:
             return None
         numbers = {n for n, (_, kind) in enumerate(given) if kind in ("number", "computed")}
@@ -164,7 +164,7 @@ class Program:
             before(node)
 
         try:
-            with use(self.writer.gpu or current()):  # constants are made where they are wanted
+            with use(self.writer.home):  # constants are made where they are wanted
                 return [t.storage.dense() for t in execute(self.graph, self.stores(arrays), note)]
         except CubeError as error:
             lines = self.lineage.lines(at)

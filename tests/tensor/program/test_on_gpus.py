@@ -97,7 +97,7 @@ class Net(nn.Module):
         return self.down(self.dropout(nn.functional.gelu(self.up(x))))
 
 
-def trainer(seed: int, jitted: bool) -> tuple[Any, nn.Module]:
+def trainer(seed: int, jitted: bool, device: str = NAME) -> tuple[Any, nn.Module]:
     """A step of AdamW with a schedule and clipping, on the device."""
     nn.init.manual_seed(seed)
     net = Net()
@@ -105,7 +105,7 @@ def trainer(seed: int, jitted: bool) -> tuple[Any, nn.Module]:
     with cb.no_grad():
         for p in net.parameters():
             p.assign_(rng.standard_normal(p.shape).astype(np.float32) * 0.3)
-    net.to(NAME)
+    net.to(device)
     optimizer = nn.optim.AdamW(net.parameters(), lr=0.01)
     schedule = nn.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
 
@@ -143,6 +143,20 @@ def test_training_is_that_of_the_ops() -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
     for p, q in zip(mine, other, strict=True):
         np.testing.assert_allclose(p, q, rtol=1e-4, atol=1e-6)
+
+
+def test_tensors_of_the_host_while_the_device_is_the_current_one() -> None:
+    found = []
+    for here in ("cpu", NAME):
+        (step, _), rng, losses = trainer(7, True, "cpu"), np.random.default_rng(5), []
+        with cb.use(here):
+            for _ in range(6):
+                pair = (cb.tensor(rng.integers(0, 11, 20), device="cpu") for _ in range(2))
+                losses.append(step(*pair))
+                assert str(losses[-1].device) == "cpu"
+        found.append([loss.item() for loss in losses])
+        assert planned(step.program)
+    assert found[0] == found[1]
 
 
 def test_a_call_is_one_plan() -> None:
