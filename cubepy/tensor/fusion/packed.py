@@ -1,0 +1,138 @@
+"""Weights that stay, laid out as products read them: in panels, by an op that programs do once."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from cubepy.errors import ShapeError
+from cubepy.lang.dtypes import f32
+from cubepy.runtime.device import DeviceProperties
+from cubepy.tensor.fusion.schedule import Schedule, Step
+from cubepy.tensor.fusion.steady import steady
+from cubepy.tensor.ops import Spec
+from cubepy.tensor.ops.library import kernels
+from cubepy.tensor.ops.op import define
+
+ROWS = 16
+"""Rows of a product from which on panels pay: with fewer, a matrix is read once as it stands."""
+
+
+@cache
+def _kernel(name: str) -> Any:
+    """A module of the kernel library."""
+    return importlib.import_module(f"cubepy.kernels.{name}")
+
+
+def _run_matrix(dtype: Any, weight: Any, width: int) -> Any:
+    return kernels().prepack(weight.T).panels
+
+
+@define("product", {"packed_matrix": _run_matrix})
+def _packed_matrix(weight: Spec, width: int) -> Spec:
+    """The panels of a linear layer's weight (out, in): (1, panels, in, width)."""
+    columns, depth = weight.shape
+    return Spec((1, -(-columns // width), depth, width), f32)
+
+
+def _run_linear(
+    dtype: Any, x: Any, panels: Any, bias: Any, residual: Any, columns: int, activation: Any
+) -> Any:
+    weight = _kernel("matmul.prepack").Packed(panels, (panels.shape[2], columns), f32)
+    return kernels().matmul(x, weight, bias=bias, activation=activation, residual=residual)
+
+
+@define("product", {"fused_linear": _run_linear})
+def _fused_linear(
+    x: Spec,
+    panels: Spec,
+    bias: Spec | None,
+    residual: Spec | None,
+    columns: int,
+    activation: str | None,
+) -> Spec:
+    """What "linear" gives for a weight in panels, of which so many columns are there."""
+    if x.shape[-1] != panels.shape[2] or not 0 <= panels.shape[1] * panels.shape[3] - columns:
+        raise ShapeError(f"linear of {x.shape} and panels {panels.shape} of {columns} columns")
+    return Spec((*x.shape[:-1], columns), f32)
+
+
+def _run_filters(dtype: Any, weight: Any, groups: int, width: int) -> Any:
+    return kernels().prepack_filter(weight, groups).panels
+
+
+@define("product", {"packed_filters": _run_filters})
+def _packed_filters(weight: Spec, groups: int, width: int) -> Spec:
+    """Filters (filters, channels, *window) as convolutions take them; `width` is 0 for groups with
+    few.
+    """
+    filters, channels = weight.shape[0] // groups, weight.shape[1]
+    taps = math.prod(weight.shape[2:])
+    if not width:
+        return Spec((groups, filters, channels, taps), f32)
+    return Spec((groups, -(-filters // width), taps * channels, width), f32)
+
+
+def pack_weights(
+    schedule: Schedule, given: Iterable[int], properties: DeviceProperties
+) -> Schedule:
+    """The schedule where linear layers and convolutions whose weights stay have them in panels.
+
+    Args:
+        schedule: the steps.
+        given: the inputs that stay.
+        properties: of the device that they are laid out for.
+    """
+    values, specs = steady(schedule, given), dict(schedule.specs)
+    steps: list[Step] = []
+    packed: dict[Any, int] = {}
+
+    def panels(op: str, weight: int, attrs: dict[str, Any], rule: Any) -> int:
+        key = op, weight, *attrs.values()
+        if key not in packed:
+            packed[key] = max(specs) + 1
+            specs[packed[key]] = rule(specs[weight], **attrs)
+            steps.append(Step(op, (weight,), attrs, (packed[key],)))
+        return packed[key]
+
+    for step in schedule.steps:
+        if step.op == "linear" and _is_matrix(step, schedule, values):
+            _, lines, lanes = _kernel("matmul.cpu.blocking").tile_of(properties)
+            attrs = {"width": lines * lanes}
+            made = panels("packed_matrix", step.inputs[1], attrs, _packed_matrix)
+            columns = specs[step.results[0]].shape[-1]
+            attrs = {"columns": columns, "activation": step.attrs["activation"]}
+            inputs = (step.inputs[0], made, *step.inputs[2:])
+            step = Step("fused_linear", inputs, attrs, step.results)
+        elif step.op == "fused_conv" and _are_filters(step, schedule, values):
+            groups, filters = step.attrs["groups"], specs[step.inputs[1]].shape
+            few = _kernel("convolution.cpu.filters").has_few(filters[0], groups)
+            tile = _kernel("convolution.cpu.register_tile").tile_for(
+                filters[0] // groups, properties
+            )
+            attrs = {"groups": groups, "width": 0 if few else tile[1] * tile[2]}
+            made = panels("packed_filters", step.inputs[1], attrs, _packed_filters)
+            inputs = (step.inputs[0], made, *step.inputs[2:])
+            step = Step("fused_conv", inputs, {**step.attrs, "filters": filters}, step.results)
+        steps.append(step)
+    return replace(schedule, steps=tuple(steps), specs=specs)
+
+
+def _is_matrix(step: Step, schedule: Schedule, values: set[int]) -> bool:
+    """Whether a linear layer is one of f32 with a weight that stays, and enough rows."""
+    specs = schedule.specs
+    x, weight = specs[step.inputs[0]], specs[step.inputs[1]]
+    same = x.dtype is weight.dtype is f32 and all(specs[i].dtype is f32 for i in step.read)
+    full = 0 not in weight.shape and math.prod(x.shape[:-1]) >= ROWS
+    return same and full and step.inputs[1] in values and step.inputs[0] not in values
+
+
+def _are_filters(step: Step, schedule: Schedule, values: set[int]) -> bool:
+    """Whether a convolution is one of f32 with filters that stay."""
+    same = all(schedule.specs[i].dtype is f32 for i in step.read)
+    stay = step.inputs[1] in values and step.inputs[0] not in values
+    return same and stay and step.attrs["filters"] is None
