@@ -63,7 +63,10 @@ def _with(linear: Step, step: Step, source: int) -> Step:
     if step.op == "add":
         other = step.inputs[1] if step.inputs[0] == source else step.inputs[0]
         return replace(linear, inputs=(*linear.inputs[:3], other), results=step.results)
-    name = step.op
-    if name == "gelu" and step.attrs["approximate"] == "tanh":
-        name = "gelu_tanh"
-    return replace(linear, attrs={**linear.attrs, "activation": name}, results=step.results)
+    return replace(linear, attrs={**linear.attrs, "activation": named(step)}, results=step.results)
+
+
+def named(step: Step) -> str:
+    """An activation as kernels call it."""
+    tanh = step.op == "gelu" and step.attrs["approximate"] == "tanh"
+    return "gelu_tanh" if tanh else step.op

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from cubepy.runtime.device import Device, device_properties, gpu_of
+from cubepy.tensor.fusion.convolutions import fuse_convolutions, with_channels_last
 from cubepy.tensor.fusion.epilogues import fuse_epilogues
 from cubepy.tensor.fusion.joined import join_parts
 from cubepy.tensor.fusion.maps import fuse_maps
@@ -55,10 +56,13 @@ def fused(graph: Graph, device: Device = HOST, weights: Collection[int] = ()) ->
     buffers = MOST_BUFFERS if gpu_of(device) is None else 0
     schedule = schedule_of(graph)
     number = {i: n for n, i in enumerate(schedule.inputs)}
+    given = [schedule.inputs[n] for n in weights]
     single = join_parts(fuse_epilogues(schedule.without_repeats()))
     made: list[Preparation] = []
+    if gpu_of(device) is None:
+        single = fuse_convolutions(single, given)
     if weights:
-        given = [schedule.inputs[n] for n in weights]
+        single = with_channels_last(single)
         single, made = prepared(pack_weights(single, given, device_properties(device)), given)
     steps = fuse_maps(fuse_rows(single, buffers))
     matrices = as_matrices(single)

@@ -14,6 +14,7 @@ from cubepy.lang.dtypes import f32
 from cubepy.runtime.device import DeviceProperties
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.fusion.steady import steady
+from cubepy.tensor.ir import ABSENT
 from cubepy.tensor.ops import Spec
 from cubepy.tensor.ops.library import kernels
 from cubepy.tensor.ops.op import define
@@ -77,6 +78,11 @@ def _packed_filters(weight: Spec, groups: int, width: int) -> Spec:
     return Spec((groups, -(-filters // width), taps * channels, width), f32)
 
 
+def packed_filter(panels: Any, shape: tuple[int, ...], groups: int) -> Any:
+    """Filters of such a shape in panels, as convolutions of the library take them."""
+    return _kernel("convolution.cpu.filters").PackedFilter(panels, shape, groups)
+
+
 def pack_weights(
     schedule: Schedule, given: Iterable[int], properties: DeviceProperties
 ) -> Schedule:
@@ -108,16 +114,16 @@ def pack_weights(
             attrs = {"columns": columns, "activation": step.attrs["activation"]}
             inputs = (step.inputs[0], made, *step.inputs[2:])
             step = Step("fused_linear", inputs, attrs, step.results)
-        elif step.op == "fused_conv" and _are_filters(step, schedule, values):
-            groups, filters = step.attrs["groups"], specs[step.inputs[1]].shape
+        elif step.op in ("conv", "fused_conv") and _are_filters(step, schedule, values):
+            how, activation, rest = _parts(step)
+            groups, filters = how[3], specs[step.inputs[1]].shape
             few = _kernel("convolution.cpu.filters").has_few(filters[0], groups)
-            tile = _kernel("convolution.cpu.register_tile").tile_for(
-                filters[0] // groups, properties
-            )
-            attrs = {"groups": groups, "width": 0 if few else tile[1] * tile[2]}
+            tile_for = _kernel("convolution.cpu.register_tile").tile_for
+            _, lines, lanes = tile_for(filters[0] // groups, properties)
+            attrs = {"groups": groups, "width": 0 if few else lines * lanes}
             made = panels("packed_filters", step.inputs[1], attrs, _packed_filters)
-            inputs = (step.inputs[0], made, *step.inputs[2:])
-            step = Step("fused_conv", inputs, {**step.attrs, "filters": filters}, step.results)
+            attrs = {"how": how, "filters": filters, "activation": activation}
+            step = Step("fused_conv", (step.inputs[0], made, *rest), attrs, step.results)
         steps.append(step)
     return replace(schedule, steps=tuple(steps), specs=specs)
 
@@ -134,5 +140,13 @@ def _is_matrix(step: Step, schedule: Schedule, values: set[int]) -> bool:
 def _are_filters(step: Step, schedule: Schedule, values: set[int]) -> bool:
     """Whether a convolution is one of f32 with filters that stay."""
     same = all(schedule.specs[i].dtype is f32 for i in step.read)
-    stay = step.inputs[1] in values and step.inputs[0] not in values
-    return same and stay and step.attrs["filters"] is None
+    return same and step.inputs[1] in values and step.inputs[0] not in values
+
+
+def _parts(step: Step) -> tuple[Any, Any, tuple[int, ...]]:
+    """Of a convolution: stride, padding, dilation and groups; activation; bias and residual."""
+    a = step.attrs
+    if step.op == "fused_conv":
+        return a["how"], a["activation"], step.inputs[2:]
+    how = a["stride"], a["padding"], a["dilation"], a["groups"]
+    return how, None, (step.inputs[2], ABSENT)
