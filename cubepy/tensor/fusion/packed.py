@@ -105,15 +105,24 @@ def pack_weights(
             steps.append(Step(op, (weight,), attrs, (packed[key],)))
         return packed[key]
 
+    def turned(matrix: int) -> int:
+        if ("permute", matrix) not in packed:
+            packed["permute", matrix] = weight = max(specs) + 1
+            specs[weight] = Spec(specs[matrix].shape[::-1], f32)
+            steps.append(Step("permute", (matrix,), {"axes": (1, 0)}, (weight,)))
+        return packed["permute", matrix]
+
     for step in schedule.steps:
-        if step.op == "linear" and _is_matrix(step, schedule, values):
+        if step.op in ("linear", "matmul") and _is_matrix(step, schedule, values):
+            weight, rest, activation = step.inputs[1], step.inputs[2:], None
+            if step.op == "linear":
+                activation = step.attrs["activation"]
+            else:
+                weight, rest = turned(weight), (ABSENT, ABSENT)
             _, lines, lanes = _kernel("matmul.cpu.blocking").tile_of(properties)
-            attrs = {"width": lines * lanes}
-            made = panels("packed_matrix", step.inputs[1], attrs, _packed_matrix)
-            columns = specs[step.results[0]].shape[-1]
-            attrs = {"columns": columns, "activation": step.attrs["activation"]}
-            inputs = (step.inputs[0], made, *step.inputs[2:])
-            step = Step("fused_linear", inputs, attrs, step.results)
+            made = panels("packed_matrix", weight, {"width": lines * lanes}, _packed_matrix)
+            attrs = {"columns": specs[step.results[0]].shape[-1], "activation": activation}
+            step = Step("fused_linear", (step.inputs[0], made, *rest), attrs, step.results)
         elif step.op in ("conv", "fused_conv") and _are_filters(step, schedule, values):
             how, activation, rest = _parts(step)
             groups, filters = how[3], specs[step.inputs[1]].shape
@@ -129,11 +138,11 @@ def pack_weights(
 
 
 def _is_matrix(step: Step, schedule: Schedule, values: set[int]) -> bool:
-    """Whether a linear layer is one of f32 with a weight that stays, and enough rows."""
+    """Whether a product is one of f32 with a matrix that stays, and enough rows."""
     specs = schedule.specs
     x, weight = specs[step.inputs[0]], specs[step.inputs[1]]
-    same = x.dtype is weight.dtype is f32 and all(specs[i].dtype is f32 for i in step.read)
-    full = 0 not in weight.shape and math.prod(x.shape[:-1]) >= ROWS
+    same = all(specs[i].dtype is f32 for i in step.read) and len(x.shape) > 1
+    full = len(weight.shape) == 2 and 0 not in weight.shape and math.prod(x.shape[:-1]) >= ROWS
     return same and full and step.inputs[1] in values and step.inputs[0] not in values
 
 
