@@ -24,6 +24,7 @@ from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 from cubepy.tensor.differentiable import Differentiable
 from cubepy.tensor.explained.timed import timed
+from cubepy.tensor.exposed import expose
 from cubepy.tensor.methods.indexing import Indexing
 from cubepy.tensor.methods.operators import Operators
 from cubepy.tensor.methods.reducing import Reducing
@@ -194,7 +195,10 @@ class Tensor(
                     f"{self.dtype.name}"
                 )
             return array.astype(dtype)
-        return array.copy() if copy else array
+        if copy:
+            return array.copy()
+        expose(array)
+        return array
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -211,7 +215,9 @@ class Tensor(
                 "what it makes would have none",
                 hint="give x.detach(), or call it within `with cb.no_grad():`",
             )
-        return self.storage.dense()
+        array = self.storage.dense()
+        expose(array)
+        return array
 
     @property
     def recorded(self) -> bool:

@@ -216,7 +216,7 @@ def shown(kind: str, program: Any, routines: Mapping[int, Sequence[str]] | None 
         for at, (first, n) in enumerate(zip(graph.firsts, graph.nodes, strict=True))
         for k in range(len(n.results))
     }
-    order = iter(trace.sources)
+    order = iter(program.sources)
     steps = []
     for at, (first, node) in enumerate(zip(graph.firsts, graph.nodes, strict=True)):
         numbers = [lineage.values[first + k] for k in range(len(node.results))]
@@ -258,6 +258,8 @@ def shown(kind: str, program: Any, routines: Mapping[int, Sequence[str]] | None 
 
 def _named(source: Any, program: Any) -> str:
     """An input as the user knows it."""
+    if source is None:
+        return "made of weights, kept"
     if source.kind == "argument":
         path = program.writer.paths[source.of]
         names = _parameters(program.eagerly)

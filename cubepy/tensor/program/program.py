@@ -24,7 +24,6 @@ from cubepy.runtime.stats import counters
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.timed import asked_by
-from cubepy.tensor.fusion.optimise import optimise
 from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import ABSENT, Graph
 from cubepy.tensor.modes import no_grad
@@ -32,7 +31,7 @@ from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.plans.gpu import GpuCalls
 from cubepy.tensor.program.plans.host import HostCalls
 from cubepy.tensor.program.plans.operands import ProgramOperands
-from cubepy.tensor.program.trace import Given, GradientGiven
+from cubepy.tensor.program.trace import Given, GradientGiven, Source
 from cubepy.tensor.program.writer import Writer
 from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Number, Value, located, outside
@@ -65,7 +64,7 @@ class Program:
     ) -> None:
         self.writer, self.eagerly, self.changed = writer, eagerly, changed
         self.guards = writer.guards
-        self.graph: Graph = optimise(writer.trace.graph, writer.home)
+        self.graph: Graph = writer.fused.graph
         self.plan: Plan | None = None
         self.operands: ProgramOperands | None = None
         self.why = "its launches are recorded in the second call"
@@ -88,8 +87,8 @@ class Program:
         """How its calls are recorded; None where none can be repeated."""
         writer = self.writer
         given = [
-            (name, source.kind)
-            for name, source in zip(writer.values, writer.trace.sources, strict=True)
+            (name, "" if source is None else source.kind)
+            for name, source in zip(writer.values, self.sources, strict=True)
             if name is not None
         ]
         names = [name for name, _ in given]
@@ -108,15 +107,21 @@ class Program:
         """The inputs of the graph as tensors, of the arrays of those that are dense."""
         found, rest = [], iter(arrays)
         for source, name, store in zip(
-            self.writer.trace.sources, self.writer.values, self.writer.stores, strict=True
+            self.sources, self.writer.values, self.writer.stores, strict=True
         ):
             kept: Storage = store if name is None else Dense(next(rest))
             tensor = object.__new__(Tensor)
-            number = source.kind in ("number", "computed")
+            number = source is not None and source.kind in ("number", "computed")
             on_host = number and type(kept.dense()) is np.ndarray
             tensor.value = Number(kept) if on_host else Value(kept)
             found.append(tensor)
         return found
+
+    @property
+    def sources(self) -> list[Source | None]:
+        """Where the inputs of its graph come from; None for what is made of weights."""
+        fused, sources = self.writer.fused, self.writer.trace.sources
+        return [*[sources[n] for n in fused.inputs], *[None for _ in fused.preparations]]
 
     def compute(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arrays of the outputs, op by op; the launches are recorded if there is a chance."""
@@ -180,10 +185,10 @@ class Program:
 
     def given(self, values: Sequence[Value]) -> tuple[Any, ...]:
         """The arrays of the inputs that a call passes on, of the values of all."""
-        names = self.writer.values
-        return tuple(
-            [v.storage.dense() for v, name in zip(values, names, strict=True) if name is not None]
-        )
+        writer = self.writer
+        made = () if writer.prepared is None else writer.prepared.arrays(values)
+        kept = zip([values[n] for n in writer.fused.inputs], writer.values, strict=False)
+        return (*[v.storage.dense() for v, name in kept if name is not None], *made)
 
     def settle(self, arrays: tuple[Any, ...]) -> None:
         """Run on the side until the launches are known, or cannot be."""
