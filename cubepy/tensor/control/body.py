@@ -58,8 +58,8 @@ def fused(text: str, device: Device) -> Graph:
     steps = []
     for step in schedule.steps:
         inputs = tuple([same.get(i, i) for i in step.inputs])
-        if step.op == "detach":
-            same[step.results[0]] = inputs[0]
+        if step.op in ("detach", "custom"):
+            same.update(zip(step.results, inputs, strict=False))
         else:
             steps.append(replace(step, inputs=inputs))
     outputs = tuple([same.get(i, i) for i in schedule.outputs])
@@ -70,6 +70,8 @@ class BodyRecorder(ExactRecorder):
     """The recorder of a function that becomes part of an op; numbers are those of the trace that it
     is part of.
     """
+
+    any_gradients = True
 
     def __init__(self, announced: Sequence[Handle], what: str) -> None:
         self.outer, self.what = active.get(), what
