@@ -15,7 +15,7 @@ from cubepy.runtime.memory.spans import beginning, meet
 from cubepy.runtime.replay.host import PEELED
 from cubepy.runtime.replay.record import Mark
 from cubepy.tensor.array import Tensor, apply, as_tensor
-from cubepy.tensor.control.body import Body, arrays_of, graph_of, shaped, traced
+from cubepy.tensor.control.body import Body, arrays_of, asked, graph_of, shaped, traced
 from cubepy.tensor.control.checkpoint import alias
 from cubepy.tensor.gradients.rules import Backward, vjp
 from cubepy.tensor.modes import mode
@@ -167,7 +167,9 @@ def _scanned(
 def saving(text: str, carries: int) -> str:
     """A body that also gives the carries that it was given."""
     graph = graph_of(text)
-    return replace(graph, outputs=(*graph.outputs, *graph.inputs[:carries])).to_json()
+    made = replace(graph, outputs=(*graph.outputs, *graph.inputs[:carries])).to_json()
+    asked[made] = asked.get(text, {})
+    return made
 
 
 def _run(

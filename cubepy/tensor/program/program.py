@@ -55,6 +55,8 @@ class Program:
         operands: of the plan.
         why: why there is no plan.
         launched: the kernels of each node, once they were recorded.
+        within: the kernels of nodes of the programs within, once somebody looked: by text and
+            number.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Program:
         self.why = "its launches are recorded in the second call"
         self.chances = CHANCES
         self.launched: dict[int, list[str]] = {}
+        self.within: dict[tuple[str, int], list[str]] = {}
         self.lock = threading.Lock()
         self.frames: list[np.ndarray] = []
         if writer.gpu is not None or writer.device.backend != "cpu":
@@ -297,10 +300,11 @@ def launched(nodes: Sequence[tuple[int, int]], recorded: Recorder) -> dict[int, 
     """The kernels that nodes launched, of (node, steps before it) pairs."""
     ends = [first for _, first in nodes[1:]] + [len(recorded.steps)]
     return {
-        at: [
-            step.prepared.executable.program.name
-            for step in recorded.steps[first:end]
-            if isinstance(step, Launch)
-        ]
+        at: kernels_of(recorded.steps[first:end])
         for (at, first), end in zip(nodes, ends, strict=True)
     }
+
+
+def kernels_of(steps: Sequence[Any]) -> list[str]:
+    """The kernels that steps launched."""
+    return [s.prepared.executable.program.name for s in steps if isinstance(s, Launch)]
