@@ -311,11 +311,13 @@ def _gradient(seen: Backward, *grads: Any) -> list[Any]:
     moving = [n for n in range(carries) if inputs[n].dtype.is_float]
     xs = [n for n in range(carries, carries + slices) if seen.needs[n]]
     held = [n for n in range(carries + slices, len(inputs)) if seen.needs[n]]
-    uses = {n: found for n in held if (found := uses_of(graph, graph.inputs[n])) is not None}
+    read = {n: uses_of(graph, graph.inputs[n]) for n in held}
+    uses = {n: some for n, some in read.items() if some is not None}
     held = [n for n in held if n not in uses]
-    outs = sorted({use.out for found in uses.values() for use in found})
+    every = [use for some in uses.values() for use in some]
+    outs = sorted({use.out for use in every})
     known = {graph.inputs[n]: n for n in range(len(inputs))}
-    parts = sorted({use.x for found in uses.values() for use in found} - {None, *known})
+    parts = sorted({use.x for use in every if use.x is not None} - known.keys())
     wanted = [n in moving or n in xs or n in held for n in range(len(inputs))]
     present = [g is not None for g in grads[carries:]]
     where: list[int] = []  # of the gradients by slices and outs, among what is given
