@@ -60,7 +60,7 @@ def explained(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     leaves: list[Any] = []
     structure = leaves_of((args, kwargs), leaves)
     key = jitted.key(structure, leaves)
-    private = Jitted(jitted.function)
+    private = Jitted(jitted.function, jitted.memory)
     values = private.rehearse(structure, leaves)
     programs = []
     for program in private.programs.get(private.key(structure, leaves), ()):

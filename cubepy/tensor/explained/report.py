@@ -40,6 +40,8 @@ class ProgramShown:
         arena: bytes of memory for what is in between.
         peak: the most bytes of it that are used at the same time.
         lifetimes: what is in the arena, and when.
+        memory: the bytes that it shall take at most, or None.
+        repeated: how many of its steps run again because of that.
     """
 
     kind: str
@@ -54,6 +56,8 @@ class ProgramShown:
     launches: int = 0
     arena: int = 0
     lifetimes: tuple[Lifetime, ...] = ()
+    memory: int | None = None
+    repeated: int = 0
 
     @property
     def peak(self) -> int:
@@ -80,6 +84,9 @@ class ProgramShown:
                 f"{self.arena} bytes of arena ({self.peak} used at most, "
                 f"{_some(len(self.lifetimes), 'array')})"
             )
+        if self.memory is not None:
+            again = f"{_some(self.repeated, 'step')} run again" if self.repeated else "it fits"
+            lines.append(f"memory of at most {self.memory} bytes is wanted: {again}")
         lines.append("steps:")
         lines += [f"  {line}" for s in self.steps for line in s.text()]
         if self.unfused:
@@ -184,6 +191,8 @@ def shown(kind: str, program: Any, routines: Mapping[int, Sequence[str]] | None 
         0 if program.plan is None else program.plan.steps,
         0 if operands is None else operands.arena,
         () if operands is None else tuple(operands.lifetimes),
+        program.memory,
+        program.repeated,
     )
 
 

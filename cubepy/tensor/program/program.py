@@ -22,6 +22,7 @@ from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Launch, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.tensor.array import Tensor
+from cubepy.tensor.control.bounded import in_memory
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.timed import asked_by
 from cubepy.tensor.fusion.optimise import optimise
@@ -46,10 +47,12 @@ class Program:
         writer: of its calls.
         eagerly: the function itself.
         changed: what is told when `call` is another function.
+        memory: bytes for what is between its steps; None for no bound.
 
     Attributes:
         guards: whether what the function read is as it was.
         graph: the ops that it runs.
+        repeated: how many of them run again, because of the bound.
         call: a function of (args, kwargs) that gives the results, or MISS.
         plan: its launches, once they are known.
         operands: of the plan.
@@ -60,11 +63,17 @@ class Program:
     """
 
     def __init__(
-        self, writer: Writer, eagerly: Callable[..., Any], changed: Callable[[Any, Any], None]
+        self,
+        writer: Writer,
+        eagerly: Callable[..., Any],
+        changed: Callable[[Any, Any], None],
+        memory: int | None = None,
     ) -> None:
         self.writer, self.eagerly, self.changed = writer, eagerly, changed
         self.guards = writer.guards
-        self.graph: Graph = optimise(writer.trace.graph, writer.gpu or writer.device)
+        graph: Graph = optimise(writer.trace.graph, writer.gpu or writer.device)
+        self.memory = memory
+        self.graph, self.repeated = in_memory(graph, memory)
         self.plan: Plan | None = None
         self.operands: ProgramOperands | None = None
         self.why = "its launches are recorded in the second call"
