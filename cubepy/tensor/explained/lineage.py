@@ -26,6 +26,8 @@ INFIX = {
     "equal": "==",
     "not_equal": "!=",
 }
+WITHIN = ("body", "bodies")
+"""Attributes that are programs within, which are shown as such."""
 LONGEST = 64  # characters of an attribute
 
 
@@ -131,7 +133,8 @@ def formula(step: Step, numbers: Mapping[int, Step] | None = None) -> str:
     left = ", ".join(f"%{r}" for r in step.results)
     if step.op in INFIX and len(given) == 2:
         return f"{left} = {given[0]} {INFIX[step.op]} {given[1]}"
-    attrs = [f"{k}={_short(v)}" for k, v in sorted(step.attrs.items()) if v is not None]
+    shown = {k: v for k, v in step.attrs.items() if v is not None and k not in WITHIN}
+    attrs = [f"{k}={_short(v)}" for k, v in sorted(shown.items())]
     return f"{left} = {step.op}({', '.join([*given, *attrs])})"
 
 

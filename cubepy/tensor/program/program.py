@@ -22,10 +22,11 @@ from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Launch, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.tensor.array import Tensor
+from cubepy.tensor.control.bounded import in_memory
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.timed import asked_by
 from cubepy.tensor.graph import execute
-from cubepy.tensor.ir import ABSENT, Graph
+from cubepy.tensor.ir import ABSENT
 from cubepy.tensor.modes import no_grad
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.plans.gpu import GpuCalls
@@ -48,28 +49,38 @@ class Program:
         writer: of its calls.
         eagerly: the function itself.
         changed: what is told when `call` is another function.
+        memory: bytes for what is between its steps; None for no bound.
 
     Attributes:
         guards: whether what the function read is as it was.
         graph: the ops that it runs.
+        repeated: how many of them run again, because of the bound.
         call: a function of (args, kwargs) that gives the results, or MISS.
         plan: its launches, once they are known.
         operands: of the plan.
         why: why there is no plan.
         launched: the kernels of each node, once they were recorded.
+        within: the kernels of nodes of the programs within, once somebody looked: by text and
+            number.
     """
 
     def __init__(
-        self, writer: Writer, eagerly: Callable[..., Any], changed: Callable[[Any, Any], None]
+        self,
+        writer: Writer,
+        eagerly: Callable[..., Any],
+        changed: Callable[[Any, Any], None],
+        memory: int | None = None,
     ) -> None:
         self.writer, self.eagerly, self.changed = writer, eagerly, changed
         self.guards = writer.guards
-        self.graph: Graph = writer.fused.graph
+        self.memory = memory
+        self.graph, self.repeated = in_memory(writer.fused.graph, memory)
         self.plan: Plan | None = None
         self.operands: ProgramOperands | None = None
         self.why = "its launches are recorded in the second call"
         self.chances = CHANCES
         self.launched: dict[int, list[str]] = {}
+        self.within: dict[tuple[str, int], list[str]] = {}
         self.lock = threading.Lock()
         self.calls = self.recorded_calls()
         if self.calls is None:
@@ -295,10 +306,11 @@ def launched(nodes: Sequence[tuple[int, int]], recorded: Recorder) -> dict[int, 
     """The kernels that nodes launched, of (node, steps before it) pairs."""
     ends = [first for _, first in nodes[1:]] + [len(recorded.steps)]
     return {
-        at: [
-            step.prepared.executable.program.name
-            for step in recorded.steps[first:end]
-            if isinstance(step, Launch)
-        ]
+        at: kernels_of(recorded.steps[first:end])
         for (at, first), end in zip(nodes, ends, strict=True)
     }
+
+
+def kernels_of(steps: Sequence[Any]) -> list[str]:
+    """The kernels that steps launched."""
+    return [s.prepared.executable.program.name for s in steps if isinstance(s, Launch)]
