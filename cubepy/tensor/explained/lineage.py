@@ -99,7 +99,7 @@ class Lineage:
         return len(self.inside[at]) > 1
 
     def lines(self, at: int) -> list[Location]:
-        """The user's lines that a node is from; of one that a pass put in, those of who reads it."""
+        """The user's lines that a node is from; of one that a pass put in, those of its readers."""
         found = [self.asked_at.get(s.results[0]) for s in self.inside[at] if s.op != "constant"]
         if not self.inside[at]:
             first = self.ran.firsts[at]
