@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.backends.cuda.backend import offline as properties_of
-from cubepy.backends.cuda.codegen.compile import Architecture, Code, aligned_rows
+from cubepy.backends.cuda.codegen.compile import Architecture, Code
+from cubepy.backends.gpu.code import aligned_rows
 from cubepy.compiler.signature import Target
 from cubepy.compiler.specialise import specialise
 from cubepy.lang.dtypes import i32, i64
