@@ -13,7 +13,7 @@ def versions(lowering: str, packages: tuple[str, ...]) -> str:
     """Versions of the packages, and a digest of the ops.
 
     Args:
-        lowering: the file of the backend that lowers the text, as "cuda/codegen/lowering.py".
+        lowering: the files of the backend that lower the text, as "cuda/codegen/lowering.py".
         packages: what it needs.
     """
     backends = Path(__file__).parent.parent
@@ -23,7 +23,7 @@ def versions(lowering: str, packages: tuple[str, ...]) -> str:
         *backends.glob("gpu/ops/*.py"),
         *backends.glob(f"{backend}/ops/*.py"),
         backends / "llvm/passes.py",
-        backends / lowering,
+        *backends.glob(lowering),
     ]
     sources = hashlib.sha256()
     for file in sorted(files):
