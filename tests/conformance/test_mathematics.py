@@ -15,7 +15,7 @@ import cubepy as cb
 from cubepy import errors
 from tests.accuracy import BINARY, FORMATS, UNARY, bound, draws, pairs, reference, special, ulps
 
-COUNT = {"cpu": 4000, "cuda": 4000, "python": 600}
+COUNT = {"cpu": 4000, "cuda": 4000, "python": 600, "gfx942": 64, "gfx1100": 64}
 
 
 @cb.kernel

@@ -6,6 +6,7 @@ calls of intrinsics that are known to have instructions, and of nothing else.
 
 from __future__ import annotations
 
+import itertools
 import re
 from functools import cache
 from typing import Any
@@ -23,12 +24,13 @@ CODE_OBJECT_VERSION = 500
 SELECTABLE = frozenset(
     """
     amdgcn.ballot amdgcn.ds.bpermute amdgcn.exp2 amdgcn.implicitarg.ptr amdgcn.log amdgcn.mbcnt.hi
-    amdgcn.mbcnt.lo amdgcn.readfirstlane amdgcn.s.barrier amdgcn.sdot4 amdgcn.sudot4
+    amdgcn.mbcnt.lo amdgcn.readfirstlane amdgcn.readlane amdgcn.s.barrier amdgcn.sdot4 amdgcn.sudot4
     amdgcn.wave.barrier amdgcn.workgroup.id.x amdgcn.workgroup.id.y amdgcn.workgroup.id.z
     amdgcn.workitem.id.x amdgcn.workitem.id.y amdgcn.workitem.id.z
-    abs assume bitreverse bswap canonicalize ceil copysign ctlz ctpop cttz fabs floor fma fmuladd
-    fptosi.sat fptoui.sat fshl fshr is.fpclass ldexp lifetime.end lifetime.start maxnum memcpy
-    memmove memset minnum nearbyint rint roundeven sadd.sat sadd.with.overflow scmp smax smin
+    abs assume bitreverse bswap canonicalize ceil copysign ctlz ctpop cttz fabs
+    floor fma fmuladd fptosi.sat fptoui.sat fshl fshr is.fpclass ldexp lifetime.end lifetime.start
+    maxnum memcpy memmove memset minnum nearbyint rint roundeven sadd.sat sadd.with.overflow scmp
+    smax smin
     smul.with.overflow sqrt ssub.sat ssub.with.overflow trunc uadd.sat uadd.with.overflow ucmp umax
     umin umul.with.overflow usub.sat usub.with.overflow experimental.noalias.scope.decl
     vector.reduce.add vector.reduce.and vector.reduce.fmax vector.reduce.fmin vector.reduce.mul
@@ -78,7 +80,45 @@ def optimised(text: str, architecture: Architecture) -> Any:
     passes = ll.create_pass_builder(tm, options)
     passes.getModulePassManager().run(module, passes)
     refuse_unselectable(module, architecture)
-    return module
+    text = str(module)
+    kept = keep_negative_zeros(text)
+    return module if kept == text else ll.parse_assembly(kept)
+
+
+_VALUE = r'%(?:"[^"]*"|[\w.$]+)'
+_F32, _F16 = r"(float|<\d+ x float>)", r"(?:half|<\d+ x half>)"
+_PRODUCT = re.compile(
+    rf"^\s*({_VALUE}) = (?:fmul|extractelement|insertelement|shufflevector) ", re.M
+)
+_TO_HALF = re.compile(
+    rf"^(\s*)({_VALUE} = fptrunc (?:[a-z]+ )*){_F32} ({_VALUE})( to {_F16})", re.M
+)
+
+
+def keep_negative_zeros(text: str) -> str:
+    """A module's text in which no product is rounded to f16 at once.
+
+    LLVM (22) would take `v_fma_mixlo_f16 x, y, 0` for it, by which -0 becomes 0. What stands
+    between takes no instruction.
+    """
+    products = set(_PRODUCT.findall(text))
+    declared: set[str] = set()
+    serial = itertools.count()
+
+    def with_call(found: re.Match[str]) -> str:
+        indent, start, kind, value, end = found.groups()
+        if value not in products:
+            return found[0]
+        lanes = re.match(r"<(\d+)", kind)
+        name = f"@llvm.canonicalize.{f'v{lanes[1]}' if lanes else ''}f32"
+        if f"{name}(" not in text:
+            declared.add(f"declare {kind} {name}({kind})")
+        kept = f'%"kept.{next(serial)}"'
+        call = f"{indent}{kept} = call {kind} {name}({kind} {value})\n"
+        return f"{call}{indent}{start.strip()} {kind} {kept}{end}"
+
+    out = _TO_HALF.sub(with_call, text)
+    return "\n".join([out, *sorted(declared)])
 
 
 def refuse_unselectable(module: Any, architecture: Architecture) -> None:

@@ -17,6 +17,9 @@ KEPT = ("nsz",)
 """Flags for additions that recover a rounding error: a kernel's fast-math flags would cancel them
 to nothing, and numba gives those only to instructions that have no flags of their own."""
 
+KEPT_PRODUCT = ("arcp",)
+"""The same for products, whose zeros keep their signs: what it allows is about quotients."""
+
 
 def lanes_of(ty: ir.Type) -> int:
     """Lanes of an LLVM type; 0 for a scalar."""

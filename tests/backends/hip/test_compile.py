@@ -1,4 +1,4 @@
-"""Kernels compiled for AMD GPUs where there is none: what comes out, what is refused, what is kept."""
+"""Kernels compiled for AMD GPUs where there is none: what comes out, is refused, and is kept."""
 
 from __future__ import annotations
 
@@ -49,6 +49,18 @@ def powers(x: cb.Array, out: cb.Array):
 
 
 @cb.kernel
+def products(x: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS
+    out[i] = cb.ldexp(x[i], -140)
+
+
+@cb.kernel
+def product_lines(x: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS * 8
+    out.store(i, cb.ldexp(x.load(i, 8), -140))
+
+
+@cb.kernel
 def printing(x: cb.Array):
     cb.debug_print("x", x[0])
 
@@ -80,6 +92,16 @@ def test_what_llvm_has_no_correct_function_for_is_ours(name: str) -> None:
     for dtype in (np.float32, np.float64):
         x = np.zeros(8, dtype)
         assert compile_for(name, powers, 64, x, x).binary
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_products_are_not_rounded_to_f16_at_once(name: str) -> None:
+    """`v_fma_mixlo_f16 x, y, 0` gives 0 for -0."""
+    x = np.zeros(64, np.float16)
+    for kernel in (products, product_lines):
+        found = instructions(compile_for(name, kernel, 64, x, x).assembly)
+        assert [i for i in found if i.startswith("v_cvt_f16_f32") or "cvt_pk" in i]
+        assert not [i for i in found if "mix" in i]
 
 
 def test_shared_memory_is_taken_where_it_is() -> None:

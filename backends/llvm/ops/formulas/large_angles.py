@@ -71,6 +71,8 @@ def _table(module: ir.Module) -> ir.GlobalVariable:
 def _window(b: Any, exponent: Any) -> list[Any]:
     """The 192 bits of 2 / pi that count for a number of this exponent, in words, highest first."""
     first = b.add(exponent, I64(LEADING - 2))
+    zero = I64(0)  # other lanes of a line may hold small numbers
+    first = b.select(b.icmp_signed("<", first, zero), zero, first)
     word, shift = b.lshr(first, I64(6)), b.and_(first, I64(63))
     table = _table(b.module)
     address = lambda k: b.gep(table, [I64(0), b.add(word, I64(k))])

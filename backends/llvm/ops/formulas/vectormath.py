@@ -273,8 +273,8 @@ def _tanh(b: Any, dtype: str, x: Any) -> Any:
 
 
 def _power_by_unit(b: Any, x: Any) -> Any:
-    """e ** x by an NVIDIA GPU's special function unit, for x up to 0: the error is below 1e-6 of what
-    is at most 1/6 here.
+    """e ** x by an NVIDIA GPU's special function unit, for x up to 0: the error is below 1e-6 of
+    what is at most 1/6 here.
     """
     unit = ir.InlineAsm(ir.FunctionType(F32, [F32]), "ex2.approx.ftz.f32 $0, $1;", "=f,f", False)
     return each_lane(b, b.fmul(x, const(x.type, TABLES["f32"].log2_e)), lambda v: b.call(unit, [v]))
