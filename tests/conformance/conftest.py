@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from tests.backends.hip.emulator.device import emulated
 from tests.staging import gpu_missing, staged
 
-EMULATED = ("gfx942", "gfx1100")
+EMULATED = tuple(os.environ.get("CUBEPY_TEST_PROCESSORS", "gfx942 gfx1100").split())
+"""AMD's processors on which the emulator runs the suite."""
 
 
 @pytest.fixture(params=["cpu", "python", "cuda", *EMULATED])
