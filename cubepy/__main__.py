@@ -47,6 +47,9 @@ def command_line() -> argparse.ArgumentParser:
         "--skip", action="append", default=[], help="name or pattern of a tensor to leave as it is"
     )
     quantize.add_argument("-o", "--output", required=True, help="file to write")
+    look = commands.add_parser("look", help="what a model file or folder holds")
+    look.add_argument("model")
+    look.add_argument("--tensors", action="store_true", help="a line for each tensor")
     tune_command.add_command(commands)
     warm.add_command(commands)
     return parser
@@ -136,6 +139,12 @@ def _run(arguments: argparse.Namespace) -> None:
     run_program(arguments.file, arguments.arguments)
 
 
+def _look(arguments: argparse.Namespace) -> None:
+    from cubepy.models import look
+
+    print(look(arguments.model).table(arguments.tensors))
+
+
 def _quantize(arguments: argparse.Namespace) -> None:
     from cubepy import quant
 
@@ -162,6 +171,8 @@ def main(argv: list[str] | None = None) -> int:
             warm.run(arguments)
         elif arguments.command == "run":
             _run(arguments)
+        elif arguments.command == "look":
+            _look(arguments)
         elif arguments.command == "tune":
             tune_command.run(arguments)
         else:
