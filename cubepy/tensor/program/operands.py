@@ -101,6 +101,7 @@ class ProgramOperands(Operands):
         recorded: its launches.
         inputs: arrays that share no memory.
         outputs: what it gave.
+        caches: inputs that launches may write.
 
     Attributes:
         arena: bytes of the arena.
@@ -113,11 +114,15 @@ class ProgramOperands(Operands):
     """
 
     def __init__(
-        self, recorded: Recording, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+        self,
+        recorded: Recording,
+        inputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        caches: frozenset[int] = frozenset(),
     ) -> None:
         if recorded.allocations:
             raise Unsuitable("memory of a GPU")
-        self.recorded, self.inputs = recorded, inputs
+        self.recorded, self.inputs, self.caches = recorded, inputs, caches
         super().__init__(host_replay().table(), list(enumerate(inputs)), (), recorded.constants)
         self.given, self.kept = (), [*recorded.constants]  # what is only read may overlap
         self.starts, self.order = self.sorted_spans()
@@ -243,7 +248,7 @@ class ProgramOperands(Operands):
         if found is None:
             raise Unsuitable("memory that nobody gave")
         which, origin = found[2:]
-        if writes and (which is None or which < len(self.inputs)):
+        if writes and (which is None or which < len(self.inputs)) and which not in self.caches:
             raise Unsuitable("an input that is written")
         return None if which is None else (which, start - origin)
 

@@ -153,6 +153,17 @@ class Program:
         trace = self.writer.trace
         return Lineage(trace.graph, self.graph, trace.asked_at)
 
+    @cached_property
+    def caches(self) -> frozenset[int]:
+        """The arrays of a call that ops write in place."""
+        written = {n.inputs[i] for n in self.graph.nodes if n.op in OPS for i in OPS[n.op].writes}
+        dense = [
+            value
+            for value, name in zip(self.graph.inputs, self.writer.values, strict=True)
+            if name is not None
+        ]
+        return frozenset(k for k, value in enumerate(dense) if value in written)
+
     def given(self, values: Sequence[Value]) -> tuple[Any, ...]:
         """The arrays of the inputs that a call passes on, of the values of all."""
         names = self.writer.values
@@ -184,7 +195,7 @@ class Program:
             try:
                 if recorded.spoiled:
                     raise Unsuitable("something that is no launch")
-                operands = ProgramOperands(recorded, given, outputs)
+                operands = ProgramOperands(recorded, given, outputs, self.caches)
                 plan = Plan(recorded, None, None, operands)
                 self.install(plan, operands)
                 operands.forget()
