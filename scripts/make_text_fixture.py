@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "models" / "fixtures"
 
 
@@ -30,10 +32,140 @@ def pickles() -> None:
     torch.save(state, FIXTURES / "legacy.pt", _use_new_zipfile_serialization=False)
 
 
+SMALL: dict[str, Any] = {
+    "vocab_size": 61,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 64,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0, 1.5],
+    "long_factor": [2.0, 4.0],
+    "partial_rotary_factor": 1.0,
+}
+LAYERS = ["sliding_attention", "full_attention"]
+DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": (
+        "GPT2Config",
+        {"vocab_size": 61, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 64},
+    ),
+    "gpt_neox": (
+        "GPTNeoXConfig",
+        {k: v for k, v in SMALL.items() if "heads" not in k} | {"num_attention_heads": 2},
+    ),
+    "llama": ("LlamaConfig", SMALL | {"tie_word_embeddings": True}),
+    "llama_biased": ("LlamaConfig", SMALL | {"attention_bias": True, "mlp_bias": True}),
+    "llama3": ("LlamaConfig", SMALL | {"rope_parameters": LLAMA3}),
+    "yarn": ("LlamaConfig", SMALL | {"rope_parameters": YARN}),
+    "mistral": ("MistralConfig", SMALL | {"sliding_window": 7}),
+    "qwen2": ("Qwen2Config", SMALL),
+    "qwen3": ("Qwen3Config", SMALL | {"head_dim": 8}),
+    "gemma": ("GemmaConfig", SMALL | {"head_dim": 8}),
+    "gemma2": (
+        "Gemma2Config",
+        SMALL | {"head_dim": 8, "sliding_window": 6, "query_pre_attn_scalar": 20},
+    ),
+    "gemma3": (
+        "Gemma3TextConfig",
+        SMALL | {"head_dim": 8, "sliding_window": 6, "layer_types": LAYERS},
+    ),
+    "phi3": ("Phi3Config", SMALL | {"pad_token_id": 0, "partial_rotary_factor": 0.5}),
+    "phi3_long": (
+        "Phi3Config",
+        SMALL
+        | {"pad_token_id": 0, "original_max_position_embeddings": 32, "rope_parameters": LONGROPE},
+    ),
+    "smollm3": ("SmolLM3Config", SMALL | {"no_rope_layers": [1, 0], "pad_token_id": 0}),
+    "olmo2": ("Olmo2Config", SMALL | {"pad_token_id": 0}),
+    "granite": (
+        "GraniteConfig",
+        SMALL
+        | {
+            "embedding_multiplier": 2.0,
+            "attention_multiplier": 0.3,
+            "residual_multiplier": 0.5,
+            "logits_scaling": 3.0,
+        },
+    ),
+}
+
+
+def rounded(model: Any) -> None:
+    """Weights with a little noise (norms too) that float16 holds."""
+    import torch
+
+    for p in model.parameters():
+        p.data = (p.data + torch.randn_like(p) * 0.08).half().float()
+
+
+def kept(model: Any, folder: Path) -> dict[str, np.ndarray]:
+    """Config and weights as Hugging Face's library writes them."""
+    from safetensors.numpy import load_file
+
+    model.save_pretrained(folder)
+    arrays = {
+        f"w:{k}": v.astype(np.float16) for k, v in load_file(folder / "model.safetensors").items()
+    }
+    config = (folder / "config.json").read_bytes()
+    return arrays | {"config": np.frombuffer(config, np.uint8)}
+
+
+def decoders() -> None:
+    """Small decoders of every family: weights, logits and what they write."""
+    import tempfile
+
+    import torch
+    import transformers
+
+    arrays: dict[str, np.ndarray] = {}
+    for name, (config, values) in DECODERS.items():
+        torch.manual_seed(len(name))
+        model = transformers.AutoModelForCausalLM.from_config(
+            getattr(transformers, config)(**values)
+        )
+        model.eval().float()
+        rounded(model)
+        tokens = torch.randint(1, 61, (2, 19))
+        with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+            found = kept(model, Path(folder))
+            found["tokens"] = tokens.numpy()
+            found["logits"] = model(tokens).logits[:, -5:].numpy()
+            long = torch.randint(1, 61, (1, 50))
+            found["long"], found["long_logits"] = long.numpy(), model(long).logits[:, -1].numpy()
+            options = {
+                "max_new_tokens": 20,
+                "do_sample": False,
+                "eos_token_id": None,
+                "pad_token_id": 0,
+            }
+            found["greedy"] = model.generate(tokens, **options)[:, 19:].numpy()
+        arrays |= {f"{name}/{k}": v for k, v in found.items()}
+    np.savez_compressed(FIXTURES / "decoders.npz", **arrays)
+
+
 def main(names: list[str]) -> None:
     """Make all fixtures, or those named."""
     FIXTURES.mkdir(exist_ok=True)
-    made = {"pickles": pickles}
+    made = {"pickles": pickles, "decoders": decoders}
     for name in names or made:
         made[name]()
 

@@ -6,6 +6,7 @@ import importlib
 import os
 from typing import Any
 
+from cubepy.models.folder import load_folder
 from cubepy.models.formats.pickled import read_pickled
 from cubepy.models.formats.shards import read_index, read_safetensors
 from cubepy.models.formats.stored import Stored
@@ -38,11 +39,14 @@ def load(source: str | os.PathLike[str], device: Any = None) -> Any:
     kind = format_of(source)
     if kind == "onnx":
         return importlib.import_module("cubepy.models.onnx").load(source, device=device)
+    if kind == "folder":
+        model = load_folder(source)
+        return model if device is None else model.to(device)
     readers = {"safetensors": read_safetensors, "index": read_index, "pickle": read_pickled}
     return tensors_of(readers[kind](source), device)
 
 
 def tensors_of(stored: dict[str, Stored], device: Any = None) -> dict[str, Tensor]:
-    """Tensors of plain dtypes as they are in the file: read-only views, unless a device is named."""
+    """Tensors of plain dtypes as they are in the file: read-only views where no device is named."""
     found = {name: as_tensor(one.data) for name, one in stored.items()}
     return found if device is None else {name: t.to(device) for name, t in found.items()}
