@@ -162,10 +162,47 @@ def decoders() -> None:
     np.savez_compressed(FIXTURES / "decoders.npz", **arrays)
 
 
+BLOCKS = "Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4".split()
+
+
+def blocks() -> None:
+    """Random blocks of every type, and the numbers that `gguf` makes of them."""
+    import gguf
+
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for name in BLOCKS:
+        kind = gguf.GGMLQuantizationType[name]
+        elements, size = gguf.GGML_QUANT_SIZES[kind]
+        raw = rng.integers(0, 256, (4, 512 // elements * size), np.uint8)
+        view = raw.reshape(-1, size)
+        if name == "MXFP4":
+            view[:, 0] = rng.integers(100, 150, len(view))
+        for at in HALVES.get(name, (0,)):  # scales that are no NaN
+            half = rng.standard_normal((len(view), 1)).astype(np.float16)
+            view[:, at : at + 2] = half.view(np.uint8)
+        arrays[f"{name}/raw"] = raw
+        arrays[f"{name}/values"] = gguf.quants.dequantize(raw, kind)
+    np.savez_compressed(FIXTURES / "blocks.npz", **arrays)
+
+
+HALVES: dict[str, tuple[int, ...]] = {
+    "Q4_1": (0, 2),
+    "Q5_1": (0, 2),
+    "Q2_K": (80, 82),
+    "Q3_K": (108,),
+    "Q4_K": (0, 2),
+    "Q5_K": (0, 2),
+    "Q6_K": (208,),
+    "MXFP4": (),
+}
+"""Where blocks have numbers of 16 bits."""
+
+
 def main(names: list[str]) -> None:
     """Make all fixtures, or those named."""
     FIXTURES.mkdir(exist_ok=True)
-    made = {"pickles": pickles, "decoders": decoders}
+    made = {"pickles": pickles, "decoders": decoders, "blocks": blocks}
     for name in names or made:
         made[name]()
 

@@ -10,6 +10,7 @@ from cubepy.models.folder import load_folder
 from cubepy.models.formats.pickled import read_pickled
 from cubepy.models.formats.shards import read_index, read_safetensors
 from cubepy.models.formats.stored import Stored
+from cubepy.models.gguf_model import load_gguf
 from cubepy.models.source import format_of
 from cubepy.tensor import Tensor, as_tensor
 
@@ -39,8 +40,8 @@ def load(source: str | os.PathLike[str], device: Any = None) -> Any:
     kind = format_of(source)
     if kind == "onnx":
         return importlib.import_module("cubepy.models.onnx").load(source, device=device)
-    if kind == "folder":
-        model = load_folder(source)
+    if kind in ("folder", "gguf"):
+        model = load_folder(source) if kind == "folder" else load_gguf(source)
         return model if device is None else model.to(device)
     readers = {"safetensors": read_safetensors, "index": read_index, "pickle": read_pickled}
     return tensors_of(readers[kind](source), device)
