@@ -11,8 +11,20 @@ Example:
 
 from __future__ import annotations
 
-from cubepy.models.loading import load
-from cubepy.models.looking import look
-from cubepy.models.report import Look, TensorInfo
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cubepy.models.loading import load
+    from cubepy.models.looking import look
+    from cubepy.models.report import Look, TensorInfo
+
+_HOMES = {"load": "loading", "look": "looking", "Look": "report", "TensorInfo": "report"}
 
 __all__ = ["Look", "TensorInfo", "load", "look"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"cubepy.models.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'cubepy.models' has no attribute {name!r}")

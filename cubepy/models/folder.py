@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from cubepy.models.architectures.decoders import DECODERS, decoder_config
 from cubepy.models.architectures.weights import decoder_weights, fill
 from cubepy.models.formats.shards import read_json
 from cubepy.models.generation.text_model import TextModel
+from cubepy.models.generation.tokenizer import folder_ends, folder_tokenizer
 from cubepy.models.looking import folder_tensors
 from cubepy.nn import init
 
@@ -39,7 +41,10 @@ def load_decoder(folder: Path, values: dict[str, Any], source: str) -> TextModel
     c = decoder_config(values, source)
     family = values["model_type"]
     tensors = decoder_weights(folder_tensors(folder), c, family)
-    return built(c, tensors, source)
+    model = built(c, tensors, source)
+    model.ends = folder_ends(folder, values)
+    model.give_tokenizer(partial(folder_tokenizer, folder))
+    return model
 
 
 def built(c: Any, tensors: dict[str, Any], source: str) -> TextModel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,50 +18,12 @@ from cubepy.models.formats.dequantize import UNPACK, dequantize
 from cubepy.models.formats.gguf import GGUF, read_gguf
 from cubepy.models.formats.stored import Stored
 from cubepy.models.generation.text_model import TextModel
+from cubepy.models.generation.tokenizer import gguf_ends, gguf_tokenizer
+from cubepy.models.gguf_names import FAMILIES, IGNORED, PARTS, PERMUTED, WHOLE
 from cubepy.models.packed.kernels import KINDS
 from cubepy.models.packed.storage import Blocks
 from cubepy.tensor import Tensor, as_tensor
 
-FAMILIES = {
-    "llama": "llama",
-    "qwen2": "qwen2",
-    "qwen3": "qwen3",
-    "gemma": "gemma",
-    "gemma2": "gemma2",
-    "gemma3": "gemma3_text",
-    "phi3": "phi3",
-    "smollm3": "smollm3",
-    "olmo2": "olmo2",
-    "granite": "granite",
-    "gpt2": "gpt2",
-    "gptneox": "gpt_neox",
-}
-"""`model_type` of Hugging Face by `general.architecture`."""
-PARTS = {
-    "attn_q": "attention.q",
-    "attn_k": "attention.k",
-    "attn_v": "attention.v",
-    "attn_output": "attention.o",
-    "attn_q_norm": "attention.q_norm",
-    "attn_k_norm": "attention.k_norm",
-    "attn_qkv": "attention.qkv",
-    "attn_norm": "before_attention",
-    "ffn_norm": "before_network",
-    "post_attention_norm": "after_attention",
-    "post_ffw_norm": "after_network",
-    "ffn_gate": "network.gate",
-    "ffn_up": "network.up",
-    "ffn_down": "network.down",
-}
-WHOLE = {
-    "token_embd": "embed",
-    "position_embd": "positions",
-    "output_norm": "norm",
-    "output": "head",
-}
-IGNORED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
-PERMUTED = ("llama", "granite")
-"""Architectures whose queries and keys are stored for rotation of neighbours."""
 _LAYER = re.compile(r"^blk\.(\d+)\.(\w+)\.(weight|bias)$")
 
 
@@ -88,7 +51,10 @@ def load_gguf(path: str | os.PathLike[str]) -> TextModel:
             hint=f"quantize the model to one of {', '.join(UNPACK)}",
         )
     c = gguf_config(file, source)
-    return built(c, _weights(file, c, source), source)
+    model = built(c, _weights(file, c, source), source)
+    model.ends = gguf_ends(file)
+    model.give_tokenizer(partial(gguf_tokenizer, file, source))
+    return model
 
 
 def gguf_config(file: GGUF, source: str) -> DecoderConfig:
@@ -258,10 +224,3 @@ def _widened(raw: np.ndarray) -> np.ndarray:
     blocks = np.ascontiguousarray(raw).reshape(-1, 18)
     codes = UNPACK["IQ4_NL"](blocks).codes.astype(np.int8).view(np.uint8)
     return np.concatenate([blocks[:, :2], codes], axis=1).reshape(len(raw), -1)
-
-
-def read_as(kind: str) -> str:
-    """How a block type is read, for `look`: empty where it stays as it is."""
-    if kind in KINDS or kind not in UNPACK:
-        return ""
-    return "Q8_0 (exact)" if kind == "IQ4_NL" else "f16"

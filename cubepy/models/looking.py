@@ -8,10 +8,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from cubepy.models.formats.block_types import BY_NAME
+from cubepy.models.formats.dequantize import READ_AS, UNPACK
 from cubepy.models.formats.gguf import GGUF, read_gguf
 from cubepy.models.formats.pickled import read_pickled
 from cubepy.models.formats.shards import read_index, read_json, read_safetensors
 from cubepy.models.formats.stored import Stored
+from cubepy.models.gguf_names import FAMILIES as GGUF_FAMILIES
 from cubepy.models.report import Look, TensorInfo
 from cubepy.models.source import INDEX, format_of
 from cubepy.nn import safetensors_metadata
@@ -80,7 +83,14 @@ def _look_gguf(path: str, file: GGUF) -> Look:
         facts["vocabulary"] = f"{len(words):,} ({file.metadata.get('tokenizer.ggml.model')})"
     if "tokenizer.chat_template" in file.metadata:
         facts["chat template"] = "yes"
-    return Look(path, f"GGUF {file.version}", facts, tensors=_infos(file.tensors))
+    kinds = dict.fromkeys(t.kind for t in file.tensors.values() if t.kind in BY_NAME)
+    notes = [f"{kind} is read as {other}" for kind in kinds if (other := READ_AS.get(kind))]
+    unread = {k for k in kinds if BY_NAME[k].plain == "" and k not in UNPACK}
+    notes += [f"{kind} cannot be read" for kind in sorted(unread)]
+    if file.architecture not in GGUF_FAMILIES:
+        notes.append("models of this architecture cannot be loaded")
+    tensors = _infos(file.tensors)
+    return Look(path, f"GGUF {file.version}", facts, tensors=tensors, notes=tuple(notes))
 
 
 def _look_folder(folder: Path) -> Look:

@@ -96,7 +96,7 @@ def _mxfp4(raw: np.ndarray) -> Unpacked:
 
 
 def _crumbs(raw: np.ndarray) -> np.ndarray:
-    """64 bytes of four codes of two bits: of 128 elements each, 32 by 32 from the lowest bits on."""
+    """64 bytes of four codes of two bits: of 128 elements, 32 by 32 from the lowest bits on."""
     parts = raw.reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[None, None, :, None]
     found: np.ndarray = (parts & 3).reshape(len(raw), 256)
     return found
@@ -146,8 +146,8 @@ def _q5_k(raw: np.ndarray) -> Unpacked:
 
 
 def _q6_k(raw: np.ndarray) -> Unpacked:
-    low = raw[:, :128].reshape(-1, 2, 64)
-    low = np.concatenate([low & 15, low >> 4], axis=2).reshape(-1, 256)
+    both = raw[:, :128].reshape(-1, 2, 64)
+    low = np.concatenate([both & 15, both >> 4], axis=2).reshape(-1, 256)
     codes = (low | (_crumbs(raw[:, 128:192]) << 4)).astype(np.float32) - 32
     return Unpacked(codes, _half(raw, 208) * raw[:, 192:208].view(np.int8))
 
@@ -178,6 +178,8 @@ UNPACK: dict[str, Callable[[np.ndarray], Unpacked]] = {
     "MXFP4": _mxfp4,
 }
 """By the names of block types."""
+READ_AS = {"IQ4_NL": "Q8_0 (exact)", "IQ4_XS": "f16", "MXFP4": "f16"}
+"""What weights of types that no kernel unpacks become when they are loaded."""
 
 
 def dequantize(kind: str, raw: np.ndarray) -> np.ndarray:

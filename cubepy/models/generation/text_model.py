@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,6 @@ class TextModel(Decoder):
 
     Attributes:
         config: what the decoder is made of.
-        tokenizer: texts to tokens and back, or None.
         ends: tokens after which a text is done.
 
     Example:
@@ -34,8 +33,19 @@ class TextModel(Decoder):
 
     def __init__(self, c: DecoderConfig) -> None:
         super().__init__(c)
-        self.tokenizer: Any = None
         self.ends: frozenset[int] = frozenset()
+        self.__dict__["_made_by"] = None
+
+    def give_tokenizer(self, made_by: Callable[[], Any]) -> None:
+        """Say what makes the tokenizer when the first text comes."""
+        self.__dict__["_made_by"] = made_by
+        self.__dict__.pop("tokenizer", None)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """Texts to tokens and back; None where the model came without one."""
+        made_by = self.__dict__["_made_by"]
+        return None if made_by is None else made_by()
 
     @cached_property
     def stepper(self) -> Stepper:

@@ -1,7 +1,7 @@
 """Products and rows of weights in blocks of GGUF; what the blocks are: `formats.dequantize`.
 
-A line of weights is unpacked in registers, scaled, and met by a line of activations at once: nothing
-is written but the result. Activations stay floats.
+A line of weights is unpacked in registers, scaled, and met by a line of activations at once:
+nothing is written but the result. Activations stay floats.
 """
 
 from __future__ import annotations
