@@ -162,6 +162,41 @@ def decoders() -> None:
     np.savez_compressed(FIXTURES / "decoders.npz", **arrays)
 
 
+ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("BertConfig", {}),
+    "roberta": ("RobertaConfig", {"max_position_embeddings": 42}),
+    "distilbert": ("DistilBertConfig", {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 20}),
+    "mpnet": ("MPNetConfig", {"max_position_embeddings": 42}),
+}
+
+
+def encoders() -> None:
+    """Small encoders of every family: weights, and vectors of texts of two lengths."""
+    import tempfile
+
+    import torch
+    import transformers
+
+    arrays: dict[str, np.ndarray] = {}
+    for name, (config, values) in ENCODERS.items():
+        torch.manual_seed(len(name))
+        shared = {k: v for k, v in SMALL.items() if "key_value" not in k}
+        shared["max_position_embeddings"] = 40
+        made = getattr(transformers, config)(**(shared | values))
+        model = transformers.AutoModel.from_config(made).eval().float()
+        rounded(model)
+        padding = model.config.pad_token_id
+        tokens = torch.randint(3, 61, (2, 19))
+        tokens[1, 11:] = padding
+        mask = (tokens != padding).long()
+        with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+            found = kept(model, Path(folder))
+            found["tokens"], found["mask"] = tokens.numpy(), mask.numpy()
+            found["hidden"] = model(tokens, attention_mask=mask).last_hidden_state.numpy()
+        arrays |= {f"{name}/{k}": v for k, v in found.items()}
+    np.savez_compressed(FIXTURES / "encoders.npz", **arrays)
+
+
 BLOCKS = "Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4".split()
 
 
@@ -202,7 +237,7 @@ HALVES: dict[str, tuple[int, ...]] = {
 def main(names: list[str]) -> None:
     """Make all fixtures, or those named."""
     FIXTURES.mkdir(exist_ok=True)
-    made = {"pickles": pickles, "decoders": decoders, "blocks": blocks}
+    made = {"pickles": pickles, "decoders": decoders, "blocks": blocks, "encoders": encoders}
     for name in names or made:
         made[name]()
 
