@@ -100,7 +100,7 @@ class Encoder(Module):
         tokens = as_tensor(tokens).to(self.words.weight.device)
         present = tokens != self.config.padding
         looks = present if mask is None else as_tensor(mask).to(tokens.device) != 0
-        x = self.words(tokens) + self.positions(self.places(tokens, present))
+        x = self.words(tokens) + self.positions(self.position_rows(tokens, present))
         if self.types is not None:
             kinds = tokens * 0 if types is None else as_tensor(types).to(tokens.device)
             x = x + self.types(kinds)
@@ -112,7 +112,7 @@ class Encoder(Module):
             x = layer(x, shown)
         return x
 
-    def places(self, tokens: Tensor, present: Tensor) -> Tensor:
+    def position_rows(self, tokens: Tensor, present: Tensor) -> Tensor:
         """The row of the table of positions of each token."""
         c = self.config
         if c.first == 0:
