@@ -105,8 +105,8 @@ class Program:
         names = [name for name, _ in given]
         if writer.gpu is None:
             return HostCalls(names) if writer.home.backend == "cpu" else None
-        if getattr(gpu_of(writer.gpu), "replays", None) is None:
-            return None
+        if getattr(gpu_of(writer.gpu), "replays", None) is None or self.caches:
+            return None  # what is copied into the block of a call would be written there
         numbers = {n for n, (_, kind) in enumerate(given) if kind in ("number", "computed")}
         arguments = {n for n, (_, kind) in enumerate(given) if kind == "argument"}
         effects = writer.trace.effects
@@ -194,6 +194,17 @@ class Program:
         trace = self.writer.trace
         return Lineage(trace.graph, self.graph, trace.asked_at)
 
+    @cached_property
+    def caches(self) -> frozenset[int]:
+        """The arrays of a call that ops write in place."""
+        written = {n.inputs[i] for n in self.graph.nodes if n.op in OPS for i in OPS[n.op].writes}
+        dense = [
+            value
+            for value, name in zip(self.graph.inputs, self.writer.values, strict=True)
+            if name is not None
+        ]
+        return frozenset(k for k, value in enumerate(dense) if value in written)
+
     def given(self, values: Sequence[Value]) -> tuple[Any, ...]:
         """The arrays of the inputs that a call passes on, of the values of all."""
         writer = self.writer
@@ -239,6 +250,7 @@ class Program:
                 if recorded.spoiled:
                     raise Unsuitable("something that is no launch")
                 operands = self.calls.operands(outputs)
+                operands.write_inputs(self.caches)
                 plan = Plan(recorded, None, None, operands)
                 self.install(plan, operands)
                 operands.forget()
