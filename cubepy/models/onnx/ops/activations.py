@@ -7,7 +7,7 @@ from typing import Any
 
 from cubepy import tensor as T
 from cubepy.models.onnx.records import Call, axis_of, operator
-from cubepy.tensor import Tensor
+from cubepy.tensor import Generator, Tensor
 from cubepy.tensor.array import apply
 
 operator("Relu")(lambda call, x: x.relu() if x.dtype.is_float else x.maximum(0))
@@ -104,8 +104,8 @@ def dropout(call: Call, x: Tensor, ratio: Any = None, training: Any = None) -> A
     """Its input: what is dropped, and scaled, in training alone."""
     ratio = 0.5 if ratio is None else float(ratio.reshape(-1)[0])
     if training is not None and training.reshape(-1)[0] and ratio > 0:
-        from_seed = T.Generator(int(call.get("seed", 0)))
-        kept = from_seed.random(x.shape).astype(x.dtype) >= ratio
+        from_seed = Generator(int(call.get("seed", 0)))
+        kept = from_seed.uniform(x.shape).astype(x.dtype) >= ratio
         return T.where(kept, x / (1 - ratio), T.zeros_like(x)), kept
     return (x, T.ones(x.shape, dtype="bool_")) if call.wants(1) else x
 

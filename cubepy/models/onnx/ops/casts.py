@@ -16,6 +16,9 @@ from cubepy.models.onnx.runner import host_of
 from cubepy.tensor import Tensor
 
 
+WHOLE = ("float16", "float32", "float64", "object")
+
+
 def cast_host(x: Any, dtype: np.dtype, saturate: bool = True, rounding: str = "up") -> Any:
     """Host arrays in another dtype, as `Cast` has it."""
     if x.dtype == dtype:
@@ -35,13 +38,10 @@ def cast_host(x: Any, dtype: np.dtype, saturate: bool = True, rounding: str = "u
         return wide.astype(dtype)
     if name.startswith("float8"):
         return _unsaturated(x.astype(np.float32), dtype)
-    if name in ("int4", "uint4", "int2", "uint2") and x.dtype.kind in "fV":
-        low, high = int(ml_dtypes.iinfo(dtype).min), int(ml_dtypes.iinfo(dtype).max)
-        whole = np.trunc(np.nan_to_num(x.astype(np.float32)))
-        return np.clip(whole, low, high).astype(np.int8).astype(dtype)
     if name in ("int4", "uint4", "int2", "uint2"):
         bits = 4 if "4" in name else 2
-        codes = x.astype(np.int64) & ((1 << bits) - 1)
+        whole = np.nan_to_num(x.astype(np.float32)) if x.dtype.kind in "fV" else x
+        codes = np.trunc(whole).astype(np.int64) & ((1 << bits) - 1)
         if name[0] == "i":
             codes = codes - ((codes >> (bits - 1)) << bits)
         return codes.astype(np.int8).astype(dtype)
@@ -95,7 +95,7 @@ def cast(x: Any, dtype: np.dtype, saturate: bool = True, rounding: str = "up") -
         return cast_host(x, dtype, saturate, rounding)
     if dtype == x.dtype.numpy:
         return x
-    exact = not (dtype.kind == "V" and dtype.name != "bfloat16")
+    exact = dtype.name == "bfloat16" or dtype.kind in "biu" or dtype.name in WHOLE
     if exact and not x.dtype.storage_only and dtype != object:
         if not (x.dtype.is_float and dtype.kind in "iu"):
             return x.astype(as_dtype(dtype))

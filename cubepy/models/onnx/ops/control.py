@@ -65,7 +65,9 @@ def loop(call: Call, most: Any = None, condition: Any = None, *carried: Any) -> 
         for kept, value in zip(scanned, found[1 + len(states) :], strict=True):
             kept.append(value)
         turn += 1
-    last = [stacked(kept) if kept else _nothing(body, k + 1 + len(states)) for k, kept in enumerate(scanned)]
+    last = []
+    for k, kept in enumerate(scanned):
+        last.append(stacked(kept) if kept else _nothing(body, k + 1 + len(states)))
     return several([*states, *last])
 
 

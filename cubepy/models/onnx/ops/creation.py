@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from typing import Any
 
 import numpy as np
@@ -61,9 +62,7 @@ def _generator(call: Call) -> Generator:
     """Random numbers of a seed; of a node without one from run to run others."""
     if call.state is None:
         seed = call.get("seed")
-        call.state = Generator(0 if seed is None else hash(seed) & 0xFFFFFFFF)
-        if seed is None:
-            call.state.seed()
+        call.state = Generator(secrets.randbits(32) if seed is None else int(seed) & 0xFFFFFFFF)
     return call.state  # type: ignore[no-any-return]
 
 

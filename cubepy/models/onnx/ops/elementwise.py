@@ -124,7 +124,10 @@ operator("BitwiseNot", host=lambda call, x: np.invert(x))(lambda call, x: apply(
 def bit_shift(call: Call, a: Tensor, b: Tensor) -> Tensor:
     """Bits moved to the left or right; by more than there are gives zero."""
     moved = apply("lshift" if call["direction"] == "LEFT" else "rshift", a, b)
-    return T.where(b < a.dtype.bits, moved, T.zeros_like(moved))
+    empty = T.zeros_like(moved)
+    if a.dtype.kind == "i" and call["direction"] != "LEFT":
+        empty = T.where(a < 0, empty - 1, empty)
+    return T.where((b < a.dtype.bits) & (b >= 0), moved, empty)
 
 
 def _pow_host(call: Call, a: Any, b: Any) -> Any:

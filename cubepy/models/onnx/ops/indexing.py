@@ -27,7 +27,7 @@ def _gather_host(call: Call, x: Any, index: Any) -> Any:
 def gather(call: Call, x: Tensor, index: Tensor) -> Tensor:
     """Slices along an axis by index."""
     axis = axis_of(call.get("axis", 0), len(x.shape))
-    at = index.astype("i64").reshape(-1)
+    at = _from_front(index, x.shape[axis]).reshape(-1)
     found = apply("take", x, at, axis=axis)
     return found.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
 

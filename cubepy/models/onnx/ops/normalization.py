@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from cubepy.models.onnx.ops.shapes import padded
 from cubepy.models.onnx.records import Call, axes_of, axis_of, operator
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
@@ -100,8 +101,8 @@ def local_response(call: Call, x: Tensor) -> Tensor:
     size, bias = call["size"], call.get("bias", 1.0)
     alpha, beta = call.get("alpha", 1e-4), call.get("beta", 0.75)
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
-    widths = tuple((before, after) if k == 1 else (0, 0) for k in range(len(x.shape)))
-    squares = apply("pad", x * x, widths=widths, mode="constant", value=0.0)
+    widths = [(before, after) if k == 1 else (0, 0) for k in range(len(x.shape))]
+    squares = padded(x * x, widths)
     total = squares[:, : x.shape[1]]
     for k in range(1, size):
         total = total + squares[:, k : k + x.shape[1]]

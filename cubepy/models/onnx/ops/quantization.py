@@ -10,7 +10,7 @@ import numpy as np
 from cubepy import tensor as T
 from cubepy.models.formats.onnx_schema import DTYPES
 from cubepy.models.onnx.ops.casts import back, cast, cast_host
-from cubepy.models.onnx.ops.convolution import convolved
+from cubepy.models.onnx.ops.images.convolution import convolved
 from cubepy.models.onnx.records import Call, axis_of, dtype_of, operator, shape_of
 from cubepy.models.onnx.runner import host_of, liftable
 from cubepy.tensor import Tensor
@@ -28,7 +28,8 @@ def spread(call: Call, scale: Any, shape: tuple[int, ...]) -> Any:
     """Scales or zero points in a shape that broadcasts: one, one by axis, or one by block."""
     if scale is None or not shape_of(scale) or (shape_of(scale) == (1,) and len(shape) != 1):
         return scale if scale is None else scale.reshape(())
-    axis = axis_of(call.get("axis", 1), len(shape)) if shape else 0
+    axis = min(call.get("axis", 1), len(shape) - 1)
+    axis = axis_of(axis, len(shape))
     block = call.get("block_size", 0)
     if not block:
         lengths = [1] * len(shape)

@@ -239,8 +239,11 @@ def padded(x: Tensor, widths: Any, value: Any = 0) -> Tensor:
         full = T.full(lengths, value, dtype=x.dtype, device=x.device)
         full[tuple(slice(a, a + n) for (a, _), n in zip(widths, x.shape, strict=True))] = x
         return full
-    pairs = tuple((int(a), int(b)) for a, b in widths)
-    return apply("pad", x, widths=pairs, mode="constant", value=value)
+    changed = [k for k, (a, b) in enumerate(widths) if a or b]
+    if not changed:
+        return x
+    pairs = [int(n) for pair in reversed(list(widths)[changed[0] :]) for n in pair]
+    return apply("pad", x, widths=tuple(pairs), mode="constant", value=value)
 
 
 @operator("CenterCropPad", reads=(1,))
@@ -275,7 +278,10 @@ def depth_to_space(call: Call, x: Tensor) -> Tensor:
 def space_to_depth(call: Call, x: Tensor) -> Tensor:
     """Blocks of pixels become channels."""
     b, (n, c, h, w) = call["blocksize"], x.shape
-    parts = x.reshape(n, c, h // b, b, w // b, b).permute(0, 3, 5, 1, 2, 4)
+    if call.get("mode", "DCR") == "DCR":
+        parts = x.reshape(n, c, h // b, b, w // b, b).permute(0, 3, 5, 1, 2, 4)
+    else:
+        parts = x.reshape(n, c, h // b, b, w // b, b).permute(0, 1, 3, 5, 2, 4)
     return parts.reshape(n, c * b * b, h // b, w // b)
 
 

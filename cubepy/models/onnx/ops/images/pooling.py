@@ -10,7 +10,7 @@ import numpy as np
 from cubepy import tensor as T
 from cubepy.models.onnx.ops.reductions import empty_value
 from cubepy.models.onnx.ops.shapes import padded
-from cubepy.models.onnx.ops.windows import Windows, windows
+from cubepy.models.onnx.ops.images.windows import Windows, windows
 from cubepy.models.onnx.records import Call, ints, operator
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply

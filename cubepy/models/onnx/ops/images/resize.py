@@ -29,7 +29,8 @@ def positions(mode: str, n: int, m: int, scale: float, roi: tuple[float, float])
     if mode in ("align_corners", "tf_half_pixel_for_nn"):
         if mode == "tf_half_pixel_for_nn":
             return (at + 0.5) / scale
-        return at * (n - 1) / (m - 1) if m > 1 else np.zeros(m)
+        whole = scale * n
+        return at * (n - 1) / (whole - 1) if whole > 1 else np.zeros(m)
     if mode == "tf_crop_and_resize":
         first, last = roi
         if m == 1:
