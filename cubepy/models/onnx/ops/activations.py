@@ -17,12 +17,19 @@ operator("Softplus")(lambda call, x: x.maximum(0) + (-x.abs()).exp().log1p())
 operator("LeakyRelu")(lambda call, x: T.where(x < 0, x * call.get("alpha", 0.01), x))
 operator("HardSwish")(lambda call, x: x * (x * (1 / 6) + 0.5).maximum(0).minimum(1))
 operator("Mish")(lambda call, x: x * (x.maximum(0) + (-x.abs()).exp().log1p()).tanh())
-operator("PRelu")(lambda call, x, slope: T.where(x < 0, x * slope, x))
 operator("ThresholdedRelu")(
     lambda call, x: T.where(x > call.get("alpha", 1.0), x, T.zeros_like(x))
 )
 operator("Swish")(lambda call, x: x * (x * call.get("alpha", 1.0)).sigmoid())
 operator("Gelu")(lambda call, x: x.gelu(call.get("approximate", "none")))
+
+
+@operator("PRelu")
+def prelu(call: Call, x: Tensor, slope: Tensor) -> Tensor:
+    """x, below zero slope x; before opset 7 a vector of slopes is one of channels."""
+    if call.version < 7 and len(slope.shape) == 1 < len(x.shape):
+        slope = slope.reshape(-1, *(1,) * (len(x.shape) - 2))
+    return T.where(x < 0, x * slope, x)
 
 
 @operator("HardSigmoid")

@@ -60,7 +60,7 @@ def quantize_linear(call: Call, x: Any, scale: Any, zero: Any = None) -> Any:
     x, scale, zero = host_of(x), host_of(scale), host_of(zero)
     by = spread(call, scale, shape).astype(np.float32)
     codes = x.astype(np.float32) / by
-    if dtype.kind == "V" and "int" not in dtype.name:
+    if "int" not in dtype.name:
         point = 0 if zero is None else spread(call, zero, shape).astype(np.float32)
         made = cast_host((codes + point).astype(np.float32), dtype, bool(call.get("saturate", 1)))
         return back(made, None)

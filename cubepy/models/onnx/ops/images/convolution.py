@@ -59,12 +59,11 @@ def conv_transpose(call: Call, x: Tensor, weight: Tensor, bias: Tensor | None = 
     if wanted is not None:
         wanted = list(wanted)[-rank:]
         for k in range(rank):
-            total = whole[k] + more[k] - wanted[k]
+            total = max(0, whole[k] + more[k] - wanted[k])
             small, large = total // 2, total - total // 2
             before[k], after[k] = (small, large) if auto == "SAME_UPPER" else (large, small)
-            if auto == "NOTSET":
-                before[k], after[k] = small, large
     out = [n + m - a - b for n, m, a, b in zip(whole, more, before, after, strict=True)]
+    out = out if wanted is None else [int(n) for n in wanted]
     groups = call.get("group", 1)
     how: dict[str, Any] = {"stride": w.stride, "dilation": w.dilation, "groups": groups}
     rest = [
