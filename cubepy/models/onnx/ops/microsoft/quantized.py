@@ -16,7 +16,7 @@ from cubepy.models.onnx.ops.quantization import (
     quantize_linear,
     requantized,
 )
-from cubepy.models.onnx.ops.sequence.recurrent import lstm
+from cubepy.models.onnx.ops.sequence.recurrent import lstm_of
 from cubepy.models.onnx.records import Call, dtype_of, operator
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
@@ -129,10 +129,18 @@ def dynamic_quantize_lstm(
     r_scale: Tensor,
     r_zero: Tensor,
 ) -> Any:
-    """An LSTM with matrices (directions, inputs, gates) of codes; activations stay floats."""
+    """An LSTM with matrices (directions, inputs, gates) of codes; inputs and states are rounded to
+    codes of their range.
+    """
     w = _matrix(w, w_scale, w_zero).permute(0, 2, 1)
     r = _matrix(r, r_scale, r_zero).permute(0, 2, 1)
-    return lstm(call, x, w, r, b, lengths, h, c, p)
+    return lstm_of(call, x, w, r, (b, lengths, h, c, p), rounded)
+
+
+def rounded(x: Tensor) -> Tensor:
+    """A tensor with the values that its codes of 8 bits mean."""
+    codes, scale, zero = dynamic(x)
+    return (codes.astype("f32") - zero.astype("f32")) * scale
 
 
 def _matrix(codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:

@@ -160,6 +160,28 @@ def lstm(
     p: Tensor | None = None,
 ) -> tuple[Any, ...]:
     """Long short-term memory; gates are input, output, forget, cell (Hochreiter, 1997)."""
+    return lstm_of(call, x, w, r, (b, lengths, h, c, p), lambda t: t)
+
+
+def lstm_of(
+    call: Call,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    others: tuple[Tensor | None, ...],
+    rounded: Callable[[Tensor], Tensor],
+) -> tuple[Any, ...]:
+    """An LSTM whose inputs and states go through a function before they are multiplied.
+
+    Args:
+        call: the node.
+        x: inputs (time, batch, width).
+        w: matrices (directions, gates, inputs).
+        r: matrices (directions, gates, states).
+        others: biases, lengths, first states and cells, peepholes.
+        rounded: what quantization makes of inputs and states.
+    """
+    b, lengths, h, c, p = others
     count, width = _count(call), r.shape[-1]
     x, (h, c) = prepared(call, x, h, c)
     h = zero_state(x, count, width) if h is None else h
@@ -173,7 +195,7 @@ def lstm(
 
         def step(now: State, part: Tensor) -> State:
             last, cell = now
-            gates = part + last @ back
+            gates = part + rounded(last) @ back
             i, o, k, n = (gates[:, j * width : (j + 1) * width] for j in range(4))
             if peep is not None:
                 i, k = i + peep[0] * cell, k + peep[2] * cell
@@ -186,7 +208,7 @@ def lstm(
         return step
 
     def project(d: int, data: Tensor) -> Tensor:
-        made = data @ w[d].T
+        made = rounded(data) @ w[d].T
         return made if b is None else made + (b[d, : 4 * width] + b[d, 4 * width :])
 
     first = [(h[d], c[d]) for d in range(count)]
