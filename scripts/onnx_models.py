@@ -12,6 +12,7 @@ import argparse
 import statistics
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +145,7 @@ def compared(path: Path, wants_time: bool) -> str:
         most = max(float(np.abs(a - b).max(initial=0)) for a, b in pairs) if far < np.inf else far
         text = f"{far:.1e} (at most {most:.0e}) cos {close:.5f} first {first:.1f}s"
         if wants_time:
-            tensors = {n: v for n, v in given.items()}
-            ours, theirs = timed(lambda: model(**tensors), lambda: session.run(names, given))
+            ours, theirs = timed(partial(model, **given), partial(session.run, names, given))
             text += f" {ours * 1e3:.2f} ms beside {theirs * 1e3:.2f}: {theirs / ours:.2f}x"
         parts.append(text)
     return f"open {opened:.2f}s; " + "; ".join(parts or ["no input found"])

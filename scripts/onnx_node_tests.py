@@ -100,7 +100,10 @@ def run(case: Any, programs: bool) -> None:
     for inputs, outputs in sets:
         for _ in range(3 if programs else 1):
             found = model(*inputs)
-        if any(n in case.name for n in ("bernoulli", "random", "multinomial")) and "seed" not in case.name:
+        if (
+            any(n in case.name for n in ("bernoulli", "random", "multinomial"))
+            and "seed" not in case.name
+        ):
             for ours, theirs in zip(found.values(), outputs, strict=False):
                 assert tuple(ours.shape) == np.asarray(theirs).shape
             continue

@@ -205,8 +205,7 @@ def _graph(found: dict[str, Any], folder: Folder, outer: set[str]) -> Graph:
     for wanted in outputs:
         if wanted.name not in known and wanted.name not in made_inside:
             raise FileFormatError(
-                f"the output {wanted.name!r} of graph {name!r} is computed by no node",
-                hint=DAMAGED,
+                f"the output {wanted.name!r} of graph {name!r} is computed by no node", hint=DAMAGED
             )
     return Graph(name, ordered, inputs, outputs, weights)
 

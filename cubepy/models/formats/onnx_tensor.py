@@ -70,9 +70,7 @@ class Folder:
                 refuse("there is no such file")
             with open(found, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                mapped: Any = (
-                    mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-                )
+                mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
             self.maps[location] = memoryview(mapped)
         return self.maps[location]
 

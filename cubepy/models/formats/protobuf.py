@@ -192,7 +192,7 @@ def message(
     return found
 
 
-WIRES = {
+WIRES: dict[str, tuple[int, np.dtype]] = {
     "int": (VARINT, np.dtype(np.int64)),
     "uint": (VARINT, np.dtype(np.uint64)),
     "float": (FOUR, np.dtype("<f4")),

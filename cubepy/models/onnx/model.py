@@ -173,7 +173,8 @@ class OnnxModel(nn.Module):
             f not in (None, n) for f, n in zip(fixed, shape, strict=True)
         ):
             raise ModelError(
-                f"the input {info.name!r} is {_shown(info)}, but a tensor of {list(shape)} was given"
+                f"the input {info.name!r} is {_shown(info)}, but a tensor of {list(shape)} was "
+                "given"
             )
 
     def _result(self, value: Any) -> Any:

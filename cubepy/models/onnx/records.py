@@ -1,4 +1,4 @@
-"""What is known of an operator, by domain and version: what computes it, and what it reads on the host.
+"""What is known of an operator, by domain and version: what computes it, what is read on the host.
 
 A value of a graph is one of four things. A *tensor* is data. A *host array* (NumPy) is what shapes
 decide: `Shape` gives one, arithmetic of host arrays gives host arrays, and so it vanishes when the

@@ -1,14 +1,14 @@
 """Running a graph: nodes one after another over named values, as programs where no data decide.
 
-A `Runner` has the steps of a graph. `execute` runs them here and now; `call` cuts them into *segments*:
-runs of steps that `cb.jit` makes one program of, between steps whose results data decide. Which
-steps those are shows when a segment is traced: a step that asks for elements is taken out, and what
-is before and behind it become segments of their own.
+A `Runner` has the steps of a graph. `execute` runs them here and now; `call` cuts them into
+*segments*: runs of steps that `cb.jit` makes one program of, between steps whose results data
+decide. Which steps those are shows when a segment is traced: a step that asks for elements is taken
+out, and what is before and behind it become segments of their own.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -271,7 +271,9 @@ class Segment:
         """What a segment computes is fixed when it is made."""
 
     def __call__(self, env: Env) -> None:
-        tensors, others, hosts = {}, {}, []
+        tensors: dict[str, Tensor] = {}
+        others: Env = {}
+        hosts: list[Any] = []
         for name in self.reads:
             if name not in env:
                 continue
@@ -307,7 +309,7 @@ class Segment:
 class Hosts:
     """Host arrays among the arguments of a program: one object for equal ones."""
 
-    known: dict[Any, Hosts] = {}
+    known: ClassVar[dict[Any, Hosts]] = {}
 
     def __new__(cls, key: Any, kind: Any) -> Hosts:
         found = cls.known.get(kind)

@@ -35,7 +35,9 @@ def identity(*weights: bytes) -> bytes:
     return model(graph([node("Identity", "x", "y")], ["x"], ["y"], list(weights)))
 
 
-@pytest.mark.parametrize("code", [c for c in sorted(DTYPES) if c not in (8, 21, 22, 23, 25, 26, 27, 28)])
+@pytest.mark.parametrize(
+    "code", [c for c in sorted(DTYPES) if c not in (8, 21, 22, 23, 25, 26, 27, 28)]
+)
 def test_weights_keep_their_dtype_and_are_views_of_the_file(code: int, tmp_path: Path) -> None:
     dtype = DTYPES[code]
     numbers = RNG.integers(0, 2, (3, 5))
@@ -85,9 +87,11 @@ def test_typed_elements_and_texts() -> None:
 
 
 def test_a_sparse_initializer_is_dense_here() -> None:
-    sparse = field(1, tensor("s", np.float32([5, 6]))) + field(
-        2, tensor("", np.array([[0, 1], [2, 0]], np.int64))
-    ) + fields(3, (3, 2))
+    sparse = (
+        field(1, tensor("s", np.float32([5, 6])))
+        + field(2, tensor("", np.array([[0, 1], [2, 0]], np.int64)))
+        + fields(3, (3, 2))
+    )
     made = graph([node("Add", "x s", "y")], ["x"], ["y"]) + field(15, sparse)
 
     found = load(model(made))(np.zeros((3, 2), np.float32))["y"].numpy()
@@ -150,7 +154,9 @@ def test_a_model_of_bytes_has_no_folder() -> None:
 
 
 def test_nodes_may_come_in_any_order() -> None:
-    made = graph([node("Neg", "b", "y"), node("Exp", "a", "b"), node("Abs", "x", "a")], ["x"], ["y"])
+    made = graph(
+        [node("Neg", "b", "y"), node("Exp", "a", "b"), node("Abs", "x", "a")], ["x"], ["y"]
+    )
 
     found = load(model(made))
 
@@ -181,10 +187,7 @@ SIMPLE = node("Identity", "x", "y")
         (identity(fields(1, [1] * 65) + field(2, 1)), "dims"),
         (identity(fields(1, (4,)) + field(2, 99)), "element type 99"),
         (identity(fields(1, (4,)) + field(2, 1) + field(4, bytes(8))), "takes 4 numbers, not 2"),
-        (
-            model(graph([SIMPLE + field(5, attribute("a", 1)) * 2], X, Y)),
-            "attribute 'a' twice",
-        ),
+        (model(graph([SIMPLE + field(5, attribute("a", 1)) * 2], X, Y)), "attribute 'a' twice"),
         (model(graph([SIMPLE + field(5, field(1, "a") + field(20, 77))], X, Y)), "type 77"),
         (model(graph([SIMPLE + field(5, field(1, "a") + field(20, 4))], X, Y)), "no value"),
     ],

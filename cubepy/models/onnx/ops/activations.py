@@ -17,9 +17,7 @@ operator("Softplus")(lambda call, x: x.maximum(0) + (-x.abs()).exp().log1p())
 operator("LeakyRelu")(lambda call, x: T.where(x < 0, x * call.get("alpha", 0.01), x))
 operator("HardSwish")(lambda call, x: x * (x * (1 / 6) + 0.5).maximum(0).minimum(1))
 operator("Mish")(lambda call, x: x * (x.maximum(0) + (-x.abs()).exp().log1p()).tanh())
-operator("ThresholdedRelu")(
-    lambda call, x: T.where(x > call.get("alpha", 1.0), x, T.zeros_like(x))
-)
+operator("ThresholdedRelu")(lambda call, x: T.where(x > call.get("alpha", 1.0), x, T.zeros_like(x)))
 operator("Swish")(lambda call, x: x * (x * call.get("alpha", 1.0)).sigmoid())
 operator("Gelu")(lambda call, x: x.gelu(call.get("approximate", "none")))
 
@@ -121,5 +119,3 @@ def dropout(call: Call, x: Tensor, ratio: Any = None, training: Any = None) -> A
 def identity(call: Call, x: Any) -> Any:
     """Its input."""
     return x
-
-

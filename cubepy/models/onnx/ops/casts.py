@@ -15,7 +15,6 @@ from cubepy.models.onnx.records import Call, dtype_of, operator
 from cubepy.models.onnx.runner import host_of
 from cubepy.tensor import Tensor
 
-
 WHOLE = ("float16", "float32", "float64", "object")
 
 
@@ -23,9 +22,9 @@ def cast_host(x: Any, dtype: np.dtype, saturate: bool = True, rounding: str = "u
     """Host arrays in another dtype, as `Cast` has it."""
     if x.dtype == dtype:
         return x
-    if dtype == object:
+    if dtype.kind == "O":
         return np.array([_text(v) for v in x.reshape(-1)], object).reshape(x.shape)
-    if x.dtype == object:
+    if x.dtype.kind == "O":
         kind = dtype if dtype.kind in "fiub" else np.dtype(np.float32)
         return np.array([kind.type(v) for v in x.reshape(-1)], kind).reshape(x.shape).astype(dtype)
     name = dtype.name
@@ -59,9 +58,9 @@ def _unsaturated(x: Any, dtype: np.dtype) -> Any:
     beyond = (np.abs(x) > limit) & ((np.abs(rounded) > limit) | ~np.isfinite(rounded))
     out: Any = made.copy()
     infinite = dtype.name == "float8_e5m2"
-    out[beyond] = (np.sign(x[beyond]) * np.inf if infinite else np.full(beyond.sum(), np.nan)).astype(
-        dtype
-    )
+    out[beyond] = (
+        np.sign(x[beyond]) * np.inf if infinite else np.full(beyond.sum(), np.nan)
+    ).astype(dtype)
     return out
 
 
@@ -85,7 +84,9 @@ def _text(value: Any) -> str:
     if isinstance(value, (bool, np.bool_)):
         return str(int(value))
     if isinstance(value, (float, np.floating)):
-        return "NaN" if value != value else str(value).upper() if abs(value) == np.inf else str(value)
+        return (
+            "NaN" if value != value else str(value).upper() if abs(value) == np.inf else str(value)
+        )
     return str(value)
 
 
@@ -96,13 +97,13 @@ def cast(x: Any, dtype: np.dtype, saturate: bool = True, rounding: str = "up") -
     if dtype == x.dtype.numpy:
         return x
     exact = dtype.name == "bfloat16" or dtype.kind in "biu" or dtype.name in WHOLE
-    if exact and not x.dtype.storage_only and dtype != object:
+    if exact and not x.dtype.storage_only and dtype.kind != "O":
         if not (x.dtype.is_float and dtype.kind in "iu"):
             return x.astype(as_dtype(dtype))
         if dtype.kind == "i" and dtype.itemsize >= 4:
             return x.astype(as_dtype(dtype))
         return x.astype("i32").astype(as_dtype(dtype))
-    if x.dtype.storage_only and exact and dtype.kind in "fiub" and dtype != object:
+    if x.dtype.storage_only and exact and dtype.kind in "fiub":
         return x.astype(as_dtype(dtype))
     return back(cast_host(host_of(x), dtype, saturate, rounding), x)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from cubepy.models.onnx.runner import NeedsElements, host_of, liftable
 from cubepy.tensor.record import recording_here
 
 MOST_UNROLLED = 32
-"""Turns of a loop up to which a program has them written out."""
-MOST_TURNS = 2**31
+"""Rounds of a loop up to which a program has them written out."""
+MOST_ROUNDS = 2**31
 
 
 def truth(value: Any) -> bool:
@@ -52,19 +53,20 @@ def lifted(value: Any) -> Any:
 def loop(call: Call, most: Any = None, condition: Any = None, *carried: Any) -> Any:
     """A subgraph again and again, while a condition holds."""
     body = call["body"]
-    turns = MOST_TURNS if most is None else int(np.asarray(host_of(most)).reshape(-1)[0])
+    rounds = MOST_ROUNDS if most is None else int(np.asarray(host_of(most)).reshape(-1)[0])
     goes = True if condition is None else truth(condition)
-    if recording_here() and turns > MOST_UNROLLED:
+    if recording_here() and rounds > MOST_UNROLLED:
         raise NeedsElements
-    states, scanned = list(carried), [[] for _ in range(len(body.outputs) - 1 - len(carried))]
-    turn = 0
-    while goes and turn < turns:
-        found = call.run_graph(body, [np.array(turn, np.int64), np.array(True), *states])
+    states = list(carried)
+    scanned: list[list[Any]] = [[] for _ in range(len(body.outputs) - 1 - len(carried))]
+    count = 0
+    while goes and count < rounds:
+        found = call.run_graph(body, [np.array(count, np.int64), np.array(True), *states])
         goes = truth(found[0])
         states = found[1 : 1 + len(states)]
         for kept, value in zip(scanned, found[1 + len(states) :], strict=True):
             kept.append(value)
-        turn += 1
+        count += 1
     last = []
     for k, kept in enumerate(scanned):
         last.append(stacked(kept) if kept else _nothing(body, k + 1 + len(states)))
@@ -72,7 +74,7 @@ def loop(call: Call, most: Any = None, condition: Any = None, *carried: Any) -> 
 
 
 def _nothing(body: Any, k: int) -> Any:
-    """What a loop without turns gives for an output."""
+    """What a loop without a round gives for an output."""
     info = body.outputs[k].type
     lengths = [n if isinstance(n, int) else 0 for n in info.shape or ()]
     return np.zeros((0, *lengths), info.dtype or np.float32)
@@ -91,9 +93,7 @@ def scan_of_batches(call: Call, lengths: Any, *values: Any) -> Any:
         raise call.refuse("sequence lengths of Scan 8", "export with opset 9 or later")
     count = call["num_scan_inputs"]
     batches = shape_of(values[0])[0]
-    found = [
-        _scanned(call, [v[b] for v in values], [0] * count, old=True) for b in range(batches)
-    ]
+    found = [_scanned(call, [v[b] for v in values], [0] * count, old=True) for b in range(batches)]
     return several([stacked(list(parts)) for parts in zip(*found, strict=True)])
 
 
@@ -103,10 +103,10 @@ def _scanned(call: Call, values: list[Any], axes: Any, old: bool = False) -> lis
     ways = call.get("directions" if old else "scan_input_directions") or [0] * count
     axes = axes or [0] * count
     axes = [axis_of(a, len(shape_of(v))) for a, v in zip(axes, over, strict=True)]
-    turns = {shape_of(v)[a] for v, a in zip(over, axes, strict=True)}
-    if len(turns) != 1:
-        raise ModelError(f"a scan over axes of lengths {sorted(turns)}")
-    (steps,) = turns
+    rounds = {shape_of(v)[a] for v, a in zip(over, axes, strict=True)}
+    if len(rounds) != 1:
+        raise ModelError(f"a scan over axes of lengths {sorted(rounds)}")
+    (steps,) = rounds
     if recording_here() and steps > MOST_UNROLLED:
         raise NeedsElements
     kept: list[list[Any]] = [[] for _ in range(len(body.outputs) - len(states))]
@@ -201,8 +201,7 @@ def split_to_sequence(call: Call, x: Any, split: Any = None) -> list[Any]:
     length = shape_of(x)[axis]
     if split is None:
         keep = bool(call.get("keepdims", 1))
-        found = [x[(slice(None),) * axis + (slice(k, k + 1) if keep else k,)] for k in range(length)]
-        return found
+        return [x[(slice(None),) * axis + (slice(k, k + 1) if keep else k,)] for k in range(length)]
     given = host_of(split)
     if given.ndim:
         lengths = list(ints(given))
@@ -210,7 +209,7 @@ def split_to_sequence(call: Call, x: Any, split: Any = None) -> list[Any]:
         each = int(given)
         lengths = [min(each, length - k) for k in range(0, length, each)]
     ends = np.cumsum([0, *lengths])
-    cut = zip(ends[:-1], ends[1:], strict=True)
+    cut = itertools.pairwise(ends)
     return [x[(slice(None),) * axis + (slice(int(a), int(b)),)] for a, b in cut]
 
 
@@ -242,5 +241,3 @@ def optional_get_element(call: Call, value: Any) -> Any:
 def optional_has_element(call: Call, value: Any = None) -> Any:
     """Whether an optional has a value."""
     return np.array(value is not None)
-
-

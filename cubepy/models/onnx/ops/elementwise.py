@@ -117,10 +117,7 @@ operator("Not", host=lambda call, x: np.logical_not(x))(lambda call, x: apply("n
 operator("BitwiseNot", host=lambda call, x: np.invert(x))(lambda call, x: apply("invert", x))
 
 
-@operator(
-    "BitShift",
-    host=lambda call, a, b: a << b if call["direction"] == "LEFT" else a >> b,
-)
+@operator("BitShift", host=lambda call, a, b: a << b if call["direction"] == "LEFT" else a >> b)
 def bit_shift(call: Call, a: Tensor, b: Tensor) -> Tensor:
     """Bits moved to the left or right; by more than there are gives zero."""
     moved = apply("lshift" if call["direction"] == "LEFT" else "rshift", a, b)

@@ -66,7 +66,7 @@ def _joined(found: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
 def adagrad(call: Call, rate: Tensor, step: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
     """Steps by gradients over the root of all squares (Duchi et al., 2011)."""
     rate = rate / (step.astype(rate.dtype) * call.get("decay_factor", 0.0) + 1)
-    found = []
+    found: list[tuple[Tensor, ...]] = []
     for x, g, h in _groups(values, 3):
         g = x * call.get("norm_coefficient", 0.0) + g
         h = h + g * g
@@ -81,7 +81,7 @@ def adam(call: Call, rate: Tensor, step: Tensor, *values: Tensor) -> tuple[Tenso
     count = step.astype(rate.dtype)
     ratio = (1 - T.full_like(count, b) ** count).sqrt() / (1 - T.full_like(count, a) ** count)
     rate = T.where(count > 0, rate * ratio, rate)
-    found = []
+    found: list[tuple[Tensor, ...]] = []
     for x, g, v, h in _groups(values, 4):
         g = x * call.get("norm_coefficient", 0.0) + g
         v, h = v * a + g * (1 - a), h * b + g * g * (1 - b)
@@ -94,7 +94,7 @@ def adam(call: Call, rate: Tensor, step: Tensor, *values: Tensor) -> tuple[Tenso
 def momentum(call: Call, rate: Tensor, step: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
     """Steps by a running sum of gradients, Nesterov's on demand."""
     alpha, beta = call["alpha"], call["beta"]
-    found = []
+    found: list[tuple[Tensor, ...]] = []
     for x, g, v in _groups(values, 3):
         g = x * call["norm_coefficient"] + g
         first = T.where(step > 0, T.full_like(rate, beta), T.ones_like(rate))

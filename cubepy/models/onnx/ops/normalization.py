@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from cubepy.models.onnx.ops.shapes import padded
@@ -43,9 +42,7 @@ def batch_normalization(
 @operator("InstanceNormalization")
 def instance_normalization(call: Call, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     """Each channel of each image by itself."""
-    return apply(
-        "group_norm", x, scale, bias, groups=x.shape[1], eps=call.get("epsilon", 1e-5)
-    )
+    return apply("group_norm", x, scale, bias, groups=x.shape[1], eps=call.get("epsilon", 1e-5))
 
 
 @operator("GroupNormalization")
@@ -64,7 +61,7 @@ def layer_normalization(call: Call, x: Tensor, scale: Tensor, bias: Tensor | Non
     axis, eps = axis_of(call.get("axis", -1), len(x.shape)), call.get("epsilon", 1e-5)
     shape = x.shape[axis:]
     plain = scale.shape == shape and (bias is None or bias.shape == shape)
-    if plain and not call.wants(1) and not call.wants(2) and math.prod(shape):
+    if plain and not call.wants(1) and not call.wants(2) and min(shape, default=1):
         return apply("layer_norm", x, scale, bias, normalized_shape=shape, eps=eps)
     wide = x.astype("f32") if x.dtype.bits < 32 else x
     axes = tuple(range(axis, len(x.shape)))
@@ -107,5 +104,3 @@ def local_response(call: Call, x: Tensor) -> Tensor:
     for k in range(1, size):
         total = total + squares[:, k : k + x.shape[1]]
     return x / (total * (alpha / size) + bias) ** beta
-
-

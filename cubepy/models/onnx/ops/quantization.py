@@ -35,6 +35,7 @@ def spread(call: Call, scale: Any, shape: tuple[int, ...]) -> Any:
         lengths = [1] * len(shape)
         lengths[axis] = -1
         return scale.reshape(tuple(lengths))
+    made: Any
     if isinstance(scale, Tensor):
         made = scale.repeat_interleave(block, axis)
     else:

@@ -82,7 +82,11 @@ def _reduction(name: str) -> Callable[..., Any]:
         if any(x.shape[a] == 0 for a in found):
             shape = [1 if k in found else n for k, n in enumerate(x.shape)]
             full = T.full(tuple(shape), empty_value(name, dtype.numpy), dtype=dtype)
-            return full if keep else full.reshape(*[n for k, n in enumerate(x.shape) if k not in found])
+            return (
+                full
+                if keep
+                else full.reshape(*[n for k, n in enumerate(x.shape) if k not in found])
+            )
         if dtype.kind == "b" and name in ("ReduceMax", "ReduceMin"):
             return function(x.astype("u8"), found, keep).astype(dtype)  # type: ignore[no-any-return]
         return function(x, found, keep).astype(dtype)  # type: ignore[no-any-return]

@@ -8,14 +8,7 @@ from typing import Any
 import numpy as np
 
 from cubepy import tensor as T
-from cubepy.models.onnx.records import (
-    Call,
-    axes_of,
-    axis_of,
-    ints,
-    operator,
-    shape_of,
-)
+from cubepy.models.onnx.records import Call, axes_of, axis_of, ints, operator, shape_of
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
 
@@ -105,9 +98,7 @@ def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @operator(
-    "Expand",
-    reads=(1,),
-    host=lambda call, x, s: np.broadcast_to(x, broadcast(x.shape, ints(s))),
+    "Expand", reads=(1,), host=lambda call, x, s: np.broadcast_to(x, broadcast(x.shape, ints(s)))
 )
 def expand(call: Call, x: Tensor, wanted: Any) -> Tensor:
     """Repeated along axes of length one."""
@@ -178,9 +169,7 @@ def slices(call: Call, old: tuple[int, ...], given: tuple[Any, ...]) -> tuple[sl
     return tuple(found)
 
 
-@operator(
-    "Slice", reads=(1, 2, 3, 4), host=lambda call, x, *given: x[slices(call, x.shape, given)]
-)
+@operator("Slice", reads=(1, 2, 3, 4), host=lambda call, x, *given: x[slices(call, x.shape, given)])
 def slice_(call: Call, x: Tensor, *given: Any) -> Tensor:
     """Every n-th element between two, along axes."""
     return x[slices(call, x.shape, given)]
@@ -201,9 +190,9 @@ def _pad_host(call: Call, x: Any, pads: Any = None, value: Any = None, axes: Any
     widths = pad_widths(call, x.ndim, pads, axes)
     cut = x[tuple(slice(max(0, -a), n - max(0, -b)) for (a, b), n in zip(widths, x.shape))]
     grown = [(max(0, a), max(0, b)) for a, b in widths]
-    mode = call.get("mode", "constant")
+    mode: Any = call.get("mode", "constant")
     if mode != "constant":
-        return np.pad(cut, grown, {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}[mode])
+        return np.pad(cut, grown, mode)
     number = call.get("value", 0) if value is None else value.reshape(-1)[0]
     return np.pad(cut, grown, constant_values=number)
 
@@ -292,5 +281,3 @@ def trilu(call: Call, x: Tensor, k: Any = None) -> Tensor:
     rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
     keep = columns - rows >= diagonal if call.get("upper", 1) else columns - rows <= diagonal
     return T.where(T(keep, device=x.device), x, T.zeros_like(x))
-
-

@@ -84,9 +84,9 @@ def tfidf(call: Call, x: Any) -> Any:
             for skip in range(1, (call["max_skip_count"] + 1 if n > 1 else 1) + 1):
                 reach = (n - 1) * skip
                 for first in range(len(row) - reach):
-                    k = grams.get(tuple(row[first : first + reach + 1 : skip]))
-                    if k is not None:
-                        out[where[k]] += 1
+                    found = grams.get(tuple(row[first : first + reach + 1 : skip]))
+                    if found is not None:
+                        out[where[found]] += 1
     mode, weights = call["mode"], np.ones(made.shape[1], np.float32)
     if call.get("weights") and mode != "TF":
         weights[np.array(where)] = call["weights"]

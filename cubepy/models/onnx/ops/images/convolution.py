@@ -9,8 +9,8 @@ import numpy as np
 
 from cubepy import tensor as T
 from cubepy.models.onnx.ops.images.sampling import sampled
-from cubepy.models.onnx.ops.shapes import padded
 from cubepy.models.onnx.ops.images.windows import windows
+from cubepy.models.onnx.ops.shapes import padded
 from cubepy.models.onnx.records import Call, ints, operator
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
@@ -66,19 +66,34 @@ def conv_transpose(call: Call, x: Tensor, weight: Tensor, bias: Tensor | None = 
     out = out if wanted is None else [int(n) for n in wanted]
     groups = call.get("group", 1)
     how: dict[str, Any] = {"stride": w.stride, "dilation": w.dilation, "groups": groups}
-    rest = [
-        n - (m - 2 * b) for n, m, b in zip(out, whole, before, strict=True)
-    ]
+    rest = [n - (m - 2 * b) for n, m, b in zip(out, whole, before, strict=True)]
     usual = all(0 <= r < s and b >= 0 for r, s, b in zip(rest, w.stride, before, strict=True))
     if usual:
         return apply(
-            "conv_transpose", x, weight, bias, size=tuple(out), padding=tuple(before), precision=None, **how
+            "conv_transpose",
+            x,
+            weight,
+            bias,
+            size=tuple(out),
+            padding=tuple(before),
+            precision=None,
+            **how,
         )
     full = apply(
-        "conv_transpose", x, weight, None, size=tuple(whole), padding=(0,) * rank, precision=None, **how
+        "conv_transpose",
+        x,
+        weight,
+        None,
+        size=tuple(whole),
+        padding=(0,) * rank,
+        precision=None,
+        **how,
     )
     ends = [n - b - whole_n for n, b, whole_n in zip(out, [-b for b in before], whole, strict=True)]
-    full = padded(full, [(0, 0), (0, 0), *((max(0, -b), max(0, e)) for b, e in zip(before, ends, strict=True))])
+    full = padded(
+        full,
+        [(0, 0), (0, 0), *((max(0, -b), max(0, e)) for b, e in zip(before, ends, strict=True))],
+    )
     cut = tuple(slice(max(0, b), max(0, b) + n) for b, n in zip(before, out, strict=True))
     full = full[(slice(None), slice(None), *cut)]
     return full if bias is None else full + bias.reshape(-1, *(1,) * rank)
@@ -130,14 +145,21 @@ def deform_conv(
     for k, (i, j) in enumerate(np.ndindex(*w.kernel)):
         base_y = T((at_y + i * w.dilation[0] + 0 * at_x).astype(np.float32), device=x.device)
         base_x = T((at_x + j * w.dilation[1] + 0 * at_y).astype(np.float32), device=x.device)
-        y, z = moved[:, :, k, 0] + base_y.astype(x.dtype), moved[:, :, k, 1] + base_x.astype(x.dtype)
+        y, z = (
+            moved[:, :, k, 0] + base_y.astype(x.dtype),
+            moved[:, :, k, 1] + base_x.astype(x.dtype),
+        )
         image = x.reshape(n * parts, channels // parts, height, width)
         grid = [y.reshape(n * parts, rows, columns), z.reshape(n * parts, rows, columns)]
-        value = sampled(image, grid, "linear", "zeros").reshape(n, parts, channels // parts, rows, columns)
+        value = sampled(image, grid, "linear", "zeros").reshape(
+            n, parts, channels // parts, rows, columns
+        )
         if mask is not None:
             value = value * mask.reshape(n, parts, taps, rows, columns)[:, :, k].unsqueeze(2)
         found.append(value.reshape(n, channels, rows * columns))
-    columns_of = T.stack(found, axis=2).reshape(n, groups, channels // groups * taps, rows * columns)
+    columns_of = T.stack(found, axis=2).reshape(
+        n, groups, channels // groups * taps, rows * columns
+    )
     filters = weight.reshape(groups, weight.shape[0] // groups, -1)
     result = (filters.unsqueeze(0) @ columns_of).reshape(n, weight.shape[0], rows, columns)
     return result if bias is None else result + bias.reshape(-1, 1, 1)
@@ -145,11 +167,7 @@ def deform_conv(
 
 @operator("CausalConvWithState")
 def causal_conv(
-    call: Call,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    state: Tensor | None = None,
+    call: Call, x: Tensor, weight: Tensor, bias: Tensor | None = None, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """A depthwise convolution along time that sees what came before, and what is needed next."""
     taps = weight.shape[-1]
@@ -157,8 +175,15 @@ def causal_conv(
         state = T.zeros((*x.shape[:2], taps - 1), dtype=x.dtype, device=x.device)
     joined = T.concat([state.astype(x.dtype), x], axis=2)
     made = apply(
-        "conv", joined, weight, bias,
-        stride=(1,), padding=(0,), dilation=(1,), groups=x.shape[1], precision=None,
+        "conv",
+        joined,
+        weight,
+        bias,
+        stride=(1,),
+        padding=(0,),
+        dilation=(1,),
+        groups=x.shape[1],
+        precision=None,
     )
     name = call.get("activation", "none")
     if name in ("silu", "swish"):

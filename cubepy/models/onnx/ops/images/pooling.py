@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from cubepy import tensor as T
+from cubepy.models.onnx.ops.images.windows import Windows, windows
 from cubepy.models.onnx.ops.reductions import empty_value
 from cubepy.models.onnx.ops.shapes import padded
-from cubepy.models.onnx.ops.images.windows import Windows, windows
 from cubepy.models.onnx.records import Call, ints, operator
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
@@ -55,7 +55,9 @@ def max_pool(call: Call, x: Tensor) -> Any:
     if not wants:
         return _cut(found[0] if isinstance(found, list) else found, many)
     values, at = (_cut(f, many) for f in found)
-    return values, _whole(call, at, x.shape, (0,) * rank if usual else [a for a, _ in pads], y.shape)
+    return values, _whole(
+        call, at, x.shape, (0,) * rank if usual else [a for a, _ in pads], y.shape
+    )
 
 
 def _cut(x: Tensor, many: list[int]) -> Tensor:
@@ -121,8 +123,10 @@ def average_pool(call: Call, x: Tensor) -> Tensor:
     w = windows(call, size, call["kernel_shape"])
     many = counts(call, size, w)
     pads = filled(call, size, w, many)
-    usual = w.even and all(d == 1 for d in w.dilation) and all(
-        a == b and a <= k // 2 for (a, b), k in zip(pads, w.kernel, strict=True)
+    usual = (
+        w.even
+        and all(d == 1 for d in w.dilation)
+        and all(a == b and a <= k // 2 for (a, b), k in zip(pads, w.kernel, strict=True))
     )
     if usual and all(
         (n + 2 * a - k) // s + 1 == m
@@ -194,7 +198,7 @@ def max_roi_pool(call: Call, x: Tensor, rois: Any) -> Tensor:
     rows, columns = call["pooled_shape"]
     scale, found = call.get("spatial_scale", 1.0), []
     for roi in rois:
-        left, top, right, bottom = (int(round(float(v) * scale)) for v in roi[1:])
+        left, top, right, bottom = (round(float(v) * scale) for v in roi[1:])
         high, wide = max(bottom - top + 1, 1), max(right - left + 1, 1)
         cells = []
         for i in range(rows):
@@ -204,6 +208,10 @@ def max_roi_pool(call: Call, x: Tensor, rois: Any) -> Tensor:
                 a = min(max(left + math.floor(j * wide / columns), 0), x.shape[3])
                 b = min(max(left + math.ceil((j + 1) * wide / columns), 0), x.shape[3])
                 part = x[int(roi[0]), :, y[0] : y[1], a:b]
-                cells.append(part.max(axis=(1, 2)) if y[1] > y[0] and b > a else part.sum(axis=(1, 2)))
+                cells.append(
+                    part.max(axis=(1, 2)) if y[1] > y[0] and b > a else part.sum(axis=(1, 2))
+                )
         found.append(T.stack(cells, axis=1).reshape(x.shape[1], rows, columns))
-    return T.stack(found, axis=0) if found else T.zeros((0, x.shape[1], rows, columns), dtype=x.dtype)
+    return (
+        T.stack(found, axis=0) if found else T.zeros((0, x.shape[1], rows, columns), dtype=x.dtype)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,13 +42,13 @@ def positions(mode: str, n: int, m: int, scale: float, roi: tuple[float, float])
 
 def nearest(at: Any, n: int, mode: str) -> Any:
     """The element next to each position."""
-    whole = {
+    rules: dict[str, Callable[[Any], Any]] = {
         "round_prefer_floor": lambda p: np.ceil(p - 0.5),
         "round_prefer_ceil": lambda p: np.floor(p + 0.5),
         "floor": np.floor,
         "ceil": np.ceil,
-    }[mode](at)
-    return np.clip(whole.astype(np.int64), 0, n - 1)
+    }
+    return np.clip(rules[mode](at).astype(np.int64), 0, n - 1)
 
 
 def taps(at: Any, n: int, call: Call, scale: float) -> tuple[Any, Any]:
@@ -106,7 +107,7 @@ def _scales(call: Call, shape: tuple[int, ...], scales: Any, sizes: Any) -> tupl
         if policy != "stretch":
             one = min(found) if policy == "not_larger" else max(found)
             found = [one] * len(found)
-            new = [int(math.floor(n * one + 0.5)) for n in old]
+            new = [math.floor(n * one + 0.5) for n in old]
         return axes, found, new
     if scales is None or not scales.size:
         raise call.refuse("neither scales nor sizes are given")
@@ -115,9 +116,7 @@ def _scales(call: Call, shape: tuple[int, ...], scales: Any, sizes: Any) -> tupl
 
 
 @operator("Resize", 11, reads=(1, 2, 3))
-def resize(
-    call: Call, x: Tensor, roi: Any = None, scales: Any = None, sizes: Any = None
-) -> Tensor:
+def resize(call: Call, x: Tensor, roi: Any = None, scales: Any = None, sizes: Any = None) -> Tensor:
     """Another size, by the nearest elements or by linear or cubic interpolation."""
     axes, factors, new = _scales(call, x.shape, scales, sizes)
     mode = call.get("coordinate_transformation_mode", "half_pixel")

@@ -135,7 +135,9 @@ def roi_align(call: Call, x: Tensor, rois: Any, batch: Any) -> Tensor:
         wide_taps = max(1, ratio if ratio > 0 else int(np.ceil(wide / columns)))
         y = top + high / rows * (np.arange(rows * high_taps) + 0.5) / high_taps
         z = left + wide / columns * (np.arange(columns * wide_taps) + 0.5) / wide_taps
-        found.append(_region(call, x[int(b) : int(b) + 1], y, z, (rows, high_taps, columns, wide_taps)))
+        found.append(
+            _region(call, x[int(b) : int(b) + 1], y, z, (rows, high_taps, columns, wide_taps))
+        )
     if not found:
         return T.zeros((0, x.shape[1], rows, columns), dtype=x.dtype)
     return T.concat(found, axis=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -101,10 +102,7 @@ def projected(
     """Attention of q, k and v side by side."""
     sizes = call.get("qkv_hidden_sizes") or [made.shape[-1] // 3] * 3
     count, ends = call["num_heads"], np.cumsum([0, *sizes])
-    q, k, v = (
-        heads_of(made[:, :, int(a) : int(b)], count)
-        for a, b in zip(ends[:-1], ends[1:], strict=True)
-    )
+    q, k, v = (heads_of(made[:, :, int(a) : int(b)], count) for a, b in itertools.pairwise(ends))
     cache = None if old is None else (old[0], old[1])
     result, k, v = finished(call, (q, k, v), cache, mask, added)
     return result, T.stack([k, v], axis=0)
@@ -199,5 +197,3 @@ def rotary_embedding(call: Call, x: Tensor, position: Tensor, cos: Tensor, sin: 
     at = at.expand(y.shape[0], y.shape[2])
     made = rotated(y, cos, sin, at, bool(call.get("interleaved", 0)), width)
     return joined(made) if flat else made
-
-

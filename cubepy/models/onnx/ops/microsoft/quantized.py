@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-
 from cubepy import tensor as T
 from cubepy.models.onnx.ops.microsoft.heads import projected
 from cubepy.models.onnx.ops.quantization import (
@@ -32,9 +31,7 @@ def codes_of(packed: Tensor, bits: int) -> Tensor:
     if bits == 8:
         return packed
     mask = (1 << bits) - 1
-    parts = [
-        apply("rshift", packed, T.full_like(packed, k)) & mask for k in range(0, 8, bits)
-    ]
+    parts = [apply("rshift", packed, T.full_like(packed, k)) & mask for k in range(0, 8, bits)]
     return T.stack(parts, axis=-1).reshape(*packed.shape[:-1], packed.shape[-1] * len(parts))
 
 
@@ -108,7 +105,9 @@ def scaled_product(
 ) -> Tensor:
     """A product of codes times both scales."""
     made = integer_product(centered(a, a_zero), centered(b, b_zero, len(b.shape) - 1))
-    factor = a_scale.reshape(()) * (b_scale if b_scale.shape and b_scale.shape[0] > 1 else b_scale.reshape(()))
+    factor = a_scale.reshape(()) * (
+        b_scale if b_scale.shape and b_scale.shape[0] > 1 else b_scale.reshape(())
+    )
     made = made.astype(factor.dtype) * factor
     return made if bias is None else made + bias
 
@@ -256,12 +255,7 @@ operator("QLinearGlobalAveragePool", domain=MS)(_of_one(_global_mean))
 
 @operator("QLinearSoftmax", domain=MS)
 def qlinear_softmax(
-    call: Call,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor | None,
-    y_scale: Tensor,
-    y_zero: Tensor,
+    call: Call, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor
 ) -> Tensor:
     """Softmax of codes."""
     made = apply("softmax", floats(x, x_scale, x_zero), axis=call.get("axis", -1) % len(x.shape))
@@ -274,5 +268,3 @@ def qlinear_concat(call: Call, y_scale: Tensor, y_zero: Tensor, *given: Tensor) 
     groups = [given[k : k + 3] for k in range(0, len(given), 3)]
     made = T.concat([floats(*one) for one in groups], axis=call["axis"])
     return codes_like(made, given[0], y_scale, y_zero)
-
-

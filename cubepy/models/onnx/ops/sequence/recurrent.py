@@ -58,7 +58,7 @@ def activations(call: Call, usual: tuple[str, ...], directions: int) -> list[lis
 
 
 def along(
-    step: Callable[[State, Tensor], State], first: State, parts: Any, back: bool
+    step: Callable[[State, Any], State], first: State, parts: Any, back: bool
 ) -> tuple[State, Tensor]:
     """Step after step along the first axis; the last states, and all outputs."""
     count = (parts[0] if isinstance(parts, tuple) else parts).shape[0]
@@ -211,7 +211,7 @@ def lstm_of(
         made = rounded(data) @ w[d].T
         return made if b is None else made + (b[d, : 4 * width] + b[d, 4 * width :])
 
-    first = [(h[d], c[d]) for d in range(count)]
+    first: list[State] = [(h[d], c[d]) for d in range(count)]
     return layer(call, x, lengths, first, [step_of(d) for d in range(count)], project)
 
 
@@ -260,7 +260,7 @@ def gru(
         zeros = T.zeros((width,), dtype=b.dtype, device=b.device)
         return made + b[d, : 3 * width] + T.concat([b[d, 3 * width : 5 * width], zeros], axis=0)
 
-    first = [(h[d],) for d in range(count)]
+    first: list[State] = [(h[d],) for d in range(count)]
     return layer(call, x, lengths, first, [step_of(d) for d in range(count)], project)
 
 
@@ -288,5 +288,5 @@ def rnn(
         made = data @ w[d].T
         return made if b is None else made + (b[d, :width] + b[d, width:])
 
-    first = [(h[d],) for d in range(count)]
+    first: list[State] = [(h[d],) for d in range(count)]
     return layer(call, x, lengths, first, [step_of(d) for d in range(count)], project)
