@@ -15,7 +15,7 @@ from cubepy.tensor.explained.drawing import drawn
 from cubepy.tensor.explained.history import Traced, kind_of
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.reasons import Unfused, unfused
-from cubepy.tensor.program.arena import Lifetime
+from cubepy.tensor.program.plans.arena import Lifetime
 
 MOST_REASONS = 24
 """Reasons that the text says; the object has all."""

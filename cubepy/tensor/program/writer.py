@@ -23,7 +23,7 @@ from cubepy.tensor.program.guards import Guards
 from cubepy.tensor.program.trace import Given, Output, Source, Trace
 from cubepy.tensor.program.watched import version
 from cubepy.tensor.storage import Dense
-from cubepy.tensor.value import Handle, Value, identities
+from cubepy.tensor.value import Handle, Number, Value, identities
 
 MISS = object()
 """What a program gives for a call that is not of its kind, with nothing done."""
@@ -51,7 +51,8 @@ class Writer:
         values: names of the arrays of the graph's inputs; None for those that are not dense.
         stores: storages of those.
         inputs: names of the values of all inputs.
-        gpu: the GPU that tensors are on, or None.
+        home: the device that tensors are on; the current one where there are none.
+        gpu: the same where it is a GPU, or None.
     """
 
     def __init__(
@@ -65,14 +66,16 @@ class Writer:
     ) -> None:
         self.trace, self.guards = trace, guards
         self.device = current()
-        homes = [self.device, *[v.storage.device for v in trace.values]]
+        homes = [v.storage.device for v in trace.values if type(v) is not Number] or [self.device]
         self.gpu = next((d for d in homes if gpu_of(d) is not None), None)
+        self.home = self.gpu or homes[0]
         self.scope: dict[str, Any] = {
             "MISS": MISS,
             "mode": mode,
             "recording": recording,
             "current": current,
             "device": self.device,
+            "home": self.home,
             "same": same,
             "Dense": Dense,
             "Value": Value,
@@ -277,7 +280,7 @@ class Writer:
             if self.gpu is None:
                 self.scope |= {f"shape_{n}": spec.shape, f"dtype_{n}": spec.dtype}
                 lines += [f"d{n} = new(Dense)", f"d{n}.array = {array}", f"d{n}.shape = shape_{n}"]
-                lines += [f"d{n}.dtype = dtype_{n}", f"d{n}.device = device"]
+                lines += [f"d{n}.dtype = dtype_{n}", f"d{n}.device = home"]
             else:
                 lines.append(f"d{n} = Dense({array})")
         result = self.shown(self.trace.result, tensor)
