@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cubepy.models.onnx.look import Look, look
+from cubepy.models.onnx.look import look
 from cubepy.models.onnx.model import OnnxModel, load
 
-__all__ = ["Look", "OnnxModel", "load", "look"]
+__all__ = ["OnnxModel", "load", "look"]

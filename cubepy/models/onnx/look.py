@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from cubepy.models.formats.onnx import Graph, Model, Node, ValueInfo, read
@@ -12,37 +12,9 @@ from cubepy.models.formats.onnx_schema import dtype_name
 from cubepy.models.formats.onnx_tensor import Weight
 from cubepy.models.onnx import ops
 from cubepy.models.onnx.records import record_of
+from cubepy.models.report import Look, TensorInfo
 
 assert ops.__name__  # imported for its records
-
-
-@dataclass
-class Look:
-    """What is in an ONNX file.
-
-    Attributes:
-        ir: version of the format.
-        opsets: versions of operator sets by domain.
-        producer: who wrote the file.
-        inputs: (name, dtype, shape) of what the model takes.
-        outputs: the same of what it gives.
-        dtypes: of weights: (how many tensors, elements, bytes).
-        parameters: elements of all weights.
-        nbytes: bytes of all weights.
-        operators: how often each is there.
-        unsupported: names of nodes by operators that are missing.
-    """
-
-    ir: int
-    opsets: dict[str, int]
-    producer: str
-    inputs: list[tuple[str, str, Any]]
-    outputs: list[tuple[str, str, Any]]
-    dtypes: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    parameters: int = 0
-    nbytes: int = 0
-    operators: dict[str, int] = field(default_factory=dict)
-    unsupported: dict[str, list[str]] = field(default_factory=dict)
 
 
 def look(source: Any) -> Look:
@@ -52,14 +24,8 @@ def look(source: Any) -> Look:
         FileFormatError: a file that is damaged or inconsistent.
     """
     model = read(source)
-    found = Look(
-        model.ir,
-        model.opsets,
-        model.producer,
-        [_said(i) for i in model.graph.inputs if i.name not in model.graph.weights],
-        [_said(o) for o in model.graph.outputs],
-    )
     counts: Counter[str] = Counter()
+    unsupported: dict[str, list[str]] = {}
     for node, opsets in _nodes(model):
         name = f"{node.domain}.{node.op}" if node.domain else node.op
         counts[name] += 1
@@ -67,19 +33,26 @@ def look(source: Any) -> Look:
             continue
         version = opsets.get(node.domain)
         if version is None or record_of(node.domain, node.op, version) is None:
-            found.unsupported.setdefault(name, []).append(node.shown())
-    found.operators = dict(counts.most_common())
-    for weight in _weights(model):
-        name = dtype_name(weight.dtype)
-        tensors, elements, nbytes = found.dtypes.get(name, (0, 0, 0))
-        found.dtypes[name] = tensors + 1, elements + weight.size, nbytes + weight.nbytes
-        found.parameters += weight.size
-        found.nbytes += weight.nbytes
-    return found
+            unsupported.setdefault(name, []).append(node.shown())
+    opsets_shown = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in model.opsets.items())
+    facts = {"opsets": opsets_shown, "producer": model.producer or "not said"}
+    return Look(
+        os.fspath(source) if isinstance(source, (str, os.PathLike)) else "bytes",
+        f"ONNX, IR version {model.ir}",
+        facts | model.metadata,
+        tuple(_said(i) for i in model.graph.inputs if i.name not in model.graph.weights),
+        tuple(_said(o) for o in model.graph.outputs),
+        tuple(TensorInfo(w.name, dtype_name(w.dtype), w.shape, w.nbytes) for w in _weights(model)),
+        dict(counts.most_common()),
+        {name: tuple(nodes) for name, nodes in unsupported.items()},
+        () if model.ir >= 3 else ("an IR version before 3 is not specified",),
+    )
 
 
-def _said(info: ValueInfo) -> tuple[str, str, Any]:
-    return info.name, dtype_name(info.type.dtype), info.type.shape
+def _said(info: ValueInfo) -> TensorInfo:
+    kind = info.type
+    name = dtype_name(kind.dtype) if kind.kind == "tensor" else kind.kind
+    return TensorInfo(info.name, name, kind.shape or ())
 
 
 def _graphs(node: Node) -> Iterator[Graph]:

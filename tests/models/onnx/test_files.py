@@ -225,12 +225,14 @@ def test_look_says_what_is_in_a_file_without_running_it() -> None:
 
     found = look(model(made, 21, 10))
 
-    assert (found.ir, found.opsets, found.producer) == (10, {"": 21}, "tests")
-    assert found.inputs == [("x", "f32", ("n", 3)), ("c", "bool", ())]
-    assert found.dtypes == {"f32": (1, 6, 24), "f16": (1, 4, 8)}
+    assert found.format == "ONNX, IR version 10"
+    assert found.facts == {"opsets": "ai.onnx 21", "producer": "tests"}
+    assert [i.describe() for i in found.inputs] == ["x: f32 (n, 3)", "c: bool ()"]
+    assert found.dtypes == {"f32": 1, "f16": 1}
     assert (found.parameters, found.nbytes) == (10, 32)
     assert found.operators == {"Foo": 2, "If": 1}
-    assert found.unsupported == {"Foo": ["inside", "inside"]}
+    assert found.unsupported == {"Foo": ("inside", "inside")}
+    assert "cannot run  Foo: inside, inside" in str(found)
 
 
 def test_a_function_of_the_model_runs_and_may_not_call_itself() -> None:
