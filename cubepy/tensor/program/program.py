@@ -104,15 +104,15 @@ class Program:
         ]
         names = [name for name, _ in given]
         if writer.gpu is None:
-            return HostCalls(names) if writer.home.backend == "cpu" else None
-        if getattr(gpu_of(writer.gpu), "replays", None) is None or self.caches:
-            return None  # what is copied into the block of a call would be written there
+            return HostCalls(names, self.caches) if writer.home.backend == "cpu" else None
+        if getattr(gpu_of(writer.gpu), "replays", None) is None:
+            return None
         numbers = {n for n, (_, kind) in enumerate(given) if kind in ("number", "computed")}
         arguments = {n for n, (_, kind) in enumerate(given) if kind == "argument"}
         effects = writer.trace.effects
         states = {e.output for e in effects if isinstance(e, Given)}
         states |= {e.to for e in effects if isinstance(e, GradientGiven) and type(e.to) is int}
-        return GpuCalls(writer.gpu, names, numbers, arguments, states)
+        return GpuCalls(writer.gpu, names, numbers, arguments - self.caches, self.caches, states)
 
     def stores(self, arrays: Sequence[Any]) -> list[Tensor]:
         """The inputs of the graph as tensors, of the arrays of those that are dense."""
@@ -250,7 +250,6 @@ class Program:
                 if recorded.spoiled:
                     raise Unsuitable("something that is no launch")
                 operands = self.calls.operands(outputs)
-                operands.write_inputs(self.caches)
                 plan = Plan(recorded, None, None, operands)
                 self.install(plan, operands)
                 operands.forget()

@@ -94,6 +94,7 @@ class GpuProgram(ProgramOperands):
         names: of the numbers of a call.
         every: names of all arrays of a call.
         brought: which inputs are copied into the block.
+        written: which inputs ops write in place.
 
     Attributes:
         memory: bytes of the memory of large results.
@@ -114,9 +115,12 @@ class GpuProgram(ProgramOperands):
         names: Sequence[str],
         every: Sequence[str],
         brought: Sequence[int],
+        written: Collection[int],
     ) -> None:
         self.device, self.gpu, self.ordinal = device, gpu_of(device), device.ordinal
         super().__init__(self.gpu.replays(self.ordinal), recorded, inputs)
+        self.write_inputs(written)
+        self.in_place = written
         self.kept = [a for a in self.kept if type(a) is DeviceArray]
         found = (((a.address | BITS + 1) & -(a.address | BITS + 1)) - 1 for a in inputs)
         self.lines = [(n, 0, bits) for n, bits in enumerate(found) if n not in brought]
@@ -252,9 +256,9 @@ class GpuProgram(ProgramOperands):
         views: list[str] = []
         given = ["0" if n in self.brought else f"{x}.address" for n, x in enumerate(names)]
         if plan.steps:
-            for name in [name for n, name in enumerate(names) if n not in self.brought]:
+            for n, name in [(n, x) for n, x in enumerate(names) if n not in self.brought]:
                 lines += [f"o = {name}.owner", "if o.last is not stream:"]
-                lines.append("    use(stream, o, False)")
+                lines.append(f"    use(stream, o, {n in self.in_place})")
         if plan.steps and self.kept:
             scope["settle"], scope["settled"] = settler(self.kept, gpu.use)
             lines += ["if settled[0] is not stream:", "    settle(stream)"]
@@ -318,6 +322,7 @@ class GpuCalls:
         names: of the arrays of a call.
         numbers: which of them are of the host, and written to the block by every call.
         arguments: which of them are arguments, and may be elsewhere in every call.
+        written: which of them ops write in place.
         states: which outputs are given to tensors from outside.
 
     Attributes:
@@ -330,10 +335,11 @@ class GpuCalls:
         names: Sequence[str],
         numbers: Collection[int],
         arguments: Collection[int],
+        written: Collection[int],
         states: Collection[int],
     ) -> None:
         self.device, self.names, self.states = device, names, states
-        self.arguments = arguments
+        self.arguments, self.written = arguments, written
         self.places = sorted(numbers)
         self.inputs: list[str] = []
 
@@ -354,6 +360,9 @@ class GpuCalls:
                 raise Unsuitable("an input that is not on the GPU")
         self.arrays = disjoint([given[n] for n in mine])
         self.inputs = [self.names[n] for n in mine]
+        self.in_place = [k for k, n in enumerate(mine) if n in self.written]
+        if any(self.arrays[k] is not given[mine[k]] for k in self.in_place):
+            raise Unsuitable("an array that is written, and shares memory with another one")
         self.brought = []
         for k, (n, array) in enumerate(zip(mine, self.arrays, strict=True)):
             given[n] = array
@@ -387,6 +396,7 @@ class GpuCalls:
             names,
             self.names,
             self.brought,
+            self.in_place,
         )
 
     def forget(self) -> None:
