@@ -98,32 +98,34 @@ class Program:
         """How its calls are recorded; None where none can be repeated."""
         writer = self.writer
         given = [
-            (name, "" if source is None else source.kind)
-            for name, source in zip(writer.values, self.sources, strict=True)
+            (name, "" if source is None else source.kind, number)
+            for name, source, number in zip(writer.values, self.sources, self.numbers, strict=True)
             if name is not None
         ]
-        names = [name for name, _ in given]
+        names = [name for name, *_ in given]
         if writer.gpu is None:
             return HostCalls(names, self.caches) if writer.home.backend == "cpu" else None
         if getattr(gpu_of(writer.gpu), "replays", None) is None:
             return None
-        numbers = {n for n, (_, kind) in enumerate(given) if kind in ("number", "computed")}
-        arguments = {n for n, (_, kind) in enumerate(given) if kind == "argument"}
+        numbers = {n for n, (_, kind, number) in enumerate(given) if number and kind != "constant"}
+        arguments = {n for n, (_, kind, _) in enumerate(given) if kind == "argument"} - numbers
+        constants = {n for n, (_, kind, _) in enumerate(given) if kind == "constant"}
         effects = writer.trace.effects
         states = {e.output for e in effects if isinstance(e, Given)}
         states |= {e.to for e in effects if isinstance(e, GradientGiven) and type(e.to) is int}
-        return GpuCalls(writer.gpu, names, numbers, arguments - self.caches, self.caches, states)
+        return GpuCalls(
+            writer.gpu, names, numbers, constants, arguments - self.caches, self.caches, states
+        )
 
     def stores(self, arrays: Sequence[Any]) -> list[Tensor]:
         """The inputs of the graph as tensors, of the arrays of those that are dense."""
         found, rest = [], iter(arrays)
-        for source, name, store in zip(
-            self.sources, self.writer.values, self.writer.stores, strict=True
+        for number, name, store in zip(
+            self.numbers, self.writer.values, self.writer.stores, strict=True
         ):
             kept: Storage = store if name is None else Dense(next(rest))
             tensor = object.__new__(Tensor)
-            number = source is not None and source.kind in ("number", "computed")
-            on_host = number and type(kept.dense()) is np.ndarray
+            on_host = number and type(kept.dense()) is np.ndarray  # else a program has brought it
             tensor.value = Number(kept) if on_host else Value(kept)
             found.append(tensor)
         return found
@@ -133,6 +135,12 @@ class Program:
         """Where the inputs of its graph come from; None for what is made of weights."""
         fused, sources = self.writer.fused, self.writer.trace.sources
         return [*[sources[n] for n in fused.inputs], *[None for _ in fused.preparations]]
+
+    @property
+    def numbers(self) -> list[bool]:
+        """Whether the inputs of its graph are numbers beside tensors."""
+        fused, numbers = self.writer.fused, self.writer.numbers
+        return [*[n in numbers for n in fused.inputs], *[False for _ in fused.preparations]]
 
     def compute(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arrays of the outputs, op by op; the launches are recorded if there is a chance."""

@@ -58,6 +58,7 @@ class Writer:
         inputs: names of the values of all inputs of the traced graph.
         home: the device that tensors are on; the current one where there are none.
         gpu: the same where it is a GPU, or None.
+        numbers: the inputs of the traced graph that are numbers beside tensors.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Writer:
         homes = [v.storage.device for v in trace.values if type(v) is not Number] or [self.device]
         self.gpu = next((d for d in homes if gpu_of(d) is not None), None)
         self.home = self.gpu or homes[0]
+        self.numbers = {n for n, v in enumerate(trace.values) if type(v) is Number}
         self.fused: Fused = fused(trace.graph, self.home, self.weights())
         self.prepared: Prepared | None = None
         self.scope: dict[str, Any] = {
