@@ -206,8 +206,8 @@ class Bounded:
 
 
 def in_memory(graph: Graph, memory: int | None) -> tuple[Graph, int]:
-    """A graph that keeps at most so many bytes between its inputs and results, or not many more than
-    the least that is possible, and how many of its steps run again.
+    """A graph that keeps at most so many bytes between its inputs and results, or not many more
+    than the least that is possible, and how many of its steps run again.
 
     Args:
         graph: optimised.

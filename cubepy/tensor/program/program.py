@@ -307,7 +307,7 @@ class Program:
 
 def launched(nodes: Sequence[tuple[int, int]], recorded: Recorder) -> dict[int, list[str]]:
     """The kernels that nodes launched, of (node, steps before it) pairs."""
-    ends = [first for _, first in nodes[1:]] + [len(recorded.steps)]
+    ends = [*[first for _, first in nodes[1:]], len(recorded.steps)][: len(nodes)]
     return {
         at: kernels_of(recorded.steps[first:end])
         for (at, first), end in zip(nodes, ends, strict=True)
