@@ -24,6 +24,7 @@ from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 from cubepy.tensor.differentiable import Differentiable
 from cubepy.tensor.explained.timed import timed
+from cubepy.tensor.exposed import expose
 from cubepy.tensor.methods.indexing import Indexing
 from cubepy.tensor.methods.operators import Operators
 from cubepy.tensor.methods.reducing import Reducing
@@ -194,7 +195,10 @@ class Tensor(
                     f"{self.dtype.name}"
                 )
             return array.astype(dtype)
-        return array.copy() if copy else array
+        if copy:
+            return array.copy()
+        expose(array)
+        return array
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -212,7 +216,9 @@ class Tensor(
                 hint="give x.detach(), call it within `with cb.no_grad():`, or say what its "
                 "gradient is with cb.custom_vjp",
             )
-        return self.storage.dense()
+        array = self.storage.dense()
+        expose(array)
+        return array
 
     def __cubepy_launch__(self) -> Any:
         """What is asked to launch a kernel on the tensor: what makes an op of it, while a block of

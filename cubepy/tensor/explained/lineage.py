@@ -99,8 +99,14 @@ class Lineage:
         return len(self.inside[at]) > 1
 
     def lines(self, at: int) -> list[Location]:
-        """The user's lines that a node is from."""
+        """The user's lines that a node is from; of one that a pass put in, those of its readers."""
         found = [self.asked_at.get(s.results[0]) for s in self.inside[at] if s.op != "constant"]
+        if not self.inside[at]:
+            first = self.ran.firsts[at]
+            mine = range(first, first + len(self.ran.nodes[at].results))
+            after = range(at + 1, len(self.ran.nodes))
+            readers = [n for n in after if set(mine) & set(self.ran.nodes[n].inputs)]
+            found += [line for n in readers for line in self.lines(n)]
         return list(dict.fromkeys(line for line in found if line is not None))
 
     def formulas(self, at: int) -> list[str]:

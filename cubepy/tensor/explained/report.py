@@ -16,7 +16,7 @@ from cubepy.tensor.explained.history import Traced, kind_of
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.reasons import Unfused, unfused
 from cubepy.tensor.explained.steps import StepShown, makers, steps_of
-from cubepy.tensor.program.arena import Lifetime
+from cubepy.tensor.program.plans.arena import Lifetime
 
 MOST_REASONS = 24
 """Reasons that the text says; the object has all."""
@@ -174,8 +174,8 @@ def shown(kind: str, program: Any, routines: Mapping[int, Sequence[str]] | None 
     trace, graph = program.writer.trace, program.graph
     lineage = Lineage(trace.graph, graph, trace.asked_at)
     made = makers(graph)
-    names = [_named(source, program) for source in trace.sources]
-    device = program.writer.gpu or program.writer.device
+    names = [_named(source, program) for source in program.sources]
+    device = program.writer.home
     steps = steps_of(lineage, names, program.launched, device, routines or {}, program.within)
     operands = program.operands
     return ProgramShown(
@@ -198,6 +198,8 @@ def shown(kind: str, program: Any, routines: Mapping[int, Sequence[str]] | None 
 
 def _named(source: Any, program: Any) -> str:
     """An input as the user knows it."""
+    if source is None:
+        return "made of weights, kept"
     if source.kind == "argument":
         path = program.writer.paths[source.of]
         names = _parameters(program.eagerly)

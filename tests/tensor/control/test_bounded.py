@@ -96,7 +96,7 @@ def test_gradients_outside_of_the_program_are_bounded_too() -> None:
             into += [w.grad.numpy() for w in weights]
         back = the_program(the_program(program).writer.scope["attrs"]["backward"])
         into.append(back.operands.arena)
-    assert found.pop() <= 36_000 < 60_000 < wanted.pop()
+    assert found.pop() <= 36_000 < wanted.pop()
     for one, other in zip(wanted, found, strict=True):
         np.testing.assert_array_equal(one, other)
 

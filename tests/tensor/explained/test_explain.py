@@ -245,9 +245,10 @@ def test_what_branches_and_loops_do_is_shown() -> None:
     (loop,) = scan.bodies
     assert loop.title == "5 times, the last slice first"
     assert [s.name for s in loop.steps if s.op == "input"] == ["carry 0", "slice 0", "read 0"]
-    maps = next(s for s in loop.steps if s.op.startswith("fused"))
-    assert maps.formulas == ("%4 = %3 + %1", "%5 = tanh(%4)") and maps.kernels
-    product = next(s for s in loop.steps if s.op == "matmul")
+    maps = next(s for s in loop.steps if s.op == "tanh")
+    assert maps.formulas == ("%5 = tanh(%4)",) and maps.kernels
+    product = next(s for s in loop.steps if s.op == "linear")
+    assert product.formulas == ("%3 = %0 @ %2", "%4 = %3 + %1") and product.kernels
     assert product.lines == maps.lines and product.lines[0].startswith(f"{HERE}:")
     (cond,) = [s for s in loop.steps if s.op == "cond"]
     one, other = cond.bodies
