@@ -16,6 +16,7 @@ import numpy as np
 
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.memory import pool
+from cubepy.runtime.memory.mapped import AVAILABLE, Piece, of_piece, without_pages
 from cubepy.runtime.memory.spans import beginning, extent, meet
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Address, Operands
@@ -41,8 +42,16 @@ class Recording(Recorder):
         super().__init__()
         self.fresh: dict[int, int] = {}
         self.kept: list[Any] = []
+        self.mapped = 0
 
     def memory(self, shape: tuple[int, ...], dtype: Any, size: int) -> Any:
+        if size >= pool.POOLED and AVAILABLE:
+            pool.host_pool.check(size, self.mapped)
+            piece = Piece(size, len(self.kept), self.released)
+            self.mapped += size
+            self.fresh[beginning(piece.lasting)] = size
+            self.kept.append(piece.lasting)  # so that nothing else gets the addresses
+            return of_piece(piece, shape, dtype)
         if size >= pool.POOLED:
             size, owner = pool.host_pool.kinds.get(size) or pool.host_pool.kind(size)
             made = np.ndarray(shape, dtype, owner(pool.host_pool.take(size)))
@@ -52,6 +61,13 @@ class Recording(Recorder):
         self.fresh[beginning(made)] = size
         self.kept.append(made)
         return made
+
+    def released(self, size: int) -> None:
+        """No array uses so many bytes any more."""
+        self.mapped -= size
+
+    def launch(self, prepared: Any, leaves: Sequence[Any]) -> None:
+        super().launch(prepared, [without_pages(leaf) for leaf in leaves])
 
 
 @dataclass

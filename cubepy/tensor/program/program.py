@@ -16,7 +16,7 @@ import numpy as np
 from cubepy.errors import CubeError, OutOfMemoryError
 from cubepy.runtime import recording
 from cubepy.runtime.backend import Unsuitable
-from cubepy.runtime.memory.pool import POOLED
+from cubepy.runtime.memory.pool import POOLED, host_pool
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Launch, Recorder
@@ -34,6 +34,9 @@ from cubepy.tensor.program.writer import Writer
 from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Number, Value, located, outside
 
+MUCH = 1 << 26
+"""Bytes that wait in the pool from which on they are given back before launches are recorded: a plan
+will not take them."""
 CHANCES = 8
 """Recordings without a plan after which there are no more: launches need three runs to find out
 whether threads pay."""
@@ -177,6 +180,8 @@ class Program:
         possible.
         """
         given = disjoint(arrays)
+        if host_pool.stats.reserved >= MUCH:  # what the traced call took, op by op
+            host_pool.trim()
         settings = recording.settings
         constants = [a for s in self.writer.stores if s is not None for a in s.read()]
         recorded = Recording()

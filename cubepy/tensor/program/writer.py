@@ -195,8 +195,8 @@ class Writer:
         return f"x{n}"
 
     def weights(self) -> list[int]:
-        """The inputs that stay from call to call: tensors from outside that the function only reads,
-        and by which it gives no gradients.
+        """The inputs that stay from call to call: tensors from outside that the function only
+        reads, and by which it gives no gradients.
         """
         trace = self.trace
         given = {id(e.handle.of) for e in trace.effects}
