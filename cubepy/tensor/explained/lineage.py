@@ -97,9 +97,15 @@ class Lineage:
         return len(self.inside[at]) > 1
 
     def lines(self, at: int) -> list[Location]:
-        """The user's lines that a node is from."""
+        """The user's lines that a node is from; those of its first reader where a pass made it."""
         found = [self.asked_at.get(s.results[0]) for s in self.inside[at] if s.op != "constant"]
-        return list(dict.fromkeys(line for line in found if line is not None))
+        lines = list(dict.fromkeys(line for line in found if line is not None))
+        node = self.ran.nodes[at]
+        if lines or self.inside[at] or node.op == "input":
+            return lines
+        made = range(self.ran.firsts[at], self.ran.firsts[at] + len(node.results))
+        readers = (n for n, r in enumerate(self.ran.nodes) if set(r.inputs).intersection(made))
+        return next((self.lines(n) for n in readers), lines)
 
     def formulas(self, at: int) -> list[str]:
         """What a node computes, an op a line."""

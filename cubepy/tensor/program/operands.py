@@ -98,6 +98,11 @@ def disjoint(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Arrays of which none shares memory with another one: as they are, or copies with the same
     strides.
     """
+    spans = [beginning(a) + end for a in arrays for end in extent(a)]
+    order = sorted(range(len(arrays)), key=lambda n: spans[2 * n])
+    ends = [spans[2 * n + 1] for n in order]
+    if all(ends[k] <= spans[2 * n] for k, n in enumerate(order[1:])):
+        return list(arrays)
     found: list[np.ndarray] = []
     for array in arrays:
         if any(meet(array, other) for other in found):
@@ -225,10 +230,14 @@ class ProgramOperands(Operands):
         if type(array) is not np.ndarray:
             raise Unsuitable(f"a result that is {type(array).__name__}")
         start, (low, high) = beginning(array), extent(array)
+        if array.size and (found := self.span(start + low, start + high)) is not None:
+            if found[2] is not None:
+                return Result("input", found[2], array)
+            return Result("constant", array, array)
         for n, given in enumerate(self.inputs):
-            if given is array or meet(given, array):
+            if given is array:
                 return Result("input", n, array)
-        if array.size == 0 or any(meet(c, array) for c in self.recorded.constants):
+        if array.size == 0:
             return Result("constant", array, array)
         for at, b in buffers.items():
             if at <= start + low and start + high <= at + b.size:
