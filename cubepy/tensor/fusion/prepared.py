@@ -87,9 +87,10 @@ class Prepared:
                 first, *others = [by[i] for i in p.inputs]
                 found = _made.get(first, {}).get(p.graph)
                 if found is None or not found.holds(others):
+                    stores: list[Any] = [by[i].storage for i in p.inputs]
                     memory = [
-                        untouched(by[i].storage, int(reading and i in self.read))  # type: ignore[arg-type]
-                        for i in p.inputs
+                        untouched(store, int(reading and i in self.read))
+                        for i, store in zip(p.inputs, stores, strict=True)
                     ]
                     try:
                         found = _Made(_run(p.graph, [first, *others]), others, ())

@@ -20,13 +20,14 @@ from cubepy.tensor.exposed import version as touched
 from cubepy.tensor.fusion.optimise import Fused, fused
 from cubepy.tensor.fusion.prepared import Prepared
 from cubepy.tensor.modes import mode
+from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.differentiated import remember
 from cubepy.tensor.program.form import paths
 from cubepy.tensor.program.guards import Guards
 from cubepy.tensor.program.trace import Given, GradientGiven, Output, Source, Trace
 from cubepy.tensor.program.watched import version
 from cubepy.tensor.storage import Dense
-from cubepy.tensor.value import Handle, Value, identities
+from cubepy.tensor.value import Handle, Number, Value, identities
 
 MISS = object()
 """What a program gives for a call that is not of its kind, with nothing done."""
@@ -56,7 +57,9 @@ class Writer:
         values: names of the arrays of its inputs; None for those that are not dense.
         stores: storages of those.
         inputs: names of the values of all inputs of the traced graph.
-        gpu: the GPU that tensors are on, or None.
+        home: the device that tensors are on; the current one where there are none.
+        gpu: the same where it is a GPU, or None.
+        numbers: the inputs of the traced graph that are numbers beside tensors.
     """
 
     def __init__(
@@ -70,9 +73,11 @@ class Writer:
     ) -> None:
         self.trace, self.guards = trace, guards
         self.device = current()
-        homes = [self.device, *[v.storage.device for v in trace.values]]
+        homes = [v.storage.device for v in trace.values if type(v) is not Number] or [self.device]
         self.gpu = next((d for d in homes if gpu_of(d) is not None), None)
-        self.fused: Fused = fused(trace.graph, self.gpu or self.device, self.weights())
+        self.home = self.gpu or homes[0]
+        self.numbers = {n for n, v in enumerate(trace.values) if type(v) is Number}
+        self.fused: Fused = fused(trace.graph, self.home, self.weights())
         self.prepared: Prepared | None = None
         self.scope: dict[str, Any] = {
             "MISS": MISS,
@@ -80,6 +85,7 @@ class Writer:
             "recording": recording,
             "current": current,
             "device": self.device,
+            "home": self.home,
             "same": same,
             "Dense": Dense,
             "Value": Value,
@@ -201,12 +207,15 @@ class Writer:
         trace = self.trace
         given = {id(e.handle.of) for e in trace.effects}
         trained = trace.differentiable or any(type(e) is GradientGiven for e in trace.effects)
-        if self.gpu is not None or self.device.backend != "cpu" or trained or trace.gradients:
+        if self.gpu is not None or self.home.backend != "cpu" or trained or trace.gradients:
             return []
+        graph = trace.graph
+        written = {n.inputs[i] for n in graph.nodes if n.op in OPS for i in OPS[n.op].writes}
         return [
             n
             for n, (source, value) in enumerate(zip(trace.sources, trace.values, strict=True))
             if source.kind == "held"
+            and graph.inputs[n] not in written
             and type(value.storage) is Dense
             and type(value.storage.array) is np.ndarray
             and id(source.of) not in given
@@ -324,7 +333,7 @@ class Writer:
             if self.gpu is None:
                 self.scope |= {f"shape_{n}": spec.shape, f"dtype_{n}": spec.dtype}
                 lines += [f"d{n} = new(Dense)", f"d{n}.array = {array}", f"d{n}.shape = shape_{n}"]
-                lines += [f"d{n}.dtype = dtype_{n}", f"d{n}.device = device"]
+                lines += [f"d{n}.dtype = dtype_{n}", f"d{n}.device = home"]
             else:
                 lines.append(f"d{n} = Dense({array})")
         result = self.shown(self.trace.result, tensor)

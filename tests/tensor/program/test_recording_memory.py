@@ -14,7 +14,7 @@ from cubepy import kernels as K
 from cubepy.errors import OutOfMemoryError
 from cubepy.runtime.memory.mapped import AVAILABLE
 from cubepy.runtime.memory.pool import host_pool
-from cubepy.tensor.program.operands import Recording
+from cubepy.tensor.program.plans.host import Recording
 
 RNG = np.random.default_rng(0)
 needs_mapping = pytest.mark.skipif(not AVAILABLE, reason="the system cannot give pages back")
