@@ -216,9 +216,9 @@ NAMES = {
 }
 
 
-def gguf_of(model: Any, **metadata: Any) -> bytes:
+def gguf_of(model: Any, more: Any = (), **metadata: Any) -> bytes:
     """A llama as GGUF: rows of queries and keys lie in pairs of neighbours."""
-    tensors = []
+    tensors = list(more)
     for name, p in model.named_parameters():
         array = p.numpy()
         if name == "head.weight":
@@ -275,3 +275,13 @@ def test_bad_gguf_models(path: Path, tmp_path: Path, metadata: dict, rule: str) 
     (tmp_path / "m.gguf").write_bytes(gguf_of(cb.load(path), **metadata))
     with pytest.raises(FileFormatError, match=rule):
         cb.load(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize("factors", [(1.0, 1.0), (1.0, 8.0)])
+def test_divisors_of_frequencies(path: Path, tmp_path: Path, factors: tuple[float, ...]) -> None:
+    model = cb.load(path)
+    more = [written.plain("rope_freqs.weight", np.array(factors, np.float32))]
+    (tmp_path / "m.gguf").write_bytes(gguf_of(model, more))
+    other = cb.load(tmp_path / "m.gguf")
+    right = model.config.rotary.frequencies / np.array(factors, np.float32)
+    np.testing.assert_allclose(other.config.rotary.frequencies, right)

@@ -13,7 +13,7 @@ import numpy as np
 
 from cubepy.errors import FileFormatError
 
-KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "factors")
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ def rotary(
     try:
         if kind == "linear":
             return Rotary(plain / np.float32(scaling["factor"]))
+        if kind == "factors":  # of GGUF files: a divisor for each frequency
+            return Rotary(plain / np.asarray(scaling["factors"], np.float32))
         if kind == "llama3":
             return Rotary(_llama3(plain, scaling))
         if kind == "yarn":
