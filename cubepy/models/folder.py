@@ -42,6 +42,8 @@ def load_folder(path: str | os.PathLike[str]) -> Any:
             f"{source}: weights that {method!r} quantized cannot be loaded",
             hint="load the float model, or its GGUF file",
         )
+    if not isinstance(family, str):
+        raise FileFormatError(f"{source}: model_type must be a text, not {family!r}")
     if family in DECODERS:
         return load_decoder(folder, values, source)
     if family in ENCODERS:

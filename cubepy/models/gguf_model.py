@@ -89,6 +89,11 @@ def _as_config(file: GGUF, family: str) -> dict[str, Any]:
     if depth is None and isinstance(heads, int) and isinstance(width, int) and heads > 0:
         depth = width // heads
     rotated, layers = get("rope.dimension_count"), get("block_count")
+    for key, value in (("depth of heads", depth), ("part that is rotated", rotated)):
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int) or value < 1
+        ):
+            raise FileFormatError(f"the {key} must be a positive integer, not {value!r}")
     values = {
         "model_type": family,
         "vocab_size": None if embedding is None else embedding.shape[0],
@@ -157,7 +162,8 @@ def _scaling(file: GGUF) -> dict[str, Any] | None:
     """How rotary frequencies are scaled: by divisors that are tensors, or by the metadata."""
 
     def get(key: str) -> Any:
-        return file.metadata.get(f"{file.architecture}.rope.scaling.{key}")
+        value = file.metadata.get(f"{file.architecture}.rope.scaling.{key}")
+        return value.tolist() if isinstance(value, np.ndarray) else value
 
     def factors(name: str) -> list[float] | None:
         stored = file.tensors.get(name)
