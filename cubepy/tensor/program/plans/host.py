@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -241,12 +241,16 @@ class HostProgram(ProgramOperands):
 class HostCalls:
     """How calls of a program on the host are recorded.
 
+    Args:
+        names: of the arrays of a call.
+        written: which of them ops write in place.
+
     Attributes:
-        inputs: names of the arrays of a call.
+        inputs: the names.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.inputs = names
+    def __init__(self, names: Sequence[str], written: Collection[int]) -> None:
+        self.inputs, self.written = names, written
 
     def begin(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], Recorder]:
         """The arrays of a call, of which none shares memory with another, and what records it."""
@@ -255,7 +259,9 @@ class HostCalls:
 
     def operands(self, outputs: Sequence[Any]) -> HostProgram:
         """Where the arrays of the call were."""
-        return HostProgram(self.recorded, self.arrays, outputs)
+        found = HostProgram(self.recorded, self.arrays, outputs)
+        found.write_inputs(self.written)
+        return found
 
     def forget(self) -> None:
         """Let go of the call that was recorded."""
