@@ -185,6 +185,12 @@ class FileFormatError(CubeError, ValueError):
     """A model file that is truncated, inconsistent, or lacks a tensor."""
 
 
+class ModelError(CubeError, ValueError):
+    """A model that cannot run as asked: operators that are missing, inputs of a wrong name, rank or
+    dtype.
+    """
+
+
 class CacheFileError(CubeError, ValueError):
     """An archive of compiled kernels that is damaged, cut off, or is none."""
 

@@ -46,6 +46,7 @@ PARTS = (
     "quant",
     "launch",
     "minilm",
+    "training",
     "cold_start",
     "sweep",
 )

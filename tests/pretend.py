@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cubepy.backends.cpu.backend import CpuBackend
-from cubepy.backends.cuda.ahead import HostMemory, Stream, elements
+from cubepy.backends.cuda.ahead import ALIGNMENT, HostMemory, Stream, elements
 from cubepy.backends.llvm.machine_code import REFUSED
 from cubepy.backends.llvm.replay_table import Table
 from cubepy.lang.annotations import TensorMap
@@ -34,8 +34,8 @@ class Memory(Tracked):
 
     def __init__(self, size: int, gpu: PretendGpu) -> None:
         super().__init__()
-        self.raw = (ctypes.c_uint8 * (size + 64))()
-        self.address = -(-ctypes.addressof(self.raw) // 64) * 64
+        self.raw = (ctypes.c_uint8 * (size + ALIGNMENT))()
+        self.address = -(-ctypes.addressof(self.raw) // ALIGNMENT) * ALIGNMENT
         self.gpu = gpu
         gpu.live += 1
 

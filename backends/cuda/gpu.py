@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.backends.cuda.graphs import PlanGraphs
 from cubepy.backends.cuda.native import memory, transfer
 from cubepy.backends.cuda.native.driver import api, check, context, count
 from cubepy.backends.cuda.native.graph import Capture
@@ -56,6 +57,12 @@ class CudaGpu:
     def replays(self, ordinal: int) -> Any:
         """A table of launches that machine code repeats, to be filled (`replay.CudaTable`)."""
         return CudaTable(context(ordinal).handle or 0)
+
+    def graphs(self, ordinal: int, run: Any, launches: int) -> PlanGraphs:
+        """What runs the launches of a plan, and launches a graph of them where memory comes
+        again.
+        """
+        return PlanGraphs(ordinal, run, launches)
 
     def allocate(self, ordinal: int, size: int) -> memory.Block:
         """Device memory for work on the thread's stream."""

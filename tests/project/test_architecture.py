@@ -26,6 +26,7 @@ FLOORS = [
     "testing",
     "nn",
     "quant",
+    "models",
 ]
 """Rooms of the package, lower ones first: an import goes down, or stays in its room."""
 

@@ -72,7 +72,7 @@ class GpuOperands(Operands):
                 lines += [f"o = a{k}.owner", "if o.last is not stream:"]
                 lines.append(f"    use(stream, o, {k in self.written})")
         if self.kept:
-            scope["settle"], scope["settled"] = _settler(self.kept, use)
+            scope["settle"], scope["settled"] = settler(self.kept, use)
             lines += ["if settled[0] is not stream:", "    settle(stream)"]
         for k, size in enumerate(self.sizes):
             taking, names = self.gpu.pool(self.ordinal).short_way(size, f"b{k}")
@@ -117,7 +117,7 @@ class GpuOperands(Operands):
         return f"values[{wrap}].__cubepy_wrap__({text})"
 
 
-def _settler(
+def settler(
     constants: list[DeviceArray], use: Callable[..., None]
 ) -> tuple[Callable[[Any], None], list[Any]]:
     """A function that lets a stream come after what filled the constants, and which stream that was

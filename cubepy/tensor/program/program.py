@@ -16,20 +16,23 @@ import numpy as np
 from cubepy.errors import CubeError, OutOfMemoryError
 from cubepy.runtime import recording
 from cubepy.runtime.backend import Unsuitable
-from cubepy.runtime.memory.pool import POOLED
+from cubepy.runtime.device import gpu_of, use
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Launch, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.tensor.array import Tensor
+from cubepy.tensor.control.bounded import in_memory
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.timed import asked_by
-from cubepy.tensor.fusion.optimise import optimise
 from cubepy.tensor.graph import execute
-from cubepy.tensor.ir import ABSENT, Graph
+from cubepy.tensor.ir import ABSENT
 from cubepy.tensor.modes import no_grad
 from cubepy.tensor.ops import OPS
-from cubepy.tensor.program.operands import ProgramOperands, Recording, aligned, disjoint, maker
+from cubepy.tensor.program.plans.gpu import GpuCalls
+from cubepy.tensor.program.plans.host import HostCalls
+from cubepy.tensor.program.plans.operands import ProgramOperands
+from cubepy.tensor.program.trace import Given, GradientGiven, Source
 from cubepy.tensor.program.writer import Writer
 from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Number, Value, located, outside
@@ -46,33 +49,43 @@ class Program:
         writer: of its calls.
         eagerly: the function itself.
         changed: what is told when `call` is another function.
+        memory: bytes for what is between its steps; None for no bound.
 
     Attributes:
         guards: whether what the function read is as it was.
         graph: the ops that it runs.
+        repeated: how many of them run again, because of the bound.
         call: a function of (args, kwargs) that gives the results, or MISS.
         plan: its launches, once they are known.
         operands: of the plan.
         why: why there is no plan.
         launched: the kernels of each node, once they were recorded.
+        within: the kernels of nodes of the programs within, once somebody looked: by text and
+            number.
     """
 
     def __init__(
-        self, writer: Writer, eagerly: Callable[..., Any], changed: Callable[[Any, Any], None]
+        self,
+        writer: Writer,
+        eagerly: Callable[..., Any],
+        changed: Callable[[Any, Any], None],
+        memory: int | None = None,
     ) -> None:
         self.writer, self.eagerly, self.changed = writer, eagerly, changed
         self.guards = writer.guards
-        self.graph: Graph = optimise(writer.trace.graph, writer.gpu or writer.device)
+        self.memory = memory
+        self.graph, self.repeated = in_memory(writer.fused.graph, memory)
         self.plan: Plan | None = None
         self.operands: ProgramOperands | None = None
         self.why = "its launches are recorded in the second call"
         self.chances = CHANCES
         self.launched: dict[int, list[str]] = {}
+        self.within: dict[tuple[str, int], list[str]] = {}
         self.lock = threading.Lock()
-        self.frames: list[np.ndarray] = []
-        if writer.gpu is not None or writer.device.backend != "cpu":
-            self.chances, self.why = 0, f"programs on {writer.gpu or writer.device} run op by op"
-        elif host_replay() is None or host_replay().entry() is None:
+        self.calls = self.recorded_calls()
+        if self.calls is None:
+            self.chances, self.why = 0, f"programs on {writer.home} run op by op"
+        elif writer.gpu is None and (host_replay() is None or host_replay().entry() is None):
             self.chances, self.why = 0, "there is no machine code for this Python"
         outputs = [f"r{n}" for n in range(len(self.graph.outputs))]
         given = "".join(f"{name}, " for name in writer.values if name is not None)
@@ -81,18 +94,53 @@ class Program:
         scope = {"compute": self.compute, "eagerly": eagerly}
         self.call = writer.function(middle, outputs, scope)
 
+    def recorded_calls(self) -> HostCalls | GpuCalls | None:
+        """How its calls are recorded; None where none can be repeated."""
+        writer = self.writer
+        given = [
+            (name, "" if source is None else source.kind, number)
+            for name, source, number in zip(writer.values, self.sources, self.numbers, strict=True)
+            if name is not None
+        ]
+        names = [name for name, *_ in given]
+        if writer.gpu is None:
+            return HostCalls(names, self.caches) if writer.home.backend == "cpu" else None
+        if getattr(gpu_of(writer.gpu), "replays", None) is None:
+            return None
+        numbers = {n for n, (_, kind, number) in enumerate(given) if number and kind != "constant"}
+        arguments = {n for n, (_, kind, _) in enumerate(given) if kind == "argument"} - numbers
+        constants = {n for n, (_, kind, _) in enumerate(given) if kind == "constant"}
+        effects = writer.trace.effects
+        states = {e.output for e in effects if isinstance(e, Given)}
+        states |= {e.to for e in effects if isinstance(e, GradientGiven) and type(e.to) is int}
+        return GpuCalls(
+            writer.gpu, names, numbers, constants, arguments - self.caches, self.caches, states
+        )
+
     def stores(self, arrays: Sequence[Any]) -> list[Tensor]:
         """The inputs of the graph as tensors, of the arrays of those that are dense."""
         found, rest = [], iter(arrays)
-        for source, name, store in zip(
-            self.writer.trace.sources, self.writer.values, self.writer.stores, strict=True
+        for number, name, store in zip(
+            self.numbers, self.writer.values, self.writer.stores, strict=True
         ):
             kept: Storage = store if name is None else Dense(next(rest))
             tensor = object.__new__(Tensor)
-            number = source.kind in ("number", "computed")
-            tensor.value = Number(kept) if number else Value(kept)
+            on_host = number and type(kept.dense()) is np.ndarray  # else a program has brought it
+            tensor.value = Number(kept) if on_host else Value(kept)
             found.append(tensor)
         return found
+
+    @property
+    def sources(self) -> list[Source | None]:
+        """Where the inputs of its graph come from; None for what is made of weights."""
+        fused, sources = self.writer.fused, self.writer.trace.sources
+        return [*[sources[n] for n in fused.inputs], *[None for _ in fused.preparations]]
+
+    @property
+    def numbers(self) -> list[bool]:
+        """Whether the inputs of its graph are numbers beside tensors."""
+        fused, numbers = self.writer.fused, self.writer.numbers
+        return [*[n in numbers for n in fused.inputs], *[False for _ in fused.preparations]]
 
     def compute(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arrays of the outputs, op by op; the launches are recorded if there is a chance."""
@@ -140,7 +188,8 @@ class Program:
             before(node)
 
         try:
-            return [t.storage.dense() for t in execute(self.graph, self.stores(arrays), note)]
+            with use(self.writer.home):  # constants are made where they are wanted
+                return [t.storage.dense() for t in execute(self.graph, self.stores(arrays), note)]
         except CubeError as error:
             lines = self.lineage.lines(at)
             if lines and error.location in (None, located(outside())):
@@ -153,12 +202,23 @@ class Program:
         trace = self.writer.trace
         return Lineage(trace.graph, self.graph, trace.asked_at)
 
+    @cached_property
+    def caches(self) -> frozenset[int]:
+        """The arrays of a call that ops write in place."""
+        written = {n.inputs[i] for n in self.graph.nodes if n.op in OPS for i in OPS[n.op].writes}
+        dense = [
+            value
+            for value, name in zip(self.graph.inputs, self.writer.values, strict=True)
+            if name is not None
+        ]
+        return frozenset(k for k, value in enumerate(dense) if value in written)
+
     def given(self, values: Sequence[Value]) -> tuple[Any, ...]:
         """The arrays of the inputs that a call passes on, of the values of all."""
-        names = self.writer.values
-        return tuple(
-            [v.storage.dense() for v, name in zip(values, names, strict=True) if name is not None]
-        )
+        writer = self.writer
+        made = () if writer.prepared is None else writer.prepared.arrays(values)
+        kept = zip([values[n] for n in writer.fused.inputs], writer.values, strict=False)
+        return (*[v.storage.dense() for v, name in kept if name is not None], *made)
 
     def settle(self, arrays: tuple[Any, ...]) -> None:
         """Run on the side until the launches are known, or cannot be."""
@@ -170,10 +230,23 @@ class Program:
         """The arrays of the outputs; from the next call on by one call of machine code, if that is
         possible.
         """
-        given = disjoint(arrays)
+        assert self.calls is not None
+        try:
+            given, recorded = self.calls.begin(arrays)
+        except Unsuitable as error:
+            self.chances, self.why = 0, str(error)
+            with no_grad():
+                return self.run(arrays, lambda at: None)
+        try:
+            return self.recorded(given, recorded)
+        finally:
+            self.calls.forget()
+
+    def recorded(self, given: Sequence[Any], recorded: Recorder) -> list[Any]:
+        """The arrays of the outputs of a call that is recorded."""
+        assert self.calls is not None
         settings = recording.settings
         constants = [a for s in self.writer.stores if s is not None for a in s.read()]
-        recorded = Recording()
         nodes: list[tuple[int, int]] = []
         with no_grad(), recorded:
             for array in constants:
@@ -184,7 +257,7 @@ class Program:
             try:
                 if recorded.spoiled:
                     raise Unsuitable("something that is no launch")
-                operands = ProgramOperands(recorded, given, outputs)
+                operands = self.calls.operands(outputs)
                 plan = Plan(recorded, None, None, operands)
                 self.install(plan, operands)
                 operands.forget()
@@ -195,62 +268,17 @@ class Program:
 
     def install(self, plan: Plan, operands: ProgramOperands) -> None:
         """Use a plan from now on."""
-        go, table, alive = plan.table.ready()
-        plan.table.rows.clear()
-        scope: dict[str, Any] = {
-            "go": go,
-            "table": table,
-            "alive": (alive, operands.kept),
-            "ndarray": np.ndarray,
-            "frames": self.frames,
-            "counters": counters,
-            "launches": plan.launches,
-            "again": self.again,
-        }
-        middle = []
+        assert self.calls is not None
+        scope: dict[str, Any] = {"counters": counters, "again": self.again, "compute": self.compute}
         for n, guard in enumerate(plan.guards):
             scope[f"valid{n}"] = guard.valid
-        names: list[str] = [name for name in self.writer.values if name is not None]
-        given = list(names)
-        views: list[str] = []
         outputs = [f"r{n}" for n in range(len(operands.outputs))]
-        for k, (size, line) in enumerate(operands.memory):
-            users = [n for n, r in enumerate(operands.outputs) if r.kind == "new" and r.of == k]
-            array = operands.outputs[users[0]].array
-            if len(users) == 1 and array.nbytes == size and array.flags.c_contiguous and not line:
-                small = operands.small(size)
-                scope |= {f"empty{k}": small, f"form{k}": array.shape, f"kind{k}": array.dtype}
-                middle.append(f"m{k} = r{users[0]} = empty{k}(form{k}, kind{k})")
-            else:
-                scope[f"make{k}"] = maker(size, line)
-                middle.append(f"m{k} = make{k}()")
-                for n in users:
-                    r = operands.outputs[n]
-                    form = (r.array.shape, r.array.dtype, r.offset, r.array.strides)
-                    scope |= {f"form{n}_{i}": part for i, part in enumerate(form)}
-                    views.append(
-                        f"r{n} = ndarray(form{n}_0, form{n}_1, m{k}, form{n}_2, form{n}_3)"
-                    )
-            given.append(f"m{k}")
-        for n, r in enumerate(operands.outputs):
-            if r.kind == "input":
-                scope[f"view{n}"] = self.view(self.graph.outputs[n])
-                views.append(f"r{n} = view{n}({names[r.of]})")
-            elif r.kind == "constant":
-                scope[f"r{n}"] = r.array
-        if plan.steps:
-            size = operands.arena
-            lent = 0 < size < POOLED  # a larger one is the pool's, which all programs share
-            if size:
-                scope["new_frame"] = lambda: aligned(size)
-                kept = "frames.pop() if frames else " if lent else ""
-                middle.append(f"frame = {kept}new_frame()")
-                given.append("frame")
-            middle.append(f"code = go(table, ({''.join(f'{name}, ' for name in given)}))")
-            if lent:
-                middle.append("frames.append(frame)")
-            middle += ["if code:", "    return again(code, args, kwargs)"]
-            middle.append("counters.launches += launches")
+
+        def view(n: int, name: str) -> str:
+            scope[f"view{n}"] = self.view(self.graph.outputs[n])
+            return f"view{n}({name})"
+
+        middle, views = operands.call(plan, self.calls.inputs, scope, view)
         middle.append("counters.calls += 1")
         counters.plans += 1
         counters.arena += operands.arena
@@ -295,12 +323,13 @@ class Program:
 
 def launched(nodes: Sequence[tuple[int, int]], recorded: Recorder) -> dict[int, list[str]]:
     """The kernels that nodes launched, of (node, steps before it) pairs."""
-    ends = [first for _, first in nodes[1:]] + [len(recorded.steps)]
+    ends = [*[first for _, first in nodes[1:]], len(recorded.steps)][: len(nodes)]
     return {
-        at: [
-            step.prepared.executable.program.name
-            for step in recorded.steps[first:end]
-            if isinstance(step, Launch)
-        ]
+        at: kernels_of(recorded.steps[first:end])
         for (at, first), end in zip(nodes, ends, strict=True)
     }
+
+
+def kernels_of(steps: Sequence[Any]) -> list[str]:
+    """The kernels that steps launched."""
+    return [s.prepared.executable.program.name for s in steps if isinstance(s, Launch)]

@@ -1,4 +1,6 @@
-"""Programs on a GPU: op by op today, with effects as on the host."""
+"""Programs on a GPU: launches of a plan, and graphs where the same memory comes again, with effects
+as on the host.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import cubepy as cb
 from cubepy.tensor import Tensor, apply
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.ops.op import Spec, define
+from cubepy.tensor.program.plans import gpu
 from tests.backends.cuda.fake_cuda import FakeCuda
 from tests.runtime.replay.gpu_calls import new, plus, same, some
 
@@ -27,20 +30,58 @@ def adding() -> Iterator[str]:
     del OPS["adding"]
 
 
-def test_a_program_runs_op_by_op_on_a_gpu(fake: FakeCuda, adding: str) -> None:
+def test_a_program_is_launched_as_a_graph(fake: FakeCuda, adding: str) -> None:
     kept = cb.tensor(new(np.zeros(64, np.float32)))
 
     def function(x: Tensor, y: Tensor) -> Tensor:
         z = apply(adding, x, y)
-        kept.assign_(z)
+        kept.assign_(apply(adding, kept, z))
         return apply(adding, z.reshape(8, 8).reshape(64), z)
 
-    program = cb.jit(function)
-    for _ in range(5):
+    program, total, results = cb.jit(function), np.zeros(64, np.float32), []
+    for _ in range(24):
         x, y = some(64), some(64)
         given = cb.tensor(new(x)), cb.tensor(new(y))
-        found = program(*given)
+        found, total = program(*given), total + (x + y)
         assert found.device == kept.device == given[0].device
-        same(found.storage.array, (x + y) * 2)
-        same(kept.storage.array, x + y)
-    assert "op by op: programs on" in program.explain()
+        results.append((found, (x + y) * 2))
+        del results[:-3]
+        for one, want in results:
+            same(one.storage.array, want)
+        same(kept.storage.array, total)
+    ((made,),) = program.programs.values()
+    assert made.plan.launches == 3
+    graphs = made.call.__globals__["run"]
+    assert 1 <= graphs.captured <= 8 and graphs.replayed >= 8
+
+
+def test_memory_that_never_comes_again_makes_no_graph(
+    fake: FakeCuda, adding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "BROUGHT", 0)
+
+    def function(x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = apply(adding, x, x)
+        return x
+
+    program, kept = cb.jit(function), []
+    for n in range(12):
+        kept.append(cb.tensor(new(np.full(16, n, np.float32))))
+        same(program(kept[-1]).storage.array, np.full(16, 8 * n, np.float32))
+    ((made,),) = program.programs.values()
+    assert made.call.__globals__["run"].captured == 0
+
+
+def test_a_program_inside_a_capture(fake: FakeCuda, adding: str) -> None:
+    """It is recorded op by op, whatever it was before."""
+    program = cb.jit(lambda x: apply(adding, apply(adding, apply(adding, x, x), x), x))
+    x = cb.tensor(new(np.ones(16, np.float32)))
+    for _ in range(6):
+        same(program(x).storage.array, np.full(16, 4, np.float32))
+    with cb.capture("cuda") as graph:
+        y = program(x)
+    graph.put(x, np.full(16, 2, np.float32))
+    graph.replay()
+    same(y.storage.array, np.full(16, 8, np.float32))
+    assert graph.kernels == 3

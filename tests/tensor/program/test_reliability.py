@@ -1,4 +1,4 @@
-"""Programs under pressure: memory, threads, forks, many graphs, and tensors that outlive a trace."""
+"""Programs under pressure: memory, threads, forks, many graphs, tensors that outlive a trace."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_where_a_program_has_no_room_the_function_may_have(limit: Any) -> None:
     for _ in range(8):
         program(x)
     ((made,),) = program.programs.values()
-    made.frames.clear()
+    made.operands.frames.clear()
     made.call.__globals__["new_frame"] = lambda: (_ for _ in ()).throw(OutOfMemoryError("full"))
     np.testing.assert_array_equal(program(x).numpy(), function(x).numpy())
 

@@ -111,7 +111,7 @@ def test_a_step_launches_what_its_plan_says_and_keeps_no_memory() -> None:
         program(x, y, 0.01)
     gc.collect()
     assert len(gc.get_objects()) - alive < 50
-    assert len(made.frames) == 1
+    assert len(made.operands.frames) == 1
 
 
 def test_what_was_computed_before_a_step_keeps_its_values() -> None:

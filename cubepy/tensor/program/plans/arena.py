@@ -37,9 +37,9 @@ class Lifetime(NamedTuple):
     last: int
 
 
-def planned(buffers: Sequence[Buffer]) -> tuple[list[int], int]:
-    """Offsets of buffers so that those that are used at the same time are apart, and the bytes of
-    all: the largest first, each where it fits lowest.
+def planned(buffers: Sequence[Buffer], line: int = LINE) -> tuple[list[int], int]:
+    """Offsets of buffers, multiples of a line, so that those that are used at the same time are
+    apart, and the bytes of all: the largest first, each where it fits lowest.
 
     Example:
         >>> planned([Buffer(0, 100, 0, 1), Buffer(0, 64, 1, 2), Buffer(0, 50, 2, 3)])
@@ -51,7 +51,7 @@ def planned(buffers: Sequence[Buffer]) -> tuple[list[int], int]:
     last = np.array([b.last for b in buffers], np.int64)
     placed = np.zeros(len(buffers), bool)
     for n in sorted(range(len(buffers)), key=lambda n: (-buffers[n].size, n)):
-        size = -(-buffers[n].size // LINE) * LINE
+        size = -(-buffers[n].size // line) * line
         beside = np.flatnonzero(placed & (first <= last[n]) & (first[n] <= last))
         at = 0
         for other in beside[np.argsort(offsets[beside], kind="stable")]:

@@ -1,27 +1,23 @@
-"""Where the arrays of a program are: its inputs, its results, and one arena for all between.
-
-A record of the program's launches is read twice: first to find the memory that they write and when
-each piece is used, then to say of every address which operand it is in. An operand is an array of
-the tuple that the machine code gets: the inputs, memory for results, the arena.
-"""
+"""A program's call on the host: NumPy arrays, and an arena that calls lend one another."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.memory import pool
+from cubepy.runtime.memory.pool import POOLED
 from cubepy.runtime.memory.spans import beginning, extent, meet
 from cubepy.runtime.replay.host import host_replay
-from cubepy.runtime.replay.plan import Address, Operands
+from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Launch, Mark, Recorder
 from cubepy.runtime.tensor_map import ArrayMap
-from cubepy.tensor.program.arena import LINE, Buffer, Lifetime, planned
+from cubepy.tensor.program.plans.arena import LINE, Buffer, Lifetime, planned
+from cubepy.tensor.program.plans.operands import ProgramOperands, Result
 
 OFFSET = 16
 """Small memory begins so many bytes after a line of the cache while a program is recorded, so that
@@ -54,23 +50,6 @@ class Recording(Recorder):
         return made
 
 
-@dataclass
-class Result:
-    """An output of a program.
-
-    Attributes:
-        kind: "new" (memory of the call), "input" (a view of an input) or "constant".
-        of: which memory, which input, or the array.
-        array: as it was when it was recorded.
-        offset: bytes from the start of the memory.
-    """
-
-    kind: str
-    of: Any
-    array: np.ndarray
-    offset: int = 0
-
-
 def whole(array: np.ndarray) -> np.ndarray:
     """The array whose memory an array is a view of."""
     while type(array.base) is np.ndarray:
@@ -94,8 +73,8 @@ def disjoint(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     return found
 
 
-class ProgramOperands(Operands):
-    """The arrays of a program's call: inputs, memory of results, the arena.
+class HostProgram(ProgramOperands):
+    """The arrays of a program's call on the host.
 
     Args:
         recorded: its launches.
@@ -103,24 +82,22 @@ class ProgramOperands(Operands):
         outputs: what it gave.
 
     Attributes:
-        arena: bytes of the arena.
-        lifetimes: what is in the arena, and when.
-        results: what the outputs are.
         memory: for each new memory of results: its bytes, and whether it has to begin at a line.
+        frames: arenas that no call uses.
 
     Raises:
         Unsuitable: something that no launch wrote is read, or given.
     """
 
+    recorded: Recording
+
     def __init__(
-        self, recorded: Recording, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+        self, recorded: Recording, inputs: Sequence[np.ndarray], outputs: Sequence[Any]
     ) -> None:
         if recorded.allocations:
             raise Unsuitable("memory of a GPU")
-        self.recorded, self.inputs = recorded, inputs
-        super().__init__(host_replay().table(), list(enumerate(inputs)), (), recorded.constants)
-        self.given, self.kept = (), [*recorded.constants]  # what is only read may overlap
-        self.starts, self.order = self.sorted_spans()
+        super().__init__(host_replay().table(), recorded, inputs)
+        self.frames: list[np.ndarray] = []
         buffers = self.buffers()
         self.memory: list[tuple[int, bool]] = []
         mine: dict[int, int] = {}
@@ -136,23 +113,7 @@ class ProgramOperands(Operands):
             self.spans.append((b.start, b.start + b.size, len(inputs) + n, b.start))
         for b, offset in zip(between, offsets, strict=True):
             self.spans.append((b.start, b.start + b.size, arena, b.start - offset))
-        self.starts, self.order = self.sorted_spans()
-
-    def sorted_spans(self) -> tuple[list[int], list[tuple[int, int, int | None, int]]]:
-        """The spans by their first bytes."""
-        order = sorted(s for s in self.spans if s[0] < s[1])
-        return [s[0] for s in order], order
-
-    def span(self, first: int, behind: int) -> tuple[int, int, int | None, int] | None:
-        """The span that bytes lie in; None where nothing is known of them."""
-        n = bisect_right(self.starts, first) - 1
-        if n >= 0 and first < self.order[n][1]:
-            if behind <= self.order[n][1]:
-                return self.order[n]
-            raise Unsuitable("memory of which only a part is known")
-        if n + 1 < len(self.order) and self.starts[n + 1] < behind:
-            raise Unsuitable("memory of which only a part is known")
-        return None
+        self.sort_spans()
 
     def buffers(self) -> dict[int, Buffer]:
         """The memory that launches write, by address."""
@@ -209,11 +170,9 @@ class ProgramOperands(Operands):
         if type(array) is not np.ndarray:
             raise Unsuitable(f"a result that is {type(array).__name__}")
         start, (low, high) = beginning(array), extent(array)
-        for n, given in enumerate(self.inputs):
-            if given is array or meet(given, array):
-                return Result("input", n, array)
-        if array.size == 0 or any(meet(c, array) for c in self.recorded.constants):
-            return Result("constant", array, array)
+        known = self.known(array)
+        if known is not None:
+            return known
         for at, b in buffers.items():
             if at <= start + low and start + high <= at + b.size:
                 if at not in mine:
@@ -223,29 +182,90 @@ class ProgramOperands(Operands):
                 return Result("new", mine[at], array, start - at)
         raise Unsuitable("a result that no launch wrote")
 
-    def forget(self) -> None:
-        """Let go of the arrays of the call that was recorded."""
-        self.recorded, self.inputs, self.outputs, self.spans = Recording(), (), [], []
-
     @staticmethod
     def small(size: int) -> Callable[..., np.ndarray]:
         """What makes an array of so many bytes."""
         return np.empty if size < pool.POOLED else pool.host_pool.empty
 
-    def locate(self, value: Any, writes: bool) -> Address:
-        array = value.array if isinstance(value, ArrayMap) else value
-        if type(array) is not np.ndarray:
-            return super().locate(value, writes)
-        start, (low, high) = beginning(array), extent(array)
-        if low == high:
-            return None  # nothing is read there
-        found = self.span(start + low, start + high)
-        if found is None:
-            raise Unsuitable("memory that nobody gave")
-        which, origin = found[2:]
-        if writes and (which is None or which < len(self.inputs)):
-            raise Unsuitable("an input that is written")
-        return None if which is None else (which, start - origin)
+    def call(
+        self,
+        plan: Plan,
+        names: Sequence[str],
+        scope: dict[str, Any],
+        view: Callable[[int, str], str],
+    ) -> tuple[list[str], list[str]]:
+        go, table, alive = plan.table.ready()
+        plan.table.rows.clear()
+        scope |= {"go": go, "table": table, "alive": (alive, self.kept), "ndarray": np.ndarray}
+        scope |= {"frames": self.frames, "launches": plan.launches}
+        given, middle, views = list(names), list[str](), list[str]()
+        for k, (size, line) in enumerate(self.memory):
+            users = [n for n, r in enumerate(self.outputs) if r.kind == "new" and r.of == k]
+            array = self.outputs[users[0]].array
+            if len(users) == 1 and array.nbytes == size and array.flags.c_contiguous and not line:
+                small = self.small(size)
+                scope |= {f"empty{k}": small, f"form{k}": array.shape, f"kind{k}": array.dtype}
+                middle.append(f"m{k} = r{users[0]} = empty{k}(form{k}, kind{k})")
+            else:
+                scope[f"make{k}"] = maker(size, line)
+                middle.append(f"m{k} = make{k}()")
+                for n in users:
+                    r = self.outputs[n]
+                    form = (r.array.shape, r.array.dtype, r.offset, r.array.strides)
+                    scope |= {f"form{n}_{i}": part for i, part in enumerate(form)}
+                    views.append(
+                        f"r{n} = ndarray(form{n}_0, form{n}_1, m{k}, form{n}_2, form{n}_3)"
+                    )
+            given.append(f"m{k}")
+        for n, r in enumerate(self.outputs):
+            if r.kind == "input":
+                views.append(f"r{n} = {view(n, names[r.of])}")
+            elif r.kind == "constant":
+                scope[f"r{n}"] = r.array
+        if plan.steps:
+            size = self.arena
+            lent = 0 < size < POOLED  # a larger one is the pool's, which all programs share
+            if size:
+                scope["new_frame"] = lambda: aligned(size)
+                kept = "frames.pop() if frames else " if lent else ""
+                middle.append(f"frame = {kept}new_frame()")
+                given.append("frame")
+            middle.append(f"code = go(table, ({''.join(f'{name}, ' for name in given)}))")
+            if lent:
+                middle.append("frames.append(frame)")
+            middle += ["if code:", "    return again(code, args, kwargs)"]
+            middle.append("counters.launches += launches")
+        return middle, views
+
+
+class HostCalls:
+    """How calls of a program on the host are recorded.
+
+    Args:
+        names: of the arrays of a call.
+        written: which of them ops write in place.
+
+    Attributes:
+        inputs: the names.
+    """
+
+    def __init__(self, names: Sequence[str], written: Collection[int]) -> None:
+        self.inputs, self.written = names, written
+
+    def begin(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], Recorder]:
+        """The arrays of a call, of which none shares memory with another, and what records it."""
+        self.arrays, self.recorded = disjoint(arrays), Recording()
+        return self.arrays, self.recorded
+
+    def operands(self, outputs: Sequence[Any]) -> HostProgram:
+        """Where the arrays of the call were."""
+        found = HostProgram(self.recorded, self.arrays, outputs)
+        found.write_inputs(self.written)
+        return found
+
+    def forget(self) -> None:
+        """Let go of the call that was recorded."""
+        self.arrays, self.recorded = [], Recording()
 
 
 def aligned(size: int) -> np.ndarray:

@@ -1,0 +1,84 @@
+"""Launches of a program as graphs: where the same memory comes again, they are one launch."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from cubepy.backends.cuda.native.graph import Capture, NativeGraph
+from cubepy.errors import OutOfMemoryError
+from cubepy.runtime.tables import room
+
+LEAST = 3
+"""Launches that are worth a graph."""
+GRAPHS = 8
+"""Graphs that a program keeps: memory takes turns."""
+SEEN = 64
+"""Addresses that are remembered, to know whether they come again."""
+WASTED = 32
+"""Graphs that were made and hardly launched, after which no more are made."""
+
+
+class PlanGraphs:
+    """Runs the launches of a plan: the first time as they are, and again as a graph.
+
+    Args:
+        ordinal: of the GPU.
+        run: a function of a stream and addresses that launches, and gives a code that is not 0
+            where something went wrong.
+        launches: how many there are.
+
+    Attributes:
+        graphs: by addresses, the latest last.
+        captured: how many were made.
+        replayed: how often one was launched.
+    """
+
+    def __init__(self, ordinal: int, run: Callable[..., Any], launches: int) -> None:
+        self.ordinal, self.run, self.few = ordinal, run, launches < LEAST
+        self.graphs: OrderedDict[tuple[int, ...], NativeGraph] = OrderedDict()
+        self.seen: dict[tuple[int, ...], None] = {}
+        self.captured = self.replayed = 0
+        self.lock = threading.Lock()
+
+    def __call__(self, stream: Any, *addresses: int) -> Any:
+        graph = self.graphs.get(addresses)
+        if graph is None:
+            return self.other(stream, addresses)
+        graph.launch(stream)
+        self.replayed += 1
+        return 0
+
+    def other(self, stream: Any, addresses: tuple[int, ...]) -> Any:
+        """Memory for which there is no graph."""
+        if self.few or (self.captured > WASTED and self.replayed < 4 * self.captured):
+            return self.run(stream, *addresses)
+        if addresses not in self.seen or not self.lock.acquire(blocking=False):
+            room(self.seen, SEEN)
+            self.seen[addresses] = None
+            return self.run(stream, *addresses)
+        try:
+            graph, code = self.capture(addresses)
+            if graph is not None:
+                self.graphs[addresses] = graph
+                while len(self.graphs) > GRAPHS:
+                    self.graphs.popitem(last=False)
+                graph.launch(stream)
+            return code
+        except OutOfMemoryError:  # the graph's: the launches need none
+            return self.run(stream, *addresses)
+        finally:
+            self.lock.release()
+
+    def capture(self, addresses: tuple[int, ...]) -> tuple[NativeGraph | None, Any]:
+        """A graph of the launches, or the code of what went wrong."""
+        capture, code = Capture(self.ordinal), 1
+        capture.begin()
+        try:
+            code = self.run(capture.stream, *addresses)
+        finally:
+            graph = capture.end(bool(code))
+        self.captured += 1
+        return graph, code

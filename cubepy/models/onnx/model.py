@@ -1,0 +1,202 @@
+"""`OnnxModel`: a graph of an ONNX file as a module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy import nn
+from cubepy.errors import DTypeError, ModelError
+from cubepy.lang.dtypes import as_dtype
+from cubepy.models.formats.onnx import Graph, Model, ValueInfo, read
+from cubepy.models.formats.onnx_schema import dtype_name
+from cubepy.models.onnx import ops
+from cubepy.models.onnx.constants import Scope
+from cubepy.models.onnx.runner import Runner
+from cubepy.runtime.device import as_device
+from cubepy.tensor import Tensor
+from cubepy.tensor.array import is_device
+
+assert ops.__name__  # imported for its records
+
+
+def load(source: Any, device: Any = None) -> OnnxModel:
+    """A model from an ONNX file or its bytes, ready to be called.
+
+    Args:
+        source: a path, or bytes.
+        device: where the weights go; by default the current device.
+
+    Raises:
+        FileFormatError: a file that is damaged or inconsistent.
+        ModelError: operators that are missing; the error names all of them with their nodes.
+
+    Example:
+        >>> from cubepy.models.onnx import load
+        >>> load(b"")
+        Traceback (most recent call last):
+            ...
+        cubepy.errors.FileFormatError: the model: there is no graph in it
+          Hint: the file is damaged, cut off, or of another format; fetch or export it again
+    """
+    return OnnxModel(read(source), device)
+
+
+class OnnxModel(nn.Module):
+    """A graph of an ONNX file.
+
+    Called with arrays or tensors, in the order of `inputs` or by name, it gives a dict of tensors
+    by the names of `outputs`. Weights are parameters under their names in the file, so `.to`,
+    `state_dict` and `load_state_dict` work; they are frozen until `requires_grad_()`.
+
+    Attributes:
+        inputs: names, dtypes and shapes of what the model takes.
+        outputs: of what it gives.
+        graph: nodes and weights as the file has them.
+        file: all that the file says.
+    """
+
+    def __init__(self, file: Model, device: Any = None) -> None:
+        super().__init__()
+        device = None if device is None else as_device(device)
+        graph = file.graph
+        self.__dict__["file"] = file
+        self.__dict__["inputs"] = [i for i in graph.inputs if i.name not in graph.weights]
+        self.__dict__["optional"] = [i for i in graph.inputs if i.name in graph.weights]
+        self.__dict__["outputs"] = graph.outputs
+        scope = Scope(file, self._parameters)
+        scope.where[0] = device
+        self.__dict__["scope"] = scope
+        self.__dict__["runner"] = Runner(graph, scope, file.opsets)
+        if scope.unsupported:
+            raise ModelError(
+                "operators that are missing: " + "; ".join(missing(scope.unsupported)),
+                hint="docs/onnx.md lists what runs",
+            )
+        self.train(False)
+
+    inputs: list[ValueInfo]
+    optional: list[ValueInfo]
+    outputs: list[ValueInfo]
+    file: Model
+    scope: Scope
+    runner: Runner
+
+    @property
+    def graph(self) -> Graph:
+        """Nodes and weights as the file has them."""
+        return self.file.graph
+
+    def forward(self, *args: Any, **named: Any) -> dict[str, Any]:
+        """The outputs by name.
+
+        Raises:
+            ModelError: inputs of a wrong name, number, rank or dtype.
+        """
+        env = self._named(args, named)
+        with cb.set_grad_enabled(False):
+            found = self.runner.call(env)
+        return {o.name: self._result(v) for o, v in zip(self.outputs, found, strict=True)}
+
+    def to(self, target: Any) -> OnnxModel:
+        """Move the weights to a device, or convert the float ones to a dtype; gives the model."""
+        super().to(target)
+        if is_device(target):
+            self.scope.where[0] = as_device(target)
+            self.scope.lifted.clear()
+        return self
+
+    def extra_repr(self) -> str:
+        """Inputs and outputs."""
+        texts = [f"{i.name}: {_shown(i)}" for i in self.inputs]
+        return f"{', '.join(texts)} -> {', '.join(o.name for o in self.outputs)}"
+
+    def _named(self, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        names = [i.name for i in self.inputs]
+        if len(args) > len(names):
+            raise ModelError(f"the model takes {len(names)} inputs, not {len(args)}: {names}")
+        given = dict(zip(names, args, strict=False))
+        for name, value in named.items():
+            if name in given:
+                raise ModelError(f"the input {name!r} is given twice")
+            given[name] = value
+        known = {i.name: i for i in (*self.inputs, *self.optional)}
+        if wrong := [n for n in given if n not in known]:
+            raise ModelError(
+                f"the model has no input {', '.join(map(repr, wrong))}",
+                hint=f"its inputs are {', '.join(map(repr, known))}",
+            )
+        optional = {i.name for i in self.inputs if i.type.kind == "optional"}
+        if lacking := [n for n in names if n not in given and n not in optional]:
+            raise ModelError(f"the input {', '.join(map(repr, lacking))} is not given")
+        return {n: self._taken(known[n], given.get(n)) for n in {*given, *optional}}
+
+    def _taken(self, info: ValueInfo, value: Any) -> Any:
+        """An input as the graph takes it."""
+        kind, wanted = info.type, info.type.dtype
+        if kind.kind in ("sequence", "optional"):
+            inner = ValueInfo(info.name, kind.inner or kind)
+            if value is None and kind.kind == "optional":
+                return None
+            if kind.kind == "sequence":
+                return [self._taken(inner, v) for v in value]
+            return self._taken(inner, value)
+        if not isinstance(value, Tensor):
+            plain = not hasattr(value, "dtype") and not hasattr(value, "__dlpack__")
+            if plain or isinstance(value, (np.ndarray, np.generic)):
+                value = np.asarray(value, wanted if plain else None)
+                if value.dtype.kind in "US":
+                    value = value.astype(object)
+                try:
+                    as_dtype(value.dtype)
+                except DTypeError:
+                    self._check(info, value.dtype, value.shape)
+                    return value
+            value = cb.tensor(value, device=self.scope.device())
+        self._check(info, value.dtype.numpy, value.shape)
+        device = self.scope.device()
+        return value if device is None else value.to(device)
+
+    def _check(self, info: ValueInfo, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        wanted, lengths = info.type.dtype, info.type.shape
+        if wanted is not None and dtype != wanted:
+            raise ModelError(
+                f"the input {info.name!r} is {dtype_name(wanted)}, not {dtype_name(dtype)}",
+                hint=f"give x.astype({wanted.name!r})",
+            )
+        if lengths is None:
+            return
+        fixed = [n if isinstance(n, int) and n >= 0 else None for n in lengths]
+        if len(fixed) != len(shape) or any(
+            f not in (None, n) for f, n in zip(fixed, shape, strict=True)
+        ):
+            raise ModelError(
+                f"the input {info.name!r} is {_shown(info)}, but a tensor of {list(shape)} was "
+                "given"
+            )
+
+    def _result(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            try:
+                as_dtype(value.dtype)
+            except DTypeError:
+                return value
+            return cb.tensor(value, device=self.scope.device())
+        return [self._result(v) for v in value] if isinstance(value, list) else value
+
+
+def missing(unsupported: dict[tuple[str, str, int | None], list[str]]) -> list[str]:
+    """Operators without a record in words, with the names of their nodes."""
+    texts = []
+    for (domain, op, version), nodes in unsupported.items():
+        of = f"{domain or 'ai.onnx'} {version or '(no version imported)'}"
+        texts.append(f"{op} of {of} (nodes {', '.join(nodes)})")
+    return texts
+
+
+def _shown(info: ValueInfo) -> str:
+    lengths = info.type.shape
+    inside = "..." if lengths is None else ", ".join("?" if n is None else str(n) for n in lengths)
+    return f"{dtype_name(info.type.dtype)}[{inside}]"

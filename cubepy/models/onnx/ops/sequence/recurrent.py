@@ -1,0 +1,292 @@
+"""LSTM, GRU and plain recurrent layers, in one or both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cubepy import tensor as T
+from cubepy.models.onnx.ops.indexing import reversed_until
+from cubepy.models.onnx.records import Call, operator
+from cubepy.tensor import Tensor, scan
+from cubepy.tensor.record import recording_here
+
+SHORT = 8
+"""Steps up to which a program has them written out."""
+State = tuple[Tensor, ...]
+
+ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
+    "relu": lambda x, a, b: x.relu(),
+    "tanh": lambda x, a, b: x.tanh(),
+    "sigmoid": lambda x, a, b: x.sigmoid(),
+    "affine": lambda x, a, b: x * a + b,
+    "leakyrelu": lambda x, a, b: T.where(x < 0, x * a, x),
+    "thresholdedrelu": lambda x, a, b: T.where(x > a, x, T.zeros_like(x)),
+    "scaledtanh": lambda x, a, b: (x * b).tanh() * a,
+    "hardsigmoid": lambda x, a, b: (x * a + b).maximum(0).minimum(1),
+    "elu": lambda x, a, b: T.where(x < 0, x.minimum(0).expm1() * a, x),
+    "softsign": lambda x, a, b: x / (x.abs() + 1),
+    "softplus": lambda x, a, b: x.maximum(0) + (-x.abs()).exp().log1p(),
+}
+DEFAULTS = {
+    "affine": (1.0, 0.0),
+    "leakyrelu": (0.01, 0.0),
+    "thresholdedrelu": (1.0, 0.0),
+    "scaledtanh": (1.0, 1.0),
+    "hardsigmoid": (0.2, 0.5),
+    "elu": (1.0, 0.0),
+}
+
+
+def activations(call: Call, usual: tuple[str, ...], directions: int) -> list[list[Any]]:
+    """The functions of each direction, with their alpha and beta."""
+    names = [n.lower() for n in call.get("activations") or usual * directions]
+    alphas, betas = list(call.get("activation_alpha", [])), list(call.get("activation_beta", []))
+    found = []
+    for name in names:
+        if name not in ACTIVATIONS:
+            raise call.refuse(f"the activation {name!r}")
+        a, b = DEFAULTS.get(name, (0.0, 0.0))
+        if name in DEFAULTS:
+            a = alphas.pop(0) if alphas else a
+            if name in ("affine", "scaledtanh", "hardsigmoid"):
+                b = betas.pop(0) if betas else b
+        found.append(lambda x, f=ACTIVATIONS[name], a=a, b=b: f(x, a, b))
+    if len(found) != len(usual) * directions:
+        raise call.refuse(f"{len(found)} activations for {directions} directions")
+    return [found[k : k + len(usual)] for k in range(0, len(found), len(usual))]
+
+
+def along(
+    step: Callable[[State, Any], State], first: State, parts: Any, back: bool
+) -> tuple[State, Tensor]:
+    """Step after step along the first axis; the last states, and all outputs."""
+    count = (parts[0] if isinstance(parts, tuple) else parts).shape[0]
+
+    def one(now: State, part: Any) -> tuple[State, Tensor]:
+        new = step(now, part)
+        return new, new[0]
+
+    if recording_here() and count > SHORT:
+        return scan(one, first, parts, reverse=back)
+    found: list[Any] = [None] * count
+    state = first
+    for k in range(count - 1, -1, -1) if back else range(count):
+        part = tuple(p[k] for p in parts) if isinstance(parts, tuple) else parts[k]
+        state = step(state, part)
+        found[k] = state[0].unsqueeze(0)
+    if not found:
+        return state, state[0].unsqueeze(0)[:0]
+    return state, T.concat(found, axis=0)
+
+
+def masked(step: Callable[[State, Tensor], State]) -> Callable[[State, Any], State]:
+    """A step that leaves rows that have ended as they are."""
+
+    def run(now: State, part: Any) -> State:
+        x, goes = part
+        new = step(now, x)
+        return tuple(T.where(goes, n, o) for n, o in zip(new, now, strict=True))
+
+    return run
+
+
+def layer(
+    call: Call,
+    x: Tensor,
+    lengths: Tensor | None,
+    first: list[State],
+    steps: list[Callable[[State, Tensor], State]],
+    project: Callable[[int, Tensor], Tensor],
+) -> tuple[Any, ...]:
+    """All directions of a layer; outputs (time, directions, batch, width) and last states."""
+    ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+    outputs, ends = [], []
+    for d, back in enumerate(ways[call.get("direction", "forward")]):
+        step, data, state = steps[d], x, first[d]
+        if lengths is None:
+            last, y = along(step, state, project(d, data), back)
+        else:
+            if back:
+                data = reversed_until(data, lengths, 0, 1)
+            time = T.arange(x.shape[0], dtype="i64", device=x.device).reshape(-1, 1, 1)
+            goes = time < lengths.astype("i64").reshape(1, -1, 1)
+            last, y = along(masked(step), state, (project(d, data), goes), False)
+            y = T.where(goes, y, T.zeros_like(y))
+            y = reversed_until(y, lengths, 0, 1) if back else y
+        outputs.append(y)
+        ends.append(last)
+    joined = T.stack(outputs, axis=1)
+    states = [T.stack(list(parts), axis=0) for parts in zip(*ends, strict=True)]
+    if call.get("layout", 0):
+        return joined.permute(2, 0, 1, 3), *(s.permute(1, 0, 2) for s in states)
+    return joined, *states
+
+
+def prepared(call: Call, x: Tensor, *states: Tensor | None) -> tuple[Tensor, list[Any]]:
+    """The input with time first, and first states (directions, batch, width)."""
+    batched = bool(call.get("layout", 0))
+    given = [s if s is None or not batched else s.permute(1, 0, 2) for s in states]
+    return (x.permute(1, 0, 2) if batched else x), given
+
+
+def zero_state(x: Tensor, count: int, width: int) -> Tensor:
+    """States of zeros."""
+    return T.zeros((count, x.shape[1], width), dtype=x.dtype, device=x.device)
+
+
+def _count(call: Call) -> int:
+    way = call.get("direction", "forward")
+    if way not in ("forward", "reverse", "bidirectional"):
+        raise call.refuse(f"the direction {way!r}")
+    return 2 if way == "bidirectional" else 1
+
+
+def _clipped(call: Call, x: Tensor) -> Tensor:
+    limit = call.get("clip", 0.0)
+    return x.maximum(-limit).minimum(limit) if limit else x
+
+
+@operator("LSTM")
+def lstm(
+    call: Call,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    c: Tensor | None = None,
+    p: Tensor | None = None,
+) -> tuple[Any, ...]:
+    """Long short-term memory; gates are input, output, forget, cell (Hochreiter, 1997)."""
+    return lstm_of(call, x, w, r, (b, lengths, h, c, p), lambda t: t)
+
+
+def lstm_of(
+    call: Call,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    others: tuple[Tensor | None, ...],
+    rounded: Callable[[Tensor], Tensor],
+) -> tuple[Any, ...]:
+    """An LSTM whose inputs and states go through a function before they are multiplied.
+
+    Args:
+        call: the node.
+        x: inputs (time, batch, width).
+        w: matrices (directions, gates, inputs).
+        r: matrices (directions, gates, states).
+        others: biases, lengths, first states and cells, peepholes.
+        rounded: what quantization makes of inputs and states.
+    """
+    b, lengths, h, c, p = others
+    count, width = _count(call), r.shape[-1]
+    x, (h, c) = prepared(call, x, h, c)
+    h = zero_state(x, count, width) if h is None else h
+    c = zero_state(x, count, width) if c is None else c
+    chosen = activations(call, ("sigmoid", "tanh", "tanh"), count)
+
+    def step_of(d: int) -> Callable[[State, Tensor], State]:
+        f, g, out = chosen[d]
+        back = r[d].T
+        peep = None if p is None else [p[d, k * width : (k + 1) * width] for k in range(3)]
+
+        def step(now: State, part: Tensor) -> State:
+            last, cell = now
+            gates = part + rounded(last) @ back
+            i, o, k, n = (gates[:, j * width : (j + 1) * width] for j in range(4))
+            if peep is not None:
+                i, k = i + peep[0] * cell, k + peep[2] * cell
+            i, k, n = f(_clipped(call, i)), f(_clipped(call, k)), g(_clipped(call, n))
+            k = 1 - i if call.get("input_forget", 0) else k
+            cell = k * cell + i * n
+            o = o if peep is None else o + peep[1] * cell
+            return f(_clipped(call, o)) * out(cell), cell
+
+        return step
+
+    def project(d: int, data: Tensor) -> Tensor:
+        made = rounded(data) @ w[d].T
+        return made if b is None else made + (b[d, : 4 * width] + b[d, 4 * width :])
+
+    first: list[State] = [(h[d], c[d]) for d in range(count)]
+    return layer(call, x, lengths, first, [step_of(d) for d in range(count)], project)
+
+
+@operator("GRU")
+def gru(
+    call: Call,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+) -> tuple[Any, ...]:
+    """Gated recurrent units; gates are update, reset, hidden (Cho et al., 2014)."""
+    count, width = _count(call), r.shape[-1]
+    x, (h,) = prepared(call, x, h)
+    h = zero_state(x, count, width) if h is None else h
+    chosen = activations(call, ("sigmoid", "tanh"), count)
+    linear_first = bool(call.get("linear_before_reset", 0))
+
+    def step_of(d: int) -> Callable[[State, Tensor], State]:
+        f, g = chosen[d]
+        both, hidden = r[d, : 2 * width].T, r[d, 2 * width :].T
+        bias = None if b is None else b[d, 5 * width :]
+
+        def step(now: State, part: Tensor) -> State:
+            (last,) = now
+            gates = part[:, : 2 * width] + last @ both
+            z = f(_clipped(call, gates[:, :width]))
+            reset = f(_clipped(call, gates[:, width:]))
+            if linear_first:
+                inner = last @ hidden
+                inner = reset * (inner if bias is None else inner + bias)
+            else:
+                inner = (reset * last) @ hidden
+                inner = inner if bias is None else inner + bias
+            n = g(_clipped(call, part[:, 2 * width :] + inner))
+            return ((1 - z) * n + z * last,)
+
+        return step
+
+    def project(d: int, data: Tensor) -> Tensor:
+        made = data @ w[d].T
+        if b is None:
+            return made
+        zeros = T.zeros((width,), dtype=b.dtype, device=b.device)
+        return made + b[d, : 3 * width] + T.concat([b[d, 3 * width : 5 * width], zeros], axis=0)
+
+    first: list[State] = [(h[d],) for d in range(count)]
+    return layer(call, x, lengths, first, [step_of(d) for d in range(count)], project)
+
+
+@operator("RNN")
+def rnn(
+    call: Call,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+) -> tuple[Any, ...]:
+    """A plain recurrent layer."""
+    count, width = _count(call), r.shape[-1]
+    x, (h,) = prepared(call, x, h)
+    h = zero_state(x, count, width) if h is None else h
+    chosen = activations(call, ("tanh",), count)
+
+    def step_of(d: int) -> Callable[[State, Tensor], State]:
+        back = r[d].T
+        return lambda now, part: (chosen[d][0](_clipped(call, part + now[0] @ back)),)
+
+    def project(d: int, data: Tensor) -> Tensor:
+        made = data @ w[d].T
+        return made if b is None else made + (b[d, :width] + b[d, width:])
+
+    first: list[State] = [(h[d],) for d in range(count)]
+    return layer(call, x, lengths, first, [step_of(d) for d in range(count)], project)

@@ -1,0 +1,379 @@
+"""Running a graph: nodes one after another over named values, as programs where no data decide.
+
+A `Runner` has the steps of a graph. `execute` runs them here and now; `call` cuts them into
+*segments*: runs of steps that `cb.jit` makes one program of, between steps whose results data
+decide. Which steps those are shows when a segment is traced: a step that asks for elements is taken
+out, and what is before and behind it become segments of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.errors import CubeError, DTypeError, ModelError
+from cubepy.lang.dtypes import as_dtype
+from cubepy.models.formats.onnx import Function, Graph, Node, outer_of
+from cubepy.models.formats.onnx_tensor import Weight
+from cubepy.models.onnx.constants import Constant, Scope, constant_node
+from cubepy.models.onnx.records import ALL, Call, Record, is_host, record_of
+from cubepy.tensor import Tensor
+from cubepy.tensor.record import recording_here
+
+Env = dict[str, Any]
+MOST_HOST = 1 << 16
+"""Elements of host arrays up to which constants are folded on the host."""
+
+
+class NeedsElements(Exception):
+    """A step asked for the elements of a tensor that is traced.
+
+    Attributes:
+        at: the step's number in its runner.
+    """
+
+    at = -1
+
+
+class Step:
+    """A node with its record."""
+
+    __slots__ = ("call", "inputs", "last", "outputs", "record")
+
+    def __init__(self, call: Call, record: Record, inputs: tuple[str, ...]) -> None:
+        self.call, self.record, self.inputs = call, record, inputs
+        self.outputs = call.node.outputs
+        self.last: list[str] = []
+
+
+class Runner:
+    """The steps of a graph.
+
+    Attributes:
+        steps: in their order.
+        inputs: names of the graph's inputs that are given.
+        outputs: names of its outputs.
+        captured: names that it reads from around it.
+        constants: weights and constants of the graph.
+    """
+
+    def __init__(self, graph: Graph, scope: Scope, opsets: dict[str, int]) -> None:
+        self.scope, self.opsets = scope, opsets
+        self.constants: dict[str, Any] = {
+            name: scope.constant(name, weight) for name, weight in graph.weights.items()
+        }
+        self.inputs = [i.name for i in graph.inputs]
+        self.outputs = [o.name for o in graph.outputs]
+        self.captured = sorted(outer_of(graph))
+        self.steps: list[Step] = []
+        for node in graph.nodes:
+            self._add(node)
+        self.split = {n for n, step in enumerate(self.steps) if step.record.splits}
+        self.segments: dict[tuple[int, int], Segment] = {}
+        self._lives()
+
+    def _add(self, node: Node) -> None:
+        if node.op == "Constant" and not node.domain and not node.references:
+            self.constants[node.outputs[0]] = constant_node(node, self.scope)
+            return
+        version = self.opsets.get(node.domain)
+        function = self.scope.model.functions.get((node.domain, node.op, node.overload))
+        call = Call(node, version or 0, self.opsets)
+        if function is not None:
+            record = self._function(node, function)
+        else:
+            found = None if version is None else record_of(node.domain, node.op, version)
+            if found is None:
+                self.scope.unsupported.setdefault((node.domain, node.op, version), []).append(
+                    node.shown()
+                )
+                return
+            record = found
+        bodies = {}
+        for value in node.attributes.values():
+            for graph in value if isinstance(value, list) else [value]:
+                if isinstance(graph, Graph):
+                    bodies[id(graph)] = Runner(graph, self.scope.inner(node.shown()), self.opsets)
+        if bodies:
+            call.state = bodies
+        outer = {name for body in bodies.values() for name in body.captured}
+        self.steps.append(Step(call, record, (*node.inputs, *sorted(outer - set(node.inputs)))))
+
+    def _function(self, node: Node, function: Function) -> Record:
+        """A record that runs the nodes of a function."""
+        scope = self.scope.inner(node.shown(), function)
+        given = {**function.defaults, **node.attributes}
+        nodes = [_bound(n, given) for n in function.nodes]
+        graph = Graph(function.name, nodes, [], [], {})
+        body = Runner(graph, scope, function.opsets)
+        body.inputs, body.outputs = list(function.inputs), list(function.outputs)
+        body._lives()
+
+        def run(call: Call, *values: Any) -> Any:
+            named = dict(zip(function.inputs, values, strict=False))
+            env = {name: named.get(name) for name in function.inputs}
+            found = body.run(env)
+            return tuple(found) if len(found) != 1 else found[0]
+
+        return Record(node.domain, node.op, 1, run, plain=True)
+
+    def _lives(self) -> None:
+        """Note after which step a value is not needed any more."""
+        keep = set(self.outputs)
+        for step in reversed(self.steps):
+            step.last = [n for n in {*step.inputs, *step.outputs} if n and n not in keep]
+            keep |= set(step.last)
+
+    # Here and now
+
+    def run(self, env: Env) -> list[Any]:
+        """Values of the outputs: step by step inside a trace, in segments elsewhere."""
+        return self.execute(env) if recording_here() else self.call(env)
+
+    def execute(self, env: Env) -> list[Any]:
+        """Run all steps here and now; `env` has the inputs and what is read from around."""
+        self._steps(env, 0, len(self.steps), free=True)
+        return [self.value(env, name) for name in self.outputs]
+
+    def value(self, env: Env, name: str) -> Any:
+        """The value of a name."""
+        if name in env:
+            return env[name]
+        found = self.constants.get(name)
+        if isinstance(found, Constant):
+            return found.value()
+        if found is None and name not in self.constants:
+            raise ModelError(f"the value {name!r} was not computed")
+        return found
+
+    def _steps(self, env: Env, first: int, last: int, free: bool = False) -> None:
+        for n in range(first, last):
+            step = self.steps[n]
+            try:
+                self._perform(step, env)
+            except NeedsElements as wish:
+                wish.at = n
+                raise
+            if free:
+                for name in step.last:
+                    env.pop(name, None)
+
+    def _perform(self, step: Step, env: Env) -> None:
+        call, record = step.call, step.record
+        names = call.node.inputs
+        call.device = self.scope.device()
+        if call.state is not None:
+            call.run_graph = self._runs(call, env)
+        try:
+            if record.plain:
+                found = record.run(call, *[self._given(env, n) for n in names])
+            else:
+                found = self._computed(call, record, [self._either(env, n) for n in names])
+        except (NeedsElements, ModelError):
+            raise
+        except (CubeError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+            node = call.node
+            raise ModelError(f"node {node.shown()} ({node.op}): {error}") from error
+        values = found if type(found) is tuple else (found,)
+        for name, value in zip(step.outputs, values, strict=False):
+            if name:
+                env[name] = value if isinstance(value, (Tensor, np.ndarray, list)) else _host(value)
+
+    def _runs(self, call: Call, env: Env) -> Any:
+        def run(graph: Graph, given: list[Any]) -> list[Any]:
+            body = call.state[id(graph)]
+            inner = {n: self._given(env, n) for n in body.captured}
+            inner.update(zip(body.inputs, given, strict=False))
+            return body.run(inner)  # type: ignore[no-any-return]
+
+        return run
+
+    def _given(self, env: Env, name: str) -> Any:
+        return self.value(env, name) if name else None
+
+    def _either(self, env: Env, name: str) -> Any:
+        """A value, or a constant that may be host array or tensor."""
+        if name and name not in env and name in self.constants:
+            return self.constants[name]
+        return self._given(env, name)
+
+    def _computed(self, call: Call, record: Record, values: list[Any]) -> Any:
+        if record.host is not None and all(
+            is_host(v) or (isinstance(v, Constant) and v.small) for v in values
+        ):
+            arrays = [v.host() if isinstance(v, Constant) else v for v in values]
+            if values or not record.reads:
+                return record.host(call, *arrays)
+        if any(not is_host(v) or not liftable(v) for v in values if v is not None):
+            strange = any(isinstance(v, np.ndarray) and not liftable(v) for v in values)
+            if strange and record.host is not None:
+                return record.host(call, *[host_of(v) for v in values])
+        whole = ALL in record.reads
+        given = [
+            host_of(v) if whole or k in record.reads else self.scope.tensor(v)
+            for k, v in enumerate(values)
+        ]
+        return record.run(call, *given)
+
+    # As programs
+
+    def call(self, env: Env) -> list[Any]:
+        """Run the steps as programs; `env` has the inputs and what is read from around."""
+        at = 0
+        while at < len(self.steps):
+            end = next((n for n in range(at, len(self.steps)) if n in self.split), None)
+            if end == at:
+                self._steps(env, at, at + 1)
+                at += 1
+            else:
+                end = len(self.steps) if end is None else end
+                try:
+                    self._segment(at, end)(env)
+                except NeedsElements as wish:
+                    self.split.add(wish.at)
+                    continue
+                at = end
+            for name in [n for step in self.steps[max(at - 1, 0) : at] for n in step.last]:
+                env.pop(name, None)
+        return [self.value(env, name) for name in self.outputs]
+
+    def _segment(self, first: int, last: int) -> Segment:
+        key = (first, last)
+        if key not in self.segments:
+            self.segments = {
+                (a, b): s for (a, b), s in self.segments.items() if b <= first or a >= last
+            }
+            self.segments[key] = Segment(self, first, last)
+        return self.segments[key]
+
+
+class Segment:
+    """Steps that are one program.
+
+    Attributes:
+        reads: names of values from before.
+        gives: names that are read later.
+    """
+
+    def __init__(self, runner: Runner, first: int, last: int) -> None:
+        self.runner, self.first, self.last = runner, first, last
+        steps = runner.steps[first:last]
+        made = {o for step in steps for o in step.outputs if o}
+        self.reads = sorted({n for s in steps for n in s.inputs if n} - made)
+        later = {n for s in runner.steps[last:] for n in s.inputs} | set(runner.outputs)
+        self.gives = sorted(made & later)
+        self.hosts: dict[Any, Env] = {}
+        self.program = cb.jit(self.traced)
+
+    def __cubepy_reads__(self, reads: Any) -> None:
+        """What a segment computes is fixed when it is made."""
+
+    def __call__(self, env: Env) -> None:
+        tensors: dict[str, Tensor] = {}
+        others: Env = {}
+        hosts: list[Any] = []
+        for name in self.reads:
+            if name not in env:
+                continue
+            value = env[name]
+            if isinstance(value, Tensor):
+                tensors[name] = value
+            elif isinstance(value, np.ndarray) and value.dtype != object:
+                hosts.append((name, value.dtype, value.shape, value.tobytes()))
+            elif value is None:
+                hosts.append((name, None, None, None))
+            else:
+                others[name] = value
+        if others or not len(self.gives):
+            self.runner._steps(env, self.first, self.last)
+            return
+        key = tuple(hosts)
+        kind = (key, *[(n, t.shape, t.dtype.name) for n, t in tensors.items()])
+        found = self.program(tensors, Hosts(key, kind))
+        env.update(found)
+        env.update(self.hosts[kind])
+
+    def traced(self, tensors: dict[str, Tensor], given: Any) -> dict[str, Tensor]:
+        """The steps over tensors and host arrays; what they give besides tensors is kept."""
+        env: Env = dict(tensors)
+        for name, dtype, shape, raw in given.key:
+            env[name] = None if raw is None else np.frombuffer(raw, dtype).reshape(shape)
+        self.runner._steps(env, self.first, self.last)
+        found = {n: env[n] for n in self.gives if n in env}
+        self.hosts[given.kind] = {n: v for n, v in found.items() if not isinstance(v, Tensor)}
+        return {n: v for n, v in found.items() if isinstance(v, Tensor)}
+
+
+class Hosts:
+    """Host arrays among the arguments of a program: one object for equal ones."""
+
+    known: ClassVar[dict[Any, Hosts]] = {}
+
+    def __new__(cls, key: Any, kind: Any) -> Hosts:
+        found = cls.known.get(kind)
+        if found is None:
+            if len(cls.known) >= 4096:
+                cls.known.clear()
+            found = cls.known[kind] = object.__new__(cls)
+            found.key, found.kind = key, kind
+        return found
+
+    key: Any
+    kind: Any
+
+    def __cubepy_reads__(self, reads: Any) -> None:
+        """It never changes."""
+
+
+def _bound(node: Node, given: dict[str, Any]) -> Node:
+    """A node of a function with the attributes that the function was given."""
+    attributes = {k: _bound_value(v, given) for k, v in node.attributes.items()}
+    for name, other in node.references.items():
+        if other in given:
+            attributes[name] = given[other]
+    return Node(
+        node.op, node.domain, node.name, node.inputs, node.outputs, attributes, node.overload
+    )
+
+
+def _bound_value(value: Any, given: dict[str, Any]) -> Any:
+    if isinstance(value, Graph):
+        nodes = [_bound(n, given) for n in value.nodes]
+        return Graph(value.name, nodes, value.inputs, value.outputs, value.weights)
+    return [_bound_value(v, given) for v in value] if isinstance(value, list) else value
+
+
+def _host(value: Any) -> Any:
+    """A number of NumPy as an array; None stays."""
+    return value if value is None else np.asarray(value)
+
+
+def liftable(array: Any) -> bool:
+    """Whether tensors can hold a host array's elements."""
+    if not isinstance(array, np.ndarray):
+        return True
+    try:
+        as_dtype(array.dtype)
+    except DTypeError:
+        return False
+    return True
+
+
+def host_of(value: Any) -> Any:
+    """The elements of a value on the host.
+
+    Raises:
+        NeedsElements: they are not known while a program is traced.
+    """
+    if isinstance(value, Constant):
+        return value.host()
+    if isinstance(value, Tensor):
+        if recording_here():
+            raise NeedsElements
+        return value.numpy()
+    return value
+
+
+__all__ = ["NeedsElements", "Runner", "Weight", "host_of"]

@@ -1,0 +1,173 @@
+"""Runs ONNX files here and in onnxruntime, and says how far apart the results are.
+
+    python scripts/onnx_models.py FOLDER [part of a name ...] [--time]
+
+FOLDER is searched for *.onnx: unpack the wheels of packages that have models there. Lengths that a
+file leaves open are tried from a few usual ones; inputs are random, of a fixed seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from cubepy.models.onnx import load
+
+LENGTHS = (48, 64, 32, 16, 224, 512, 576, 1600)
+NUMPY = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(uint8)": np.uint8,
+    "tensor(bool)": np.bool_,
+}
+
+
+def drawn(info: Any, shape: tuple[int, ...], names: list[str]) -> Any:
+    """A random input that a model can take: small integers, rates of sound, ones as masks."""
+    rng = np.random.default_rng(7)
+    dtype = NUMPY[info.type]
+    if info.name == "sr":
+        return np.array(16000, dtype)
+    if "mask" in info.name and dtype != np.float32:
+        return np.ones(shape, dtype)
+    if "length" in info.name and len(shape) == 1:
+        return np.full(shape, 16, dtype)
+    if info.name in ("batch", "graph_slots") and len(shape) == 1:
+        return np.arange(shape[0]).astype(dtype)
+    if info.name == "edge_index":
+        return rng.integers(0, 8, shape).astype(dtype)
+    if np.dtype(dtype).kind in "iu":
+        return rng.integers(1, 12, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype) * dtype(0.5)
+
+
+def lengths_of(info: Any, length: int, batch: int) -> tuple[int, ...]:
+    """A shape with what is open filled in."""
+    found = []
+    for k, n in enumerate(info.shape):
+        if isinstance(n, int) and n > 0:
+            found.append(n)
+        elif k == 0 and len(info.shape) > 1 or n in ("batch", "batch_size") or "state" in info.name:
+            found.append(batch)
+        else:
+            found.append(length)
+    return tuple(found)
+
+
+def inputs_for(session: Any) -> list[dict[str, Any]]:
+    """Inputs of two sizes that onnxruntime takes."""
+    options = ort.RunOptions()
+    options.log_severity_level = 4
+    found: list[dict[str, Any]] = []
+    names = [i.name for i in session.get_inputs()]
+    for batch in (1, 2, 8, 16):
+        for length in LENGTHS:
+            given = {
+                i.name: drawn(i, lengths_of(i, length, batch), names) for i in session.get_inputs()
+            }
+            shapes = [v.shape for v in given.values()]
+            if any(shapes == [v.shape for v in other.values()] for other in found):
+                continue
+            try:
+                session.run(None, given, options)
+            except Exception:  # a size that the model does not take
+                continue
+            found.append(given)
+            if len(found) == 2:
+                return found
+            break
+    return found
+
+
+def distance(ours: Any, theirs: Any) -> float:
+    """The largest difference relative to the largest number."""
+    if ours.shape != theirs.shape:
+        return float("inf")
+    if not theirs.size:
+        return 0.0
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return float("inf")
+    a, b = np.nan_to_num(a), np.nan_to_num(b)
+    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-6))
+
+
+def cosine(ours: Any, theirs: Any) -> float:
+    """The cosine between all numbers of two arrays."""
+    a, b = ours.astype(np.float64).ravel(), theirs.astype(np.float64).ravel()
+    size = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return 1.0 if size == 0 else float(a @ b) / size
+
+
+def timed(ours: Any, theirs: Any, turns: int = 15) -> tuple[float, float]:
+    """Medians of two functions that are called in turns."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(turns):
+        for function, kept in zip((ours, theirs), times, strict=True):
+            start = time.perf_counter()
+            function()
+            kept.append(time.perf_counter() - start)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def compared(path: Path, wants_time: bool) -> str:
+    """One file as a line."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 2
+    options.log_severity_level = 4
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    start = time.perf_counter()
+    model = load(path)
+    opened = time.perf_counter() - start
+    names = [o.name for o in session.get_outputs()]
+    parts = []
+    for given in inputs_for(session):
+        expected = session.run(names, given)
+        start = time.perf_counter()
+        found = model(**given)
+        first = time.perf_counter() - start
+        for _ in range(3):
+            found = model(**given)
+        values = [np.asarray(found[n].numpy()) for n in names]
+        pairs = [(a, np.asarray(b)) for a, b in zip(values, expected, strict=True)]
+        far = max(distance(a, b) for a, b in pairs)
+        close = min(cosine(a, b) for a, b in pairs) if far < np.inf else 0.0
+        most = max(float(np.abs(a - b).max(initial=0)) for a, b in pairs) if far < np.inf else far
+        text = f"{far:.1e} (at most {most:.0e}) cos {close:.5f} first {first:.1f}s"
+        if wants_time:
+            ours, theirs = timed(partial(model, **given), partial(session.run, names, given))
+            text += f" {ours * 1e3:.2f} ms beside {theirs * 1e3:.2f}: {theirs / ours:.2f}x"
+        parts.append(text)
+    return f"open {opened:.2f}s; " + "; ".join(parts or ["no input found"])
+
+
+def main() -> None:
+    """Compare all files."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--time", action="store_true")
+    options = parser.parse_args()
+    for path in sorted(options.folder.rglob("*.onnx")):
+        if options.names and not any(n in str(path) for n in options.names):
+            continue
+        try:
+            text = compared(path, options.time)
+        except Exception as error:
+            text = f"FAILED {type(error).__name__}: {str(error)[:600]}"
+        print(f"{path.parent.name}/{path.name}: {text}", flush=True)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
