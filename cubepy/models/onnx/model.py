@@ -66,7 +66,7 @@ class OnnxModel(nn.Module):
         self.__dict__["inputs"] = [i for i in graph.inputs if i.name not in graph.weights]
         self.__dict__["optional"] = [i for i in graph.inputs if i.name in graph.weights]
         self.__dict__["outputs"] = graph.outputs
-        scope = Scope(file, self._parameters)
+        scope = Scope(file, self._parameters, self._modules)
         scope.where[0] = device
         self.__dict__["scope"] = scope
         self.__dict__["runner"] = Runner(graph, scope, file.opsets)
@@ -107,6 +107,13 @@ class OnnxModel(nn.Module):
             self.scope.where[0] = as_device(target)
             self.scope.lifted.clear()
         return self
+
+    def clone(self, _done: dict[int, Any] | None = None) -> OnnxModel:
+        """A copy that shares the memory of its tensors."""
+        made = OnnxModel(self.file, self.scope.device())
+        for (_, table, key), (_, own, _) in zip(made._state(), self._state(), strict=True):
+            table[key].take_over_(own[key])
+        return made
 
     def extra_repr(self) -> str:
         """Inputs and outputs."""

@@ -17,8 +17,9 @@ from cubepy.errors import CubeError, DTypeError, ModelError
 from cubepy.lang.dtypes import as_dtype
 from cubepy.models.formats.onnx import Function, Graph, Node, outer_of
 from cubepy.models.formats.onnx_tensor import Weight
-from cubepy.models.onnx.constants import Constant, Scope, constant_node
+from cubepy.models.onnx.constants import Constant, Scope
 from cubepy.models.onnx.records import ALL, Call, Record, is_host, record_of
+from cubepy.models.onnx.rewriting import OURS, Rewriting
 from cubepy.tensor import Tensor
 from cubepy.tensor.record import recording_here
 
@@ -68,17 +69,14 @@ class Runner:
         self.outputs = [o.name for o in graph.outputs]
         self.captured = sorted(outer_of(graph))
         self.steps: list[Step] = []
-        for node in graph.nodes:
+        for node in Rewriting(graph, scope, self.constants).nodes():
             self._add(node)
         self.split = {n for n, step in enumerate(self.steps) if step.record.splits}
         self.segments: dict[tuple[int, int], Segment] = {}
         self._lives()
 
     def _add(self, node: Node) -> None:
-        if node.op == "Constant" and not node.domain and not node.references:
-            self.constants[node.outputs[0]] = constant_node(node, self.scope)
-            return
-        version = self.opsets.get(node.domain)
+        version = 1 if node.domain == OURS else self.opsets.get(node.domain)
         function = self.scope.model.functions.get((node.domain, node.op, node.overload))
         call = Call(node, version or 0, self.opsets)
         if function is not None:
@@ -255,6 +253,7 @@ class Segment:
     Attributes:
         reads: names of values from before.
         gives: names that are read later.
+        layers: linear layers in it.
     """
 
     def __init__(self, runner: Runner, first: int, last: int) -> None:
@@ -264,11 +263,16 @@ class Segment:
         self.reads = sorted({n for s in steps for n in s.inputs if n} - made)
         later = {n for s in runner.steps[last:] for n in s.inputs} | set(runner.outputs)
         self.gives = sorted(made & later)
+        self.layers = [
+            s.call["module"] for s in steps if s.record.domain == OURS and s.record.name == "Linear"
+        ]
         self.hosts: dict[Any, Env] = {}
         self.program = cb.jit(self.traced)
 
     def __cubepy_reads__(self, reads: Any) -> None:
-        """What a segment computes is fixed when it is made."""
+        """What a segment computes is fixed when it is made, but for what its layers hold."""
+        for layer in self.layers:
+            reads.inside(layer)
 
     def __call__(self, env: Env) -> None:
         tensors: dict[str, Tensor] = {}
