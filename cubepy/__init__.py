@@ -46,23 +46,26 @@ def _convert(target: Any, source: Any) -> None:
 
 _set_launcher(_Launcher)
 _set_converter(_convert)  # the library is loaded when the first array needs it
-_LAZY = ("errors", "kernels", "nn", "quant", "tensor", "testing", "tune")
+_LAZY = ("errors", "kernels", "models", "nn", "quant", "tensor", "testing", "tune")
 _OF_TENSORS = (
     "Generator",
     "Tensor",
     "TensorSpec",
     "checkpoint",
     "cond",
+    "custom_vjp",
     "enable_grad",
     "explain",
     "grad",
     "is_grad_enabled",
     "jit",
+    "kernel_call",
     "no_grad",
     "scan",
     "set_grad_enabled",
     "value_and_grad",
 )
+_OF_MODELS = ("load", "look")
 
 __all__ = [
     "Array",
@@ -84,6 +87,7 @@ __all__ = [
     "cond",
     "config",
     "current_device",
+    "custom_vjp",
     "device_properties_of",
     "devices",
     "enable_grad",
@@ -94,8 +98,12 @@ __all__ = [
     "is_grad_enabled",
     "jit",
     "kernel",
+    "kernel_call",
     "kernels",
+    "load",
+    "look",
     "memory_stats",
+    "models",
     "nn",
     "no_grad",
     "over",
@@ -120,18 +128,21 @@ __all__ = [
 __all__ += _names.__all__
 
 if TYPE_CHECKING:
-    from cubepy import errors, kernels, nn, quant, testing, tune
+    from cubepy import errors, kernels, models, nn, quant, testing, tune
+    from cubepy.models import load, look
     from cubepy.tensor import (
         Generator,
         Tensor,
         TensorSpec,
         checkpoint,
         cond,
+        custom_vjp,
         enable_grad,
         explain,
         grad,
         is_grad_enabled,
         jit,
+        kernel_call,
         no_grad,
         scan,
         set_grad_enabled,
@@ -145,6 +156,8 @@ else:
             return importlib.import_module(f"cubepy.{name}")
         if name in _OF_TENSORS:
             return getattr(importlib.import_module("cubepy.tensor"), name)
+        if name in _OF_MODELS:
+            return getattr(importlib.import_module("cubepy.models"), name)
         raise AttributeError(f"module 'cubepy' has no attribute {name!r}")
 
 

@@ -1,5 +1,5 @@
-"""`python -m cubepy`: information, the cache, running files on another backend, quantizing model
-files, tuning.
+"""`python -m cubepy`: information, the cache, running files on another backend, models, quantizing
+model files, tuning.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from cubepy import warm
 from cubepy.config import config
 from cubepy.errors import ConfigError, CubeError
+from cubepy.models import command as model_command
 from cubepy.program import run_program
 from cubepy.tune import command as tune_command
 
@@ -47,6 +48,7 @@ def command_line() -> argparse.ArgumentParser:
         "--skip", action="append", default=[], help="name or pattern of a tensor to leave as it is"
     )
     quantize.add_argument("-o", "--output", required=True, help="file to write")
+    model_command.add_commands(commands)
     tune_command.add_command(commands)
     warm.add_command(commands)
     return parser
@@ -162,6 +164,8 @@ def main(argv: list[str] | None = None) -> int:
             warm.run(arguments)
         elif arguments.command == "run":
             _run(arguments)
+        elif arguments.command in model_command.NAMES:
+            model_command.run(arguments)
         elif arguments.command == "tune":
             tune_command.run(arguments)
         else:

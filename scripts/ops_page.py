@@ -74,7 +74,7 @@ def gradient_of(op: Op) -> str:
 
 def fusion_of(op: Op) -> str:
     """What an op fuses with."""
-    if op.name.startswith("fused_"):
+    if op.name.startswith(("fused_", "packed_")):
         return "made by fusion"
     found = []
     if op.name in REDUCTIONS:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from cubepy.backends.cuda.codegen.compile import Architecture, Code, aligned_rows
-from cubepy.backends.cuda.codegen.emit import WIDEST
+from cubepy.backends.cuda.codegen.compile import Architecture, Code
 from cubepy.backends.cuda.gpu import CudaGpu
 from cubepy.backends.cuda.native import driver
 from cubepy.backends.cuda.native.module import Loadable
 from cubepy.backends.cuda.run import CudaRunner
+from cubepy.backends.gpu.code import aligned_rows
+from cubepy.backends.gpu.printing import WIDEST
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
 from cubepy.lang.declare import Kernel

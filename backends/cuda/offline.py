@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.backends.cuda.backend import offline as properties_of
-from cubepy.backends.cuda.codegen.compile import Architecture, Code, aligned_rows
-from cubepy.compiler.signature import Target
-from cubepy.compiler.specialise import specialise
-from cubepy.lang.dtypes import i32, i64
-from cubepy.lang.grid import dim3
-from cubepy.runtime.launch.arguments import flatten
+from cubepy.backends.cuda.codegen.compile import Architecture, Code
+from cubepy.backends.gpu.code import aligned_rows
+from cubepy.backends.gpu.offline import program_for
 
 
 def compile_for(
@@ -34,25 +31,9 @@ def compile_for(
     Raises:
         BackendCompileError: the code cannot be compiled, or numba-cuda is not installed.
     """
-    properties = properties_of(architecture)
-    given = dict(zip([p.name for p in kernel.parameters], args, strict=False), **kwargs)
-    specs: list[Any] = []
-    leaves: list[Any] = []
-    for p in kernel.parameters:
-        spec, mine = flatten(p, given.get(p.name, p.default), kernel)
-        specs.append(spec)
-        leaves += mine
-    target = Target(
-        "cuda",
-        dim3(units, "the cube dim", 1),
-        mode,
-        i64 if wide else i32,
-        32,
-        properties.max_shared_memory,
-        properties,
-        mode == "validate",
+    program, leaves = program_for(
+        properties_of(architecture), kernel, units, args, kwargs, mode, wide
     )
-    program = specialise(kernel, tuple(specs), target)
     return Code(
         program,
         Architecture.of(architecture),

@@ -354,7 +354,7 @@ def _written(reads: list[Read], cells: list[Any], scope: dict[str, Any]) -> Call
     for n, (r, cell) in enumerate(zip(reads, cells, strict=True)):
         value, of, key = (f"{mark}_{letter}{n}" for letter in "vok")
         free[value], free[of], free[key] = cell, types.CellType(r.of), types.CellType(r.key)
-        if r.kind == "global" and r.of is scope:
+        if r.kind == "global" and r.of is scope and r.key.isidentifier():
             terms.append(f"{r.key} is {value}")
         elif r.kind == "global":
             there = r.key in r.of

@@ -1,1 +1,30 @@
-"""Trained models from files of others."""
+"""Trained models: files in, modules out (`cb.load`), and what a file holds (`cb.look`).
+
+Example:
+    >>> import numpy as np, tempfile
+    >>> from cubepy import models, nn
+    >>> path = tempfile.mkdtemp() + "/w.safetensors"
+    >>> nn.save_safetensors({"w": np.zeros(2, np.float32)}, path)
+    >>> models.look(path).tensors[0].describe()
+    'w: f32 (2)'
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cubepy.models.loading import load
+    from cubepy.models.looking import look
+    from cubepy.models.report import Look, TensorInfo
+
+_HOMES = {"load": "loading", "look": "looking", "Look": "report", "TensorInfo": "report"}
+
+__all__ = ["Look", "TensorInfo", "load", "look"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"cubepy.models.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'cubepy.models' has no attribute {name!r}")

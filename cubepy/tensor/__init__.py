@@ -20,6 +20,8 @@ from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.control.checkpoint import checkpoint
 from cubepy.tensor.control.cond import cond
 from cubepy.tensor.control.scan import scan
+from cubepy.tensor.custom.kernel_call import kernel_call
+from cubepy.tensor.custom.vjp import custom_vjp
 from cubepy.tensor.execute import register
 from cubepy.tensor.explained.explain import explain
 from cubepy.tensor.generator import Generator
@@ -84,12 +86,14 @@ __all__ = [
     "as_tensor",
     "checkpoint",
     "cond",
+    "custom_vjp",
     "enable_grad",
     "execute",
     "explain",
     "grad",
     "is_grad_enabled",
     "jit",
+    "kernel_call",
     "no_grad",
     "record",
     "register",

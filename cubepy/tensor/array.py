@@ -24,6 +24,7 @@ from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 from cubepy.tensor.differentiable import Differentiable
 from cubepy.tensor.explained.timed import timed
+from cubepy.tensor.exposed import expose
 from cubepy.tensor.methods.indexing import Indexing
 from cubepy.tensor.methods.operators import Operators
 from cubepy.tensor.methods.reducing import Reducing
@@ -194,7 +195,10 @@ class Tensor(
                     f"{self.dtype.name}"
                 )
             return array.astype(dtype)
-        return array.copy() if copy else array
+        if copy:
+            return array.copy()
+        expose(array)
+        return array
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -209,9 +213,16 @@ class Tensor(
             raise GradientError(
                 "a tensor that needs a gradient is given to a kernel or function that is no op: "
                 "what it makes would have none",
-                hint="give x.detach(), or call it within `with cb.no_grad():`",
+                hint="give x.detach(), call it within `with cb.no_grad():`, or say what its "
+                "gradient is with cb.custom_vjp",
             )
-        return self.storage.dense()
+        array = self.storage.dense()
+        expose(array)
+        return array
+
+    def __cubepy_launch__(self) -> Any:
+        """What launches kernels on the tensor: an op, while a block of this thread is recorded."""
+        return _recorded_launch() if blocks and recording_here() else None
 
     @property
     def recorded(self) -> bool:
@@ -302,6 +313,12 @@ class Tensor(
 def _calls() -> Any:
     """What makes ops of calls of library functions, loaded with the first."""
     return importlib.import_module("cubepy.tensor.calls").call
+
+
+@cache
+def _recorded_launch() -> Any:
+    """What makes ops of launches of kernels, loaded with the first."""
+    return importlib.import_module("cubepy.tensor.custom.recorded").recorded_launch
 
 
 def is_device(target: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from cubepy.errors import DTypeError, FileFormatError, ShapeError
 from cubepy.lang.dtypes import DType, dtype_named
+from cubepy.tensor.custom.names import Text, names_in, with_names
 from cubepy.tensor.ops import OPS, Spec, infer
 
 VERSION = 2
@@ -78,7 +79,11 @@ class Graph:
         return tuple(spec for n in self.nodes for spec in n.results)
 
     def to_json(self) -> str:
-        """The graph as text; `from_json` gives an equal graph back."""
+        """The graph as text; `from_json` gives an equal graph back.
+
+        Kernels and functions of users are in it by name: another process finds those of modules
+        that it has imported.
+        """
         nodes = [
             {
                 "op": n.op,
@@ -88,9 +93,11 @@ class Graph:
             }
             for n in self.nodes
         ]
-        return json.dumps(
+        text = json.dumps(
             {"version": VERSION, "nodes": nodes, "inputs": self.inputs, "outputs": self.outputs}
         )
+        kept = tuple([name for n in self.nodes for _, v in n.attrs for name in names_in(v)])
+        return Text(text, kept) if kept else text
 
     @staticmethod
     def from_json(text: str) -> Graph:
@@ -173,7 +180,7 @@ def _said(results: tuple[Spec, ...]) -> str:
 
 
 def _node(item: dict[str, Any]) -> Node:
-    attrs = tuple(sorted((str(k), freeze(v)) for k, v in item["attrs"].items()))
+    attrs = tuple(sorted((str(k), with_names(freeze(v))) for k, v in item["attrs"].items()))
     stated = item["results"] if "results" in item else [(item["shape"], item["dtype"])]
     return Node(
         str(item["op"]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from cubepy.errors import LaunchError, Location
@@ -24,8 +25,10 @@ class Recorder:
 
     Attributes: inputs: the tensors that the block read but did not make: those that were announced,
         then the others (parameters, mostly) in the order of first use. Replaying takes one value
-        for each.
+        for each. any_gradients: whether tensors are taken to need gradients, wanted or not.
     """
+
+    any_gradients = False
 
     def __init__(self, announced: Sequence[Handle]) -> None:
         self.inputs: list[Handle] = []
@@ -90,6 +93,11 @@ class Recorder:
         self._put(Node(op, names, tuple(sorted(attrs.items())), specs), *[v.id for v in results])
         self._asked_at[id(specs[0])] = outside()
 
+    def op_of(self, tensor: Handle) -> str | None:
+        """The op of this block that made a tensor."""
+        name = self._same.get(tensor.id, tensor.id)
+        return next((n.op for keys, n in reversed(self._nodes) if name in keys), None)
+
     def asked_at(self, graph: Graph) -> dict[int, Location | None]:
         """The user's lines that asked for the values of a graph of this block, by their numbers."""
         known = enumerate(graph.values)
@@ -102,23 +110,40 @@ class Recorder:
             LaunchError: an output was not made inside the block.
         """
         wanted = [self._same.get(t.id, t.id) for t in outputs]
+        nodes, same = self.plain_nodes()
         for name in wanted:
             if name not in self._known:
                 raise LaunchError(
                     "a tensor that is asked for as an output was not made while recording",
                     hint="compute it from tensors inside the with block",
                 )
-        given = [keys[0] for keys, node in self._nodes if node.op == "input"]
-        return renumbered(self._nodes, given, wanted)
+        given = [keys[0] for keys, node in nodes if node.op == "input"]
+        return renumbered(nodes, given, [same.get(name, name) for name in wanted])
+
+    def plain_nodes(self) -> tuple[list[tuple[tuple[int, ...], Node]], dict[int, int]]:
+        """The nodes without those that only gradients look at, and which values they gave that
+        others are, too.
+        """
+        same: dict[int, int] = {}
+        if all(node.op != "custom" for _, node in self._nodes):
+            return self._nodes, same
+        nodes = []
+        for keys, node in self._nodes:
+            inputs = tuple([same.get(i, i) for i in node.inputs])
+            if node.op == "custom":
+                same.update(zip(keys, inputs, strict=False))
+            else:
+                nodes.append((keys, replace(node, inputs=inputs)))
+        return nodes, same
 
 
 @contextmanager
 def record(*inputs: Handle) -> Iterator[Recorder]:
     """Collect the ops of a block (of this thread) as a graph.
 
-    Ops are the operators and methods of tensors, what `nn` and `nn.functional` have, and functions
-    of `cubepy.kernels` that are ops. Other functions, kernels and NumPy are not recorded; they
-    refuse tensors inside the block.
+    Ops are the operators and methods of tensors, what `nn` and `nn.functional` have, functions
+    of `cubepy.kernels` that are ops, and launches of kernels on tensors. Other functions and NumPy
+    are not recorded; they refuse tensors inside the block.
     What `x.numpy()` or `float(x)` gives is a number of this run, not of the graph.
 
     Args:

@@ -32,9 +32,8 @@ from cubepy.tensor.storage import HOST, Dense, Storage
 from cubepy.tensor.value import Number
 
 LIMIT = 4096
-VIEWS = frozenset(
-    "reshape permute slice expand contiguous cast embedding constant after detach cond scan".split()
-)
+VIEWS = frozenset("reshape permute slice expand contiguous cast embedding constant after".split())
+VIEWS |= {"detach", "custom", "cond", "scan"}
 """Ops that are no launches on the host, look at elements there, or are made of others: they run,
 but unchecked."""
 STRIDED = frozenset("permute slice expand".split())

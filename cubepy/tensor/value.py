@@ -17,6 +17,7 @@ import numpy as np
 from cubepy.errors import Location, ShapeError
 from cubepy.lang.dtypes import DType, bool_, f32, i64
 from cubepy.runtime.device import Device, gpu_of
+from cubepy.tensor.exposed import expose
 from cubepy.tensor.program import observe
 from cubepy.tensor.storage import Storage
 
@@ -188,7 +189,9 @@ class Handle:
         """
         if observe.blocks:
             observe.looked(self)
-        return self.value.storage.host()
+        array = self.value.storage.host()
+        expose(array)
+        return array
 
     def item(self) -> Any:
         """The only element as a Python number."""

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
+from tests.backends.hip.emulator.device import emulated
 from tests.staging import gpu_missing, staged
 
+EMULATED = tuple(os.environ.get("CUBEPY_TEST_PROCESSORS", "gfx942 gfx1100").split())
+"""AMD's processors on which the emulator runs the suite."""
 
-@pytest.fixture(params=["cpu", "python", "cuda"])
+
+@pytest.fixture(params=["cpu", "python", "cuda", *EMULATED])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The backend that a test launches on."""
     name = str(request.param)
-    if name == "cuda":
+    if name in EMULATED:
+        with emulated(name), staged(monkeypatch):
+            yield name
+    elif name == "cuda":
         reason = gpu_missing()
         if reason:
             pytest.skip(reason)

@@ -328,6 +328,31 @@ def does_without(x: cb.Array, out: cb.Array):
     out[i] += 10 * next_above(x, i, 2)
 
 
+@cb.func
+def noted_of_some(x, i, out, times):
+    """Gives nothing at all where `times` is 0."""
+    for j in range(times):
+        if x[i] > j:
+            out[i] += 1
+            return x[i]
+    out[i] += 2
+
+
+@cb.kernel
+def does_without_in_loops(x: cb.Array, out: cb.Array, turns):
+    i = cb.ABSOLUTE_POS
+    for k in cb.unroll(range(3)):
+        for m in range(turns):
+            for n in range(2):
+                unused = noted_of_some(x, i, out, k % 2)
+
+
+def test_a_value_that_nobody_uses_changes_in_loops_inside_loops(device: str) -> None:
+    x, out = np.float32([0, 1, -1]), np.zeros(3, np.float32)
+    does_without_in_loops[3, 1](x, out, 2, device=device)
+    assert out.tolist() == [24.0, 20.0, 24.0]
+
+
 @pytest.mark.parametrize("f", [first_above, first_in_a_row, handed_on])
 @pytest.mark.parametrize(
     ("kernel", "place"),

@@ -1,4 +1,6 @@
-"""The library's tests on a GPU: `CUBEPY_TEST_DEVICE=cuda python -m pytest tests/kernels`."""
+"""The library's tests on a GPU: `CUBEPY_TEST_DEVICE=cuda python -m pytest tests/kernels`; gfx942 and
+other processors of AMD's are emulated.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 import cubepy as cb
+from cubepy.backends.hip.codegen.architecture import KNOWN
 from cubepy.kernels.pooling.routines import MAX_POOL, MAX_POOL_INPUT
 from cubepy.kernels.windows.banded_map import BANDED
+from tests.backends.hip.emulator.device import emulated
 from tests.pretend import NAME, pretend
 from tests.properties import choose_as_on
 from tests.staging import WHERE, gpu_missing, move_library, staged
@@ -36,6 +40,8 @@ def where(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if WHERE == NAME:
             stack.enter_context(pretend(monkeypatch))
+        if WHERE in KNOWN:
+            stack.enter_context(emulated(WHERE))
         stack.enter_context(staged(monkeypatch))
         stack.enter_context(cb.use(WHERE))
         yield

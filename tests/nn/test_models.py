@@ -15,7 +15,7 @@ import cubepy as cb
 from cubepy import nn
 from tests.nn.models.convolutional import ConvNext, MobileNetV2, ResNet50
 from tests.nn.models.given import along, drawn, inputs, summary
-from tests.nn.models.recurrent import LstmModel
+from tests.nn.models.recurrent import LstmModel, ScannedLstm
 from tests.nn.models.transformers import Gpt2, LlamaBlock, Roberta, Vit
 
 FILE = Path(__file__).parent / "fixtures" / "models.npz"
@@ -45,9 +45,9 @@ def stored() -> dict[str, np.ndarray]:
         return dict(file)
 
 
-def model_of(name: str, dtype: str) -> nn.Module:
+def model_of(name: str, dtype: str, written: type[nn.Module] | None = None) -> nn.Module:
     kind, _, trained = name.partition("_")
-    model = MODELS[kind]()
+    model = (written or MODELS[kind])()
     state = model.state_dict()
     model.load_state_dict(
         {
@@ -77,7 +77,18 @@ def step(model: nn.Module, x: Any, weights: Any) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.parametrize("dtype", LIMITS)
 @pytest.mark.parametrize("name", inputs())
 def test_a_model_is_what_torch_gives(name: str, dtype: str, way: str) -> None:
-    model, array = model_of(name, dtype), inputs()[name]
+    judge(name, dtype, way)
+
+
+@pytest.mark.parametrize("way", ["ops", "program"])
+@pytest.mark.parametrize("dtype", LIMITS)
+def test_an_lstm_by_scan_is_what_torch_gives(dtype: str, way: str) -> None:
+    judge("lstm", dtype, way, ScannedLstm)
+
+
+def judge(name: str, dtype: str, way: str, written: type[nn.Module] | None = None) -> None:
+    """Compare a model, as it is written in `MODELS` or otherwise, with what torch gave."""
+    model, array = model_of(name, dtype, written), inputs()[name]
     result = stored()[f"{name}/result"]
     weights = along(name, result.shape)
     limit = LIMITS[dtype] * (SENSITIVE.get(name, 1.0) if dtype == "f32" else 1.0)

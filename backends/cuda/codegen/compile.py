@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from cubepy.backends.cuda.codegen.emit import WIDEST, CudaText, emit
+from cubepy.backends.cuda.codegen.emit import emit
 from cubepy.backends.cuda.codegen.job import Job
 from cubepy.backends.cuda.codegen.names import RESERVED
+from cubepy.backends.gpu.code import GpuCode
+from cubepy.backends.gpu.printing import GpuText
+from cubepy.backends.gpu.versions import versions
 from cubepy.compiler.ir import Program
-from cubepy.config import config
 from cubepy.errors import BackendCompileError
-from cubepy.runtime import cache as disk
-from cubepy.runtime.stats import counters
+
+LOWERING = "cuda/codegen/lowering.py"
+PACKAGES = ("numba", "numba-cuda", "llvmlite", "nvidia-nvjitlink", "nvidia-nvvm")
 
 
 @dataclass(frozen=True)
@@ -50,54 +50,25 @@ class Architecture:
         return Architecture(int(found[1]), int(found[2]))
 
 
-class Code:
-    """A program compiled for one architecture.
+class Code(GpuCode):
+    """A program compiled for one architecture; see `GpuCode`."""
 
-    `aligned`: every array starts at a multiple of 16 bytes. `rows`: arrays whose rows do, too.
+    architecture: Architecture
 
-    Attributes:
-        text: the generated Python and what belongs to it.
-        cubin: the machine code; `symbol` is its entry point.
-    """
+    def printed(self, program: Program, rows: frozenset[str]) -> GpuText:
+        return emit(program, RESERVED, rows)
 
-    def __init__(
-        self,
-        program: Program,
-        architecture: Architecture,
-        in_place: bool = False,
-        aligned: bool = False,
-        rows: frozenset[str] = frozenset(),
-    ) -> None:
-        self.program, self.architecture, self.in_place, self.aligned = (
-            program,
-            architecture,
-            in_place,
-            aligned,
-        )
-        self.text: CudaText = emit(program, RESERVED, rows)
-        self.units = program.units
-        assumed = f"in_place={in_place} aligned={aligned}"
-        options = (
-            f"{architecture} {assumed} fast_math={sorted(program.fast_math)} "
-            f"{program.cluster} {program.resident}"
-        )
-        options += " early" if program.overlap else ""
-        self.key = disk.digest(self.text.text, options, repr(self.text.parameters), _versions())
-        self.symbol = f"cubepy_{re.sub(r'[^A-Za-z0-9_]', '_', program.name)}_{self.key[:16]}"
-        if config.debug >= 4:
-            print(self.text.text, file=sys.stderr)
+    def versions(self) -> str:
+        return versions(LOWERING, PACKAGES)
 
-    @cached_property
+    def translated(self) -> bytes:
+        code: bytes = self.job.translated("cubin")
+        return code
+
+    @property
     def cubin(self) -> bytes:
         """The machine code."""
-        code: bytes | None = disk.read(self.key)
-        if code is not None:
-            counters.loaded += 1
-            return code
-        counters.compiled += 1
-        code = self.job.translated("cubin")
-        disk.write(self.key, code)
-        return code
+        return self.binary
 
     @property
     def ptx(self) -> str:
@@ -119,47 +90,10 @@ class Code:
     @cached_property
     def job(self) -> Job:
         """What is compiled, for another process too."""
-        program, a = self.program, self.architecture
-        early = program.overlap  # what is only read may be written until the kernel has waited
-        reads_only = {
-            x.mem.name
-            for x in program.arguments
-            if x.mem is not None
-            and x.mem.kind == "global"
-            and x.mem.name not in program.outputs
-            and not early
-        }
+        a = self.architecture
         return Job(
-            kernel=program.name,
-            key=self.key,
-            text=self.text.text,
-            parameters=tuple((p.name, p.kind, p.dtype) for p in self.text.parameters),
-            symbol=self.symbol,
-            fast_math=tuple(sorted(program.fast_math)),
-            noalias=not self.in_place and not early,
+            **self.job_fields(),
             architecture=(a.major, a.minor, a.suffix),
             units=math.prod(self.units),
-            resident=program.resident,
-            aligned=self.aligned,
-            read_only=tuple(sorted(reads_only)),
+            resident=self.program.resident,
         )
-
-
-def aligned_rows(program: Program, leaves: Sequence[Any], aligned: bool) -> frozenset[str]:
-    """The arrays of a launch whose strides, but for the last, are multiples of 16 bytes."""
-    if not aligned:
-        return frozenset()
-    return frozenset(
-        a.mem.name
-        for a, operand in zip(program.arguments, leaves, strict=True)
-        if a.mem is not None
-        and a.mem.kind == "global"
-        and a.mem.ndim > 1
-        and all(s % WIDEST == 0 for s in operand.strides[:-1])
-    )
-
-
-def _versions() -> str:
-    from cubepy.backends.cuda.codegen.versions import versions
-
-    return versions()

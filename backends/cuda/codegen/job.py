@@ -6,42 +6,35 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
-from cubepy.backends.llvm import jobs
-from cubepy.backends.llvm.emitted import Parameter
-from cubepy.backends.llvm.generated_source import load_source
+from cubepy.backends.gpu.job import GpuJob
 from cubepy.errors import BackendCompileError
-from cubepy.runtime import cache
 
 
 @dataclass(frozen=True)
-class Job(jobs.Job):
+class Job(GpuJob):
     """A program for NVIDIA GPUs of one architecture.
 
     Attributes:
         architecture: major, minor, suffix.
         units: of a cube.
         resident: cubes of a core, at least; 0 where nothing is promised.
-        aligned: whether every array starts at a multiple of 16 bytes.
-        read_only: arrays that nobody writes while the kernel runs.
     """
 
     architecture: tuple[int, int, str]
     units: int
     resident: int
-    aligned: bool
-    read_only: tuple[str, ...]
 
-    def compile(self) -> None:
-        cache.write(self.key, self.translated("cubin"))
+    def binary(self) -> bytes:
+        code: bytes = self.translated("cubin")
+        return code
 
     def lowered(self) -> list[str]:
         """LLVM IR in NVIDIA's dialect, one text for each module."""
         from cubepy.backends.cuda.codegen import lowering
 
-        path = cache.write_source(self.key, self.text)
         modules: list[str] = lowering.lower(
-            load_source(path).kernel,
-            tuple(Parameter(*p) for p in self.parameters),
+            self.function(),
+            self.typed_parameters(),
             self.symbol,
             self.architecture,
             lowering.Bounds(self.units, self.resident, self.aligned),

@@ -1,15 +1,10 @@
-"""Errors that kernels report: a record for each launch, looked at when somebody waits for the
-device.
-
-A kernel with checks gets the address of four 64-bit words that are zero. Where a check fails, one
-unit swaps the number of the site (from 1) into the first word, if it is still zero, and writes the
-index and the length behind it.
+"""Errors that kernels report (`gpu.faults`): a record for each launch, looked at when somebody
+waits for the device.
 """
 
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 from ctypes import byref, c_void_p
 from typing import Any
@@ -17,7 +12,8 @@ from typing import Any
 from cubepy.backends.cuda.native import driver
 from cubepy.backends.cuda.native.driver import Context, api, check
 from cubepy.backends.cuda.native.memory import with_room
-from cubepy.errors import KernelAssertionError, LaunchError, Location, OutOfBoundsError
+from cubepy.backends.gpu.faults import launch_site, report
+from cubepy.errors import LaunchError, Location
 
 WORDS = 4
 RECORD = 8 * WORDS
@@ -95,35 +91,6 @@ class Faults:
     def __del__(self) -> None:
         if hasattr(self, "address") and driver.usable():
             driver.api().cuMemFree_v2(self.address)
-
-
-def report(
-    executable: Any, number: int, index: int, length: int, site: Location | None
-) -> Exception:
-    """The exception for a fault record."""
-    fault = executable.sites[number - 1]
-    name = executable.program.name
-    launched = f" (launched at {site.file}:{site.line})" if site is not None else ""
-    if fault.kind == "assert":
-        return KernelAssertionError(
-            f"in {name}: {fault.message}{launched}", location=fault.location
-        )
-    return OutOfBoundsError(
-        f"{name} accesses index {index} of {fault.array!r}, whose length is {length}{launched}",
-        location=fault.location,
-        hint=f"guard it with: if i < {fault.array}.size",
-    )
-
-
-def launch_site() -> Location | None:
-    """The innermost Python line outside cubepy."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "cubepy")  # code that cubepy writes has no name
-        if module != "cubepy" and not module.startswith("cubepy."):
-            return Location(frame.f_code.co_filename, frame.f_lineno, function=frame.f_code.co_name)
-        frame = frame.f_back
-    return None
 
 
 def of(stream: Any) -> Faults:

@@ -11,13 +11,14 @@ from cubepy.backends.cuda.ops import (
     debug,
     extremes,
     integer,
-    memory,
     mma,
     plane,
+    prefetch,
     tma,
     topology,
     wgmma,
 )
+from cubepy.backends.gpu.ops import memory
 from cubepy.backends.llvm.ops.registry import Op
 
 _MODULES = (
@@ -25,6 +26,7 @@ _MODULES = (
     approximate,
     extremes,
     memory,
+    prefetch,
     plane,
     atomics,
     integer,

@@ -17,6 +17,9 @@ KEPT = ("nsz",)
 """Flags for additions that recover a rounding error: a kernel's fast-math flags would cancel them
 to nothing, and numba gives those only to instructions that have no flags of their own."""
 
+KEPT_PRODUCT = ("arcp",)
+"""The same for products, whose zeros keep their signs: what it allows is about quotients."""
+
 
 def lanes_of(ty: ir.Type) -> int:
     """Lanes of an LLVM type; 0 for a scalar."""
@@ -83,15 +86,25 @@ LIBDEVICE = {
 """Functions of NVIDIA's math library, for intrinsics that its code generator does not take."""
 
 
-def on_gpu(b: Builder) -> bool:
-    """Whether the module is compiled for an NVIDIA GPU."""
+def on_nvidia(b: Builder) -> bool:
+    """Whether the module is compiled for an NVIDIA GPU: in LLVM 7's dialect, with libdevice."""
     return str(b.module.triple).startswith("nvptx")
+
+
+def on_amd(b: Builder) -> bool:
+    """Whether the module is compiled for an AMD GPU."""
+    return str(b.module.triple).startswith("amdgcn")
+
+
+def on_gpu(b: Builder) -> bool:
+    """Whether the module is compiled for a GPU."""
+    return on_nvidia(b) or on_amd(b)
 
 
 def math(b: Builder, name: str, *args: Value) -> Value:
     """Call an intrinsic whose arguments and result have one type, such as `llvm.fma`."""
     ty = args[0].type
-    if name in LIBDEVICE and on_gpu(b):
+    if name in LIBDEVICE and on_nvidia(b):
         return _libdevice(b, name, args)
     return intrinsic(b, f"llvm.{name}", ty, args, [ty])
 
@@ -113,8 +126,8 @@ def _libdevice(b: Builder, name: str, args: Sequence[Value]) -> Value:
 
 
 def negated(b: Builder, x: Value) -> Value:
-    """-x of a float; the GPU's dialect of LLVM has no such instruction."""
-    return b.fsub(const(x.type, -0.0), x, flags=KEPT) if on_gpu(b) else b.fneg(x)
+    """-x of a float; the dialect of LLVM for NVIDIA GPUs has no such instruction."""
+    return b.fsub(const(x.type, -0.0), x, flags=KEPT) if on_nvidia(b) else b.fneg(x)
 
 
 def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:

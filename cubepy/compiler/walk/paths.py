@@ -238,9 +238,9 @@ class Paths:
             now = self.scope.frame.env.get(name, before)
             if name == RETURN or isinstance(before, Undecided):
                 continue
+            if isinstance(now, Undecided) and isinstance(before, Const) and before.value is None:
+                raise self.scope.facts.make_diverging((*self.scope.frame.path, name, loop.at))
             if isinstance(now, NoValue):
-                if isinstance(before, Const) and before.value is None:  # it held no value either
-                    raise self.scope.facts.make_diverging((*self.scope.frame.path, name, loop.at))
                 raise now.refused()
             if (
                 isinstance(now, Undecided)

@@ -74,10 +74,9 @@ def shifted(line, first, lanes: cb.Comptime[int]):
 @cb.func
 def prefix_units(v, step, width: cb.Comptime[int]):
     """The running `step` over `width` neighbouring units of a plane, a power of two."""
-    for k in cb.unroll(range(5)):
-        if (1 << k) < width:
-            before = cb.plane_shuffle_up(v, 1 << k)
-            v = cb.select(cb.UNIT_POS_PLANE % width >= (1 << k), step(before, v), v)
+    for k in cb.unroll(range(width.bit_length() - 1)):
+        before = cb.plane_shuffle_up(v, 1 << k)
+        v = cb.select(cb.UNIT_POS_PLANE % width >= (1 << k), step(before, v), v)
     return v
 
 
@@ -90,9 +89,8 @@ def prefix_plane(v, step):
 @cb.func
 def fold_plane(v, step):
     """`step` over the units of a plane, given to all of them."""
-    for k in cb.unroll(range(5)):
-        if (1 << k) < cb.PLANE_DIM:
-            v = step(v, cb.plane_shuffle_xor(v, 1 << k))
+    for k in cb.unroll(range(cb.PLANE_DIM.bit_length() - 1)):
+        v = step(v, cb.plane_shuffle_xor(v, 1 << k))
     return v
 
 

@@ -92,12 +92,13 @@ def rank_keys(key, position, shift, masks, counts, plan):
     of them.
     """
     plane, lane = cb.PLANE_POS, cb.UNIT_POS_PLANE
+    word = cb.u64 if cb.PLANE_DIM > 32 else cb.u32
     for d in cb.unroll(range(256 // cb.PLANE_DIM)):
         counts[plane, d * cb.PLANE_DIM + lane] = 0
     for d in cb.unroll(range(256 * plan.sets // cb.PLANE_DIM)):
-        masks[plane, d * cb.PLANE_DIM + lane] = cb.u32(0)
+        masks[plane, d * cb.PLANE_DIM + lane] = word(0)
     cb.sync_plane()
-    mine = cb.u32(1) << cb.cast(lane, cb.u32)
+    mine = word(1) << cb.cast(lane, word)
     for j in cb.unroll(range(0, plan.items, plan.sets)):
         for s in cb.unroll(range(plan.sets)):
             cb.atomic_or(masks, (plane, s * 256 + digit_of(key[j + s], shift, 8)), mine)
@@ -110,13 +111,13 @@ def rank_keys(key, position, shift, masks, counts, plan):
         for s in cb.unroll(range(plan.sets)):
             d = digit_of(key[j + s], shift, 8)
             begin = 0
-            if (same[s] & (mine - cb.u32(1))) == 0:
+            if (same[s] & (mine - word(1))) == 0:
                 begin = cb.atomic_add(counts, (plane, d), cb.cast(cb.popcount(same[s]), cb.i32))
-                masks[plane, s * 256 + d] = cb.u32(0)
+                masks[plane, s * 256 + d] = word(0)
             cb.sync_plane()
             taken = taken + (begin,)
         for s in cb.unroll(range(plan.sets)):
-            before = cb.cast(cb.popcount(same[s] & (mine - cb.u32(1))), cb.i32)
+            before = cb.cast(cb.popcount(same[s] & (mine - word(1))), cb.i32)
             position[j + s] = cb.plane_shuffle(taken[s], cb.cast(cb.ctz(same[s]), cb.i32)) + before
 
 
@@ -185,11 +186,13 @@ def sweep(
     """out[row, position] = key (an element again in the last pass), with its index: one digit's
     pass over all rows.
     """
-    cb.resident(plan.resident)
+    if "mma" in cb.device_properties().features:
+        cb.resident(plan.resident)
     wide = cb.u64 if keys.bits == 64 else cb.u32
     tile = cb.CUBE_DIM * plan.items
     planes = cb.CUBE_DIM // cb.PLANE_DIM
-    masks = cb.shared((planes, 256 * plan.sets), cb.u32)
+    word = cb.u64 if cb.PLANE_DIM > 32 else cb.u32  # a bit for every unit of a plane
+    masks = cb.shared((planes, 256 * plan.sets), word)
     counts = cb.shared((planes, 256), cb.i32)
     starts = cb.shared(256, cb.i32)
     scratch = cb.shared(2 * planes, cb.i32)

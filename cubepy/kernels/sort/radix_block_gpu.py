@@ -27,24 +27,25 @@ def rank_tile(key, position, shift, masks, counts, starts, scratch, items: cb.Co
     planes = cb.CUBE_DIM // cb.PLANE_DIM
     per = 256 // cb.CUBE_DIM
     plane, lane = cb.PLANE_POS, cb.UNIT_POS_PLANE
+    word = cb.u64 if cb.PLANE_DIM > 32 else cb.u32
     for k in cb.unroll(range(per)):
         for w in cb.unroll(range(planes)):
-            masks[w, k * cb.CUBE_DIM + cb.UNIT_POS] = cb.u32(0)
+            masks[w, k * cb.CUBE_DIM + cb.UNIT_POS] = word(0)
             counts[w, k * cb.CUBE_DIM + cb.UNIT_POS] = 0
     cb.sync_cube()
-    mine = cb.u32(1) << cb.cast(lane, cb.u32)
+    mine = word(1) << cb.cast(lane, word)
     for j in cb.unroll(range(items)):
         d = digit_of(key[j], shift, 8)
         cb.atomic_or(masks, (plane, d), mine)
         cb.sync_plane()
         same = masks[plane, d]
-        before = cb.popcount(same & (mine - cb.u32(1)))
+        before = cb.popcount(same & (mine - word(1)))
         base = counts[plane, d]
         position[j] = base + cb.cast(before, cb.i32)
         cb.sync_plane()
         if before == 0:
             counts[plane, d] = base + cb.cast(cb.popcount(same), cb.i32)
-            masks[plane, d] = cb.u32(0)
+            masks[plane, d] = word(0)
         cb.sync_plane()
     cb.sync_cube()
     total = 0
@@ -80,7 +81,8 @@ def sort_rows_by_planes(x: cb.Array, out, out_indices, keys: cb.Comptime, items:
     wide = cb.u64 if keys.bits == 64 else cb.u32
     tile = cb.CUBE_DIM * items
     planes = cb.CUBE_DIM // cb.PLANE_DIM
-    masks = cb.shared((planes, 256), cb.u32)
+    word = cb.u64 if cb.PLANE_DIM > 32 else cb.u32  # a bit for every unit of a plane
+    masks = cb.shared((planes, 256), word)
     counts = cb.shared((planes, 256), cb.i32)
     starts = cb.shared(256, cb.i32)
     scratch = cb.shared(planes, cb.i32)
@@ -131,7 +133,7 @@ class BlockRadix(GpuRoutine):
     def launch(self, p: Sort, properties: cb.DeviceProperties) -> None:
         """A cube sorts a row."""
         m, n = p.x.shape
-        units = min(UNITS, max(32, power_of_two(n) // 8))
+        units = min(UNITS, max(properties.plane_size, power_of_two(n) // 8))
         sort_rows_by_planes[m, units](
             p.source, p.target, p.indices, p.keys, max(1, power_of_two(n) // units), mode="checked"
         )

@@ -313,8 +313,9 @@ def top_by_planes(
     wanted = max(1, PLANES * properties.cores // m)
     room = max(512, 4 * least) if k <= MANY else 2048
     lanes = min(line_of(x), 8)
-    rounds = max(1, min(room // 2, 512) // 32 // lanes)
-    chunk = 32 * lanes * rounds
+    plane = properties.plane_size
+    rounds = max(1, min(room // 2, 512) // plane // lanes)
+    chunk = plane * lanes * rounds
     widest = min(
         16, power_of_two(properties.max_shared_memory // (room * (narrow + 4) + 16) + 1) // 2
     )
@@ -331,7 +332,7 @@ def top_by_planes(
     else:
         wide = np.uint64 if keys.bits == 64 else np.uint32
         found, at = memory.empty((m, cubes * most), wide), memory.empty((m, cubes * most), np.int32)
-    top_of_pieces[m * cubes, 32 * planes](
+    top_of_pieces[m * cubes, plane * planes](
         x, given, found, at, k, most, part, power_of_two(most), keys, plan, mode="unchecked"
     )
     if cubes > 1:

@@ -4,6 +4,7 @@ each.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -67,3 +68,20 @@ def array_like(value: Any, name: str = "an argument") -> Any:
             QUICK[type(value)] = from_torch_or_none
         return found
     return host_memory(value, name)
+
+
+def launched_by(args: Iterable[Any]) -> Any:
+    """What launches a kernel on such arguments instead, if one of them wants to
+    (`__cubepy_launch__`); else None.
+    """
+    for value in args:
+        if type(value) in PLAIN:
+            continue
+        if type(value) is tuple:
+            found = launched_by(value)
+        else:
+            method = getattr(type(value), "__cubepy_launch__", None)
+            found = None if method is None else method(value)
+        if found is not None:
+            return found
+    return None

@@ -27,7 +27,7 @@ from cubepy.runtime import recording
 from cubepy.runtime.ahead.waiting import WAIT
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.deep_stack import with_room
-from cubepy.runtime.interop.arrays import NUMBERS
+from cubepy.runtime.interop.arrays import NUMBERS, launched_by
 from cubepy.runtime.launch import aliasing
 from cubepy.runtime.launch.arguments import conversion, device_of, flatten
 from cubepy.runtime.launch.binder import LAUNCH_KEYWORDS, make_binder
@@ -83,6 +83,11 @@ class Launcher:
 
     def launch(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         """Run the kernel with these arguments."""
+        if recording.detours:
+            instead = launched_by((*args, *kwargs.values()))
+            if instead is not None:
+                instead(self.kernel, grid, args, kwargs)
+                return
         short = None
         if (
             self.replays is not None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from cubepy.errors import LaunchError, OutOfBoundsError
+from cubepy.errors import LaunchError, Location, OutOfBoundsError
 from cubepy.lang.dtypes import DType
 from cubepy.runtime.device import Device, current
+from cubepy.runtime.tables import room
 from cubepy.tensor.array import Tensor, as_tensor
 from cubepy.tensor.fusion.optimise import optimise
 from cubepy.tensor.fusion.schedule import graph_of as of_schedule
@@ -26,6 +28,13 @@ from cubepy.tensor.program.observe import active
 from cubepy.tensor.record import recorded_by, recording_here
 from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Handle, Value, identities, located, outside
+
+LIMIT = 1024
+asked: dict[str, dict[int, Location | None]] = {}
+"""Where users asked for the values of a body, by its text and their numbers."""
+watcher: ContextVar[Callable[[str, int], None] | None] = ContextVar("cubepy_watcher", default=None)
+"""What is told of each node of a body before it runs (its text, its number), and of the end."""
+END = -1
 
 
 class Body(NamedTuple):
@@ -50,26 +59,33 @@ def graph_of(text: str) -> Graph:
     return Graph.from_json(text)
 
 
-@lru_cache(256)
-def fused(text: str, device: Device) -> Graph:
-    """What runs for a text in a program: without nodes that only gradients look at, and fused."""
-    schedule = schedule_of(graph_of(text))
+def plain(graph: Graph) -> Graph:
+    """A graph without nodes that only gradients look at."""
+    schedule = schedule_of(graph)
     same: dict[int, int] = {}
     steps = []
     for step in schedule.steps:
         inputs = tuple([same.get(i, i) for i in step.inputs])
-        if step.op == "detach":
-            same[step.results[0]] = inputs[0]
+        if step.op in ("detach", "custom"):
+            same.update(zip(step.results, inputs, strict=False))
         else:
             steps.append(replace(step, inputs=inputs))
     outputs = tuple([same.get(i, i) for i in schedule.outputs])
-    return optimise(of_schedule(replace(schedule, steps=tuple(steps), outputs=outputs)), device)
+    return of_schedule(replace(schedule, steps=tuple(steps), outputs=outputs))
+
+
+@lru_cache(256)
+def fused(text: str, device: Device) -> Graph:
+    """What runs for a text in a program."""
+    return optimise(plain(graph_of(text)), device)
 
 
 class BodyRecorder(ExactRecorder):
     """The recorder of a function that becomes part of an op; numbers are those of the trace that it
     is part of.
     """
+
+    any_gradients = True
 
     def __init__(self, announced: Sequence[Handle], what: str) -> None:
         self.outer, self.what = active.get(), what
@@ -149,11 +165,14 @@ def _traced(function: Callable[..., Any], structure: Any, leaves: list[Any], wha
             form = leaves_of(result, found)
             outputs = [as_tensor(leaf) for leaf in found if leaf is not None]
         graph = recorder.differentiated(outputs)
+    text = graph.to_json()
+    room(asked, LIMIT)
+    asked[text] = recorder.asked_at(graph)
     specs = [graph.values[n] for n in graph.outputs]
     present = [leaf is not None for leaf in found]
     del result, found, outputs
     recorder.made_here.close(recorder._nodes, set(), (), f"a function of {what}")
-    return Body(graph.to_json(), recorder.inputs[announced:], (form, present), specs)
+    return Body(text, recorder.inputs[announced:], (form, present), specs)
 
 
 def _own(t: Any) -> Tensor:
@@ -186,4 +205,9 @@ def arrays_of(text: str, arrays: Sequence[Any]) -> list[Any]:
     graph = graph_of(text) if recording_here() else fused(text, current())
     with unseen():
         given = [Tensor(a if isinstance(a, Storage) else Dense(a)) for a in arrays]
-        return [t.storage.dense() for t in execute(graph, given)]
+        watch = watcher.get()
+        before = None if watch is None else partial(watch, text)
+        made = execute(graph, given, before)
+        if watch is not None:
+            watch(text, END)
+        return [t.storage.dense() for t in made]

@@ -78,7 +78,9 @@ class Steps:
             known = [ref() for ref in call.results] or [seen[at]]
             read = tuple([None if v is None else number[v.id] for v in call.inputs or ()])
             gave = tuple([None if v is None else number.get(v.id) for v in known])
-            self.steps.append(Step(call.op, read, call.attrs, gave))
+            again = call.attrs.get("again")  # all that is needed, of what keeps more
+            attrs = call.attrs if again is None else {"again": again}
+            self.steps.append(Step(call.op, read, attrs, gave))
         self.outputs = [number[v.id] for v in results]
 
     def run(self, *given: Any) -> list[Any]:

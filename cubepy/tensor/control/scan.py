@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -15,15 +17,15 @@ from cubepy.runtime.memory.spans import beginning, meet
 from cubepy.runtime.replay.host import PEELED
 from cubepy.runtime.replay.record import Mark
 from cubepy.tensor.array import Tensor, apply, as_tensor
-from cubepy.tensor.control.body import Body, arrays_of, graph_of, shaped, traced
+from cubepy.tensor.control.body import Body, arrays_of, asked, graph_of, shaped, traced
 from cubepy.tensor.control.checkpoint import alias
+from cubepy.tensor.control.summed import by_use, gradients_within, uses_of
 from cubepy.tensor.gradients.rules import Backward, vjp
 from cubepy.tensor.modes import mode
 from cubepy.tensor.namespace.creation import zeros, zeros_like
 from cubepy.tensor.namespace.manipulation import stack
 from cubepy.tensor.ops.library import kernels
 from cubepy.tensor.ops.op import Spec, define
-from cubepy.tensor.program.differentiated import gradients
 from cubepy.tensor.program.form import leaves_of, rebuilt
 from cubepy.tensor.record import recording_here
 from cubepy.tensor.value import located, outside
@@ -167,7 +169,9 @@ def _scanned(
 def saving(text: str, carries: int) -> str:
     """A body that also gives the carries that it was given."""
     graph = graph_of(text)
-    return replace(graph, outputs=(*graph.outputs, *graph.inputs[:carries])).to_json()
+    made = replace(graph, outputs=(*graph.outputs, *graph.inputs[:carries])).to_json()
+    asked[made] = asked.get(text, {})
+    return made
 
 
 def _run(
@@ -291,7 +295,7 @@ def _scan(
 @vjp("scan")
 def _gradient(seen: Backward, *grads: Any) -> list[Any]:
     """The other way round: gradients by the carry are the carry, and those by what stays the same
-    are summed up in it.
+    are summed up in it, or behind the loop where products and sums alone read it.
     """
     text, carries, slices = (seen.attrs[k] for k in ("body", "carries", "slices"))
     length, reverse = seen.attrs["length"], seen.attrs["reverse"]
@@ -307,8 +311,16 @@ def _gradient(seen: Backward, *grads: Any) -> list[Any]:
     moving = [n for n in range(carries) if inputs[n].dtype.is_float]
     xs = [n for n in range(carries, carries + slices) if seen.needs[n]]
     held = [n for n in range(carries + slices, len(inputs)) if seen.needs[n]]
+    read = {n: uses_of(graph, graph.inputs[n]) for n in held}
+    uses = {n: some for n, some in read.items() if some is not None}
+    held = [n for n in held if n not in uses]
+    every = [use for some in uses.values() for use in some]
+    outs = sorted({use.out for use in every})
+    known = {graph.inputs[n]: n for n in range(len(inputs))}
+    parts = sorted({use.x for use in every if use.x is not None} - known.keys())
     wanted = [n in moving or n in xs or n in held for n in range(len(inputs))]
     present = [g is not None for g in grads[carries:]]
+    where: list[int] = []  # of the gradients by slices and outs, among what is given
 
     def back(carry: Any, slice_: Any) -> Any:
         by_carry, by_held = carry
@@ -319,13 +331,23 @@ def _gradient(seen: Backward, *grads: Any) -> list[Any]:
             seeds[n] = grad
         seeds += [next(rest) if there else None for there in present]
         same = [*constant] if not mode.enabled else [alias(t) for t in constant]
-        found = gradients(graph, [*values, *same], wanted, seeds, mode.enabled)
+        found, within, by_within = gradients_within(
+            graph, [*values, *same], wanted, seeds, [*outs, *parts], mode.enabled
+        )
         one = [zeros_like(values[n]) if found[n] is None else found[n] for n in moving]
         total = [
             t if found[n] is None else t + found[n] for t, n in zip(by_held, held, strict=True)
         ]
-        each = [zeros_like(values[n]) if found[n] is None else found[n] for n in xs]
-        return (one, total), each
+        like = [*[values[n] for n in xs], *within[: len(outs)]]
+        each = [*[found[n] for n in xs], *by_within[: len(outs)]]
+        given = []
+        where.clear()
+        for t, grad in zip(like, each, strict=True):
+            grad = zeros_like(t) if grad is None else grad
+            at = next((k for k, g in enumerate(given) if g is grad), len(given))
+            given += [grad] * (at == len(given))
+            where.append(at)
+        return (one, total), [*given, *within[len(outs) :]]
 
     constant = inputs[carries + slices :]
     start = (
@@ -336,6 +358,25 @@ def _gradient(seen: Backward, *grads: Any) -> list[Any]:
         [*began, *inputs[carries : carries + slices]],
         [g for g in grads[carries:] if g is not None],
     )
-    (by_carry, by_held), each = scan(back, start, over, length, not reverse)
-    found = dict(zip([*moving, *held, *xs], [*by_carry, *by_held, *each], strict=True))
+    (by_carry, by_held), given = scan(back, start, over, length, not reverse)
+    each = [given[at] for at in where]
+    found = dict(zip([*moving, *held, *xs], [*by_carry, *by_held, *each], strict=False))
+    by_out = dict(zip(outs, each[len(xs) :], strict=True))
+    of = dict(zip(parts, given[len(given) - len(parts) :], strict=True))
+    for value, n in known.items():
+        of[value] = over[0][n] if n < carries + slices else None
+    for n, some in uses.items():
+        summed = [
+            by_use(use, _all(of, known, inputs, use.x, length), by_out[use.out], inputs[n].shape)
+            for use in some
+        ]
+        found[n] = reduce(add, summed) if summed else None
     return [found.get(n) if need else None for n, need in enumerate(seen.needs)]
+
+
+def _all(of: Any, known: Any, inputs: Any, value: int | None, length: int) -> Any:
+    """A value of the body in all iterations."""
+    if value is None or of[value] is not None:
+        return None if value is None else of[value]
+    t = inputs[known[value]]
+    return t.expand((length, *t.shape))

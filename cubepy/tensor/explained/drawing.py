@@ -58,6 +58,10 @@ def _lines(step: Any) -> list[str]:
     lines += shown or step.results
     if len(step.formulas) > len(shown):
         lines.append(f"... {len(step.formulas) - len(shown)} more")
+    for body in step.bodies:
+        inner = [line for one in body.steps for line in one.text() if one.op != "input"]
+        lines += [f"{body.title}:", *[f"  {line.strip()}" for line in inner[:MOST_LINES]]]
+        lines += [f"  ... {len(inner) - MOST_LINES} more"] * (len(inner) > MOST_LINES)
     lines += [f"gives {r}" for r in step.results]
     return [_cut(line) for line in lines]
 

@@ -7,13 +7,14 @@ from typing import Any
 
 from cubepy.errors import ArgumentError
 from cubepy.runtime.replay.record import Recorder
+from cubepy.tensor.control.body import watcher
 from cubepy.tensor.explained.history import kind_of
 from cubepy.tensor.explained.report import Explanation, shown
 from cubepy.tensor.graph import execute
 from cubepy.tensor.modes import no_grad
 from cubepy.tensor.program.form import leaves_of
 from cubepy.tensor.program.jit import Jitted
-from cubepy.tensor.program.program import Program, launched
+from cubepy.tensor.program.program import Program, kernels_of, launched
 from cubepy.tensor.value import Handle
 from cubepy.tune.explain import choice
 from cubepy.tune.explain import explain as explain_call
@@ -59,7 +60,7 @@ def explained(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     leaves: list[Any] = []
     structure = leaves_of((args, kwargs), leaves)
     key = jitted.key(structure, leaves)
-    private = Jitted(jitted.function)
+    private = Jitted(jitted.function, jitted.memory)
     values = private.rehearse(structure, leaves)
     programs = []
     for program in private.programs.get(private.key(structure, leaves), ()):
@@ -76,14 +77,27 @@ def rehearsed(program: Program, arrays: tuple[Any, ...]) -> dict[int, list[str]]
     """
     program.settle(arrays)
     nodes: list[tuple[int, int]] = []
+    inner: list[tuple[tuple[str, int] | None, int]] = []
     asked: list[tuple[int, tuple[Any, ...]]] = []
     with no_grad(), Recorder() as recorded:
 
         def before(at: int) -> None:
             nodes.append((at, len(recorded.steps)))
+            inner.append((None, len(recorded.steps)))
 
-        with listening(lambda *one: asked.append((nodes[-1][0], one))):
-            execute(program.graph, program.stores(arrays), before)
+        def within(text: str, at: int) -> None:
+            inner.append(((text, at), len(recorded.steps)))
+
+        token = watcher.set(within)
+        try:
+            with listening(lambda *one: asked.append((nodes[-1][0], one))):
+                execute(program.graph, program.stores(arrays), before)
+        finally:
+            watcher.reset(token)
+    ends = [first for _, first in inner[1:]] + [len(recorded.steps)]
+    for (key, first), end in zip(inner, ends, strict=True):
+        if key is not None and key not in program.within:  # the first time stands for all
+            program.within[key] = kernels_of(recorded.steps[first:end])
     if not program.launched:
         program.launched = launched(nodes, recorded)
     found: dict[int, list[str]] = {}

@@ -26,6 +26,8 @@ INFIX = {
     "equal": "==",
     "not_equal": "!=",
 }
+WITHIN = ("body", "bodies")
+"""Attributes that are programs within, which are shown as such."""
 LONGEST = 64  # characters of an attribute
 
 
@@ -97,8 +99,14 @@ class Lineage:
         return len(self.inside[at]) > 1
 
     def lines(self, at: int) -> list[Location]:
-        """The user's lines that a node is from."""
+        """The user's lines that a node is from; of one that a pass put in, those of its readers."""
         found = [self.asked_at.get(s.results[0]) for s in self.inside[at] if s.op != "constant"]
+        if not self.inside[at]:
+            first = self.ran.firsts[at]
+            mine = range(first, first + len(self.ran.nodes[at].results))
+            after = range(at + 1, len(self.ran.nodes))
+            readers = [n for n in after if set(mine) & set(self.ran.nodes[n].inputs)]
+            found += [line for n in readers for line in self.lines(n)]
         return list(dict.fromkeys(line for line in found if line is not None))
 
     def formulas(self, at: int) -> list[str]:
@@ -125,7 +133,8 @@ def formula(step: Step, numbers: Mapping[int, Step] | None = None) -> str:
     left = ", ".join(f"%{r}" for r in step.results)
     if step.op in INFIX and len(given) == 2:
         return f"{left} = {given[0]} {INFIX[step.op]} {given[1]}"
-    attrs = [f"{k}={_short(v)}" for k, v in sorted(step.attrs.items()) if v is not None]
+    shown = {k: v for k, v in step.attrs.items() if v is not None and k not in WITHIN}
+    attrs = [f"{k}={_short(v)}" for k, v in sorted(shown.items())]
     return f"{left} = {step.op}({', '.join([*given, *attrs])})"
 
 

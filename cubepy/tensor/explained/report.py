@@ -15,56 +15,11 @@ from cubepy.tensor.explained.drawing import drawn
 from cubepy.tensor.explained.history import Traced, kind_of
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.reasons import Unfused, unfused
+from cubepy.tensor.explained.steps import StepShown, makers, steps_of
 from cubepy.tensor.program.plans.arena import Lifetime
 
 MOST_REASONS = 24
 """Reasons that the text says; the object has all."""
-
-
-@dataclass(frozen=True)
-class StepShown:
-    """A step of a program.
-
-    Attributes:
-        number: of the node.
-        op: its name; `fused_map` and the like do several ops.
-        results: the values that it gives, with dtypes and shapes.
-        inputs: the numbers of the nodes that it reads.
-        formulas: what it computes, an op a line.
-        lines: where the user asked for that, as "file:line".
-        kernels: the names of the kernels that it launches; None while that is not known.
-        routines: what chose them, and why, where an operation has several.
-        name: of an input, as the user knows it.
-    """
-
-    number: int
-    op: str
-    results: tuple[str, ...]
-    inputs: tuple[int, ...]
-    formulas: tuple[str, ...]
-    lines: tuple[str, ...]
-    kernels: tuple[str, ...] | None
-    routines: tuple[str, ...] = ()
-    name: str = ""
-
-    @property
-    def fused(self) -> bool:
-        """Whether it does several ops."""
-        return len(self.formulas) > 1
-
-    def text(self) -> list[str]:
-        """The step in lines."""
-        head = f"{', '.join(self.results)} = {self.op} {self.name}".rstrip()
-        if self.kernels is not None:
-            counted = Counter(self.kernels).items()
-            launches = ", ".join(name if n == 1 else f"{n} x {name}" for name, n in counted)
-            head += f"  [{launches or 'no launch'}]"
-        where = f"  # {', '.join(self.lines)}" if self.lines else ""
-        return [
-            f"[{self.number}] {head}{where}",
-            *[f"      {formula}" for formula in self.formulas],
-            *[f"      {routine}" for routine in self.routines],
-        ]
 
 
 @dataclass(frozen=True)
@@ -85,6 +40,8 @@ class ProgramShown:
         arena: bytes of memory for what is in between.
         peak: the most bytes of it that are used at the same time.
         lifetimes: what is in the arena, and when.
+        memory: the bytes that it shall take at most, or None.
+        repeated: how many of its steps run again because of that.
     """
 
     kind: str
@@ -99,6 +56,8 @@ class ProgramShown:
     launches: int = 0
     arena: int = 0
     lifetimes: tuple[Lifetime, ...] = ()
+    memory: int | None = None
+    repeated: int = 0
 
     @property
     def peak(self) -> int:
@@ -125,6 +84,9 @@ class ProgramShown:
                 f"{self.arena} bytes of arena ({self.peak} used at most, "
                 f"{_some(len(self.lifetimes), 'array')})"
             )
+        if self.memory is not None:
+            again = f"{_some(self.repeated, 'step')} run again" if self.repeated else "it fits"
+            lines.append(f"memory of at most {self.memory} bytes is wanted: {again}")
         lines.append("steps:")
         lines += [f"  {line}" for s in self.steps for line in s.text()]
         if self.unfused:
@@ -211,40 +173,16 @@ def shown(kind: str, program: Any, routines: Mapping[int, Sequence[str]] | None 
     """
     trace, graph = program.writer.trace, program.graph
     lineage = Lineage(trace.graph, graph, trace.asked_at)
-    made = {
-        first + k: at
-        for at, (first, n) in enumerate(zip(graph.firsts, graph.nodes, strict=True))
-        for k in range(len(n.results))
-    }
-    order = iter(trace.sources)
-    steps = []
-    for at, (first, node) in enumerate(zip(graph.firsts, graph.nodes, strict=True)):
-        numbers = [lineage.values[first + k] for k in range(len(node.results))]
-        results = tuple(
-            f"{'%new' if n is None else f'%{n}'}: {spec.dtype.name}{list(spec.shape)}"
-            for n, spec in zip(numbers, node.results, strict=True)
-        )
-        is_input = node.op == "input"
-        formulas = [] if is_input else lineage.formulas(at)
-        steps.append(
-            StepShown(
-                at,
-                node.op,
-                results,
-                tuple(dict.fromkeys(made[i] for i in node.inputs if i >= 0)),
-                tuple(formulas),
-                tuple(f"{Path(p.file).name}:{p.line}" for p in lineage.lines(at)),
-                tuple(program.launched[at]) if at in program.launched and not is_input else None,
-                tuple((routines or {}).get(at, ())),
-                _named(next(order), program) if is_input else "",
-            )
-        )
+    made = makers(graph)
+    names = [_named(source, program) for source in program.sources]
+    device = program.writer.home
+    steps = steps_of(lineage, names, program.launched, device, routines or {}, program.within)
     operands = program.operands
     return ProgramShown(
         kind,
         tuple(source.kind for source in trace.sources),
         len([n for n in trace.graph.nodes if n.op != "input"]),
-        tuple(steps),
+        steps,
         tuple(made[i] for i in graph.outputs),
         len(trace.effects),
         tuple(unfused(lineage)),
@@ -253,11 +191,15 @@ def shown(kind: str, program: Any, routines: Mapping[int, Sequence[str]] | None 
         0 if program.plan is None else program.plan.steps,
         0 if operands is None else operands.arena,
         () if operands is None else tuple(operands.lifetimes),
+        program.memory,
+        program.repeated,
     )
 
 
 def _named(source: Any, program: Any) -> str:
     """An input as the user knows it."""
+    if source is None:
+        return "made of weights, kept"
     if source.kind == "argument":
         path = program.writer.paths[source.of]
         names = _parameters(program.eagerly)

@@ -2,34 +2,76 @@
 
 from __future__ import annotations
 
-from cubepy.runtime.device import Device, gpu_of
+from collections.abc import Collection
+from typing import NamedTuple
+
+from cubepy.runtime.device import Device, device_properties, gpu_of
+from cubepy.tensor.fusion.convolutions import fuse_convolutions, with_channels_last
 from cubepy.tensor.fusion.epilogues import fuse_epilogues
 from cubepy.tensor.fusion.joined import join_parts
 from cubepy.tensor.fusion.maps import fuse_maps
 from cubepy.tensor.fusion.matrices import as_matrices
+from cubepy.tensor.fusion.packed import pack_weights
 from cubepy.tensor.fusion.rows import MOST_BUFFERS, fuse_rows
 from cubepy.tensor.fusion.schedule import Schedule, graph_of, schedule_of
+from cubepy.tensor.fusion.steady import Preparation, prepared
 from cubepy.tensor.ir import Graph
 from cubepy.tensor.storage import HOST
 
 
+class Fused(NamedTuple):
+    """A graph in fewer steps, and what it reads.
+
+    Attributes:
+        graph: the steps.
+        inputs: which inputs of the traced graph are its first ones.
+        preparations: how the other ones are made.
+    """
+
+    graph: Graph
+    inputs: tuple[int, ...]
+    preparations: tuple[Preparation, ...]
+
+
 def optimise(graph: Graph, device: Device = HOST) -> Graph:
-    """A graph with the same outputs in fewer steps: equal ops run once, linear layers take what
-    follows them, reductions along rows join with the maps around them, and what is left of the maps
-    joins by shape.
+    """A graph with the same inputs and outputs in fewer steps (see `fused`).
 
     Args:
         graph: what was recorded.
         device: where it will run.
     """
+    return fused(graph, device).graph
+
+
+def fused(graph: Graph, device: Device = HOST, weights: Collection[int] = ()) -> Fused:
+    """A graph with the same outputs in fewer steps: equal ops run once, linear layers take what
+    follows them, what is made of weights alone is made once, reductions along rows join with the
+    maps around them, and what is left of the maps joins by shape.
+
+    Args:
+        graph: what was recorded.
+        device: where it will run.
+        weights: inputs, by their numbers among all, that stay as they are from call to call.
+    """
     buffers = MOST_BUFFERS if gpu_of(device) is None else 0
-    single = join_parts(fuse_epilogues(schedule_of(graph).without_repeats()))
-    fused = fuse_maps(fuse_rows(single, buffers))
+    schedule = schedule_of(graph)
+    number = {i: n for n, i in enumerate(schedule.inputs)}
+    given = [schedule.inputs[n] for n in weights]
+    single = join_parts(fuse_epilogues(schedule.without_repeats()))
+    made: list[Preparation] = []
+    if gpu_of(device) is None:
+        single = fuse_convolutions(single, given)
+    if weights:
+        single = with_channels_last(single)
+        single, made = prepared(pack_weights(single, given, device_properties(device)), given)
+    steps = fuse_maps(fuse_rows(single, buffers))
     matrices = as_matrices(single)
     if matrices is not single:
         other = fuse_maps(fuse_rows(matrices, buffers))
-        fused = min(fused, other, key=_launches)
-    return graph_of(fused)
+        steps = min(steps, other, key=_launches)
+    reads = tuple(number[i] for i in steps.inputs if i in number)
+    ways = tuple(p._replace(inputs=tuple(number[i] for i in p.inputs)) for p in made)
+    return Fused(graph_of(steps), reads, ways)
 
 
 def _launches(schedule: Schedule) -> int:

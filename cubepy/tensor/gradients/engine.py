@@ -105,7 +105,8 @@ def _through(
         raise GradientError(
             f"the op {call.op!r} has no gradient",
             location=call.location(),
-            hint="use x.detach() where the gradient shall stop, or with cb.no_grad()",
+            hint="use x.detach() where the gradient shall stop, or with cb.no_grad(); "
+            "cb.custom_vjp gives functions one",
         )
     results = [known() for known in call.results] or [value]
     grads = []

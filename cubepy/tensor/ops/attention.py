@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -98,3 +100,41 @@ def _attention_gradients(
             f"go with a query {q.shape}"
         )
     return [Spec(x.shape, float_of(x)) for x in (q, k, v)]
+
+
+@cache
+def _cached() -> Any:
+    return importlib.import_module("cubepy.kernels.attention.cached").cached_attention
+
+
+def _run_cached(dtype: np.dtype, *arrays: Any, scale: float, window: int, cap: float) -> Any:
+    return _cached()(*arrays, (scale, window, cap))
+
+
+@define("effect", {"cached_attention": _run_cached}, writes=(3, 4))
+def _cached_attention(
+    q: Spec,
+    k: Spec,
+    v: Spec,
+    keys: Spec,
+    values: Spec,
+    starts: Spec,
+    cos: Spec | None,
+    sin: Spec | None,
+    scale: float,
+    window: int,
+    cap: float,
+) -> Spec:
+    """Attention to a cache, to which new keys and values are appended in place."""
+    made = _attention(q, k, v, None, False, scale)
+    batch, groups, _, depth = k.shape
+    if keys.shape[:2] != (batch, groups) or keys.shape[3:] != (depth,):
+        raise ShapeError(f"a cache of keys {keys.shape} does not go with keys {k.shape}")
+    if values.shape != (*keys.shape[:3], v.shape[3]):
+        raise ShapeError(f"a cache of values {values.shape} does not go with values {v.shape}")
+    if starts.shape != (batch,) or not starts.dtype.is_int:
+        raise ShapeError(f"expected a start for each of {batch} rows, got {starts.shape}")
+    for x in (cos, sin):
+        if x is not None and (x.shape[:-1] != (batch, q.shape[2]) or 2 * x.shape[-1] > depth):
+            raise ShapeError(f"rotations {x.shape} do not go with queries {q.shape}")
+    return made

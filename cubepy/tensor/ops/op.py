@@ -52,6 +52,7 @@ class Op:
             booleans, steps.
         keeps: whether its gradient reads results that nobody else may keep.
         composed: whether it is made of other ops, which it hands storages that are not dense.
+        writes: the inputs that it writes in place, such as caches; programs may do so, too.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Op:
     constant: bool = False
     keeps: bool = False
     composed: bool = False
+    writes: tuple[int, ...] = ()
 
 
 OPS: dict[str, Op] = {}
@@ -75,13 +77,14 @@ def define(
     constant: bool = False,
     keeps: bool = False,
     composed: bool = False,
+    writes: tuple[int, ...] = (),
 ) -> Callable[[Rule], Rule]:
     """Define ops whose rule is the function below.
 
     Args:
         kind: one of `KINDS`.
         runs: by the name of an op, what computes it.
-        constant, keeps, composed: see `Op`.
+        constant, keeps, composed, writes: see `Op`.
 
     Example:
         >>> @define("map", {"twice": lambda dtype, x: x + x})
@@ -94,7 +97,7 @@ def define(
 
     def put(rule: Rule) -> Rule:
         for name, run in runs.items():
-            OPS[name] = Op(name, kind, rule, run, None, constant, keeps, composed)
+            OPS[name] = Op(name, kind, rule, run, None, constant, keeps, composed, writes)
         return rule
 
     return put

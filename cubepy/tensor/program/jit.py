@@ -6,7 +6,7 @@ import functools
 import threading
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from cubepy.errors import ArgumentError
 from cubepy.runtime import recording
@@ -50,10 +50,11 @@ class Jitted:
         unsettled: how many of the last traces of a kind changed what they read.
         refused: why calls of a kind run the function as it is.
         history: what was traced when, and why.
+        memory: bytes for what is between the steps of a program; None for no bound.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[..., Any], memory: int | None = None) -> None:
+        self.function, self.memory = function, memory
         self.name = getattr(function, "__qualname__", type(function).__name__)
         self.programs: dict[Any, list[Program]] = {}
         self.traces: dict[Any, int] = {}
@@ -183,10 +184,10 @@ class Jitted:
                 exact = trace.differentiated
                 writer.scope["attrs"] = {
                     "graph": exact,
-                    "backward": Jitted(functools.partial(gradients, exact)),
+                    "backward": Jitted(functools.partial(gradients, exact), self.memory),
                     "again": lambda *given: execute(exact, given),
                 }
-            program = Program(writer, self.function, self.renewed)
+            program = Program(writer, self.function, self.renewed, self.memory)
             variants = self.programs.setdefault(key, [])
             variants.insert(0, program)
             del variants[VARIANTS:]
@@ -244,7 +245,11 @@ class Jitted:
         return Explanation.of(self)
 
 
-def jit(function: Callable[..., Any]) -> Jitted:
+@overload
+def jit(function: Callable[..., Any], *, memory: int | None = None) -> Jitted: ...
+@overload
+def jit(*, memory: int | None = None) -> Callable[[Callable[..., Any]], Jitted]: ...
+def jit(function: Callable[..., Any] | None = None, *, memory: int | None = None) -> Any:
     """A function of tensors, traced once for each kind of arguments and then run as one program.
 
     The function runs as it is in the first call of a kind (shapes and dtypes of tensors, other
@@ -258,9 +263,12 @@ def jit(function: Callable[..., Any]) -> Jitted:
 
     Args:
         function: of tensors, numbers and anything else, or a module.
+        memory: at most so many bytes for what lies between inputs and results (activations): what
+            does not fit until a later step reads it is computed again. Results are the same bits. A
+            bound that is too small for the largest steps gives the least that is possible.
 
     Raises:
-        ArgumentError: something that cannot be called.
+        ArgumentError: something that cannot be called, or a bound that is no positive int.
 
     Example:
         >>> import cubepy as cb
@@ -270,6 +278,12 @@ def jit(function: Callable[..., Any]) -> Jitted:
         >>> scaled(cb.tensor([1.0, 2.0]), 2.0), scaled(cb.tensor([1.0, 2.0]), 3.0)
         (tensor(6.), tensor(9.))
     """
+    if memory is not None and (type(memory) is not int or memory < 1):
+        raise ArgumentError(
+            f"memory is a number of bytes, not {memory!r}", hint="e.g. cb.jit(f, memory=1 << 30)"
+        )
+    if function is None:
+        return lambda f: jit(f, memory=memory)
     if not callable(function):
         raise ArgumentError(f"cb.jit takes a function, not {type(function).__name__}")
-    return Jitted(function)
+    return Jitted(function, memory)

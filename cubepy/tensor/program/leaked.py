@@ -98,4 +98,5 @@ def _before(call: Call | None) -> list[Value]:
     if call is None:
         return []
     given = [v for v in call.inputs or () if v is not None]
+    given += [t.value for t in call.attrs.get("own", ())]  # saved by a gradient that is given
     return [*given, *call.kept, *[v for ref in call.results if (v := ref()) is not None]]

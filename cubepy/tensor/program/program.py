@@ -22,17 +22,17 @@ from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Launch, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.tensor.array import Tensor
+from cubepy.tensor.control.bounded import in_memory
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.timed import asked_by
-from cubepy.tensor.fusion.optimise import optimise
 from cubepy.tensor.graph import execute
-from cubepy.tensor.ir import ABSENT, Graph
+from cubepy.tensor.ir import ABSENT
 from cubepy.tensor.modes import no_grad
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.plans.gpu import GpuCalls
 from cubepy.tensor.program.plans.host import HostCalls
 from cubepy.tensor.program.plans.operands import ProgramOperands
-from cubepy.tensor.program.trace import Given, GradientGiven
+from cubepy.tensor.program.trace import Given, GradientGiven, Source
 from cubepy.tensor.program.writer import Writer
 from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Number, Value, located, outside
@@ -49,28 +49,38 @@ class Program:
         writer: of its calls.
         eagerly: the function itself.
         changed: what is told when `call` is another function.
+        memory: bytes for what is between its steps; None for no bound.
 
     Attributes:
         guards: whether what the function read is as it was.
         graph: the ops that it runs.
+        repeated: how many of them run again, because of the bound.
         call: a function of (args, kwargs) that gives the results, or MISS.
         plan: its launches, once they are known.
         operands: of the plan.
         why: why there is no plan.
         launched: the kernels of each node, once they were recorded.
+        within: the kernels of nodes of the programs within, once somebody looked: by text and
+            number.
     """
 
     def __init__(
-        self, writer: Writer, eagerly: Callable[..., Any], changed: Callable[[Any, Any], None]
+        self,
+        writer: Writer,
+        eagerly: Callable[..., Any],
+        changed: Callable[[Any, Any], None],
+        memory: int | None = None,
     ) -> None:
         self.writer, self.eagerly, self.changed = writer, eagerly, changed
         self.guards = writer.guards
-        self.graph: Graph = optimise(writer.trace.graph, writer.home)
+        self.memory = memory
+        self.graph, self.repeated = in_memory(writer.fused.graph, memory)
         self.plan: Plan | None = None
         self.operands: ProgramOperands | None = None
         self.why = "its launches are recorded in the second call"
         self.chances = CHANCES
         self.launched: dict[int, list[str]] = {}
+        self.within: dict[tuple[str, int], list[str]] = {}
         self.lock = threading.Lock()
         self.calls = self.recorded_calls()
         if self.calls is None:
@@ -88,15 +98,15 @@ class Program:
         """How its calls are recorded; None where none can be repeated."""
         writer = self.writer
         given = [
-            (name, source.kind)
-            for name, source in zip(writer.values, writer.trace.sources, strict=True)
+            (name, "" if source is None else source.kind)
+            for name, source in zip(writer.values, self.sources, strict=True)
             if name is not None
         ]
         names = [name for name, _ in given]
         if writer.gpu is None:
             return HostCalls(names) if writer.home.backend == "cpu" else None
-        if getattr(gpu_of(writer.gpu), "replays", None) is None:
-            return None
+        if getattr(gpu_of(writer.gpu), "replays", None) is None or self.caches:
+            return None  # what is copied into the block of a call would be written there
         numbers = {n for n, (_, kind) in enumerate(given) if kind in ("number", "computed")}
         arguments = {n for n, (_, kind) in enumerate(given) if kind == "argument"}
         effects = writer.trace.effects
@@ -108,15 +118,21 @@ class Program:
         """The inputs of the graph as tensors, of the arrays of those that are dense."""
         found, rest = [], iter(arrays)
         for source, name, store in zip(
-            self.writer.trace.sources, self.writer.values, self.writer.stores, strict=True
+            self.sources, self.writer.values, self.writer.stores, strict=True
         ):
             kept: Storage = store if name is None else Dense(next(rest))
             tensor = object.__new__(Tensor)
-            number = source.kind in ("number", "computed")
+            number = source is not None and source.kind in ("number", "computed")
             on_host = number and type(kept.dense()) is np.ndarray
             tensor.value = Number(kept) if on_host else Value(kept)
             found.append(tensor)
         return found
+
+    @property
+    def sources(self) -> list[Source | None]:
+        """Where the inputs of its graph come from; None for what is made of weights."""
+        fused, sources = self.writer.fused, self.writer.trace.sources
+        return [*[sources[n] for n in fused.inputs], *[None for _ in fused.preparations]]
 
     def compute(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arrays of the outputs, op by op; the launches are recorded if there is a chance."""
@@ -178,12 +194,23 @@ class Program:
         trace = self.writer.trace
         return Lineage(trace.graph, self.graph, trace.asked_at)
 
+    @cached_property
+    def caches(self) -> frozenset[int]:
+        """The arrays of a call that ops write in place."""
+        written = {n.inputs[i] for n in self.graph.nodes if n.op in OPS for i in OPS[n.op].writes}
+        dense = [
+            value
+            for value, name in zip(self.graph.inputs, self.writer.values, strict=True)
+            if name is not None
+        ]
+        return frozenset(k for k, value in enumerate(dense) if value in written)
+
     def given(self, values: Sequence[Value]) -> tuple[Any, ...]:
         """The arrays of the inputs that a call passes on, of the values of all."""
-        names = self.writer.values
-        return tuple(
-            [v.storage.dense() for v, name in zip(values, names, strict=True) if name is not None]
-        )
+        writer = self.writer
+        made = () if writer.prepared is None else writer.prepared.arrays(values)
+        kept = zip([values[n] for n in writer.fused.inputs], writer.values, strict=False)
+        return (*[v.storage.dense() for v, name in kept if name is not None], *made)
 
     def settle(self, arrays: tuple[Any, ...]) -> None:
         """Run on the side until the launches are known, or cannot be."""
@@ -223,6 +250,7 @@ class Program:
                 if recorded.spoiled:
                     raise Unsuitable("something that is no launch")
                 operands = self.calls.operands(outputs)
+                operands.write_inputs(self.caches)
                 plan = Plan(recorded, None, None, operands)
                 self.install(plan, operands)
                 operands.forget()
@@ -290,10 +318,11 @@ def launched(nodes: Sequence[tuple[int, int]], recorded: Recorder) -> dict[int, 
     """The kernels that nodes launched, of (node, steps before it) pairs."""
     ends = [*[first for _, first in nodes[1:]], len(recorded.steps)][: len(nodes)]
     return {
-        at: [
-            step.prepared.executable.program.name
-            for step in recorded.steps[first:end]
-            if isinstance(step, Launch)
-        ]
+        at: kernels_of(recorded.steps[first:end])
         for (at, first), end in zip(nodes, ends, strict=True)
     }
+
+
+def kernels_of(steps: Sequence[Any]) -> list[str]:
+    """The kernels that steps launched."""
+    return [s.prepared.executable.program.name for s in steps if isinstance(s, Launch)]

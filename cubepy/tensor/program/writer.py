@@ -16,11 +16,14 @@ from cubepy.runtime import recording
 from cubepy.runtime.device import current, gpu_of
 from cubepy.runtime.generated import written
 from cubepy.tensor.array import Tensor
+from cubepy.tensor.exposed import version as touched
+from cubepy.tensor.fusion.optimise import Fused, fused
+from cubepy.tensor.fusion.prepared import Prepared
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program.differentiated import remember
 from cubepy.tensor.program.form import paths
 from cubepy.tensor.program.guards import Guards
-from cubepy.tensor.program.trace import Given, Output, Source, Trace
+from cubepy.tensor.program.trace import Given, GradientGiven, Output, Source, Trace
 from cubepy.tensor.program.watched import version
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle, Number, Value, identities
@@ -48,9 +51,11 @@ class Writer:
 
     Attributes:
         paths: expressions for the leaves of the arguments.
-        values: names of the arrays of the graph's inputs; None for those that are not dense.
+        fused: what will run.
+        prepared: what it has of its weights, or None.
+        values: names of the arrays of its inputs; None for those that are not dense.
         stores: storages of those.
-        inputs: names of the values of all inputs.
+        inputs: names of the values of all inputs of the traced graph.
         home: the device that tensors are on; the current one where there are none.
         gpu: the same where it is a GPU, or None.
     """
@@ -69,6 +74,8 @@ class Writer:
         homes = [v.storage.device for v in trace.values if type(v) is not Number] or [self.device]
         self.gpu = next((d for d in homes if gpu_of(d) is not None), None)
         self.home = self.gpu or homes[0]
+        self.fused: Fused = fused(trace.graph, self.home, self.weights())
+        self.prepared: Prepared | None = None
         self.scope: dict[str, Any] = {
             "MISS": MISS,
             "mode": mode,
@@ -105,6 +112,8 @@ class Writer:
             self.miss(f"g{n} is None" if had else f"g{n} is not None")
         for n, source in enumerate(trace.sources):
             self.input(n, source, leaves)
+        if self.fused.preparations:
+            self.weights_made()
         if self.known:
             self.layouts(short)
         if guards.guard is not None:
@@ -164,14 +173,17 @@ class Writer:
                 self.scope[f"k{n}"] = leaf
                 self.miss(f"a{n} is not k{n} and not same(a{n}, k{n})")
 
-    def tensor(self, n: int | str, handle: str, value: Value) -> str | None:
-        """The array of a handle, which has a storage as a value had."""
+    def tensor(self, n: int | str, handle: str, value: Value, reads: bool = True) -> str | None:
+        """The array of a handle, which has a storage as a value had; if it is read."""
         self.add(f"v{n} = {handle}.value")
-        self.add(f"s{n} = v{n}.storage")
         store = value.storage
+        if reads:
+            self.add(f"s{n} = v{n}.storage")
         self.miss(f"v{n}.needs_grad is not {value.needs_grad}")
         if value.needs_grad:
             self.miss(f"v{n}.call is not None")
+        if not reads:
+            return None
         if type(store) is not Dense:
             self.miss(f"s{n} is not {self.name('store', store)}")
             return None
@@ -184,6 +196,40 @@ class Writer:
         self.add(f"x{n} = s{n}.array")
         self.known.append((f"x{n}", store.array))
         return f"x{n}"
+
+    def weights(self) -> list[int]:
+        """The inputs that stay from call to call: tensors from outside that the function only
+        reads, and by which it gives no gradients.
+        """
+        trace = self.trace
+        given = {id(e.handle.of) for e in trace.effects}
+        trained = trace.differentiable or any(type(e) is GradientGiven for e in trace.effects)
+        if self.gpu is not None or self.home.backend != "cpu" or trained or trace.gradients:
+            return []
+        return [
+            n
+            for n, (source, value) in enumerate(zip(trace.sources, trace.values, strict=True))
+            if source.kind == "held"
+            and type(value.storage) is Dense
+            and type(value.storage.array) is np.ndarray
+            and id(source.of) not in given
+        ]
+
+    def weights_made(self) -> None:
+        """What was made of weights, made again if one has other elements."""
+        values, fused = self.trace.graph.values, self.fused
+        specs = {n: values[i] for n, i in enumerate(self.trace.graph.inputs)}
+        self.prepared = Prepared(fused.preparations, specs, set(fused.inputs))
+        self.scope |= {"prepared": self.prepared, "touched": touched}
+        found = "".join(f"{self.inputs[n]}, " for n in self.prepared.inputs)
+        self.add("state = prepared.state")
+        self.add(f"if state[0] != ({found}) or state[1] != touched[0]:")
+        self.add(f"    state = prepared.renew(({found}))")
+        self.miss("state is None")
+        names = [f"p{n}" for n in range(len(fused.preparations))]
+        self.add(f"{''.join(f'{name}, ' for name in names)} = state[2]")
+        self.values += names
+        self.stores += [None] * len(names)
 
     def handle(self, source: Source) -> str:
         """The name of a handle."""
@@ -211,10 +257,11 @@ class Writer:
         else:
             value = self.trace.values[n]
             store = value.storage
-            name = self.tensor(f"_{n}", self.handle(source), value)
+            name = self.tensor(f"_{n}", self.handle(source), value, n in self.fused.inputs)
         self.inputs.append(self.value_of(n, source, store, name))
-        self.values.append(name)
-        self.stores.append(store if name is None else None)
+        if n in self.fused.inputs:
+            self.values.append(name)
+            self.stores.append(store if name is None else None)
 
     def value_of(self, n: int, source: Source, store: Any, name: str | None) -> str:
         """The value of an input, or the array of a number."""

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from cubepy.backends.cuda.backend import CudaBackend, offline
-from cubepy.backends.cuda.codegen.compile import Architecture, Code, aligned_rows
-from cubepy.backends.cuda.codegen.emit import WIDEST
+from cubepy.backends.cuda.codegen.compile import Architecture, Code
+from cubepy.backends.gpu.code import aligned_rows
+from cubepy.backends.gpu.printing import WIDEST
 from cubepy.runtime import device as devices
 from cubepy.runtime.memory import layout
 from tests.pretend import PretendGpu

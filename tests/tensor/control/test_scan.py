@@ -11,6 +11,7 @@ import pytest
 import cubepy as cb
 from cubepy import nn
 from cubepy.errors import ArgumentError, LaunchError, ShapeError
+from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, zeros
 from tests.tensor.finite import check_gradients
 
@@ -251,3 +252,44 @@ def test_what_is_refused() -> None:
         assert "cb.scan(lambda c, x: (c.sum(), x), c, x)" in str(raised.value)
     with pytest.raises(LaunchError, match="a generator moves on"):
         cb.jit(lambda c, x: cb.scan(lambda c, x: (generator.dropout(c), x), c, x))(c, x)
+
+
+def layers(x: Tensor, w: Tensor, v: Tensor, b: Tensor, same: Tensor, both: Tensor) -> Tensor:
+    """All ways in which a loop may read what stays the same."""
+
+    def step(h: Tensor, x: Tensor) -> Any:
+        y = F.linear(h, w, b) + b  # both twice
+        y = (x @ v) @ w.T.T + y.tanh() + same @ v * both  # a product of what stays the same
+        return (y * both).sin(), x.sum(axis=-1, keepdims=True) + h @ w.T
+
+    h, ys = cb.scan(step, x[0] * 0, x)
+    return (h * h).sum() + (ys * ys).sum()
+
+
+def test_gradients_of_what_stays_the_same_are_summed_behind_the_loop() -> None:
+    shapes = ((5, 2, 3), (3, 3), (3, 3), (3,), (2, 3), (2, 3))
+    given = [some(*s, dtype=np.float64) * 0.5 for s in shapes]
+    derived = cb.grad(layers, range(6))
+    program = cb.jit(derived)
+    for _ in range(4):
+        for one, other in zip(program(*given), derived(*given), strict=True):
+            np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-11, atol=1e-13)
+    check_gradients(cb.jit(layers), *[t.numpy() for t in given])
+    back = cb.explain(derived, *given).programs[0].steps
+    (loop,) = [
+        s.bodies[0] for s in back if s.op == "scan" and "last slice first" in s.bodies[0].title
+    ]
+    carries = [s.name for s in loop.steps if s.name.startswith("carry")]
+    assert len(carries) == 3  # by h, and by `same` and `both`, which are more than weights
+
+
+def test_a_weight_that_is_read_otherwise_is_summed_up_in_the_loop() -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        def step(h: Tensor, x: Tensor) -> Any:
+            return (h @ w + w[0]).tanh() + x, w * 1
+
+        h, ws = cb.scan(step, x[0], x)
+        return (h * h).sum() + ws.sum()
+
+    x, w = some(4, 2, 3, dtype=np.float64), some(3, 3, dtype=np.float64)
+    check_gradients(cb.jit(function), x.numpy(), w.numpy())

@@ -227,3 +227,39 @@ def test_drawings_are_whole_files(tmp_path: Path) -> None:
 def test_names_in_drawings_are_escaped() -> None:
     root = ET.fromstring(cb.explain(lambda x: (x < 1) & (x > 0), some(3))._repr_svg_())
     assert any("<" in (e.text or "") for e in root.iter())
+
+
+def test_what_branches_and_loops_do_is_shown() -> None:
+    w = some(4, 4)
+
+    def step(h: Tensor, x: Tensor) -> Any:
+        h = (h @ w + x).tanh()  # product
+        return h, cb.cond(h.sum() > 0, lambda y: y * 2 + 1, lambda y: y, h)  # choice
+
+    def function(x: Tensor) -> Tensor:
+        return cb.scan(step, x[0], x, reverse=True)[1].sum()
+
+    found = cb.explain(function, some(5, 2, 4))
+    (program,) = found.programs
+    (scan,) = [s for s in program.steps if s.op == "scan"]
+    (loop,) = scan.bodies
+    assert loop.title == "5 times, the last slice first"
+    assert [s.name for s in loop.steps if s.op == "input"] == ["carry 0", "slice 0", "read 0"]
+    maps = next(s for s in loop.steps if s.op == "tanh")
+    assert maps.formulas == ("%5 = tanh(%4)",) and maps.kernels
+    product = next(s for s in loop.steps if s.op == "linear")
+    assert product.formulas == ("%3 = %0 @ %2", "%4 = %3 + %1") and product.kernels
+    assert product.lines == maps.lines and product.lines[0].startswith(f"{HERE}:")
+    (cond,) = [s for s in loop.steps if s.op == "cond"]
+    one, other = cond.bodies
+    assert (one.title, other.title) == ("where true", "where false")
+    assert [s.op for s in one.steps if s.op != "input"] == ["fused_map"]
+    assert [s.op for s in other.steps] == ["input"] and other.gives[0].startswith("%0: f32")
+    assert "body=" not in str(found) and "5 times, the last slice first:" in found
+    assert "%5 = tanh(%4)" in found._repr_svg_()
+    ET.fromstring(found._repr_svg_())
+    derived = cb.explain(cb.grad(function), some(5, 2, 4))
+    assert sum(len(s.bodies) for s in derived.programs[0].steps) == 2
+    program = cb.jit(function)
+    program(some(5, 2, 4))
+    assert "%5 = tanh(%4)" in program.explain()

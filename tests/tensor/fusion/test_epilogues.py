@@ -67,3 +67,29 @@ def test_two_layers_that_are_added() -> None:
     np.testing.assert_allclose(
         execute(graph, recorder.inputs)[0].numpy(), y.numpy(), rtol=1e-5, atol=1e-4
     )
+
+
+def test_products_with_a_matrix_take_bias_activation_and_residual() -> None:
+    w, v = cb.tensor(W.numpy().T.copy()), cb.tensor(V.numpy().T.copy())
+    other = cb.tensor(RNG.standard_normal(24).astype(np.float32))
+    with record(X, w, BIAS, v, other) as recorder:
+        y = X + (F.gelu(X @ w + BIAS, "tanh") @ v + other)
+        z = (BIAS + (X * 2) @ w).relu()
+        t = (X * 3) @ w
+    graph = optimise(recorder.graph(y, z, t))
+    products = [op for op in steps_of(graph) if op not in ("permute", "mul", "fused_map")]
+    assert sorted(products) == ["linear", "linear", "linear", "matmul"]
+    for found, want in zip(execute(graph, recorder.inputs), (y, z, t), strict=True):
+        np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=1e-5, atol=1e-4)
+
+
+def test_batches_of_matrices_and_other_dtypes_stay_products() -> None:
+    a, b = X.reshape(5, 4, 6), cb.tensor(RNG.standard_normal((5, 6, 3)).astype(np.float32))
+    bias = cb.tensor(RNG.standard_normal(3).astype(np.float32))
+    wide, square = X.astype("f64"), cb.tensor(RNG.standard_normal((24, 24)))
+    with record(a, b, bias, wide, square) as recorder:
+        outputs = (a @ b + bias, wide @ square + wide, a[0, 0] @ b[0] + bias)
+    graph = optimise(recorder.graph(*outputs))
+    assert "linear" not in steps_of(graph)
+    for found, want in zip(execute(graph, recorder.inputs), outputs, strict=True):
+        np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=1e-5, atol=1e-5)

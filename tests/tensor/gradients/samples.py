@@ -233,8 +233,12 @@ ONCE = {
     **dict.fromkeys(
         ("checkpoint", "cond", "scan"), "has functions of the user: see tests/tensor/control"
     ),
+    **dict.fromkeys(("custom", "custom_call"), "the user's gradient: see tests/tensor/custom"),
 }
 """Ops with a gradient that are looked at within others only, and why."""
+
+OF_USERS = {"launch": "a kernel of the user's: see tests/tensor/custom"}
+"""Ops that have no gradient, because users give it."""
 
 WITHOUT = {"lgamma": "its derivative, digamma, is no function of the library"}
 """Ops of floats whose gradient is missing, and why; fused ones are of programs, which differentiate

@@ -16,7 +16,7 @@ from cubepy.errors import GradcheckError
 from cubepy.tensor import Tensor, apply, concat, where
 from cubepy.tensor.ops import OPS
 from cubepy.testing import gradcheck, gradgradcheck
-from tests.tensor.gradients.samples import ONCE, SAMPLES, WITHOUT
+from tests.tensor.gradients.samples import OF_USERS, ONCE, SAMPLES, WITHOUT
 
 FIRST: dict[str, Any] = {"eps": 1e-5, "atol": 5e-8, "rtol": 5e-8}
 SECOND: dict[str, Any] = {"eps": 1e-5, "atol": 2e-6, "rtol": 2e-6}
@@ -30,9 +30,11 @@ def test_every_op_has_samples() -> None:
     differentiable = {n for n, op in OPS.items() if op.vjp is not None}
     assert differentiable == SAMPLES.keys() | ONCE.keys()
     assert not SAMPLES.keys() & ONCE.keys()
-    rest = {n for n, op in OPS.items() if op.vjp is None and not op.constant and op.kind != "make"}
-    fused = {n for n in rest if n.startswith("fused_")}  # of programs, which differentiate others
-    assert rest - fused == WITHOUT.keys()
+    others = ("make", "effect")
+    rest = {n for n, o in OPS.items() if o.vjp is None and not o.constant and o.kind not in others}
+    made = ("fused_", "packed_")  # of programs, which differentiate others
+    fused = {n for n in rest if n.startswith(made)}
+    assert rest - fused == WITHOUT.keys() | OF_USERS.keys()
 
 
 @pytest.mark.parametrize("op", SAMPLES)

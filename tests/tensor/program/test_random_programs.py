@@ -25,6 +25,7 @@ def steps_of(names: Any, most: int) -> Any:
 
 
 SHAPES = st.sampled_from([(1, 1), (3, 5), (4, 17), (2, 64), (5, 130), (7, 3)])
+SMALL = st.sampled_from([(1, 1), (3, 5), (2, 17)])
 WANTED = st.lists(st.integers(0, 3), min_size=1, max_size=3)
 
 
@@ -76,6 +77,22 @@ def test_maps_agree_bit_by_bit(
     given = arrays(seed, shape)
     want = in_strict(steps, wanted, given)
     for found in both(steps, wanted, given):
+        for one, other in zip(found, want, strict=True):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            np.testing.assert_array_equal(one, other)
+
+
+@settings(max_examples=8)
+@given(steps=steps_of(EXACT, 8), wanted=WANTED, shape=SMALL, seed=st.integers(0, 1000))
+def test_maps_agree_bit_by_bit_with_the_python_backend(
+    steps: Any, wanted: list[int], shape: tuple[int, int], seed: int
+) -> None:
+    """Kernels that Python interprets: each op at once, programs, and NumPy."""
+    given = arrays(seed, shape)
+    want = in_strict(steps, wanted, given)
+    with cb.use("python"), np.errstate(all="ignore"):
+        interpreted = both(steps, wanted, given)
+    for found in [*interpreted, *both(steps, wanted, given)]:
         for one, other in zip(found, want, strict=True):
             assert (one.dtype, one.shape) == (other.dtype, other.shape)
             np.testing.assert_array_equal(one, other)

@@ -8,7 +8,9 @@ of FreeBSD's s_atan.c (Sun Microsystems, 1993) around which its argument is move
 from __future__ import annotations
 
 import math
+from functools import partial
 
+from cubepy.backends.llvm.ops.formulas.large_angles import large_angle
 from cubepy.backends.llvm.ops.formulas.number import (
     INF,
     NAN,
@@ -25,6 +27,7 @@ from cubepy.backends.llvm.ops.formulas.number import (
     where,
 )
 from cubepy.backends.llvm.ops.formulas.vectormath_tables import TABLES
+from cubepy.backends.llvm.ops.values import on_amd
 
 PI = (math.pi, 1.2246467991473532e-16)
 HALF_PI = (math.pi / 2, 6.123233995736766e-17)
@@ -65,7 +68,8 @@ def _tan(t: Curves, x: Number) -> Number:
         above_cut, below_cut = where(even, sine[1], -cosine[1]), where(even, cosine[1], sine[1])
         y = y + (fma(-y, below, above) + fma(-y, below_cut, above_cut)) / below
     y = where(x.equals(0.0) | x.is_nan(), x, y)
-    return else_rarely(large, y, by_libm(x.b, "tan"), x)
+    slow = partial(large_angle, x.b, "tan") if on_amd(x.b) else by_libm(x.b, "tan")
+    return else_rarely(large, y, slow, x)
 
 
 def _half_angle(t: Curves, x: Number) -> tuple[Number, Number, Number]:

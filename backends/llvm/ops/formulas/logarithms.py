@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from cubepy.backends.llvm.ops.formulas.curves import GAMMA_START
+from cubepy.backends.llvm.ops.formulas.large_angles import sine_of_pi_times
 from cubepy.backends.llvm.ops.formulas.number import (
     INF,
     NAN,
@@ -25,7 +26,9 @@ from cubepy.backends.llvm.ops.formulas.number import (
     two_sum,
     where,
 )
+from cubepy.backends.llvm.ops.formulas.vectormath import log_value
 from cubepy.backends.llvm.ops.formulas.vectormath_tables import TABLES
+from cubepy.backends.llvm.ops.values import on_amd
 
 ROOT_HALF = math.sqrt(0.5)
 INVERSE_LN10 = (0.4342944819032518, 1.098319650216765e-17)
@@ -34,6 +37,7 @@ LOG10_2 = (
     1.42050232272661e-13,
 )  # products of the first with integers are exact
 HALF_LOG_2PI_LESS_HALF = 0.4189385332046727
+LOG_PI = 1.1447298858494002
 LARGE = 2.0**28  # from here on adding 1 to a square changes nothing
 STIRLING = 8.0  # from here on log(Gamma) goes by Stirling's formula
 
@@ -163,14 +167,31 @@ def _stirling(t: Curves, x: Number) -> Number:
 
 
 def _lgamma(t: Curves, x: Number) -> Number:
+    """Of negative numbers by the C library, or by Euler's reflection where there is none."""
+    if on_amd(x.b):
+        return _reflected(x, _from_zero(t, abs(x)))
+    below = (x < 0.0) & (x > -INF)
+    return else_rarely(below, _from_zero(t, x), by_libm(x.b, "lgamma"), x)
+
+
+def _reflected(x: Number, y: Number) -> Number:
+    """log(|Gamma(x)|) from that of |x|: log(pi / |x sin(pi x)|) - y where x is negative."""
+    below, size = (x < 0.0) & (x > -INF), abs(x)
+    sine = abs(sine_of_pi_times(where(below, size, 0.5)))
+    pole = sine.equals(0.0)
+    logs = [Number(x.b, log_value(x.b, "f64", v.v)) for v in (where(pole, 1.0, sine), size)]
+    found = where(pole, INF, LOG_PI - logs[0] - logs[1] - y)
+    return where(below, found, y)
+
+
+def _from_zero(t: Curves, x: Number) -> Number:
     large = x >= STIRLING
     y = where(
         large,
         _stirling(t, where(large & (x < INF), x, STIRLING)),
         _near(t, where((x > 0.0) & (x < STIRLING), x, 1.0)),
     )
-    y = where(x.equals(0.0) | abs(x).equals(INF), INF, where(x.is_nan(), x, y))
-    return else_rarely((x < 0.0) & (x > -INF), y, by_libm(x.b, "lgamma"), x)
+    return where(x.equals(0.0) | abs(x).equals(INF), INF, where(x.is_nan(), x, y))
 
 
 log10 = formula("log10", _log10, 1, "Logarithm to base 10.")

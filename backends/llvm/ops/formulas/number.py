@@ -28,7 +28,7 @@ from cubepy.backends.llvm.ops.values import (
     lanes_of,
     math,
     negated,
-    on_gpu,
+    on_nvidia,
     shaped,
 )
 
@@ -261,15 +261,15 @@ def by_libdevice(b: Any, name: str, values: Sequence[Any]) -> Any:
 def formula(
     name: str, function: Callable[..., Number], arity: int, doc: str, own: Sequence[str] = ()
 ) -> Op:
-    """An op on floats: `function(curves, *numbers)` in doubles, for f32 too; on a GPU that of its
-    math library, but for the dtypes of `own`.
+    """An op on floats: `function(curves, *numbers)` in doubles, for f32 too; on NVIDIA GPUs that of
+    their math library, but for the dtypes of `own`.
 
     Doubles give the f32 next to the truth but for a few results in 10000, which lie close to the
     middle of two.
     """
 
     def emit(b: Any, dtype: str, *values: Any) -> Any:
-        if on_gpu(b) and dtype not in own:
+        if on_nvidia(b) and dtype not in own:
             return by_libdevice(b, name, values)
         ty = values[0].type
         wide = shaped(F64, ty)

@@ -12,7 +12,15 @@ from cubepy.backends.llvm.ops.numbers.arithmetic import less
 from cubepy.backends.llvm.ops.numbers.division import float_remainder
 from cubepy.backends.llvm.ops.registry import op
 from cubepy.backends.llvm.ops.types import F64, bits, described, is_float, value_type
-from cubepy.backends.llvm.ops.values import KEPT, const, int_like, is_nan, math, on_gpu, shaped
+from cubepy.backends.llvm.ops.values import (
+    KEPT_PRODUCT,
+    const,
+    int_like,
+    is_nan,
+    math,
+    on_nvidia,
+    shaped,
+)
 
 
 def _sign(b: Any, dtype: str, x: Any) -> Any:
@@ -32,7 +40,7 @@ def _is_finite(b: Any, dtype: str, x: Any) -> Any:
 
 
 def _fmod(b: Any, dtype: str, x: Any, y: Any) -> Any:
-    return by_libdevice(b, "fmod", (x, y)) if on_gpu(b) else float_remainder(b, dtype, x, y)
+    return by_libdevice(b, "fmod", (x, y)) if on_nvidia(b) else float_remainder(b, dtype, x, y)
 
 
 def _stepped(b: Any, x: Any, n: Any, symbol: str, limit: int, step: int) -> tuple[Any, Any]:
@@ -41,7 +49,7 @@ def _stepped(b: Any, x: Any, n: Any, symbol: str, limit: int, step: int) -> tupl
     end = const(n.type, limit)
     for _ in range(2):
         beyond = b.icmp_signed(symbol, n, end)
-        x = b.select(beyond, b.fmul(x, factor, flags=KEPT), x)
+        x = b.select(beyond, b.fmul(x, factor, flags=KEPT_PRODUCT), x)
         n = b.sub(n, b.select(beyond, const(n.type, step), zero))
     return x, b.select(b.icmp_signed(symbol, n, end), end, n)
 
@@ -53,7 +61,7 @@ def _times_power(b: Any, x: Any, n: Any) -> Any:
     x, n = _stepped(b, x, n, ">", 1023, 1023)
     x, n = _stepped(b, x, n, "<", -1022, -969)
     code = b.shl(b.add(n, const(n.type, 1023)), const(n.type, 52))
-    return b.fmul(x, b.bitcast(code, x.type), flags=KEPT)
+    return b.fmul(x, b.bitcast(code, x.type), flags=KEPT_PRODUCT)
 
 
 @op
@@ -65,7 +73,7 @@ def ldexp(x: Any, n: Any) -> Any:
     result = value_type(dtype, lanes)
 
     def emit(b: Any, v: Any, n: Any) -> Any:
-        if on_gpu(b):
+        if on_nvidia(b):
             return by_libdevice(b, "ldexp", (v, n))
         wide = shaped(F64, v.type)
         power = b.sext(n, int_like(wide))

@@ -1,8 +1,8 @@
 """sin and cos on scalars and lines.
 
 Arguments up to 2**17 (f32) or 2**30 (f64) are reduced by pi / 2 in three parts with fma, which is
-exact in the first step (Cody and Waite). Larger ones go to libm lane by lane, behind a branch that
-ordinary arguments do not take.
+exact in the first step (Cody and Waite). Larger ones go to libm (on an AMD GPU to `large_angles`)
+lane by lane, behind a branch that ordinary arguments do not take.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
+from cubepy.backends.llvm.ops.formulas.large_angles import large_angle
 from cubepy.backends.llvm.ops.formulas.vectormath import horner
 from cubepy.backends.llvm.ops.formulas.vectormath_tables import TABLES, Table
 from cubepy.backends.llvm.ops.values import (
@@ -22,6 +23,7 @@ from cubepy.backends.llvm.ops.values import (
     int_like,
     math,
     negated,
+    on_amd,
 )
 
 
@@ -63,7 +65,8 @@ def _quadrant(name: str, quarters: int) -> Callable[..., Any]:
             y = b.select(b.fcmp_ordered("==", x, zero), x, y)  # -0 stays -0
         before = b.block
         with b.if_then(any_lane(b, large), likely=False):
-            slow = each_lane(b, x, lambda v: math(b, name, v))
+            by = (lambda v: large_angle(b, name, v)) if on_amd(b) else (lambda v: math(b, name, v))
+            slow = each_lane(b, x, by)
             after = b.block
         out = b.phi(x.type)
         out.add_incoming(y, before)

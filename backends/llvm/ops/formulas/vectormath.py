@@ -26,6 +26,7 @@ from cubepy.backends.llvm.ops.values import (
     math,
     negated,
     on_gpu,
+    on_nvidia,
 )
 
 INF, NAN = float("inf"), float("nan")
@@ -208,7 +209,8 @@ def _log_ends(b: Any, x: Any, y: Any) -> Any:
     return b.select(is_nan(b, x), x, y)
 
 
-def _log(b: Any, dtype: str, x: Any) -> Any:
+def log_value(b: Any, dtype: str, x: Any) -> Any:
+    """Natural logarithm."""
     t = TABLES[dtype]
     k, f = _split(b, t, x)
     return _log_ends(b, x, _log_sum(b, t, k, f, const(x.type, 0.0)))
@@ -270,9 +272,9 @@ def _tanh(b: Any, dtype: str, x: Any) -> Any:
     return _or_nan(b, x, math(b, "copysign", b.fdiv(above, below), x))
 
 
-def _power_on_gpu(b: Any, x: Any) -> Any:
-    """e ** x by a GPU's special function unit, for x up to 0: the error is below 1e-6 of what is at
-    most 1/6 here.
+def _power_by_unit(b: Any, x: Any) -> Any:
+    """e ** x by an NVIDIA GPU's special function unit, for x up to 0: the error is below 1e-6 of
+    what is at most 1/6 here.
     """
     unit = ir.InlineAsm(ir.FunctionType(F32, [F32]), "ex2.approx.ftz.f32 $0, $1;", "=f,f", False)
     return each_lane(b, b.fmul(x, const(x.type, TABLES["f32"].log2_e)), lambda v: b.call(unit, [v]))
@@ -287,7 +289,9 @@ def _erf(b: Any, dtype: str, x: Any) -> Any:
     tail = b.select(b.fcmp_ordered(">", size, tail), tail, size)
     power = b.fmul(tail, polynomial(b, tail, b.fmul(tail, tail), t.erf_large))
     power = (
-        _power_on_gpu(b, power) if dtype == "f32" and on_gpu(b) else _exp_normal(b, dtype, power)
+        _power_by_unit(b, power)
+        if dtype == "f32" and on_nvidia(b)
+        else _exp_normal(b, dtype, power)
     )
     large = b.fsub(const(x.type, 1.0), power)
     return b.select(
@@ -302,7 +306,7 @@ def _rsqrt(b: Any, dtype: str, x: Any) -> Any:
 exp = elementwise("exp", 1, exp_value, "float", doc="e ** x.")
 exp2 = elementwise("exp2", 1, _exp2, "float", doc="2 ** x.")
 expm1 = elementwise("expm1", 1, expm1_value, "float", doc="e ** x - 1, exact near zero.")
-log = elementwise("log", 1, _log, "float", doc="Natural logarithm.")
+log = elementwise("log", 1, log_value, "float", doc="Natural logarithm.")
 log2 = elementwise("log2", 1, _log2, "float", doc="Logarithm to base 2.")
 log1p = elementwise("log1p", 1, _log1p, "float", doc="log(1 + x), exact near zero.")
 tanh = elementwise("tanh", 1, _tanh, "float", doc="Hyperbolic tangent.")

@@ -9,9 +9,9 @@ from llvmlite import ir
 from cubepy.backends.llvm.ops.elementwise import elementwise
 from cubepy.backends.llvm.ops.formulas.number import by_libdevice
 from cubepy.backends.llvm.ops.types import I32, bits, is_signed
-from cubepy.backends.llvm.ops.values import const, lanes_of, math, on_gpu, shaped
+from cubepy.backends.llvm.ops.values import const, lanes_of, math, on_nvidia, shaped
 
-_ON_GPU = {32: "mulhi", 64: "mul64hi"}
+_ON_NVIDIA = {32: "mulhi", 64: "mul64hi"}
 """The functions of NVIDIA's math library for signed integers; the others begin with u."""
 
 
@@ -36,8 +36,8 @@ def _high_of_lines(b: Any, dtype: str, x: Any, y: Any) -> Any:
 
 def _mulhi(b: Any, dtype: str, x: Any, y: Any) -> Any:
     width = bits(dtype)
-    if width in _ON_GPU and on_gpu(b):
-        return by_libdevice(b, ("" if is_signed(dtype) else "u") + _ON_GPU[width], (x, y))
+    if width in _ON_NVIDIA and on_nvidia(b):
+        return by_libdevice(b, ("" if is_signed(dtype) else "u") + _ON_NVIDIA[width], (x, y))
     if width == 64 and lanes_of(x.type):
         return _high_of_lines(b, dtype, x, y)
     wide = shaped(ir.IntType(2 * width), x.type)
@@ -48,7 +48,7 @@ def _mulhi(b: Any, dtype: str, x: Any, y: Any) -> Any:
 
 def _reversed(b: Any, dtype: str, x: Any) -> Any:
     width = bits(dtype)
-    if not on_gpu(b):
+    if not on_nvidia(b):
         return math(b, "bitreverse", x)
     if width == 64:
         return by_libdevice(b, "brevll", (x,))

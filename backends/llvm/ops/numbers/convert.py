@@ -21,6 +21,7 @@ from cubepy.backends.llvm.ops.values import (
     is_nan,
     lanes_of,
     on_gpu,
+    on_nvidia,
     shaped,
 )
 
@@ -40,9 +41,9 @@ def convert(b: Any, v: Any, src: str, dst: str) -> Any:
     if is_float(src):
         if is_float(dst):
             return b.fpext(v, ty) if bits(dst) > bits(src) else b.fptrunc(v, ty)
-        if on_gpu(b):
+        if on_nvidia(b):
             return each_lane(b, v, lambda x: _saturated(b, x, src, dst), ty)
-        if dst == "i32":
+        if dst == "i32" and not on_gpu(b):
             return _whole(b, v, ty)
         name = "llvm.fptosi.sat" if is_signed(dst) else "llvm.fptoui.sat"
         return intrinsic(b, name, ty, [v], [ty, v.type])
@@ -64,7 +65,7 @@ def _whole(b: Any, x: Any, ty: Any) -> Any:
 
 
 def _saturated(b: Any, x: Any, src: str, dst: str) -> Any:
-    """A GPU's conversion saturates; NaN gives 0 there only for some types."""
+    """An NVIDIA GPU's conversion saturates; NaN gives 0 there only for some types."""
     kind = dst if bits(dst) >= 32 else f"{dst[0]}32"
     kind = kind.replace("i", "s")
     word = ir.IntType(bits(kind))

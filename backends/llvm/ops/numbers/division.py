@@ -9,6 +9,7 @@ from typing import Any
 from llvmlite import ir
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
+from cubepy.backends.llvm.ops.formulas.powers import power
 from cubepy.backends.llvm.ops.types import F64, I1, bits, is_float, is_signed
 from cubepy.backends.llvm.ops.values import (
     any_lane,
@@ -18,6 +19,7 @@ from cubepy.backends.llvm.ops.values import (
     is_nan,
     math,
     negated,
+    on_amd,
     shaped,
 )
 
@@ -167,7 +169,9 @@ def _int_power(b: Any, dtype: str, x: Any, y: Any) -> Any:
 
 
 def _power(b: Any, dtype: str, x: Any, y: Any) -> Any:
-    return math(b, "pow", x, y) if is_float(dtype) else _int_power(b, dtype, x, y)
+    if not is_float(dtype):
+        return _int_power(b, dtype, x, y)
+    return power(b, dtype, x, y) if on_amd(b) else math(b, "pow", x, y)
 
 
 floordiv = elementwise(

@@ -15,7 +15,7 @@ from cubepy.backends.llvm.ops.lines.lanes import picked
 from cubepy.backends.llvm.ops.memory.elements import line
 from cubepy.backends.llvm.ops.registry import op
 from cubepy.backends.llvm.ops.types import I1, I16, I32, I64, Line, bits, is_signed
-from cubepy.backends.llvm.ops.values import const, intrinsic, math, on_gpu, shuffled
+from cubepy.backends.llvm.ops.values import const, intrinsic, math, on_nvidia, shuffled
 
 
 def _in_range(b: Any, dtype: str, count: Any) -> Any:
@@ -158,11 +158,12 @@ def dot_i8(acc: Any, x: Any, y: Any) -> Any:
 def opaque(x: Any) -> Any:
     """`opaque(x)`: x, a 64-bit integer that the code generator does not know.
 
-    It takes no instruction on a CPU and a move on a GPU. Loops with such a step are not unrolled.
+    It takes no instruction on a CPU and a move on an NVIDIA GPU. Loops with such a step are not
+    unrolled.
     """
 
     def emit(b: Any, x: Any) -> Any:
-        text, constraints = ("mov.b64 $0, $1;", "=l,l") if on_gpu(b) else ("", "=r,0")
+        text, constraints = ("mov.b64 $0, $1;", "=l,l") if on_nvidia(b) else ("", "=r,0")
         fn = ir.FunctionType(I64, [I64])
         return b.call(ir.InlineAsm(fn, text, constraints, side_effect=False), [x])
 

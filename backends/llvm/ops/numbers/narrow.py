@@ -14,7 +14,16 @@ from llvmlite import ir
 from numba.core.registry import cpu_target
 
 from cubepy.backends.llvm.ops.types import F32, I16, I32
-from cubepy.backends.llvm.ops.values import const, each_lane, is_nan, lane, lanes_of, on_gpu, shaped
+from cubepy.backends.llvm.ops.values import (
+    const,
+    each_lane,
+    is_nan,
+    lane,
+    lanes_of,
+    on_amd,
+    on_nvidia,
+    shaped,
+)
 
 _HALF = ir.HalfType()
 
@@ -71,10 +80,10 @@ def widened(b: Any, raw: Any, dtype: str) -> Any:
 
 def _from_half(b: Any, raw: Any) -> Any:
     ty, word = shaped(F32, raw.type), shaped(I32, raw.type)
-    if on_gpu(b):
+    if on_nvidia(b):
         widen = ir.InlineAsm(ir.FunctionType(F32, [I16]), "cvt.f32.f16 $0, $1;", "=f,h", False)
         return each_lane(b, raw, lambda x: b.call(widen, [x]), ty)
-    if converts_f16():
+    if on_amd(b) or converts_f16():
         return b.fpext(b.bitcast(raw, shaped(_HALF, raw.type)), ty)
     c = lambda x: const(word, x)
     code = b.zext(raw, word)
@@ -88,17 +97,17 @@ def _from_half(b: Any, raw: Any) -> Any:
 
 def rounded(b: Any, v: Any, dtype: str) -> Any:
     """f32 as the bits of a narrow float."""
-    if dtype in ("f16", "bf16") and on_gpu(b):
-        return _rounded_on_gpu(b, v, dtype)
+    if dtype in ("f16", "bf16") and on_nvidia(b):
+        return _rounded_by_two(b, v, dtype)
     if dtype == "bf16":
         return _to_bf16(b, v)
-    if dtype == "f16" and converts_f16():
+    if dtype == "f16" and (on_amd(b) or converts_f16()):
         return b.bitcast(b.fptrunc(v, shaped(_HALF, v.type)), shaped(I16, v.type))
     return _to_format(b, v, _FORMATS[dtype])
 
 
-def _rounded_on_gpu(b: Any, v: Any, dtype: str) -> Any:
-    """One instruction for two lanes."""
+def _rounded_by_two(b: Any, v: Any, dtype: str) -> Any:
+    """One instruction for two lanes, on NVIDIA GPUs."""
     short = shaped(I16, v.type)
     n = lanes_of(v.type)
     if n % 2 or not n:

@@ -8,7 +8,7 @@ that the machine code is given with each call: the inputs, memory for results, t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,10 @@ class ProgramOperands(Operands):
         self.lifetimes: list[Lifetime] = []
         self.outputs: list[Result] = []
         self.sort_spans()
+
+    def write_inputs(self, inputs: Collection[int]) -> None:
+        """Let launches write some of the inputs, which ops say that they write."""
+        self.read_only -= {s[0] for s in self.spans if s[2] in inputs}
 
     def sort_spans(self) -> None:
         """Order the spans by their first bytes."""

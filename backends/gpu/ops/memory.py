@@ -14,13 +14,11 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from cubepy.backends.cuda.ops.topology import asm
-from cubepy.backends.llvm.ops.memory.elements import elements, line, line_address, pointer
+from cubepy.backends.llvm.ops.memory.elements import elements, line, line_address
 from cubepy.backends.llvm.ops.memory.masked import check_mask, same_type
 from cubepy.backends.llvm.ops.numbers.convert import decode, encode
 from cubepy.backends.llvm.ops.registry import literal_op, op
 from cubepy.backends.llvm.ops.types import (
-    I8,
     I16,
     I32,
     I64,
@@ -342,15 +340,3 @@ def scatter_line(p: Any, index: Any, v: Any, mask: Any) -> Any:
                 b.store(lane(b, raw, j), b.gep(at, [lane(b, k, j)]), align=itemsize(p.dtype))
 
     return types.void(p, index, v, mask), emit
-
-
-@op
-def prefetch(p: Any, i: Any) -> Any:
-    """`prefetch(p, i)`: ask for the sector of p[i] in the second-level cache."""
-    p = pointer(p)
-
-    def emit(b: Any, at: Any, k: Any) -> None:
-        address = b.ptrtoint(b.bitcast(b.gep(at, [k]), I8.as_pointer()), I64)
-        asm(b, ir.VoidType(), "prefetch.L2 [$0];", "l", [address])
-
-    return types.void(p, types.int64), emit

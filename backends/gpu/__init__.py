@@ -1,0 +1,1 @@
+"""What the backends for GPUs share: printing, wide accesses, planes, atomics by bits, code."""

@@ -1,0 +1,46 @@
+"""What is compiled for a GPU, here or in another process: all of it is numbers and text."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cubepy.backends.llvm import jobs
+from cubepy.backends.llvm.emitted import Parameter
+from cubepy.backends.llvm.generated_source import load_source
+from cubepy.runtime import cache
+
+
+@dataclass(frozen=True)
+class GpuJob(jobs.Job):
+    """A program for GPUs of one architecture.
+
+    Attributes:
+        aligned: whether every array starts at a multiple of 16 bytes.
+        read_only: arrays that nobody writes while the kernel runs.
+    """
+
+    aligned: bool
+    read_only: tuple[str, ...]
+
+    def compile(self) -> None:
+        cache.write(self.key, self.binary())
+
+    @abstractmethod
+    def binary(self) -> bytes:
+        """The machine code.
+
+        Raises:
+            BackendCompileError: it cannot be compiled.
+        """
+
+    def function(self) -> Callable[..., Any]:
+        """The generated function."""
+        function: Callable[..., Any] = load_source(cache.write_source(self.key, self.text)).kernel
+        return function
+
+    def typed_parameters(self) -> tuple[Parameter, ...]:
+        """The parameters of the generated function."""
+        return tuple(Parameter(*p) for p in self.parameters)

@@ -1,0 +1,38 @@
+"""What machine code depends on besides its source, found without importing the compiler."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+
+@cache
+def versions(lowering: str, packages: tuple[str, ...]) -> str:
+    """Versions of the packages, and a digest of the ops.
+
+    Args:
+        lowering: the files of the backend that lower the text, as "cuda/codegen/lowering.py".
+        packages: what it needs.
+    """
+    backends = Path(__file__).parent.parent
+    backend = lowering.partition("/")[0]
+    files = [
+        *backends.glob("llvm/ops/**/*.py"),
+        *backends.glob("gpu/ops/*.py"),
+        *backends.glob(f"{backend}/ops/*.py"),
+        backends / "llvm/passes.py",
+        *backends.glob(lowering),
+    ]
+    sources = hashlib.sha256()
+    for file in sorted(files):
+        sources.update(file.read_bytes())
+    return " ".join([f"ops {sources.hexdigest()[:16]}", *(f"{n} {_version(n)}" for n in packages)])
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"

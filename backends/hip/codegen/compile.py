@@ -1,0 +1,47 @@
+"""Machine code of a program for an AMD GPU, from the cache or made now."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from cubepy.backends.gpu.code import GpuCode
+from cubepy.backends.gpu.printing import GpuText
+from cubepy.backends.gpu.versions import versions
+from cubepy.backends.hip.codegen.architecture import Architecture
+from cubepy.backends.hip.codegen.emit import emit
+from cubepy.backends.hip.codegen.job import Job
+from cubepy.backends.hip.codegen.names import RESERVED
+from cubepy.compiler.ir import Program
+
+LOWERING = "hip/codegen/*.py"
+PACKAGES = ("numba", "llvmlite")
+
+
+class Code(GpuCode):
+    """A program compiled for one processor; see `GpuCode`."""
+
+    architecture: Architecture
+
+    def printed(self, program: Program, rows: frozenset[str]) -> GpuText:
+        return emit(program, RESERVED, rows)
+
+    def versions(self) -> str:
+        return versions(LOWERING, PACKAGES)
+
+    def translated(self) -> bytes:
+        return self.job.binary()
+
+    @property
+    def llvm(self) -> str:
+        """LLVM's text, optimised."""
+        return str(self.job.module)
+
+    @cached_property
+    def assembly(self) -> str:
+        """The machine code as text."""
+        return self.job.assembly()
+
+    @cached_property
+    def job(self) -> Job:
+        """What is compiled, for another process too."""
+        return Job(**self.job_fields(), processor=str(self.architecture), units=self.units)

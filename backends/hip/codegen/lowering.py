@@ -1,0 +1,142 @@
+"""One function in, LLVM's text of a kernel out.
+
+The entry point takes one 64-bit word for every parameter, so the segment that the hardware reads
+arguments from is the block of words that launches lay out for any GPU.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.core.compiler_lock import global_compiler_lock
+
+from cubepy.backends.hip.codegen import target
+from cubepy.backends.hip.codegen.architecture import Architecture
+from cubepy.backends.llvm.emitted import Parameter
+from cubepy.backends.llvm.ops import Ptr
+from cubepy.backends.llvm.ops.types import SCALARS
+from cubepy.backends.llvm.passes import remembered, uncollected
+
+_i32, _i64 = ir.IntType(32), ir.IntType(64)
+ALIGNED = 16
+GLOBAL = 1
+"""LLVM's address space of the memory of arrays."""
+NOTE = 90001
+"""Number of the empty metadata that marks of atomics share; numba makes none so high."""
+
+
+@global_compiler_lock  # type: ignore[untyped-decorator]
+@uncollected()
+@remembered()
+def lower(
+    function: Any,
+    parameters: tuple[Parameter, ...],
+    symbol: str,
+    architecture: Architecture,
+    units: tuple[int, int, int],
+    fast_math: frozenset[str],
+    noalias: bool,
+    read_only: frozenset[str],
+    aligned: bool,
+) -> str:
+    """LLVM's text of `function` behind a kernel `symbol`; see `gpu.job.GpuJob` for the others."""
+    arguments = tuple(Ptr(p.dtype) if p.kind == "ptr" else SCALARS[p.kind] for p in parameters)
+    context, inner = target.lowered(function, arguments, architecture, fast_math)
+    inner.linkage = "internal"
+    inner.attributes.discard("noinline")
+    inner.attributes.add("alwaysinline")
+    module = inner.module
+    entry = _entry(context, inner, arguments, parameters, symbol)
+    _promise(entry, architecture, units)
+    for p, a in zip(parameters, entry.args, strict=True):
+        if p.kind == "ptr":
+            if aligned and p.name != "err":
+                a.attributes.align = ALIGNED
+            if noalias:
+                a.add_attribute("noalias")
+                if p.name in read_only:
+                    set.add(a.attributes, "readonly")
+    return device_text(str(module))
+
+
+def _entry(
+    context: Any,
+    inner: ir.Function,
+    arguments: tuple[Any, ...],
+    parameters: tuple[Parameter, ...],
+    symbol: str,
+) -> ir.Function:
+    """Add the kernel that unpacks its words and calls the function."""
+    kinds = [
+        context.get_value_type(t).pointee.as_pointer(GLOBAL) if p.kind == "ptr" else _i64
+        for t, p in zip(arguments, parameters, strict=True)
+    ]
+    entry = ir.Function(inner.module, ir.FunctionType(ir.VoidType(), kinds), symbol)
+    entry.calling_convention = "amdgpu_kernel"
+    builder = ir.IRBuilder(entry.append_basic_block())
+    values = []
+    for a, t, p in zip(entry.args, arguments, parameters, strict=True):
+        a.name = f"{p.name}.word"
+        values.append(_unpack(builder, a, context.get_value_type(t), p))
+    context.call_conv.call_function(builder, inner, types.void, arguments, values)
+    builder.ret_void()
+    return entry
+
+
+def _promise(entry: ir.Function, architecture: Architecture, units: tuple[int, int, int]) -> None:
+    """Tell the code generator its processor, and the units of a cube, which all cubes have."""
+    n = math.prod(units)
+    promises = {
+        "amdgpu-flat-work-group-size": f"{n},{n}",
+        "target-cpu": str(architecture),
+        "target-features": architecture.features,
+        "uniform-work-group-size": "true",
+    }
+    for name, value in promises.items():  # llvmlite knows only names without values
+        set.add(entry.attributes, f'"{name}"="{value}"')
+    set.add(entry.attributes, "nounwind")
+    sizes = entry.module.add_metadata([_i32(u) for u in units])
+    entry.set_metadata("reqd_work_group_size", sizes)
+
+
+def _unpack(builder: Any, word: Any, value_type: Any, p: Parameter) -> Any:
+    """A word as a value: f32 lies in the low half of its word."""
+    if p.kind == "ptr":
+        return builder.addrspacecast(word, value_type)
+    if p.kind == "f64":
+        return builder.bitcast(word, value_type)
+    if p.kind == "f32":
+        return builder.bitcast(builder.trunc(word, _i32), value_type)
+    if p.kind == "bool_":
+        return builder.icmp_unsigned("!=", word, ir.Constant(_i64, 0))
+    return word if value_type == _i64 else builder.trunc(word, value_type)
+
+
+_ALLOCA = re.compile(r'^(\s*)%("[^"]*"|\S+) = alloca (.*)$')
+_UPDATE = re.compile(r'^(\s*%(?:"[^"]*"|\S+) = (?:atomicrmw|cmpxchg) .*?) (monotonic\b.*)$')
+_ORDINARY = ("no.fine.grained.memory", "no.remote.memory", "ignore.denormal.mode")
+
+
+def device_text(text: str) -> str:
+    """A module's text with what llvmlite's builder cannot say.
+
+    Memory of a unit lies in address space 5. Updates are seen by the whole GPU, and go to its own
+    memory, where it adds floats in one instruction.
+    """
+    out, marks = [], ", ".join(f"!amdgpu.{name} !{NOTE}" for name in _ORDINARY)
+    for line in text.splitlines():
+        if found := _ALLOCA.match(line):
+            name = found[2].strip('"')
+            own = f'%"{name}.private"'
+            out.append(f"{found[1]}{own} = alloca {found[3]}, addrspace(5)")
+            out.append(f'{found[1]}%"{name}" = addrspacecast ptr addrspace(5) {own} to ptr')
+        elif found := _UPDATE.match(line):
+            updates = " = atomicrmw " in found[1]
+            out.append(f'{found[1]} syncscope("agent") {found[2]}{", " + marks if updates else ""}')
+        else:
+            out.append(line)
+    return "\n".join([*out, f"!{NOTE} = !{{}}"])

@@ -1,0 +1,19 @@
+"""The functions that generated code for AMD GPUs calls besides those of every target."""
+
+from __future__ import annotations
+
+from cubepy.backends.gpu.ops import memory
+from cubepy.backends.hip.ops import approximate, atomics, debug, integer, plane, topology
+from cubepy.backends.llvm.ops.registry import Op
+
+_MODULES = (topology, approximate, memory, plane, atomics, integer, debug)
+OPS: dict[str, Op] = {
+    name: value
+    for module in _MODULES
+    for name, value in vars(module).items()
+    if isinstance(value, Op)
+}
+"""Every op by its name."""
+
+globals().update(OPS)
+__all__ = ["OPS", *OPS]  # noqa: PLE0604

@@ -1,0 +1,52 @@
+"""Attention with a cache of keys and values that is written in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cubepy.kernels.attention.cpu.cached import Blueprint, launch
+from cubepy.kernels.attention.problem import empty_like_heads
+from cubepy.runtime.device import current, device_properties
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.device_array import empty as empty_on
+
+
+def cached_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    keys: Any,
+    values: Any,
+    starts: Any,
+    cos: Any,
+    sin: Any,
+    options: tuple[float, int, float],
+) -> Any:
+    """Append keys and values to their caches, and attend to all that they hold.
+
+    Args:
+        q: (B, H, L, D) floats.
+        k: (B, G, L, D); G divides H.
+        v: (B, G, L, E).
+        keys: (B, G, C, D): the cache, written at starts[b] to starts[b] + L.
+        values: (B, G, C, E): the same.
+        starts: (B,) integers: how many positions each row of the cache holds.
+        cos, sin: (B, L, R / 2) f32: queries and keys are rotated by these; None: as they are.
+        options: factor of the products; how many positions a query sees, 0: all up to its own; soft
+            limit of scores, 0: none.
+
+    Returns:
+        (B, H, L, E) in the dtype of q.
+    """
+    scale, window, cap = options
+    shape = (*q.shape[:3], v.shape[3])
+    if isinstance(q, DeviceArray):
+        out = empty_on(shape, q.dtype, q.device)
+    else:
+        out = empty_like_heads(q, shape, q.dtype)
+    lanes = device_properties(current()).register_bytes // 4
+    rotated = 0 if cos is None else 2 * cos.shape[-1]
+    plan = Blueprint(lanes, q.shape[3], v.shape[3], rotated, window, cap)
+    if out.size:
+        launch((q, k, v), (keys, values, starts), (cos, sin), out, scale, plan)
+    return out

@@ -1,0 +1,1 @@
+"""Families of models, each written once: a decoder that writes text, an encoder that reads it."""

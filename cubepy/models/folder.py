@@ -1,0 +1,106 @@
+"""Folders as Hugging Face has them: `config.json`, weights, a tokenizer."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cubepy.errors import FileFormatError
+from cubepy.models.architectures.decoder import DecoderConfig
+from cubepy.models.architectures.decoders import DECODERS, decoder_config
+from cubepy.models.architectures.encoders import ENCODERS, encoder_config, encoder_weights
+from cubepy.models.architectures.weights import decoder_weights, fill
+from cubepy.models.formats.shards import read_json
+from cubepy.models.generation.text_encoder import TextEncoder
+from cubepy.models.generation.text_model import TextModel
+from cubepy.models.generation.tokenizer import folder_ends, folder_tokenizer
+from cubepy.models.looking import folder_tensors
+from cubepy.nn import Module, init
+
+Model = TypeVar("Model", bound=Module)
+
+
+def load_folder(path: str | os.PathLike[str]) -> Any:
+    """The model of a folder with `config.json`.
+
+    Raises:
+        FileFormatError: a model of a kind that is not known, or weights that do not fit it.
+        FileNotFoundError: there is no config, or no weights.
+    """
+    folder = Path(path)
+    source = str(folder / "config.json")
+    values = read_json(source)
+    family = values.get("model_type")
+    if family in DECODERS:
+        return load_decoder(folder, values, source)
+    if family in ENCODERS:
+        return load_encoder(folder, values, source)
+    raise FileFormatError(
+        f"{source}: models of the kind {family!r} cannot be loaded",
+        hint=f"those that can: {', '.join((*DECODERS, *ENCODERS))}",
+    )
+
+
+def load_decoder(folder: Path, values: dict[str, Any], source: str) -> TextModel:
+    """A decoder with its weights as the files have them."""
+    c = decoder_config(values, source)
+    family = values["model_type"]
+    tensors = decoder_weights(folder_tensors(folder), c, family)
+    model = built(c, tensors, source)
+    model.ends = folder_ends(folder, values)
+    model.give_tokenizer(partial(folder_tokenizer, folder))
+    return model
+
+
+def load_encoder(folder: Path, values: dict[str, Any], source: str) -> TextEncoder:
+    """An encoder with its weights as the files have them, and how texts become vectors."""
+    tensors = encoder_weights(folder_tensors(folder), values["model_type"])
+    model = filled(partial(TextEncoder, encoder_config(values, source)), tensors, source)
+    model.give_tokenizer(partial(folder_tokenizer, folder))
+    _read_pooling(model, folder)
+    return model
+
+
+def _read_pooling(model: TextEncoder, folder: Path) -> None:
+    """What sentence-transformers' files say of vectors of texts."""
+    if (folder / "1_Pooling" / "config.json").is_file():
+        pooling = read_json(folder / "1_Pooling" / "config.json")
+        model.pooling = "first" if pooling.get("pooling_mode_cls_token") is True else "mean"
+    if (folder / "modules.json").is_file():
+        model.normalized = "sentence_transformers.models.Normalize" in _kinds(folder)
+    if (folder / "sentence_bert_config.json").is_file():
+        longest = read_json(folder / "sentence_bert_config.json").get("max_seq_length")
+        if isinstance(longest, int) and 0 < longest < model.longest:
+            model.longest = longest
+
+
+def _kinds(folder: Path) -> list[Any]:
+    try:
+        found = json.loads((folder / "modules.json").read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{folder / 'modules.json'}: no JSON text: {error}") from None
+    listed = found if isinstance(found, list) else []
+    return [m.get("type") for m in listed if isinstance(m, dict)]
+
+
+def built(c: DecoderConfig, tensors: dict[str, Any], source: str) -> TextModel:
+    """A decoder of a config and its weights; without those of the last layer, it is tied."""
+    if "head.weight" in tensors and c.tied:
+        del tensors["head.weight"]
+    return filled(partial(TextModel, c), tensors, source)
+
+
+def filled(make: Callable[[], Model], tensors: dict[str, Any], source: str) -> Model:
+    """A module whose parameters are these tensors."""
+    try:
+        with init.skip():
+            model = make()
+    except MemoryError:
+        raise FileFormatError(f"{source}: a model of this size does not fit this machine") from None
+    fill(model, tensors, source)
+    model.eval()
+    return model

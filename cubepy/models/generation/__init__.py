@@ -1,0 +1,1 @@
+"""Text out of decoders: caches of keys and values, choosing tokens, tokenizers, chat templates."""

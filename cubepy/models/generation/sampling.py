@@ -1,0 +1,144 @@
+"""Choosing the next token by its score: penalties, temperature, and which tokens are left.
+
+The order is that of transformers: repetition, presence and frequency penalties; temperature; then
+top-k (Fan et al., 2018), top-p (Holtzman et al., 2019) and min-p (Nguyen et al., 2024). Random
+numbers are a function of the seed and the position alone (Philox; Salmon et al., 2011), so that a
+prompt is continued in the same way in any batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cubepy.errors import ArgumentError, LaunchError
+from cubepy.kernels.entry.options import shown
+
+_BOUNDS = {
+    "temperature": (0.0, None),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "repetition_penalty": (1e-6, None),
+}
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen.
+
+    Attributes:
+        temperature: scores are divided by it; 0: the likeliest token is taken.
+        top_k: only so many of the likeliest tokens are left; 0: all.
+        top_p: the likeliest tokens that together have this probability are left.
+        min_p: tokens with less than this part of the likeliest one's probability are out.
+        repetition_penalty: scores of tokens that came are divided (if negative multiplied) by it.
+        presence_penalty: taken from the scores of tokens that were written.
+        frequency_penalty: the same, times how often.
+        logit_bias: added to the scores of tokens by number.
+
+    Raises:
+        LaunchError: a number outside of what it can be.
+
+    Example:
+        >>> Sampling(temperature=0.8, top_k=2).distribution(np.array([1.0, 3.0, 2.0])).round(2)
+        array([0.  , 0.78, 0.22])
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name == "logit_bias":
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise ArgumentError(f"{name} must be a number, not {shown(value)}")
+            low, high = _BOUNDS.get(name, (None, None))
+            if value != value or (low is not None and value < low) or (high and value > high):
+                raise LaunchError(f"{name} must be in [{low}, {high}], not {value}")
+        if not isinstance(self.top_k, int) or self.top_k < 0:
+            raise LaunchError(f"top_k must be an integer of at least 0, not {self.top_k!r}")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is taken as it is."""
+        plain = self.repetition_penalty == 1 and not self.logit_bias
+        return plain and not (self.temperature or self.presence_penalty or self.frequency_penalty)
+
+    def penalized(
+        self, scores: np.ndarray, prompt: Sequence[int], written: Sequence[int]
+    ) -> np.ndarray:
+        """Scores (vocabulary,) with penalties for what came, as float64."""
+        out = scores.astype(np.float64)
+        for token, bias in self.logit_bias.items():
+            if not 0 <= token < len(out):
+                raise LaunchError(f"logit_bias names token {token} of {len(out)}")
+            out[token] += bias
+        if self.repetition_penalty != 1:
+            seen = np.unique(np.asarray([*prompt, *written], np.int64))
+            came = out[seen]
+            factor = self.repetition_penalty
+            out[seen] = np.where(came > 0, came / factor, came * factor)
+        if (self.presence_penalty or self.frequency_penalty) and len(written):
+            seen, counts = np.unique(np.asarray(written, np.int64), return_counts=True)
+            out[seen] -= self.presence_penalty + self.frequency_penalty * counts
+        return out
+
+    def distribution(self, scores: np.ndarray) -> np.ndarray:
+        """The probability of each token, of scores (vocabulary,); 0 where a token is out."""
+        scores = np.asarray(scores, np.float64) / (self.temperature or 1.0)
+        if 0 < self.top_k < len(scores):
+            least = np.partition(scores, -self.top_k)[-self.top_k]
+            scores = np.where(scores < least, -np.inf, scores)
+        weights = np.exp(scores - scores.max())
+        found: np.ndarray = weights / weights.sum()
+        if self.top_p < 1:
+            order = np.argsort(-found, kind="stable")
+            before = np.cumsum(found[order]) - found[order]
+            out = order[before > self.top_p] if self.top_p > 0 else order[1:]
+            found[out] = 0
+            found /= found.sum()
+        if self.min_p > 0:
+            found[found < self.min_p * found.max()] = 0
+            found /= found.sum()
+        return found
+
+    def choose(
+        self, scores: np.ndarray, prompt: Sequence[int], written: Sequence[int], seed: int
+    ) -> int:
+        """The next token after a prompt and what was written.
+
+        Raises:
+            LaunchError: scores that are not numbers.
+        """
+        scores = self.penalized(scores, prompt, written)
+        if not np.isfinite(scores.max()):
+            raise LaunchError(
+                "the model gave NaN or infinity instead of scores of tokens",
+                hint="are its weights those of its config? 16-bit floats may have overflowed",
+            )
+        if self.temperature == 0:
+            return int(scores.argmax())
+        chances = np.cumsum(self.distribution(scores))
+        found = int(np.searchsorted(chances, uniform(seed, len(written)) * chances[-1], "right"))
+        return min(found, len(scores) - 1)
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) that depends on the seed and the position alone.
+
+    Example:
+        >>> uniform(7, 0) == uniform(7, 0) != uniform(7, 1)
+        True
+    """
+    return float(
+        np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, position])).random()
+    )

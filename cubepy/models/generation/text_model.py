@@ -1,0 +1,219 @@
+"""A decoder that writes: `generate`, `stream`, `chat` on top of tokens and scores."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import ArgumentError
+from cubepy.kernels.entry.options import shown
+from cubepy.models.architectures.decoder import Decoder, DecoderConfig
+from cubepy.models.generation.decoding import Stepper, decode
+from cubepy.models.generation.sampling import Sampling
+
+
+class TextModel(Decoder):
+    """A decoder with what it needs to write texts.
+
+    Attributes:
+        config: what the decoder is made of.
+        ends: tokens after which a text is done.
+
+    Example:
+        >>> c = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, groups=1, depth=4, inner=16,
+        ...     context=32)
+        >>> model = TextModel(c)
+        >>> len(model.generate([1, 2, 3], max_new_tokens=4))
+        4
+    """
+
+    def __init__(self, c: DecoderConfig) -> None:
+        super().__init__(c)
+        self.ends: frozenset[int] = frozenset()
+        self.__dict__["_made_by"] = None
+
+    def give_tokenizer(self, made_by: Callable[[], Any]) -> None:
+        """Say what makes the tokenizer when the first text comes."""
+        self.__dict__["_made_by"] = made_by
+        self.__dict__.pop("tokenizer", None)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """Texts to tokens and back; None where the model came without one."""
+        made_by = self.__dict__["_made_by"]
+        return None if made_by is None else made_by()
+
+    @cached_property
+    def stepper(self) -> Stepper:
+        """The programs of the model."""
+        return Stepper(self)
+
+    def generate(
+        self,
+        prompt: Any,
+        max_new_tokens: int = 128,
+        *,
+        stop: str | Sequence[str] = (),
+        seed: int | Sequence[int] = 0,
+        **options: Any,
+    ) -> Any:
+        """What comes after a prompt.
+
+        Args:
+            prompt: a text; messages (dicts with role and content), which the chat template joins;
+                tokens; or a list of one of these.
+            max_new_tokens: where it ends at the latest.
+            stop: texts before which it ends.
+            seed: of the random choice; for a list of prompts one for all, or one each.
+            options: of `Sampling`: `temperature`, `top_k`, `top_p`, `min_p`, penalties.
+
+        Returns:
+            The new text (of tokens: the new tokens, with that which ends it); a list for a list.
+
+        Raises:
+            ArgumentError: prompts, stops or seeds of a wrong kind.
+            LaunchError: tokens beyond the vocabulary, a prompt longer than the context.
+        """
+        prompts, texts, single = self._given(prompt)
+        stops = _stops(stop)
+        if stops and not texts:
+            raise ArgumentError("stop texts need prompts that are texts")
+        written: list[list[int]] = [[] for _ in prompts]
+        ended = [False] * len(prompts)
+        cut: list[str | None] = [None] * len(prompts)
+        for step in self._decoded(prompts, max_new_tokens, seed, options):
+            for b, token in enumerate(step):
+                if token is None or ended[b]:
+                    continue
+                written[b].append(token)
+                if stops:
+                    cut[b] = _before(self._text(written[b]), stops)
+                    ended[b] = cut[b] is not None
+            if all(ended):
+                break
+        if not texts:
+            return written[0] if single else written
+        found = [
+            self._text(tokens) if end is None else end
+            for tokens, end in zip(written, cut, strict=True)
+        ]
+        return found[0] if single else found
+
+    def stream(
+        self,
+        prompt: Any,
+        max_new_tokens: int = 128,
+        *,
+        stop: str | Sequence[str] = (),
+        seed: int = 0,
+        **options: Any,
+    ) -> Iterator[Any]:
+        """The same as `generate` for one prompt, piece by piece: texts, or tokens of tokens.
+
+        Raises:
+            ArgumentError: several prompts.
+        """
+        prompts, texts, single = self._given(prompt)
+        if not single:
+            raise ArgumentError("stream takes one prompt", hint="generate takes a list")
+        return self._streamed(prompts, texts, max_new_tokens, _stops(stop), seed, options)
+
+    def _streamed(
+        self,
+        prompts: list[list[int]],
+        texts: bool,
+        limit: int,
+        stops: tuple[str, ...],
+        seed: int,
+        options: dict[str, Any],
+    ) -> Iterator[Any]:
+        written: list[int] = []
+        said = 0
+        held = max(map(len, stops), default=1) - 1  # a stop may have begun
+        for (token,) in self._decoded(prompts, limit, seed, options):
+            if token is None:
+                continue
+            written.append(token)
+            if not texts:
+                yield token
+                continue
+            text = self._text(written)
+            if (end := _before(text, stops)) is not None:
+                if end[said:]:
+                    yield end[said:]
+                return
+            safe = len(text.rstrip("\ufffd")) - held  # bytes of a letter may be missing
+            if safe > said:
+                yield text[said:safe]
+                said = safe
+        if texts and self._text(written)[said:]:
+            yield self._text(written)[said:]
+
+    def _decoded(
+        self, prompts: list[list[int]], limit: int, seed: Any, options: dict[str, Any]
+    ) -> Iterator[list[int | None]]:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+            raise ArgumentError(f"max_new_tokens must be an integer, not {shown(limit)}")
+        one = isinstance(seed, numbers.Integral)
+        seeds: list[int] = [int(seed)] * len(prompts) if one else list(seed)
+        if len(seeds) != len(prompts) or any(not 0 <= s < 2**64 for s in seeds):
+            raise ArgumentError(
+                f"expected a seed from 0 to 2^64 for each of {len(prompts)} prompts"
+            )
+        try:
+            sampling = Sampling(**options)
+        except TypeError as error:
+            if isinstance(error, ArgumentError):
+                raise
+            raise ArgumentError(f"generate: {error}", hint="the options are Sampling's") from None
+        return decode(self.stepper, prompts, sampling, limit, self.ends, seeds)
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without those that end it."""
+        found: str = self._tokenizer().decode([t for t in tokens if t not in self.ends])
+        return found
+
+    def _tokenizer(self) -> Any:
+        if self.tokenizer is None:
+            raise ArgumentError(
+                "the model has no tokenizer",
+                hint="give tokens, or load a folder with tokenizer.json",
+            )
+        return self.tokenizer
+
+    def _given(self, prompt: Any) -> tuple[list[list[int]], bool, bool]:
+        """Prompts as tokens, whether they are texts, and whether there is one."""
+        if isinstance(prompt, (np.ndarray,)) or hasattr(prompt, "numpy"):
+            prompt = np.asarray(
+                prompt if isinstance(prompt, np.ndarray) else prompt.numpy()
+            ).tolist()
+        if isinstance(prompt, str):
+            return [self._tokenizer().encode(prompt)], True, True
+        if not isinstance(prompt, Sequence) or not prompt:
+            raise ArgumentError(f"a prompt is a text, messages or tokens, not {shown(prompt)}")
+        first = prompt[0]
+        if isinstance(first, Mapping):
+            return [self._tokenizer().chat(prompt)], True, True
+        if isinstance(first, numbers.Integral):
+            return [[int(t) for t in prompt]], False, True
+        found = [self._given(one) for one in prompt]
+        if any(not single for _, _, single in found) or len({texts for _, texts, _ in found}) > 1:
+            raise ArgumentError("prompts must be all texts, or all tokens")
+        return [rows[0] for rows, _, _ in found], found[0][1], False
+
+
+def _stops(stop: str | Sequence[str]) -> tuple[str, ...]:
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    if not all(isinstance(s, str) and s for s in stops):
+        raise ArgumentError("stop must be texts that are not empty")
+    return stops
+
+
+def _before(text: str, stops: tuple[str, ...]) -> str | None:
+    """The text before the first stop in it; None without one."""
+    found = [at for s in stops if (at := text.find(s)) >= 0]
+    return text[: min(found)] if found else None

@@ -1,0 +1,302 @@
+"""Texts to tokens and back, by the library `tokenizers`: from `tokenizer.json`, or from what a GGUF
+file says of its vocabulary.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import ArgumentError, FileFormatError
+from cubepy.models.formats.gguf import GGUF
+from cubepy.models.formats.shards import read_json
+from cubepy.models.generation.chat import ChatTemplate
+
+NORMAL, UNKNOWN, CONTROL, USER, _UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+"""Kinds of tokens in `tokenizer.ggml.token_type`."""
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2 = _LLAMA3.replace("{1,3}", "")
+PATTERNS = {
+    "llama-bpe": _LLAMA3,
+    "llama3": _LLAMA3,
+    "llama-v3": _LLAMA3,
+    "dbrx": _LLAMA3,
+    "smaug-bpe": _LLAMA3,
+    "qwen2": _QWEN2,
+    "deepseek-r1-qwen": _QWEN2,
+    "default": "",
+    "gpt-2": "",
+    "olmo": "",
+    "phi-2": "",
+    "jina-en": "",
+    "smollm": "digits",
+    "starcoder": "digits",
+    "refact": "digits",
+    "command-r": "digits",
+}
+"""How texts are cut before byte pairs are joined, by `tokenizer.ggml.pre`: a pattern, GPT-2's (an
+empty text), or GPT-2's after each digit is cut out."""
+ENDS = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eom_id|>",
+    "<EOT>",
+)
+"""Control tokens after which a text is done, whatever the metadata say."""
+
+
+def library() -> Any:
+    """The package `tokenizers`.
+
+    Raises:
+        ArgumentError: it is not installed.
+    """
+    try:
+        return importlib.import_module("tokenizers")
+    except ImportError:
+        raise ArgumentError(
+            "texts need the package tokenizers", hint="pip install 'cubepy[models]', or give tokens"
+        ) from None
+
+
+class Tokenizer:
+    """Texts to tokens and back.
+
+    Attributes:
+        pieces: a `tokenizers.Tokenizer`.
+        first: the token that begins a text, where texts of GGUF files get one; else None.
+        template: how messages become a text, or None.
+    """
+
+    def __init__(
+        self, pieces: Any, template: ChatTemplate | None = None, first: int | None = None
+    ) -> None:
+        self.pieces, self.template, self.first = pieces, template, first
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, with those that begin one."""
+        found: list[int] = self.pieces.encode(text).ids
+        return found if self.first is None or found[:1] == [self.first] else [self.first, *found]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens; control tokens are left out."""
+        found: str = self.pieces.decode(list(tokens))
+        return found
+
+    def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The tokens of messages, up to where the answer begins.
+
+        Raises:
+            ArgumentError: there is no template, or it does not take these messages.
+        """
+        if self.template is None:
+            raise ArgumentError("the model has no chat template", hint="give a text")
+        text = self.template.render(messages)
+        found: list[int] = self.pieces.encode(text, add_special_tokens=False).ids
+        return found
+
+
+def folder_tokenizer(folder: Path) -> Tokenizer | None:
+    """The tokenizer of a folder, or None where it has no `tokenizer.json`.
+
+    Raises:
+        FileFormatError: it is damaged.
+    """
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return None
+    try:
+        pieces = library().Tokenizer.from_file(str(path))
+    except ArgumentError:
+        raise
+    except Exception as error:  # the library raises this class itself
+        raise FileFormatError(f"{path}: no tokenizer: {str(error)[:200]}") from None
+    pieces.no_padding()
+    pieces.no_truncation()
+    values = {}
+    if (folder / "tokenizer_config.json").is_file():
+        values = read_json(folder / "tokenizer_config.json")
+    text = values.get("chat_template")
+    if isinstance(text, list):  # named ones
+        named = {t.get("name"): t.get("template") for t in text if isinstance(t, dict)}
+        text = named.get("default")
+    if (folder / "chat_template.jinja").is_file():
+        text = (folder / "chat_template.jinja").read_text("utf-8")
+    marks = {name: _content(values.get(name)) for name in ("bos_token", "eos_token", "pad_token")}
+    return Tokenizer(pieces, ChatTemplate(text, marks) if isinstance(text, str) else None)
+
+
+def _content(value: Any) -> str:
+    """A token in a config: a text, or a table with its content."""
+    found = value.get("content") if isinstance(value, dict) else value
+    return found if isinstance(found, str) else ""
+
+
+def gguf_tokenizer(file: GGUF, source: str) -> Tokenizer | None:
+    """The tokenizer that metadata describe, or None where they have no vocabulary.
+
+    Raises:
+        FileFormatError: a kind that is not known, or tables that do not fit each other.
+    """
+    data = file.metadata
+    tokens, model = data.get("tokenizer.ggml.tokens"), data.get("tokenizer.ggml.model")
+    if not isinstance(tokens, list):
+        return None
+    if len(set(tokens)) != len(tokens):
+        tokens = _distinct(tokens)
+    kinds = data.get("tokenizer.ggml.token_type")
+    kinds = np.ones(len(tokens), int) if kinds is None else np.asarray(kinds)
+    if kinds.shape != (len(tokens),):
+        raise FileFormatError(f"{source}: {len(tokens)} tokens with {kinds.shape} types")
+    if model == "gpt2":
+        pieces = _byte_pairs(data, tokens, source)
+    elif model == "llama":
+        pieces = _sentence_pieces(data, tokens, kinds, source)
+    else:
+        raise FileFormatError(
+            f"{source}: a vocabulary of the kind {model!r} cannot be read",
+            hint="give tokens, or load the model's folder with tokenizer.json",
+        )
+    added = library().AddedToken
+    marks = [
+        added(tokens[n], special=bool(kinds[n] == CONTROL), normalized=False)
+        for n in np.flatnonzero((kinds == CONTROL) | (kinds == USER))
+    ]
+    pieces.add_tokens(marks)
+    return Tokenizer(pieces, _template(data, tokens), _first(data, model))
+
+
+def _distinct(tokens: list[str]) -> list[str]:
+    """Tokens of which none comes twice: later ones get a number that no text has."""
+    seen: set[str] = set()
+    found = []
+    for n, token in enumerate(tokens):
+        found.append(f"{token}\0{n}" if token in seen else token)
+        seen.add(token)
+    return found
+
+
+def _first(data: Mapping[str, Any], model: str) -> int | None:
+    first = data.get("tokenizer.ggml.bos_token_id")
+    wanted = data.get("tokenizer.ggml.add_bos_token", model == "llama")
+    return int(first) if wanted and isinstance(first, int) else None
+
+
+def _template(data: Mapping[str, Any], tokens: list[str]) -> ChatTemplate | None:
+    text = data.get("tokenizer.chat_template")
+    if not isinstance(text, str):
+        return None
+    marks = {}
+    for name, key in (("bos_token", "bos"), ("eos_token", "eos"), ("pad_token", "padding")):
+        at = data.get(f"tokenizer.ggml.{key}_token_id")
+        marks[name] = tokens[at] if isinstance(at, int) and at < len(tokens) else ""
+    return ChatTemplate(text, marks)
+
+
+def _byte_pairs(data: Mapping[str, Any], tokens: list[str], source: str) -> Any:
+    """Pairs of bytes that are joined in the order of `merges`."""
+    lib = library()
+    merges = data.get("tokenizer.ggml.merges")
+    if not isinstance(merges, list):
+        raise FileFormatError(f"{source}: a vocabulary of byte pairs without merges")
+    kind = str(data.get("tokenizer.ggml.pre", "default"))
+    if kind not in PATTERNS:
+        raise FileFormatError(
+            f"{source}: texts are cut as {kind!r}, which is not known: {', '.join(PATTERNS)}",
+            hint="give tokens, or load the model's folder with tokenizer.json",
+        )
+    pairs = [tuple(m.split(" ", 1)) for m in merges]
+    words = {token: n for n, token in enumerate(tokens)}
+    if any(len(p) != 2 or p[0] not in words or p[1] not in words for p in pairs):
+        raise FileFormatError(f"{source}: merges of tokens that are not in the vocabulary")
+    whole = kind in ("llama-bpe", "llama3", "llama-v3")
+    try:
+        model = lib.models.BPE(vocab=words, merges=pairs, ignore_merges=whole)
+    except Exception as error:  # the library raises this class itself
+        raise FileFormatError(f"{source}: merges that do not fit the vocabulary: {error}") from None
+    pieces = lib.Tokenizer(model)
+    pattern = PATTERNS[kind]
+    cut = lib.pre_tokenizers
+    steps = []
+    if pattern == "digits":
+        steps.append(cut.Digits(individual_digits=True))
+    elif pattern:
+        steps.append(cut.Split(lib.Regex(pattern), "isolated"))
+    steps.append(cut.ByteLevel(add_prefix_space=False, use_regex=pattern in ("", "digits")))
+    pieces.pre_tokenizer = cut.Sequence(steps)
+    pieces.decoder = lib.decoders.ByteLevel()
+    return pieces
+
+
+def _sentence_pieces(
+    data: Mapping[str, Any], tokens: list[str], kinds: np.ndarray, source: str
+) -> Any:
+    """SentencePiece with scores: the pair whose whole has the highest score is joined first."""
+    lib = library()
+    scores = data.get("tokenizer.ggml.scores")
+    if scores is None or len(scores) != len(tokens):
+        raise FileFormatError(
+            f"{source}: a vocabulary of {len(tokens)} pieces without their scores"
+        )
+    words = {token: n for n, token in enumerate(tokens)}
+    plain = {tokens[n]: n for n in np.flatnonzero((kinds == NORMAL) | (kinds == USER))}
+    merges = []
+    for token, n in plain.items():
+        if kinds[n] == NORMAL:
+            parts = [
+                (plain[token[:k]], plain[token[k:]])
+                for k in range(1, len(token))
+                if token[:k] in plain and token[k:] in plain
+            ]
+            merges += [(-float(scores[n]), n, *p) for p in sorted(parts)]
+    merges.sort(key=lambda m: m[0])
+    pairs = [(tokens[a], tokens[b]) for _, _, a, b in merges]
+    unknown = data.get("tokenizer.ggml.unknown_token_id")
+    name = tokens[unknown] if isinstance(unknown, int) and unknown < len(tokens) else None
+    model = lib.models.BPE(
+        vocab=words, merges=pairs, byte_fallback=True, unk_token=name, fuse_unk=True
+    )
+    pieces = lib.Tokenizer(model)
+    prefix = bool(data.get("tokenizer.ggml.add_space_prefix", True))
+    steps = [lib.normalizers.Prepend("\u2581")] if prefix else []
+    steps.append(lib.normalizers.Replace(" ", "\u2581"))
+    pieces.normalizer = lib.normalizers.Sequence(steps)
+    back = [lib.decoders.Replace("\u2581", " "), lib.decoders.ByteFallback(), lib.decoders.Fuse()]
+    if prefix:
+        back.append(lib.decoders.Strip(" ", 1, 0))
+    pieces.decoder = lib.decoders.Sequence(back)
+    return pieces
+
+
+def gguf_ends(file: GGUF) -> frozenset[int]:
+    """Tokens after which a text is done."""
+    data, found = file.metadata, set()
+    for key in ("eos", "eot", "eom"):
+        at = data.get(f"tokenizer.ggml.{key}_token_id")
+        if isinstance(at, int):
+            found.add(at)
+    tokens, kinds = data.get("tokenizer.ggml.tokens"), data.get("tokenizer.ggml.token_type")
+    if isinstance(tokens, list) and kinds is not None and len(kinds) == len(tokens):
+        marks = np.flatnonzero(np.asarray(kinds) == CONTROL)
+        found |= {int(n) for n in marks if tokens[n] in ENDS}
+    return frozenset(found)
+
+
+def folder_ends(folder: Path, config: Mapping[str, Any]) -> frozenset[int]:
+    """Tokens after which a text is done: of `generation_config.json`, else of the config."""
+    path = folder / "generation_config.json"
+    values = read_json(path) if path.is_file() else {}
+    found = values.get("eos_token_id", config.get("eos_token_id"))
+    listed = found if isinstance(found, list) else [found]
+    return frozenset(t for t in listed if isinstance(t, int) and not isinstance(t, bool))

@@ -1,0 +1,44 @@
+"""The names of GGUF files: architectures, and weights."""
+
+from __future__ import annotations
+
+FAMILIES = {
+    "llama": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "gemma": "gemma",
+    "gemma2": "gemma2",
+    "gemma3": "gemma3_text",
+    "phi3": "phi3",
+    "smollm3": "smollm3",
+    "olmo2": "olmo2",
+    "granite": "granite",
+    "gpt2": "gpt2",
+    "gptneox": "gpt_neox",
+}
+"""`model_type` of Hugging Face by `general.architecture`."""
+PARTS = {
+    "attn_q": "attention.q",
+    "attn_k": "attention.k",
+    "attn_v": "attention.v",
+    "attn_output": "attention.o",
+    "attn_q_norm": "attention.q_norm",
+    "attn_k_norm": "attention.k_norm",
+    "attn_qkv": "attention.qkv",
+    "attn_norm": "before_attention",
+    "ffn_norm": "before_network",
+    "post_attention_norm": "after_attention",
+    "post_ffw_norm": "after_network",
+    "ffn_gate": "network.gate",
+    "ffn_up": "network.up",
+    "ffn_down": "network.down",
+}
+WHOLE = {
+    "token_embd": "embed",
+    "position_embd": "positions",
+    "output_norm": "norm",
+    "output": "head",
+}
+IGNORED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+PERMUTED = ("llama", "granite")
+"""Architectures whose queries and keys are stored for rotation of neighbours."""

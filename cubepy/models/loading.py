@@ -1,0 +1,53 @@
+"""`cb.load`: a model of a file or folder, by what is in it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+from cubepy.models.folder import load_folder
+from cubepy.models.formats.pickled import read_pickled
+from cubepy.models.formats.shards import read_index, read_safetensors
+from cubepy.models.formats.stored import Stored
+from cubepy.models.gguf_model import load_gguf
+from cubepy.models.source import format_of
+from cubepy.tensor import Tensor, as_tensor
+
+
+def load(source: str | os.PathLike[str], device: Any = None) -> Any:
+    """A trained model, ready to be called; the weights stay in the mapped file until they are
+    needed otherwise.
+
+    Args:
+        source: an ONNX or GGUF file, or a folder with `config.json`: a module. A safetensors or
+            PyTorch file of weights alone, or an index of shards: its tensors by name, which
+            `Module.load_state_dict` takes.
+        device: where it runs; the current device by default.
+
+    Raises:
+        FileFormatError: a file that is damaged, of no known format, or lacks weights.
+        FileNotFoundError: there is none.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from cubepy import nn
+        >>> path = tempfile.mkdtemp() + "/w.safetensors"
+        >>> nn.save_safetensors({"w": np.zeros(2, np.float32)}, path)
+        >>> load(path)
+        {'w': tensor([0., 0.])}
+    """
+    kind = format_of(source)
+    if kind == "onnx":
+        return importlib.import_module("cubepy.models.onnx").load(source, device=device)
+    if kind in ("folder", "gguf"):
+        model = load_folder(source) if kind == "folder" else load_gguf(source)
+        return model if device is None else model.to(device)
+    readers = {"safetensors": read_safetensors, "index": read_index, "pickle": read_pickled}
+    return tensors_of(readers[kind](source), device)
+
+
+def tensors_of(stored: dict[str, Stored], device: Any = None) -> dict[str, Tensor]:
+    """Tensors of plain dtypes as they are in the file: read-only views where no device is named."""
+    found = {name: as_tensor(one.data) for name, one in stored.items()}
+    return found if device is None else {name: t.to(device) for name, t in found.items()}

@@ -1,0 +1,1 @@
+"""Weights that stay in the blocks of their file: kernels unpack them in registers."""

@@ -1,0 +1,148 @@
+"""Blocks as the storage of a tensor: linear layers and embeddings read them as they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cubepy.errors import KernelTypeError
+from cubepy.kernels.indexing.bounds import check_indices
+from cubepy.kernels.matmul.matmul import matmul
+from cubepy.kernels.movement.copy import contiguous, copy
+from cubepy.kernels.primitives.functions import ACTIVATIONS
+from cubepy.lang.dtypes import f32
+from cubepy.models.formats.block_types import BY_NAME
+from cubepy.models.formats.dequantize import dequantize
+from cubepy.models.packed.kernels import KINDS, Blueprint, product, unpack_all, unpack_rows
+from cubepy.runtime.device import Device, current, device_properties, gpu_of
+from cubepy.runtime.memory.pool import empty
+from cubepy.tensor import Storage, register
+from cubepy.tensor.storage import HOST, Dense, moved
+
+MOST_ROWS = 8
+"""Rows of activations that meet the blocks at once; more meet a float copy, which lives for a
+call. Measured on 4 cores of a Xeon: docs/design/models.md."""
+
+
+class Blocks(Storage):
+    """A matrix in blocks of a GGUF type.
+
+    Args:
+        kind_of_blocks: its name.
+        raw: (rows, bytes of a row).
+
+    Example:
+        >>> import numpy as np
+        >>> block = np.concatenate([np.float16([2]).view(np.uint8), np.arange(32, dtype=np.uint8)])
+        >>> stored = Blocks("Q8_0", block[None])
+        >>> stored.shape, stored.nbytes, stored.host()[0, :3]
+        ((1, 32), 34, array([0., 2., 4.], dtype=float32))
+    """
+
+    kind: ClassVar[str] = "blocks"
+    __slots__ = ("blocks", "halves", "raw")
+
+    def __init__(self, kind_of_blocks: str, raw: np.ndarray) -> None:
+        found = BY_NAME[kind_of_blocks]
+        if kind_of_blocks not in KINDS:
+            raise KernelTypeError(f"no kernel unpacks {kind_of_blocks}; {', '.join(KINDS)} are")
+        columns = raw.shape[1] // found.nbytes * found.elements
+        super().__init__((raw.shape[0], columns), f32, HOST)
+        raw = raw if raw.flags.c_contiguous and raw.ctypes.data % 2 == 0 else raw.copy()
+        self.blocks, self.raw, self.halves = found, raw, raw.view(np.float16)
+
+    def arrays(self) -> dict[str, Any]:
+        return {"data": self.raw}
+
+    def read(self) -> list[Any]:
+        return [self.raw, self.halves]
+
+    def plan(self) -> Any:
+        return self.kind, self.blocks.name, self.shape
+
+    def dense(self) -> Any:
+        """A float copy: for looking at it, never for computing."""
+        return self.host()
+
+    def host(self) -> np.ndarray:
+        return dequantize(self.blocks.name, self.raw)
+
+    def to(self, device: Device) -> Storage:
+        """On a GPU the numbers are 16-bit floats: no kernel there reads blocks."""
+        if device == self.device or gpu_of(device) is None:
+            return self
+        return Dense(moved(self.host().astype(np.float16), device), device)
+
+    def blueprint(self, rows: int = 1, activation: Any = None) -> Blueprint:
+        """What changes the code of kernels that read it."""
+        lanes = min(device_properties(current()).register_bytes // 4, 16)
+        found = self.blocks
+        return Blueprint(found.name, found.elements, found.nbytes, lanes, rows, activation)
+
+
+@register("linear", "blocks")
+def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    x, weight, bias, residual = inputs
+    if not isinstance(weight, Blocks):
+        raise KernelTypeError(
+            "in a linear layer only the weight can be in blocks, not its input, bias or residual",
+            hint="convert the other: cb.tensor(x.numpy())",
+        )
+    count, columns = weight.shape
+    given, shape = x.dense(), (*x.shape[:-1], count)
+    out = empty(shape, np.float32)
+    bias, residual = (None if s is None else s.dense() for s in (bias, residual))
+    if out.size == 0:
+        return out
+    rows = contiguous(given.reshape(-1, columns))
+    if rows.dtype != np.float32:
+        rows = _as_f32(rows)
+    if len(rows) > MOST_ROWS:
+        wide = empty((count, columns), np.float32)
+        unpack_all[count, 1](weight.raw, weight.halves, wide, weight.blueprint(), mode="unchecked")
+        options = {"bias": bias, "activation": attrs["activation"], "residual": residual}
+        return matmul(
+            given if given.dtype == np.float32 else rows.reshape(given.shape), wide.T, **options
+        )
+    activation = attrs["activation"]
+    function = None if activation is None else ACTIVATIONS[activation]
+    plan = weight.blueprint(len(rows), function)
+    if residual is not None:
+        residual = contiguous(residual).reshape(1, len(rows), count)
+    product[-(-count // plan.lanes), 1](
+        rows,
+        weight.raw,
+        weight.halves,
+        bias,
+        residual,
+        out.reshape(1, len(rows), count),
+        plan,
+        mode="unchecked",
+    )
+    return out
+
+
+def _as_f32(x: Any) -> Any:
+    out = empty(x.shape, np.float32)
+    copy(x, out=out)
+    return out
+
+
+@register("embedding", "blocks")
+def _embedding(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    indices, weight = inputs[0].dense(), inputs[1]
+    check_indices(indices, weight.shape[0], "embedding")
+    out = empty((*indices.shape, weight.shape[1]), np.float32)
+    flat = contiguous(indices).reshape(-1)
+    if out.size:
+        unpack_rows[flat.size, 1](
+            flat,
+            weight.raw,
+            weight.halves,
+            out.reshape(flat.size, -1),
+            weight.blueprint(),
+            mode="unchecked",
+        )
+    return out

@@ -1,0 +1,1 @@
+"""What users bring: kernels as ops, and gradients of functions."""

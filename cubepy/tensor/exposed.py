@@ -1,0 +1,89 @@
+"""Memory of tensors that somebody outside may write.
+
+The elements of a tensor never change, but its memory may be an array of the user's, or be given out
+(`x.numpy()`), and be written there. What is made of elements once and kept, such as weights laid
+out for products, holds as long as nobody else has the memory: nobody had it when that was made (so
+say the reference counts), and nobody got it since (`expose` is told).
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from cubepy.tensor.storage import Dense
+
+version = [0]
+"""Counts how often memory that `Untouched` speaks of was given out."""
+
+
+class Untouched:
+    """That nobody outside had some memory when this was made.
+
+    Attributes:
+        holds: whether nobody got it since.
+    """
+
+    __slots__ = ("__weakref__", "holds")
+
+    def __init__(self) -> None:
+        self.holds = True
+
+
+_known: WeakValueDictionary[int, Untouched] = WeakValueDictionary()
+"""By the identity of the array that all views of the memory are based on."""
+
+
+def expose(array: Any) -> None:
+    """Say that an array is given out."""
+    if _known and type(array) is np.ndarray:
+        found = _known.get(id(_root(array)))
+        if found is not None:
+            found.holds = False
+            version[0] += 1
+
+
+def _root(array: np.ndarray) -> np.ndarray:
+    while type(array.base) is np.ndarray:
+        array = array.base
+    return array
+
+
+def untouched(storage: Dense, holders: int = 0) -> Untouched | None:
+    """That nobody but a storage has its memory; None where somebody has, or may have.
+
+    Args:
+        storage: on the host.
+        holders: how many variables of the caller's have the array.
+    """
+    key = id(_root(storage.array))
+    found = _known.get(key)
+    if found is None or not found.holds:
+        found = _known[key] = Untouched()  # before the count, so that nobody gets it in between
+        if not _alone(storage, holders):
+            found.holds = False
+    return found if found.holds else None
+
+
+def _alone(storage: Dense, holders: int) -> bool:
+    """Whether nothing but a storage refers to its memory, or nobody can write that."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return False  # counts are not exact there
+    alone = sys.getrefcount(storage.array) <= 2 + holders
+    array = storage.array
+    fixed = not array.flags.writeable
+    while isinstance(array.base, np.ndarray):
+        alone = alone and sys.getrefcount(array.base) <= 2
+        array = array.base
+        fixed = fixed and not array.flags.writeable
+    base = array.base
+    if base is None:
+        return alone
+    if isinstance(base, (bytes, mmap.mmap)):
+        return fixed
+    ours = type(base).__module__.startswith("cubepy.")
+    return alone and ours and sys.getrefcount(array.base) <= 3

@@ -1,0 +1,256 @@
+"""Maps on write behind convolutions: what scales and shifts channels (batch normalisation that does
+not train) goes into filters and bias that stay, a residual and an activation into the launch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from cubepy.lang.dtypes import f32
+from cubepy.tensor.fusion.epilogues import ACTIVATIONS, named
+from cubepy.tensor.fusion.packed import packed_filter
+from cubepy.tensor.fusion.schedule import Schedule, Step
+from cubepy.tensor.fusion.steady import steady
+from cubepy.tensor.ir import ABSENT
+from cubepy.tensor.ops import OPS, Spec
+from cubepy.tensor.ops.convolution import conv_size
+from cubepy.tensor.ops.library import kernels
+from cubepy.tensor.ops.op import define
+
+AFFINE = ("add", "sub", "mul", "div")
+MANY_FILTERS, MANY_CHANNELS, MOST = 32, 16, 0.8
+"""Channels last pay where so much of the work is in convolutions of many filters and channels."""
+Ints = tuple[int, ...]
+
+
+def _run_conv(
+    dtype: Any,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    residual: Any,
+    how: tuple[Ints, Ints, Ints, int],
+    filters: Ints | None,
+    activation: str | None,
+) -> Any:
+    stride, padding, dilation, groups = how
+    w = weight if filters is None else packed_filter(weight, filters, groups)
+    function = getattr(kernels(), f"conv{len(stride)}d")
+    epilogue = {"activation": activation, "add": residual}
+    return function(x, w, bias, stride, padding, dilation, groups, **epilogue)
+
+
+@define("product", {"fused_conv": _run_conv})
+def _fused_conv(
+    x: Spec,
+    weight: Spec,
+    bias: Spec | None,
+    residual: Spec | None,
+    how: tuple[Ints, Ints, Ints, int],
+    filters: Ints | None,
+    activation: str | None,
+) -> Spec:
+    """activation(conv + residual): `how` is stride, padding, dilation and groups; `filters` is the
+    shape of the weight if that is packed.
+    """
+    stride, padding, dilation, _ = how
+    shape = weight.shape if filters is None else filters
+    size = conv_size(x.shape[2:], shape[2:], stride, padding, dilation)
+    return Spec((x.shape[0], shape[0], *size), f32)
+
+
+def _run_last(dtype: Any, x: Any) -> Any:
+    order = (0, *range(2, x.ndim), 1)
+    seen = x.transpose(order)
+    if not seen.flags.c_contiguous:
+        seen = kernels().copy(seen)
+    return seen.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
+
+
+@define("view", {"packed_channels": _run_last})
+def _packed_channels(x: Spec) -> Spec:
+    """x (N, C, *size) with the channels last in memory."""
+    return x
+
+
+def fuse_convolutions(schedule: Schedule, given: Iterable[int]) -> Schedule:
+    """The schedule where convolutions of f32 do what only follows them.
+
+    Args:
+        schedule: of single steps.
+        given: the inputs that stay: channels are scaled and shifted by what is made of these alone.
+    """
+    if not any(s.op == "conv" for s in schedule.steps):
+        return schedule
+    return _Convolutions(schedule, set(given)).schedule()
+
+
+class _Convolutions:
+    """A schedule while steps join its convolutions.
+
+    Attributes:
+        specs: of all values.
+        values: those that stay.
+        alone: those that one step reads, and nobody else.
+        made_by: by value, where its step is.
+    """
+
+    def __init__(self, schedule: Schedule, given: set[int]) -> None:
+        self.given, self.specs = schedule, dict(schedule.specs)
+        self.values = steady(schedule, given) if given else set()
+        self.steps: list[list[Step]] = [[_begun(s, schedule)] for s in schedule.steps]
+        readers: dict[int, int] = {}
+        for step in schedule.steps:
+            for i in step.read:
+                readers[i] = readers.get(i, 0) + 1
+        self.alone = {i for i, n in readers.items() if n == 1 and i not in schedule.outputs}
+        self.made_by = {s.results[0]: n for n, s in enumerate(schedule.steps)}
+
+    def schedule(self) -> Schedule:
+        """The steps; a convolution runs where the last one is that it does."""
+        for n, step in enumerate(self.given.steps):
+            for source in step.read:
+                conv = self.convolution(source)
+                done = None if conv is None else self.joined(conv, step, source)
+                if done is not None:
+                    self.steps[self.made_by[source]].pop()
+                    self.steps[n] = done
+                    self.made_by[step.results[0]] = n
+                    break
+        single = [_ended(s) for steps in self.steps for s in steps]
+        return replace(self.given, specs=self.specs).with_steps(single)
+
+    def convolution(self, value: int) -> Step | None:
+        """The convolution that makes a value which one step reads."""
+        at = self.made_by.get(value) if value in self.alone else None
+        step = None if at is None else self.steps[at][-1]
+        return step if step is not None and step.op == "fused_conv" else None
+
+    def joined(self, conv: Step, step: Step, source: int) -> list[Step] | None:
+        """The steps that do a convolution and what follows; None where that cannot be."""
+        spec = self.specs[step.results[0]]
+        if conv.attrs["activation"] is not None or spec != self.specs[source]:
+            return None
+        if step.op in ACTIVATIONS:
+            attrs = {**conv.attrs, "activation": named(step)}
+            return [replace(conv, attrs=attrs, results=step.results)]
+        if step.op not in AFFINE or len(step.read) != 2 or step.inputs[0] == step.inputs[1]:
+            return None
+        left = step.inputs[0] == source
+        other = step.inputs[1] if left else step.inputs[0]
+        free = conv.inputs[3] == ABSENT
+        if step.op == "add" and free and self.specs[other] == spec:
+            return [replace(conv, inputs=(*conv.inputs[:3], other), results=step.results)]
+        stay = {conv.inputs[1], other} <= self.values and self.by_channel(other, len(spec.shape))
+        if stay and free and (left or step.op in ("add", "mul")):
+            return self.affine(conv, step, other)
+        return None
+
+    def by_channel(self, value: int, rank: int) -> bool:
+        """Whether a value is a number for each channel, or for all."""
+        shape, dtype = self.specs[value]
+        whole = (1,) * (rank - len(shape)) + shape
+        return dtype is f32 and all(n == 1 for d, n in enumerate(whole) if d != 1)
+
+    def affine(self, conv: Step, step: Step, other: int) -> list[Step]:
+        """A convolution whose filters and bias do the arithmetic of a step, too."""
+        weight, bias = conv.inputs[1:3]
+        shape = self.specs[weight].shape
+        filters = shape[0]
+        made: list[Step] = []
+
+        def new(op: str, inputs: tuple[int, ...], size: Ints, **attrs: Any) -> int:
+            value = max(self.specs) + 1
+            self.specs[value] = Spec(size, f32)
+            self.values.add(value)
+            made.append(Step(op, inputs, attrs, (value,)))
+            return value
+
+        flat = (math.prod(self.specs[other].shape),)
+        channel = new("reshape", (other,), flat, shape=flat)
+        if flat != (filters,):
+            channel = new("expand", (channel,), (filters,), shape=(filters,))
+        if step.op in ("mul", "div"):
+            along = (filters, *(1,) * (len(shape) - 1))
+            scale = new("reshape", (channel,), along, shape=along)
+            weight = new(step.op, (weight, scale), shape)
+            bias = bias if bias == ABSENT else new(step.op, (bias, channel), (filters,))
+        elif bias != ABSENT:
+            bias = new(step.op, (bias, channel), (filters,))
+        else:
+            bias = channel if step.op == "add" else new("neg", (channel,), (filters,))
+            if self.specs[other].shape != (filters,):
+                bias = new("contiguous", (bias,), (filters,))
+        inputs = (conv.inputs[0], weight, bias, conv.inputs[3])
+        return [*made, replace(conv, inputs=inputs, results=step.results)]
+
+
+def _begun(step: Step, schedule: Schedule) -> Step:
+    """A convolution as one that may take more; another step as it is."""
+    if step.op != "conv" or any(schedule.specs[i].dtype is not f32 for i in step.read):
+        return step
+    a = step.attrs
+    how = a["stride"], a["padding"], a["dilation"], a["groups"]
+    attrs = {"how": how, "filters": None, "activation": None, "precision": a["precision"]}
+    return replace(step, op="fused_conv", inputs=(*step.inputs, ABSENT), attrs=attrs)
+
+
+def _ended(step: Step) -> Step:
+    """A convolution that took nothing as it was."""
+    if step.op != "fused_conv":
+        return step
+    attrs = dict(step.attrs)
+    precision = attrs.pop("precision")
+    if attrs["activation"] is not None or step.inputs[3] != ABSENT:
+        return replace(step, attrs=attrs)
+    names = ("stride", "padding", "dilation", "groups")
+    plain = dict(zip(names, attrs["how"], strict=True))
+    return Step("conv", step.inputs[:3], {**plain, "precision": precision}, step.results)
+
+
+IMAGES = ("conv", "fused_conv", "max_pool", "avg_pool", "packed_channels")
+"""Ops whose results lie as the images lie that they are given."""
+
+
+def with_channels_last(schedule: Schedule) -> Schedule:
+    """The schedule where images that come to convolutions have channels last, if these have many:
+    results lie as images do, so that one copy at the beginning is enough. Nothing changes where a
+    map reads an image, whose result would have channels first again.
+    """
+    specs, images, total, many = schedule.specs, set[int](), 0.0, 0.0
+    for step in schedule.steps:
+        seen = [i for i in step.read if i in images]
+        if step.op in ("conv", "fused_conv"):
+            work, pays = _work(step, specs)
+            total, many = total + work, many + work * pays
+        elif seen and OPS[step.op].kind not in ("reduce", "view"):
+            return schedule
+        if step.op in IMAGES and len(step.results) == 1 and (seen or "conv" in step.op):
+            images.update(step.results)
+    if not total or many < MOST * total:
+        return schedule
+    specs, steps, last = dict(specs), [], dict[int, int]()
+    for step in schedule.steps:
+        if step.op in ("conv", "fused_conv") and step.inputs[0] not in images:
+            x = step.inputs[0]
+            if x not in last:
+                last[x] = max(specs) + 1
+                specs[last[x]] = specs[x]._replace()
+                steps.append(Step("packed_channels", (x,), {}, (last[x],)))
+            step = replace(step, inputs=(last[x], *step.inputs[1:]))
+        steps.append(step)
+    return replace(schedule, steps=tuple(steps), specs=specs)
+
+
+def _work(step: Step, specs: dict[int, Spec]) -> tuple[float, bool]:
+    """The products of a convolution, and whether it has many filters and channels."""
+    filters, channels, *window = step.attrs.get("filters") or specs[step.inputs[1]].shape
+    result = specs[step.results[0]].shape
+    groups = step.attrs["how"][3] if "how" in step.attrs else step.attrs["groups"]
+    depthwise = channels == 1 and groups >= MANY_FILTERS
+    enough = filters // groups >= MANY_FILTERS and channels >= MANY_CHANNELS
+    flat = specs[step.inputs[0]].dtype is f32 and len(window) > 1
+    return math.prod(result) * channels * math.prod(window), flat and (depthwise or enough)

@@ -1,0 +1,161 @@
+"""Weights that stay, laid out as products read them: in panels, by an op that programs do once."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from cubepy.errors import ShapeError
+from cubepy.lang.dtypes import f32
+from cubepy.runtime.device import DeviceProperties
+from cubepy.tensor.fusion.schedule import Schedule, Step
+from cubepy.tensor.fusion.steady import steady
+from cubepy.tensor.ir import ABSENT
+from cubepy.tensor.ops import Spec
+from cubepy.tensor.ops.library import kernels
+from cubepy.tensor.ops.op import define
+
+ROWS = 16
+"""Rows of a product from which on panels pay: with fewer, a matrix is read once as it stands."""
+
+
+@cache
+def _kernel(name: str) -> Any:
+    """A module of the kernel library."""
+    return importlib.import_module(f"cubepy.kernels.{name}")
+
+
+def _run_matrix(dtype: Any, weight: Any, width: int) -> Any:
+    return kernels().prepack(weight.T).panels
+
+
+@define("product", {"packed_matrix": _run_matrix})
+def _packed_matrix(weight: Spec, width: int) -> Spec:
+    """The panels of a linear layer's weight (out, in): (1, panels, in, width)."""
+    columns, depth = weight.shape
+    return Spec((1, -(-columns // width), depth, width), f32)
+
+
+def _run_linear(
+    dtype: Any, x: Any, panels: Any, bias: Any, residual: Any, columns: int, activation: Any
+) -> Any:
+    weight = _kernel("matmul.prepack").Packed(panels, (panels.shape[2], columns), f32)
+    return kernels().matmul(x, weight, bias=bias, activation=activation, residual=residual)
+
+
+@define("product", {"fused_linear": _run_linear})
+def _fused_linear(
+    x: Spec,
+    panels: Spec,
+    bias: Spec | None,
+    residual: Spec | None,
+    columns: int,
+    activation: str | None,
+) -> Spec:
+    """What "linear" gives for a weight in panels, of which so many columns are there."""
+    if x.shape[-1] != panels.shape[2] or not 0 <= panels.shape[1] * panels.shape[3] - columns:
+        raise ShapeError(f"linear of {x.shape} and panels {panels.shape} of {columns} columns")
+    return Spec((*x.shape[:-1], columns), f32)
+
+
+def _run_filters(dtype: Any, weight: Any, groups: int, width: int) -> Any:
+    return kernels().prepack_filter(weight, groups).panels
+
+
+@define("product", {"packed_filters": _run_filters})
+def _packed_filters(weight: Spec, groups: int, width: int) -> Spec:
+    """Filters (filters, channels, *window) as convolutions take them; `width` is 0 for groups with
+    few.
+    """
+    filters, channels = weight.shape[0] // groups, weight.shape[1]
+    taps = math.prod(weight.shape[2:])
+    if not width:
+        return Spec((groups, filters, channels, taps), f32)
+    return Spec((groups, -(-filters // width), taps * channels, width), f32)
+
+
+def packed_filter(panels: Any, shape: tuple[int, ...], groups: int) -> Any:
+    """Filters of such a shape in panels, as convolutions of the library take them."""
+    return _kernel("convolution.cpu.filters").PackedFilter(panels, shape, groups)
+
+
+def pack_weights(
+    schedule: Schedule, given: Iterable[int], properties: DeviceProperties
+) -> Schedule:
+    """The schedule where linear layers and convolutions whose weights stay have them in panels.
+
+    Args:
+        schedule: the steps.
+        given: the inputs that stay.
+        properties: of the device that they are laid out for.
+    """
+    values, specs = steady(schedule, given), dict(schedule.specs)
+    steps: list[Step] = []
+    packed: dict[Any, int] = {}
+
+    def panels(op: str, weight: int, attrs: dict[str, Any], rule: Any) -> int:
+        key = op, weight, *attrs.values()
+        if key not in packed:
+            packed[key] = max(specs) + 1
+            specs[packed[key]] = rule(specs[weight], **attrs)
+            steps.append(Step(op, (weight,), attrs, (packed[key],)))
+        return packed[key]
+
+    def turned(matrix: int) -> int:
+        if ("permute", matrix) not in packed:
+            packed["permute", matrix] = weight = max(specs) + 1
+            specs[weight] = Spec(specs[matrix].shape[::-1], f32)
+            steps.append(Step("permute", (matrix,), {"axes": (1, 0)}, (weight,)))
+        return packed["permute", matrix]
+
+    for step in schedule.steps:
+        if step.op in ("linear", "matmul") and _is_matrix(step, schedule, values):
+            weight, rest, activation = step.inputs[1], step.inputs[2:], None
+            if step.op == "linear":
+                activation = step.attrs["activation"]
+            else:
+                weight, rest = turned(weight), (ABSENT, ABSENT)
+            _, lines, lanes = _kernel("matmul.cpu.blocking").tile_of(properties)
+            made = panels("packed_matrix", weight, {"width": lines * lanes}, _packed_matrix)
+            attrs = {"columns": specs[step.results[0]].shape[-1], "activation": activation}
+            step = Step("fused_linear", (step.inputs[0], made, *rest), attrs, step.results)
+        elif step.op in ("conv", "fused_conv") and _are_filters(step, schedule, values):
+            how, activation, rest = _parts(step)
+            groups, filters = how[3], specs[step.inputs[1]].shape
+            few = _kernel("convolution.cpu.filters").has_few(filters[0], groups)
+            tile_for = _kernel("convolution.cpu.register_tile").tile_for
+            _, lines, lanes = tile_for(filters[0] // groups, properties)
+            attrs = {"groups": groups, "width": 0 if few else lines * lanes}
+            made = panels("packed_filters", step.inputs[1], attrs, _packed_filters)
+            attrs = {"how": how, "filters": filters, "activation": activation}
+            step = Step("fused_conv", (step.inputs[0], made, *rest), attrs, step.results)
+        steps.append(step)
+    return replace(schedule, steps=tuple(steps), specs=specs)
+
+
+def _is_matrix(step: Step, schedule: Schedule, values: set[int]) -> bool:
+    """Whether a product is one of f32 with a matrix that stays, and enough rows."""
+    specs = schedule.specs
+    x, weight = specs[step.inputs[0]], specs[step.inputs[1]]
+    same = all(specs[i].dtype is f32 for i in step.read) and len(x.shape) > 1
+    full = len(weight.shape) == 2 and 0 not in weight.shape and math.prod(x.shape[:-1]) >= ROWS
+    return same and full and step.inputs[1] in values and step.inputs[0] not in values
+
+
+def _are_filters(step: Step, schedule: Schedule, values: set[int]) -> bool:
+    """Whether a convolution is one of f32 with filters that stay."""
+    same = all(schedule.specs[i].dtype is f32 for i in step.read)
+    return same and step.inputs[1] in values and step.inputs[0] not in values
+
+
+def _parts(step: Step) -> tuple[Any, Any, tuple[int, ...]]:
+    """Of a convolution: stride, padding, dilation and groups; activation; bias and residual."""
+    a = step.attrs
+    if step.op == "fused_conv":
+        return a["how"], a["activation"], step.inputs[2:]
+    how = a["stride"], a["padding"], a["dilation"], a["groups"]
+    return how, None, (step.inputs[2], ABSENT)

@@ -1,0 +1,234 @@
+"""Vector instructions of the table, with what may be done to their operands and results: lanes
+exchanged (DPP), parts of registers (SDWA, op_sel), clamping, two at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.backends.hip.emulator import numbers
+from tests.backends.hip.emulator.meaning.cross_lane import exchanged
+from tests.backends.hip.emulator.meaning.vector_table import COMPARISONS, TABLE, by_truth
+from tests.backends.hip.emulator.operands import EXEC, M32, SIZE, TYPES, U32, Operand, listed, split
+from tests.backends.hip.emulator.program import Step
+from tests.backends.hip.emulator.wave import Wave
+
+SUFFIX = re.compile(r"_(e32|e64|e64_dpp|dpp|sdwa|dpp8|e64_dpp8)$")
+Later = Callable[[Wave], Callable[[], None]]
+"""Reads and computes now; what it gives writes the result."""
+_ACCUMULATING = re.compile(r"v_(fmac|mac|fmaak|fmamk)_(f16|f32|f64)")
+_FACTORS = {("mul", "2"): 2.0, ("mul", "4"): 4.0, ("div", "2"): 0.5}
+_PART = {"B": 8, "W": 16}
+
+
+def _function(name: str, ops: list[Operand], modifiers: dict[str, str]) -> Any:
+    """Kind of the result, kinds of the operands, function, operands; None if it is not known."""
+    if name == "v_dot4c_i32_i8":
+        dot = lambda a, b, c: numbers.dot4(a, b, c, (True, True))
+        return "u32", ("u32", "u32", "u32"), dot, [*ops, ops[0]]
+    if found := _ACCUMULATING.fullmatch(name):
+        kind = found[2]
+        sources = [*ops[:3], ops[0]] if found[1] in ("fmac", "mac") else ops
+        return kind, (kind,) * 3, numbers.FMA[kind], sources
+    if name in ("v_bitop3_b32", "v_bitop3_b16"):
+        kind, table = f"u{name[-2:]}", int(modifiers["bitop3"], 0)
+        return kind, (kind,) * 3, lambda a, b, c: by_truth(table, a, b, c), ops
+    return (*TABLE[name], ops) if name in TABLE else None
+
+
+def part_of(w: Wave, o: Operand, part: str, kind: str) -> np.ndarray:
+    """A byte or a half of a register (SDWA)."""
+    width = _PART[part[0]]
+    word = w.raw(o, 1) >> U32(width * int(part[5])) & U32((1 << width) - 1)
+    if o.sext:
+        word = (word.astype(np.int32) << 32 - width >> 32 - width).view(U32)
+    x = word.astype(np.uint16).view(TYPES[kind]) if SIZE[kind] == 2 else word.view(TYPES[kind])
+    x = np.abs(x) if o.mag else x
+    return -x if o.neg else x
+
+
+def _into_part(w: Wave, o: Operand, x: np.ndarray, modifiers: dict[str, str]) -> np.ndarray:
+    """A result in a byte or a half of its register (SDWA), as the whole register."""
+    part = modifiers["dst_sel"]
+    width = _PART[part[0]]
+    at, mask = width * int(part[5]), (1 << width) - 1
+    word = np.ascontiguousarray(x).view(f"u{x.itemsize}").astype(U32) & U32(mask)
+    out = word << U32(at)
+    unused = modifiers.get("dst_unused", "UNUSED_PAD")
+    if unused == "UNUSED_PRESERVE":
+        return out | w.v[o.at] & U32(~(mask << at) & M32)
+    if unused == "UNUSED_SEXT":
+        return (out.astype(np.int32) << 32 - width - at >> 32 - width - at).view(U32)
+    return out
+
+
+def later(name: str, text: str) -> Later | None:
+    """An instruction of the table whose result is written by what it gives: the two of a pair read
+    before either writes.
+    """
+    base = SUFFIX.sub("", name).replace("v_dual_", "v_")
+    texts, modifiers = split(text)
+    found = _function(base, [Operand(t) for t in texts], modifiers)
+    if found is None:
+        return None
+    kind, kinds, function, ops = found
+    target, sources = ops[0], list(zip(ops[1:], kinds, strict=False))
+    lanes_move = "dpp" in name
+    factor = next((f for (k, v), f in _FACTORS.items() if modifiers.get(k) == v), None)
+    halves = listed(modifiers, "op_sel", [])
+    parts = [modifiers.get(f"src{k}_sel", "DWORD") for k in range(3)]
+    short = SIZE[kind] == 2
+    into = modifiers.get("dst_sel", "DWORD") != "DWORD"
+    clamped = "clamp" in modifiers and kind in numbers.FMA
+    upper = halves[len(kinds)] if len(halves) > len(kinds) else None
+
+    def run(w: Wave) -> Callable[[], None]:
+        values, on = [], w.on
+        for k, (o, t) in enumerate(sources):
+            if parts[k] != "DWORD":
+                x = part_of(w, o, parts[k], t)
+            else:
+                x = w.get(o, t, halves[k] if k < len(halves) and SIZE[t] == 2 else 0)
+            if lanes_move and k == 0:
+                x, on = exchanged(w, x, on, modifiers)
+            values.append(x)
+        y = function(*values)
+        y = y if factor is None else y * TYPES[kind](factor)
+        if clamped:
+            y = np.where(np.isnan(y), 0, np.clip(y, 0, 1)).astype(y.dtype)
+        if into:
+            whole = _into_part(w, target, y, modifiers)
+            return lambda: w.put(target, whole, "u32", on=on)
+        clear = short and w.gpu.major == 9  # CDNA clears the upper half
+        return lambda: w.put(target, y, kind, upper, on, clear)
+
+    return run
+
+
+def vector(name: str, text: str) -> Step | None:
+    """The meaning of an instruction of the table, or None."""
+    found = later(name, text)
+    if found is None:
+        return None
+    known = found
+    return lambda w: known(w)()
+
+
+def pair(line: str) -> Step | None:
+    """Two instructions at once (RDNA's VOPD): both read before either writes."""
+    halves = []
+    for part in line.split("::"):
+        name, _, text = part.strip().partition(" ")
+        found = _chosen_by_vcc(text) if "cndmask" in name else later(name, text)
+        if found is None:
+            return None
+        halves.append(found)
+
+    def run(w: Wave) -> None:
+        for write in [half(w) for half in halves]:
+            write()
+
+    return run
+
+
+def _chosen_by_vcc(text: str) -> Later:
+    ops = [Operand(t) for t in split(text)[0]]
+
+    def run(w: Wave) -> Callable[[], None]:
+        y = np.where(w.lanes_of(w.vcc), w.get(ops[2], "u32"), w.get(ops[1], "u32"))
+        return lambda: w.put(ops[0], y, "u32")
+
+    return run
+
+
+def compare(name: str, text: str) -> Step | None:
+    """v_cmp and v_cmpx: a mask of lanes, or the lanes that run."""
+    texts, modifiers = split(text)
+    ops = [Operand(t) for t in texts]
+    found = re.fullmatch(r"v_cmp(x?)_(\w+)_(\w+)", SUFFIX.sub("", name))
+    if found is None or (found[2] not in COMPARISONS and found[2] != "class"):
+        return None
+    running, condition, kind = bool(found[1]), found[2], found[3]
+    if len(ops) == 2:
+        ops.insert(0, Operand("exec" if running else "vcc"))
+    second = "u32" if condition == "class" else kind
+    test = numbers.classed if condition == "class" else COMPARISONS[condition]
+    halves = listed(modifiers, "op_sel", [0, 0])
+    parts = [modifiers.get(f"src{k}_sel", "DWORD") for k in range(2)]
+    lanes_move = "dpp" in name
+
+    def operand(w: Wave, k: int, t: str) -> np.ndarray:
+        if parts[k] != "DWORD":
+            return part_of(w, ops[k + 1], parts[k], t)
+        return w.get(ops[k + 1], t, halves[k] if SIZE[t] == 2 else 0)
+
+    def run(w: Wave) -> None:
+        a, b, on = operand(w, 0, kind), operand(w, 1, second), w.on
+        if lanes_move:
+            a, on = exchanged(w, a, on, modifiers)
+        word, size = w.bits(test(a, b) & on), w.size // 32
+        if not running:
+            w.put_scalar(ops[0], word, size)
+            return
+        w.put_scalar(Operand("exec"), word, 2)
+        if ops[0].at != EXEC:
+            w.put_scalar(ops[0], word, size)
+
+    return run
+
+
+def choose(name: str, text: str) -> Step | None:
+    """v_cndmask: by a mask of lanes."""
+    texts, modifiers = split(text)
+    ops = [Operand(t) for t in texts]
+    mask = ops[3] if len(ops) > 3 else Operand("vcc")
+    changed = any(o.neg or o.mag for o in ops[1:3])
+    kind = {16: "f16" if changed else "u16", 32: "f32" if changed else "u32"}[
+        16 if "b16" in name else 32
+    ]
+    halves, lanes_move = listed(modifiers, "op_sel", [0, 0]), "dpp" in name
+    if "src0_sel" in modifiers or "src1_sel" in modifiers:
+        return None
+
+    def run(w: Wave) -> None:
+        a, b, on = w.get(ops[1], kind, halves[0]), w.get(ops[2], kind, halves[1]), w.on
+        if lanes_move:
+            a, on = exchanged(w, a, on, modifiers)
+        chosen = w.lanes_of(w.scalar(mask, w.size // 32))
+        w.put(ops[0], np.where(chosen, b, a), kind, on=on)
+
+    return run
+
+
+def move(name: str, text: str) -> Step | None:
+    """v_mov_b32, whose registers CDNA may count from an index."""
+    plain = vector(name, text)
+    ops = [Operand(t) for t in split(text)[0]]
+
+    def run(w: Wave) -> None:
+        if w.index is None:
+            assert plain is not None
+            plain(w)
+            return
+        count, source, target = w.index
+        x = w.get(ops[1].register(count) if source else ops[1], "u32")
+        w.put(ops[0].register(count) if target else ops[0], x, "u32")
+
+    return run
+
+
+def move_relative(name: str, text: str) -> Step | None:
+    """v_movrels, v_movreld: registers counted from M0."""
+    ops = [Operand(t) for t in split(text)[0]]
+    source, target = "rels" in name, "reld" in name or "relsd" in name
+
+    def run(w: Wave) -> None:
+        count = w.scalar(Operand("m0"), 1)
+        x = w.get(ops[1].register(count) if source else ops[1], "u32")
+        w.put(ops[0].register(count) if target else ops[0], x, "u32")
+
+    return run

@@ -1,0 +1,215 @@
+"""The registers of a wave, and the cube that it belongs to."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tests.backends.hip.emulator.memory import Shared
+from tests.backends.hip.emulator.operands import (
+    EXEC,
+    EXECZ,
+    M32,
+    M64,
+    NULL,
+    PRIVATE_BASE,
+    SCC,
+    SHARED_BASE,
+    SIZE,
+    TRAP,
+    TYPES,
+    U32,
+    VCC,
+    VCCZ,
+    Operand,
+    constant,
+)
+from tests.backends.hip.emulator.program import Program
+
+if TYPE_CHECKING:
+    from tests.backends.hip.emulator.gpu import Gpu
+
+VECTORS, SCALARS = 256, 128
+SHARED_APERTURE, PRIVATE_APERTURE = 0x10000, 0x20000
+"""High words of addresses that mean shared and private memory."""
+GARBAGE = 0xA5
+
+
+@dataclass
+class Cube:
+    """A cube of a launch: the address of its arguments, its position, its units."""
+
+    arguments: int
+    position: tuple[int, int, int]
+    units: tuple[int, int, int]
+    shared: Shared
+
+
+class Wave:
+    """A wave: `v` and `a` are vector registers (rows of lanes), `s` scalar ones; `on` says which
+    lanes run.
+    """
+
+    def __init__(
+        self, program: Program, gpu: Gpu, cube: Cube, number: int, units: tuple[int, int]
+    ) -> None:
+        first, count = units
+        self.program, self.gpu, self.cube, self.number = program, gpu, cube, number
+        self.size = program.wave
+        self.v = self._bank()
+        self.a = self._bank() if gpu.major == 9 else self.v
+        self.s = [gpu.random.getrandbits(32) for _ in range(SCALARS)]
+        self.lane = np.arange(self.size)
+        self.bit = self.lane.astype(np.uint64)
+        self.scc = self.pc = 0
+        self.index: tuple[int, bool, bool] | None = None
+        self.s[EXEC], self.s[EXEC + 1] = (1 << min(count, 32)) - 1, (1 << max(count - 32, 0)) - 1
+        self._start(first)
+        private = max(1, program.descriptor.get("private_segment_fixed_size", 0))
+        self.private = np.full((private, self.size), GARBAGE, np.uint8)
+        self._masked()
+
+    def _bank(self) -> np.ndarray:
+        raw = self.gpu.random.randbytes(4 * VECTORS * self.size)
+        return np.frombuffer(raw, np.uint32).reshape(VECTORS, self.size).copy()
+
+    def _start(self, first: int) -> None:
+        """The registers that a wave begins with, as its descriptor asks for them."""
+        has, at, arguments = self.program.descriptor, 0, self.cube.arguments
+        buffers = (("private_segment_buffer", 4), ("dispatch_ptr", 2), ("queue_ptr", 2))
+        at += sum(n * has.get(f"user_sgpr_{name}", 0) for name, n in buffers)
+        if has.get("user_sgpr_kernarg_segment_ptr"):
+            self.s[at], self.s[at + 1] = arguments & M32, arguments >> 32
+            at += 2
+        others = (("dispatch_id", 2), ("flat_scratch_init", 2), ("private_segment_size", 1))
+        at += sum(n * has.get(f"user_sgpr_{name}", 0) for name, n in others)
+        offset = has.get("user_sgpr_kernarg_preload_offset", 0)
+        for k in range(has.get("user_sgpr_kernarg_preload_length", 0)):
+            self.s[at] = ctypes.c_uint32.from_address(arguments + 4 * (k + offset)).value
+            at += 1
+        x, y, z = self.cube.position
+        if self.gpu.major >= 12:
+            self.s[TRAP + 9], self.s[TRAP + 7] = x, y | z << 16
+        else:
+            at = has.get("user_sgpr_count", at)
+            for axis, n in zip("xyz", (x, y, z), strict=True):
+                if has.get(f"system_sgpr_workgroup_id_{axis}", int(axis == "x")):
+                    self.s[at] = n
+                    at += 1
+        along_x, along_y, _ = self.cube.units
+        unit = first + self.lane
+        packed = unit % along_x | unit // along_x % along_y << 10
+        self.v[0] = (packed | unit // (along_x * along_y) << 20).astype(np.uint32)
+
+    def _masked(self) -> None:
+        self.running = (self.s[EXEC] | self.s[EXEC + 1] << 32) & ((1 << self.size) - 1)
+        self.on = self.lanes_of(self.running)
+        self.full = self.running == (1 << self.size) - 1
+
+    def bits(self, mask: np.ndarray) -> int:
+        """A mask of lanes as a number."""
+        return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
+
+    def lanes_of(self, word: int) -> np.ndarray:
+        """A number as a mask of lanes."""
+        return (np.uint64(word & M64) >> self.bit & np.uint64(1)).astype(bool)
+
+    @property
+    def vcc(self) -> int:
+        """The mask that comparisons leave."""
+        return self.s[VCC] | (self.s[VCC + 1] << 32 if self.size == 64 else 0)
+
+    def scalar(self, o: Operand, size: int | None = None) -> int:
+        """A scalar operand of so many words."""
+        n = size or o.size
+        if o.kind == "k":
+            if isinstance(o.value, float):
+                return int(constant(o.value, "u64" if n == 2 else "u32"))
+            return int(o.value) & (M64 if n == 2 else M32)
+        if o.kind == "x":
+            symbol, half = o.value
+            address = self.program.address(symbol)
+            return address >> (32 if half == "hi" else 0) & M32
+        assert o.kind == "s", "a vector register where a scalar belongs"
+        special = {
+            NULL: 0,
+            SCC: self.scc,
+            VCCZ: int(not self.vcc),
+            EXECZ: int(self.running == 0),
+            SHARED_BASE: SHARED_APERTURE << 32 if n == 2 else 0,
+            PRIVATE_BASE: PRIVATE_APERTURE << 32 if n == 2 else 0,
+        }
+        if o.at in special:
+            return special[o.at]
+        return self.s[o.at] if n == 1 else sum(self.s[o.at + k] << 32 * k for k in range(n))
+
+    def put_scalar(self, o: Operand, value: int, size: int | None = None) -> None:
+        """Set a scalar register."""
+        if o.at == NULL:
+            return
+        n = size or o.size
+        for k in range(n):
+            self.s[o.at + k] = value >> 32 * k & M32
+        if o.at <= EXEC + 1 and o.at + n > EXEC:
+            self._masked()
+
+    def bank(self, o: Operand) -> np.ndarray:
+        """The registers that a vector operand is one of."""
+        return self.v if o.kind == "v" else self.a
+
+    def raw(self, o: Operand, words: int) -> np.ndarray:
+        """The bits of an operand in every lane, as u32 or u64."""
+        if o.kind in "va":
+            bank = self.bank(o)
+            if words == 1:
+                return bank[o.at]
+            return bank[o.at].astype(np.uint64) | bank[o.at + 1].astype(np.uint64) << np.uint64(32)
+        return np.full(self.size, self.scalar(o, words), np.uint64 if words == 2 else np.uint32)
+
+    def get(self, o: Operand, kind: str, half: int = 0) -> np.ndarray:
+        """An operand in every lane, as numbers of a kind."""
+        if o.kind == "k":
+            out = np.full(self.size, constant(o.value, kind), TYPES[kind])
+        else:
+            out = self.raw(o, 2 if SIZE[kind] == 8 else 1)
+            if SIZE[kind] == 2:
+                out = (out >> U32(16 if half or o.half else 0)).astype(np.uint16)
+            out = out.view(TYPES[kind])
+        out = np.abs(out) if o.mag else out
+        return -out if o.neg else out
+
+    def put(
+        self,
+        o: Operand,
+        value: np.ndarray,
+        kind: str,
+        half: int | None = None,
+        on: np.ndarray | None = None,
+        clear: bool = False,
+    ) -> None:
+        """Set a vector register in the lanes that run (or in `on`).
+
+        `half`: 16 bits go to the upper half; `clear`: else the upper half becomes zero.
+        """
+        bank, size = self.bank(o), SIZE[kind]
+        value = np.ascontiguousarray(value.astype(TYPES[kind], copy=False))
+        if size == 8:
+            u = value.view(np.uint64)
+            low = (u & np.uint64(M32)).astype(np.uint32)
+            parts = [(o.at, low), (o.at + 1, (u >> np.uint64(32)).astype(np.uint32))]
+        elif size == 4:
+            parts = [(o.at, value.view(np.uint32))]
+        else:
+            u, old = value.view(f"u{size}").astype(np.uint32), bank[o.at]
+            if half or o.half:
+                u = old & U32(0xFFFF) | u << U32(16)
+            elif not clear:
+                u = old & U32(0xFFFF0000) | u
+            parts = [(o.at, u)]
+        whole = self.full and (on is None or on is self.on)
+        on = self.on if on is None else on
+        for at, word in parts:
+            bank[at] = word if whole else np.where(on, word, bank[at])

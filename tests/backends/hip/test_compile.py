@@ -1,0 +1,177 @@
+"""Kernels compiled for AMD GPUs where there is none: what comes out, is refused, and is kept."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy import errors
+from cubepy.backends.gpu.names import SHARED
+from cubepy.backends.hip.codegen import machine
+from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
+from cubepy.backends.hip.codegen.names import RESERVED
+from cubepy.backends.hip.offline import compile_for
+from cubepy.runtime.stats import counters
+
+F = np.float32
+
+
+@cb.kernel
+def axpy(a, x: cb.Array, y: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS * 4
+    out.store(i, a * x.load(i, 4) + y.load(i, 4))
+
+
+@cb.kernel
+def total(x: cb.Array, out: cb.Array):
+    s = cb.plane_sum(x[cb.ABSOLUTE_POS])
+    if cb.UNIT_POS_PLANE == 0:
+        cb.atomic_add(out, 0, s)
+
+
+@cb.kernel
+def reversed_in_cube(x: cb.Array, out: cb.Array):
+    tile = cb.shared(256, cb.f32)
+    tile[cb.UNIT_POS] = x[cb.ABSOLUTE_POS]
+    cb.sync_cube()
+    out[cb.ABSOLUTE_POS] = tile[255 - cb.UNIT_POS]
+
+
+@cb.kernel
+def powers(x: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS
+    out[i] = x[i] ** x[i] + cb.sin(x[i]) + cb.lgamma(x[i]) + cb.tan(x[i])
+
+
+@cb.kernel
+def products(x: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS
+    out[i] = cb.ldexp(x[i], -140)
+
+
+@cb.kernel
+def product_lines(x: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS * 8
+    out.store(i, cb.ldexp(x.load(i, 8), -140))
+
+
+@cb.kernel
+def printing(x: cb.Array):
+    cb.debug_print("x", x[0])
+
+
+X = np.zeros(1000, F)
+
+
+def instructions(assembly: str) -> list[str]:
+    """The names of a kernel's instructions."""
+    return re.findall(r"^\t([a-z]\w+)", assembly, re.M)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_lines_take_the_widest_accesses(name: str) -> None:
+    found = instructions(compile_for(name, axpy, 256, 2.0, X, X, X).assembly)
+    wide = "b128" if Architecture(name).major >= 11 else "dwordx4"
+    assert {f"global_load_{wide}", f"global_store_{wide}"} <= set(found)
+    assert not [i for i in found if i.startswith(("flat_", "scratch_", "buffer_load"))]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_floats_are_added_by_one_instruction(name: str) -> None:
+    found = instructions(compile_for(name, total, 256, X, X[:1]).assembly)
+    assert "global_atomic_add_f32" in found and not [i for i in found if "cmpswap" in i]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_llvm_has_no_correct_function_for_is_ours(name: str) -> None:
+    for dtype in (np.float32, np.float64):
+        x = np.zeros(8, dtype)
+        assert compile_for(name, powers, 64, x, x).binary
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_products_are_not_rounded_to_f16_at_once(name: str) -> None:
+    """`v_fma_mixlo_f16 x, y, 0` gives 0 for -0."""
+    x = np.zeros(64, np.float16)
+    for kernel in (products, product_lines):
+        found = instructions(compile_for(name, kernel, 64, x, x).assembly)
+        assert [i for i in found if i.startswith("v_cvt_f16_f32") or "cvt_pk" in i]
+        assert not [i for i in found if "mix" in i]
+
+
+def test_shared_memory_is_taken_where_it_is() -> None:
+    found = instructions(compile_for("gfx942", reversed_in_cube, 256, X, X).assembly)
+    assert {"ds_write_b32", "ds_read_b32", "s_barrier"} <= set(found)
+
+
+def test_code_is_kept_on_disk() -> None:
+    first = compile_for("gfx1100", axpy, 128, 2.0, X, X, X)
+    code, before = first.binary, counters.compiled
+    again = compile_for("gfx1100", axpy, 128, 2.0, X, X, X)
+    assert again.binary == code and counters.compiled == before
+    assert compile_for("gfx1201", axpy, 128, 2.0, X, X, X).key != first.key
+
+
+def test_another_process_can_compile() -> None:
+    job = compile_for("gfx950", axpy, 64, 2.0, X, X, X).job
+    assert type(job).of_line(job.as_line()) == job
+
+
+@pytest.mark.parametrize("name", ["gfx906", "gfx1030", "sm_90a", "", "gfx"])
+def test_unknown_processors_are_refused(name: str) -> None:
+    with pytest.raises(errors.BackendCompileError, match="no code is made for the processor"):
+        compile_for(name, axpy, 64, 2.0, X, X, X)
+
+
+def test_settings_of_a_processor_do_not_change_its_code() -> None:
+    assert Architecture.of("gfx942:sramecc+:xnack-") == Architecture("gfx942")
+
+
+def test_printing_is_refused() -> None:
+    with pytest.raises(errors.BackendCompileError, match="cannot print"):
+        compile_for("gfx942", printing, 64, X, mode="validate").binary
+
+
+@pytest.mark.parametrize(
+    "call", ["llvm.pow.f64(double %x, double %x)", "sin(double %x)", "llvm.sin.f64(double %x)"]
+)
+def test_what_would_end_the_process_is_refused(call: str) -> None:
+    """LLVM aborts on these; the processor has no such instruction."""
+    name, arguments = call.split("(")[0], call.split("(")[1].count("%x")
+    types = ", ".join(["double"] * arguments)
+    text = (
+        f"declare double @{name}({types})\n"
+        "define amdgpu_kernel void @k(ptr addrspace(1) %p, double %x) {\n"
+        f"  %y = call double @{call}\n  store double %y, ptr addrspace(1) %p\n  ret void\n}}\n"
+    )
+    with pytest.raises(errors.BackendCompileError, match=re.escape(name)):
+        machine.optimised(text, Architecture("gfx942"))
+
+
+def test_inline_assembly_is_refused() -> None:
+    text = (
+        "define amdgpu_kernel void @k(ptr addrspace(1) %p) {\n"
+        '  %y = call i32 asm sideeffect "s_nop 0", "=v"()\n'
+        "  store i32 %y, ptr addrspace(1) %p\n  ret void\n}\n"
+    )
+    with pytest.raises(errors.BackendCompileError, match="inline assembly"):
+        machine.optimised(text, Architecture("gfx1100"))
+
+
+def test_reserved_names_are_those_of_the_ops() -> None:
+    from cubepy.backends.hip.ops import OPS
+
+    assert set(OPS) <= RESERVED == SHARED
+
+
+def test_describing_code_imports_no_compiler() -> None:
+    text = (
+        "import sys; import cubepy.backends.hip.codegen.compile, cubepy.backends.hip.backend; "
+        "assert not {'numba', 'llvmlite'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", text], check=True)

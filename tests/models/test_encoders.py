@@ -1,0 +1,70 @@
+"""Encoders of every family against transformers; texts as vectors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy.errors import ArgumentError, FileFormatError
+from tests.models.folders import fixture, folder
+
+FAMILIES = list(fixture("encoders"))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_vectors_of_tokens(name: str, tmp_path: Path) -> None:
+    given = fixture("encoders")[name]
+    model = cb.load(folder(tmp_path, given))
+    right = given["hidden"]
+    for found in (model(given["tokens"], given["mask"]), model(given["tokens"])):
+        for b, length in enumerate(given["mask"].sum(1)):
+            error = np.abs(found.numpy()[b, :length] - right[b, :length]).max()
+            assert error < 1e-5 * np.abs(right).max()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_texts_as_vectors(name: str, tmp_path: Path) -> None:
+    given = fixture("encoders")[name]
+    path = folder(tmp_path, given)
+    texts = [row[:n].tolist() for row, n in zip(given["tokens"], given["mask"].sum(1), strict=True)]
+    means = np.stack([h[: len(t)].mean(0) for h, t in zip(given["hidden"], texts, strict=True)])
+    np.testing.assert_allclose(cb.load(path).embed(texts), means, atol=1e-5)
+    (path / "1_Pooling").mkdir()
+    (path / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    (path / "modules.json").write_text(
+        json.dumps([{"type": "sentence_transformers.models.Normalize"}])
+    )
+    first = given["hidden"][:, 0]
+    right = first / np.linalg.norm(first, axis=1, keepdims=True)
+    np.testing.assert_allclose(cb.load(path).embed(texts), right, atol=1e-5)
+
+
+def test_texts_that_are_too_long_are_cut(tmp_path: Path) -> None:
+    path = folder(tmp_path, fixture("encoders")["bert"])
+    (path / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+    model = cb.load(path)
+    np.testing.assert_array_equal(model.embed([[7] * 90]), model.embed([[7] * 5]))
+    for wrong, rule in (
+        (["a"], "no tokenizer"),
+        ([[]], "at least one"),
+        ([[0.5]], "a text or tokens"),
+        (3, "a list"),
+    ):
+        with pytest.raises(ArgumentError, match=rule):
+            model.embed(wrong)
+
+
+def test_bad_configs_are_refused(tmp_path: Path) -> None:
+    path = folder(tmp_path, fixture("encoders")["bert"])
+    config = json.loads((path / "config.json").read_text())
+    for change, rule in (
+        ({"num_attention_heads": 3}, "do not divide"),
+        ({"num_hidden_layers": 3}, "missing: layers.2"),
+    ):
+        (path / "config.json").write_text(json.dumps(config | change))
+        with pytest.raises(FileFormatError, match=rule):
+            cb.load(path)

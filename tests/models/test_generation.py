@@ -1,0 +1,142 @@
+"""Generation: sampling, limits, streams, and the same text in any batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy.errors import ArgumentError, LaunchError
+from cubepy.models.generation.cache import KeyValueCache
+from cubepy.models.generation.sampling import Sampling, uniform
+from tests.models.folders import fixture, folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return cb.load(folder(tmp_path_factory.mktemp("llama"), fixture("decoders")["llama"]))
+
+
+PROMPTS = [[5, 9, 2, 44], [7], [1, 2, 3, 4, 5, 6, 7, 8, 9]]
+
+
+def test_seeds_say_the_same_in_any_batch(model: Any) -> None:
+    options: dict[str, Any] = {"max_new_tokens": 12, "temperature": 1.0, "top_k": 20, "seed": 3}
+    together = model.generate(PROMPTS, **options)
+    assert together == [model.generate(p, **options) for p in PROMPTS]
+    assert together != model.generate(PROMPTS, **(options | {"seed": 4}))
+    assert together == list(map(list, (model.stream(p, **options) for p in PROMPTS)))
+
+
+def test_a_longer_text_begins_with_a_shorter_one(model: Any) -> None:
+    long = model.generate(PROMPTS[0], max_new_tokens=30)
+    assert model.generate(PROMPTS[0], max_new_tokens=11) == long[:11]
+
+
+def test_prompts_read_in_pieces(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = model.generate(PROMPTS, max_new_tokens=6)
+    monkeypatch.setattr("cubepy.models.generation.decoding.PIECE", 4)
+    assert model.generate(PROMPTS, max_new_tokens=6) == right
+
+
+def test_caches_grow(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = model.generate(PROMPTS[0], max_new_tokens=40)
+    monkeypatch.setattr("cubepy.models.generation.cache.LEAST", 4)
+    monkeypatch.setattr("cubepy.models.generation.decoding.PIECE", 4)
+    assert model.generate(PROMPTS[0], max_new_tokens=40) == right
+
+
+def test_texts_end_at_the_context_and_at_end_tokens(model: Any) -> None:
+    assert len(model.generate(PROMPTS[2], max_new_tokens=1000)) == 64 - 9
+    right = model.generate(PROMPTS, max_new_tokens=10)
+    model.ends = frozenset([right[0][3]])
+    try:
+        found = model.generate(PROMPTS, max_new_tokens=10)
+    finally:
+        model.ends = frozenset()
+    for cut, whole in zip(found, right, strict=True):
+        end = whole.index(right[0][3]) + 1 if right[0][3] in whole else 10
+        assert cut == whole[:end]
+    assert model.generate(PROMPTS[0], max_new_tokens=0) == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "error", "rule"),
+    [
+        ([], {}, ArgumentError, "a prompt is"),
+        ([[]], {}, ArgumentError, "a prompt is"),
+        ([61], {}, LaunchError, "token 61 is not in the vocabulary of 61"),
+        ([-1], {}, LaunchError, "token -1"),
+        ([1] * 65, {}, LaunchError, "65 tokens is longer than the context of 64"),
+        ("text", {}, ArgumentError, "no tokenizer"),
+        ([1], {"temperature": -1.0}, LaunchError, "temperature must be in"),
+        ([1], {"top_p": 1.5}, LaunchError, "top_p must be in"),
+        ([1], {"top_k": 0.5}, LaunchError, "top_k must be an integer"),
+        ([1], {"magic": 1}, ArgumentError, "magic"),
+        ([1], {"stop": "x"}, ArgumentError, "stop texts need prompts that are texts"),
+        ([1], {"seed": [1, 2]}, ArgumentError, "a seed"),
+        ([1], {"max_new_tokens": -1}, ArgumentError, "max_new_tokens"),
+        ([1], {"logit_bias": {99: 1.0}}, LaunchError, "logit_bias names token 99"),
+        ([["a"], [1]], {}, ArgumentError, "no tokenizer"),
+    ],
+)
+def test_wrong_arguments(model: Any, prompt: Any, options: dict, error: type, rule: str) -> None:
+    with pytest.raises(error, match=rule):
+        model.generate(prompt, **options)
+
+
+def test_nan_scores_are_an_error(tmp_path: Path) -> None:
+    given = dict(fixture("decoders")["llama"])
+    given["w:model.norm.weight"] = np.full(16, np.nan)
+    model = cb.load(folder(tmp_path, given))
+    with pytest.raises(LaunchError, match="NaN or infinity"):
+        model.generate([1], max_new_tokens=2)
+
+
+def test_a_cache_longer_than_the_context_is_refused(model: Any) -> None:
+    with pytest.raises(LaunchError, match="65 positions are more than the 64"):
+        KeyValueCache(model.config, 1, 65)
+
+
+# Sampling against transformers' processors: what each leaves, written down
+
+
+SCORES = np.array([1.0, 3.0, 2.0, -1.0, 0.5])
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max())
+    return e / e.sum()
+
+
+def test_distributions() -> None:
+    whole = softmax(SCORES)
+    np.testing.assert_allclose(Sampling(temperature=1.0).distribution(SCORES), whole)
+    np.testing.assert_allclose(Sampling(temperature=2.0).distribution(SCORES), softmax(SCORES / 2))
+    top = Sampling(temperature=1.0, top_k=2).distribution(SCORES)
+    np.testing.assert_allclose(top, softmax(np.where(SCORES < 2, -np.inf, SCORES)))
+    # .66 + .24 = .9 reach .7 at the second token
+    nucleus = Sampling(temperature=1.0, top_p=0.7).distribution(SCORES)
+    np.testing.assert_array_equal(nucleus > 0, [False, True, True, False, False])
+    least = Sampling(temperature=1.0, min_p=0.1).distribution(SCORES)
+    np.testing.assert_array_equal(least > 0, [True, True, True, False, False])
+    assert Sampling(temperature=1.0, top_p=0.0).distribution(SCORES)[1] == 1
+
+
+def test_penalties() -> None:
+    s = Sampling(repetition_penalty=2.0, presence_penalty=0.5, frequency_penalty=0.25)
+    found = s.penalized(SCORES, [3], [1, 1])
+    np.testing.assert_allclose(found, [1.0, 1.5 - 0.5 - 0.5, 2.0, -2.0, 0.5])
+    biased = Sampling(logit_bias={4: 10.0})
+    assert biased.choose(SCORES, [], [], 0) == 4 and not biased.greedy
+
+
+def test_random_numbers_are_uniform_and_choices_follow_them() -> None:
+    drawn = np.array([uniform(1, n) for n in range(2000)])
+    assert abs(drawn.mean() - 0.5) < 0.02 and 0 <= drawn.min() and drawn.max() < 1
+    s = Sampling(temperature=1.0)
+    counts = np.bincount([s.choose(SCORES, [], [0] * n, 1) for n in range(2000)], minlength=5)
+    np.testing.assert_allclose(counts / 2000, softmax(SCORES), atol=0.03)

@@ -1,0 +1,192 @@
+"""Scales and shifts of channels, residuals and activations behind convolutions are done by their
+launch; images of wide networks have channels last.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy import nn
+from cubepy.nn import functional as F
+from cubepy.tensor import execute, record
+from cubepy.tensor.fusion.optimise import optimise
+from tests.tensor.fusion.test_rows import steps_of
+
+RNG = np.random.default_rng(0)
+
+
+def numbers(*shape: int) -> cb.Tensor:
+    return cb.tensor(RNG.standard_normal(shape).astype(np.float32))
+
+
+def spread(net: nn.Module) -> nn.Module:
+    """A network that does not train, whose norms have numbers of their own."""
+    for name, value in net.state_dict().items():
+        if value.dtype.is_float and value.ndim == 1:
+            offset = 1.5 if name.endswith(("running_var", "weight")) else 0.0
+            value.assign_(offset + 0.3 * cb.tensor(RNG.uniform(-1, 1, value.shape), "f32"))
+    return net.eval()
+
+
+def program(net: Any, *given: cb.Tensor) -> tuple[Any, Any]:
+    """What a program gives, and its graph."""
+
+    @cb.jit
+    def run(*xs: Any) -> Any:
+        with cb.no_grad():
+            return net(*xs)
+
+    for _ in range(4):
+        found = run(*given)
+    ((made,),) = run.programs.values()
+    assert made.plan is not None
+    return found, made
+
+
+def compared(net: Any, *given: cb.Tensor, scale: float = 1.0) -> Any:
+    found, made = program(net, *given)
+    with cb.no_grad():
+        want = net(*given)
+    np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=2e-5, atol=2e-5 * scale)
+    return made
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, 2 * width, 1)
+        self.bn3, self.down = nn.BatchNorm2d(2 * width), nn.Conv2d(channels, 2 * width, 1)
+
+    def forward(self, x: Any) -> Any:
+        y = F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))))
+        return F.relu(self.bn3(self.conv3(y)) + self.down(x))
+
+
+@pytest.mark.parametrize(("width", "size"), [(6, 9), (32, 12), (40, 7)])
+def test_a_block_of_resnet_is_four_launches(width: int, size: int) -> None:
+    net = spread(Bottleneck(16, width))
+    made = compared(net, numbers(2, 16, size, size), scale=10)
+    ops = [n.op for n in made.graph.nodes if n.op not in ("input", "packed_channels")]
+    assert ops == ["fused_conv"] * 4
+    last = [n for n in made.graph.nodes if n.op == "packed_channels"]
+    assert len(last) == (1 if width >= 32 else 0)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_norms_are_folded_into_filters(axes: int, groups: int) -> None:
+    conv = getattr(nn, f"Conv{axes}d")(8, 16, 3, stride=2, padding=1, groups=groups)
+    norm = getattr(nn, f"BatchNorm{axes}d")(16)
+    net = spread(nn.Sequential(conv, norm, nn.GELU()))
+    made = compared(net, numbers(2, 8, *(9,) * axes), scale=10)
+    assert [n.op for n in made.graph.nodes if n.op != "input"] == ["fused_conv"]
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        lambda y, t: y * 0.5 + t,
+        lambda y, t: (y + t) / 3,
+        lambda y, t: t - y,
+        lambda y, t: t / (y * y + 1),
+        lambda y, t: (y - t).relu() + t,
+        lambda y, t: y * t * y,
+        lambda y, t: (y * t).relu().sum(axis=(2, 3)) + y.mean(),
+    ],
+)
+def test_arithmetic_of_channels(tail: Any) -> None:
+    w, bias, t = numbers(12, 5, 3, 3), numbers(12), numbers(12, 1, 1)
+    for given in (None, bias):
+        compared(lambda x, b=given: tail(F.conv2d(x, w, b), t), numbers(2, 5, 8, 8), scale=30)
+
+
+def test_what_is_no_number_of_a_channel_stays_a_map() -> None:
+    w, row = numbers(12, 5, 3, 3), numbers(6)
+    made = compared(lambda x: F.conv2d(x, w) * row, numbers(2, 5, 8, 8), scale=10)
+    assert "fused_map" in [n.op for n in made.graph.nodes] or "mul" in [
+        n.op for n in made.graph.nodes
+    ]
+
+
+def test_a_result_that_others_read_is_stored() -> None:
+    w = numbers(12, 5, 3, 3)
+
+    def net(x: Any) -> Any:
+        y = F.conv2d(x, w)
+        return y.relu() + y.max(axis=1, keepdims=True)
+
+    compared(net, numbers(2, 5, 8, 8), scale=10)
+
+
+def test_without_weights_that_stay_nothing_is_folded() -> None:
+    x, w, t = numbers(2, 5, 8, 8), numbers(12, 5, 3, 3), numbers(12, 1, 1)
+    with record(x, w, t) as recorder:
+        y = (F.conv2d(x, w) * t).relu()
+        z = F.conv2d(x, w * 3).relu()
+        u = F.relu(F.conv2d(x, w * 2) + z)
+    graph = optimise(recorder.graph(y, u))
+    assert steps_of(graph).count("fused_conv") == 2 and "conv" in steps_of(graph)
+    for found, want in zip(execute(graph, recorder.inputs), (y, u), strict=True):
+        np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=1e-5, atol=1e-4)
+
+
+def test_maps_between_convolutions_keep_channels_first() -> None:
+    """Their results have channels first: an image would be turned again and again."""
+    first, second = nn.Conv2d(16, 32, 3), nn.Conv2d(32, 32, 3)
+    net = lambda x: second(F.conv2d(x, first.weight) * x[:, :1, 2:, 2:])
+    made = compared(net, numbers(1, 16, 12, 12), scale=10)
+    assert "packed_channels" not in [n.op for n in made.graph.nodes]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f64"])
+def test_other_floats_stay_as_they_are(dtype: str) -> None:
+    w, x = numbers(12, 5, 3, 3).astype(dtype), numbers(2, 5, 8, 8).astype(dtype)
+    found, made = program(lambda x: F.relu(F.conv2d(x, w) * 2), x)
+    np.testing.assert_array_equal(found.numpy(), F.relu(F.conv2d(x, w) * 2).numpy())
+    assert "conv" in [n.op for n in made.graph.nodes]
+
+
+def test_training_gives_the_gradients_of_ops() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 1))
+    x = numbers(2, 3, 9, 9)
+
+    def step(x: Any) -> Any:
+        net.zero_grad()
+        loss = (net(x) ** 2).mean()
+        loss.backward()
+        return loss
+
+    step(x)
+    want = [p.grad.numpy().copy() for p in net.parameters()]
+    compiled = cb.jit(step)
+    for _ in range(4):
+        compiled(x)
+    for p, g in zip(net.parameters(), want, strict=True):
+        np.testing.assert_allclose(p.grad.numpy(), g, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_networks(seed: int) -> None:
+    rng = random.Random(seed)
+    channels, layers = rng.choice([3, 16, 32]), []
+    wide = rng.choice([8, 32, 48])
+    for _ in range(rng.randrange(1, 5)):
+        kernel, groups = rng.choice([1, 3]), rng.choice([1, 1, channels])
+        filters = wide if groups == 1 else channels
+        conv = nn.Conv2d(channels, filters, kernel, stride=rng.choice([1, 1, 2]),
+                         padding=kernel // 2, groups=groups, bias=rng.random() < 0.5)  # fmt: skip
+        layers += [conv, *[nn.BatchNorm2d(filters)] * rng.randrange(2)]
+        layers += rng.choice([[], [nn.ReLU()], [nn.SiLU()], [nn.MaxPool2d(2, 1)], [nn.ReLU6()]])
+        channels = filters
+    tail = rng.choice([[], [nn.AdaptiveAvgPool2d(1), nn.Flatten()], [nn.Flatten(2)]])
+    net = spread(nn.Sequential(*layers, *tail))
+    given = numbers(rng.choice([1, 2]), layers[0].in_channels, 17, rng.choice([8, 17, 19]))
+    compared(net, given, scale=100)
