@@ -342,3 +342,13 @@ def test_a_file_is_opened_by_path(tmp_path: Path) -> None:
 
     assert load(path)(np.float32([1, -2]))["y"].tolist() == [-1, 2]
     assert load(str(path), device="cpu")(np.float32([1]))["y"].tolist() == [-1]
+
+
+def test_load_and_look_know_onnx_files(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model(graph([node("Neg", "x", "y")], ["x"], ["y"])))
+
+    assert cb.load(path)(np.float32([1, -2]))["y"].tolist() == [-1, 2]
+    found = cb.look(path)
+    assert (found.format, found.operators) == ("ONNX, IR version 8", {"Neg": 1})
+    assert "opsets      ai.onnx 17" in str(found)
