@@ -8,6 +8,7 @@ out, and what is before and behind it become segments of their own.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -73,6 +74,7 @@ class Runner:
             self._add(node)
         self.split = {n for n, step in enumerate(self.steps) if step.record.splits}
         self.segments: dict[tuple[int, int], Segment] = {}
+        self.behind: dict[int, list[str]] = {}
         self._lives()
 
     def _add(self, node: Node) -> None:
@@ -233,9 +235,16 @@ class Runner:
                     self.split.add(wish.at)
                     continue
                 at = end
-            for name in [n for step in self.steps[max(at - 1, 0) : at] for n in step.last]:
-                env.pop(name, None)
+            if at < len(self.steps):
+                for name in self.dead(at):
+                    env.pop(name, None)
         return [self.value(env, name) for name in self.outputs]
+
+    def dead(self, at: int) -> list[str]:
+        """Names that no step from a number on reads."""
+        if at not in self.behind:
+            self.behind[at] = [n for step in self.steps[:at] for n in step.last]
+        return self.behind[at]
 
     def _segment(self, first: int, last: int) -> Segment:
         key = (first, last)
@@ -356,10 +365,13 @@ def _host(value: Any) -> Any:
 
 def liftable(array: Any) -> bool:
     """Whether tensors can hold a host array's elements."""
-    if not isinstance(array, np.ndarray):
-        return True
+    return not isinstance(array, np.ndarray) or _known(array.dtype)
+
+
+@cache
+def _known(dtype: np.dtype) -> bool:
     try:
-        as_dtype(array.dtype)
+        as_dtype(dtype)
     except DTypeError:
         return False
     return True
