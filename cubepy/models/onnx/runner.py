@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import cubepy as cb
-from cubepy.errors import CubeError, DTypeError, ModelError
+from cubepy.errors import CubeError, DTypeError, LaunchError, ModelError
 from cubepy.lang.dtypes import as_dtype
 from cubepy.models.formats.onnx import Function, Graph, Node, outer_of
 from cubepy.models.formats.onnx_tensor import Weight
@@ -29,14 +29,19 @@ MOST_HOST = 1 << 16
 """Elements of host arrays up to which constants are folded on the host."""
 
 
-class NeedsElements(Exception):
+class NeedsElements(LaunchError):
     """A step asked for the elements of a tensor that is traced.
 
     Attributes:
         at: the step's number in its runner.
     """
 
-    at = -1
+    def __init__(self) -> None:
+        super().__init__(
+            "a step of an ONNX graph needs the elements of a tensor that is traced",
+            hint="call the model outside of the function that cb.jit has",
+        )
+        self.at = -1
 
 
 class Step:
