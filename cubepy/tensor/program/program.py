@@ -17,6 +17,7 @@ from cubepy.errors import CubeError, OutOfMemoryError
 from cubepy.runtime import recording
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.device import gpu_of, use
+from cubepy.runtime.memory.pool import host_pool
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Launch, Recorder
@@ -25,6 +26,7 @@ from cubepy.tensor.array import Tensor
 from cubepy.tensor.control.bounded import in_memory
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.timed import asked_by
+from cubepy.tensor.exposed import expose
 from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import ABSENT
 from cubepy.tensor.modes import no_grad
@@ -37,6 +39,9 @@ from cubepy.tensor.program.writer import Writer
 from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Number, Value, located, outside
 
+MUCH = 1 << 26
+"""Bytes that wait in the pool from which on they are given back before launches are recorded: a
+plan will not take them."""
 CHANCES = 8
 """Recordings without a plan after which there are no more: launches need three runs to find out
 whether threads pay."""
@@ -98,32 +103,34 @@ class Program:
         """How its calls are recorded; None where none can be repeated."""
         writer = self.writer
         given = [
-            (name, "" if source is None else source.kind)
-            for name, source in zip(writer.values, self.sources, strict=True)
+            (name, "" if source is None else source.kind, number)
+            for name, source, number in zip(writer.values, self.sources, self.numbers, strict=True)
             if name is not None
         ]
-        names = [name for name, _ in given]
+        names = [name for name, *_ in given]
         if writer.gpu is None:
-            return HostCalls(names) if writer.home.backend == "cpu" else None
-        if getattr(gpu_of(writer.gpu), "replays", None) is None or self.caches:
-            return None  # what is copied into the block of a call would be written there
-        numbers = {n for n, (_, kind) in enumerate(given) if kind in ("number", "computed")}
-        arguments = {n for n, (_, kind) in enumerate(given) if kind == "argument"}
+            return HostCalls(names, self.caches) if writer.home.backend == "cpu" else None
+        if getattr(gpu_of(writer.gpu), "replays", None) is None:
+            return None
+        numbers = {n for n, (_, kind, number) in enumerate(given) if number and kind != "constant"}
+        arguments = {n for n, (_, kind, _) in enumerate(given) if kind == "argument"} - numbers
+        constants = {n for n, (_, kind, _) in enumerate(given) if kind == "constant"}
         effects = writer.trace.effects
         states = {e.output for e in effects if isinstance(e, Given)}
         states |= {e.to for e in effects if isinstance(e, GradientGiven) and type(e.to) is int}
-        return GpuCalls(writer.gpu, names, numbers, arguments, states)
+        return GpuCalls(
+            writer.gpu, names, numbers, constants, arguments - self.caches, self.caches, states
+        )
 
     def stores(self, arrays: Sequence[Any]) -> list[Tensor]:
         """The inputs of the graph as tensors, of the arrays of those that are dense."""
         found, rest = [], iter(arrays)
-        for source, name, store in zip(
-            self.sources, self.writer.values, self.writer.stores, strict=True
+        for number, name, store in zip(
+            self.numbers, self.writer.values, self.writer.stores, strict=True
         ):
             kept: Storage = store if name is None else Dense(next(rest))
             tensor = object.__new__(Tensor)
-            number = source is not None and source.kind in ("number", "computed")
-            on_host = number and type(kept.dense()) is np.ndarray
+            on_host = number and type(kept.dense()) is np.ndarray  # else a program has brought it
             tensor.value = Number(kept) if on_host else Value(kept)
             found.append(tensor)
         return found
@@ -133,6 +140,12 @@ class Program:
         """Where the inputs of its graph come from; None for what is made of weights."""
         fused, sources = self.writer.fused, self.writer.trace.sources
         return [*[sources[n] for n in fused.inputs], *[None for _ in fused.preparations]]
+
+    @property
+    def numbers(self) -> list[bool]:
+        """Whether the inputs of its graph are numbers beside tensors."""
+        fused, numbers = self.writer.fused, self.writer.numbers
+        return [*[n in numbers for n in fused.inputs], *[False for _ in fused.preparations]]
 
     def compute(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arrays of the outputs, op by op; the launches are recorded if there is a chance."""
@@ -223,6 +236,8 @@ class Program:
         possible.
         """
         assert self.calls is not None
+        if host_pool.stats.reserved >= MUCH:  # what the traced call took, op by op
+            host_pool.trim()
         try:
             given, recorded = self.calls.begin(arrays)
         except Unsuitable as error:
@@ -250,7 +265,6 @@ class Program:
                 if recorded.spoiled:
                     raise Unsuitable("something that is no launch")
                 operands = self.calls.operands(outputs)
-                operands.write_inputs(self.caches)
                 plan = Plan(recorded, None, None, operands)
                 self.install(plan, operands)
                 operands.forget()
@@ -273,6 +287,9 @@ class Program:
 
         middle, views = operands.call(plan, self.calls.inputs, scope, view)
         middle.append("counters.calls += 1")
+        if self.writer.gpu is None and self.caches:  # what is kept of their elements is no more
+            scope["expose"] = expose
+            middle += [f"expose({self.calls.inputs[k]})" for k in sorted(self.caches)]
         counters.plans += 1
         counters.arena += operands.arena
         before = self.call

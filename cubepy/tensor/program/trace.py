@@ -141,7 +141,7 @@ class Tracer(ExactRecorder):
     def alias(self, original: Tensor) -> Tensor:
         """Another handle of the same elements and gradient."""
         mine: Tensor = object.__new__(type(original))
-        mine.value = Value(original.value.storage)
+        mine.value = type(original.value)(original.value.storage)  # a number stays one
         if original.value.needs_grad:
             mine.value.needs_grad, mine.value.handle = True, weakref.ref(mine)
         mine._grad = getattr(original, "_grad", None)

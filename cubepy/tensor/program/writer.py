@@ -20,6 +20,7 @@ from cubepy.tensor.exposed import version as touched
 from cubepy.tensor.fusion.optimise import Fused, fused
 from cubepy.tensor.fusion.prepared import Prepared
 from cubepy.tensor.modes import mode
+from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.differentiated import remember
 from cubepy.tensor.program.form import paths
 from cubepy.tensor.program.guards import Guards
@@ -58,6 +59,7 @@ class Writer:
         inputs: names of the values of all inputs of the traced graph.
         home: the device that tensors are on; the current one where there are none.
         gpu: the same where it is a GPU, or None.
+        numbers: the inputs of the traced graph that are numbers beside tensors.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Writer:
         homes = [v.storage.device for v in trace.values if type(v) is not Number] or [self.device]
         self.gpu = next((d for d in homes if gpu_of(d) is not None), None)
         self.home = self.gpu or homes[0]
+        self.numbers = {n for n, v in enumerate(trace.values) if type(v) is Number}
         self.fused: Fused = fused(trace.graph, self.home, self.weights())
         self.prepared: Prepared | None = None
         self.scope: dict[str, Any] = {
@@ -206,10 +209,13 @@ class Writer:
         trained = trace.differentiable or any(type(e) is GradientGiven for e in trace.effects)
         if self.gpu is not None or self.home.backend != "cpu" or trained or trace.gradients:
             return []
+        graph = trace.graph
+        written = {n.inputs[i] for n in graph.nodes if n.op in OPS for i in OPS[n.op].writes}
         return [
             n
             for n, (source, value) in enumerate(zip(trace.sources, trace.values, strict=True))
             if source.kind == "held"
+            and graph.inputs[n] not in written
             and type(value.storage) is Dense
             and type(value.storage.array) is np.ndarray
             and id(source.of) not in given

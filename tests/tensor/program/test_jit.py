@@ -54,6 +54,13 @@ def test_results_are_those_of_the_function_whatever_their_tree() -> None:
     assert planned(program)
 
 
+def test_a_function_may_give_what_it_was_given() -> None:
+    program = cb.jit(lambda given: {"y": given["x"]})
+    for _ in range(4):
+        x = some(3)
+        same(program({"x": x})["y"], x)
+
+
 def test_views_of_inputs_of_results_and_of_what_lies_between() -> None:
     def function(x: Tensor) -> Any:
         h = x.exp()

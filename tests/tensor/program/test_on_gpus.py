@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import cubepy as cb
 from cubepy import nn
 from cubepy.runtime.stats import counters
-from cubepy.tensor import Tensor
+from cubepy.tensor import Tensor, apply
 from tests.pretend import NAME, PretendBackend, pretend
 from tests.tensor.program.test_random_states import STEPS
 
@@ -205,3 +205,19 @@ def test_the_same_memory_twice() -> None:
         np.testing.assert_array_equal(program(x, x).numpy(), np.arange(40) * 3)
         found = program(x[:32], x[8:]).numpy()
         np.testing.assert_array_equal(found, np.arange(32) * 3 + 8)
+
+
+def test_numbers_that_are_passed_and_held() -> None:
+    """Numbers computed of numbers are at home everywhere, and may be others in every call."""
+    held = apply("constant", value=0.0, dtype="f32") + 0
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return x * y + held * 2
+
+    program = cb.jit(function)
+    for n in range(5):
+        y = apply("constant", value=float(n), dtype="f32") * 2
+        held.assign_(apply("constant", value=float(10 * n), dtype="f32") + 0)
+        found = program(there(np.ones(3, np.float32)), y)
+        assert str(found.device) == NAME and found.tolist() == [2.0 * n + 20 * n] * 3
+    assert planned(program)

@@ -85,43 +85,28 @@ class GpuProgram(ProgramOperands):
     """The arrays of a program's call on a GPU: inputs, memory of large results, the block.
 
     Args:
-        device: the GPU.
-        recorded: the launches of a call.
-        inputs: its arrays on the device, which share no memory.
-        outputs: what it gave.
-        states: which outputs are given to tensors from outside.
-        numbers: the numbers of calls, and their memory in this one; None where there are none.
-        names: of the numbers of a call.
-        every: names of all arrays of a call.
-        brought: which inputs are copied into the block.
+        calls: which has recorded one.
+        outputs: what that gave.
 
     Attributes:
         memory: bytes of the memory of large results.
         small: bytes of small results.
+        brought: where inputs that are copied into the block are there.
 
     Raises:
         Unsuitable: something that no launch wrote is read, or given.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        recorded: Recorder,
-        inputs: Sequence[DeviceArray],
-        outputs: Sequence[Any],
-        states: Collection[int],
-        numbers: tuple[Numbers, DeviceArray] | None,
-        names: Sequence[str],
-        every: Sequence[str],
-        brought: Sequence[int],
-    ) -> None:
-        self.device, self.gpu, self.ordinal = device, gpu_of(device), device.ordinal
-        super().__init__(self.gpu.replays(self.ordinal), recorded, inputs)
+    def __init__(self, calls: GpuCalls, outputs: Sequence[Any]) -> None:
+        self.calls, self.device, inputs = calls, calls.device, calls.arrays
+        self.gpu, self.ordinal = gpu_of(self.device), self.device.ordinal
+        super().__init__(self.gpu.replays(self.ordinal), calls.recorded, inputs)
+        self.write_inputs(calls.in_place)
+        states, numbers, brought = calls.states, calls.numbers, calls.brought
         self.kept = [a for a in self.kept if type(a) is DeviceArray]
         found = (((a.address | BITS + 1) & -(a.address | BITS + 1)) - 1 for a in inputs)
         self.lines = [(n, 0, bits) for n, bits in enumerate(found) if n not in brought]
-        self.numbers, self.names = None if numbers is None else numbers[0], names
-        self.every = every
+        self.numbers = None if numbers is None else numbers[0]
         buffers = self.buffers(() if numbers is None else (numbers[1],))
         self.memory: list[int] = []
         self.small = 0
@@ -245,16 +230,16 @@ class GpuProgram(ProgramOperands):
         head = ["stream = threads.streams.get(ordinal) or thread_stream(ordinal)"]
         head.append(f"if {' or '.join(['stream.capture is not None', *tests])}:")
         head += [
-            f"    {made or '_'} = compute(({''.join(f'{name}, ' for name in self.every)}))",
+            f"    {made or '_'} = compute(({''.join(f'{name}, ' for name in self.calls.names)}))",
             "else:",
         ]
         lines: list[str] = []
         views: list[str] = []
         given = ["0" if n in self.brought else f"{x}.address" for n, x in enumerate(names)]
         if plan.steps:
-            for name in [name for n, name in enumerate(names) if n not in self.brought]:
+            for n, name in [(n, x) for n, x in enumerate(names) if n not in self.brought]:
                 lines += [f"o = {name}.owner", "if o.last is not stream:"]
-                lines.append("    use(stream, o, False)")
+                lines.append(f"    use(stream, o, {n in self.calls.in_place})")
         if plan.steps and self.kept:
             scope["settle"], scope["settled"] = settler(self.kept, gpu.use)
             lines += ["if settled[0] is not stream:", "    settle(stream)"]
@@ -267,7 +252,7 @@ class GpuProgram(ProgramOperands):
                 given.append(f"{name}.address")
         if self.numbers is not None:
             scope["put"] = self.numbers.put
-            lines.append(f"put(frame, ({''.join(f'{name}, ' for name in self.names)}))")
+            lines.append(f"put(frame, ({''.join(f'{name}, ' for name in self.calls.numbered)}))")
         scope["copy_in"] = self.copy_in
         lines += [f"copy_in(frame, {offset}, {names[n]})" for n, offset in self.brought.items()]
         if plan.steps:
@@ -317,11 +302,17 @@ class GpuCalls:
         device: the GPU.
         names: of the arrays of a call.
         numbers: which of them are of the host, and written to the block by every call.
+        constants: which of them are the same in every call.
         arguments: which of them are arguments, and may be elsewhere in every call.
+        written: which of them ops write in place.
         states: which outputs are given to tensors from outside.
 
     Attributes:
         inputs: names of the arrays that are operands.
+        numbered: names of the numbers.
+        arrays, recorded, numbers, brought, in_place: of the call that is recorded: its operands, its
+            launches, the numbers and their memory, which operands are copied into the block, and
+            which are written.
     """
 
     def __init__(
@@ -329,12 +320,15 @@ class GpuCalls:
         device: Device,
         names: Sequence[str],
         numbers: Collection[int],
+        constants: Collection[int],
         arguments: Collection[int],
+        written: Collection[int],
         states: Collection[int],
     ) -> None:
         self.device, self.names, self.states = device, names, states
-        self.arguments = arguments
+        self.constants, self.arguments, self.written = constants, arguments, written
         self.places = sorted(numbers)
+        self.numbered = [names[n] for n in self.places]
         self.inputs: list[str] = []
 
     def begin(self, arrays: Sequence[Any]) -> tuple[list[Any], Recorder]:
@@ -344,16 +338,18 @@ class GpuCalls:
             Unsuitable: one is on the host, or another device.
         """
         given = list(arrays)
-        mine = [
-            n
-            for n, a in enumerate(given)
-            if n not in self.places and not (type(a) is np.ndarray and a.ndim == 0)
-        ]
+        fixed = {n for n, a in enumerate(given) if n in self.constants and type(a) is np.ndarray}
+        mine = [n for n in range(len(given)) if n not in self.places and n not in fixed]
+        if any(type(given[n]) is not np.ndarray for n in self.places):
+            raise Unsuitable("a number that is not on the host")
         for n in mine:
             if type(given[n]) is not DeviceArray or given[n].device != self.device:
                 raise Unsuitable("an input that is not on the GPU")
         self.arrays = disjoint([given[n] for n in mine])
         self.inputs = [self.names[n] for n in mine]
+        self.in_place = [k for k, n in enumerate(mine) if n in self.written]
+        if any(self.arrays[k] is not given[mine[k]] for k in self.in_place):
+            raise Unsuitable("an array that is written, and shares memory with another one")
         self.brought = []
         for k, (n, array) in enumerate(zip(mine, self.arrays, strict=True)):
             given[n] = array
@@ -366,32 +362,20 @@ class GpuCalls:
             self.numbers = numbers, numbers.block(hosts)
             for n, view in zip(self.places, numbers.views(self.numbers[1], hosts), strict=True):
                 given[n] = view
-        for n, array in enumerate(given):
-            if type(array) is np.ndarray:  # a constant of the program
-                given[n] = upload(array, self.device)
-        self.constants = [a for n, a in enumerate(given) if n not in self.places and n not in mine]
+        for n in fixed:
+            given[n] = upload(given[n], self.device)
+        self.fixed = [given[n] for n in fixed]
         self.recorded = Recorder()
         return given, self.recorded
 
     def operands(self, outputs: Sequence[Any]) -> GpuProgram:
         """Where the arrays of the call were."""
-        self.recorded.constants += self.constants
-        names = [self.names[n] for n in self.places]
-        return GpuProgram(
-            self.device,
-            self.recorded,
-            self.arrays,
-            outputs,
-            self.states,
-            self.numbers,
-            names,
-            self.names,
-            self.brought,
-        )
+        self.recorded.constants += self.fixed
+        return GpuProgram(self, outputs)
 
     def forget(self) -> None:
         """Let go of the call that was recorded."""
-        self.arrays, self.constants, self.numbers = [], [], None
+        self.arrays, self.fixed, self.numbers = [], [], None
         self.recorded = Recorder()
 
 
