@@ -89,7 +89,7 @@ SENTENCE: dict[str, Any] = {
 
 def test_sentence_pieces() -> None:
     t = of(SENTENCE)
-    assert shown(t, "ab", PIECES) == ["<s>", "▁a", "b"] or shown(t, "ab", PIECES) == ["<s>", "▁ab"]
+    assert shown(t, "ab", PIECES) in (["<s>", "▁a", "b"], ["<s>", "▁ab"])
     assert shown(t, "abb", PIECES) == ["<s>", "▁a", "bb"]  # the highest score comes first
     assert shown(t, "é", PIECES)[-2:] == ["<0xC3>", "<0xA9>"]
     assert t.decode(t.encode("ab é ab")[1:]) == "ab é ab"

@@ -175,7 +175,7 @@ def outer(x1: Any, x2: Any, /) -> Tensor:
 
 
 def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
-    """Pseudoinverses (Moore, Penrose); singular values up to `rtol` of the largest are 0."""
+    """Pseudoinverses (Moore, Penrose); singular values up to `rtol` of the largest count as 0."""
     t = _matrices(x, "pinv")
     u, s, vh = svd(t, full_matrices=False)
     counts = s > _limit(t, rtol) * greatest(s, axis=-1, keepdims=True)
