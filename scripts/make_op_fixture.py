@@ -69,7 +69,9 @@ NAMES = """
     nn.functional.scaled_dot_product_attention nn.functional.selu nn.functional.silu
     nn.functional.smooth_l1_loss nn.functional.softmin nn.functional.softmin.with_dtype
     nn.functional.softplus nn.functional.softshrink nn.functional.softsign
-    nn.functional.tanhshrink nn.functional.threshold
+    nn.functional.tanhshrink nn.functional.threshold digamma linalg.cholesky linalg.cross linalg.det
+    linalg.diagonal linalg.inv linalg.matrix_norm linalg.matrix_power linalg.qr linalg.slogdet
+    linalg.solve linalg.svdvals
 """.split()
 MOST = 10
 """Calls of an op, spread over those that it has."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import cubepy as cb
 
 
@@ -168,6 +170,50 @@ def next_after(a, b):
     smallest = cb.copysign(cb.bitcast(bits - bits + one, a.dtype), b)
     moved = cb.select(a == 0, smallest, stepped)
     return cb.select(a == b, b, cb.select((a != a) | (b != b), a + b, moved))
+
+
+@cb.func
+def digamma(x):
+    """The derivative of log Gamma: reflected to x > 0, moved up to y >= 10, where the asymptotic
+    series of Abramowitz and Stegun (6.3.18) is exact to a rounding of f64.
+    """
+    x = x * 1.0
+    below = x <= 0
+    y = cb.select(below, 1.0 - x, x)
+    total = cb.select(y < 10.0, -1.0 / y, 0.0)
+    y = cb.select(y < 10.0, y + 1.0, y)
+    for _ in cb.unroll(range(9)):
+        small = y < 10.0
+        total = cb.select(small, total - 1.0 / y, total)
+        y = cb.select(small, y + 1.0, y)
+    z = 1.0 / (y * y)
+    series = 1.0 / 240 - z * (1.0 / 132 - z * (691.0 / 32760 - z * (1.0 / 12)))
+    series = z * (1.0 / 12 - z * (1.0 / 120 - z * (1.0 / 252 - z * series)))
+    total = total + cb.log(y) - 0.5 / y - series
+    rest = x - cb.round(x)
+    mirrored = total - math.pi * cb.cos(math.pi * rest) / cb.sin(math.pi * rest)
+    pole = cb.select(x == 0, cb.copysign(math.inf, -x), math.nan)
+    return cb.select(below, cb.select(rest == 0, pole, mirrored), total)
+
+
+@cb.func
+def trigamma(x):
+    """The derivative of digamma, in the same way (6.4.12); infinite at 0, -1, -2, ..."""
+    x = x * 1.0
+    below = x <= 0
+    y = cb.select(below, 1.0 - x, x)
+    total = cb.select(y < 10.0, 1.0 / (y * y), 0.0)
+    y = cb.select(y < 10.0, y + 1.0, y)
+    for _ in cb.unroll(range(9)):
+        small = y < 10.0
+        total = cb.select(small, total + 1.0 / (y * y), total)
+        y = cb.select(small, y + 1.0, y)
+    z = 1.0 / (y * y)
+    series = 1.0 / 30 - z * (5.0 / 66 - z * (691.0 / 2730 - z * (7.0 / 6)))
+    series = 1.0 / 6 - z * (1.0 / 30 - z * (1.0 / 42 - z * series))
+    total = total + (1.0 + 0.5 / y + z * series) / y
+    sine = cb.sin(math.pi * (x - cb.round(x)))
+    return cb.select(below, math.pi * math.pi / (sine * sine) - total, total)
 
 
 @cb.func

@@ -23,7 +23,7 @@ def test_rows_say_what_is_so() -> None:
         if line.startswith("| `") and (cells := line.strip("|").split(" | "))
     }
     assert rows["exp"][-2:] == ["any order", "map"]
-    assert rows["lgamma"][-2] == "refused"
+    assert rows["trigamma"][-2] == "refused"
     assert rows["argmax"][-2] == "constant"
     assert "rows" in rows["sum"][-1] and "takes maps" in rows["linear"][-1]
     assert rows["topk"][3] == "several"

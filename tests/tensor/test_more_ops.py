@@ -13,6 +13,7 @@ import pytest
 import cubepy as cb
 from cubepy.errors import DTypeError, OutOfBoundsError, ShapeError
 from cubepy.tensor import apply
+from cubepy.testing import gradcheck
 from tests.tensor.finite import check_gradients
 
 RNG = np.random.default_rng(11)
@@ -219,3 +220,26 @@ def test_bits_and_tests_of_floats() -> None:
         apply("isnan", t)
     with pytest.raises(DTypeError, match="work on integers"):
         apply("lshift", t, f[:4])
+
+
+def test_digamma_and_trigamma() -> None:
+    """Beside values of Abramowitz and Stegun, the recurrence, reflection, and differences."""
+    euler, pi = 0.57721566490153286, np.pi
+    x = cb.tensor(np.array([1.0, 0.5, 2.0, 1.0 / 3]))
+    want = [-euler, -euler - 2 * np.log(2), 1 - euler, -euler - pi / 12**0.5 - 1.5 * np.log(3)]
+    np.testing.assert_allclose(x.digamma().numpy(), want, rtol=2e-15)
+    second = apply("trigamma", x[:3]).numpy()
+    np.testing.assert_allclose(second, [pi**2 / 6, pi**2 / 2, pi**2 / 6 - 1], rtol=2e-15)
+    y = cb.tensor(np.linspace(-7.7, 25.3, 101))
+    for op, step in (("digamma", 1 / y), ("trigamma", -1 / (y * y))):
+        near = apply(op, y).numpy()
+        np.testing.assert_allclose(apply(op, y + 1).numpy(), near + step.numpy(), 1e-11, 1e-11)
+    ends = cb.tensor([0.0, -0.0, -3.0, np.inf, np.nan]).digamma().numpy()
+    np.testing.assert_array_equal(ends, [-np.inf, np.inf, np.nan, np.inf, np.nan])
+    np.testing.assert_array_equal(
+        apply("trigamma", cb.tensor([0.0, -2.0, np.inf])).numpy(), [np.inf, np.inf, 0.0]
+    )
+    x = cb.tensor([0.3, 1.7, -0.4], "f64", requires_grad=True)
+    assert gradcheck(lambda x: x.digamma(), x)
+    assert cb.tensor([1, 2]).digamma().dtype.is_float
+    assert cb.tensor([3.0], "f16").digamma().item() == np.float16(0.9227843)

@@ -274,6 +274,10 @@ class Operators(Applied[T]):
         """log(|Gamma(x)|)."""
         return self._unary("lgamma")
 
+    def digamma(self) -> T:
+        """The derivative of `lgamma`."""
+        return self._unary("digamma")
+
     def sign(self) -> T:
         """-1, 0 or 1; NaN of NaN."""
         return self._unary("sign")

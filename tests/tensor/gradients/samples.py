@@ -73,12 +73,13 @@ DOMAINS: dict[str, tuple[float, float]] = {
     **dict.fromkeys("cbrt".split(), (0.3, 3)),
     "acosh": (1.3, 3),
     "log1p": (-0.5, 3),
+    "lgamma": (0.5, 3),
     "tan": (-1, 1),
 }
 """Where functions of one element are looked at, if not in [-2, 2]."""
 
 _UNARY = """exp log log1p expm1 sqrt rsqrt sin cos tanh erf silu sigmoid tan asin acos atan sinh cosh
-    asinh acosh atanh log10 cbrt erfc log2 exp2 reciprocal neg abs relu square"""
+    asinh acosh atanh log10 cbrt erfc log2 exp2 reciprocal neg abs relu square lgamma"""
 _IMAGE = (1, 2, 5, 4)
 _SMALL = {**HOW, "groups": 1}
 _INDICES = np.array([[[[1, 3], [9, 11]], [[5, 2], [17, 14]]]])
@@ -263,6 +264,7 @@ ONCE = {
     "checked there",
     "attention_forward": "as attention",
     "attention_gradients": "as attention, whose second derivatives it has",
+    "digamma": "its second derivative is none of an op: in that of lgamma, and in test_more_ops.py",
     "program": "no op that tensors run: a call of a program, see tests/tensor/program",
     "alias": "no op that tensors run: the same elements as another handle",
     **dict.fromkeys(
@@ -275,7 +277,7 @@ ONCE = {
 OF_USERS = {"launch": "a kernel of the user's: see tests/tensor/custom"}
 """Ops that have no gradient, because users give it."""
 
-WITHOUT = {"lgamma": "its derivative, digamma, is no function of the library"}
+WITHOUT = {"trigamma": "the third derivative of lgamma is no op"}
 """Ops of floats whose gradient is missing, and why; fused ones are of programs, which differentiate
 the graphs that they are made of.
 """

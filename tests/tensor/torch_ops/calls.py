@@ -8,6 +8,7 @@ from typing import Any
 
 import cubepy as cb
 import cubepy.tensor as xp
+import cubepy.tensor.linalg as la
 from cubepy.errors import ArgumentError
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, apply, as_tensor
@@ -50,6 +51,23 @@ def spread(name: str) -> Function:
         )
 
     return call
+
+
+def matrix_norm(
+    x: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, dtype: Any = None
+) -> Tensor:
+    ends = (-2, -1)
+    made = la.matrix_norm(x.movedim(tuple(dim), ends), ord=ord, keepdims=keepdim)
+    return made.movedim(ends, tuple(dim)) if keepdim else made
+
+
+def solve(a: Tensor, b: Tensor, left: bool = True) -> Tensor:
+    """torch takes batches of vectors for such."""
+    if not left:
+        return la.solve(a.mT, b.mT).mT
+    if b.ndim > 1 and b.shape == a.shape[:-1]:
+        return la.solve(a, b.unsqueeze(-1)).squeeze(-1)
+    return la.solve(a, b)
 
 
 def of_dtype(function: Function) -> Function:
@@ -191,7 +209,7 @@ CALLS: dict[str, Function] = {
         n: method(n)
         for n in """abs acos acosh asin asinh atan atanh ceil clamp clone contiguous cos
         cosh cumprod erf erfc exp exp2 expand expm1 flatten floor gather index_copy index_select
-        isfinite isinf isnan lgamma log log10 log1p log2 masked_fill masked_select movedim
+        digamma isfinite isinf isnan lgamma log log10 log1p log2 masked_fill masked_select movedim
         norm permute reciprocal repeat reshape roll round rsqrt sigmoid sign signbit sin sinh split
         sqrt square squeeze tan tanh tile transpose tril triu trunc unbind unsqueeze view chunk
         """.split()
@@ -278,6 +296,15 @@ CALLS: dict[str, Function] = {
     "einsum": lambda xs, text: xp.einsum(text, *xs),
     "inner": lambda a, b: a @ b.T if a.ndim and b.ndim else a * b,
     "outer": lambda a, b: xp.einsum("i,j->ij", a, b),
+    "linalg.cholesky": lambda x, upper=False: la.cholesky(x, upper=upper),
+    "linalg.cross": lambda a, b, dim=-1: la.cross(a, b, axis=dim),
+    "linalg.diagonal": lambda x, offset=0, dim1=-2, dim2=-1: la.diagonal(
+        x.movedim((dim1, dim2), (-2, -1)), offset=offset
+    ),
+    "linalg.matrix_norm": matrix_norm,
+    "linalg.solve": solve,
+    "linalg.qr": lambda x, mode="reduced": la.qr(x, mode=mode),
+    **{f"linalg.{n}": getattr(la, n) for n in ("det", "inv", "matrix_power", "slogdet", "svdvals")},
     "linalg.vecdot": lambda a, b, dim=-1: xp.vecdot(a, b, axis=dim),
     "tensordot": lambda a, b, dims=2: xp.tensordot(
         a, b, axes=dims if isinstance(dims, int) else tuple(map(tuple, dims))
@@ -355,6 +382,25 @@ LEFT_OUT: dict[str, str] = {
         """bernoulli nn.functional.alpha_dropout nn.functional.dropout normal normal.in_place
         normal.number_mean randint uniform""".split(),
         _RANDOM,
+    ),
+    **dict.fromkeys(
+        """linalg.cholesky_ex linalg.cond linalg.eig linalg.eigvals linalg.householder_product
+        linalg.inv_ex linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve linalg.lstsq
+        linalg.lstsq.grad_oriented linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve
+        linalg.multi_dot linalg.solve_ex linalg.solve_triangular linalg.tensorinv
+        linalg.tensorsolve linalg.vander linalg.norm linalg.norm.subgradients_at_zero""".split(),
+        "not in the array API",
+    ),
+    **dict.fromkeys(
+        "linalg.eigh linalg.eigvalsh".split(),
+        "one triangle is read in torch, the mean of both here",
+    ),
+    "linalg.matrix_rank": "bounds for each matrix, and absolute ones",
+    "linalg.pinv": "bounds for each matrix, and absolute ones",
+    "linalg.svd": "compared by test_linalg.py: samples are functions of signs",
+    **dict.fromkeys(
+        "linalg.matrix_rank.hermitian linalg.pinv.hermitian linalg.pinv.singular".split(),
+        "the same function, of matrices of a kind",
     ),
     **dict.fromkeys("empty empty_like full_like ones ones_like zeros zeros_like".split(), _MADE),
     **dict.fromkeys("conj imag real nn.functional.silu.complex".split(), _COMPLEX),
