@@ -237,6 +237,8 @@ class Runner:
                 try:
                     self._segment(at, end)(env)
                 except NeedsElements as wish:
+                    if not at <= wish.at < end:
+                        raise
                     self.split.add(wish.at)
                     continue
                 at = end
