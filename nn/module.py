@@ -49,6 +49,7 @@ class Module:
 
     def __init__(self) -> None:
         self.__dict__.update(_parameters={}, _buffers={}, _modules={}, _pre_hooks={}, training=True)
+        self.__dict__["_unsaved"] = set()  # names of buffers that are no part of the state dict
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_modules" not in self.__dict__:
@@ -123,17 +124,21 @@ class Module:
         Args:
             name: of the attribute.
             value: a tensor, or None.
-            persistent: whether it is part of the state dict.
+            persistent: whether it is part of the state dict. One that is not moves with the module
+                all the same.
 
         Raises:
             ArgumentError: a name that is no identifier, so that no attribute could have it.
         """
         if not isinstance(name, str) or not name.isidentifier():
             raise ArgumentError(f"the name of a buffer must be an identifier, not {shown(name)}")
+        for table in (self._parameters, self._modules, self.__dict__):
+            table.pop(name, None)
         if arguments.flag("persistent", persistent):
-            self._buffers[name] = None if value is None else as_tensor(value)
+            self._unsaved.discard(name)
         else:
-            self.__dict__[name] = value
+            self._unsaved.add(name)
+        self._buffers[name] = None if value is None else as_tensor(value)
         changed()
 
     # The tree
@@ -210,12 +215,15 @@ class Module:
         """Parameters and persistent buffers by dotted name; the tensors are shared, not copied."""
         return {name: table[key] for name, table, key in self._state() if table[key] is not None}
 
-    def _state(self) -> Iterator[tuple[str, dict[str, Any], str]]:
-        """(dotted name, table, key) of every parameter and buffer."""
+    def _state(self, unsaved: bool = False) -> Iterator[tuple[str, dict[str, Any], str]]:
+        """(dotted name, table, key) of every parameter and buffer; of those that are not saved,
+        if they are wanted.
+        """
         for prefix, module in self.named_modules():
             for table in (module._parameters, module._buffers):
                 for key in table:
-                    yield (f"{prefix}.{key}" if prefix else key), table, key
+                    if unsaved or table is module._parameters or key not in module._unsaved:
+                        yield (f"{prefix}.{key}" if prefix else key), table, key
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
         """Take over tensors by name: shared when the dtype is that of the parameter, else converted
@@ -269,7 +277,8 @@ class Module:
         the module. Parameters stay the same objects.
 
         Args: target: a device ("cuda", "cpu", ...) or a float dtype ("f16", `cb.bf16`, ...).
-            Quantized weights move with the others and keep their codes.
+            Quantized weights move with the others and keep their codes; buffers that are not saved
+            move and keep their dtype, since they are computed of something (angles of positions).
 
         Example:
             >>> from cubepy import nn
@@ -277,7 +286,7 @@ class Module:
             cb.f16
         """
         done: dict[int, Any] = {}
-        for _, table, key in self._state():
+        for _, table, key in self._state(unsaved=is_device(target)):
             old = table[key]
             if old is not None:
                 if id(old) not in done:
@@ -350,6 +359,7 @@ class Module:
             done[id(self)] = copy
             copy.__dict__.update(self.__dict__)
             copy.__dict__["_pre_hooks"] = dict(self._pre_hooks)
+            copy.__dict__["_unsaved"] = set(self._unsaved)
             for b in self._buffers.values():
                 if b is not None and id(b) not in done:
                     done[id(b)] = b.detach()

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from cubepy.backends.gpu.printing import WIDEST, GpuText
+from cubepy.backends.gpu.printing import WIDEST, GpuPrinter
+from cubepy.backends.gpu.versions import versions
 from cubepy.compiler.ir import Program
 from cubepy.config import config
 from cubepy.runtime import cache as disk
@@ -24,7 +25,15 @@ class GpuCode(ABC):
     Attributes:
         text: the generated Python and what belongs to it.
         symbol: the entry point of the machine code.
+
+    A backend says what prints programs for it, and the names that its text must not hide; and what
+    its machine code depends on besides the text (see `versions`).
     """
+
+    printer: type[GpuPrinter]
+    reserved: frozenset[str]
+    lowering: str
+    packages: tuple[str, ...]
 
     def __init__(
         self,
@@ -40,7 +49,7 @@ class GpuCode(ABC):
             in_place,
             aligned,
         )
-        self.text = self.printed(program, rows)
+        self.text = self.printer(program, self.reserved, rows).emit()
         self.units = program.units
         assumed = f"in_place={in_place} aligned={aligned}"
         options = (
@@ -49,18 +58,12 @@ class GpuCode(ABC):
         )
         options += " early" if program.overlap else ""
         parameters = repr(self.text.parameters)
-        self.key = disk.digest(self.text.text, options, parameters, self.versions())
+        self.key = disk.digest(
+            self.text.text, options, parameters, versions(self.lowering, self.packages)
+        )
         self.symbol = f"cubepy_{re.sub(r'[^A-Za-z0-9_]', '_', program.name)}_{self.key[:16]}"
         if config.debug >= 4:
             print(self.text.text, file=sys.stderr)
-
-    @abstractmethod
-    def printed(self, program: Program, rows: frozenset[str]) -> GpuText:
-        """The generated Python."""
-
-    @abstractmethod
-    def versions(self) -> str:
-        """What the machine code depends on besides the text."""
 
     @abstractmethod
     def translated(self) -> bytes:

@@ -13,6 +13,7 @@ from cubepy.errors import ArgumentError, LaunchError
 from cubepy.models.generation.cache import KeyValueCache
 from cubepy.models.generation.sampling import Sampling, uniform
 from tests.models.folders import fixture, folder
+from tests.pretend import NAME, pretend
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,18 @@ def test_seeds_say_the_same_in_any_batch(model: Any) -> None:
 def test_a_longer_text_begins_with_a_shorter_one(model: Any) -> None:
     long = model.generate(PROMPTS[0], max_new_tokens=30)
     assert model.generate(PROMPTS[0], max_new_tokens=11) == long[:11]
+
+
+def test_a_device_of_its_own_writes_the_same(
+    tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps are plans of launches there, too, which write to the cache in place."""
+    right = model.generate(PROMPTS, max_new_tokens=16)
+    with pretend(monkeypatch):
+        there = cb.load(folder(tmp_path, fixture("decoders")["llama"]), device=NAME)
+        assert there.generate(PROMPTS, max_new_tokens=16) == right
+        (step,) = there.stepper.greedy.explain().programs
+        assert step.planned == ""
 
 
 def test_prompts_read_in_pieces(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,6 +258,24 @@ def test_attributes_follow_their_class():
         Forgetful()
 
 
+def test_buffers_that_are_not_saved():
+    model, other = nn.Sequential(nn.Linear(2, 2)), nn.Module()
+    model[0].register_buffer("angles", np.float32([1, 2]), persistent=False)
+    model[0].register_buffer("nothing", None, persistent=False)
+    assert [n for n, _ in model.named_buffers()] == ["0.angles"]
+    assert list(model.state_dict()) == ["0.weight", "0.bias"]
+    model.load_state_dict(model.state_dict())
+    copy = model.clone()
+    copy[0].register_buffer("angles", np.float32([3]))
+    assert "0.angles" in copy.state_dict() and "0.angles" not in model.state_dict()
+    assert model.to("f16")[0].angles.dtype is cb.f32 and copy.to("f16")[0].angles.dtype is cb.f16
+    other.angles = 1
+    other.register_buffer("angles", [1.0], persistent=False)
+    assert other.angles.tolist() == [1.0]
+    other.angles = cb.tensor([2.0])
+    assert [b.tolist() for b in other.buffers()] == [[2.0]] and not other.state_dict()
+
+
 def test_train_and_eval_reach_all_modules():
     model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Dropout()))
     assert not any(m.training for m in model.eval().modules())

@@ -7,17 +7,11 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from cubepy.backends.cuda.codegen.emit import emit
+from cubepy.backends.cuda.codegen.emit import CudaPrinter
 from cubepy.backends.cuda.codegen.job import Job
 from cubepy.backends.cuda.codegen.names import RESERVED
 from cubepy.backends.gpu.code import GpuCode
-from cubepy.backends.gpu.printing import GpuText
-from cubepy.backends.gpu.versions import versions
-from cubepy.compiler.ir import Program
 from cubepy.errors import BackendCompileError
-
-LOWERING = "cuda/codegen/lowering.py"
-PACKAGES = ("numba", "numba-cuda", "llvmlite", "nvidia-nvjitlink", "nvidia-nvvm")
 
 
 @dataclass(frozen=True)
@@ -54,12 +48,10 @@ class Code(GpuCode):
     """A program compiled for one architecture; see `GpuCode`."""
 
     architecture: Architecture
-
-    def printed(self, program: Program, rows: frozenset[str]) -> GpuText:
-        return emit(program, RESERVED, rows)
-
-    def versions(self) -> str:
-        return versions(LOWERING, PACKAGES)
+    printer = CudaPrinter
+    reserved = RESERVED
+    lowering = "cuda/codegen/lowering.py"
+    packages = ("numba", "numba-cuda", "llvmlite", "nvidia-nvjitlink", "nvidia-nvvm")
 
     def translated(self) -> bytes:
         code: bytes = self.job.translated("cubin")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cubepy.backends.gpu.printing import GpuPrinter, GpuText
+from cubepy.backends.gpu.printing import GpuPrinter
 from cubepy.backends.llvm.printing import carrier
-from cubepy.compiler.ir import Expr, Program
+from cubepy.compiler.ir import Expr
 
 KEEPS_NAN = {"nan_min": "kept_minimum", "nan_max": "kept_maximum"}
 """What takes one instruction for floats of 32 bits and below, and no rounding."""
@@ -21,8 +21,3 @@ class CudaPrinter(GpuPrinter):
             if "mma" in self.program.properties.features:
                 return f"{KEEPS_NAN[e.attr]}({self.value(e.args[0])}, {self.value(e.args[1])})"
         return super().value(e)
-
-
-def emit(program: Program, reserved: frozenset[str], rows: frozenset[str] = frozenset()) -> GpuText:
-    """Print a program for a GPU; `reserved` are names that the text must not hide."""
-    return CudaPrinter(program, reserved, rows).emit()

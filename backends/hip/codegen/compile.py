@@ -5,28 +5,20 @@ from __future__ import annotations
 from functools import cached_property
 
 from cubepy.backends.gpu.code import GpuCode
-from cubepy.backends.gpu.printing import GpuText
-from cubepy.backends.gpu.versions import versions
 from cubepy.backends.hip.codegen.architecture import Architecture
-from cubepy.backends.hip.codegen.emit import emit
+from cubepy.backends.hip.codegen.emit import HipPrinter
 from cubepy.backends.hip.codegen.job import Job
 from cubepy.backends.hip.codegen.names import RESERVED
-from cubepy.compiler.ir import Program
-
-LOWERING = "hip/codegen/*.py"
-PACKAGES = ("numba", "llvmlite")
 
 
 class Code(GpuCode):
     """A program compiled for one processor; see `GpuCode`."""
 
     architecture: Architecture
-
-    def printed(self, program: Program, rows: frozenset[str]) -> GpuText:
-        return emit(program, RESERVED, rows)
-
-    def versions(self) -> str:
-        return versions(LOWERING, PACKAGES)
+    printer = HipPrinter
+    reserved = RESERVED
+    lowering = "hip/codegen/*.py"
+    packages = ("numba", "llvmlite")
 
     def translated(self) -> bytes:
         return self.job.binary()

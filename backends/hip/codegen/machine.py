@@ -23,8 +23,9 @@ CODE_OBJECT_VERSION = 500
 
 SELECTABLE = frozenset(
     """
-    amdgcn.ballot amdgcn.ds.bpermute amdgcn.exp2 amdgcn.implicitarg.ptr amdgcn.log amdgcn.mbcnt.hi
-    amdgcn.mbcnt.lo amdgcn.readfirstlane amdgcn.readlane amdgcn.s.barrier amdgcn.sdot4 amdgcn.sudot4
+    amdgcn.ballot amdgcn.ds.bpermute amdgcn.ds.swizzle amdgcn.exp2 amdgcn.implicitarg.ptr
+    amdgcn.log amdgcn.mbcnt.hi amdgcn.mbcnt.lo amdgcn.permlanex16 amdgcn.readfirstlane
+    amdgcn.readlane amdgcn.s.barrier amdgcn.sdot4 amdgcn.sudot4 amdgcn.update.dpp
     amdgcn.wave.barrier amdgcn.workgroup.id.x amdgcn.workgroup.id.y amdgcn.workgroup.id.z
     amdgcn.workitem.id.x amdgcn.workitem.id.y amdgcn.workitem.id.z
     abs assume bitreverse bswap canonicalize ceil copysign ctlz ctpop cttz fabs

@@ -1,6 +1,8 @@
 """Planes of AMD GPUs (waves): 32 or 64 units that exchange words.
 
 A word goes to any unit by ds_bpermute, which takes the ways of shared memory but none of its bytes.
+Where the distance of a butterfly is known, there are shorter ways: within a row of 16 units the
+operand of any vector instruction may come from another lane (DPP).
 """
 
 from __future__ import annotations
@@ -14,6 +16,30 @@ from cubepy.backends.gpu.ops.plane import Plane, collectives
 from cubepy.backends.hip.ops.topology import call, lane_of
 from cubepy.backends.llvm.ops.registry import op
 from cubepy.backends.llvm.ops.types import I1, I32, I64
+
+QUADS = {1: 0xB1, 2: 0x4E, 3: 0x1B}
+"""Codes of DPP: within four units."""
+ROTATE_8, MIRROR_8, MIRROR_16, XOR = 0x128, 0x141, 0x140, 0x160
+"""By eight within a row; halves of rows and rows in reverse; by any number (RDNA alone)."""
+SAME_ORDER = (0x76543210, 0xFEDCBA98)
+EVERY = 0xF
+
+
+def crossed(b: Any, word: Any, distance: int) -> Any:
+    """The word of the unit at position xor `distance`, if there is a short way; else None."""
+    rdna = b.module.architecture.major >= 10
+    code = QUADS.get(distance) or {7: MIRROR_8, 8: ROTATE_8, 15: MIRROR_16}.get(distance)
+    if code is None and rdna and distance < 16:
+        code = XOR | distance
+    if code is not None:
+        every = (I32(code), I32(EVERY), I32(EVERY), I1(1))
+        return call(b, "update.dpp.i32", I32, I32(0), word, *every)
+    if distance == 16 and rdna:
+        order = [I32(n) for n in SAME_ORDER]
+        return call(b, "permlanex16.i32", I32, I32(0), word, *order, I1(0), I1(0))
+    if distance < 32:
+        return call(b, "ds.swizzle", I32, word, I32(0x1F | distance << 10))
+    return None
 
 
 class Wave(Plane):
@@ -33,6 +59,10 @@ class Wave(Plane):
         return lane_of(b)
 
     def word(self, b: Any, mask: Any, mode: str, word: Any, other: Any) -> Any:
+        if mode == "bfly" and isinstance(other, ir.Constant) and 0 < other.constant < self.size(b):
+            found = crossed(b, word, other.constant)
+            if found is not None:
+                return found
         unit = self._source(b, mode, other)
         return call(b, "ds.bpermute", I32, b.shl(unit, I32(2)), word)
 

@@ -88,6 +88,16 @@ def test_floats_are_added_by_one_instruction(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KNOWN)
+def test_sums_of_planes_take_short_ways(name: str) -> None:
+    """Within a row of 16 units an addition reads another lane itself."""
+    assembly = compile_for(name, total, 256, X, X[:1], mode="unchecked").assembly
+    assert re.search(r"v_add_f32_dpp .*quad_perm:\[1,0,3,2\]", assembly)
+    rdna = Architecture(name).major >= 11
+    assert "row_xmask:4" in assembly if rdna else "row_ror:8" in assembly
+    assert ("v_permlanex16_b32" if rdna else "ds_swizzle_b32") in assembly
+
+
+@pytest.mark.parametrize("name", KNOWN)
 def test_what_llvm_has_no_correct_function_for_is_ours(name: str) -> None:
     for dtype in (np.float32, np.float64):
         x = np.zeros(8, dtype)

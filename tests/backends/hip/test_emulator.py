@@ -127,6 +127,25 @@ def test_lanes_read_each_other(line: str, source: int) -> None:
     assert given(line) == source
 
 
+def test_short_constants_have_signs() -> None:
+    """RDNA 4 adds floats and compares them in scalar registers, too."""
+    out = np.zeros(4, np.uint32)
+    lines = """s_load_b64 s[4:5], s[0:1], 0x0
+        s_movk_i32 s6, 0x10
+        s_addk_co_i32 s6, 0xfff8
+        s_mov_b32 s7, 0x7fc00000
+        s_cmp_o_f32 s7, s7
+        s_cselect_b32 s7, 3, 4
+        s_add_f32 s8, 1.0, 2.0
+        v_mov_b32_e32 v1, s6
+        v_mov_b32_e32 v2, s7
+        v_mov_b32_e32 v3, s8
+        v_mov_b32_e32 v9, 0
+        global_store_b96 v9, v[1:3], s[4:5]"""
+    run(lines, "gfx1201", out)
+    assert out.tolist() == [8, 4, f32(3.0), 0]
+
+
 def test_masks_of_lanes() -> None:
     out = np.zeros(64, np.uint32)
     lines = """v_lshlrev_b32_e32 v9, 2, v0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import cubepy as cb
 from cubepy import nn
 from cubepy.tensor import Tensor
+from tests.models.folders import fixture, folder
 from tests.tensor.program.test_random_states import STEPS
 
 HERE = "cuda"
@@ -165,3 +167,15 @@ def test_a_program_in_a_capture_and_on_streams() -> None:
         z = program(x)
     graph.replay()
     np.testing.assert_allclose(z.numpy(), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt2"])
+def test_writing_a_text(name: str, tmp_path: Path) -> None:
+    path, prompts = folder(tmp_path, fixture("decoders")[name]), [[5, 9, 2, 44], [7]]
+    model, options = cb.load(path, device="cpu"), {"max_new_tokens": 24, "seed": 3}
+    right = model.generate(prompts, **options)
+    there = cb.load(path, device=HERE)
+    assert there.generate(prompts, **options) == right
+    drawn = there.generate(prompts, temperature=1.0, top_k=10, **options)
+    assert drawn == model.generate(prompts, temperature=1.0, top_k=10, **options)
+    assert made_of(there.stepper.greedy)

@@ -38,6 +38,11 @@ def _fma16(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     return (a.astype(np.float64) * b + c).astype(np.float16)
 
 
+def unfused(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+    """a * b + c, rounded twice."""
+    return a * b + c
+
+
 FMA = {"f16": _fma16, "f32": _fma32, "f64": _fma64}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -81,6 +82,11 @@ FAMILIES: list[tuple[str, Callable[[str, str], Step | None]]] = [
 """The first one that a name begins with."""
 
 
+CHANGED = re.compile(r"_(dpp8?|sdwa)$")
+CHANGING = (move, compare, choose, vector, special.carry)
+"""What knows of operands from other lanes or of parts of registers."""
+
+
 def meaning(program: Program, line: str, major: int) -> Step:
     """What a line of assembly does.
 
@@ -112,7 +118,9 @@ def _found(program: Program, name: str, text: str, line: str, major: int) -> Ste
     if name.startswith("ds_") and not name.startswith(("ds_bpermute", "ds_permute", "ds_swizzle")):
         return shared_access(name, text) or shared_atomic(name, text, major)
     family = next((f for start, f in FAMILIES if name.startswith(start)), None)
-    return None if family is None else family(name, text)
+    if family is None or (CHANGED.search(name) and family not in CHANGING):
+        return None
+    return family(name, text)
 
 
 def _indexed(name: str, text: str) -> Step | None:

@@ -190,7 +190,7 @@ def _short(ops: list[Operand], name: str) -> Step:
 
     def run(w: Wave) -> None:
         a = w.scalar(ops[1], size)
-        if name.endswith("k_i32") and ops[1].kind == "k":
+        if "k_" in name and ops[1].kind == "k":
             a = signed(a & 0xFFFF, 16) & M32
         if name == "movk_i32" or (name.startswith("cmov") and w.scc):
             w.put_scalar(ops[0], a, size)

@@ -7,26 +7,32 @@ import re
 import numpy as np
 
 from tests.backends.hip.emulator import numbers
+from tests.backends.hip.emulator.meaning.cross_lane import exchanged
 from tests.backends.hip.emulator.meaning.vector import SUFFIX
 from tests.backends.hip.emulator.operands import M32, M64, U32, Operand, listed, split
 from tests.backends.hip.emulator.program import Step
 from tests.backends.hip.emulator.wave import Wave
 
 
-def carry(name: str, text: str) -> Step:
+def carry(name: str, text: str) -> Step | None:
     """Sums and differences that take or give a bit of every lane."""
     base = SUFFIX.sub("", name)
-    ops = [Operand(t) for t in split(text)[0]]
+    texts, modifiers = split(text)
+    ops, lanes_move = [Operand(t) for t in texts], "dpp" in name
+    if "sdwa" in name:
+        return None
     takes = "_ci_" in base or base.startswith(("v_addc", "v_subb"))
     less, reverse = base.startswith("v_sub"), "rev" in base
 
     def run(w: Wave) -> None:
-        a, b = (w.get(o, "u32").astype(np.int64) for o in ops[2:4])
+        on, (a, b) = w.on, (w.get(o, "u32").astype(np.int64) for o in ops[2:4])
+        if lanes_move:
+            a, on = exchanged(w, a, on, modifiers)
         a, b = (b, a) if reverse else (a, b)
         c = w.lanes_of(w.scalar(ops[4], w.size // 32)).astype(np.int64) if takes else 0
         total = a - b - c if less else a + b + c
-        out = w.bits(((total < 0) if less else (total > M32)) & w.on)
-        w.put(ops[0], (total & M32).astype(U32), "u32")
+        out = w.bits(((total < 0) if less else (total > M32)) & on)
+        w.put(ops[0], (total & M32).astype(U32), "u32", on=on)
         w.put_scalar(ops[1], out, w.size // 32)
 
     return run

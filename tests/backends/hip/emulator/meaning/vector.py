@@ -20,7 +20,7 @@ from tests.backends.hip.emulator.wave import Wave
 SUFFIX = re.compile(r"_(e32|e64|e64_dpp|dpp|sdwa|dpp8|e64_dpp8)$")
 Later = Callable[[Wave], Callable[[], None]]
 """Reads and computes now; what it gives writes the result."""
-_ACCUMULATING = re.compile(r"v_(fmac|mac|fmaak|fmamk)_(f16|f32|f64)")
+_ACCUMULATING = re.compile(r"v_(fmac|mac|fmaak|fmamk|madak|madmk)_(f16|f32|f64)")
 _FACTORS = {("mul", "2"): 2.0, ("mul", "4"): 4.0, ("div", "2"): 0.5}
 _PART = {"B": 8, "W": 16}
 
@@ -33,7 +33,8 @@ def _function(name: str, ops: list[Operand], modifiers: dict[str, str]) -> Any:
     if found := _ACCUMULATING.fullmatch(name):
         kind = found[2]
         sources = [*ops[:3], ops[0]] if found[1] in ("fmac", "mac") else ops
-        return kind, (kind,) * 3, numbers.FMA[kind], sources
+        fused = not (found[1].startswith("ma") and kind == "f32")
+        return kind, (kind,) * 3, numbers.FMA[kind] if fused else numbers.unfused, sources
     if name in ("v_bitop3_b32", "v_bitop3_b16"):
         kind, table = f"u{name[-2:]}", int(modifiers["bitop3"], 0)
         return kind, (kind,) * 3, lambda a, b, c: by_truth(table, a, b, c), ops
