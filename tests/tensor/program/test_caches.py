@@ -120,3 +120,22 @@ def test_wrong_shapes(at: int, shape: tuple[int, ...], rule: str) -> None:
     with pytest.raises(cb.errors.ShapeError, match=rule):
         tensors = [None if x is None else cb.tensor(x) for x in arrays]
         apply("cached_attention", *tensors, **ATTRS)
+
+
+def test_what_another_program_made_of_a_cache_is_made_again() -> None:
+    """Elements that were the same for every call so far are written in place."""
+    held, kept = (cb.tensor([[[[0.5] * D] * C] * G] * B) for _ in range(2))
+    x = cb.tensor(np.zeros((B, G, C, D), np.float32))
+    total = cb.jit(lambda x: x + held.exp())
+
+    @cb.jit
+    def step(q: Any, k: Any, v: Any, starts: Any) -> Any:
+        return apply("cached_attention", q, k, v, held, kept, starts, None, None, **ATTRS)
+
+    for n in range(8):
+        for _ in range(4):
+            before = total(x)
+        step(*map(cb.tensor, given(1, n)), cb.tensor(np.array([n, 2 * n])))
+        found = total(x)  # before anybody looks at the cache
+        np.testing.assert_allclose(found.numpy(), np.exp(held.numpy()), rtol=1e-6)
+        assert np.abs(found.numpy() - before.numpy()).max() > 0.1
