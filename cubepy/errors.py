@@ -161,6 +161,10 @@ class ShapeError(CubeError, ValueError):
     """Shapes that do not go together: says what was expected and what came."""
 
 
+class LinAlgError(CubeError, ValueError):
+    """A matrix without the decomposition that is asked for: singular, or not positive definite."""
+
+
 class IndexShapeError(ShapeError, IndexError):
     """An index that does not go with the shape of a tensor."""
 

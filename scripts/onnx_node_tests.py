@@ -1,6 +1,7 @@
 """Runs the backend tests of the onnx package, and says how many pass.
 
-    python scripts/onnx_node_tests.py [--kind node simple ...] [--only part] [--programs] [--failures FILE]
+    python scripts/onnx_node_tests.py [--kind node simple ...] [--only part]
+                                      [--programs] [--failures FILE]
 
 Relative tolerance is that of the case or 1e-3 if larger, absolute 1e-5; dtypes and shapes count.
 `--programs` calls each model three times, so that the last one runs as programs.

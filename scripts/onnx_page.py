@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cubepy.models.onnx import ops
 from cubepy.models.onnx.records import ALL, RECORDS, Record
+from cubepy.models.onnx.rewriting import OURS
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "onnx.md"
 BEGIN, END = "<!-- operators: made by scripts/onnx_page.py -->\n", "<!-- end of operators -->\n"
@@ -36,7 +37,8 @@ def table() -> str:
         "| operator | domain | from opset | family | runs | shapes |",
         "|---|---|---|---|---|---|",
     ]
-    order = sorted(RECORDS.items(), key=lambda item: (item[0][0], item[0][1].lower()))
+    known = {key: records for key, records in RECORDS.items() if key[0] != OURS}
+    order = sorted(known.items(), key=lambda item: (item[0][0], item[0][1].lower()))
     for (domain, name), records in order:
         newest = records[0]
         since = ", ".join(str(r.since) for r in reversed(records))
@@ -46,7 +48,7 @@ def table() -> str:
             f"| {folds} |"
         )
     lines.append("")
-    lines.append(f"{len(RECORDS)} operators.")
+    lines.append(f"{len(known)} operators.")
     return "\n".join(lines) + "\n"
 
 

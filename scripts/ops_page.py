@@ -34,7 +34,7 @@ Made by `scripts/ops_page.py` from the records in [cubepy/tensor/ops](../../cube
 {kinds}
 """
 ORDER = (
-    "creation elementwise reductions normalization movement indexing order products attention "
+    "creation elementwise reductions normalization movement indexing order products linalg attention "
     "convolution pooling random updates"
 ).split()
 
@@ -93,6 +93,8 @@ def fusion_of(op: Op) -> str:
 def family_of(op: Op) -> str:
     """The file that defines an op."""
     module = op.rule.__module__
+    if module == "cubepy.tensor.linalg.ops":
+        return "linalg"
     return module.rpartition(".")[2] if module.startswith("cubepy.tensor.ops.") else "programs"
 
 

@@ -209,6 +209,9 @@ class Reads:
             return None
         self.functions.append(fn)
         self.note("attribute", fn, "__code__", fn.__code__)
+        for name in ("__defaults__", "__kwdefaults__"):
+            if getattr(fn, name) is not None:
+                self.note("attribute", fn, name, getattr(fn, name))
         names = set(_names(fn.__code__))
         for name in sorted(set(_globals(fn.__code__)) & fn.__globals__.keys()):
             self.named(self.name(fn, name), names)
@@ -225,6 +228,16 @@ class Reads:
             self.function(value)
         elif value is not MISSING:
             self.inside(value)
+            self.class_attributes(type(value), names)
+
+    def class_attributes(self, kind: type, names: set[str]) -> None:
+        """Note what of `names` the classes of users say that an object is of."""
+        for one in kind.__mro__:
+            if _own(one.__module__) or not _of_user(one.__module__):
+                continue
+            for name in sorted(names & vars(one).keys()):
+                found = self.attribute(one, name)
+                self.function(found.fget if isinstance(found, property) else found)
 
 
 def contents(value: Any) -> tuple[Any, ...]:
@@ -237,6 +250,14 @@ def _alike(value: Any, kept: tuple[Any, ...]) -> bool:
     return len(value) * (2 if isinstance(value, dict) else 1) == len(kept) and all(
         map(is_, contents(value), kept)
     )
+
+
+def _of_user(module: str) -> bool:
+    """Whether a module is neither Python's nor installed."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        return module == "__main__"
+    return not (file.startswith(_PYTHON) or any(p in file for p in _INSTALLED))
 
 
 def _own(module: Any) -> bool:

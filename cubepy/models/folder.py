@@ -13,6 +13,7 @@ from cubepy.errors import FileFormatError
 from cubepy.models.architectures.decoder import DecoderConfig
 from cubepy.models.architectures.decoders import DECODERS, decoder_config
 from cubepy.models.architectures.encoders import ENCODERS, encoder_config, encoder_weights
+from cubepy.models.architectures.settings import Settings
 from cubepy.models.architectures.weights import decoder_weights, fill
 from cubepy.models.formats.shards import read_json
 from cubepy.models.generation.text_encoder import TextEncoder
@@ -35,6 +36,14 @@ def load_folder(path: str | os.PathLike[str]) -> Any:
     source = str(folder / "config.json")
     values = read_json(source)
     family = values.get("model_type")
+    if "quantization_config" in values:
+        method = Settings(values, source).table("quantization_config").get("quant_method")
+        raise FileFormatError(
+            f"{source}: weights that {method!r} quantized cannot be loaded",
+            hint="load the float model, or its GGUF file",
+        )
+    if not isinstance(family, str):
+        raise FileFormatError(f"{source}: model_type must be a text, not {family!r}")
     if family in DECODERS:
         return load_decoder(folder, values, source)
     if family in ENCODERS:

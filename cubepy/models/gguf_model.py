@@ -85,15 +85,15 @@ def _as_config(file: GGUF, family: str) -> dict[str, Any]:
 
     embedding = file.tensors.get("token_embd.weight")
     width, heads = get("embedding_length"), alike("attention.head_count")
-    depth = get("attention.key_length") or get("rope.dimension_count")
-    if family not in ("gpt2", "gpt_neox") and depth is None and heads and width:
+    depth = get("attention.key_length")
+    if depth is None and isinstance(heads, int) and isinstance(width, int) and heads > 0:
         depth = width // heads
-    rotated = get("rope.dimension_count")
-    layers = get("block_count")
-    scaling: dict[str, Any] = {}
-    if get("rope.scaling.type") not in (None, "none"):
-        scaling = {"rope_type": get("rope.scaling.type"), "factor": get("rope.scaling.factor")}
-        scaling["original_max_position_embeddings"] = get("rope.scaling.original_context_length")
+    rotated, layers = get("rope.dimension_count"), get("block_count")
+    for key, value in (("depth of heads", depth), ("part that is rotated", rotated)):
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int) or value < 1
+        ):
+            raise FileFormatError(f"the {key} must be a positive integer, not {value!r}")
     values = {
         "model_type": family,
         "vocab_size": None if embedding is None else embedding.shape[0],
@@ -108,7 +108,7 @@ def _as_config(file: GGUF, family: str) -> dict[str, Any]:
         "layer_norm_epsilon": get("attention.layer_norm_epsilon"),
         "head_dim": depth,
         "rope_theta": get("rope.freq_base"),
-        "rope_scaling": scaling or None,
+        "rope_scaling": _scaling(file),
         "sliding_window": get("attention.sliding_window"),
         "use_parallel_residual": get("use_parallel_residual"),
         "attn_logit_softcapping": get("attn_logit_softcapping"),
@@ -122,8 +122,9 @@ def _as_config(file: GGUF, family: str) -> dict[str, Any]:
         or "blk.0.attn_qkv.bias" in file.tensors,
         "mlp_bias": "blk.0.ffn_down.bias" in file.tensors,
     }
-    if family in ("gemma2", "gemma3_text") and depth:
-        values["query_pre_attn_scalar"] = depth
+    if family in ("gemma2", "gemma3_text") and depth:  # the models of 27B are told by their layers
+        large = layers == (46 if family == "gemma2" else 62)
+        values["query_pre_attn_scalar"] = width // heads if large else depth
     if family == "gpt2":
         values |= {"n_embd": width, "n_head": heads, "n_positions": get("context_length")}
         values |= {"n_inner": get("feed_forward_length")}
@@ -138,8 +139,6 @@ def _weights(file: GGUF, c: DecoderConfig, source: str) -> dict[str, Tensor]:
     unknown = []
     for name, stored in file.tensors.items():
         if name in IGNORED:
-            if name == "rope_freqs.weight":
-                _check_frequencies(stored, source)
             continue
         layer = _LAYER.match(name)
         part, _, kind = name.rpartition(".")
@@ -159,13 +158,35 @@ def _weights(file: GGUF, c: DecoderConfig, source: str) -> dict[str, Tensor]:
     return found
 
 
-def _check_frequencies(stored: Stored, source: str) -> None:
-    """Factors of rotary frequencies that are all 1 change nothing."""
-    if not np.all(stored.data == 1):
-        raise FileFormatError(
-            f"{source}: rope_freqs.weight scales rotary frequencies, which is not supported",
-            hint="load the model's Hugging Face folder, whose config names the scaling",
-        )
+def _scaling(file: GGUF) -> dict[str, Any] | None:
+    """How rotary frequencies are scaled: by divisors that are tensors, or by the metadata."""
+
+    def get(key: str) -> Any:
+        value = file.metadata.get(f"{file.architecture}.rope.scaling.{key}")
+        return value.tolist() if isinstance(value, np.ndarray) else value
+
+    def factors(name: str) -> list[float] | None:
+        stored = file.tensors.get(name)
+        return None if stored is None else np.asarray(stored.data, np.float64).ravel().tolist()
+
+    short, long = (factors(f"rope_factors_{name}.weight") for name in ("short", "long"))
+    if short and long:
+        return {
+            "rope_type": "longrope",
+            "short_factor": short,
+            "long_factor": long,
+            "original_max_position_embeddings": get("original_context_length"),
+            "attention_factor": get("attn_factor"),
+        }
+    if divisors := factors("rope_freqs.weight"):
+        return {"rope_type": "factors", "factors": divisors}
+    if get("type") in (None, "none"):
+        return None
+    return {
+        "rope_type": get("type"),
+        "factor": get("factor"),
+        "original_max_position_embeddings": get("original_context_length"),
+    }
 
 
 def _rows(stored: Stored, rows: Any) -> Stored:

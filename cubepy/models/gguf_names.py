@@ -40,5 +40,5 @@ WHOLE = {
     "output": "head",
 }
 IGNORED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
-PERMUTED = ("llama", "granite")
+PERMUTED = ("llama", "granite", "smollm3")
 """Architectures whose queries and keys are stored for rotation of neighbours."""

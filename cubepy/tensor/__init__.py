@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 
-from cubepy.tensor import namespace
+from cubepy.tensor import linalg, namespace
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
 from cubepy.tensor.control.checkpoint import checkpoint
 from cubepy.tensor.control.cond import cond
@@ -94,6 +94,7 @@ __all__ = [
     "is_grad_enabled",
     "jit",
     "kernel_call",
+    "linalg",
     "no_grad",
     "record",
     "register",

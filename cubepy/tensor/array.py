@@ -221,8 +221,13 @@ class Tensor(
         return array
 
     def __cubepy_launch__(self) -> Any:
-        """What launches kernels on the tensor: an op, while a block of this thread is recorded."""
-        return _recorded_launch() if blocks and recording_here() else None
+        """What is asked to launch a kernel on the tensor: what makes an op of it, while a block of
+        this thread is recorded; else what notes the memory that it writes, of which gradients may
+        need what was there, and leaves the launch to who asks.
+        """
+        if blocks and recording_here():
+            return _launches("recorded").recorded_launch
+        return _launches("overwritten").note_launch
 
     @property
     def recorded(self) -> bool:
@@ -316,9 +321,9 @@ def _calls() -> Any:
 
 
 @cache
-def _recorded_launch() -> Any:
-    """What makes ops of launches of kernels, loaded with the first."""
-    return importlib.import_module("cubepy.tensor.custom.recorded").recorded_launch
+def _launches(name: str) -> Any:
+    """What launches kernels on tensors, loaded with the first."""
+    return importlib.import_module(f"cubepy.tensor.custom.{name}")
 
 
 def is_device(target: Any) -> bool:

@@ -70,6 +70,7 @@ def changed(path: Path, **values: Any) -> None:
     ("values", "rule"),
     [
         ({"model_type": "mamba"}, "models of the kind 'mamba' cannot be loaded"),
+        ({"quantization_config": {"quant_method": "awq"}}, "'awq' quantized"),
         ({"hidden_size": 32}, r"expected \(61, 32\), got \(61, 16\)"),
         ({"num_hidden_layers": 3}, "missing: layers.2"),
         ({"num_hidden_layers": 1}, "unexpected: layers.1"),
@@ -95,3 +96,16 @@ def test_unknown_weights_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"model\.layers\.0\.magic\.weight"):
         cb.load(path)
     assert len(weights(given)) > 10
+
+
+def test_a_quantized_copy_writes_by_itself(tmp_path: Path) -> None:
+    model = cb.load(folder(tmp_path, fixture("decoders")["llama_biased"]))
+    before = model.generate([1, 2, 3], max_new_tokens=6)
+    found = cb.quant.quantize(model, "int8", measure_speed=False).model
+    assert found.stepper.model is found and model.stepper.model is model
+    tokens = [1, 2, 3]
+    for _ in range(6):
+        with cb.no_grad():
+            tokens.append(int(found([tokens]).numpy()[0, -1].argmax()))
+    assert found.generate([1, 2, 3], max_new_tokens=6) == tokens[3:]
+    assert model.generate([1, 2, 3], max_new_tokens=6) == before

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import cubepy as cb
 from cubepy import nn
-from cubepy.errors import FileFormatError
+from cubepy.errors import CubeError, FileFormatError
 from tests.models import written
+from tests.models.folders import fixture, folder
+from tests.models.gguf_files import LLAMA_KEYS, gguf_of
 
 ROUNDS = 400
 X = np.arange(64, dtype=np.float32).reshape(2, 32)
@@ -81,3 +85,71 @@ def test_mutated_files(tmp_path: Path, kind: str) -> None:
     assert refused > ROUNDS // 4
     assert peak < len(raw) + (64 << 20)
     assert slowest < 30  # a hang, not a measurement
+
+
+ODD: list[Any] = [
+    None,
+    -1,
+    0,
+    1,
+    3,
+    2**40,
+    1.5,
+    float("nan"),
+    True,
+    "x",
+    [],
+    [None, "a"],
+    {},
+    {"rope_type": "yarn", "factor": 0},
+    {"rope_type": "longrope", "short_factor": [1], "long_factor": [1, 2, 3], "factor": 2},
+    {"rope_type": 3},
+    ["sliding_attention", "full_attention"],
+]
+"""What may stand in a config instead of the right value."""
+EXTRA = [
+    "rope_scaling",
+    "rope_parameters",
+    "layer_types",
+    "sliding_window",
+    "head_dim",
+    "model_type",
+]
+
+
+def tried(path: Path) -> bool:
+    """Whether a model loads and runs; errors other than ours go on."""
+    try:
+        model = cb.load(path)
+        with cb.no_grad():
+            model(np.array([[3, 4, 5]]))
+    except CubeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "phi3_long", "smollm3", "gpt2", "bert"])
+def test_configs_with_odd_values(name: str, tmp_path: Path) -> None:
+    given = fixture("encoders" if name == "bert" else "decoders")[name]
+    path = folder(tmp_path, given)
+    right = json.loads((path / "config.json").read_text())
+    rng = np.random.default_rng(len(name))
+    refused = 0
+    for _ in range(60):
+        names = [str(k) for k in rng.choice([*right, *EXTRA], 2)]
+        values = {k: ODD[rng.integers(len(ODD))] for k in names}
+        (path / "config.json").write_text(json.dumps(right | values))
+        refused += not tried(path)
+    assert 5 < refused < 60
+
+
+def test_metadata_with_odd_values(tmp_path: Path) -> None:
+    model = cb.load(folder(tmp_path / "llama", fixture("decoders")["llama"]))
+    odd: list[Any] = [0, 1, 3, 2**31, 1.5, float("nan"), True, "x", ["a", "b"]]
+    odd += [np.array([4, 4], np.uint32), np.array([4, 2], np.uint32), np.array([], np.float32)]
+    refused = 0
+    for key in LLAMA_KEYS:
+        for value in odd:
+            (tmp_path / "m.gguf").write_bytes(gguf_of(model, **{key: value}))
+            refused += not tried(tmp_path / "m.gguf")
+    assert refused > len(LLAMA_KEYS) * 4

@@ -322,3 +322,10 @@ def test_what_is_no_sum_is_told() -> None:
         cb.tensor.einsum("ij,ij", x, x.T)
     with pytest.raises(ShapeError, match="does not go with"):
         cb.tensor.einsum("ijk", x)
+
+
+def test_no_axis_is_not_all_axes() -> None:
+    x = xp.asarray([[1, 2], [3, 4]])
+    assert xp.flip(x, axis=()).tolist() == [[1, 2], [3, 4]]
+    assert xp.flip(x, axis=(0,)).tolist() == [[3, 4], [1, 2]]
+    assert xp.flip(x).tolist() == [[4, 3], [2, 1]]

@@ -343,8 +343,11 @@ class Decoder(Module):
         """
         c = self.config
         length = tokens.shape[1]
-        offsets = as_tensor(np.arange(length)).to(tokens.device).unsqueeze(0)
-        at_positions = offsets if starts is None else starts.unsqueeze(1) + offsets
+        if starts is not None and length == 1:
+            at_positions = starts.unsqueeze(1)
+        else:
+            offsets = as_tensor(np.arange(length)).to(tokens.device).unsqueeze(0)
+            at_positions = offsets if starts is None else starts.unsqueeze(1) + offsets
         x = self.embed(tokens)
         x = x if x.dtype in (cb.f32, cb.f64) else x.astype(cb.f32)
         if c.embedding_scale != 1:

@@ -13,7 +13,7 @@ import numpy as np
 
 from cubepy.errors import FileFormatError
 
-KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "factors")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,20 @@ def rotary(
         1.0 / base ** (np.arange(0, rotated, 2, dtype=np.float32) / np.float32(rotated))
     ).astype(np.float32)
     scaling = scaling or {}
+    with np.errstate(all="ignore"):
+        found = _scaled(rotated, base, plain, scaling, positions)
+    parts = (found.frequencies, found.long if found.long is not None else found.frequencies)
+    if any(len(p) != len(plain) or not np.isfinite(p).all() for p in parts):
+        raise FileFormatError(
+            f"rotary scaling {dict(scaling)} does not give {len(plain)} frequencies"
+        )
+    return found
+
+
+def _scaled(
+    rotated: int, base: float, plain: np.ndarray, scaling: Mapping[str, Any], positions: int
+) -> Rotary:
+    """The frequencies as a kind of scaling has them."""
     kind = str(scaling.get("rope_type", scaling.get("type", "default")))
     if kind not in KINDS:
         raise FileFormatError(
@@ -67,6 +81,8 @@ def rotary(
     try:
         if kind == "linear":
             return Rotary(plain / np.float32(scaling["factor"]))
+        if kind == "factors":  # of GGUF files: a divisor for each frequency
+            return Rotary(plain / np.asarray(scaling["factors"], np.float32))
         if kind == "llama3":
             return Rotary(_llama3(plain, scaling))
         if kind == "yarn":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +48,8 @@ class Settings:
         found = self.first(names, default)
         if isinstance(found, bool) or not isinstance(found, (int, float)):
             raise self.refuse(f"{names[0]} must be a number, not {found!r}")
+        if not math.isfinite(found):
+            raise self.refuse(f"{names[0]} must be a finite number, not {found!r}")
         return float(found)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -66,7 +69,7 @@ class Settings:
     def activation(self, *names: str, default: str | None = None) -> str:
         """Our name of an activation."""
         found = self.first(names, default)
-        if found not in ACTIVATIONS:
+        if not isinstance(found, str) or found not in ACTIVATIONS:
             raise self.refuse(f"the activation {found!r} is not known: {', '.join(ACTIVATIONS)}")
         return ACTIVATIONS[found]
 

@@ -3,7 +3,7 @@
 A file is: `GGUF`, version (u32), how many tensors and how many metadata (u64), the metadata (key,
 type, value), of every tensor its name, lengths (innermost first), type and offset; then, from the
 next multiple of `general.alignment` on, the data. Numbers are little-endian. Source: ggml's
-`docs/gguf.md`.
+its page `gguf`.
 """
 
 from __future__ import annotations

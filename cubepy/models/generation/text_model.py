@@ -47,10 +47,13 @@ class TextModel(Decoder):
         made_by = self.__dict__["_made_by"]
         return None if made_by is None else made_by()
 
-    @cached_property
+    @property
     def stepper(self) -> Stepper:
-        """The programs of the model."""
-        return Stepper(self)
+        """The programs of the model; a clone has its own."""
+        found = self.__dict__.get("_stepper")
+        if found is None or found.model is not self:
+            found = self.__dict__["_stepper"] = Stepper(self)
+        return found  # type: ignore[no-any-return]
 
     def generate(
         self,

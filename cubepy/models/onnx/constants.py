@@ -50,12 +50,13 @@ class Scope:
     Attributes:
         model: the file.
         parameters: of the module, by name.
+        modules: layers of the module, by name.
         unsupported: nodes by (domain, operator, version).
         lifted: host arrays that became tensors.
     """
 
-    def __init__(self, model: Model, parameters: dict[str, Any]) -> None:
-        self.model, self.parameters = model, parameters
+    def __init__(self, model: Model, parameters: dict[str, Any], modules: dict[str, Any]) -> None:
+        self.model, self.parameters, self.modules = model, parameters, modules
         self.prefix = ""
         self.functions: tuple[str, ...] = ()
         self.unsupported: dict[tuple[str, str, int | None], list[str]] = {}
@@ -86,6 +87,10 @@ class Scope:
         floats = weight.dtype.kind in "fV" and weight.shape
         if not (floats or weight.size > FEW) or not _known(weight.dtype):
             return weight.array()
+        return self.derived(name, weight)
+
+    def derived(self, name: str, weight: Weight) -> Constant:
+        """A weight as a parameter."""
         key, n = self.prefix + name, 1
         while key in self.parameters:
             n += 1

@@ -8,13 +8,12 @@ import numpy as np
 
 import cubepy as cb
 from cubepy import nn
-from cubepy.errors import DTypeError, ModelError
-from cubepy.lang.dtypes import as_dtype
+from cubepy.errors import ModelError
 from cubepy.models.formats.onnx import Graph, Model, ValueInfo, read
 from cubepy.models.formats.onnx_schema import dtype_name
 from cubepy.models.onnx import ops
 from cubepy.models.onnx.constants import Scope
-from cubepy.models.onnx.runner import Runner
+from cubepy.models.onnx.runner import Runner, liftable
 from cubepy.runtime.device import as_device
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import is_device
@@ -66,7 +65,10 @@ class OnnxModel(nn.Module):
         self.__dict__["inputs"] = [i for i in graph.inputs if i.name not in graph.weights]
         self.__dict__["optional"] = [i for i in graph.inputs if i.name in graph.weights]
         self.__dict__["outputs"] = graph.outputs
-        scope = Scope(file, self._parameters)
+        taken = {i.name: Taken(i) for i in (*self.inputs, *self.optional)}
+        self.__dict__["taken"] = taken
+        self.__dict__["needed"] = [i.name for i in self.inputs if i.type.kind != "optional"]
+        scope = Scope(file, self._parameters, self._modules)
         scope.where[0] = device
         self.__dict__["scope"] = scope
         self.__dict__["runner"] = Runner(graph, scope, file.opsets)
@@ -80,6 +82,8 @@ class OnnxModel(nn.Module):
     inputs: list[ValueInfo]
     optional: list[ValueInfo]
     outputs: list[ValueInfo]
+    taken: dict[str, Taken]
+    needed: list[str]
     file: Model
     scope: Scope
     runner: Runner
@@ -108,83 +112,113 @@ class OnnxModel(nn.Module):
             self.scope.lifted.clear()
         return self
 
+    def clone(self, _done: dict[int, Any] | None = None) -> OnnxModel:
+        """A copy that shares the memory of its tensors."""
+        made = OnnxModel(self.file, self.scope.device())
+        for (_, table, key), (_, own, _) in zip(made._state(), self._state(), strict=True):
+            table[key].take_over_(own[key])
+        return made
+
     def extra_repr(self) -> str:
         """Inputs and outputs."""
         texts = [f"{i.name}: {_shown(i)}" for i in self.inputs]
         return f"{', '.join(texts)} -> {', '.join(o.name for o in self.outputs)}"
 
     def _named(self, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-        names = [i.name for i in self.inputs]
-        if len(args) > len(names):
+        if len(args) > len(self.inputs):
+            names = [i.name for i in self.inputs]
             raise ModelError(f"the model takes {len(names)} inputs, not {len(args)}: {names}")
-        given = dict(zip(names, args, strict=False))
+        given = dict(zip([i.name for i in self.inputs], args, strict=False))
         for name, value in named.items():
             if name in given:
                 raise ModelError(f"the input {name!r} is given twice")
             given[name] = value
-        known = {i.name: i for i in (*self.inputs, *self.optional)}
-        if wrong := [n for n in given if n not in known]:
+        known = self.taken
+        if not given.keys() <= known.keys():
+            wrong = ", ".join(repr(n) for n in given if n not in known)
             raise ModelError(
-                f"the model has no input {', '.join(map(repr, wrong))}",
+                f"the model has no input {wrong}",
                 hint=f"its inputs are {', '.join(map(repr, known))}",
             )
-        optional = {i.name for i in self.inputs if i.type.kind == "optional"}
-        if lacking := [n for n in names if n not in given and n not in optional]:
+        lacking = [n for n in self.needed if n not in given]
+        if lacking:
             raise ModelError(f"the input {', '.join(map(repr, lacking))} is not given")
-        return {n: self._taken(known[n], given.get(n)) for n in {*given, *optional}}
-
-    def _taken(self, info: ValueInfo, value: Any) -> Any:
-        """An input as the graph takes it."""
-        kind, wanted = info.type, info.type.dtype
-        if kind.kind in ("sequence", "optional"):
-            inner = ValueInfo(info.name, kind.inner or kind)
-            if value is None and kind.kind == "optional":
-                return None
-            if kind.kind == "sequence":
-                return [self._taken(inner, v) for v in value]
-            return self._taken(inner, value)
-        if not isinstance(value, Tensor):
-            plain = not hasattr(value, "dtype") and not hasattr(value, "__dlpack__")
-            if plain or isinstance(value, (np.ndarray, np.generic)):
-                value = np.asarray(value, wanted if plain else None)
-                if value.dtype.kind in "US":
-                    value = value.astype(object)
-                try:
-                    as_dtype(value.dtype)
-                except DTypeError:
-                    self._check(info, value.dtype, value.shape)
-                    return value
-            value = cb.tensor(value, device=self.scope.device())
-        self._check(info, value.dtype.numpy, value.shape)
         device = self.scope.device()
-        return value if device is None else value.to(device)
-
-    def _check(self, info: ValueInfo, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-        wanted, lengths = info.type.dtype, info.type.shape
-        if wanted is not None and dtype != wanted:
-            raise ModelError(
-                f"the input {info.name!r} is {dtype_name(wanted)}, not {dtype_name(dtype)}",
-                hint=f"give x.astype({wanted.name!r})",
-            )
-        if lengths is None:
-            return
-        fixed = [n if isinstance(n, int) and n >= 0 else None for n in lengths]
-        if len(fixed) != len(shape) or any(
-            f not in (None, n) for f, n in zip(fixed, shape, strict=True)
-        ):
-            raise ModelError(
-                f"the input {info.name!r} is {_shown(info)}, but a tensor of {list(shape)} was "
-                "given"
-            )
+        found = {name: known[name](value, device) for name, value in given.items()}
+        if len(self.needed) < len(self.inputs):
+            found |= {i.name: None for i in self.inputs if i.name not in found}
+        return found
 
     def _result(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            try:
-                as_dtype(value.dtype)
-            except DTypeError:
-                return value
-            return cb.tensor(value, device=self.scope.device())
+            return cb.tensor(value, device=self.scope.device()) if liftable(value) else value
         return [self._result(v) for v in value] if isinstance(value, list) else value
+
+
+class Taken:
+    """An input: what a call gives becomes what the graph takes, or an error.
+
+    Attributes:
+        info: name and type.
+        wanted: the dtype, if the file says it.
+        lengths: of axes; None is open. None if the rank is open, too.
+    """
+
+    def __init__(self, info: ValueInfo) -> None:
+        self.info, self.kind, self.wanted = info, info.type.kind, info.type.dtype
+        shape = info.type.shape
+        self.lengths = (
+            None
+            if shape is None
+            else tuple(n if isinstance(n, int) and n >= 0 else None for n in shape)
+        )
+        inner = info.type.inner
+        self.inner = None if inner is None else Taken(ValueInfo(info.name, inner))
+
+    def __call__(self, value: Any, device: Any) -> Any:
+        if self.inner is not None:
+            if value is None and self.kind == "optional":
+                return None
+            many = self.kind == "sequence"
+            return [self.inner(v, device) for v in value] if many else self.inner(value, device)
+        if not isinstance(value, Tensor):
+            plain = not hasattr(value, "dtype") and not hasattr(value, "__dlpack__")
+            if plain or isinstance(value, (np.ndarray, np.generic)):
+                value = np.asarray(value, self.wanted if plain else None)
+                if value.dtype.kind in "US":
+                    value = value.astype(object)
+                if not liftable(value):
+                    self.check(value.dtype, value.shape)
+                    return value
+            value = cb.tensor(value, device=device)
+        self.check(value.dtype.numpy, value.shape)
+        return value if device is None else value.to(device)
+
+    def check(self, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        """Compare with what the file says.
+
+        Raises:
+            ModelError: another dtype, rank or length.
+        """
+        if self.wanted is not None and dtype != self.wanted:
+            raise ModelError(
+                f"the input {self.info.name!r} is {dtype_name(self.wanted)}, not "
+                f"{dtype_name(dtype)}",
+                hint=f"give x.astype({self.wanted.name!r})",
+            )
+        lengths = self.lengths
+        if lengths is None or lengths == shape:
+            return
+        if len(lengths) == len(shape):
+            for length, n in zip(lengths, shape, strict=True):
+                if length is not None and length != n:
+                    break
+            else:
+                return
+        raise ModelError(
+            f"the input {self.info.name!r} is {_shown(self.info)}, but a tensor of "
+            f"{list(shape)} was given"
+        )
 
 
 def missing(unsupported: dict[tuple[str, str, int | None], list[str]]) -> list[str]:

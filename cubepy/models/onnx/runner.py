@@ -8,17 +8,19 @@ out, and what is before and behind it become segments of their own.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 
 import cubepy as cb
-from cubepy.errors import CubeError, DTypeError, ModelError
+from cubepy.errors import CubeError, DTypeError, LaunchError, ModelError
 from cubepy.lang.dtypes import as_dtype
 from cubepy.models.formats.onnx import Function, Graph, Node, outer_of
 from cubepy.models.formats.onnx_tensor import Weight
-from cubepy.models.onnx.constants import Constant, Scope, constant_node
+from cubepy.models.onnx.constants import Constant, Scope
 from cubepy.models.onnx.records import ALL, Call, Record, is_host, record_of
+from cubepy.models.onnx.rewriting import OURS, Rewriting
 from cubepy.tensor import Tensor
 from cubepy.tensor.record import recording_here
 
@@ -27,14 +29,19 @@ MOST_HOST = 1 << 16
 """Elements of host arrays up to which constants are folded on the host."""
 
 
-class NeedsElements(Exception):
+class NeedsElements(LaunchError):
     """A step asked for the elements of a tensor that is traced.
 
     Attributes:
         at: the step's number in its runner.
     """
 
-    at = -1
+    def __init__(self) -> None:
+        super().__init__(
+            "a step of an ONNX graph needs the elements of a tensor that is traced",
+            hint="call the model outside of the function that cb.jit has",
+        )
+        self.at = -1
 
 
 class Step:
@@ -68,17 +75,15 @@ class Runner:
         self.outputs = [o.name for o in graph.outputs]
         self.captured = sorted(outer_of(graph))
         self.steps: list[Step] = []
-        for node in graph.nodes:
+        for node in Rewriting(graph, scope, self.constants).nodes():
             self._add(node)
         self.split = {n for n, step in enumerate(self.steps) if step.record.splits}
         self.segments: dict[tuple[int, int], Segment] = {}
+        self.behind: dict[int, list[str]] = {}
         self._lives()
 
     def _add(self, node: Node) -> None:
-        if node.op == "Constant" and not node.domain and not node.references:
-            self.constants[node.outputs[0]] = constant_node(node, self.scope)
-            return
-        version = self.opsets.get(node.domain)
+        version = 1 if node.domain == OURS else self.opsets.get(node.domain)
         function = self.scope.model.functions.get((node.domain, node.op, node.overload))
         call = Call(node, version or 0, self.opsets)
         if function is not None:
@@ -235,9 +240,16 @@ class Runner:
                     self.split.add(wish.at)
                     continue
                 at = end
-            for name in [n for step in self.steps[max(at - 1, 0) : at] for n in step.last]:
-                env.pop(name, None)
+            if at < len(self.steps):
+                for name in self.dead(at):
+                    env.pop(name, None)
         return [self.value(env, name) for name in self.outputs]
+
+    def dead(self, at: int) -> list[str]:
+        """Names that no step from a number on reads."""
+        if at not in self.behind:
+            self.behind[at] = [n for step in self.steps[:at] for n in step.last]
+        return self.behind[at]
 
     def _segment(self, first: int, last: int) -> Segment:
         key = (first, last)
@@ -255,6 +267,7 @@ class Segment:
     Attributes:
         reads: names of values from before.
         gives: names that are read later.
+        layers: linear layers in it.
     """
 
     def __init__(self, runner: Runner, first: int, last: int) -> None:
@@ -264,11 +277,16 @@ class Segment:
         self.reads = sorted({n for s in steps for n in s.inputs if n} - made)
         later = {n for s in runner.steps[last:] for n in s.inputs} | set(runner.outputs)
         self.gives = sorted(made & later)
+        self.layers = [
+            s.call["module"] for s in steps if s.record.domain == OURS and s.record.name == "Linear"
+        ]
         self.hosts: dict[Any, Env] = {}
         self.program = cb.jit(self.traced)
 
     def __cubepy_reads__(self, reads: Any) -> None:
-        """What a segment computes is fixed when it is made."""
+        """What a segment computes is fixed when it is made, but for what its layers hold."""
+        for layer in self.layers:
+            reads.inside(layer)
 
     def __call__(self, env: Env) -> None:
         tensors: dict[str, Tensor] = {}
@@ -352,10 +370,13 @@ def _host(value: Any) -> Any:
 
 def liftable(array: Any) -> bool:
     """Whether tensors can hold a host array's elements."""
-    if not isinstance(array, np.ndarray):
-        return True
+    return not isinstance(array, np.ndarray) or _known(array.dtype)
+
+
+@cache
+def _known(dtype: np.dtype) -> bool:
     try:
-        as_dtype(array.dtype)
+        as_dtype(dtype)
     except DTypeError:
         return False
     return True

@@ -71,8 +71,8 @@ def array_like(value: Any, name: str = "an argument") -> Any:
 
 
 def launched_by(args: Iterable[Any]) -> Any:
-    """What launches a kernel on such arguments instead, if one of them wants to
-    (`__cubepy_launch__`); else None.
+    """What is asked to launch a kernel on such arguments (it says whether it did), if one of them
+    names something (`__cubepy_launch__`); else None.
     """
     for value in args:
         if type(value) in PLAIN:

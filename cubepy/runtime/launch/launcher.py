@@ -83,10 +83,9 @@ class Launcher:
 
     def launch(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         """Run the kernel with these arguments."""
-        if recording.detours:
+        if recording.asked or recording.detours:
             instead = launched_by((*args, *kwargs.values()))
-            if instead is not None:
-                instead(self.kernel, grid, args, kwargs)
+            if instead is not None and instead(self.kernel, grid, args, kwargs):
                 return
         short = None
         if (

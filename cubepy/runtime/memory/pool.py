@@ -115,6 +115,17 @@ class Pool:
         self.kinds[size] = found
         return found
 
+    def check(self, size: int, others: int) -> None:
+        """Raise OutOfMemoryError if so many bytes are too many beside what is in use, here and
+        elsewhere.
+        """
+        limit, used = config.memory_limit, self.stats.in_use + others
+        if limit and used + size > limit:
+            raise OutOfMemoryError(
+                f"{size} bytes more than the {used} in use exceed the limit of {limit}",
+                hint="raise CUBEPY_MEMORY_LIMIT, or release arrays",
+            )
+
     def take(self, size: int) -> int:
         """The address of `size` bytes, which is a size class."""
         with self.lock:
@@ -193,7 +204,20 @@ class Pool:
         with self.lock:
             freed, self.stats.reserved = self.stats.reserved, 0
             self.free.clear()
+        if freed and _give_back is not None:
+            _give_back(0)
         return freed
+
+
+def _c_library() -> Any:
+    """The function of the C library that gives free memory back to the system; None elsewhere."""
+    try:
+        return getattr(ctypes.CDLL(None), "malloc_trim", None)
+    except (OSError, TypeError):  # Windows has no library without a name
+        return None
+
+
+_give_back = _c_library()
 
 
 def size_class(size: int) -> int:

@@ -23,8 +23,8 @@ from cubepy.tensor.program.observe import active
 from cubepy.tensor.value import located, outside
 
 
-def recorded_launch(kernel: Kernel, grid: Any, args: tuple, kwargs: dict[str, Any]) -> None:
-    """Launch a kernel as an op of what is recorded.
+def recorded_launch(kernel: Kernel, grid: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Launch a kernel as an op of what is recorded; gives True.
 
     Raises:
         GradientError: it is given a tensor that needs a gradient.
@@ -37,6 +37,7 @@ def recorded_launch(kernel: Kernel, grid: Any, args: tuple, kwargs: dict[str, An
         if error.location is None:
             error.location = located(outside())
         raise
+    return True
 
 
 def _recorded(kernel: Kernel, grid: Any, args: tuple, kwargs: dict[str, Any]) -> None:

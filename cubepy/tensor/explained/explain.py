@@ -94,7 +94,7 @@ def rehearsed(program: Program, arrays: tuple[Any, ...]) -> dict[int, list[str]]
                 execute(program.graph, program.stores(arrays), before)
         finally:
             watcher.reset(token)
-    ends = [first for _, first in inner[1:]] + [len(recorded.steps)]
+    ends = [*[first for _, first in inner[1:]], len(recorded.steps)][: len(inner)]
     for (key, first), end in zip(inner, ends, strict=True):
         if key is not None and key not in program.within:  # the first time stands for all
             program.within[key] = kernels_of(recorded.steps[first:end])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from cubepy.compiler.signature import exact
@@ -28,10 +29,10 @@ class Step:
     attrs: dict[str, Any]
     results: tuple[int, ...]
 
-    @property
+    @cached_property
     def read(self) -> tuple[int, ...]:
         """The values that are there."""
-        return tuple(i for i in self.inputs if i != ABSENT)
+        return tuple([i for i in self.inputs if i != ABSENT])
 
 
 @dataclass(frozen=True)

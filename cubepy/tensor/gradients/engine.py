@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cubepy.errors import GradientError
+from cubepy.tensor.custom.overwritten import checked, latest
 from cubepy.tensor.gradients.rules import Backward, summed_to
 from cubepy.tensor.modes import set_grad_enabled
 from cubepy.tensor.ops import OPS
@@ -123,9 +124,15 @@ def _through(
     )
     if call.kept:
         results = [v or kept for v, kept in zip(results, call.kept, strict=True)]
+    read = tensor_of
+    if latest[0] > value.id:  # a kernel wrote memory since
+
+        def read(v: Value) -> Any:
+            return tensor_of(checked(v, value.id, call.op, call.location()))
+
     seen = Backward(
-        tuple([None if v is None else tensor_of(v) for v in call.inputs]),
-        [None if v is None else tensor_of(v) for v in results],
+        tuple([None if v is None else read(v) for v in call.inputs]),
+        [None if v is None else read(v) for v in results],
         call.attrs,
         needs,
     )

@@ -47,7 +47,7 @@ def expand_dims(x: Any, /, axis: Any = 0) -> Tensor:
 def flip(x: Any, /, *, axis: Any = None) -> Tensor:
     """Axes backwards (all by default); no copy."""
     given = as_tensor(x)
-    return given.flip() if axis is None else given.flip(*ints((axis,)))
+    return given.flip() if axis is None else given.flip(ints((axis,)))
 
 
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:

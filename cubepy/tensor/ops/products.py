@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.errors import ShapeError
-from cubepy.lang.dtypes import promote
+from cubepy.errors import DTypeError, ShapeError
+from cubepy.lang.dtypes import i8, i32, promote
 from cubepy.tensor.ops.library import function, kernels
 from cubepy.tensor.ops.op import Spec, broadcast, define
 
@@ -27,6 +27,23 @@ def _matmul(a: Spec, b: Spec) -> Spec:
     rows = () if len(a.shape) == 1 else (x[-2],)
     columns = () if len(b.shape) == 1 else (y[-1],)
     return Spec((*batch, *rows, *columns), promote(a.dtype, b.dtype))
+
+
+@define(
+    "product",
+    {"matmul_codes": lambda dtype, a, b: kernels().matmul(a, b, dtype=dtype)},
+    constant=True,
+)
+def _matmul_codes(a: Spec, b: Spec) -> Spec:
+    """Codes of 8 bits (..., M, K) with signed ones (K, N): sums in i32."""
+    if a.dtype.bits != 8 or not a.dtype.is_int or b.dtype is not i8 or len(b.shape) != 2:
+        raise DTypeError(
+            f"codes of 8 bits with signed ones (K, N) are needed, not {a.dtype.name}{a.shape} and "
+            f"{b.dtype.name}{b.shape}"
+        )
+    if len(a.shape) < 2 or a.shape[-1] != b.shape[0]:
+        raise ShapeError(f"codes {a.shape} and {b.shape} are no product")
+    return Spec((*a.shape[:-1], b.shape[1]), i32)
 
 
 def _run_linear(

@@ -17,6 +17,7 @@ from cubepy.errors import CubeError, OutOfMemoryError
 from cubepy.runtime import recording
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.device import gpu_of, use
+from cubepy.runtime.memory.pool import host_pool
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Launch, Recorder
@@ -25,6 +26,7 @@ from cubepy.tensor.array import Tensor
 from cubepy.tensor.control.bounded import in_memory
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.timed import asked_by
+from cubepy.tensor.exposed import expose
 from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import ABSENT
 from cubepy.tensor.modes import no_grad
@@ -37,6 +39,9 @@ from cubepy.tensor.program.writer import Writer
 from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Number, Value, located, outside
 
+MUCH = 1 << 26
+"""Bytes that wait in the pool from which on they are given back before launches are recorded: a
+plan will not take them."""
 CHANCES = 8
 """Recordings without a plan after which there are no more: launches need three runs to find out
 whether threads pay."""
@@ -231,6 +236,8 @@ class Program:
         possible.
         """
         assert self.calls is not None
+        if host_pool.stats.reserved >= MUCH:  # what the traced call took, op by op
+            host_pool.trim()
         try:
             given, recorded = self.calls.begin(arrays)
         except Unsuitable as error:
@@ -280,6 +287,9 @@ class Program:
 
         middle, views = operands.call(plan, self.calls.inputs, scope, view)
         middle.append("counters.calls += 1")
+        if self.writer.gpu is None and self.caches:  # what is kept of their elements is no more
+            scope["expose"] = expose
+            middle += [f"expose({self.calls.inputs[k]})" for k in sorted(self.caches)]
         counters.plans += 1
         counters.arena += operands.arena
         before = self.call

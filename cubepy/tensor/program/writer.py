@@ -20,6 +20,7 @@ from cubepy.tensor.exposed import version as touched
 from cubepy.tensor.fusion.optimise import Fused, fused
 from cubepy.tensor.fusion.prepared import Prepared
 from cubepy.tensor.modes import mode
+from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.differentiated import remember
 from cubepy.tensor.program.form import paths
 from cubepy.tensor.program.guards import Guards
@@ -208,10 +209,13 @@ class Writer:
         trained = trace.differentiable or any(type(e) is GradientGiven for e in trace.effects)
         if self.gpu is not None or self.home.backend != "cpu" or trained or trace.gradients:
             return []
+        graph = trace.graph
+        written = {n.inputs[i] for n in graph.nodes if n.op in OPS for i in OPS[n.op].writes}
         return [
             n
             for n, (source, value) in enumerate(zip(trace.sources, trace.values, strict=True))
             if source.kind == "held"
+            and graph.inputs[n] not in written
             and type(value.storage) is Dense
             and type(value.storage.array) is np.ndarray
             and id(source.of) not in given

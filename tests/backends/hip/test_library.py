@@ -57,7 +57,10 @@ CLOSE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "softmax": (lambda x: K.softmax(x), (draw(3, 150),)),
     "layer_norm": (lambda x, w: K.layer_norm(x, 130, w), (draw(3, 130), draw(130))),
     "matmul": (lambda a, b: K.matmul(a, b), (draw(20, 24), draw(24, 36))),
-    "matmul of halves": (lambda a, b: K.matmul(a, b), (draw(20, 24, dtype=H), draw(24, 36, dtype=H))),
+    "matmul of halves": (
+        lambda a, b: K.matmul(a, b),
+        (draw(20, 24, dtype=H), draw(24, 36, dtype=H)),
+    ),
     "vector": (lambda a, b: K.matmul(a, b), (draw(1, 130), draw(130, 20))),
     "attention": (lambda q: K.attention(q, q, q), (draw(1, 2, 5, 8),)),
     "avg_pool2d": (lambda x: K.avg_pool2d(x, 2), (IMAGE,)),

@@ -12,6 +12,7 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.errors import ModelError
 from cubepy.models.onnx import OnnxModel, load
+from cubepy.quant import quantize
 from tests.models.onnx.writer import graph, model, node, tensor, value
 
 RNG = np.random.default_rng(0)
@@ -71,23 +72,56 @@ def test_a_wrong_call_says_what_the_model_takes(args: Any, named: Any, rule: str
         net(*args, **named)
 
 
-def test_weights_are_parameters_under_their_names() -> None:
+def test_products_with_constant_matrices_are_linear_layers_with_their_biases() -> None:
+    net, weights = mlp()
+
+    layers = {name: m for name, m in net.named_modules() if isinstance(m, nn.Linear)}
+    state = net.state_dict()
+
+    assert {name: str(m) for name, m in layers.items()} == {
+        "w": "Linear(in_features=4, out_features=8, bias=True)",
+        "v": "Linear(in_features=8, out_features=3, bias=False)",
+    }
+    assert set(state) == {"w.weight", "w.bias", "v.weight"}
+    assert np.array_equal(state["w.weight"].numpy(), weights["w"].T)
+    assert not any(p.requires_grad for p in net.parameters())
+
+
+def test_weights_may_become_others() -> None:
     net, weights = mlp()
     x = floats(2, 4)
-    first = net(x)["y"].numpy()
-
-    assert set(net.state_dict()) == {"w", "b", "v"}
-    assert not any(p.requires_grad for p in net.parameters())
     for _ in range(3):
-        net(x)
-    net.load_state_dict({name: array * 2 for name, array in weights.items()})
-    assert np.allclose(
-        net(x)["y"].numpy(), mlp_formula(x, *(2 * a for a in weights.values())), atol=1e-4
-    )
-    net.load_state_dict(weights)
+        first = net(x)["y"].numpy()
+    state = {name: cb.tensor(value.numpy()) for name, value in net.state_dict().items()}
+
+    net.load_state_dict({name: value * 2 for name, value in state.items()})
+    doubled = mlp_formula(x, *(2 * a for a in weights.values()))
+    assert np.allclose(net(x)["y"].numpy(), doubled, atol=1e-4)
+    net.load_state_dict(state)
+    copy = net.clone()
     net.to("f64")
-    assert net.state_dict()["w"].dtype is cb.f64
-    assert np.allclose(net.to("f32")(x)["y"].numpy(), first, atol=1e-6)
+    assert net.state_dict()["w.weight"].dtype is cb.f64
+    assert net.to("f32").state_dict()["w.weight"].dtype is cb.f32
+    assert np.allclose(net(x)["y"].numpy(), first, atol=1e-6)
+    net.load_state_dict({name: value * 0 for name, value in state.items()})
+    assert not net(x)["y"].numpy().any()
+    assert np.array_equal(copy(x)["y"].numpy(), first)
+
+
+def test_a_graph_is_quantized_as_any_module() -> None:
+    w = floats(64, 96)
+    net = small(node("MatMul", "x w", "h"), node("Tanh", "h", "y"), w=w)
+    x = floats(3, 64)
+    exact = net(x)["y"].numpy()
+
+    quantized, report = quantize(net, scheme="int8")
+    for _ in range(3):
+        found = quantized(x)["y"].numpy()
+
+    assert quantized.state_dict()["w.weight"].storage.kind != "dense"
+    assert 0 < np.abs(found - exact).max() < 0.1
+    assert np.array_equal(net(x)["y"].numpy(), exact)
+    assert "w" in str(report)
 
 
 def test_a_graph_is_one_program_and_another_batch_has_no_new_kernels() -> None:
@@ -308,3 +342,13 @@ def test_a_file_is_opened_by_path(tmp_path: Path) -> None:
 
     assert load(path)(np.float32([1, -2]))["y"].tolist() == [-1, 2]
     assert load(str(path), device="cpu")(np.float32([1]))["y"].tolist() == [-1]
+
+
+def test_load_and_look_know_onnx_files(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model(graph([node("Neg", "x", "y")], ["x"], ["y"])))
+
+    assert cb.load(path)(np.float32([1, -2]))["y"].tolist() == [-1, 2]
+    found = cb.look(path)
+    assert (found.format, found.operators) == ("ONNX, IR version 8", {"Neg": 1})
+    assert "opsets      ai.onnx 17" in str(found)

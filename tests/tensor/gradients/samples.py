@@ -27,6 +27,25 @@ def ints(*shape: int, below: int) -> np.ndarray:
     return RNG.integers(0, below, shape)
 
 
+def square(*shape: int) -> np.ndarray:
+    """Matrices that are far from singular."""
+    return some(*shape, shape[-1]) + 4 * np.eye(shape[-1])
+
+
+def definite(*shape: int) -> np.ndarray:
+    """Symmetric positive definite matrices whose eigenvalues are not near each other."""
+    x = some(*shape, shape[-1])
+    return np.diag(np.arange(3.0, 3 + 3 * shape[-1], 3)) + (x + x.swapaxes(-1, -2)) / 5
+
+
+def spread(*shape: int) -> np.ndarray:
+    """Matrices whose singular values are not near each other."""
+    x = some(*shape) / 5
+    k = min(shape[-2:])
+    x[..., range(k), range(k)] += np.arange(2.0, 2 + 2 * k, 2)
+    return x
+
+
 def mask(*shape: int) -> np.ndarray:
     return RNG.random(shape) > 0.4
 
@@ -219,6 +238,22 @@ SAMPLES: dict[str, list[Call]] = {
             one(some(2, 4) * [[1, 0, 1, 1], [1, 0, 1, 0]], axis=1, exclusive=e)
             for e in (False, True)
         ],
+    ],
+    "cholesky": [one(definite(3)), one(definite(2, 2))],
+    "eigh": [one(definite(3)), one(definite(2, 2))],
+    **{n: [one(square(3)), one(square(2, 2))] for n in ("inv", "det", "slogdet")},
+    "solve": [
+        one(square(3), some(3, 2)),
+        one(square(2, 2), some(2, 1)),
+        one(square(2), some(2, 2, 1)),
+    ],
+    "qr": [
+        *[one(some(*s), complete=False) for s in ((3, 3), (2, 4, 3), (2, 4))],
+        *[one(some(*s), complete=True) for s in ((3, 3), (2, 3))],
+    ],
+    "svd": [
+        *[one(spread(*s), full=False) for s in ((3, 3), (4, 2), (2, 2, 3))],
+        one(spread(3, 3), full=True),
     ],
 }
 """One row and more for every op with a gradient."""

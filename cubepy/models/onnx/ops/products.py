@@ -45,3 +45,12 @@ def einsum(call: Call, *xs: Tensor) -> Tensor:
 def determinant(call: Call, x: Any) -> Any:
     """Determinants of square matrices."""
     return np.asarray(np.linalg.det(x)).astype(x.dtype)
+
+
+@operator("Linear", domain="cubepy")
+def linear(call: Call, x: Tensor) -> Tensor:
+    """A layer that rewriting made of a product with a constant matrix."""
+    layer = call["module"]
+    if len(x.shape) == 1:
+        return layer(x.unsqueeze(0)).squeeze(0)  # type: ignore[no-any-return]
+    return layer(x)  # type: ignore[no-any-return]

@@ -131,9 +131,9 @@ def dynamic_quantize_lstm(
     """An LSTM with matrices (directions, inputs, gates) of codes; inputs and states are rounded to
     codes of their range.
     """
-    w = _matrix(w, w_scale, w_zero).permute(0, 2, 1)
-    r = _matrix(r, r_scale, r_zero).permute(0, 2, 1)
-    return lstm_of(call, x, w, r, (b, lengths, h, c, p), rounded)
+    w, r = _matrix(w, w_scale, w_zero), _matrix(r, r_scale, r_zero)
+    products = (lambda d, t: rounded(t) @ w[d]), (lambda d, t: rounded(t) @ r[d])
+    return lstm_of(call, x, r.shape[1], (b, lengths, h, c, p), products)
 
 
 def rounded(x: Tensor) -> Tensor:
@@ -146,6 +146,30 @@ def _matrix(codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     lengths = (codes.shape[0], 1, -1)
     by, point = scale.reshape(*lengths), zero.astype("f32").reshape(*lengths)
     return (codes.astype("f32") - point) * by
+
+
+@operator("IntegerLSTM", domain="cubepy")
+def integer_lstm(
+    call: Call,
+    x: Tensor,
+    b: Tensor | None,
+    lengths: Tensor | None,
+    h: Tensor | None,
+    c: Tensor | None,
+    p: Tensor | None,
+    *matrices: Tensor,
+) -> Any:
+    """`DynamicQuantizeLSTM` by signed codes, whose columns were summed before."""
+    given, states = matrices[:3], matrices[3:]
+
+    def product(parts: tuple[Tensor, ...], d: int, t: Tensor) -> Tensor:
+        codes, sums, scale = (part[d] for part in parts)
+        found, by, zero = dynamic(t)
+        made = apply("matmul_codes", found, codes) - zero.astype("i32") * sums
+        return made.astype("f32") * (by * scale)
+
+    products = (lambda d, t: product(given, d, t)), (lambda d, t: product(states, d, t))
+    return lstm_of(call, x, states[0].shape[1], (b, lengths, h, c, p), products)
 
 
 @operator("QAttention", domain=MS)

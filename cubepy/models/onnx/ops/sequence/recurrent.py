@@ -160,29 +160,32 @@ def lstm(
     p: Tensor | None = None,
 ) -> tuple[Any, ...]:
     """Long short-term memory; gates are input, output, forget, cell (Hochreiter, 1997)."""
-    return lstm_of(call, x, w, r, (b, lengths, h, c, p), lambda t: t)
+    backs = [r[d].T for d in range(r.shape[0])]
+    products = (lambda d, t: t @ w[d].T), (lambda d, t: t @ backs[d])
+    return lstm_of(call, x, r.shape[-1], (b, lengths, h, c, p), products)
+
+
+Product = Callable[[int, Tensor], Tensor]
 
 
 def lstm_of(
     call: Call,
     x: Tensor,
-    w: Tensor,
-    r: Tensor,
+    width: int,
     others: tuple[Tensor | None, ...],
-    rounded: Callable[[Tensor], Tensor],
+    products: tuple[Product, Product],
 ) -> tuple[Any, ...]:
-    """An LSTM whose inputs and states go through a function before they are multiplied.
+    """An LSTM whose products are functions.
 
     Args:
         call: the node.
-        x: inputs (time, batch, width).
-        w: matrices (directions, gates, inputs).
-        r: matrices (directions, gates, states).
+        x: inputs (time, batch, features).
+        width: of states.
         others: biases, lengths, first states and cells, peepholes.
-        rounded: what quantization makes of inputs and states.
+        products: what is multiplied with inputs, and with states, of (direction, tensor).
     """
     b, lengths, h, c, p = others
-    count, width = _count(call), r.shape[-1]
+    count, of_input, of_state = _count(call), *products
     x, (h, c) = prepared(call, x, h, c)
     h = zero_state(x, count, width) if h is None else h
     c = zero_state(x, count, width) if c is None else c
@@ -190,12 +193,11 @@ def lstm_of(
 
     def step_of(d: int) -> Callable[[State, Tensor], State]:
         f, g, out = chosen[d]
-        back = r[d].T
         peep = None if p is None else [p[d, k * width : (k + 1) * width] for k in range(3)]
 
         def step(now: State, part: Tensor) -> State:
             last, cell = now
-            gates = part + rounded(last) @ back
+            gates = part + of_state(d, last)
             i, o, k, n = (gates[:, j * width : (j + 1) * width] for j in range(4))
             if peep is not None:
                 i, k = i + peep[0] * cell, k + peep[2] * cell
@@ -208,7 +210,7 @@ def lstm_of(
         return step
 
     def project(d: int, data: Tensor) -> Tensor:
-        made = rounded(data) @ w[d].T
+        made = of_input(d, data)
         return made if b is None else made + (b[d, : 4 * width] + b[d, 4 * width :])
 
     first: list[State] = [(h[d], c[d]) for d in range(count)]
