@@ -48,6 +48,8 @@ def check(
 ) -> None:
     """Compare functions of random numbers with their references."""
     rng = np.random.default_rng()
+    if device not in COUNT:
+        lanes = min(lanes, 2)  # each lane brings all functions once more
     y, z = pairs(dtype, COUNT.get(device, EMULATED), rng)
     size = y.size // 16 * 16
     x, y, z = np.resize(draws(dtype, COUNT.get(device, EMULATED), rng), size), y[:size], z[:size]

@@ -10,7 +10,7 @@ else has to be seen in order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -259,6 +259,19 @@ def sweep(
                 out_indices[row, to] = cb.cast(order[q], out_indices.dtype)
 
 
+def fitting(plan: SweepPlan, bits: int, pairs: bool, p: cb.DeviceProperties) -> SweepPlan:
+    """The plan, with as few keys a unit as a cube's shared memory takes; `bits` of a key, and
+    whether indices go with them.
+    """
+    planes = UNITS // p.plane_size
+    digits = 256 * (planes * (max(4, p.plane_size // 8) * plan.sets + 4) + 4)
+    of_an_item = UNITS * ((8 if bits == 64 else 4) + 4 * pairs)
+    items = plan.items
+    while items > plan.sets and digits + items * of_an_item + 1024 > p.max_shared_memory:
+        items //= 2
+    return replace(plan, items=items)
+
+
 class Onesweep(GpuRoutine):
     """Radix passes over the whole row, each of which reads and writes once."""
 
@@ -270,6 +283,7 @@ class Onesweep(GpuRoutine):
         m, n = x.shape
         passes = -(-keys.bits // 8)
         plan = LONG_KEYS if keys.bits == 64 else KEYS if indices is None else PAIRS
+        plan = fitting(plan, keys.bits, indices is not None, properties)
         tiles = -(-n // (UNITS * plan.items))
         word = np.dtype(np.uint32 if n < 1 << 30 else np.uint64)
         sizes = [4 * passes * m * 256, 1024, word.itemsize * passes * m * tiles * 256]
