@@ -12,7 +12,9 @@ from cubepy.models.formats.shards import read_index, read_safetensors
 from cubepy.models.formats.stored import Stored
 from cubepy.models.gguf_model import load_gguf
 from cubepy.models.source import format_of
+from cubepy.runtime.device import as_device, current, use
 from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.storage import HOST
 
 
 def load(source: str | os.PathLike[str], device: Any = None) -> Any:
@@ -37,17 +39,27 @@ def load(source: str | os.PathLike[str], device: Any = None) -> Any:
         >>> load(path)
         {'w': tensor([0., 0.])}
     """
+    where = current() if device is None else as_device(device)
+    with use(HOST):  # where files are
+        found = _read(source)
+    if where == HOST:
+        return found
+    if isinstance(found, dict):
+        return {name: t.to(where) for name, t in found.items()}
+    return found.to(where)
+
+
+def _read(source: str | os.PathLike[str]) -> Any:
+    """The model, or its tensors, on the host: views of the file where nothing else is needed."""
     kind = format_of(source)
     if kind == "onnx":
-        return importlib.import_module("cubepy.models.onnx").load(source, device=device)
+        return importlib.import_module("cubepy.models.onnx").load(source)
     if kind in ("folder", "gguf"):
-        model = load_folder(source) if kind == "folder" else load_gguf(source)
-        return model if device is None else model.to(device)
+        return load_folder(source) if kind == "folder" else load_gguf(source)
     readers = {"safetensors": read_safetensors, "index": read_index, "pickle": read_pickled}
-    return tensors_of(readers[kind](source), device)
+    return tensors_of(readers[kind](source))
 
 
-def tensors_of(stored: dict[str, Stored], device: Any = None) -> dict[str, Tensor]:
-    """Tensors of plain dtypes as they are in the file: read-only views where no device is named."""
-    found = {name: as_tensor(one.data) for name, one in stored.items()}
-    return found if device is None else {name: t.to(device) for name, t in found.items()}
+def tensors_of(stored: dict[str, Stored]) -> dict[str, Tensor]:
+    """Tensors of plain dtypes as they are in the file, read-only views of it."""
+    return {name: as_tensor(one.data) for name, one in stored.items()}

@@ -49,6 +49,20 @@ def test_a_device_of_its_own_writes_the_same(
         assert step.planned == ""
 
 
+@pytest.mark.parametrize("name", ["gemma3", "gpt2"])
+def test_files_are_read_on_the_host(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while another device is the current one."""
+    path = folder(tmp_path, fixture("decoders")[name])
+    right = cb.load(path).generate(PROMPTS, max_new_tokens=8)
+    with pretend(monkeypatch), cb.use(NAME):
+        model, host = cb.load(path), cb.load(path, device="cpu")
+        assert str(model.embed.weight.device) == NAME and str(host.embed.weight.device) == "cpu"
+        assert model.generate(PROMPTS, max_new_tokens=8) == right
+        assert host.generate(PROMPTS, max_new_tokens=8) == right
+
+
 def test_prompts_read_in_pieces(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     right = model.generate(PROMPTS, max_new_tokens=6)
     monkeypatch.setattr("cubepy.models.generation.decoding.PIECE", 4)

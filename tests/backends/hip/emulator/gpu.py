@@ -59,7 +59,8 @@ class Gpu:
         arguments = _arguments(program, words, (x, y, z), units)
         kept = self.memory.ranges
         place = ctypes.addressof(arguments)
-        self.memory.set([*kept, *program.allocations(), (place, place + len(arguments))])
+        for begin, end in (*program.allocations(), (place, place + len(arguments))):
+            self.memory.add(begin, end - begin)  # nothing else is there any more
         shared += program.descriptor.get("group_segment_fixed_size", 0)
         positions = [(i, j, k) for k in range(z) for j in range(y) for i in range(x)]
         self.random.shuffle(positions)
