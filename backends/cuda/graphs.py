@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cubepy.backends.cuda.native.graph import Capture, NativeGraph
-from cubepy.errors import OutOfMemoryError
+from cubepy.errors import LaunchError, OutOfMemoryError
 from cubepy.runtime.tables import room
 
 LEAST = 3
@@ -33,6 +33,7 @@ class PlanGraphs:
     Attributes:
         graphs: by addresses, the latest last.
         captured: how many were made.
+        why: why the last one could not be made; empty if none failed.
         replayed: how often one was launched.
     """
 
@@ -40,7 +41,7 @@ class PlanGraphs:
         self.ordinal, self.run, self.few = ordinal, run, launches < LEAST
         self.graphs: OrderedDict[tuple[int, ...], NativeGraph] = OrderedDict()
         self.seen: dict[tuple[int, ...], None] = {}
-        self.captured = self.replayed = 0
+        self.captured, self.replayed, self.why = 0, 0, ""
         self.lock = threading.Lock()
 
     def __call__(self, stream: Any, *addresses: int) -> Any:
@@ -60,25 +61,26 @@ class PlanGraphs:
             self.seen[addresses] = None
             return self.run(stream, *addresses)
         try:
-            graph, code = self.capture(addresses)
+            graph = self.capture(addresses)
             if graph is not None:
+                graph.launch(stream)
                 self.graphs[addresses] = graph
                 while len(self.graphs) > GRAPHS:
                     self.graphs.popitem(last=False)
-                graph.launch(stream)
-            return code
-        except OutOfMemoryError:  # the graph's: the launches need none
-            return self.run(stream, *addresses)
+                return 0
+        except (LaunchError, OutOfMemoryError) as error:  # the launches do without a graph
+            self.why = str(error)
         finally:
             self.lock.release()
+        return self.run(stream, *addresses)
 
-    def capture(self, addresses: tuple[int, ...]) -> tuple[NativeGraph | None, Any]:
-        """A graph of the launches, or the code of what went wrong."""
+    def capture(self, addresses: tuple[int, ...]) -> NativeGraph | None:
+        """A graph of the launches; None where something went wrong."""
         capture, code = Capture(self.ordinal), 1
+        self.captured += 1
         capture.begin()
         try:
             code = self.run(capture.stream, *addresses)
         finally:
             graph = capture.end(bool(code))
-        self.captured += 1
-        return graph, code
+        return graph

@@ -15,6 +15,7 @@ from cubepy.errors import OutOfMemoryError
 from cubepy.runtime import recording
 from cubepy.runtime.device import current, gpu_of
 from cubepy.runtime.generated import written
+from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.exposed import version as touched
 from cubepy.tensor.fusion.optimise import Fused, fused
@@ -287,7 +288,12 @@ class Writer:
         if found is None:
             short, found = layouts_of, layouts_of(arrays)
         self.scope |= {"short": short, "known": found}
-        self.miss(f"short(({names})) != known")
+        changed = f"short(({names})) != known"
+        if all(type(a) is DeviceArray for a in arrays):  # whose layouts are interned
+            self.scope["interned"] = tuple([a.layout for a in arrays])
+            interned = "".join(f"{name}.layout, " for name, _ in self.known)
+            changed = f"({interned}) != interned and {changed}"
+        self.miss(changed)
 
     # The end
 

@@ -24,7 +24,6 @@ from cubepy.errors import LaunchError
 from cubepy.runtime.device import Device
 from cubepy.runtime.launch.bound import BoundLaunch
 from cubepy.runtime.memory.device_array import DeviceArray
-from cubepy.runtime.memory.hazards import Tracked, order
 from tests.backends.cuda.fake_cuda import FakeCuda, fake_cuda
 from tests.backends.cuda.test_stream_order import GPU, Adder, add, get, new, put
 
@@ -371,25 +370,6 @@ def test_a_capture_that_fails_leaves_nothing(fake: FakeCuda) -> None:
     cb.sync(HERE)
 
 
-def test_readers_that_come_at_once_are_all_known() -> None:
-    """A call of the driver lets other threads go on: what it is in the middle of must not be lost."""
-
-    class Slow:
-        def __init__(self, meanwhile: Callable[[], None]) -> None:
-            self.meanwhile = meanwhile
-
-        def wait(self, other: Any) -> None:
-            self.meanwhile()
-
-    writer, late = Slow(lambda: None), Slow(lambda: None)
-    block = Tracked(writer)
-    early = Slow(lambda: order(block, late, False))
-    order(block, early, False)
-    assert block.streams() == {writer, early, late}
-    last = Slow(lambda: order(block, Slow(lambda: None), False))
-    order(block, last, True)  # no set changes while it is walked through
-
-
 def test_memory_and_streams_stay_flat(fake: FakeCuda) -> None:
     """Captures, threads and streams that come and go leave neither blocks nor streams behind."""
     adder, x = Adder(), new()
@@ -415,27 +395,6 @@ def test_memory_and_streams_stay_flat(fake: FakeCuda) -> None:
         elsewhere(turn)
     gc.collect()
     assert len(fake.blocks) <= blocks and len(fake.queues) < 40
-
-
-def test_native_streams_are_used_again(fake: FakeCuda) -> None:
-    """A stream that nobody has any more serves the next one of its kind, when its work is done."""
-    where = thread_stream(0).context
-    one = NativeStream(where)
-    handle = one.handle
-    del one
-    assert (
-        NativeStream(where, blocking=False).handle != handle
-        and NativeStream(where, priority=-1).handle != handle
-    )
-    two = NativeStream(where)
-    assert two.handle == handle
-    fake.put(handle, "wait", (99, 1))
-    del two
-    busy = NativeStream(where)
-    assert busy.handle != handle
-    fake.reached[99] = 1
-    fake.cuCtxSynchronize()
-    assert NativeStream(where).handle == handle
 
 
 def test_threads_launch_capture_replay_and_free_at_random(fake: FakeCuda) -> None:

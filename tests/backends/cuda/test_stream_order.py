@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +24,7 @@ from cubepy.config import config
 from cubepy.errors import LaunchError, OutOfMemoryError
 from cubepy.runtime.device import Device
 from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.hazards import Tracked, order
 from cubepy.runtime.memory.layout import layout_of
 from tests.backends.cuda.fake_cuda import FakeCuda, fake_cuda, kernel
 
@@ -256,3 +257,43 @@ def test_two_devices(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
         assert (get(x), get(y)) == (value, value)
         del x, y, here, there
         gc.collect()
+
+
+def test_readers_that_come_at_once_are_all_known() -> None:
+    """A call of the driver lets other threads go on: what it is in the middle of must not be lost."""
+
+    class Slow:
+        def __init__(self, meanwhile: Callable[[], None]) -> None:
+            self.meanwhile = meanwhile
+
+        def wait(self, other: Any) -> None:
+            self.meanwhile()
+
+    writer, late = Slow(lambda: None), Slow(lambda: None)
+    block = Tracked(writer)
+    early = Slow(lambda: order(block, late, False))
+    order(block, early, False)
+    assert block.streams() == {writer, early, late}
+    last = Slow(lambda: order(block, Slow(lambda: None), False))
+    order(block, last, True)  # no set changes while it is walked through
+
+
+def test_native_streams_are_used_again(fake: FakeCuda) -> None:
+    """A stream that nobody has any more serves the next one of its kind, when its work is done."""
+    where = thread_stream(0).context
+    one = NativeStream(where)
+    handle = one.handle
+    del one
+    assert (
+        NativeStream(where, blocking=False).handle != handle
+        and NativeStream(where, priority=-1).handle != handle
+    )
+    two = NativeStream(where)
+    assert two.handle == handle
+    fake.put(handle, "wait", (99, 1))
+    del two
+    busy = NativeStream(where)
+    assert busy.handle != handle
+    fake.reached[99] = 1
+    fake.cuCtxSynchronize()
+    assert NativeStream(where).handle == handle

@@ -5,6 +5,7 @@ as on the host.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from cubepy.tensor import Tensor, apply
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.ops.op import Spec, define
 from cubepy.tensor.program.plans import gpu
-from tests.backends.cuda.fake_cuda import FakeCuda
+from tests.backends.cuda.fake_cuda import CAPTURE_INVALIDATED, FakeCuda
 from tests.runtime.replay.gpu_calls import new, plus, same, some
 
 
@@ -71,6 +72,24 @@ def test_memory_that_never_comes_again_makes_no_graph(
         same(program(kept[-1]).storage.array, np.full(16, 8 * n, np.float32))
     ((made,),) = program.programs.values()
     assert made.call.__globals__["run"].captured == 0
+
+
+def test_captures_that_fail_cost_a_graph_alone(
+    fake: FakeCuda, adding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoiled(self: FakeCuda, handle: int, out: Any) -> int:
+        end(self, handle, out)
+        return CAPTURE_INVALIDATED
+
+    end = FakeCuda.cuStreamEndCapture
+    monkeypatch.setattr(FakeCuda, "cuStreamEndCapture", spoiled)
+    program = cb.jit(lambda x: apply(adding, apply(adding, apply(adding, x, x), x), x))
+    for n in range(8):
+        found = program(cb.tensor(new(np.full(16, n, np.float32))))
+        same(found.storage.array, np.full(16, 4 * n, np.float32))
+    ((made,),) = program.programs.values()
+    graphs = made.call.__globals__["run"]
+    assert graphs.captured and not graphs.graphs and "ending a capture" in graphs.why
 
 
 def test_a_program_inside_a_capture(fake: FakeCuda, adding: str) -> None:
