@@ -111,6 +111,36 @@ class Dense(Storage):
         return self if device == self.device else Dense(moved(self.array, device), device)
 
 
+class Gone(Dense):
+    """No elements: whoever asks for them is told why."""
+
+    __slots__ = ()
+
+    def __init__(self, store: Storage) -> None:
+        Storage.__init__(self, store.shape, store.dtype, store.device)
+
+    def why(self) -> Exception:
+        """The error for whoever asks."""
+        raise NotImplementedError
+
+    @property
+    def array(self) -> Any:  # type: ignore[override]
+        raise self.why()
+
+    @property
+    def nbytes(self) -> int:
+        return 0
+
+    def arrays(self) -> dict[str, Any]:
+        raise self.why()
+
+    def operands(self) -> tuple[Any, ...] | None:
+        return None
+
+    def dense(self) -> Any:
+        raise self.why()
+
+
 _texts: dict[Any, str] = {}
 _numbers = itertools.count()
 

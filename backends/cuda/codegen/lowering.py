@@ -19,6 +19,7 @@ from numba.core.cpu import FastMathOptions
 from numba.core.fastmathpass import rewrite_module
 
 from cubepy.backends.cuda.codegen.ready import numpy_for_numba_cuda
+from cubepy.backends.gpu.words import number
 from cubepy.backends.llvm.emitted import Parameter
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.ops.types import SCALARS
@@ -217,18 +218,12 @@ def _add_entry(
 
 
 def _unpack(builder: Any, word: Any, value_type: Any, p: Parameter) -> Any:
-    """A word as a value: f32 lies in the low half of its word."""
+    """A word as a value."""
     if p.kind == "ptr":
         return word
     if p.kind == "map":
         return builder.bitcast(word, value_type)
-    if p.kind == "f64":
-        return builder.bitcast(word, value_type)
-    if p.kind == "f32":
-        return builder.bitcast(builder.trunc(word, _i32), value_type)
-    if p.kind == "bool_":
-        return builder.icmp_unsigned("!=", word, ir.Constant(_i64, 0))
-    return word if value_type == _i64 else builder.trunc(word, value_type)
+    return number(builder, word, value_type, p.kind)
 
 
 def options(cc: tuple[int, int, str], fast_math: frozenset[str]) -> dict[str, Any]:

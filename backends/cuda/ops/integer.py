@@ -4,42 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import errors
-
 from cubepy.backends.cuda.ops.topology import asm
-from cubepy.backends.llvm.ops.memory.elements import line
-from cubepy.backends.llvm.ops.registry import op
-from cubepy.backends.llvm.ops.types import I32, Line
-from cubepy.backends.llvm.ops.values import lane
+from cubepy.backends.gpu.ops.integer import dot_i8_by
+from cubepy.backends.llvm.ops.types import I32
 
 
-@op
-def dot_i8(acc: Any, x: Any, y: Any) -> Any:
-    """`dot_i8(acc, x, y)`: acc (i32, L lanes) plus the sums of four neighbouring products x (u8) *
-    y (i8); exact.
-    """
-    acc, x, y = line(acc), line(x), line(y)
-    n = acc.lanes
-    if (acc.dtype, x, y) != ("i32", Line("u8", 4 * n), Line("i8", 4 * n)):
-        raise errors.TypingError(
-            f"dot_i8 needs lines i32 x L, u8 x 4L, i8 x 4L, not {acc}, {x}, {y}"
-        )
+def _dot(b: Any, u: Any, v: Any, s: Any) -> Any:
+    text = "dp4a.u32.s32 $0, $1, $2, $3;"
+    return asm(b, I32, text, "=r,r,r,r", [u, v, s], side_effect=False)
 
-    def emit(b: Any, s: Any, u: Any, v: Any) -> Any:
-        words = ir.VectorType(I32, n)
-        u, v = b.bitcast(u, words), b.bitcast(v, words)
-        out = s
-        for k in range(n):
-            one = asm(
-                b,
-                I32,
-                "dp4a.u32.s32 $0, $1, $2, $3;",
-                "=r,r,r,r",
-                [lane(b, u, k), lane(b, v, k), lane(b, s, k)],
-                side_effect=False,
-            )
-            out = b.insert_element(out, one, I32(k))
-        return out
 
-    return acc(acc, x, y), emit
+dot_i8 = dot_i8_by(_dot)

@@ -14,6 +14,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.compiler_lock import global_compiler_lock
 
+from cubepy.backends.gpu.words import number
 from cubepy.backends.hip.codegen import target
 from cubepy.backends.hip.codegen.architecture import Architecture
 from cubepy.backends.llvm.emitted import Parameter
@@ -104,16 +105,10 @@ def _promise(entry: ir.Function, architecture: Architecture, units: tuple[int, i
 
 
 def _unpack(builder: Any, word: Any, value_type: Any, p: Parameter) -> Any:
-    """A word as a value: f32 lies in the low half of its word."""
+    """A word as a value."""
     if p.kind == "ptr":
         return builder.addrspacecast(word, value_type)
-    if p.kind == "f64":
-        return builder.bitcast(word, value_type)
-    if p.kind == "f32":
-        return builder.bitcast(builder.trunc(word, _i32), value_type)
-    if p.kind == "bool_":
-        return builder.icmp_unsigned("!=", word, ir.Constant(_i64, 0))
-    return word if value_type == _i64 else builder.trunc(word, value_type)
+    return number(builder, word, value_type, p.kind)
 
 
 _ALLOCA = re.compile(r'^(\s*)%("[^"]*"|\S+) = alloca (.*)$')

@@ -6,41 +6,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import errors, types
+from numba.core import types
 
+from cubepy.backends.gpu.ops.integer import dot_i8_by
 from cubepy.backends.hip.ops.topology import call, cubes
-from cubepy.backends.llvm.ops.memory.elements import line
 from cubepy.backends.llvm.ops.registry import op
-from cubepy.backends.llvm.ops.types import I1, I32, I64, Line
-from cubepy.backends.llvm.ops.values import lane
+from cubepy.backends.llvm.ops.types import I1, I32, I64
 
 SIGN_BITS = 0x80808080
 
 
-@op
-def dot_i8(acc: Any, x: Any, y: Any) -> Any:
-    """`dot_i8(acc, x, y)`: acc (i32, L lanes) plus the sums of four neighbouring products x (u8) *
-    y (i8); exact.
-    """
-    acc, x, y = line(acc), line(x), line(y)
-    n = acc.lanes
-    if (acc.dtype, x, y) != ("i32", Line("u8", 4 * n), Line("i8", 4 * n)):
-        raise errors.TypingError(
-            f"dot_i8 needs lines i32 x L, u8 x 4L, i8 x 4L, not {acc}, {x}, {y}"
-        )
-
-    def emit(b: Any, s: Any, u: Any, v: Any) -> Any:
-        words = ir.VectorType(I32, n)
-        u, v = b.bitcast(u, words), b.bitcast(v, words)
-        dot = _mixed if b.module.architecture.major >= 11 else _signed
-        out = s
-        for k in range(n):
-            one = dot(b, lane(b, u, k), lane(b, v, k), lane(b, s, k))
-            out = b.insert_element(out, one, I32(k))
-        return out
-
-    return acc(acc, x, y), emit
+def _dot(b: Any, u: Any, v: Any, s: Any) -> Any:
+    dot = _mixed if b.module.architecture.major >= 11 else _signed
+    return dot(b, u, v, s)
 
 
 def _mixed(b: Any, u: Any, v: Any, s: Any) -> Any:
@@ -57,6 +35,9 @@ def _signed(b: Any, u: Any, v: Any, s: Any) -> Any:
     out = call(b, "sdot4", I32, lowered, v, s, I1(0))
     missing = call(b, "sdot4", I32, I32(SIGN_BITS), v, I32(0), I1(0))
     return b.sub(out, missing)
+
+
+dot_i8 = dot_i8_by(_dot)
 
 
 @op

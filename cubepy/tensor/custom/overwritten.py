@@ -15,7 +15,7 @@ from cubepy.lang.grid import Over
 from cubepy.runtime.launch.aliasing import plan
 from cubepy.runtime.memory.spans import ARRAYS, beginning, extent
 from cubepy.runtime.tables import room
-from cubepy.tensor.storage import Dense, Storage
+from cubepy.tensor.storage import Dense, Gone, Storage
 from cubepy.tensor.value import Value, identities, located, outside
 
 LIMIT = 1024
@@ -126,38 +126,24 @@ def overwritten(value: Value, time: int) -> Written | None:
     return None
 
 
-class Overwritten(Dense):
+class Overwritten(Gone):
     """No elements: whoever asks for them is told what wrote over them."""
 
     __slots__ = ("by", "line", "op")
 
     def __init__(self, store: Storage, by: Written, op: str, line: Any) -> None:
-        Storage.__init__(self, store.shape, store.dtype, store.device)
+        super().__init__(store)
         self.by, self.op, self.line = by, op, line
 
-    @property
-    def array(self) -> Any:  # type: ignore[override]
+    def why(self) -> Exception:
         where = located(self.by.line)
         said = "" if where is None else f" ({where.file}:{where.line})"
-        raise GradientError(
+        return GradientError(
             f"the gradient of {self.op!r} needs elements that the kernel {self.by.kernel} wrote "
             f"over{said}",
             location=self.line,
             hint="give the kernel x.clone(), or launch it after backward()",
         )
-
-    @property
-    def nbytes(self) -> int:
-        return 0
-
-    def arrays(self) -> dict[str, Any]:
-        return {"data": self.array}
-
-    def operands(self) -> tuple[Any, ...] | None:
-        return None
-
-    def dense(self) -> Any:
-        return self.array
 
 
 def checked(value: Value, time: int, op: str, line: Any) -> Value:

@@ -10,40 +10,26 @@ from typing import Any
 
 from cubepy.errors import LaunchError
 from cubepy.tensor.ir import Node
-from cubepy.tensor.storage import Dense, Storage
+from cubepy.tensor.storage import Gone, Storage
 from cubepy.tensor.value import Call, Value, located
 
 
-class Leaked(Dense):
+class Leaked(Gone):
     """No elements: whoever asks for them is told where they were computed."""
 
     __slots__ = ("line", "what")
 
     def __init__(self, store: Storage, what: str, line: Any) -> None:
-        Storage.__init__(self, store.shape, store.dtype, store.device)
+        super().__init__(store)
         self.what, self.line = what, line
 
-    @property
-    def array(self) -> Any:  # type: ignore[override]
-        raise LaunchError(
+    def why(self) -> Exception:
+        return LaunchError(
             f"a tensor that {self.what} computed while it was traced was kept, and is no result of "
             "it: later calls would not compute it again",
             location=located(self.line),
             hint="return it, or give it to a tensor from outside with assign_",
         )
-
-    @property
-    def nbytes(self) -> int:
-        return 0
-
-    def arrays(self) -> dict[str, Any]:
-        return {"data": self.array}
-
-    def operands(self) -> tuple[Any, ...] | None:
-        return None
-
-    def dense(self) -> Any:
-        return self.array
 
 
 class Made:
