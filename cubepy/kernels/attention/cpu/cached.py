@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.primitives.exponentials import LOG2_E, power_of_two
-
-KEYS = 128  # of a block
+from cubepy.kernels.attention.cpu.streaming import KEYS, add_values, finish, weigh
+from cubepy.kernels.primitives.exponentials import LOG2_E
 
 
 @dataclass(frozen=True)
@@ -151,28 +150,9 @@ def attend(
             line = cb.keep_first(line * LOG2_E, count - r, -float("inf"))
             weights.store(r, line)
             best = cb.select(best > line, best, line)
-        newest = best.max()
-        shrink = power_of_two(top - newest)
-        total = total * shrink
-        top = newest
-        for r in range(0, count, lanes):
-            line = power_of_two(weights.load(r, lanes) - newest)
-            weights.store(r, line)
-            total = total + line
-        for d in cb.unroll(range(width_lines)):
-            sums[d] = sums[d] * shrink
-        for r in range(count):
-            for d in cb.unroll(range(0, plan.width, lanes)):
-                line = values.load((b, g, start + r, d), lanes, valid=plan.width - d)
-                sums[d // lanes] = cb.fma(
-                    cb.splat(weights[r], lanes), cb.cast(line, cb.f32), sums[d // lanes]
-                )
-    whole = total.sum()
-    inverse = 1.0 / whole if whole != 0.0 else 0.0
-    for d in cb.unroll(range(0, plan.width, lanes)):
-        out.store(
-            (b, h, i, d), cb.cast(sums[d // lanes] * inverse, out.dtype), valid=plan.width - d
-        )
+        total, top = weigh(weights, sums, total, top, best, count, plan)
+        add_values(weights, sums, values, (b, g), start, count, plan)
+    finish(out, sums, total.sum(), (b, h, i), plan)
 
 
 def launch(

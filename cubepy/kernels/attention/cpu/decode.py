@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.primitives.exponentials import LOG2_E, power_of_two
-
-KEYS = 128  # of a block
+from cubepy.kernels.attention.cpu.streaming import KEYS, add_values, finish, weigh
+from cubepy.kernels.primitives.exponentials import LOG2_E
 
 
 @dataclass(frozen=True)
@@ -80,29 +79,12 @@ def attend(
             line = masked(weights.load(r, lanes), mask, b, h, i, start + r, count - r, plan)
             weights.store(r, line)
             best = cb.select(best > line, best, line)
-        newest = best.max()
-        base = newest if newest != -float("inf") else 0.0
-        shrink = power_of_two(top - base)
-        total = total * shrink
-        top = newest
-        for r in range(0, count, lanes):
-            line = power_of_two(weights.load(r, lanes) - base)
-            weights.store(r, line)
-            total = total + line
-        for d in cb.unroll(range(width_lines)):
-            sums[d] = sums[d] * shrink
-        for r in range(count):
-            for d in cb.unroll(range(0, plan.width, lanes)):
-                line = cb.cast(v.load((b, g, start + r, d), lanes, valid=plan.width - d), cb.f32)
-                sums[d // lanes] = cb.fma(cb.splat(weights[r], lanes), line, sums[d // lanes])
+        total, top = weigh(weights, sums, total, top, best, count, plan)
+        add_values(weights, sums, v, (b, g), start, count, plan)
     whole = total.sum()
     if lse is not None:
         lse[b, h, i] = (top + cb.log2(whole)) / LOG2_E if whole != 0.0 else top
-    inverse = 1.0 / whole if whole != 0.0 else 0.0
-    for d in cb.unroll(range(0, plan.width, lanes)):
-        out.store(
-            (b, h, i, d), cb.cast(sums[d // lanes] * inverse, out.dtype), valid=plan.width - d
-        )
+    finish(out, sums, whole, (b, h, i), plan)
 
 
 @cb.func
