@@ -13,6 +13,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.attention.cpu.streaming import KEYS, add_values, finish, weigh
+from cubepy.kernels.attention.rotation import rotated_number
 from cubepy.kernels.primitives.exponentials import LOG2_E
 
 
@@ -34,26 +35,6 @@ class Blueprint:
     rotated: int
     window: int
     cap: float
-
-
-@cb.func
-def rotated_number(x, cos, sin, at, row, d, plan):
-    """Number d of x[at] after rotation."""
-    b, h, i = at
-    half = plan.rotated // 2
-    value = cb.cast(x[b, h, i, d], cb.f32)
-    if d < plan.rotated:
-        if d < half:
-            value = (
-                value * cos[row[0], row[1], d]
-                - cb.cast(x[b, h, i, d + half], cb.f32) * sin[row[0], row[1], d]
-            )
-        else:
-            value = (
-                value * cos[row[0], row[1], d - half]
-                + cb.cast(x[b, h, i, d - half], cb.f32) * sin[row[0], row[1], d - half]
-            )
-    return value
 
 
 @cb.kernel
