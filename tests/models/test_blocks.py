@@ -15,7 +15,9 @@ from cubepy.models.formats.dequantize import UNPACK, dequantize
 from cubepy.models.packed.kernels import KINDS as PACKED
 from cubepy.models.packed.storage import MOST_ROWS, Blocks
 from cubepy.nn import functional as F
+from cubepy.quant.storage import Quantized
 from tests.models.folders import fixture
+from tests.pretend import NAME, pretend
 
 KINDS = list(fixture("blocks"))
 
@@ -107,3 +109,34 @@ def test_blocks_in_programs() -> None:
         error = np.abs(found.numpy() - rounded(x) @ values.T.astype(float))
         assert (error <= 1e-5 * (np.abs(x) @ np.abs(values).T)).all()
     assert not f.explain().programs[0].planned
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q4_K"])
+def test_four_bits_become_int4_on_a_gpu(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same numbers, but for scales of Q4_K, which are rounded to 16 bits."""
+    weight, values = blocks_of(kind)
+    x = np.random.default_rng(0).standard_normal((2, 512)).astype(np.float32)
+    with pretend(monkeypatch):
+        there = weight.to(NAME)
+        assert isinstance(there.storage, Quantized) and there.storage.nbytes < values.nbytes / 3
+        found = there.numpy()
+        rows = F.embedding(cb.tensor(np.array([[3, 18], [0, 3]]), device=NAME), there).numpy()
+        product = F.linear(cb.tensor(x, device=NAME), there).numpy()
+    if kind == "Q4_K":
+        assert np.abs(found - values).max() <= 2e-3 * np.abs(values).max()
+    else:
+        np.testing.assert_array_equal(found, values)
+    np.testing.assert_array_equal(rows, found[[[3, 18], [0, 3]]])
+    error = np.abs(product - x.astype(float) @ found.T.astype(float))
+    assert (error <= 1e-5 * (np.abs(x) @ np.abs(found).T)).all()
+
+
+def test_small_scales_of_four_bits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = fixture("blocks")["Q4_K"]
+    raw = given["raw"].copy()
+    facts = raw.view(np.float16).reshape(-1, 72)
+    facts[:, :2] = np.float16(6e-7)  # of the smallest that there are
+    values = dequantize("Q4_K", raw)
+    with pretend(monkeypatch):
+        found = cb.Tensor(Blocks("Q4_K", raw)).to(NAME).numpy()
+    assert np.abs(found - values).max() <= 2e-3 * np.abs(values).max()

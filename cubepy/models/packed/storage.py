@@ -15,8 +15,10 @@ from cubepy.kernels.primitives.functions import ACTIVATIONS
 from cubepy.lang.dtypes import f32
 from cubepy.models.formats.block_types import BY_NAME
 from cubepy.models.formats.dequantize import dequantize
+from cubepy.models.packed.four_bits import FOUR_BITS, four_bits
 from cubepy.models.packed.integer_kernels import GROUP, byte_product, facts_of, round_rows
 from cubepy.models.packed.kernels import KINDS, Blueprint, product, unpack_all, unpack_rows
+from cubepy.quant.storage import Quantized
 from cubepy.runtime.device import Device, current, device_properties, gpu_of
 from cubepy.runtime.memory.pool import empty
 from cubepy.tensor import Storage, register
@@ -82,9 +84,11 @@ class Blocks(Storage):
         return dequantize(self.blocks.name, self.raw)
 
     def to(self, device: Device) -> Storage:
-        """On a GPU the numbers are 16-bit floats: no kernel there reads blocks."""
+        """On a GPU blocks of four bits become its own int4, all others 16-bit floats."""
         if device == self.device or gpu_of(device) is None:
             return self
+        if self.blocks.name in FOUR_BITS and self.raw.size:
+            return Quantized(four_bits(self.raw, self.blocks.name, device))
         return Dense(moved(self.host().astype(np.float16), device), device)
 
     def blueprint(self, rows: int = 1, activation: Any = None) -> Blueprint:

@@ -114,6 +114,14 @@ def parts_of(case: Case, splits: int, units: int, options: tuple[float, int, flo
     return [out, keys, values]
 
 
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_lines_of_a_cpu(number: int) -> None:
+    case, options = CASES[number]
+    given = [a.copy() for a in case.given]
+    out = cached_attention(*given, STARTS, *case.turns, options)
+    case.check([out, *given[3:]], options)
+
+
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize("device", ["python", "cpu"])
 def test_keys_in_parts(splits: int, device: str) -> None:

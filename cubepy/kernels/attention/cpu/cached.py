@@ -120,8 +120,8 @@ def attend(
         for r in range(count):
             acc = cb.splat(0.0, lanes)
             for d in cb.unroll(range(0, plan.depth, lanes)):
-                line = keys.load((b, g, start + r, d), lanes, valid=plan.depth - d)
-                acc = cb.fma(query[d // lanes], cb.cast(line, cb.f32), acc)
+                part = keys.load((b, g, start + r, d), lanes, valid=plan.depth - d)
+                acc = cb.fma(query[d // lanes], cb.cast(part, cb.f32), acc)
             weights[r] = acc.sum()
         best = cb.splat(top, lanes)
         for r in range(0, count, lanes):
