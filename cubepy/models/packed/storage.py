@@ -12,7 +12,7 @@ from cubepy.kernels.indexing.bounds import check_indices
 from cubepy.kernels.matmul.matmul import matmul
 from cubepy.kernels.movement.copy import contiguous, copy
 from cubepy.kernels.primitives.functions import ACTIVATIONS
-from cubepy.lang.dtypes import f32
+from cubepy.lang.dtypes import bf16, f32
 from cubepy.models.formats.block_types import BY_NAME
 from cubepy.models.formats.dequantize import dequantize
 from cubepy.models.packed.four_bits import FOUR_BITS, four_bits
@@ -84,11 +84,13 @@ class Blocks(Storage):
         return dequantize(self.blocks.name, self.raw)
 
     def to(self, device: Device) -> Storage:
-        """On a GPU blocks of four bits become its own int4, all others 16-bit floats."""
+        """On a GPU blocks of four bits become its own int4, which goes with rows of bf16, all others
+        16-bit floats.
+        """
         if device == self.device or gpu_of(device) is None:
             return self
         if self.blocks.name in FOUR_BITS and self.raw.size:
-            return Quantized(four_bits(self.raw, self.blocks.name, device))
+            return Quantized(four_bits(self.raw, self.blocks.name, device), bf16)
         return Dense(moved(self.host().astype(np.float16), device), device)
 
     def blueprint(self, rows: int = 1, activation: Any = None) -> Blueprint:
