@@ -38,8 +38,8 @@ class Blocks(Storage):
     Args:
         kind_of_blocks: its name.
         raw: (rows, bytes of a row).
-        activations: "int8": what meets the blocks is rounded to bytes by group of 32, as long as it
-            is few rows; "float": it is not.
+        activations: "int8": what meets the blocks is rounded to bytes by group of 32, as long as
+            it is few rows; "float": it is not.
 
     Raises:
         ArgumentError: other activations.
@@ -84,8 +84,8 @@ class Blocks(Storage):
         return dequantize(self.blocks.name, self.raw)
 
     def to(self, device: Device) -> Storage:
-        """On a GPU blocks of four bits become its own int4, which goes with rows of bf16, all others
-        16-bit floats.
+        """On a GPU blocks of four bits become its own int4, which goes with rows of bf16, all
+        others 16-bit floats.
         """
         if device == self.device or gpu_of(device) is None:
             return self
@@ -159,10 +159,15 @@ def _few_rows(rows: Any, weight: Blocks, bias: Any, residual: Any, out: Any, fun
     if weight.activations == "float":
         product[cubes, 1](rows, *rest, mode="unchecked")
         return
+    byte_product[cubes, 1](*rounded(rows, plan), *rest, mode="unchecked")
+
+
+def rounded(rows: Any, plan: Blueprint) -> tuple[Any, Any]:
+    """Rows (M, K) f32 as bytes with what is known of their groups, as `round_rows` says."""
     codes = empty(rows.shape, np.int8)
     facts = empty((len(rows), facts_of(rows.shape[1], plan)), np.float32)
     round_rows[rows.size // GROUP, 1](rows, codes, facts, plan, mode="unchecked")
-    byte_product[cubes, 1](codes, facts, *rest, mode="unchecked")
+    return codes, facts
 
 
 def _as_f32(x: Any) -> Any:
