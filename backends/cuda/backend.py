@@ -8,11 +8,11 @@ from functools import cache
 from typing import Any
 
 from cubepy.backends.cuda.codegen.compile import Architecture, Code
-from cubepy.backends.cuda.gpu import CudaGpu
-from cubepy.backends.cuda.native import driver
+from cubepy.backends.cuda.native.driver import DRIVER
 from cubepy.backends.cuda.native.module import Loadable
 from cubepy.backends.cuda.run import CudaRunner
 from cubepy.backends.gpu.code import aligned_rows
+from cubepy.backends.gpu.gpu import NativeGpu
 from cubepy.backends.gpu.printing import WIDEST
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
@@ -32,15 +32,15 @@ class CudaBackend:
     name = "cuda"
 
     def __init__(self) -> None:
-        self.gpu = CudaGpu()
+        self.gpu = NativeGpu(DRIVER)
 
     def count(self) -> int:
         """GPUs that the driver reports; 0 without a driver."""
-        return driver.count()
+        return DRIVER.count()
 
     def missing(self) -> str:
         """Why there is no GPU; empty when there is one."""
-        return driver.missing()
+        return DRIVER.missing()
 
     def properties(self, ordinal: int = 0) -> DeviceProperties:
         """What a GPU can do."""
@@ -139,8 +139,8 @@ def features(major: int, minor: int) -> frozenset[str]:
 
 @cache
 def _properties(ordinal: int) -> DeviceProperties:
-    gpu = driver.context(ordinal)
-    major, minor = gpu.capability
+    gpu = DRIVER.context(ordinal)
+    major, minor = gpu.attribute("major"), gpu.attribute("minor")
     return DeviceProperties(
         backend="cuda",
         name=gpu.name,

@@ -1,6 +1,6 @@
 """Functions, arrays and launches on a pretended GPU, for tests of what is repeated by machine code.
 
-The driver is the one of `tests.backends.cuda.fake_cuda`: it runs work late, and in any order that
+The driver is the one of `tests.backends.gpu.fake_driver`: it runs work late, and in any order that
 is not forbidden.
 """
 
@@ -16,9 +16,10 @@ import pytest
 
 import cubepy as cb
 from cubepy.backends.cuda.backend import CudaBackend
-from cubepy.backends.cuda.gpu import CudaGpu
+from cubepy.backends.cuda.native.driver import DRIVER
 from cubepy.backends.cuda.native.module import Loadable
 from cubepy.backends.cuda.run import CudaRunner
+from cubepy.backends.gpu.gpu import NativeGpu
 from cubepy.kernels.entry.arguments import array_of
 from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
@@ -27,10 +28,10 @@ from cubepy.runtime.device import Device
 from cubepy.runtime.memory.constants import constant_on
 from cubepy.runtime.memory.device_array import DeviceArray, upload
 from cubepy.runtime.replay.record import Recorder
-from tests.backends.cuda.fake_cuda import FakeCuda, fake_cuda, kernel
+from tests.backends.gpu.fake_driver import FakeDriver, fake_driver, kernel
 
 HERE = Device("cuda")
-GPU = CudaGpu()
+GPU = NativeGpu(DRIVER)
 
 
 def adding() -> Any:
@@ -108,13 +109,13 @@ class Executable:
         return CudaRunner(self, leaves, cubes, ordinal)
 
 
-def start(monkeypatch: pytest.MonkeyPatch, seed: int, devices: int = 1) -> Iterator[FakeCuda]:
+def start(monkeypatch: pytest.MonkeyPatch, seed: int, devices: int = 1) -> Iterator[FakeDriver]:
     monkeypatch.setattr(
         CudaBackend, "executable", lambda self, k, program, specs, in_place: Executable(program)
     )
     monkeypatch.setitem(globals(), "add_arrays", adding())  # another driver
     gc.freeze()  # what other tests left is not looked at
-    with fake_cuda(monkeypatch, seed, devices=devices) as f:
+    with fake_driver(monkeypatch, seed, devices=devices) as f:
         f.kernels["add_arrays"] = added
         yield f
         recording.forget()
