@@ -26,7 +26,7 @@ from cubepy.backends.gpu.replay import GpuTable
 from cubepy.backends.gpu.torch_key import finder
 from cubepy.errors import LaunchError
 from cubepy.runtime.memory.converter import converter
-from cubepy.runtime.memory.device_array import empty
+from cubepy.runtime.memory.device_array import empty, upload
 from cubepy.runtime.memory.pool import MemoryStats
 
 _ORDINAL = 9  # of what is known of an address
@@ -134,6 +134,9 @@ class NativeGpu:
         here, there = target.device.ordinal, source.device.ordinal
         if not source.layout.contiguous:
             source = source.copy()
+        if target.device.backend != source.device.backend:  # of another vendor
+            self.copy(target, upload(source.numpy(), target.device))
+            return
         if not target.layout.contiguous or target.dtype != source.dtype:
             middle = empty(source.shape, source.dtype, target.device)
             self._between(middle, source)

@@ -65,6 +65,10 @@ class Driver(ABC):
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.after_fork)
 
+    def candidates(self) -> tuple[str, ...]:
+        """The libraries to try."""
+        return self.libraries
+
     @abstractmethod
     def functions(self, library: Any) -> Functions:
         """The functions of a library that is loaded."""
@@ -114,7 +118,7 @@ class Driver(ABC):
             if self.library is not None or self.reason is not None:
                 return
             loaded = None
-            for name in self.libraries:
+            for name in self.candidates():
                 with contextlib.suppress(OSError):
                     loaded = ctypes.CDLL(name)
                     break
