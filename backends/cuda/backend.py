@@ -10,7 +10,6 @@ from cubepy.backends.cuda.native.driver import DRIVER
 from cubepy.backends.cuda.native.module import Loadable
 from cubepy.backends.cuda.run import CudaRunner
 from cubepy.backends.gpu.backend import GpuBackend, GpuExecutable, Variant
-from cubepy.backends.gpu.native.driver import Driver
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
 from cubepy.lang.declare import Kernel
@@ -38,18 +37,14 @@ class CudaBackend(GpuBackend):
 class CudaExecutable(GpuExecutable):
     """Machine code of a program for NVIDIA GPUs."""
 
-    runner = CudaRunner
+    driver, codes, runner = DRIVER, Code, CudaRunner
 
-    def __init__(self, program: Program, in_place: bool) -> None:
-        super().__init__(program, in_place)
-        major, minor = (program.properties.architecture or "8.0").split(".")
-        self.architecture = Architecture(int(major), int(minor))
-
-    def code(self, aligned: bool, rows: frozenset[str] = frozenset()) -> Code:
-        return Code(self.program, self.architecture, self.in_place, aligned, rows)
+    def built_for(self, architecture: str) -> Architecture:
+        major, minor = (architecture or "8.0").split(".")
+        return Architecture(int(major), int(minor))
 
     def made(self, aligned: bool, rows: frozenset[str]) -> CudaVariant:
-        return CudaVariant(self, DRIVER, aligned, rows)
+        return CudaVariant(self, aligned, rows)
 
     def inspect(self) -> Inspection:
         """The generated Python, its LLVM IR, PTX and SASS."""
@@ -60,7 +55,7 @@ class CudaExecutable(GpuExecutable):
 class CudaVariant(Variant):
     """A cubin, and how it is launched."""
 
-    def loads(self, driver: Driver) -> Loadable:
+    def loads(self) -> Loadable:
         cluster, code = self.program.cluster, self.code
         self.cluster = cluster if cluster != (1, 1, 1) else None
         self.overlap = self.program.overlap

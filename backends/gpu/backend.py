@@ -62,19 +62,26 @@ class GpuBackend(ABC):
 class GpuExecutable(ABC):
     """Machine code of a program, in a variant for what is known of the arguments' alignment."""
 
+    driver: Driver
+    codes: type[GpuCode]
     runner: type[GpuRunner] = GpuRunner
 
     def __init__(self, program: Program, in_place: bool) -> None:
         self.program, self.in_place = program, in_place
+        self.architecture = self.built_for(program.properties.architecture)
         self.variants: dict[tuple[bool, frozenset[str]], Any] = {}
 
     @abstractmethod
+    def built_for(self, architecture: str) -> Any:
+        """The architecture of this name.
+
+        Raises:
+            BackendCompileError: there is no code for it.
+        """
+
     def code(self, aligned: bool, rows: frozenset[str] = frozenset()) -> GpuCode:
         """The code for arrays that are aligned so."""
-
-    @abstractmethod
-    def made(self, aligned: bool, rows: frozenset[str]) -> Variant:
-        """What runs that code."""
+        return self.codes(self.program, self.architecture, self.in_place, aligned, rows)
 
     @abstractmethod
     def inspect(self) -> Inspection:
@@ -98,6 +105,10 @@ class GpuExecutable(ABC):
         """Lay out a launch."""
         return self.runner(self.variant(leaves), leaves, cubes, ordinal)
 
+    def made(self, aligned: bool, rows: frozenset[str]) -> Variant:
+        """What runs the code for arrays that are aligned so."""
+        return Variant(self, aligned, rows)
+
     def known(self) -> Any:
         """The code of some variant."""
         variant = next(iter(self.variants.values()), None)
@@ -112,16 +123,14 @@ class Variant:
         loose: bits that no array's address may have set.
     """
 
-    def __init__(
-        self, whole: GpuExecutable, driver: Driver, aligned: bool, rows: frozenset[str]
-    ) -> None:
+    def __init__(self, whole: GpuExecutable, aligned: bool, rows: frozenset[str]) -> None:
         self.whole, self.program = whole, whole.program
         self.code = whole.code(aligned, rows)
         self.loose = WIDEST - 1 if aligned else 0
         self.units, self.emitted = self.program.units, self.code.text
         self.sites, self.shared_bytes = self.emitted.sites, self.emitted.shared_bytes
-        self.loadable = self.loads(driver)
+        self.loadable = self.loads()
 
-    def loads(self, driver: Driver) -> Loadable:
+    def loads(self) -> Loadable:
         """The code, to be loaded."""
-        return Loadable(driver, self.code.binary, self.code.symbol, self.shared_bytes)
+        return Loadable(self.whole.driver, self.code.binary, self.code.symbol, self.shared_bytes)

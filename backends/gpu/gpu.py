@@ -22,8 +22,6 @@ from cubepy.backends.gpu.native.stream import (
     thread_stream,
     use,
 )
-from cubepy.backends.gpu.replay import GpuTable
-from cubepy.backends.gpu.torch_key import finder
 from cubepy.errors import LaunchError
 from cubepy.runtime.memory.converter import converter
 from cubepy.runtime.memory.device_array import empty, upload
@@ -52,10 +50,14 @@ class NativeGpu:
 
     def layouts(self, tensors: type) -> Any:
         """How layouts of PyTorch's tensors are looked up quickly (`layouts.finder`), or None."""
+        from cubepy.backends.gpu.torch_key import finder
+
         return finder(tensors)
 
     def replays(self, ordinal: int) -> Any:
         """A table of launches that machine code repeats, to be filled (`replay.GpuTable`)."""
+        from cubepy.backends.gpu.replay import GpuTable
+
         return GpuTable(self.driver.context(ordinal))
 
     def graphs(self, ordinal: int, run: Any, launches: int) -> PlanGraphs:

@@ -13,7 +13,8 @@ def versions(lowering: str, packages: tuple[str, ...]) -> str:
     """Versions of the packages, and a digest of the ops.
 
     Args:
-        lowering: the files of the backend that lower the text, as "cuda/codegen/lowering.py".
+        lowering: the files that lower the text, those of the backend first, as
+            "cuda/codegen/lowering.py".
         packages: what it needs.
     """
     backends = Path(__file__).parent.parent
@@ -23,7 +24,7 @@ def versions(lowering: str, packages: tuple[str, ...]) -> str:
         *backends.glob("gpu/ops/*.py"),
         *backends.glob(f"{backend}/ops/*.py"),
         backends / "llvm/passes.py",
-        *backends.glob(lowering),
+        *(file for files in lowering.split() for file in backends.glob(files)),
     ]
     sources = hashlib.sha256()
     for file in sorted(files):

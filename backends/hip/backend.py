@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from cubepy.backends.gpu.backend import GpuBackend, GpuExecutable, Variant
+from cubepy.backends.gpu.backend import GpuBackend, GpuExecutable
 from cubepy.backends.gpu.printing import WIDEST
 from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
 from cubepy.backends.hip.codegen.compile import Code
@@ -52,15 +52,10 @@ class HipBackend(GpuBackend):
 class HipExecutable(GpuExecutable):
     """Machine code of a program for AMD GPUs."""
 
-    def __init__(self, program: Program, in_place: bool) -> None:
-        super().__init__(program, in_place)
-        self.architecture = Architecture.of(program.properties.architecture)
+    driver, codes = DRIVER, Code
 
-    def code(self, aligned: bool, rows: frozenset[str] = frozenset()) -> Code:
-        return Code(self.program, self.architecture, self.in_place, aligned, rows)
-
-    def made(self, aligned: bool, rows: frozenset[str]) -> Variant:
-        return Variant(self, DRIVER, aligned, rows)
+    def built_for(self, architecture: str) -> Architecture:
+        return Architecture.of(architecture)
 
     def inspect(self) -> Inspection:
         """The generated Python, its LLVM IR and machine code as text."""
@@ -71,21 +66,9 @@ class HipExecutable(GpuExecutable):
 @cache
 def _properties(ordinal: int) -> DeviceProperties:
     gpu, processor = DRIVER.context(ordinal), DRIVER.processor(ordinal).partition(":")[0]
-    l1 = TYPICAL[processor][1] if processor in TYPICAL else 16
-    return DeviceProperties(
-        backend="hip",
-        name=f"{gpu.name} ({processor})",
-        cores=gpu.attribute("cores"),
-        plane_size=Architecture(processor).plane,
-        max_units=gpu.attribute("max_units"),
-        max_shared_memory=gpu.attribute("shared_for_a_cube"),
-        register_bytes=WIDEST,
-        vector_registers=REGISTERS,
-        l1_bytes=l1 << 10,
-        l2_bytes=gpu.attribute("l2_bytes"),
-        features=FEATURES,
-        architecture=processor,
-    )
+    _, l1, _ = TYPICAL.get(processor, (0, 16, 0))
+    sizes = (gpu.attribute(n) for n in ("cores", "max_units", "shared_opt_in", "l2_bytes"))
+    return _described(Architecture(processor), gpu.name, l1, *sizes)
 
 
 def offline(architecture: str) -> DeviceProperties:
@@ -96,17 +79,23 @@ def offline(architecture: str) -> DeviceProperties:
     """
     a = Architecture.of(architecture)
     cores, l1, l2 = TYPICAL[a.name]
+    return _described(a, KNOWN[a.name], l1, cores, 1024, a.shared_bytes, l2 << 20)
+
+
+def _described(
+    a: Architecture, name: str, l1: int, cores: int, units: int, shared: int, l2: int
+) -> DeviceProperties:
     return DeviceProperties(
         backend="hip",
-        name=f"{KNOWN[a.name]} ({a})",
+        name=f"{name} ({a})",
         cores=cores,
         plane_size=a.plane,
-        max_units=1024,
-        max_shared_memory=a.shared_bytes,
+        max_units=units,
+        max_shared_memory=shared,
         register_bytes=WIDEST,
         vector_registers=REGISTERS,
         l1_bytes=l1 << 10,
-        l2_bytes=l2 << 20,
+        l2_bytes=l2,
         features=FEATURES,
         architecture=a.name,
     )

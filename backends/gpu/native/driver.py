@@ -85,13 +85,15 @@ class Driver(ABC):
     def load_module(self, image: bytes) -> tuple[int, int, str]:
         """Load machine code in the current context: error code, handle, what the driver says."""
 
-    @abstractmethod
     def allow_shared(self, function: int, size: int) -> int:
         """Let a kernel have so many bytes of shared memory for a cube: an error code."""
+        return 0
 
-    @abstractmethod
     def reads_later(self, address: int) -> bool:
-        """Whether a copy from this host memory may still read it when the call has returned."""
+        """Whether a copy from this host memory may still read it when the call has returned: it
+        may, where no vendor says otherwise.
+        """
+        return True
 
     @abstractmethod
     def consumer(self, stream: int | None) -> int:

@@ -63,6 +63,63 @@ TAKES: dict[str, tuple[Any, ...]] = {
     "destroy_executable": (c_void_p,),
 }
 """What functions take that every driver has; all give an error code, 0 for none."""
+STEMS = {
+    "initialise": "Init",
+    "version": "DriverGetVersion",
+    "count": "DeviceGetCount",
+    "device": "DeviceGet",
+    "device_name": "DeviceGetName",
+    "device_memory": "DeviceTotalMem",
+    "device_attribute": "DeviceGetAttribute",
+    "current": "CtxGetCurrent",
+    "set_current": "CtxSetCurrent",
+    "synchronize": "CtxSynchronize",
+    "unload": "ModuleUnload",
+    "function": "ModuleGetFunction",
+    "function_attribute": "FuncGetAttribute",
+    "set_function_attribute": "FuncSetAttribute",
+    "occupancy": "OccupancyMaxActiveBlocksPerMultiprocessor",
+    "launch": "LaunchKernel",
+    "allocate": "MemAlloc",
+    "free": "MemFree",
+    "memory": "MemGetInfo",
+    "upload": "MemcpyHtoDAsync",
+    "download": "MemcpyDtoHAsync",
+    "copy": "MemcpyDtoDAsync",
+    "copy_between": "MemcpyPeerAsync",
+    "fill": "MemsetD8Async",
+    "address_attribute": "PointerGetAttribute",
+    "stream": "StreamCreateWithPriority",
+    "destroy_stream": "StreamDestroy",
+    "synchronize_stream": "StreamSynchronize",
+    "query_stream": "StreamQuery",
+    "wait_event": "StreamWaitEvent",
+    "event": "EventCreate",
+    "destroy_event": "EventDestroy",
+    "record_event": "EventRecord",
+    "query_event": "EventQuery",
+    "synchronize_event": "EventSynchronize",
+    "milliseconds": "EventElapsedTime",
+    "begin_capture": "StreamBeginCapture",
+    "end_capture": "StreamEndCapture",
+    "instantiate": "GraphInstantiateWithFlags",
+    "nodes": "GraphGetNodes",
+    "node_type": "GraphNodeGetType",
+    "launch_graph": "GraphLaunch",
+    "destroy_graph": "GraphDestroy",
+    "destroy_executable": "GraphExecDestroy",
+}
+"""What both vendors call them, but for what stands before, and a version behind."""
+
+
+def names(prefix: str, others: dict[str, str]) -> dict[str, str]:
+    """A library's names for functions.
+
+    Args:
+        prefix: of its names.
+        others: names of functions that it calls otherwise, and of those that only it has.
+    """
+    return {name: prefix + stem for name, stem in STEMS.items()} | others
 
 
 class Functions:
@@ -70,7 +127,7 @@ class Functions:
 
     Args:
         library: what ctypes loaded.
-        names: how the library calls them.
+        named: how the library calls them.
         handle: the type of ctypes for `HANDLE`.
         takes: what functions take that only this driver has, or that take something else here.
     """
@@ -78,11 +135,11 @@ class Functions:
     def __init__(
         self,
         library: Any,
-        names: dict[str, str],
+        named: dict[str, str],
         handle: Any = c_void_p,
         takes: dict[str, tuple[Any, ...]] | None = None,
     ) -> None:
-        self._library, self._names, self._handle = library, names, handle
+        self._library, self._names, self._handle = library, named, handle
         self._takes = {**TAKES, **(takes or {})}
         self._untyped: dict[str, Any] = {}
 

@@ -17,61 +17,31 @@ from typing import Any, ClassVar
 
 from cubepy.backends.gpu.native.driver import Driver
 from cubepy.backends.gpu.native.driver_errors import NO_DEVICE
-from cubepy.backends.gpu.native.functions import Functions
+from cubepy.backends.gpu.native.functions import Functions, names
 from cubepy.errors import DeviceError
 
 _out = ctypes.POINTER(c_void_p)
 
-NAMES = {
-    "initialise": "hipInit",
-    "version": "hipRuntimeGetVersion",
-    "count": "hipGetDeviceCount",
-    "device": "hipDeviceGet",
-    "device_name": "hipDeviceGetName",
-    "device_memory": "hipDeviceTotalMem",
-    "device_attribute": "hipDeviceGetAttribute",
-    "current": "hipGetDevice",
-    "set_current": "hipSetDevice",
-    "synchronize": "hipDeviceSynchronize",
-    "unload": "hipModuleUnload",
-    "function": "hipModuleGetFunction",
-    "function_attribute": "hipFuncGetAttribute",
-    "occupancy": "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor",
-    "launch": "hipModuleLaunchKernel",
-    "allocate": "hipMalloc",
-    "free": "hipFree",
-    "memory": "hipMemGetInfo",
-    "upload": "hipMemcpyHtoDAsync",
-    "download": "hipMemcpyDtoHAsync",
-    "copy": "hipMemcpyDtoDAsync",
-    "copy_between": "hipMemcpyPeerAsync",
-    "fill": "hipMemsetD8Async",
-    "address_attribute": "hipPointerGetAttribute",
-    "stream": "hipStreamCreateWithPriority",
-    "destroy_stream": "hipStreamDestroy",
-    "synchronize_stream": "hipStreamSynchronize",
-    "query_stream": "hipStreamQuery",
-    "wait_event": "hipStreamWaitEvent",
-    "event": "hipEventCreateWithFlags",
-    "destroy_event": "hipEventDestroy",
-    "record_event": "hipEventRecord",
-    "query_event": "hipEventQuery",
-    "synchronize_event": "hipEventSynchronize",
-    "milliseconds": "hipEventElapsedTime",
-    "begin_capture": "hipStreamBeginCapture",
-    "end_capture": "hipStreamEndCapture",
-    "instantiate": "hipGraphInstantiateWithFlags",
-    "nodes": "hipGraphGetNodes",
-    "node_type": "hipGraphNodeGetType",
-    "launch_graph": "hipGraphLaunch",
-    "destroy_graph": "hipGraphDestroy",
-    "destroy_executable": "hipGraphExecDestroy",
-    "error_name": "hipGetErrorName",
-    "error_text": "hipGetErrorString",
-    "load_module": "hipModuleLoadData",
-    "properties": "hipGetDevicePropertiesR0600",
-    "properties_before_6": "hipGetDeviceProperties",
-}
+NAMES = names(
+    "hip",
+    {
+        "version": "hipRuntimeGetVersion",
+        "count": "hipGetDeviceCount",
+        "current": "hipGetDevice",
+        "set_current": "hipSetDevice",
+        "synchronize": "hipDeviceSynchronize",
+        "occupancy": "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor",
+        "launch": "hipModuleLaunchKernel",
+        "allocate": "hipMalloc",
+        "free": "hipFree",
+        "event": "hipEventCreateWithFlags",
+        "error_name": "hipGetErrorName",
+        "error_text": "hipGetErrorString",
+        "load_module": "hipModuleLoadData",
+        "properties": "hipGetDevicePropertiesR0600",
+        "properties_before_6": "hipGetDeviceProperties",
+    },
+)
 _TAKES: dict[str, tuple[Any, ...]] = {
     "error_name": (c_int,),
     "error_text": (c_int,),
@@ -177,16 +147,6 @@ class HipDriver(Driver):
         handle = c_void_p()
         code = self.api().load_module(byref(handle), image)
         return code, handle.value or 0, ""
-
-    def allow_shared(self, function: int, size: int) -> int:
-        """Launches may have all of a core's shared memory."""
-        return 0
-
-    def reads_later(self, address: int) -> bool:
-        """Nothing that HIP promises says when memory of the host was read, so copies are waited
-        for.
-        """
-        return True
 
     def consumer(self, stream: int | None) -> int:
         if stream in (1, 2):

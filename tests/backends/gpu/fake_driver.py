@@ -21,16 +21,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cubepy.backends.cuda.native.driver import DRIVER
-from cubepy.backends.gpu.native.driver import Driver
+from cubepy.backends.cuda.backend import CudaBackend
+from cubepy.backends.cuda.run import CudaRunner
+from cubepy.backends.gpu.backend import GpuBackend
 from cubepy.backends.gpu.native.functions import TAKES, Functions
+from cubepy.backends.gpu.native.module import Loadable
+from cubepy.backends.gpu.run import GpuRunner
+from cubepy.backends.hip import backend as hip
 from cubepy.runtime import recording
+from cubepy.runtime.device import Device, backend_named
 from cubepy.runtime.memory import constants, layout
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_READY, WRONG_CONTEXT, ILLEGAL_ADDRESS = 1, 2, 600, 400, 700
 CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURED_EVENT = 900, 901, 907
 LINE = 256  # memory begins at multiples of it
 Kernel = Callable[[list[int]], None]
+PROCESSOR = "gfx942"
+ATTRIBUTES = {
+    "cuda": {75: 9, 97: 232448, 1: 1024},
+    "hip": {56: 1024, 63: 304, 74: 65536, 76: 65536, 19: 4 << 20},
+}
 
 
 class FakeDriver:
@@ -45,7 +55,8 @@ class FakeDriver:
         limit: bytes that can be allocated.
     """
 
-    def __init__(self, seed: int = 0, limit: int = 1 << 30) -> None:
+    def __init__(self, seed: int = 0, limit: int = 1 << 30, vendor: str = "cuda") -> None:
+        self.vendor = vendor
         self.random, self.lock = random.Random(seed), threading.RLock()
         self.numbers = itertools.count(0x1000, 16)
         self.kernels: dict[str, Kernel] = {}
@@ -68,7 +79,8 @@ class FakeDriver:
     @property
     def contexts(self) -> list[int]:
         """Those of this thread."""
-        return self.local.__dict__.setdefault("contexts", [])  # type: ignore[no-any-return]
+        first = [] if self.vendor == "cuda" else [0]  # HIP's threads have a device from the start
+        return self.local.__dict__.setdefault("contexts", first)  # type: ignore[no-any-return]
 
     @contexts.setter
     def contexts(self, value: list[int]) -> None:
@@ -129,14 +141,22 @@ class FakeDriver:
         return 0
 
     def set_current(self, context: int) -> int:
-        self.contexts = [context] if context else []
+        self.contexts = [context] if context or self.vendor == "hip" else []
         return 0
 
     def device_attribute(self, out: Any, number: int, device: int) -> int:
-        out._obj.value = {75: 9, 97: 232448, 1: 1024}.get(number, 1)
+        out._obj.value = ATTRIBUTES[self.vendor].get(number, 1)
         return 0
 
-    def error_name(self, code: int, out: Any) -> int:
+    def properties(self, out: Any, device: int) -> int:
+        """What HIP says of a device: its name, and somewhere behind that its processor."""
+        text = b"A GPU".ljust(1160, b"\0") + PROCESSOR.encode() + b":sramecc+:xnack-"
+        ctypes.memmove(out, text, len(text))
+        return 0
+
+    def error_name(self, code: int, out: Any = None) -> Any:
+        if out is None:
+            return b"hipError"
         out._obj.value = b"CUDA_ERROR"
         return 0
 
@@ -319,7 +339,7 @@ def _one_at_a_time(name: str) -> None:
     setattr(FakeDriver, name, locked)
 
 
-_OF_THE_DRIVER = (*TAKES, "retain_context", "load_module", "error_name")
+_OF_THE_DRIVER = (*TAKES, "retain_context", "load_module", "error_name", "properties")
 for _name in [n for n in vars(FakeDriver) if n in _OF_THE_DRIVER]:
     _one_at_a_time(_name)
 
@@ -344,7 +364,8 @@ class FakeFunctions(Functions):
 
 
 def _current(fake: FakeDriver, out: int) -> int:
-    ctypes.c_int64.from_address(out).value = fake.contexts[-1] if fake.contexts else 0
+    handle = ctypes.c_int64 if fake.vendor == "cuda" else ctypes.c_int32
+    handle.from_address(out).value = fake.contexts[-1] if fake.contexts else 0
     return 0
 
 
@@ -375,12 +396,15 @@ def fake_driver(
     seed: int = 0,
     limit: int = 1 << 30,
     devices: int = 1,
-    driver: Driver = DRIVER,
+    vendor: str = "cuda",
+    fake: FakeDriver | None = None,
 ) -> Iterator[FakeDriver]:
     """Make a vendor's driver the fake one."""
-    fake = FakeDriver(seed, limit)
+    fake = fake or FakeDriver(seed, limit, vendor)
+    driver = backend_named(vendor).driver
     _forget()
     with monkeypatch.context() as m:
+        m.setitem(globals(), "CHOSEN", vendor)
         m.setattr(driver, "library", FakeFunctions(fake))
         m.setattr(driver, "reason", None)
         m.setattr(driver, "devices", devices)
@@ -398,3 +422,44 @@ def _forget() -> None:
     """Nothing that was prepared for another driver is used."""
     constants._constants.clear()
     recording.forget()
+    hip._properties.cache_clear()
+
+
+CHOSEN = "cuda"
+"""The vendor whose driver is the fake one."""
+BACKENDS: dict[str, type[GpuBackend]] = {"cuda": CudaBackend, "hip": hip.HipBackend}
+
+
+class _Chosen:
+    """A thing of the vendor whose driver is the fake one."""
+
+    def __init__(self, thing: str) -> None:
+        self._thing = thing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(backend_named(CHOSEN), self._thing), name)
+
+
+DRIVER: Any = _Chosen("driver")
+GPU: Any = _Chosen("gpu")
+
+
+def here(ordinal: int = 0) -> Device:
+    """A device of the vendor whose driver is the fake one."""
+    return Device(CHOSEN, ordinal)
+
+
+def loadable(name: str) -> Loadable:
+    """A kernel of a fake driver."""
+    return Loadable(backend_named(CHOSEN).driver, b"", name)
+
+
+def runner(*given: Any) -> GpuRunner:
+    """A launch of the vendor's."""
+    return (CudaRunner if CHOSEN == "cuda" else GpuRunner)(*given)
+
+
+def orders(cuda: int, hip: int) -> dict[str, Any]:
+    """Of a fixture: drivers of both vendors, each with another order of work."""
+    both = [*(("cuda", n) for n in range(cuda)), *(("hip", n) for n in range(hip))]
+    return {"params": both, "ids": [f"{name}-{n}" for name, n in both]}

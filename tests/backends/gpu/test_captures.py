@@ -17,25 +17,22 @@ from typing import Any
 import pytest
 
 import cubepy as cb
-from cubepy.backends.cuda.native.driver import DRIVER
 from cubepy.backends.gpu.native import memory, stream
 from cubepy.backends.gpu.native.graph import Capture, NativeGraph
 from cubepy.backends.gpu.native.stream import NativeStream, all_streams, thread_stream
 from cubepy.errors import LaunchError
-from cubepy.runtime.device import Device
 from cubepy.runtime.launch.bound import BoundLaunch
 from cubepy.runtime.memory.device_array import DeviceArray
-from tests.backends.gpu.fake_driver import FakeDriver, fake_driver
-from tests.backends.gpu.test_stream_order import GPU, Adder, add, get, new, put
-
-HERE = Device("cuda")
+from tests.backends.gpu.fake_driver import DRIVER, GPU, FakeDriver, fake_driver, here, orders
+from tests.backends.gpu.test_stream_order import Adder, add, get, new, put
 
 
-@pytest.fixture(params=range(3))
+@pytest.fixture(**orders(3, 2))
 def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     """The driver, with another order of work each time."""
     gc.freeze()
-    with fake_driver(monkeypatch, request.param) as f:
+    vendor, seed = request.param
+    with fake_driver(monkeypatch, seed, vendor=vendor) as f:
         f.kernels["add"] = add
         yield f
         gc.collect()
@@ -152,7 +149,7 @@ def test_streams_of_other_libraries_may_go_after_ours_did(fake: FakeDriver) -> N
         theirs = NativeStream(home.context)
         x, y, z = new(), new(), new()
         put(x, turn)
-        with cb.Stream(HERE, handle=theirs.handle):
+        with cb.Stream(here(), handle=theirs.handle):
             for _ in range(3):
                 adder(x, x, y, thread_stream(DRIVER, 0), turn % 3)
             block = new()
@@ -190,7 +187,7 @@ def test_who_waits_for_all_streams_keeps_none(
 
 def test_a_bound_launch_keeps_its_stream(fake: FakeDriver) -> None:
     theirs = NativeStream(thread_stream(DRIVER, 0).context)
-    ours = cb.Stream(HERE, handle=theirs.handle)
+    ours = cb.Stream(here(), handle=theirs.handle)
     native = ours.native
     launch = BoundLaunch(None, None, (), None, ours)  # type: ignore[arg-type]
     del ours
@@ -200,12 +197,12 @@ def test_a_bound_launch_keeps_its_stream(fake: FakeDriver) -> None:
 
 
 def test_an_empty_capture_is_replayed_as_nothing(fake: FakeDriver) -> None:
-    with cb.capture(HERE) as graph:
+    with cb.capture(here()) as graph:
         pass
     assert graph.nodes == graph.kernels == 0
     for _ in range(3):
         graph.replay()
-    with cb.capture(HERE) as graph:
+    with cb.capture(here()) as graph:
         kept = new()
     graph.replay()
     put(kept, 3)
@@ -246,7 +243,7 @@ def test_others_work_and_wait_while_a_thread_captures(fake: FakeDriver) -> None:
         a, b = new(), new()
         put(a, 4)
         adder(x, a, b, thread_stream(DRIVER, 0), 2)
-        cb.sync(HERE)
+        cb.sync(here())
         assert get(b) == 6
         memory.pool(DRIVER, 0).trim()
 
@@ -261,11 +258,11 @@ def test_others_work_and_wait_while_a_thread_captures(fake: FakeDriver) -> None:
 
 
 def test_nothing_is_waited_for_inside_a_capture(fake: FakeDriver) -> None:
-    x, s = new(), cb.Stream(HERE)
+    x, s = new(), cb.Stream(here())
     put(x, 1)
     graph = captured(lambda: None)
     for wait in (
-        lambda: cb.sync(HERE),
+        lambda: cb.sync(here()),
         s.sync,
         lambda: get(x),
         lambda: graph.launch(thread_stream(DRIVER, 0)),
@@ -283,7 +280,7 @@ def test_nothing_is_waited_for_inside_a_capture(fake: FakeDriver) -> None:
 
 
 def test_a_block_under_a_stream_is_captured(fake: FakeDriver) -> None:
-    adder, x, y, s = Adder(), new(), new(), cb.Stream(HERE)
+    adder, x, y, s = Adder(), new(), new(), cb.Stream(here())
     put(x, 1)
     put(y, 0)
 
@@ -303,7 +300,7 @@ def test_a_block_under_a_stream_is_captured(fake: FakeDriver) -> None:
 
 
 def test_a_stream_is_captured_by_one_thread_alone(fake: FakeDriver) -> None:
-    adder, x, y, s = Adder(), new(), new(), cb.Stream(HERE)
+    adder, x, y, s = Adder(), new(), new(), cb.Stream(here())
     put(x, 1)
     adder(x, x, y, s.native, 2)  # what was given before the capture is waited for by others
 
@@ -336,7 +333,7 @@ def test_a_capture_that_ends_in_another_thread_gives_the_first_its_stream_back(
 
 
 def test_threads_use_a_stream_in_turns(fake: FakeDriver) -> None:
-    s, own, seen = cb.Stream(HERE), thread_stream(DRIVER, 0), []
+    s, own, seen = cb.Stream(here()), thread_stream(DRIVER, 0), []
 
     def theirs(inside: threading.Event, leave: threading.Event) -> None:
         mine = thread_stream(DRIVER, 0)
@@ -357,10 +354,10 @@ def test_threads_use_a_stream_in_turns(fake: FakeDriver) -> None:
 
 
 def test_a_capture_that_fails_leaves_nothing(fake: FakeDriver) -> None:
-    adder, x, s = Adder(), new(), cb.Stream(HERE)
+    adder, x, s = Adder(), new(), cb.Stream(here())
     put(x, 1)
     for _ in range(3):
-        with pytest.raises(ZeroDivisionError), cb.capture(HERE):
+        with pytest.raises(ZeroDivisionError), cb.capture(here()):
             with s:
                 adder(x, x, new(), thread_stream(DRIVER, 0), 2)
             raise ZeroDivisionError
@@ -372,7 +369,7 @@ def test_a_capture_that_fails_leaves_nothing(fake: FakeDriver) -> None:
     assert thread_stream(DRIVER, 0).context.captures == 0
     with s:
         assert get(x) == 1
-    cb.sync(HERE)
+    cb.sync(here())
 
 
 def test_memory_and_streams_stay_flat(fake: FakeDriver) -> None:
@@ -388,7 +385,7 @@ def test_memory_and_streams_stay_flat(fake: FakeDriver) -> None:
 
         graph = captured(work)
         graph.launch(thread_stream(DRIVER, 0))
-        with cb.Stream(HERE):
+        with cb.Stream(here()):
             adder(x, x, new(), thread_stream(DRIVER, 0), 2)
         fake.synchronize()
 
@@ -414,7 +411,7 @@ def test_threads_launch_capture_replay_and_free_at_random(fake: FakeDriver) -> N
     def work(seed: int) -> None:
         rng, adder = random.Random(seed), Adder()
         own: list[tuple[DeviceArray, int]] = []
-        streams = [cb.Stream(HERE) for _ in range(2)]
+        streams = [cb.Stream(here()) for _ in range(2)]
         try:
             for step in range(60):
                 choice = rng.random()
@@ -444,8 +441,8 @@ def test_threads_launch_capture_replay_and_free_at_random(fake: FakeDriver) -> N
                         graph.launch(rng.choice(streams).native)
                     own.append((out, own[k][1] + 2 * n + 2))
                 if rng.random() < 0.05:
-                    streams[0] = cb.Stream(HERE)
-                    cb.sync(HERE)
+                    streams[0] = cb.Stream(here())
+                    cb.sync(here())
             assert [get(a) for a, _ in own] == [v for _, v in own]
         except BaseException as error:
             wrong.append(error)

@@ -14,10 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cubepy.backends.cuda.native.driver import DRIVER
-from cubepy.backends.cuda.native.module import Loadable
-from cubepy.backends.cuda.run import CudaRunner
-from cubepy.backends.gpu.gpu import NativeGpu
 from cubepy.backends.gpu.native import memory
 from cubepy.backends.gpu.native.graph import Capture
 from cubepy.backends.gpu.native.module import Module
@@ -29,10 +25,19 @@ from cubepy.runtime.device import Device
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.hazards import Tracked, order
 from cubepy.runtime.memory.layout import layout_of
-from tests.backends.gpu.fake_driver import FakeDriver, fake_driver, kernel
+from tests.backends.gpu.fake_driver import (
+    DRIVER,
+    GPU,
+    FakeDriver,
+    fake_driver,
+    here,
+    kernel,
+    loadable,
+    orders,
+    runner,
+)
 
 LAYOUT = layout_of((1,), None, np.dtype(np.int64), Device("cuda"))
-GPU = NativeGpu(DRIVER)
 
 
 @kernel(9)
@@ -42,11 +47,12 @@ def add(words: list[int]) -> None:
     out.value = a.value + b.value + 1
 
 
-@pytest.fixture(params=range(8))
+@pytest.fixture(**orders(8, 4))
 def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     """The driver, with another order of work each time."""
     gc.freeze()  # so that tests that collect do not look at all that other tests left
-    with fake_driver(monkeypatch, request.param) as f:
+    vendor, seed = request.param
+    with fake_driver(monkeypatch, seed, vendor=vendor) as f:
         f.kernels["add"] = add
         yield f
         gc.collect()
@@ -61,10 +67,10 @@ class Adder:
             SimpleNamespace(mem=SimpleNamespace(name=n, kind="global"), scalar=None) for n in "abo"
         ]
         exe = SimpleNamespace(
-            loadable=Loadable(b"", "add"), program=SimpleNamespace(name="add", arguments=arguments, outputs={"o"}),
+            loadable=loadable("add"), program=SimpleNamespace(name="add", arguments=arguments, outputs={"o"}),
             units=(1, 1, 1), shared_bytes=0, cluster=None, overlap=False, sites=(), loose=0, whole=None,
         )  # fmt: skip
-        self.runner = CudaRunner(exe, [new()] * 3, (1, 1, 1), ordinal)
+        self.runner = runner(exe, [new()] * 3, (1, 1, 1), ordinal)
         extents = [LAYOUT.extent] * 3
         self.quick = generated(self.runner, [(0, -1), (1, -1), (2, -1)], (2,), extents)
 
@@ -83,7 +89,7 @@ def new(ordinal: int = 0) -> DeviceArray:
     """An array of one number."""
     owner = GPU.allocate(ordinal, 8)
     return DeviceArray(
-        owner.address, layout_of((1,), None, np.dtype(np.int64), Device("cuda", ordinal)), owner
+        owner.address, layout_of((1,), None, np.dtype(np.int64), here(ordinal)), owner
     )
 
 
@@ -241,25 +247,26 @@ def test_every_array_has_memory_of_its_own_for_a_memory_checker(
         gc.collect()
 
 
+@pytest.mark.parametrize("vendor", ["cuda", "hip"])
 @pytest.mark.parametrize("seed", range(4))
-def test_two_devices(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_two_devices(monkeypatch: pytest.MonkeyPatch, seed: int, vendor: str) -> None:
     """Launches go to their device whatever the thread's context is; copies between devices keep the
     order.
     """
-    with fake_driver(monkeypatch, seed, devices=2) as fake:
+    with fake_driver(monkeypatch, seed, devices=2, vendor=vendor) as fake:
         fake.kernels["add"] = add
         adders = [Adder(0), Adder(1)]
         x, y = new(0), new(1)
         put(x, 1)
         value = 1
         for turn in range(12):
-            here, there = (x, y) if turn % 2 == 0 else (y, x)
-            adders[turn % 2](here, here, here.view(), thread_stream(DRIVER, turn % 2), 0)
-            GPU.copy(there, here)
+            mine, there = (x, y) if turn % 2 == 0 else (y, x)
+            adders[turn % 2](mine, mine, mine.view(), thread_stream(DRIVER, turn % 2), 0)
+            GPU.copy(there, mine)
             value = 2 * value + 1
             assert fake.contexts == fake.contexts[:1], "the thread's context is back"
         assert (get(x), get(y)) == (value, value)
-        del x, y, here, there
+        del x, y, mine, there
         gc.collect()
 
 

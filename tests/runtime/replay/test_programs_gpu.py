@@ -15,7 +15,7 @@ from cubepy.tensor import Tensor, apply
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.ops.op import Spec, define
 from cubepy.tensor.program.plans import gpu
-from tests.backends.gpu.fake_driver import CAPTURE_INVALIDATED, FakeDriver
+from tests.backends.gpu.fake_driver import CAPTURE_INVALIDATED, FakeDriver, here
 from tests.runtime.replay.gpu_calls import new, plus, same, some
 
 
@@ -98,7 +98,7 @@ def test_a_program_inside_a_capture(fake: FakeDriver, adding: str) -> None:
     x = cb.tensor(new(np.ones(16, np.float32)))
     for _ in range(6):
         same(program(x).storage.array, np.full(16, 4, np.float32))
-    with cb.capture("cuda") as graph:
+    with cb.capture(here()) as graph:
         y = program(x)
     graph.put(x, np.full(16, 2, np.float32))
     graph.replay()

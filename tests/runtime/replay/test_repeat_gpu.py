@@ -14,8 +14,8 @@ import cubepy as cb
 from cubepy.errors import AliasError, DeviceError, LaunchError, ReadOnlyError
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.stats import counters
-from tests.backends.gpu.fake_driver import FakeDriver
-from tests.runtime.replay.gpu_calls import HERE, Repetitions, much, new, plus, same, some, start
+from tests.backends.gpu.fake_driver import FakeDriver, here
+from tests.runtime.replay.gpu_calls import Repetitions, much, new, plus, same, some, start
 
 
 def test_the_second_call_is_a_repetition(fake: FakeDriver, repetitions: Repetitions) -> None:
@@ -98,7 +98,7 @@ def test_work_in_place_is_repeated(fake: FakeDriver, repetitions: Repetitions) -
 
 
 def test_other_streams_come_after_what_they_need(fake: FakeDriver) -> None:
-    streams = [cb.Stream(HERE) for _ in range(3)]
+    streams = [cb.Stream(here()) for _ in range(3)]
     x, y = some(), some()
     sums, step, expected = new(x), new(y), x
     for n in range(30):
@@ -116,7 +116,7 @@ def test_a_graph_records_what_would_be_repeated(fake: FakeDriver, repetitions: R
     for _ in range(4):
         plus(x, y)
     long = repetitions.long
-    with cb.capture(HERE) as graph:
+    with cb.capture(here()) as graph:
         found = plus(plus(x, y), y)
     assert repetitions.long == long + 2
     for _ in range(3):

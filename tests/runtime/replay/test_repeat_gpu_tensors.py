@@ -53,7 +53,9 @@ class FakeTensor:
 def test_tensors_of_pytorch(
     fake: FakeDriver, monkeypatch: pytest.MonkeyPatch, repetitions: Repetitions
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=FakeTensor))
+    version = SimpleNamespace(hip="7.1" if fake.vendor == "hip" else None)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=FakeTensor, version=version))
+    monkeypatch.setattr(foreign, "_torch_layouts", {})
     monkeypatch.setitem(QUICK, FakeTensor, foreign.from_torch_or_none)
     whole = some(64)
     for n in range(8):
