@@ -57,6 +57,8 @@ class FakeDriver:
 
     def __init__(self, seed: int = 0, limit: int = 1 << 30, vendor: str = "cuda") -> None:
         self.vendor = vendor
+        self.known: dict[str, dict[int, Any]] = {"contexts": {}, "pools": {}, "streams": {}}
+        self.own_streams: dict[int, Any] = {}
         self.random, self.lock = random.Random(seed), threading.RLock()
         self.numbers = itertools.count(0x1000, 16)
         self.kernels: dict[str, Kernel] = {}
@@ -148,9 +150,13 @@ class FakeDriver:
         out._obj.value = ATTRIBUTES[self.vendor].get(number, 1)
         return 0
 
+    def processor(self, device: int) -> str:
+        """What HIP calls a device's processor."""
+        return f"{PROCESSOR}:sramecc+:xnack-"
+
     def properties(self, out: Any, device: int) -> int:
         """What HIP says of a device: its name, and somewhere behind that its processor."""
-        text = b"A GPU".ljust(1160, b"\0") + PROCESSOR.encode() + b":sramecc+:xnack-"
+        text = b"A GPU".ljust(1160, b"\0") + self.processor(device).encode()
         ctypes.memmove(out, text, len(text))
         return 0
 
@@ -291,7 +297,12 @@ class FakeDriver:
         ]
         if any(low <= w < high for w in words for low, high in others):
             return ILLEGAL_ADDRESS
-        return self.put(handle, "run", lambda: kernel(words))
+        sizes = [getattr(size, "value", size) or 0 for size in rest[:7]]
+        return self.put(handle, "run", lambda: self.run(kernel, words, sizes))
+
+    def run(self, kernel: Kernel, words: list[int], sizes: list[int]) -> None:
+        """Run a kernel: with three numbers of cubes, three of units, bytes of shared memory."""
+        kernel(words)
 
     # Graphs
 
@@ -408,10 +419,9 @@ def fake_driver(
         m.setattr(driver, "library", FakeFunctions(fake))
         m.setattr(driver, "reason", None)
         m.setattr(driver, "devices", devices)
-        m.setattr(driver, "contexts", {})
-        m.setattr(driver, "pools", {})
-        m.setattr(driver, "streams", {})
-        m.setattr(driver.here, "streams", {})
+        for name, value in fake.known.items():
+            m.setattr(driver, name, value)
+        m.setattr(driver.here, "streams", fake.own_streams)
         m.setattr(layout, "devices_seen", set())  # a later `cb.sync` waits for none of them
         yield fake
         fake.synchronize()
