@@ -39,7 +39,7 @@ class GpuRunner:
     def __init__(self, exe: Any, leaves: Sequence[Any], cubes: Dim3, ordinal: int = 0) -> None:
         self.exe, self.ordinal, self.empty = exe, ordinal, math.prod(cubes) == 0
         name = exe.program.name
-        check_grid(cubes, name, exe.units)
+        check_grid(cubes, name, exe.units, exe.loadable.driver.most_units)
         function: Function = exe.loadable.on(ordinal)
         self.context = function.context
         self.driver = self.context.driver

@@ -7,6 +7,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+ABSENT = "absent"
+
 
 @cache
 def versions(lowering: str, packages: tuple[str, ...]) -> str:
@@ -29,11 +31,14 @@ def versions(lowering: str, packages: tuple[str, ...]) -> str:
     sources = hashlib.sha256()
     for file in sorted(files):
         sources.update(file.read_bytes())
-    return " ".join([f"ops {sources.hexdigest()[:16]}", *(f"{n} {_version(n)}" for n in packages)])
+    return " ".join(
+        [f"ops {sources.hexdigest()[:16]}", *(f"{n} {version_of(n)}" for n in packages)]
+    )
 
 
-def _version(name: str) -> str:
+def version_of(package: str) -> str:
+    """The version of a package that is installed, or `ABSENT`."""
     try:
-        return version(name)
+        return version(package)
     except PackageNotFoundError:
-        return "absent"
+        return ABSENT

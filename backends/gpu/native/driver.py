@@ -52,6 +52,8 @@ class Driver(ABC):
     attributes: ClassVar[dict[str, int]]
     handle: Any = c_void_p
     tools: str
+    most_units = 1 << 63
+    """Units of a launch along an axis."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()

@@ -141,8 +141,15 @@ class Loadable:
             function.allow_shared(self.shared_bytes)
 
 
-def check_grid(cubes: Sequence[int], name: str, units: Sequence[int] = (1, 1, 1)) -> None:
+def check_grid(
+    cubes: Sequence[int], name: str, units: Sequence[int] = (1, 1, 1), most_units: int = 1 << 63
+) -> None:
     """Refuse grids that the hardware cannot count.
+
+    Args:
+        cubes, units: of the launch, and of a cube.
+        name: of the kernel.
+        most_units: of a launch along an axis.
 
     Raises:
         LaunchError: too many cubes, or units of a cube, along an axis.
@@ -158,4 +165,11 @@ def check_grid(cubes: Sequence[int], name: str, units: Sequence[int] = (1, 1, 1)
             raise LaunchError(
                 f"{name} is launched on {n} cubes along {axis}; a GPU takes at most {most}",
                 hint="put the longest axis first, or give each unit more elements",
+            )
+    for n, u, axis in zip(cubes, units, "xyz", strict=True):
+        if n * u > most_units:
+            raise LaunchError(
+                f"{name} is launched on {n * u} units along {axis}; the GPU counts at most "
+                f"{most_units}",
+                hint="give each unit more elements",
             )

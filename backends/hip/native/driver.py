@@ -68,6 +68,7 @@ class HipDriver(Driver):
         "/opt/rocm/lib/libamdhip64.so",
     )
     handle = c_int
+    most_units = (1 << 32) - 1
     tools = "AMD_LOG_LEVEL=3 makes HIP say what it does"
     attributes: ClassVar = {
         "clock_khz": 5,

@@ -64,7 +64,8 @@ class FakeDriver:
         self.kernels: dict[str, Kernel] = {}
         self.functions: dict[int, Kernel] = {}
         self.blocks: dict[int, np.ndarray] = {}
-        self.queues: dict[int, deque[tuple[str, Any]]] = {}
+        # HIP's default stream is 0; that of CUDA is used by no test.
+        self.queues: dict[int, deque[tuple[str, Any]]] = {0: deque()} if vendor == "hip" else {}
         self.recorded: dict[int, int] = {}  # event -> how often it was recorded
         self.reached: dict[int, int] = {}  # event -> which recording its stream has reached
         self.capturing: dict[int, list[tuple[str, Any]]] = {}
