@@ -20,7 +20,7 @@ from llvmlite import ir
 from cubepy.backends.llvm.machine_code import loaded
 from cubepy.backends.llvm.word_code import WordCode
 
-SYMBOL = "cubepy_cuda_layouts"
+SYMBOL = "cubepy_gpu_layouts"
 AXES = 8
 ROW = 3 + 2 * AXES
 ROWS = 4096

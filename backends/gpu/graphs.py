@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from cubepy.backends.cuda.native.graph import Capture, NativeGraph
+from cubepy.backends.gpu.native.driver import Context
+from cubepy.backends.gpu.native.graph import Capture, NativeGraph
 from cubepy.errors import LaunchError, OutOfMemoryError
 from cubepy.runtime.tables import room
 
@@ -25,7 +26,7 @@ class PlanGraphs:
     """Runs the launches of a plan: the first time as they are, and again as a graph.
 
     Args:
-        ordinal: of the GPU.
+        where: the GPU.
         run: a function of a stream and addresses that launches, and gives a code that is not 0
             where something went wrong.
         launches: how many there are.
@@ -37,8 +38,8 @@ class PlanGraphs:
         replayed: how often one was launched.
     """
 
-    def __init__(self, ordinal: int, run: Callable[..., Any], launches: int) -> None:
-        self.ordinal, self.run, self.few = ordinal, run, launches < LEAST
+    def __init__(self, where: Context, run: Callable[..., Any], launches: int) -> None:
+        self.context, self.run, self.few = where, run, launches < LEAST
         self.graphs: OrderedDict[tuple[int, ...], NativeGraph] = OrderedDict()
         self.seen: dict[tuple[int, ...], None] = {}
         self.captured, self.replayed, self.why = 0, 0, ""
@@ -76,7 +77,7 @@ class PlanGraphs:
 
     def capture(self, addresses: tuple[int, ...]) -> NativeGraph | None:
         """A graph of the launches; None where something went wrong."""
-        capture, code = Capture(self.ordinal), 1
+        capture, code = Capture(self.context), 1
         self.captured += 1
         capture.begin()
         try:

@@ -22,24 +22,16 @@ from typing import Any
 
 from llvmlite import ir
 
-from cubepy.backends.cuda.native import driver
-from cubepy.backends.cuda.native.tensor_maps import encoded
-from cubepy.backends.cuda.run import F32, INTEGER, MAP_WORDS, CudaRunner
+from cubepy.backends.gpu.native.driver import Context
+from cubepy.backends.gpu.run import F32, INTEGER, MAP_WORDS, GpuRunner
 from cubepy.backends.llvm.machine_code import REFUSED, loaded
 from cubepy.backends.llvm.replay_table import LINE, Address, ReplayCode, Table
 from cubepy.backends.llvm.word_code import number, word
 from cubepy.runtime.backend import Unsuitable
 
-SYMBOL = "cubepy_cuda_replay"
+SYMBOL = "cubepy_gpu_replay"
 KINDS = {"maps": 3, "parameters": 2, "steps": 12}
-FUNCTIONS = (
-    "cuCtxGetCurrent",
-    "cuCtxPushCurrent_v2",
-    "cuCtxPopCurrent_v2",
-    "cuLaunchKernel",
-    "cuLaunchKernelEx",
-    "cuTensorMapReplaceAddress",
-)
+FUNCTIONS = ("current", "set_current", "launch", "launch_configured", "move_tensor_map")
 PLAIN, CONFIGURED, OTHER = range(3)  # kinds of steps
 _STREAM = 4  # the word of a configuration where the stream is
 _int = ir.IntType(32)
@@ -51,7 +43,7 @@ class _Function(ReplayCode):
     def __init__(self) -> None:
         super().__init__(SYMBOL, 3, 1 + len(FUNCTIONS), KINDS)
         _, self.stream, self.given = self.inside.args
-        self.launch, self.extended, self.replace = self.functions(self.table)[3:]
+        self.launch, self.extended, self.replace = self.functions(self.table)[2:]
         self.starts = self.room(self.count("parameters"))
         self.code = self.b.alloca(_int)
 
@@ -117,15 +109,15 @@ class _Function(ReplayCode):
         self.rows(values, count, 1, convert)
         thread = self.python("PyEval_SaveThread")
         given, table, own = self.word_at(words, number(2)), self.load(words), self.room(number(1))
-        current, push, pop = self.functions(table)[:3]
+        current, set_current = self.functions(table)[:2]
         self.store(own, number(0))
         self.call_at(current, own, gives=_int)
         elsewhere = b.icmp_signed("!=", self.load(own), self.load(table))
         with b.if_then(elsewhere):
-            self.call_at(push, self.load(table), gives=_int)
+            self.call_at(set_current, self.load(table), gives=_int)
         code = b.call(self.inside, (table, self.load(words, 1), given))
         with b.if_then(elsewhere):
-            self.call_at(pop, own, gives=_int)
+            self.call_at(set_current, self.load(own), gives=_int)
         self.python("PyEval_RestoreThread", thread, gives=ir.VoidType())
         b.ret(self.python("PyLong_FromLongLong", code))
 
@@ -150,20 +142,21 @@ def entry() -> Any:
     return loaded(SYMBOL, text, __file__)
 
 
-class CudaTable(Table):
+class GpuTable(Table):
     """A table of launches on a GPU: operands are the addresses of the call's arrays, then those of
     the memory that it takes.
 
     Args:
-        context: the native context of the GPU.
+        where: the GPU.
 
     Attributes:
         names: of the kernels, by step.
     """
 
-    def __init__(self, context: int) -> None:
+    def __init__(self, where: Context) -> None:
         super().__init__(KINDS)
-        self.context, self.names, self.runners = context, list[str](), list[CudaRunner]()
+        self.context, self.names, self.runners = where, list[str](), list[GpuRunner]()
+        self.address_of = where.driver.api().address
 
     def writes(self, prepared: Any) -> Sequence[int]:
         runner = prepared.runner
@@ -171,7 +164,7 @@ class CudaTable(Table):
 
     def launch(
         self,
-        runner: CudaRunner,
+        runner: GpuRunner,
         leaves: Sequence[Any],
         addresses: Sequence[Address | None],
         flag: Any = None,
@@ -190,10 +183,11 @@ class CudaTable(Table):
             self.address(begin + at, leaves[n].address, addresses[n])
         starts = {at: begin + at for at in runner.starts}
         for n, at, _ in runner.maps:
-            starts[at] = self.words(struct.unpack(f"{MAP_WORDS}q", encoded(leaves[n])), LINE // 8)
+            encoded = struct.unpack(f"{MAP_WORDS}q", runner.encoded(leaves[n]))
+            starts[at] = self.words(encoded, LINE // 8)
             where = addresses[n]
             if where is not None:
-                if not _address("cuTensorMapReplaceAddress"):
+                if not self.address_of("move_tensor_map"):
                     raise Unsuitable("a driver that cannot move tensor maps")
                 self.rows["maps"].append((starts[at], *where))
         first, config = len(self.rows["parameters"]), 0
@@ -216,35 +210,26 @@ class CudaTable(Table):
         self, function: Any, arguments: Sequence[Any], addresses: Sequence[Address | None]
     ) -> None:
         target, value = arguments
-        name, second = "cuMemsetD8Async", value
+        name, second = "fill", value
         if function.__name__ == "copy":
             if value.device != target.device:
                 raise Unsuitable("a copy between devices")
-            name, second = "cuMemcpyDtoDAsync_v2", value.address
+            name, second = "copy", value.address
         begin = self.words([0, 0, target.nbytes])
         self.address(begin, target.address, addresses[0])
         self.address(begin + 1, second, addresses[1])
-        self.step(OTHER, _address(name), *[0] * 7, begin, 0)
+        self.step(OTHER, self.address_of(name), *[0] * 7, begin, 0)
         self.names.append(name)
 
     def ready(self) -> tuple[Callable[..., int], int, Any]:
-        functions = [_address(name) for name in FUNCTIONS]
-        table = self.laid_out([self.context, *functions])
+        functions = [self.address_of(name) for name in FUNCTIONS]
+        table = self.laid_out([self.context.handle, *functions])
         return entry(), ctypes.addressof(table), (table, self.runners)
 
     def failed(self, code: int) -> None:
         if code != REFUSED:
             name = self.names[(code & 0xFFFFFFFF) - 1]
-            driver.check(code >> 32, f"launching {name}")
-
-
-@cache
-def _address(name: str) -> int:
-    """Where a function of the driver is; 0 when it has none."""
-    try:
-        return ctypes.cast(driver.api()[name], ctypes.c_void_p).value or 0
-    except AttributeError:
-        return 0
+            self.context.check(code >> 32, f"launching {name}")
 
 
 def _bits(value: Any, kind: int) -> int:

@@ -15,10 +15,9 @@ from collections.abc import Callable
 from ctypes import byref, c_size_t, c_void_p
 from typing import Any
 
-from cubepy.backends.cuda.native import driver
-from cubepy.backends.cuda.native.driver import api, check, context
-from cubepy.backends.cuda.native.driver_errors import OUT_OF_MEMORY
-from cubepy.backends.cuda.native.stream import NativeStream
+from cubepy.backends.gpu.native.driver import Context, Driver, until_exit
+from cubepy.backends.gpu.native.driver_errors import OUT_OF_MEMORY
+from cubepy.backends.gpu.native.stream import NativeStream
 from cubepy.config import config
 from cubepy.errors import OutOfMemoryError
 from cubepy.runtime.memory.hazards import Tracked
@@ -33,7 +32,7 @@ Waiting = tuple[int, tuple[NativeStream, ...]]
 """A released block: its address, and the streams that used it besides its own."""
 
 
-@driver.until_exit
+@until_exit
 class Block(Tracked):
     """A piece of device memory from a pool, which goes back to it when the last array on it is
     collected.
@@ -58,8 +57,8 @@ class Block(Tracked):
         pool = getattr(self, "pool", None)
         if pool is None:
             return
-        home = self.last
-        if home is None or self.arena is not None or driver._library is None or driver.forked:
+        home, driver = self.last, pool.driver
+        if home is None or self.arena is not None or driver.library is None or driver.forked:
             pool.release(self)
             return
         stats, size = pool.stats, self.size  # what `release` does, for memory that one stream used
@@ -74,7 +73,7 @@ class Block(Tracked):
             pool.stray(key, waiting)
 
 
-@driver.until_exit
+@until_exit
 class Arena:
     """The memory that was allocated while a graph was captured; it lives as long as the graph and
     its arrays.
@@ -108,9 +107,8 @@ class DevicePool:
         another one.
     """
 
-    def __init__(self, ordinal: int) -> None:
-        self.context = context(ordinal)
-        self.label = self.context.label
+    def __init__(self, where: Context) -> None:
+        self.context, self.driver, self.label = where, where.driver, where.label
         self.spare = self.context.memory_bytes // SPARE
         self.free: dict[tuple[NativeStream, int], list[Waiting]] = {}
         self.stats = MemoryStats()
@@ -234,31 +232,31 @@ class DevicePool:
 
     def _make(self, size: int, stream: NativeStream) -> int:
         """A new block; when the device has no memory, what the pool keeps is given back first."""
-        made = c_void_p()
+        made, api = c_void_p(), self.driver.api()
         with self.context.active():
-            code = api().cuMemAlloc_v2(byref(made), size)
+            code = api.allocate(byref(made), size)
             if code == OUT_OF_MEMORY and stream.capture is None:
                 found = self._reuse(size, stream, wait=True)
                 if found is not None:
                     return found
                 self.trim()
-                code = api().cuMemAlloc_v2(byref(made), size)
+                code = api.allocate(byref(made), size)
             if code == OUT_OF_MEMORY:
                 free, total = c_size_t(), c_size_t()
-                api().cuMemGetInfo_v2(byref(free), byref(total))
+                api.memory(byref(free), byref(total))
                 raise OutOfMemoryError(
                     f"{self.label} has no {size} bytes to give: {free.value} of "
                     f"{total.value} bytes are free, {self.stats.in_use} are in use by "
                     "this process's arrays",
                     hint="release arrays, or work in smaller batches",
                 )
-            check(code, f"allocating {size} bytes", self.label)
+            self.context.check(code, f"allocating {size} bytes")
         self.stats.allocations += 1
         return made.value or 0
 
     def release(self, block: Block) -> None:
         """Take a block back."""
-        if not driver.usable():
+        if not self.driver.usable():
             return
         if block.arena is not None:
             block.arena.free.setdefault(block.size, []).append(block.address)
@@ -275,7 +273,7 @@ class DevicePool:
 
     def put_back(self, blocks: list[tuple[int, int]], stream: NativeStream) -> None:
         """Take the memory of a graph back, whose work was on `stream`."""
-        if driver.usable():
+        if self.driver.usable():
             stats = self.stats
             for address, size in blocks:
                 stats.in_use -= size
@@ -300,7 +298,8 @@ class DevicePool:
                         if waits or all(s.done() for s in (owner, *entry[1])):
                             freed += size
                             self.stats.reserved -= size
-                            check(api().cuMemFree_v2(entry[0]), "giving memory back", self.label)
+                            code = self.driver.api().free(entry[0])
+                            self.context.check(code, "giving memory back")
                         else:
                             self._keep((owner, size), entry)
         return freed
@@ -346,24 +345,20 @@ def exact(size: int) -> int:
     return max(4, size + -size % 4)
 
 
-def with_room(ordinal: int, call: Callable[[], int]) -> int:
+def with_room(where: Context, call: Callable[[], int]) -> int:
     """The code of a call of the driver that may need memory; made again when the pool had some to
     give back.
     """
     code = call()
-    return call() if code == OUT_OF_MEMORY and pool(ordinal).trim() else code
+    return call() if code == OUT_OF_MEMORY and pool(where.driver, where.ordinal).trim() else code
 
 
-_pools: dict[int, DevicePool] = {}
-_pools_lock = threading.Lock()
-
-
-def pool(ordinal: int = 0) -> DevicePool:
+def pool(driver: Driver, ordinal: int = 0) -> DevicePool:
     """The pool of a GPU."""
-    found = _pools.get(ordinal)
+    found: DevicePool | None = driver.pools.get(ordinal)
     if found is None:
-        with _pools_lock:
-            found = _pools.get(ordinal)
+        with driver.lock:
+            found = driver.pools.get(ordinal)
             if found is None:
-                found = _pools[ordinal] = DevicePool(ordinal)
+                found = driver.pools[ordinal] = DevicePool(driver.context(ordinal))
     return found

@@ -5,16 +5,9 @@ from __future__ import annotations
 import threading
 from ctypes import byref, c_int, c_size_t, c_void_p
 
-from cubepy.backends.cuda.native import driver
-from cubepy.backends.cuda.native.driver import Context, api, check, context
-from cubepy.backends.cuda.native.memory import Arena, pool, with_room
-from cubepy.backends.cuda.native.stream import (
-    NativeEvent,
-    NativeStream,
-    marks,
-    per_thread,
-    thread_stream,
-)
+from cubepy.backends.gpu.native.driver import Context, until_exit
+from cubepy.backends.gpu.native.memory import Arena, pool, with_room
+from cubepy.backends.gpu.native.stream import NativeEvent, NativeStream, marks, thread_stream
 from cubepy.errors import LaunchError
 from cubepy.runtime.memory.hazards import Tracked, order
 
@@ -30,11 +23,11 @@ class Capture:
         whether it is written.
     """
 
-    def __init__(self, ordinal: int = 0) -> None:
-        self.context: Context = context(ordinal)
+    def __init__(self, where: Context) -> None:
+        self.context = where
         self.stream = NativeStream(self.context, blocking=False)
         self.kept: dict[int, tuple[Tracked, Tracked, bool]] = {}
-        self.arena = Arena(pool(ordinal))
+        self.arena = Arena(pool(where.driver, where.ordinal))
         self.side = NativeStream(
             self.context, blocking=False
         )  # for copies that happen during the capture
@@ -49,23 +42,24 @@ class Capture:
         Raises:
             LaunchError: this thread records already.
         """
-        own = thread_stream(self.context.ordinal)
+        where = self.context
+        own = thread_stream(where.driver, where.ordinal)
         if own.capture is not None:
             raise LaunchError(
                 "this thread is recording a graph already", hint="captures do not nest"
             )
-        with self.context.whole:
-            self.context.captures += 1
+        with where.whole:
+            where.captures += 1
         try:
-            with marks, self.context.active():  # nobody's event comes between the two
-                code = api().cuStreamBeginCapture_v2(self.stream.handle, _RELAXED)
+            with marks, where.active():  # nobody's event comes between the two
+                code = where.driver.api().begin_capture(self.stream.handle, _RELAXED)
                 self.stream.capture = self if code == 0 else None
-            check(code, "starting a capture", self.stream.label)
+            where.check(code, "starting a capture")
         except BaseException:
             self._over()
             raise
-        self._before, self._streams = own, per_thread.streams
-        self._streams[self.context.ordinal] = self.stream
+        self._before, self._streams = own, where.driver.here.streams
+        self._streams[where.ordinal] = self.stream
 
     def _over(self) -> None:
         with self.context.whole:
@@ -107,7 +101,7 @@ class Capture:
     def end(self, failed: bool) -> NativeGraph | None:
         """Stop to record; gives the graph, or None when the block failed."""
         assert self._before is not None
-        made = c_void_p()
+        made, api = c_void_p(), self.context.driver.api()
         self._streams[self.context.ordinal] = self._before
         try:
             if not failed:
@@ -115,20 +109,20 @@ class Capture:
                     self.stream.wait(member)
         finally:
             with self.context.active():
-                code = api().cuStreamEndCapture(self.stream.handle, byref(made))
+                code = api.end_capture(self.stream.handle, byref(made))
             with marks:
                 for stream in (self.stream, *self.members):
                     stream.capture = stream.last_event = None
             self._over()
         if failed or code:
             if made.value:
-                api().cuGraphDestroy(made)
-            check(0 if failed else code, "ending a capture", self.stream.label)
+                api.destroy_graph(made)
+            self.context.check(0 if failed else code, "ending a capture")
             return None
         return NativeGraph(self.context, made.value or 0, self)
 
 
-@driver.until_exit
+@until_exit
 class NativeGraph:
     """Recorded work that can be launched.
 
@@ -145,35 +139,21 @@ class NativeGraph:
         self.checks = list(self.faults.pending) if self.faults is not None else []
         self.lock = threading.Lock()  # the driver wants one launch of a graph at a time
         self.nodes, self.kernels = 0, 0
-        made, n = c_void_p(), c_size_t()
+        made, n, api = c_void_p(), c_size_t(), where.driver.api()
         if handle:
-            check(
-                api().cuGraphGetNodes(handle, None, byref(n)),
-                "asking for the nodes of a graph",
-                where.label,
-            )
+            where.check(api.nodes(handle, None, byref(n)), "asking for the nodes of a graph")
         if n.value == 0:  # nothing was recorded: it is launched as nothing
             return
         with where.active():
-            code = with_room(
-                where.ordinal, lambda: api().cuGraphInstantiateWithFlags(byref(made), handle, 0)
-            )
-            check(code, "instantiating a graph", where.label)
+            code = with_room(where, lambda: api.instantiate(byref(made), handle, 0))
+            where.check(code, "instantiating a graph")
             self.executable = made.value or 0
             found = (c_void_p * n.value)()
-            check(
-                api().cuGraphGetNodes(handle, found, byref(n)),
-                "asking for the nodes of a graph",
-                where.label,
-            )
+            where.check(api.nodes(handle, found, byref(n)), "asking for the nodes of a graph")
         self.nodes = n.value
         for node in list(found):
             kind = c_int()
-            check(
-                api().cuGraphNodeGetType(node, byref(kind)),
-                "asking for the type of a node",
-                where.label,
-            )
+            where.check(api.node_type(node, byref(kind)), "asking for the type of a node")
             self.kernels += kind.value == _KERNEL
 
     def launch(self, stream: NativeStream) -> None:
@@ -204,20 +184,19 @@ class NativeGraph:
                 stream.wait(self.arena.home)
             self.arena.home = stream
         self.ran = True
-        with self.context.active():
-            check(
-                api().cuGraphLaunch(self.executable, stream.handle),
-                "launching a graph",
-                stream.label,
-            )
+        where = self.context
+        with where.active():
+            code = where.driver.api().launch_graph(self.executable, stream.handle)
+            where.check(code, "launching a graph")
         if self.faults is not None:
             self.faults.pending = list(self.checks)
             stream.watched.add(self.faults)
 
     def __del__(self) -> None:
+        driver = self.context.driver
         if driver.usable():
             library = driver.api()
             if getattr(self, "executable", 0):
-                library.cuGraphExecDestroy(c_void_p(self.executable))
+                library.destroy_executable(c_void_p(self.executable))
             if getattr(self, "handle", 0):
-                library.cuGraphDestroy(c_void_p(self.handle))
+                library.destroy_graph(c_void_p(self.handle))

@@ -9,10 +9,9 @@ import threading
 from ctypes import byref, c_void_p
 from typing import Any
 
-from cubepy.backends.cuda.native import driver
-from cubepy.backends.cuda.native.driver import Context, api, check
-from cubepy.backends.cuda.native.memory import with_room
 from cubepy.backends.gpu.faults import launch_site, report
+from cubepy.backends.gpu.native.driver import Context, until_exit
+from cubepy.backends.gpu.native.memory import with_room
 from cubepy.errors import LaunchError, Location
 
 WORDS = 4
@@ -20,17 +19,15 @@ RECORD = 8 * WORDS
 SLOTS = 1024
 
 
-@driver.until_exit
+@until_exit
 class Faults:
     """The fault records of one stream."""
 
     def __init__(self, where: Context) -> None:
-        self.context, made = where, c_void_p()
+        self.context, made, api = where, c_void_p(), where.driver.api()
         with where.active():
-            code = with_room(
-                where.ordinal, lambda: api().cuMemAlloc_v2(byref(made), RECORD * SLOTS)
-            )
-            check(code, "allocating fault records", where.label)
+            code = with_room(where, lambda: api.allocate(byref(made), RECORD * SLOTS))
+            where.check(code, "allocating fault records")
         self.address = made.value or 0
         self.host = (ctypes.c_int64 * (WORDS * SLOTS))()
         self.pending: list[tuple[Any, Location | None, int]] = []  # executable, launch site, slot
@@ -55,12 +52,10 @@ class Faults:
             return self.address + slot * RECORD
 
     def _clear(self, stream: Any) -> None:
-        size = RECORD * SLOTS
-        with self.context.active():
-            check(
-                api().cuMemsetD8Async(self.address, 0, size, stream.handle),
-                "clearing fault records",
-            )
+        where, size = self.context, RECORD * SLOTS
+        with where.active():
+            code = where.driver.api().fill(self.address, 0, size, stream.handle)
+            where.check(code, "clearing fault records")
         self.clean = True
 
     def check(self, stream: Any) -> None:
@@ -74,14 +69,11 @@ class Faults:
                 return
             pending, self.pending = self.pending, []
             self.free = list(range(SLOTS))
-            with self.context.active():
-                code = api().cuMemcpyDtoHAsync_v2(
-                    self.host, self.address, RECORD * SLOTS, stream.handle
-                )
-                check(code, "reading fault records", stream.label)
-                check(
-                    api().cuStreamSynchronize(stream.handle), "waiting for a stream", stream.label
-                )
+            where, api = self.context, self.context.driver.api()
+            with where.active():
+                code = api.download(self.host, self.address, RECORD * SLOTS, stream.handle)
+                where.check(code, "reading fault records")
+                where.check(api.synchronize_stream(stream.handle), "waiting for a stream")
             for executable, site, slot in pending:
                 number, index, length = self.host[slot * WORDS : slot * WORDS + 3]
                 if number:
@@ -89,8 +81,8 @@ class Faults:
                     raise report(executable, int(number), int(index), int(length), site)
 
     def __del__(self) -> None:
-        if hasattr(self, "address") and driver.usable():
-            driver.api().cuMemFree_v2(self.address)
+        if hasattr(self, "address") and self.context.driver.usable():
+            self.context.driver.api().free(self.address)
 
 
 def of(stream: Any) -> Faults:

@@ -1,4 +1,4 @@
-"""What the CUDA driver's error codes mean, as typed exceptions."""
+"""What error codes of GPUs' drivers mean, as typed exceptions: HIP's numbers are CUDA's."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ CAPTURE = range(900, 910)
 
 FATAL_HINT = (
     "nothing on this device works in this process any more: start a new process. "
-    'CUBEPY_MODE=validate names the access; "compute-sanitizer python ..." names the instruction'
+    "CUBEPY_MODE=validate names the access"
 )
 
 
-def failure(code: int, name: str, text: str, what: str, device: str = "") -> CubeError:
+def failure(
+    code: int, name: str, text: str, what: str, device: str = "", tools: str = ""
+) -> CubeError:
     """The exception for a driver's error code.
 
     Args:
@@ -38,6 +40,7 @@ def failure(code: int, name: str, text: str, what: str, device: str = "") -> Cub
         name, text: its name and description, as the driver gives them.
         what: what was being done, such as "launching axpy".
         device: such as "cuda:1", when known.
+        tools: what names the instruction that failed.
 
     Example:
         >>> type(failure(2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory",
@@ -50,7 +53,7 @@ def failure(code: int, name: str, text: str, what: str, device: str = "") -> Cub
     if code == OUT_OF_MEMORY:
         return OutOfMemoryError(said, hint="release arrays, or work in smaller batches")
     if code in STICKY:
-        return DeviceError(f"{STICKY[code]} ({said})", hint=FATAL_HINT)
+        return DeviceError(f"{STICKY[code]} ({said})", hint=FATAL_HINT + (tools and f"; {tools}"))
     if code == 701:
         return LaunchError(
             said,

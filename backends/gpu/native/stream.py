@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from ctypes import byref, c_float, c_void_p
 from typing import Any
 
-from cubepy.backends.cuda.native import driver
-from cubepy.backends.cuda.native.driver import Context, api, check, context
-from cubepy.backends.cuda.native.driver_errors import NOT_READY
+from cubepy.backends.gpu.native.driver import Context, Driver, until_exit
+from cubepy.backends.gpu.native.driver_errors import NOT_READY
 from cubepy.errors import LaunchError
+from cubepy.runtime.memory.hazards import order
 
 _BLOCKING, _NON_BLOCKING = 0, 1
 _TIMED, _UNTIMED = 0, 2
@@ -63,8 +63,8 @@ class NativeStream:
         self.watched: set[Any] = set()  # those of graphs that were launched here
         self._event: NativeEvent | None = None
         self.label = where.label
-        number = next(_numbers)
-        _streams[number] = weakref.ref(self, lambda _: _streams.pop(number, None))
+        number, known = next(_numbers), where.driver.streams
+        known[number] = weakref.ref(self, lambda _: known.pop(number, None))
 
     def wait(self, other: NativeStream) -> None:
         """Let later work here come after everything that `other` has been given so far."""
@@ -94,7 +94,7 @@ class NativeStream:
         """The stream is about to go, as its library wishes: from here on it is known by an event
         alone.
         """
-        if self.last_event is None and driver.usable():
+        if self.last_event is None and self.context.driver.usable():
             with marks:
                 event = NativeEvent(self.context, timed=False)
                 event.record(self)
@@ -102,12 +102,10 @@ class NativeStream:
 
     def wait_event(self, event: NativeEvent) -> None:
         """Let later work here come after an event."""
-        with self.context.active():
-            check(
-                api().cuStreamWaitEvent(self.handle, event.handle, 0),
-                "making a stream wait",
-                self.label,
-            )
+        where = self.context
+        with where.active():
+            code = where.driver.api().wait_event(self.handle, event.handle, 0)
+            where.check(code, "making a stream wait")
 
     def synchronize(self) -> None:
         """Wait until everything that the stream was given is done; errors that kernels reported
@@ -126,8 +124,10 @@ class NativeStream:
         if self.last_event is not None:
             self.last_event.synchronize()
             return
-        with self.context.active():
-            check(api().cuStreamSynchronize(self.handle), "waiting for a stream", self.label)
+        where = self.context
+        with where.active():
+            code = where.driver.api().synchronize_stream(self.handle)
+            where.check(code, "waiting for a stream")
 
     def settle(self) -> None:
         """Wait for what the stream was given outside of captures."""
@@ -166,9 +166,9 @@ class NativeStream:
             if self.last_event is not None or self.capture is not None:
                 return self.last_event is None or self.last_event.done()
             with self.context.active():
-                code = api().cuStreamQuery(self.handle)
+                code = self.context.driver.api().query_stream(self.handle)
         if code != NOT_READY:
-            check(code, "asking whether a stream is done", self.label)
+            self.context.check(code, "asking whether a stream is done")
         return bool(code == 0)
 
     def idle(self) -> bool:
@@ -181,26 +181,22 @@ class NativeStream:
 
 def _made(where: Context, flags: int, priority: int) -> int:
     """A native stream that was put away, if its work is done, or a new one."""
-    spare = where.streams.get((flags, priority))
+    spare, api = where.spare.get((flags, priority)), where.driver.api()
     with where.active():
         while spare:
             try:
                 handle = spare.pop()
             except IndexError:  # somebody was faster
                 break
-            code = api().cuStreamQuery(handle)
+            code = api.query_stream(handle)
             if code == 0:
                 return handle
             if code == NOT_READY:
                 spare.insert(0, handle)
                 break
-            api().cuStreamDestroy_v2(handle)  # of a capture that never ended
+            api.destroy_stream(handle)  # of a capture that never ended
         made = c_void_p()
-        check(
-            api().cuStreamCreateWithPriority(byref(made), flags, priority),
-            "making a stream",
-            where.label,
-        )
+        where.check(api.stream(byref(made), flags, priority), "making a stream")
     return made.value or 0
 
 
@@ -209,15 +205,15 @@ def _put_away(where: Context, kind: tuple[int, int], handle: int) -> None:
 
     This is no destructor: while one of those runs, weak references still give the object.
     """
-    if driver.usable():
-        spare = where.streams.setdefault(kind, [])
+    if where.driver.usable():
+        spare = where.spare.setdefault(kind, [])
         if len(spare) < SPARE:
             spare.append(handle)
         else:
-            driver.api().cuStreamDestroy_v2(handle)
+            where.driver.api().destroy_stream(handle)
 
 
-@driver.until_exit
+@until_exit
 class NativeEvent:
     """A point in the work of a stream."""
 
@@ -226,90 +222,86 @@ class NativeEvent:
     def __init__(self, where: Context, *, timed: bool = True) -> None:
         self.context, self.timed, made = where, timed, c_void_p()
         with where.active():
-            check(
-                api().cuEventCreate(byref(made), _TIMED if timed else _UNTIMED),
-                "making an event",
-                where.label,
-            )
+            code = where.driver.api().event(byref(made), _TIMED if timed else _UNTIMED)
+            where.check(code, "making an event")
         self.handle: int = made.value or 0
 
     def record(self, stream: NativeStream) -> None:
         """Put the event after everything that the stream has been given so far."""
-        with stream.context.active():
-            check(
-                api().cuEventRecord(self.handle, stream.handle), "recording an event", stream.label
-            )
+        where = stream.context
+        with where.active():
+            code = where.driver.api().record_event(self.handle, stream.handle)
+            where.check(code, "recording an event")
 
     def synchronize(self) -> None:
         """Wait until the work before the event is done."""
-        with self.context.active():
-            check(api().cuEventSynchronize(self.handle), "waiting for an event", self.context.label)
+        where = self.context
+        with where.active():
+            code = where.driver.api().synchronize_event(self.handle)
+            where.check(code, "waiting for an event")
 
     def done(self) -> bool:
         """Whether the work before the event is done."""
-        with self.context.active():
-            code = api().cuEventQuery(self.handle)
+        where = self.context
+        with where.active():
+            code = where.driver.api().query_event(self.handle)
         if code != NOT_READY:
-            check(code, "asking whether an event is done", self.context.label)
+            where.check(code, "asking whether an event is done")
         return bool(code == 0)
 
     def seconds_since(self, start: NativeEvent) -> float:
         """Seconds from `start` to this event; both must be done."""
-        out = c_float()
-        with self.context.active():
-            check(
-                api().cuEventElapsedTime(byref(out), start.handle, self.handle),
-                "timing",
-                self.context.label,
-            )
+        out, where = c_float(), self.context
+        with where.active():
+            code = where.driver.api().milliseconds(byref(out), start.handle, self.handle)
+            where.check(code, "timing")
         return out.value / 1000
 
     def __del__(self) -> None:
         handle = getattr(self, "handle", None)
-        if handle and driver.usable():
-            driver.api().cuEventDestroy_v2(handle)
+        if handle and self.context.driver.usable():
+            self.context.driver.api().destroy_event(handle)
 
 
 marks = threading.RLock()
 """Held while a stream is asked for what it was given, and while one enters or leaves a capture, or
 goes.
 """
-_streams: dict[int, weakref.ref[NativeStream]] = {}
-"""All of them; no lock, since memory is collected at any time and in any thread."""
 _numbers = itertools.count()
 
 
-class _PerThread(threading.local):
-    def __init__(self) -> None:
-        self.streams: dict[int, NativeStream] = {}
-
-
-per_thread = _PerThread()
-
-
-def thread_stream(ordinal: int) -> NativeStream:
+def thread_stream(driver: Driver, ordinal: int) -> NativeStream:
     """The stream of this thread on a GPU, which work uses that names no other."""
-    found = per_thread.streams.get(ordinal)
-    if found is None or driver.forked:
-        where = context(ordinal)
+    found: NativeStream | None = driver.here.streams.get(ordinal)
+    if found is None:
+        where = driver.context(ordinal)
         where.ready()
-        found = per_thread.streams[ordinal] = NativeStream(where)
+        found = driver.here.streams[ordinal] = NativeStream(where)
     return found
 
 
-def set_thread_stream(ordinal: int, stream: NativeStream) -> NativeStream:
+def set_thread_stream(driver: Driver, ordinal: int, stream: NativeStream) -> NativeStream:
     """Make another stream the thread's own; gives the one that was."""
-    before = thread_stream(ordinal)
-    per_thread.streams[ordinal] = stream
+    before = thread_stream(driver, ordinal)
+    driver.here.streams[ordinal] = stream
     return before
 
 
-def all_streams(ordinal: int) -> Iterator[NativeStream]:
+def all_streams(driver: Driver, ordinal: int) -> Iterator[NativeStream]:
     """Every stream of a GPU that still lives, in all threads: one after the other, since threads
     that wait for all of them would keep those that go meanwhile.
     """
-    for known in list(_streams.values()):
+    for known in list(driver.streams.values()):
         stream = known()
         if stream is not None and stream.context.ordinal == ordinal:
             yield stream
         del stream
+
+
+def use(stream: Any, owner: Any, writes: bool) -> None:
+    """Order the next work of a stream against the other users of memory."""
+    if owner.last is not stream:
+        if stream.capture is None:
+            order(owner, stream, writes)
+        else:
+            stream.capture.use(owner, stream, writes)
