@@ -1,0 +1,144 @@
+"""Write what small models of transformers give into fixtures that `tests/models` reads.
+
+    python scripts/make_architecture_fixture.py [experts decoders ...]
+
+Needs torch and transformers, not cubepy. Weights are drawn from their names (tests/models/drawn.py)
+and are not in the files: configs, names and shapes, inputs and results are.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from safetensors.numpy import load_file, save_file
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.models.drawn import drawn
+
+FIXTURES = Path(__file__).resolve().parents[1] / "tests" / "models" / "fixtures"
+Arrays = dict[str, np.ndarray]
+SMALL: dict[str, Any] = {
+    "vocab_size": 61,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}
+
+
+def made(kind: str, config: Any) -> tuple[Any, Arrays]:
+    """A model with drawn weights, and what a test needs to write its folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        model = getattr(transformers, kind)
+        (model._from_config if hasattr(model, "forward") else model.from_config)(
+            config
+        ).save_pretrained(path)
+        file = path / "model.safetensors"
+        shapes = {name: a.shape for name, a in load_file(file).items()}
+        save_file({n: drawn(n, s) for n, s in shapes.items()}, file, {"format": "pt"})
+        loaded = model.from_pretrained(path).eval().float()
+        text = (path / "config.json").read_bytes()
+    return loaded, {"config": coded(text), "shapes": coded(json.dumps(shapes).encode())}
+
+
+def coded(text: bytes) -> np.ndarray:
+    return np.frombuffer(text, np.uint8)
+
+
+def write(name: str, models: dict[str, Arrays]) -> None:
+    """Write results as `model/name`."""
+    flat = {f"{model}/{key}": a for model, arrays in models.items() for key, a in arrays.items()}
+    np.savez_compressed(FIXTURES / f"{name}.npz", **flat)
+    print(name, (FIXTURES / f"{name}.npz").stat().st_size, "bytes")
+
+
+EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "mscale": 1.0,
+    "mscale_all_dim": 0.5,
+}
+DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mixtral": ("MixtralConfig", SMALL | {"num_local_experts": 4, "sliding_window": 9}),
+    "qwen2_moe": (
+        "Qwen2MoeConfig",
+        SMALL | EXPERTS | {"shared_expert_intermediate_size": 10, "mlp_only_layers": [0]},
+    ),
+    "qwen3_moe": ("Qwen3MoeConfig", SMALL | EXPERTS | {"head_dim": 8, "norm_topk_prob": True}),
+    "qwen3_moe_step": (
+        "Qwen3MoeConfig",
+        SMALL | EXPERTS | {"head_dim": 8, "decoder_sparse_step": 2, "num_experts": 20},
+    ),
+    "linear": ("LlamaConfig", SMALL | {"rope_parameters": LINEAR}),
+    "dynamic": ("LlamaConfig", SMALL | {"rope_parameters": DYNAMIC}),
+    "yarn": ("Qwen3Config", SMALL | {"rope_parameters": YARN, "head_dim": 8}),
+    "mistral_depth": ("MistralConfig", SMALL | {"head_dim": 6, "sliding_window": None}),
+    "qwen2_window": (
+        "Qwen2Config",
+        SMALL | {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
+    ),
+    "gpt_neox_serial": (
+        "GPTNeoXConfig",
+        {k: v for k, v in SMALL.items() if "key_value" not in k}
+        | {"num_attention_heads": 2, "use_parallel_residual": False, "hidden_act": "gelu_new"}
+        | {"attention_bias": False},
+    ),
+    "gemma3_linear": (
+        "Gemma3TextConfig",
+        SMALL
+        | {
+            "head_dim": 8,
+            "sliding_window": 6,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "rope_parameters": {
+                "full_attention": LINEAR | {"rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        },
+    ),
+    "gpt2_inner": (
+        "GPT2Config",
+        {"vocab_size": 61, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
+        | {"n_inner": 24, "activation_function": "relu", "tie_word_embeddings": False},
+    ),
+    "gemma_biased": ("GemmaConfig", SMALL | {"head_dim": 8, "attention_bias": True}),
+}
+
+
+def decoders() -> None:
+    """Logits, those of long texts, and what is written greedily."""
+    models = {}
+    for name, (config, values) in DECODERS.items():
+        model, found = made("AutoModelForCausalLM", getattr(transformers, config)(**values))
+        torch.manual_seed(len(name))
+        tokens, long = torch.randint(1, 61, (2, 19)), torch.randint(1, 61, (1, 50))
+        with torch.no_grad():
+            found["logits"] = model(tokens).logits[:, -5:].numpy()
+            found["long_logits"] = model(long).logits[:, -1].numpy()
+            options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
+            found["greedy"] = model.generate(tokens, **options)[:, 19:].numpy()
+        models[name] = found | {"tokens": tokens.numpy(), "long": long.numpy()}
+    write("more_decoders", models)
+
+
+MADE = {"decoders": decoders}
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or MADE:
+        MADE[name]()

@@ -1,0 +1,78 @@
+"""Decoders with experts and with rarer settings against transformers, weights drawn by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy.errors import FileFormatError
+from tests.models.folders import drawn_folder, fixture
+
+MODELS = fixture("more_decoders")
+
+
+def error(found: cb.Tensor, right: np.ndarray) -> float:
+    return float(np.abs(found.numpy() - right).max() / np.abs(right).max())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_and_text(name: str, tmp_path: Path) -> None:
+    given = MODELS[name]
+    model = cb.load(drawn_folder(tmp_path, given))
+    with cb.no_grad():
+        assert error(model(given["tokens"])[:, -5:], given["logits"]) < 1e-5
+        assert error(model(given["long"])[:, -1], given["long_logits"]) < 1e-5
+    model.ends = frozenset()
+    assert model.generate(given["tokens"].tolist(), max_new_tokens=12) == given["greedy"].tolist()
+    assert sum(model.stepper.greedy.traces.values()) == 1
+
+
+def test_every_way_through_experts_is_the_same(tmp_path: Path) -> None:
+    given = MODELS["qwen2_moe"]
+    model = cb.load(drawn_folder(tmp_path, given))
+    layer = model.layers[1].network
+    x = cb.tensor(np.random.default_rng(0).standard_normal((1, 7, 16)).astype(np.float32))
+    with cb.no_grad():
+        rows = x.reshape(7, 16)
+        shares, which = layer.router(rows).softmax(-1).topk(2)
+        ways = [way(rows, shares, which).numpy() for way in (layer.few, layer.all, layer.sorted)]
+        np.testing.assert_allclose(ways[1], ways[0], atol=1e-6)
+        np.testing.assert_allclose(ways[2], ways[0], atol=1e-6)
+        traced = cb.jit(lambda x: layer(x, None))
+        for _ in range(3):
+            np.testing.assert_allclose(traced(x).numpy(), layer(x, None).numpy(), atol=1e-6)
+    y = layer(x, None)
+    assert not y.requires_grad
+    layer.requires_grad_()
+    layer(x, None).sum().backward()
+    assert layer.gate.grad.shape == layer.gate.shape and float(layer.router.weight.grad.abs().sum())
+
+
+def test_experts_that_do_not_fit_are_listed(tmp_path: Path) -> None:
+    given = MODELS["mixtral"]
+    shapes = json.loads(given["shapes"].tobytes())
+    prefix = "model.layers.1.block_sparse_moe.experts"
+    del shapes[f"{prefix}.2.w1.weight"]
+    shapes[f"{prefix}.3.w2.weight"] = [16, 21]
+    shapes[f"{prefix}.4.w3.weight"] = [20, 16]
+    changed = given | {"shapes": np.frombuffer(json.dumps(shapes).encode(), np.uint8)}
+    with pytest.raises(FileFormatError) as caught:
+        cb.load(drawn_folder(tmp_path, changed))
+    for line in (
+        "layers.1.network.experts.2.gate.weight: missing",
+        "layers.1.network.experts.3.down.weight: expected (16, 20), got (16, 21)",
+        "layers.1.network.experts.4.up.weight: unexpected",
+    ):
+        assert line in str(caught.value)
+
+
+def test_more_experts_chosen_than_there_are(tmp_path: Path) -> None:
+    path = drawn_folder(tmp_path, MODELS["mixtral"])
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"num_experts_per_tok": 9}))
+    with pytest.raises(FileFormatError, match="9 of 4 experts"):
+        cb.load(path)
