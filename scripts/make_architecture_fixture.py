@@ -20,7 +20,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.models.drawn import drawn
+from tests.models.drawn import drawn, noise
 
 FIXTURES = Path(__file__).resolve().parents[1] / "tests" / "models" / "fixtures"
 Arrays = dict[str, np.ndarray]
@@ -137,7 +137,85 @@ def decoders() -> None:
     write("more_decoders", models)
 
 
-MADE = {"decoders": decoders}
+IMAGE: dict[str, Any] = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+    "image_size": 12,
+    "patch_size": 4,
+}
+CLIP_TEXT: dict[str, Any] = {
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+    "vocab_size": 61,
+    "max_position_embeddings": 20,
+    "eos_token_id": 60,
+    "bos_token_id": 59,
+}
+CLIP_BOTH = {"text_config": CLIP_TEXT, "vision_config": IMAGE, "projection_dim": 8}
+STAGES: dict[str, Any] = {"hidden_sizes": [8, 12, 16], "depths": [1, 2, 1], "num_stages": 3}
+VISION: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "vit": ("ViTForImageClassification", "ViTConfig", IMAGE | {"num_labels": 5}),
+    "vit_body": ("ViTModel", "ViTConfig", IMAGE | {"qkv_bias": False}),
+    "deit": ("DeiTForImageClassification", "DeiTConfig", IMAGE | {"num_labels": 5}),
+    "deit_both": ("DeiTForImageClassificationWithTeacher", "DeiTConfig", IMAGE),
+    "dinov2": ("Dinov2ForImageClassification", "Dinov2Config", IMAGE | {"num_labels": 5}),
+    "dinov2_gated": ("Dinov2Model", "Dinov2Config", IMAGE | {"use_swiglu_ffn": True}),
+    "convnext": ("ConvNextForImageClassification", "ConvNextConfig", STAGES | {"num_labels": 5}),
+    "convnext_body": ("ConvNextModel", "ConvNextConfig", STAGES | {"layer_scale_init_value": 0.0}),
+    "clip": ("CLIPModel", "CLIPConfig", CLIP_BOTH),
+    "clip_old": (
+        "CLIPModel",
+        "CLIPConfig",
+        CLIP_BOTH | {"text_config": CLIP_TEXT | {"eos_token_id": 2}},
+    ),
+    "clip_image": ("CLIPVisionModel", "CLIPVisionConfig", IMAGE),
+    "clip_image_projected": (
+        "CLIPVisionModelWithProjection",
+        "CLIPVisionConfig",
+        IMAGE | {"projection_dim": 8, "hidden_act": "gelu"},
+    ),
+    "clip_text": ("CLIPTextModel", "CLIPTextConfig", CLIP_TEXT),
+}
+
+
+def vision() -> None:
+    """What models give for images, and for texts."""
+    models = {}
+    for name, (kind, config, values) in VISION.items():
+        model, found = made(kind, getattr(transformers, config)(**values))
+        torch.manual_seed(len(name))
+        side = 48 if "convnext" in name else 12
+        shape = (2, 3, side, side)
+        pixels, tokens = torch.from_numpy(noise(name, shape)), torch.randint(3, 60, (2, 9))
+        tokens[0, 5:] = tokens[1, 8] = 60
+        given: dict[str, Any] = {} if name == "clip_text" else {"pixel_values": pixels}
+        if name in ("clip", "clip_old", "clip_text"):
+            given["input_ids"] = tokens
+        with torch.no_grad():
+            result = model(**given)
+            for key in ("logits", "last_hidden_state", "pooler_output", "image_embeds"):
+                if getattr(result, key, None) is not None:
+                    found[key] = getattr(result, key).numpy()
+            for key in ("text_embeds", "logits_per_image"):
+                if getattr(result, key, None) is not None:
+                    found[key] = getattr(result, key).numpy()
+            if name in ("vit_body", "dinov2", "dinov2_gated"):
+                wide = torch.from_numpy(noise("wide", (1, 3, 20, 16)))
+                extra = {"interpolate_pos_encoding": True} if name == "vit_body" else {}
+                hidden = model(wide, output_hidden_states=True, **extra)
+                found["wide_result"] = (
+                    hidden.logits if name == "dinov2" else hidden.last_hidden_state
+                ).numpy()
+        found |= {"input_ids": tokens.numpy()} if "input_ids" in given else {}
+        models[name] = found | {"pixels": np.array(shape)}
+    write("vision", models)
+
+
+MADE = {"decoders": decoders, "vision": vision}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or MADE:

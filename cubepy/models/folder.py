@@ -14,12 +14,14 @@ from cubepy.models.architectures.decoder import DecoderConfig
 from cubepy.models.architectures.decoders import DECODERS, decoder_config
 from cubepy.models.architectures.encoders import ENCODERS, encoder_config, encoder_weights
 from cubepy.models.architectures.settings import Settings
+from cubepy.models.architectures.vision.families import VISION
 from cubepy.models.architectures.weights import decoder_weights, fill
 from cubepy.models.formats.shards import read_json
 from cubepy.models.generation.text_encoder import TextEncoder
 from cubepy.models.generation.text_model import TextModel
 from cubepy.models.generation.tokenizer import folder_ends, folder_tokenizer
 from cubepy.models.looking import folder_tensors
+from cubepy.models.tokenized import Tokenized
 from cubepy.nn import Module, init
 
 Model = TypeVar("Model", bound=Module)
@@ -48,9 +50,15 @@ def load_folder(path: str | os.PathLike[str]) -> Any:
         return load_decoder(folder, values, source)
     if family in ENCODERS:
         return load_encoder(folder, values, source)
+    if family in VISION:
+        make, tensors = VISION[family](Settings(values, source), folder_tensors(folder))
+        model = filled(make, tensors, source)
+        if isinstance(model, Tokenized):
+            model.give_tokenizer(partial(folder_tokenizer, folder))
+        return model
     raise FileFormatError(
         f"{source}: models of the kind {family!r} cannot be loaded",
-        hint=f"those that can: {', '.join((*DECODERS, *ENCODERS))}",
+        hint=f"those that can: {', '.join((*DECODERS, *ENCODERS, *VISION))}",
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import cubepy as cb
 from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.encoder import Encoder, EncoderConfig
+from cubepy.models.tokenized import Tokenized
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
 
@@ -20,7 +20,7 @@ BATCH = 32
 """Texts that are read at once."""
 
 
-class TextEncoder(Encoder):
+class TextEncoder(Encoder, Tokenized):
     """An encoder with what it needs to read texts.
 
     Attributes:
@@ -38,18 +38,6 @@ class TextEncoder(Encoder):
         super().__init__(c)
         self.pooling, self.normalized = "mean", False
         self.longest = c.context - c.first
-        self.__dict__["_made_by"] = None
-
-    def give_tokenizer(self, made_by: Callable[[], Any]) -> None:
-        """Say what makes the tokenizer when the first text comes."""
-        self.__dict__["_made_by"] = made_by
-        self.__dict__.pop("tokenizer", None)
-
-    @cached_property
-    def tokenizer(self) -> Any:
-        """Texts to tokens and back; None where the model came without one."""
-        made_by = self.__dict__["_made_by"]
-        return None if made_by is None else made_by()
 
     def embed(self, texts: Any) -> np.ndarray:
         """A vector for each text.
@@ -79,9 +67,7 @@ class TextEncoder(Encoder):
 
     def _tokens(self, text: Any) -> list[int]:
         if isinstance(text, str):
-            if self.tokenizer is None:
-                raise ArgumentError("the model has no tokenizer", hint="give tokens")
-            found: list[int] = self.tokenizer.encode(text)
+            found: list[int] = self.needed_tokenizer().encode(text)
             if len(found) > self.longest:  # the token that ends a text stays
                 found = [*found[: self.longest - 1], found[-1]]
         elif isinstance(text, Sequence) and all(isinstance(t, numbers.Integral) for t in text):
