@@ -215,7 +215,43 @@ def vision() -> None:
     write("vision", models)
 
 
-MADE = {"decoders": decoders, "vision": vision}
+MODERN: dict[str, Any] = {
+    "vocab_size": 61,
+    "hidden_size": 16,
+    "intermediate_size": 20,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 64,
+    "local_attention": 8,
+} | {f"{name}_token_id": 0 for name in ("pad", "bos", "eos", "cls", "sep")}
+MODERN_MORE: dict[str, Any] = {
+    "norm_bias": True,
+    "attention_bias": True,
+    "mlp_bias": True,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
+ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "modernbert": ("ModernBertModel", "ModernBertConfig", MODERN),
+    "modernbert_biased": ("ModernBertForMaskedLM", "ModernBertConfig", MODERN | MODERN_MORE),
+}
+
+
+def encoders() -> None:
+    """Vectors of tokens of texts of two lengths."""
+    models = {}
+    for name, (kind, config, values) in ENCODERS.items():
+        model, found = made(kind, getattr(transformers, config)(**values))
+        torch.manual_seed(len(name))
+        tokens = torch.randint(3, 61, (2, 19))
+        tokens[1, 11:] = 0
+        body = model if kind.endswith("Model") else model.model
+        with torch.no_grad():
+            hidden = body(tokens, attention_mask=tokens != 0).last_hidden_state.numpy()
+        models[name] = found | {"tokens": tokens.numpy(), "hidden": hidden}
+    write("more_encoders", models)
+
+
+MADE = {"decoders": decoders, "vision": vision, "encoders": encoders}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or MADE:

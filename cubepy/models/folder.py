@@ -13,11 +13,12 @@ from cubepy.errors import FileFormatError
 from cubepy.models.architectures.decoder import DecoderConfig
 from cubepy.models.architectures.decoders import DECODERS, decoder_config
 from cubepy.models.architectures.encoders import ENCODERS, encoder_config, encoder_weights
+from cubepy.models.architectures.modern_encoder import MODERN_NAMES, modern_config
 from cubepy.models.architectures.settings import Settings
 from cubepy.models.architectures.vision.families import VISION
 from cubepy.models.architectures.weights import decoder_weights, fill
 from cubepy.models.formats.shards import read_json
-from cubepy.models.generation.text_encoder import TextEncoder
+from cubepy.models.generation.text_encoder import ModernTextEncoder, TextEncoder, TextVectors
 from cubepy.models.generation.text_model import TextModel
 from cubepy.models.generation.tokenizer import folder_ends, folder_tokenizer
 from cubepy.models.looking import folder_tensors
@@ -48,7 +49,7 @@ def load_folder(path: str | os.PathLike[str]) -> Any:
         raise FileFormatError(f"{source}: model_type must be a text, not {family!r}")
     if family in DECODERS:
         return load_decoder(folder, values, source)
-    if family in ENCODERS:
+    if family in ENCODERS or family == "modernbert":
         return load_encoder(folder, values, source)
     if family in VISION:
         make, tensors = VISION[family](Settings(values, source), folder_tensors(folder))
@@ -58,7 +59,7 @@ def load_folder(path: str | os.PathLike[str]) -> Any:
         return model
     raise FileFormatError(
         f"{source}: models of the kind {family!r} cannot be loaded",
-        hint=f"those that can: {', '.join((*DECODERS, *ENCODERS, *VISION))}",
+        hint=f"those that can: {', '.join((*DECODERS, *ENCODERS, 'modernbert', *VISION))}",
     )
 
 
@@ -73,16 +74,23 @@ def load_decoder(folder: Path, values: dict[str, Any], source: str) -> TextModel
     return model
 
 
-def load_encoder(folder: Path, values: dict[str, Any], source: str) -> TextEncoder:
+def load_encoder(folder: Path, values: dict[str, Any], source: str) -> TextVectors:
     """An encoder with its weights as the files have them, and how texts become vectors."""
-    tensors = encoder_weights(folder_tensors(folder), values["model_type"])
-    model = filled(partial(TextEncoder, encoder_config(values, source)), tensors, source)
+    family, stored = values["model_type"], folder_tensors(folder)
+    model: TextEncoder | ModernTextEncoder
+    if family in ENCODERS:
+        make = partial(TextEncoder, encoder_config(values, source))
+        model = filled(make, encoder_weights(stored, family), source)
+    else:
+        modern = modern_config(Settings(values, source))
+        tensors = MODERN_NAMES.renamed(stored, family)
+        model = filled(partial(ModernTextEncoder, modern), tensors, source)
     model.give_tokenizer(partial(folder_tokenizer, folder))
     _read_pooling(model, folder)
     return model
 
 
-def _read_pooling(model: TextEncoder, folder: Path) -> None:
+def _read_pooling(model: TextVectors, folder: Path) -> None:
     """What sentence-transformers' files say of vectors of texts."""
     if (folder / "1_Pooling" / "config.json").is_file():
         pooling = read_json(folder / "1_Pooling" / "config.json")

@@ -29,7 +29,8 @@ class Names:
         ignored: names of what is not wanted.
 
     Example:
-        >>> names = Names({"fc1": "up"}, {"ln": "norm"}, re.compile(r"h[.](?P<number>.)[.](?P<part>.+)"))
+        >>> layer = re.compile(r"h[.](?P<number>.)[.](?P<part>.+)")
+        >>> names = Names({"fc1": "up"}, {"ln": "norm"}, layer)
         >>> names.ours("h.3.fc1.weight"), names.ours("ln.bias")
         ('layers.3.up.weight', 'norm.bias')
     """

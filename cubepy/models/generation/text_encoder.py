@@ -12,6 +12,7 @@ import cubepy as cb
 from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.encoder import Encoder, EncoderConfig
+from cubepy.models.architectures.modern_encoder import ModernConfig, ModernEncoder
 from cubepy.models.tokenized import Tokenized
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
@@ -20,24 +21,19 @@ BATCH = 32
 """Texts that are read at once."""
 
 
-class TextEncoder(Encoder, Tokenized):
-    """An encoder with what it needs to read texts.
+class TextVectors(Tokenized):
+    """What an encoder needs to read texts.
 
     Attributes:
         pooling: how vectors of tokens become one: "mean", or "first" (that of the first token).
         normalized: whether vectors of texts have length 1.
         longest: tokens of a text; what is longer is cut.
-
-    Example:
-        >>> c = EncoderConfig(vocabulary=9, width=8, layers=1, heads=2, inner=16, context=32)
-        >>> TextEncoder(c).embed([[1, 2, 3], [4]]).shape
-        (2, 8)
     """
 
-    def __init__(self, c: EncoderConfig) -> None:
-        super().__init__(c)
-        self.pooling, self.normalized = "mean", False
-        self.longest = c.context - c.first
+    config: Any
+    pooling = "mean"
+    normalized = False
+    longest: int
 
     def embed(self, texts: Any) -> np.ndarray:
         """A vector for each text.
@@ -83,10 +79,38 @@ class TextEncoder(Encoder, Tokenized):
         mask = np.zeros(tokens.shape, np.float32)
         for n, row in enumerate(rows):
             tokens[n, : len(row)], mask[n, : len(row)] = row, 1
-        x = self(tokens, mask)
+        x = self(tokens, mask)  # type: ignore[operator]
         if self.pooling == "first":
             found = x[:, 0]
         else:
             shares = mask / mask.sum(axis=1, keepdims=True)
             found = (as_tensor(shares[:, None]).to(x.device) @ x)[:, 0]
         return F.normalize(found) if self.normalized else found
+
+
+class TextEncoder(Encoder, TextVectors):
+    """An encoder of BERT's kind with what it needs to read texts.
+
+    Example:
+        >>> c = EncoderConfig(vocabulary=9, width=8, layers=1, heads=2, inner=16, context=32)
+        >>> TextEncoder(c).embed([[1, 2, 3], [4]]).shape
+        (2, 8)
+    """
+
+    def __init__(self, c: EncoderConfig) -> None:
+        super().__init__(c)
+        self.longest = c.context - c.first
+
+
+class ModernTextEncoder(ModernEncoder, TextVectors):
+    """ModernBERT with what it needs to read texts.
+
+    Example:
+        >>> c = ModernConfig(vocabulary=9, width=8, layers=2, heads=2, inner=16, context=32)
+        >>> ModernTextEncoder(c).embed([[1, 2, 3], [4]]).shape
+        (2, 8)
+    """
+
+    def __init__(self, c: ModernConfig) -> None:
+        super().__init__(c)
+        self.longest = c.context

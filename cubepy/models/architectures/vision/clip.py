@@ -118,7 +118,7 @@ class Clip(Module, Tokenized):
 
     Example:
         >>> layer = LayerConfig(8, 2, 16)
-        >>> image = VisionConfig(layer, 1, (8, 8), (4, 4), head="projection", outputs=6, before=True)
+        >>> image = VisionConfig(layer, 1, (8, 8), (4, 4), head="projection", outputs=6)
         >>> model = Clip(image, ClipTextConfig(layer, 1, 20, 10, end=19, outputs=6))
         >>> model(np.zeros((3, 3, 8, 8), np.float32), [[1, 19], [2, 19]]).shape
         (3, 2)

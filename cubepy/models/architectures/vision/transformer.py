@@ -1,4 +1,4 @@
-"""One vision transformer for ViT, DeiT, DINOv2 and the images of CLIP (Dosovitskiy et al., 2021)."""
+"""One vision transformer (Dosovitskiy et al., 2021) for ViT, DeiT, DINOv2 and CLIP's images."""
 
 from __future__ import annotations
 
