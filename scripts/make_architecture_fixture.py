@@ -251,7 +251,54 @@ def encoders() -> None:
     write("more_encoders", models)
 
 
-MADE = {"decoders": decoders, "vision": vision, "encoders": encoders}
+T5: dict[str, Any] = {
+    "vocab_size": 61,
+    "d_model": 16,
+    "d_kv": 6,
+    "d_ff": 20,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
+    "num_heads": 2,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+}
+SEQUENCES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "t5": ("T5ForConditionalGeneration", "T5Config", T5),
+    "t5_gated": (
+        "T5ForConditionalGeneration",
+        "T5Config",
+        T5
+        | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+        | {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 20},
+    ),
+    "mt5": ("MT5ForConditionalGeneration", "MT5Config", T5),
+    "t5_encoder": ("T5EncoderModel", "T5Config", T5),
+}
+
+
+def sequences() -> None:
+    """Scores and greedy texts of encoders with decoders, for texts of two lengths."""
+    models = {}
+    for name, (kind, config, values) in SEQUENCES.items():
+        model, found = made(kind, getattr(transformers, config)(**values))
+        torch.manual_seed(len(name))
+        tokens, later = torch.randint(3, 61, (2, 33)), torch.randint(3, 61, (2, 40))
+        tokens[1, 21:], later[:, 0] = 0, 0
+        given = {"input_ids": tokens, "attention_mask": (tokens != 0).long()}
+        with torch.no_grad():
+            if kind == "T5EncoderModel":
+                found["hidden"] = model(**given).last_hidden_state.numpy()
+            else:
+                logits = model(**given, decoder_input_ids=later).logits
+                found["logits"] = logits[:, [0, 1, 2, 20, 39]].numpy()
+                options = {"max_new_tokens": 40, "do_sample": False, "eos_token_id": None}
+                found["greedy"] = model.generate(**given, **options)[:, 1:].numpy()
+        models[name] = found | {"tokens": tokens.numpy(), "later": later.numpy()}
+    write("sequences", models)
+
+
+MADE = {"sequences": sequences, "decoders": decoders, "vision": vision, "encoders": encoders}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or MADE:

@@ -15,11 +15,18 @@ from cubepy.models.architectures.decoders import DECODERS, decoder_config
 from cubepy.models.architectures.encoders import ENCODERS, encoder_config, encoder_weights
 from cubepy.models.architectures.modern_encoder import MODERN_NAMES, modern_config
 from cubepy.models.architectures.settings import Settings
+from cubepy.models.architectures.t5_family import T5_FAMILIES, t5_config, t5_weights
 from cubepy.models.architectures.vision.families import VISION
 from cubepy.models.architectures.weights import decoder_weights, fill
 from cubepy.models.formats.shards import read_json
-from cubepy.models.generation.text_encoder import ModernTextEncoder, TextEncoder, TextVectors
+from cubepy.models.generation.text_encoder import (
+    ModernTextEncoder,
+    T5TextEncoder,
+    TextEncoder,
+    TextVectors,
+)
 from cubepy.models.generation.text_model import TextModel
+from cubepy.models.generation.text_to_text import TextToText
 from cubepy.models.generation.tokenizer import folder_ends, folder_tokenizer
 from cubepy.models.looking import folder_tensors
 from cubepy.models.tokenized import Tokenized
@@ -51,6 +58,8 @@ def load_folder(path: str | os.PathLike[str]) -> Any:
         return load_decoder(folder, values, source)
     if family in ENCODERS or family == "modernbert":
         return load_encoder(folder, values, source)
+    if family in T5_FAMILIES:
+        return load_t5(folder, values, source)
     if family in VISION:
         make, tensors = VISION[family](Settings(values, source), folder_tensors(folder))
         model = filled(make, tensors, source)
@@ -87,6 +96,22 @@ def load_encoder(folder: Path, values: dict[str, Any], source: str) -> TextVecto
         model = filled(partial(ModernTextEncoder, modern), tensors, source)
     model.give_tokenizer(partial(folder_tokenizer, folder))
     _read_pooling(model, folder)
+    return model
+
+
+def load_t5(folder: Path, values: dict[str, Any], source: str) -> TextToText | T5TextEncoder:
+    """T5 with its weights as the files have them; the encoder alone where that is all."""
+    s = Settings(values, source)
+    tensors = t5_weights(folder_tensors(folder), values["model_type"])
+    c = t5_config(s, tensors)
+    model: TextToText | T5TextEncoder
+    if c.decoder_layers:
+        model = filled(partial(TextToText, c), tensors, source)
+        model.ends = folder_ends(folder, values)
+    else:
+        model = filled(partial(T5TextEncoder, c), tensors, source)
+        _read_pooling(model, folder)
+    model.give_tokenizer(partial(folder_tokenizer, folder))
     return model
 
 

@@ -54,11 +54,12 @@ class Names:
         part, _, kind = name.rpartition(".")
         if kind not in ("weight", "bias"):
             part, kind = name, ""
-        if found := self.layer.fullmatch(part):
+        found = None if part in self.whole else self.layer.fullmatch(part)
+        if found is None:
+            ours = self.whole[part]
+        else:
             stack = self.stacks[found["stack"]] if self.stacks else "layers"
             ours = f"{stack}.{found['number']}.{self.parts[found['part']]}"
-        else:
-            ours = self.whole[part]
         return f"{ours}.{kind}" if kind else ours
 
     def renamed(self, stored: Mapping[str, Stored], family: str) -> dict[str, Tensor]:

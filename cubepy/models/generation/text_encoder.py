@@ -13,6 +13,7 @@ from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.encoder import Encoder, EncoderConfig
 from cubepy.models.architectures.modern_encoder import ModernConfig, ModernEncoder
+from cubepy.models.architectures.t5 import T5Encoder
 from cubepy.models.tokenized import Tokenized
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
@@ -114,3 +115,16 @@ class ModernTextEncoder(ModernEncoder, TextVectors):
     def __init__(self, c: ModernConfig) -> None:
         super().__init__(c)
         self.longest = c.context
+
+
+class T5TextEncoder(T5Encoder, TextVectors):
+    """The encoder of T5 with what it needs to read texts.
+
+    Example:
+        >>> from cubepy.models.architectures.t5 import T5Config
+        >>> c = T5Config(9, width=8, depth=4, heads=2, inner=16, layers=1, decoder_layers=0)
+        >>> T5TextEncoder(c).embed([[1, 2, 3], [4]]).shape
+        (2, 8)
+    """
+
+    longest = 512
