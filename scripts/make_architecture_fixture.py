@@ -298,7 +298,96 @@ def sequences() -> None:
     write("sequences", models)
 
 
-MADE = {"sequences": sequences, "decoders": decoders, "vision": vision, "encoders": encoders}
+WHISPER: dict[str, Any] = {
+    "vocab_size": 111,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 20,
+    "decoder_ffn_dim": 24,
+    "num_mel_bins": 8,
+    "max_source_positions": 50,
+    "max_target_positions": 32,
+    "pad_token_id": 50,
+    "bos_token_id": 50,
+    "eos_token_id": 50,
+    "decoder_start_token_id": 51,
+}
+SPEECH: dict[str, Any] = {
+    "decoder_start_token_id": 51,
+    "eos_token_id": 50,
+    "pad_token_id": 50,
+    "lang_to_id": {"<|en|>": 52, "<|de|>": 53},
+    "task_to_id": {"translate": 54, "transcribe": 55},
+    "is_multilingual": True,
+    "prev_sot_token_id": 57,
+    "no_timestamps_token_id": 59,
+    "suppress_tokens": [7, 8, 51, 52, 53, 54, 55, 56, 57, 58],
+    "begin_suppress_tokens": [5, 50],
+    "max_initial_timestamp_index": 10,
+    "max_length": 32,
+    "return_timestamps": True,
+}
+ALONE = ("lang_to_id", "task_to_id", "is_multilingual")
+
+
+def sound() -> np.ndarray:
+    """Three seconds and a third of noise that swells and falls."""
+    swell = np.sin(np.arange(52800) / 4000) ** 2 + 0.01
+    return (noise("sound", (52800,)) * swell * 0.2).astype(np.float32)
+
+
+def speech() -> None:
+    """Features, scores and segments of small models of many languages and of one."""
+    models = {}
+    for bands in (8, 80):
+        extractor = transformers.WhisperFeatureExtractor(feature_size=bands)
+        heard = np.concatenate([sound(), np.zeros(16000, np.float32)])
+        features = extractor._np_extract_fbank_features(heard[None], "cpu")[0][:, :330]
+        models[f"mel_{bands}"] = {"features": features[:, :: 1 if bands == 8 else 7]}
+    features = torch.from_numpy(models["mel_8"]["features"].astype(np.float32))[None]
+    for name in ("many", "alone"):
+        config = transformers.WhisperConfig(**WHISPER)
+        model, found = made("WhisperForConditionalGeneration", config)
+        given = {k: v for k, v in SPEECH.items() if name != "alone" or k not in ALONE}
+        if name == "alone":
+            given["is_multilingual"] = False
+        model.generation_config = transformers.GenerationConfig(**given)
+        torch.manual_seed(len(name))
+        tokens = torch.randint(0, 50, (1, 9))
+        with torch.no_grad():
+            found["logits"] = model(features[:, :, :100], decoder_input_ids=tokens).logits.numpy()
+            options: dict[str, Any] = {"return_timestamps": True, "return_segments": True}
+            options |= {"task": "transcribe"} if name == "many" else {}
+            written = model.generate(
+                features, attention_mask=torch.ones(1, 330), **options, num_beams=1
+            )["segments"][0]
+        found["segments"] = coded(
+            json.dumps(
+                [
+                    [
+                        float(s["start"]),
+                        float(s["end"]),
+                        [t for t in s["tokens"].tolist() if t < 50],
+                    ]
+                    for s in written
+                ]
+            ).encode()
+        )
+        found["generation"] = coded(json.dumps(given).encode())
+        models[name] = found | {"tokens": tokens.numpy()}
+    write("speech", models)
+
+
+MADE = {
+    "speech": speech,
+    "sequences": sequences,
+    "decoders": decoders,
+    "vision": vision,
+    "encoders": encoders,
+}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or MADE:

@@ -15,10 +15,13 @@ from cubepy.models.architectures.decoders import DECODERS, decoder_config
 from cubepy.models.architectures.encoders import ENCODERS, encoder_config, encoder_weights
 from cubepy.models.architectures.modern_encoder import MODERN_NAMES, modern_config
 from cubepy.models.architectures.settings import Settings
+from cubepy.models.architectures.speech.whisper_family import WHISPER_NAMES, whisper_config
 from cubepy.models.architectures.t5_family import T5_FAMILIES, t5_config, t5_weights
 from cubepy.models.architectures.vision.families import VISION
 from cubepy.models.architectures.weights import decoder_weights, fill
 from cubepy.models.formats.shards import read_json
+from cubepy.models.generation.speech.speech_model import SpeechModel
+from cubepy.models.generation.speech.tokens import speech_tokens
 from cubepy.models.generation.text_encoder import (
     ModernTextEncoder,
     T5TextEncoder,
@@ -60,6 +63,8 @@ def load_folder(path: str | os.PathLike[str]) -> Any:
         return load_encoder(folder, values, source)
     if family in T5_FAMILIES:
         return load_t5(folder, values, source)
+    if family == "whisper":
+        return load_whisper(folder, values, source)
     if family in VISION:
         make, tensors = VISION[family](Settings(values, source), folder_tensors(folder))
         model = filled(make, tensors, source)
@@ -111,6 +116,18 @@ def load_t5(folder: Path, values: dict[str, Any], source: str) -> TextToText | T
     else:
         model = filled(partial(T5TextEncoder, c), tensors, source)
         _read_pooling(model, folder)
+    model.give_tokenizer(partial(folder_tokenizer, folder))
+    return model
+
+
+def load_whisper(folder: Path, values: dict[str, Any], source: str) -> SpeechModel:
+    """Whisper with its weights as the files have them, and what its tokens mean."""
+    c = whisper_config(Settings(values, source))
+    tensors = WHISPER_NAMES.renamed(folder_tensors(folder), "whisper")
+    if "encoder.positions.weight" in tensors:
+        tensors["encoder.positions"] = tensors.pop("encoder.positions.weight")
+    make = partial(SpeechModel, c, speech_tokens(folder, values, c.vocabulary))
+    model = filled(make, tensors, source)
     model.give_tokenizer(partial(folder_tokenizer, folder))
     return model
 

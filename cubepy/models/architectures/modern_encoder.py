@@ -142,8 +142,8 @@ class ModernEncoder(Module):
     def rotations(self, at: Tensor, local: bool) -> tuple[Tensor, Tensor]:
         """cos and sin of the angles at positions (1, L, 1), each (1, L, pairs)."""
         frequencies = self.local_frequencies if local else self.global_frequencies
-        turns, factor = at * frequencies, self.angles[local].factor
-        return turns.cos() * factor, turns.sin() * factor
+        angles, factor = at * frequencies, self.angles[local].factor
+        return angles.cos() * factor, angles.sin() * factor
 
 
 def modern_config(s: Settings) -> ModernConfig:
