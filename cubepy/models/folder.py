@@ -11,14 +11,15 @@ from typing import Any, TypeVar
 
 from cubepy.errors import FileFormatError
 from cubepy.models.architectures.decoder import DecoderConfig
-from cubepy.models.architectures.decoders import DECODERS, decoder_config
+from cubepy.models.architectures.decoders import decoder_config
 from cubepy.models.architectures.encoders import ENCODERS, encoder_config, encoder_weights
 from cubepy.models.architectures.modern_encoder import MODERN_NAMES, modern_config
 from cubepy.models.architectures.settings import Settings
 from cubepy.models.architectures.speech.whisper_family import WHISPER_NAMES, whisper_config
-from cubepy.models.architectures.t5_family import T5_FAMILIES, t5_config, t5_weights
+from cubepy.models.architectures.t5_family import t5_config, t5_weights
 from cubepy.models.architectures.vision.families import VISION
 from cubepy.models.architectures.weights import decoder_weights, fill
+from cubepy.models.families import FAMILIES, kind_of
 from cubepy.models.formats.shards import read_json
 from cubepy.models.generation.speech.speech_model import SpeechModel
 from cubepy.models.generation.speech.tokens import speech_tokens
@@ -57,24 +58,13 @@ def load_folder(path: str | os.PathLike[str]) -> Any:
         )
     if not isinstance(family, str):
         raise FileFormatError(f"{source}: model_type must be a text, not {family!r}")
-    if family in DECODERS:
-        return load_decoder(folder, values, source)
-    if family in ENCODERS or family == "modernbert":
-        return load_encoder(folder, values, source)
-    if family in T5_FAMILIES:
-        return load_t5(folder, values, source)
-    if family == "whisper":
-        return load_whisper(folder, values, source)
-    if family in VISION:
-        make, tensors = VISION[family](Settings(values, source), folder_tensors(folder))
-        model = filled(make, tensors, source)
-        if isinstance(model, Tokenized):
-            model.give_tokenizer(partial(folder_tokenizer, folder))
-        return model
-    raise FileFormatError(
-        f"{source}: models of the kind {family!r} cannot be loaded",
-        hint=f"those that can: {', '.join((*DECODERS, *ENCODERS, 'modernbert', *VISION))}",
-    )
+    kind = kind_of(family)
+    if kind is None:
+        raise FileFormatError(
+            f"{source}: models of the kind {family!r} cannot be loaded",
+            hint=f"those that can: {', '.join(FAMILIES)}",
+        )
+    return LOADERS[kind](folder, values, source)
 
 
 def load_decoder(folder: Path, values: dict[str, Any], source: str) -> TextModel:
@@ -120,6 +110,15 @@ def load_t5(folder: Path, values: dict[str, Any], source: str) -> TextToText | T
     return model
 
 
+def load_vision(folder: Path, values: dict[str, Any], source: str) -> Module:
+    """A vision model with its weights as the files have them."""
+    make, tensors = VISION[values["model_type"]](Settings(values, source), folder_tensors(folder))
+    model = filled(make, tensors, source)
+    if isinstance(model, Tokenized):
+        model.give_tokenizer(partial(folder_tokenizer, folder))
+    return model
+
+
 def load_whisper(folder: Path, values: dict[str, Any], source: str) -> SpeechModel:
     """Whisper with its weights as the files have them, and what its tokens mean."""
     c = whisper_config(Settings(values, source))
@@ -130,6 +129,16 @@ def load_whisper(folder: Path, values: dict[str, Any], source: str) -> SpeechMod
     model = filled(make, tensors, source)
     model.give_tokenizer(partial(folder_tokenizer, folder))
     return model
+
+
+LOADERS: dict[str, Callable[[Path, dict[str, Any], str], Any]] = {
+    "decoder": load_decoder,
+    "encoder": load_encoder,
+    "encoder with decoder": load_t5,
+    "vision": load_vision,
+    "speech": load_whisper,
+}
+"""What makes a model, by its kind."""
 
 
 def _read_pooling(model: TextVectors, folder: Path) -> None:

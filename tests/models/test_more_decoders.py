@@ -76,3 +76,30 @@ def test_more_experts_chosen_than_there_are(tmp_path: Path) -> None:
     (path / "config.json").write_text(json.dumps(config | {"num_experts_per_tok": 9}))
     with pytest.raises(FileFormatError, match="9 of 4 experts"):
         cb.load(path)
+
+
+def test_scores_of_tokens(tmp_path: Path) -> None:
+    given = MODELS["mixtral"]
+    model = cb.load(drawn_folder(tmp_path, given))
+    with cb.no_grad():
+        assert error(model.logits(given["tokens"])[:, -5:], given["logits"]) < 1e-5
+        assert error(model.logits(given["tokens"][0].tolist())[-5:], given["logits"][0]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "kind"),
+    [
+        ("more_decoders", "qwen3_moe", "decoder"),
+        ("more_encoders", "modernbert", "encoder"),
+        ("sequences", "t5", "encoder with decoder"),
+        ("vision", "clip", "vision"),
+        ("speech", "many", "speech"),
+    ],
+)
+def test_look_says_the_kind(file: str, name: str, kind: str, tmp_path: Path) -> None:
+    path = drawn_folder(tmp_path, fixture(file)[name])
+    found = cb.look(path)
+    assert found.facts["kind"] == kind and found.parameters > 1000 and not found.notes
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
+    assert cb.look(path).notes == ("models of this architecture cannot be loaded",)

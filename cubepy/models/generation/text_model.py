@@ -14,6 +14,7 @@ from cubepy.models.architectures.decoder import Decoder, DecoderConfig
 from cubepy.models.generation.decoding import Stepper, decode
 from cubepy.models.generation.sampling import Sampling
 from cubepy.models.tokenized import Tokenized
+from cubepy.tensor import Tensor, as_tensor
 
 
 class TextModel(Decoder, Tokenized):
@@ -42,6 +43,26 @@ class TextModel(Decoder, Tokenized):
         if found is None or found.model is not self:
             found = self.__dict__["_stepper"] = Stepper(self)
         return found  # type: ignore[no-any-return]
+
+    def logits(self, hidden: Any) -> Tensor:
+        """Scores of what comes behind each token.
+
+        Args:
+            hidden: tokens, (B, L) or a list of them; or what `hidden` gave for some, (..., width).
+
+        Returns:
+            (B, L, vocabulary), of a list (L, vocabulary).
+
+        Example:
+            >>> c = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, groups=1, depth=4,
+            ...     inner=16, context=32)
+            >>> TextModel(c).logits([1, 2, 3]).shape
+            (3, 9)
+        """
+        given = as_tensor(hidden)
+        if not given.dtype.is_int:
+            return super().logits(given)
+        return self(given.unsqueeze(0))[0] if given.ndim == 1 else self(given)  # type: ignore[no-any-return]
 
     def generate(
         self,
