@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.errors import FileFormatError
+from cubepy.errors import FileFormatError, ShapeError
+from cubepy.models.architectures.picked import picked
 from tests.models.folders import drawn_folder, fixture
 
 MODELS = fixture("more_decoders")
@@ -48,8 +50,28 @@ def test_every_way_through_experts_is_the_same(tmp_path: Path) -> None:
     y = layer(x, None)
     assert not y.requires_grad
     layer.requires_grad_()
+    single = layer(x[:, :1], None)  # few rows that learn
+    assert single.requires_grad
     layer(x, None).sum().backward()
     assert layer.gate.grad.shape == layer.gate.shape and float(layer.router.weight.grad.abs().sum())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_products_with_picked_matrices(dtype: type) -> None:
+    rng = np.random.default_rng(1)
+    for pairs, rows, count, depth in ((1, 1, 1, 1), (6, 3, 33, 50), (4, 4, 16, 64), (2, 1, 7, 5)):
+        x = rng.standard_normal((rows, depth)).astype(np.float32)
+        stack = rng.standard_normal((5, count, depth)).astype(dtype)
+        which = rng.integers(0, 5, pairs)
+        right = np.einsum("pk,pnk->pn", x.repeat(pairs // rows, 0), stack[which].astype(np.float32))
+        given = cb.tensor(x), cb.tensor(stack), cb.tensor(which)
+        np.testing.assert_allclose(picked(*given).numpy(), right, rtol=1e-4, atol=1e-4)
+        cut = cb.tensor(np.repeat(stack, 2, axis=2))[:, :, ::2]
+        np.testing.assert_allclose(picked(given[0], cut, given[2]).numpy(), right, atol=1e-4)
+    with pytest.raises(ShapeError, match="do not go with a stack"):
+        picked(cb.tensor(x), cb.tensor(stack[:, :, 1:]), cb.tensor(which))
+    with pytest.raises(ShapeError, match="cannot be picked"):
+        picked(cb.tensor(np.ones((3, 5), np.float32)), cb.tensor(stack), cb.tensor(which))
 
 
 def test_experts_that_do_not_fit_are_listed(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cubepy.lang.dtypes import f32
+from cubepy.models.architectures.picked import picked
 from cubepy.nn import Linear, Module, Parameter, init
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
@@ -73,9 +75,11 @@ class Experts(Module):
         shares, which = self.router(rows).softmax(-1).topk(c.chosen)
         if c.normalized:
             shares = shares / shares.sum(-1, keepdims=True)
-        if rows.shape[0] * c.chosen <= c.count:
+        learns = is_grad_enabled() and any(t.requires_grad for t in (x, *self.parameters()))
+        few = rows.shape[0] * c.chosen <= c.count and rows.dtype is f32
+        if few and not learns:
             found = self.few(rows, shares, which)
-        elif recording_here() or is_grad_enabled():
+        elif recording_here() or learns:
             found = self.all(rows, shares, which)
         else:
             found = self.sorted(rows, shares, which)
@@ -91,10 +95,10 @@ class Experts(Module):
 
     def few(self, rows: Tensor, shares: Tensor, which: Tensor) -> Tensor:
         """The matrices of few rows, picked by numbers that stay in tensors."""
-        gate, up, down = (w[which].astype(rows.dtype) for w in (self.gate, self.up, self.down))
-        x = rows.unsqueeze(1).unsqueeze(-1)  # (R, 1, width, 1)
-        inner = self.activation(gate @ x) * (up @ x)
-        return ((down @ inner)[..., 0] * shares.unsqueeze(-1)).sum(1)
+        flat = which.reshape(-1)
+        inner = self.activation(picked(rows, self.gate, flat)) * picked(rows, self.up, flat)
+        found = picked(inner, self.down, flat).reshape(*which.shape, -1)
+        return (found * shares.unsqueeze(-1)).sum(1)
 
     def all(self, rows: Tensor, shares: Tensor, which: Tensor) -> Tensor:
         """All rows through all experts: nobody looks which were chosen."""
