@@ -22,9 +22,9 @@ def load(source: str | os.PathLike[str], device: Any = None) -> Any:
     needed otherwise.
 
     Args:
-        source: an ONNX or GGUF file, or a folder with `config.json`: a module. A safetensors or
-            PyTorch file of weights alone, or an index of shards: its tensors by name, which
-            `Module.load_state_dict` takes.
+        source: an ONNX or GGUF file, a file of `torch.export.save` (which torch reads), or a folder
+            with `config.json`: a module. A safetensors or PyTorch file of weights alone, or an
+            index of shards: its tensors by name, which `Module.load_state_dict` takes.
         device: where it runs; the current device by default.
 
     Raises:
@@ -54,6 +54,8 @@ def _read(source: str | os.PathLike[str]) -> Any:
     kind = format_of(source)
     if kind == "onnx":
         return importlib.import_module("cubepy.models.onnx").load(source)
+    if kind == "exported":
+        return importlib.import_module("cubepy.models.exported").load(source)
     if kind in ("folder", "gguf"):
         return load_folder(source) if kind == "folder" else load_gguf(source)
     readers = {"safetensors": read_safetensors, "index": read_index, "pickle": read_pickled}
