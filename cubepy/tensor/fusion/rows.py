@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from cubepy.lang.dtypes import dtype_named
 from cubepy.tensor.fusion import written
 from cubepy.tensor.fusion.grouping import Item, grouped
+from cubepy.tensor.fusion.literals import stretched
 from cubepy.tensor.fusion.maps import in_order
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.ops import OPS, Spec
@@ -124,9 +125,9 @@ def _fuse_space(schedule: Schedule, shape: tuple[int, ...], buffers: int) -> Sch
     first = len(schedule.inputs)
     made_by = {i: n for n, i in enumerate(schedule.inputs)}
     made_by |= {r: n for n, s in enumerate(schedule.steps, first) for r in s.results}
-    items, joins = [Item((), None)] * first, [False] * first
+    items, joins, alone = [Item((), None)] * first, [False] * first, stretched(schedule)
     for step in schedule.steps:
-        fits = _fits(step, shape, schedule, made_by, joins)
+        fits = step.results[0] not in alone and _fits(step, shape, schedule, made_by, joins)
         joins.append(fits)
         inputs = tuple(sorted({made_by[i] for i in step.read}))
         items.append(Item(inputs, shape if fits else None, step.op in written.LONG))
