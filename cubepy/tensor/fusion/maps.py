@@ -78,10 +78,12 @@ def _space(step: Step, specs: dict[int, Spec]) -> object | None:
 def _joined(steps: Sequence[Step], schedule: Schedule) -> Step:
     """Steps of one space as one step."""
     specs = schedule.specs
-    inside = {s.results[0] for s in steps}
-    outside = {i for s in schedule.steps if s.results[0] not in inside for i in s.read}
-    results = tuple(r for r in inside_order(steps) if r in outside or r in schedule.outputs)
-    made_by = {s.results[0]: s for s in schedule.steps}
+    inside, made_by = {s.results[0] for s in steps}, schedule.made_by
+    results = tuple(
+        r
+        for r in inside_order(steps)
+        if r in schedule.outputs or any(i not in inside for i in schedule.readers[r])
+    )
     given = list(dict.fromkeys(i for s in steps for i in s.read if i not in inside))
     literals = [
         i for i in given if i in made_by and written.literal(made_by[i].op, made_by[i].attrs)

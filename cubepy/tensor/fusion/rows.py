@@ -188,7 +188,7 @@ class _Rows:
         self.specs = schedule.specs
         self.by = {s.results[0]: s for s in steps}
         read = dict.fromkeys(i for s in steps for i in s.read if i not in self.by)
-        made_by = {s.results[0]: s for s in schedule.steps}
+        made_by = schedule.made_by
         self.literals = [
             i for i in read if i in made_by and written.literal(made_by[i].op, made_by[i].attrs)
         ]
@@ -196,11 +196,11 @@ class _Rows:
         outside = [i for i in read if i not in self.literals]
         self.wides = [i for i in outside if self.is_wide(i)]
         self.narrows = [i for i in outside if not self.is_wide(i)]
-        readers = {i for s in schedule.steps if s.results[0] not in self.by for i in s.read}
         self.results = [
             s.results[0]
             for s in steps
-            if s.results[0] in readers or s.results[0] in schedule.outputs
+            if s.results[0] in schedule.outputs
+            or any(r not in self.by for r in schedule.readers[s.results[0]])
         ]
         order = [*self.wides, *self.narrows, *self.literals, *(s.results[0] for s in steps)]
         self.number = {i: n for n, i in enumerate(order)}
