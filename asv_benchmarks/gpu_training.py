@@ -1,8 +1,9 @@
 """Training steps of language models on a GPU as programs, beside torch: eager, and through
 torch.compile with CUDA graphs. Losses of the first steps are compared.
 
-`mini` is a GPT of 4 layers, 4 heads, width 128 and 64 tokens, f32; `small` is GPT-2 small's shape
-(12 layers, 12 heads, width 768) with 256 tokens. AdamW with one learning rate; the same weights.
+`mini` is a GPT of 4 layers, 4 heads, width 128 and 64 tokens; `small` is GPT-2 small's shape (12
+layers, 12 heads, width 768) with 256 tokens. AdamW with one learning rate; the same weights. In bf16
+parameters, activations and states of the optimizer are bf16 on both sides.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ SHAPES = {
     "mini, batch 8": (96, 128, 4, 4, 64, 8),
     "mini, batch 64": (96, 128, 4, 4, 64, 64),
     "small, batch 4": (50304, 768, 12, 12, 256, 4),
+    "small, batch 4, bf16": (50304, 768, 12, 12, 256, 4),
 }
 """Tokens of the vocabulary, width, heads, layers, length, batch."""
 ROUNDS, CALLS = 7, 10
@@ -90,6 +92,11 @@ def model(nn: Any, F: Any, arange: Callable[[int, Any], Any], shape: tuple[int, 
     return Gpt()
 
 
+def precision(name: str) -> str:
+    """The dtype of a case, of its parameters."""
+    return "bf16" if name.endswith("bf16") else "f32"
+
+
 def batches(shape: tuple[int, ...]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Inputs and what comes next."""
     rng = np.random.default_rng(1)
@@ -98,7 +105,7 @@ def batches(shape: tuple[int, ...]) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(np.ascontiguousarray(x[:, :-1]), np.ascontiguousarray(x[:, 1:])) for x in found]
 
 
-def ours(shape: tuple[int, ...], device: str) -> Callable[[int], Any]:
+def ours(shape: tuple[int, ...], device: str, dtype: str) -> Callable[[int], Any]:
     """A step by its number."""
     import cubepy as cb
     from cubepy import nn
@@ -110,7 +117,7 @@ def ours(shape: tuple[int, ...], device: str) -> Callable[[int], Any]:
         net = model(nn, nn.functional, arange, shape)
     made = weights(shape[0], shape[1], shape[3], shape[4])
     net.load_state_dict({k: nn.Parameter(v) for k, v in made.items()})
-    net.to(device)
+    net.to(device, dtype)
     optimizer = nn.optim.AdamW(net.parameters(), lr=1e-3)
 
     @cb.jit
@@ -130,7 +137,7 @@ def ours(shape: tuple[int, ...], device: str) -> Callable[[int], Any]:
     return run
 
 
-def theirs(shape: tuple[int, ...], device: str, compiled: bool) -> Callable[[int], Any]:
+def theirs(shape: tuple[int, ...], device: str, dtype: str, compiled: bool) -> Callable[[int], Any]:
     """The same with torch."""
     import torch
     from torch import nn
@@ -140,6 +147,7 @@ def theirs(shape: tuple[int, ...], device: str, compiled: bool) -> Callable[[int
     net = model(nn, F, lambda n, like: torch.arange(n, device=like.device), shape).to(device)
     made = weights(shape[0], shape[1], shape[3], shape[4])
     net.load_state_dict({k: torch.from_numpy(v) for k, v in made.items()})
+    net.to({"f32": torch.float32, "bf16": torch.bfloat16}[dtype])
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True, capturable=True)
 
     def loss_of(x: Any, y: Any) -> Any:
@@ -165,11 +173,11 @@ def rows(name: str, device: str) -> Iterator[Row]:
 
     import cubepy as cb
 
-    shape = SHAPES[name]
-    runs: dict[str, Callable[[int], Any]] = {"ours": ours(shape, device)}
-    runs["eager"] = theirs(shape, device, False)
+    shape, dtype = SHAPES[name], precision(name)
+    runs: dict[str, Callable[[int], Any]] = {"ours": ours(shape, device, dtype)}
+    runs["eager"] = theirs(shape, device, dtype, False)
     try:
-        runs["compiled"] = theirs(shape, device, True)
+        runs["compiled"] = theirs(shape, device, dtype, True)
         first = {k: [float(run(n).item()) for n in range(8)] for k, run in runs.items()}
     except Exception as error:  # torch.compile needs a compiler of C
         print("no torch.compile:", str(error)[:200], file=sys.stderr)
@@ -187,7 +195,7 @@ def rows(name: str, device: str) -> Iterator[Row]:
     best = min(v for k, v in ms.items() if k != "ours")
     error = max(abs(a - b) / abs(b) for a, b in zip(first["ours"], first["eager"], strict=True))
     yield {
-        "work": f"training step, GPT {name}, f32",
+        "work": f"training step, GPT {name}{'' if dtype == 'bf16' else ', f32'}",
         "ours": f"{ms['ours']:.3f} ms",
         "peer": ", ".join(f"{k} {v:.3f} ms" for k, v in ms.items() if k != "ours"),
         "ratio": f"{best / ms['ours']:.2f}",

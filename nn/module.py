@@ -272,19 +272,25 @@ class Module:
         changed()
         return LoadResult(missing, unexpected)
 
-    def to(self, target: Any) -> Module:
+    def to(self, target: Any, dtype: Any = None) -> Module:
         """Move parameters and buffers to a device, or convert the float ones to a dtype; returns
         the module. Parameters stay the same objects.
 
-        Args: target: a device ("cuda", "cpu", ...) or a float dtype ("f16", `cb.bf16`, ...).
-            Quantized weights move with the others and keep their codes; buffers that are not saved
-            move and keep their dtype, since they are computed of something (angles of positions).
+        Args:
+            target: a device ("cuda", "cpu", ...) or a float dtype ("f16", `cb.bf16`, ...).
+                Quantized weights move with the others and keep their codes; buffers that are not
+                saved move and keep their dtype, since they are computed of something (angles of
+                positions).
+            dtype: a float dtype, where `target` is a device: both at once.
 
         Example:
             >>> from cubepy import nn
             >>> nn.Linear(2, 3).to("f16").weight.dtype
             cb.f16
         """
+        if dtype is not None:
+            self.to(target)
+            target = dtype
         done: dict[int, Any] = {}
         for _, table, key in self._state(unsaved=is_device(target)):
             old = table[key]

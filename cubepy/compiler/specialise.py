@@ -35,7 +35,8 @@ from cubepy.compiler.source import source_of
 from cubepy.compiler.values import ArrayValue, StructValue, TupleValue, Value
 from cubepy.compiler.walk.attributes import wrap
 from cubepy.compiler.walk.walker import Walker
-from cubepy.errors import CompileError, NestingError
+from cubepy.compiler.webs import split_variables
+from cubepy.errors import BarrierError, CompileError, NestingError
 from cubepy.lang.declare import Kernel
 from cubepy.lang.dtypes import DType
 
@@ -160,9 +161,24 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
         program.body = _with_allocs_first(program.body)
         if program.mode == "validate":
             check_reductions(program)
-        check_barriers(program)
+        program = with_uniform_barriers(program)
         check_groups(program, target.plane)
         return program
+
+
+def with_uniform_barriers(program: Program) -> Program:
+    """The program, if all its barriers are uniform; with names that are used again for other values
+    as variables of their own, if only those make one seem unsafe.
+
+    Raises:
+        BarrierError: a barrier stands under a condition or loop that may differ between units.
+    """
+    try:
+        check_barriers(program)
+    except BarrierError:
+        program = split_variables(program)
+        check_barriers(program)
+    return program
 
 
 def _locate(error: CompileError, scope: Scope) -> None:

@@ -240,6 +240,44 @@ def test_a_return_of_some_units_behind_a_barrier_leaves_one_of_all_before_it_uni
     assert out.tolist() == ([100.0] * 8 if n > 4 else after)
 
 
+@cb.kernel
+def barrier_between_loops(x: cb.Array, out: cb.Array, n):
+    """All units or none return from the first loop; from later ones, each for itself."""
+    i = cb.UNIT_POS
+    s = cb.shared(8, cb.f32)
+    for k in range(3):
+        for _ in range(2):
+            if n > 2 + k:
+                out[i] = 100.0 + k
+                return
+        out[i] += 1
+    s[i] = x[i]
+    cb.sync_cube()
+    out[i] += s[7 - i]
+    if n > 0:
+        m = 0
+        while m < 4:
+            if x[i] > m + 3:
+                return
+            m += 1
+    else:
+        for k in range(3):
+            if x[i] < k:
+                return
+    out[i] += 50
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 5])
+def test_a_return_of_some_units_from_a_loop_leaves_a_loop_before_the_barrier_uniform(
+    n: int, device: str
+) -> None:
+    x, out = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    barrier_between_loops[1, 8](x, out, n, device=device)
+    stays = [v < 4 if n > 0 else v > 1 for v in range(8)]
+    after = [3 + 7.0 - v + (50 if stay else 0) for v, stay in enumerate(stays)]
+    assert out.tolist() == ([100.0] * 8 if n > 2 else after)
+
+
 @cb.func
 def first_above(x, i, low):
     """A value on some paths only: others reach the end."""

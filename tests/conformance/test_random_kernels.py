@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cubepy.compiler import specialise
+from cubepy.compiler.checks.uniform import check_barriers
+from cubepy.compiler.ir import Program
+from cubepy.compiler.webs import split_variables
 from tests.conformance.random_kernels.compare import check, load, random_case
 from tests.staging import gpu_missing, staged
 
@@ -27,6 +31,19 @@ def compare(seed: int, device: str) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_cpu_agrees_on_random_kernels(seed: int) -> None:
+    compare(seed, "cpu")
+
+
+@pytest.mark.parametrize("seed", range(101, 109))
+def test_variables_that_are_split_mean_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether or not a barrier asks for it."""
+
+    def split(program: Program) -> Program:
+        program = split_variables(program)
+        check_barriers(program)
+        return program
+
+    monkeypatch.setattr(specialise, "with_uniform_barriers", split)
     compare(seed, "cpu")
 
 

@@ -138,6 +138,7 @@ def bad_pickles() -> dict[str, tuple[bytes, str]]:
         b"\x80\x02" + written.global_named("os", "system") + b"(" + written.short("true") + b"tR."
     )
     module = b"\x80\x02" + written.global_named("__main__", "Net") + b")\x81."
+    pairs = b"K\x01" + b"2\x86" * 64  # a tuple of itself twice, 64 times
     return {
         "foreign call": (call, "asks for os.system"),
         "foreign class": (module, "asks for __main__.Net"),
@@ -151,6 +152,12 @@ def bad_pickles() -> dict[str, tuple[bytes, str]]:
         "repeats": (one("0", (2**30,), (0,), 6), "repeats a storage"),
         "ranks": (one("0", (2,), (1, 1), 6), "strides"),
         "memo": (b"\x80\x02}r\xff\xff\xff\xff.", "memo number"),
+        "pairs as a key": (b"\x80\x02}" + pairs + b"K\x00s.", "many times over"),
+        "pairs in a set": (b"\x80\x02c__builtin__\nset\n(](" + pairs + b"etR.", "many times over"),
+        "pairs by the memo": (
+            b"\x80\x02}K\x01" + b"q\x01h\x01\x86" * 64 + b"K\x00s.",
+            "many times over",
+        ),
         "garbled": (b"\x80\x02}(\xffu.", "damaged"),
         "no tensor": (b"\x80\x02}.", "no tensor in it"),
     }

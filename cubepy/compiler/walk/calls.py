@@ -153,8 +153,6 @@ class Calls:
                 self.scope.frame.env[name] = self.scope.assign(name, value)
         count, in_loops = returns_of(tree)
         self.scope.frame.returns = count > 1 or in_loops
-        if in_loops:
-            self.returns.set_flag(False)
         region = self.paths.region()
         open_end = bool(self.paths.block([*tree.body]))
         self.scope.out = region.out

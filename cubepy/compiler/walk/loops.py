@@ -188,7 +188,7 @@ class Loops:
                     f"{name!r} is the variable of a loop that may not have run", beyond
                 )
         self.scope.emit(For(str(var.attr), start, stop, step, body, over.rolled))
-        return self.after_loop(node)
+        return self.after_loop(loop)
 
     def set_name(self, name: str, value: Value) -> None:
         """Assign a value to a local name."""
@@ -215,6 +215,8 @@ class Loops:
         self.scope.frame.env.update(bound)
         loop.entry = {n: v for n, v in before.items() if n not in bound}
         loop.bound = bound
+        if has_return(node):
+            loop.returned = self.paths.flag or self.returns.new_flag()
         self.paths.loops.append(loop)
         location = self.scope.location
         body, paths = self.paths.branch(items)
@@ -240,14 +242,14 @@ class Loops:
         self.scope.frame.env = after
         return body
 
-    def after_loop(self, node: ast.For | ast.While, endless: bool = False) -> list[Path] | None:
+    def after_loop(self, loop: Loop, endless: bool = False) -> list[Path] | None:
         """Go on after a loop; when it held a return, only if the flag says that none was taken, and
         never after an endless one.
         """
-        if not has_return(node):
+        if not loop.returned:
             return [] if endless else None
-        flag = self.scope.variable((*self.scope.frame.path, RETURN, "returned"), convert.BOOL)
-        if any(not loop.unrolled for loop in self.paths.loops):
+        flag = Expr("var", convert.BOOL, (), loop.returned)
+        if self.paths.flag:
             self.scope.emit(If(flag, [Break()], []))
             return [] if endless else None
         env = dict(self.scope.frame.env)
@@ -256,7 +258,7 @@ class Loops:
         rest: list[Stmt] = []
         gone: list[Stmt] = []
         self.scope.emit(If(Expr("not_", convert.BOOL, (flag,)), rest, gone))
-        self.paths.left.append(Path(gone, env, RETURN, flagged=True))
+        self.paths.left.append(Path(gone, env, RETURN, loop.returned))
         return [] if endless else [Path(rest, self.scope.frame.env)]
 
     def while_loop(self, node: ast.While) -> list[Path] | None:
@@ -275,7 +277,7 @@ class Loops:
             loop = Loop(at=(node.lineno, node.col_offset))
             body = self.loop_body([*node.body], {}, node, loop)
             self.scope.emit(While(cond, body))  # type: ignore[arg-type]
-            return self.after_loop(node)
+            return self.after_loop(loop)
 
         endless = False
 
@@ -292,4 +294,4 @@ class Loops:
         loop = Loop(at=(node.lineno, node.col_offset))
         body = self.loop_body([test, *node.body], {}, node, loop)
         self.scope.emit(While(convert.constant(True, dt.bool_), body))
-        return self.after_loop(node, endless and not loop.broken)
+        return self.after_loop(loop, endless and not loop.broken)

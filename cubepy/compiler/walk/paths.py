@@ -46,6 +46,7 @@ class Loop:
     at: tuple[int, int] = (0, 0)  # where a runtime loop stands
     left_by: str = ""  # the variable that a break sets, if what follows the loop asks for it
     broken: bool = False  # whether a break leaves it
+    returned: str = ""  # the variable that a return in it sets
 
 
 @dataclass
@@ -53,15 +54,14 @@ class Path:
     """A way through the code so far: the statements that it goes on after, and what names mean
     there.
 
-    `to` says where it goes: on (None), out of the function (RETURN), or to a marker. `flagged`: the
-        flag that says
-    "has returned" is set on it.
+    `to` says where it goes: on (None), out of the function (RETURN), or to a marker. `flag` is the
+    variable that says "has returned" and is set on it.
     """
 
     out: list[Stmt]
     env: dict[str, Value]
     to: Marker | str | None = None
-    flagged: bool = False
+    flag: str = ""
 
 
 @dataclass
@@ -163,6 +163,11 @@ class Paths:
         """The piece of code that begins here."""
         return Region(self.scope.out, len(self.scope.out), len(self.left))
 
+    @property
+    def flag(self) -> str:
+        """The variable that a return in a runtime loop around sets; "" outside of them."""
+        return next((loop.returned for loop in self.loops if not loop.unrolled), "")
+
     def arrived(self, region: Region, to: Marker | str) -> list[Path]:
         """The paths that left a region for a place which is reached now."""
         paths = self.left[region.left :]
@@ -183,23 +188,18 @@ class Paths:
         """Let paths that have left a region skip what follows it, by a flag."""
         # a flag of its own: one that units set later, apart from each other, would make barriers
         # here seem unsafe
-        returned = all(path.to == RETURN for path in gone) and any(path.flagged for path in gone)
-        if returned:
-            name = str(
-                self.scope.variable((*self.scope.frame.path, RETURN, "returned"), convert.BOOL).attr
-            )
-        else:
+        name = gone[0].flag
+        if not name or any(path.flag != name for path in gone):
             name = self.scope.fresh("left")
             self.scope.types[name] = convert.BOOL
         region.out.insert(
             region.mark, Assign(name, convert.constant(False, dt.bool_), loc=self.scope.location)
         )
         for path in gone:
-            if not (returned and path.flagged):
+            if path.flag != name:
                 path.out.append(
                     Assign(name, convert.constant(True, dt.bool_), loc=self.scope.location)
                 )
-                path.flagged = path.flagged or returned
         rest: list[Stmt] = []
         self.scope.emit(
             If(Expr("not_", convert.BOOL, (Expr("var", convert.BOOL, (), name),)), rest, [])

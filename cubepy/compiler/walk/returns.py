@@ -88,7 +88,7 @@ class Returns:
                 frame.returned = result
             elif not isinstance(frame.returned, NoValue):
                 self.scope.differ("result", frame.returned, result, self.result)
-        self.set_flag(True)
+        self.scope.emit(Assign(self.paths.flag, convert.constant(True, dt.bool_)))
         self.scope.emit(Break())  # what names mean here matters to nobody
         return []
 
@@ -106,11 +106,15 @@ class Returns:
                 if kinds[field] != "comptime":
                     self.all_runtime(item, (*key, field), f"{name}.{field}")
 
-    def set_flag(self, value: bool) -> Expr:
-        """Assign the frame's "has returned" flag."""
-        var = self.scope.variable((*self.scope.frame.path, RETURN, "returned"), convert.BOOL)
-        self.scope.emit(Assign(str(var.attr), convert.constant(value, dt.bool_)))
-        return var
+    def new_flag(self) -> str:
+        """A variable that says "has returned", not set, for a loop and the loops in it. One for the
+        function would make a barrier between loops seem unsafe where the later one is left by some
+        units.
+        """
+        name = self.scope.fresh("returned")
+        self.scope.types[name] = convert.BOOL
+        self.scope.emit(Assign(name, convert.constant(False, dt.bool_)))
+        return name
 
 
 @lru_cache(maxsize=65536)

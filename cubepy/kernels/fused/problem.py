@@ -32,16 +32,4 @@ def fixed_along_rows(arrays: Sequence[Any]) -> tuple[bool, ...]:
 @cb.func
 def put(out, where, value, lanes: cb.Comptime[int], valid):
     """Store a line as the array's dtype."""
-    out.store(where, converted(full(value, lanes), out.dtype, lanes), valid=valid)
-
-
-@cb.func
-def full(value, lanes: cb.Comptime[int]):
-    """A value as a line. What a function computes of numbers alone (one for each row) is a number;
-    lines stay the same bits: x + -0.0 is x.
-    """
-    if value.dtype.is_float:
-        return cb.splat(cb.cast(-0.0, value.dtype), lanes) + value
-    if value.dtype == cb.bool_:
-        return cb.splat(False, lanes) | value
-    return cb.splat(cb.cast(0, value.dtype), lanes) + value
+    out.store(where, converted(value, out.dtype, lanes), valid=valid)

@@ -7,7 +7,7 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.elementwise.map_cpu import following, lines_at
 from cubepy.kernels.elementwise.map_gpu import widened
-from cubepy.kernels.fused.problem import full, put
+from cubepy.kernels.fused.problem import put
 from cubepy.kernels.fused.row_plan import RowPlan, Rows, across, put_number
 from cubepy.kernels.primitives.vector_width import lanes_on
 from cubepy.tune import CpuRoutine
@@ -87,14 +87,13 @@ def walked(
         found = phase.lines(*given, *known)
         new: Any = ()
         for j in cb.unroll(range(many)):
-            line = cb.cast(full(found[j], lanes), sums)
-            part = cb.keep_first(line, valid, phase.starts[j])
+            part = cb.keep_first(cb.splat(cb.cast(found[j], sums), lanes), valid, phase.starts[j])
             new = new + (phase.steps[j](totals[j], part),)
         totals = new
         for j in cb.unroll(range(len(phase.stores))):
             put(results[phase.stores[j]], lead + (k,), found[many + j], lanes, valid)
         for j in cb.unroll(range(len(phase.keeps))):
-            line = cb.cast(full(found[stored + j], lanes), sums)
+            line = cb.splat(cb.cast(found[stored + j], sums), lanes)
             buffers[phase.keeps[j]].store(k, line, valid=valid)
     numbers: Any = ()
     for j in cb.unroll(range(many)):

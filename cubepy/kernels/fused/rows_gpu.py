@@ -7,7 +7,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.elementwise.map_gpu import widened
-from cubepy.kernels.fused.problem import full, put
+from cubepy.kernels.fused.problem import put
 from cubepy.kernels.fused.row_plan import RowPlan, Rows, across, put_number
 from cubepy.kernels.primitives.units import over_units
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
@@ -86,8 +86,7 @@ def shared_walk(
         found = phase.lines(*given, *known)
         new: Any = ()
         for j in cb.unroll(range(many)):
-            line = cb.cast(full(found[j], lanes), sums)
-            part = cb.keep_first(line, n - k, phase.starts[j])
+            part = cb.keep_first(cb.splat(cb.cast(found[j], sums), lanes), n - k, phase.starts[j])
             new = new + (phase.steps[j](totals[j], part),)
         totals = new
         if live:

@@ -112,6 +112,13 @@ class _Size(tuple):
         return super().__new__(cls, lengths)
 
 
+def _encoded(text: Any, coding: Any = "latin1") -> bytes:
+    """What old protocols write bytes as."""
+    if not isinstance(text, str) or coding != "latin1":
+        raise pickle.UnpicklingError("bytes are written as latin1")
+    return text.encode("latin1")
+
+
 _ALLOWED = {
     ("torch._utils", "_rebuild_tensor"): _rebuild,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild,
@@ -122,15 +129,8 @@ _ALLOWED = {
     ("builtins", "set"): set,
     ("builtins", "frozenset"): frozenset,
     ("__builtin__", "set"): set,
-    ("_codecs", "encode"): None,
+    ("_codecs", "encode"): _encoded,
 }
-
-
-def _encoded(text: Any, coding: Any = "latin1") -> bytes:
-    """What old protocols write bytes as."""
-    if not isinstance(text, str) or coding != "latin1":
-        raise pickle.UnpicklingError("bytes are written as latin1")
-    return text.encode("latin1")
 
 
 class _Unpickler(pickle.Unpickler):
@@ -142,8 +142,6 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """One of the few names that there are."""
-        if (module, name) == ("_codecs", "encode"):
-            return _encoded
         if (module, name) in _ALLOWED:
             return _ALLOWED[module, name]
         if module in ("torch", "torch.storage") and name in _STORAGES:
@@ -158,17 +156,22 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> Any:
         """A storage by its name."""
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
-            self.refuse(f"a reference that is no storage: {str(pid)[:80]}")
+            self.refuse(f"a reference that is no storage: {_shown(pid)}")
         _, kind, key, _, count = pid[:5]
         if not isinstance(kind, _Kind) or not isinstance(key, str) or not isinstance(count, int):
             self.refuse("a storage without kind, name or length")
         return self.storage(kind.name, key, count)
 
 
+def _shown(value: Any) -> str:
+    """A value of a file in a message: short, and never written out as a whole."""
+    return repr(value[:40]) if isinstance(value, (str, bytes)) else type(value).__name__
+
+
 def _loaded(file: Any, refuse: Refusal, storage: Any) -> Any:
     """One pickle; whatever is wrong with it becomes an error of the file."""
     try:
-        _check_memo(file, refuse)
+        _check(file, refuse)
         return _Unpickler(file, refuse, storage).load()
     except FileFormatError:
         raise
@@ -180,13 +183,48 @@ def _loaded(file: Any, refuse: Refusal, storage: Any) -> Any:
         return refuse(f"the pickle is damaged: {type(error).__name__}: {str(error)[:120]}")
 
 
-def _check_memo(file: Any, refuse: Refusal) -> None:
-    """Refuse numbers in the memo beyond what was written: it is an array as long as the largest."""
+def _check(file: Any, refuse: Refusal) -> None:
+    """Refuse what costs more than the file is long: numbers in the memo beyond what was written (it
+    is an array as long as the largest), and tuples of tuples that share parts (their hash visits
+    each as often as it is reached).
+    """
     first = file.tell()
+    stack: list[int] = []  # how many objects each one on it holds, 0 for a mark
+    memo: dict[int, int] = {}
     for count, (opcode, argument, _) in enumerate(pickletools.genops(file), 1):
-        if "PUT" in opcode.name and int(argument or 0) > count:
-            refuse(f"the pickle has {count} opcodes and the memo number {argument}")
+        if opcode.name == "MARK":
+            stack.append(0)
+        elif "GET" in opcode.name:
+            stack.append(memo.get(int(argument), 1))
+        elif "PUT" in opcode.name or opcode.name == "MEMOIZE":
+            number = len(memo) if opcode.name == "MEMOIZE" else int(argument)
+            if number > count:
+                refuse(f"the pickle has {count} opcodes and the memo number {number}")
+            memo[number] = stack[-1] if stack else 1
+        else:
+            _step(opcode, stack)
+            if stack and stack[-1] > MOST_ENTRIES:
+                refuse("tuples that hold themselves many times over")
     file.seek(first)
+
+
+def _step(opcode: pickletools.OpcodeInfo, stack: list[int]) -> None:
+    """What an opcode takes from the stack of `_check` and puts there."""
+    taken: list[int] = []
+    below = len(opcode.stack_before)
+    if pickletools.markobject in opcode.stack_before:
+        below = opcode.stack_before.index(pickletools.markobject)
+        while stack and (top := stack.pop()):
+            taken.append(top)
+    for _ in range(below):
+        if stack:
+            taken.append(stack.pop())
+    size = 1 + sum(taken)
+    if opcode.name in ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD"):
+        size = taken[-1] if taken else 1  # what changes has no hash
+    stack.extend([size] * len(opcode.stack_after))
+    if opcode.name == "DUP" and len(stack) > 1:
+        stack[-1] = stack[-2] = size - 1
 
 
 def read_pickled(path: str | os.PathLike[str]) -> dict[str, Stored]:
@@ -279,7 +317,7 @@ def _of_legacy(data: np.ndarray, refuse: Refusal) -> Any:
     for key in keys if isinstance(keys, list) else ():
         one = deferred.get(key) if isinstance(key, str) else None
         if one is None:
-            refuse(f"the storage {str(key)[:40]!r} belongs to no tensor")
+            refuse(f"the storage {_shown(key)} belongs to no tensor")
         count = int.from_bytes(bytes(data[at : at + 8]), "little")
         size = count * dtype_named(one.kind).itemsize
         if count != one.count or at + 8 + size > data.size:
@@ -309,7 +347,7 @@ def _collect(
     for key, inner in items:
         if isinstance(inner, (_Rebuilt, dict, list, tuple)):
             if not isinstance(key, (str, int)):
-                refuse(f"a tensor under a key that is no text: {str(key)[:40]}")
+                refuse(f"a tensor under a key that is no text: {_shown(key)}")
             _collect(f"{name}.{key}" if name else str(key), inner, named, refuse, seen)
     seen[0] -= 1
 

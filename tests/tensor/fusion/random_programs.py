@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.tensor import Tensor, record, where
+from cubepy.tensor import Tensor, full_like, record, where, zeros_like
 from cubepy.tensor.fusion.schedule import Schedule, schedule_of
 
 UNARY: list[Callable[[Any], Any]] = [
@@ -17,6 +17,7 @@ UNARY: list[Callable[[Any], Any]] = [
     lambda x: abs(x) + 2, lambda x: x.gelu(), lambda x: x.floor(), lambda x: (x * 0.1).exp(),
     lambda x: x.astype("f64"), lambda x: x.astype("f32"), lambda x: x.sin() * 2, lambda x: x / 3,
     lambda x: x.astype("i32").astype("f32"), lambda x: x.relu(), lambda x: x * x,
+    lambda x: full_like(x, 0.7), zeros_like,
 ]  # fmt: skip
 BINARY: list[Callable[[Any, Any], Any]] = [
     lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a / (abs(b) + 1),
