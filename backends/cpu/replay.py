@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from cubepy.backends.cpu.run import TRIALS
 from cubepy.backends.cpu.threads import choice
 from cubepy.backends.llvm.machine_code import DATA, ITEMS, REFUSED, loaded
 from cubepy.backends.llvm.replay_table import LINE, Address, ReplayCode, Table
@@ -189,7 +188,7 @@ class HostTable(Table):
         """Add a launch (see `llvm.replay_table.Table`); a word before its block is the flag, so
         that every repetition has its own.
         """
-        if not hasattr(runner, "step") or runner.trials == TRIALS:
+        if not hasattr(runner, "step") or runner.untried:
             raise Unsuitable("a launch that still finds out whether threads pay")
         if flag is not None:
             self.words([0])
