@@ -25,9 +25,9 @@ def load(
     needed otherwise.
 
     Args:
-        source: an ONNX or GGUF file, or a folder with `config.json`: a module. A safetensors or
-            PyTorch file of weights alone, or an index of shards: its tensors by name, which
-            `Module.load_state_dict` takes.
+        source: an ONNX or GGUF file, a file of `torch.export.save` (which torch reads), or a folder
+            with `config.json`: a module. A safetensors or PyTorch file of weights alone, or an
+            index of shards: its tensors by name, which `Module.load_state_dict` takes.
         device: where it runs; the current device by default.
         activations: of GGUF files, what meets their blocks where it is few rows: "int8" (by
             default), bytes with a scale for 32 of them, or "float".
@@ -67,6 +67,8 @@ def _read(source: str | os.PathLike[str], activations: str | None) -> Any:
         )
     if kind == "onnx":
         return importlib.import_module("cubepy.models.onnx").load(source)
+    if kind == "exported":
+        return importlib.import_module("cubepy.models.exported").load(source)
     if kind == "folder":
         return load_folder(source)
     readers = {"safetensors": read_safetensors, "index": read_index, "pickle": read_pickled}

@@ -13,6 +13,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.lang.dtypes import DType
+from cubepy.models.architectures.experts import ExpertConfig, Experts
 from cubepy.models.architectures.rotary import Rotary
 from cubepy.models.packed import joined
 from cubepy.nn import Embedding, LayerNorm, Linear, Module, ModuleList, Parameter, init
@@ -50,6 +51,7 @@ class DecoderConfig:
         attention_cap, logits_cap: soft limits, 0: none.
         embedding_scale, residual_scale, logits_scale: factors.
         tied: the last layer is the table of words.
+        experts: networks of which each position picks some, or None.
     """
 
     vocabulary: int
@@ -84,6 +86,7 @@ class DecoderConfig:
     residual_scale: float = 1.0
     logits_scale: float = 1.0
     tied: bool = True
+    experts: ExpertConfig | None = None
 
     def window(self, layer: int) -> int:
         """How many positions a query of a layer sees, 0: all."""
@@ -256,12 +259,12 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 class Network(Module):
     """The network at each position."""
 
-    def __init__(self, c: DecoderConfig) -> None:
+    def __init__(self, c: DecoderConfig, inner: int) -> None:
         super().__init__()
         self.activation = c.activation
-        self.gate = Linear(c.width, c.inner, c.network_bias) if c.gated else None
-        self.up = Linear(c.width, c.inner, c.network_bias)
-        self.down = Linear(c.inner, c.width, c.network_bias)
+        self.gate = Linear(c.width, inner, c.network_bias) if c.gated else None
+        self.up = Linear(c.width, inner, c.network_bias)
+        self.down = Linear(inner, c.width, c.network_bias)
 
     def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
         """(B, L, width) -> the same, plus `residual`."""
@@ -274,13 +277,21 @@ class Network(Module):
         return self.down(self.gate(x, activation=self.activation) * self.up(x), residual=residual)
 
 
+def network_of(c: DecoderConfig, layer: int) -> Module:
+    """The network of a layer, or its experts."""
+    if c.experts is None or layer in c.experts.plain:
+        return Network(c, c.inner)
+    shared = Network(c, c.experts.shared) if c.experts.shared else None
+    return Experts(c.width, c.experts, c.activation, shared)
+
+
 class Layer(Module):
     """Attention, then the network, each added to what came in."""
 
     def __init__(self, c: DecoderConfig, number: int) -> None:
         super().__init__()
         self.parallel, self.factor = c.parallel, c.residual_scale
-        self.attention, self.network = Attention(c, number), Network(c)
+        self.attention, self.network = Attention(c, number), network_of(c, number)
         norms = [norm_of(c, c.width) for _ in range(4)]
         self.before_attention = norms[0] if c.before else None
         self.before_network = norms[1] if c.before else None
