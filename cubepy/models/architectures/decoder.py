@@ -325,7 +325,7 @@ def stream_of(dtype: DType, device: Device) -> DType:
 
     Example:
         >>> stream_of(cb.bf16, Device("cpu")), stream_of(cb.bf16, Device("cuda"))
-        (f32, bf16)
+        (cb.f32, cb.bf16)
     """
     if dtype is cb.f64 or (dtype is cb.bf16 and gpu_of(device) is not None):
         return dtype
