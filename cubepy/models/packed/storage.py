@@ -84,8 +84,8 @@ class Blocks(Storage):
         return dequantize(self.blocks.name, self.raw)
 
     def to(self, device: Device) -> Storage:
-        """On a GPU blocks of four bits become its own int4, which goes with rows of bf16, all others
-        16-bit floats.
+        """On a GPU blocks of four bits become its own int4, which goes with rows of bf16, and all
+        others 16-bit floats.
         """
         if device == self.device or gpu_of(device) is None:
             return self
