@@ -41,6 +41,9 @@ def add_commands(commands: Any) -> None:
         )
         parser.add_argument("--seed", type=int, default=0)
         parser.add_argument("--device", default=None)
+        parser.add_argument(
+            "--activations", default=None, help="of GGUF files: int8 (by default) or float"
+        )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -50,10 +53,10 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.command == "look":
         print(look(arguments.model).table(arguments.tensors))
         return
-    model = load(arguments.model, arguments.device)
     if arguments.command == "transcribe":
-        transcribed(model, arguments)
+        transcribed(load(arguments.model, arguments.device), arguments)
         return
+    model = load(arguments.model, arguments.device, activations=arguments.activations)
     if not hasattr(model, "stream"):
         raise ArgumentError(f"{arguments.model} is no model that writes texts")
     if arguments.command == "generate":

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from cubepy.models.exported.archive import operators
 from cubepy.models.families import kind_of
 from cubepy.models.formats.block_types import BY_NAME
 from cubepy.models.formats.dequantize import READ_AS, UNPACK
@@ -35,8 +36,8 @@ def look(source: str | os.PathLike[str]) -> Look:
     table.
 
     Args:
-        source: a GGUF, safetensors, PyTorch or ONNX file, an index of shards, or a folder with
-            `config.json`.
+        source: a GGUF, safetensors, PyTorch (.pt, .pt2) or ONNX file, an index of shards, or a
+            folder with `config.json`.
 
     Raises:
         FileFormatError: a file that is damaged, or of no known format.
@@ -56,6 +57,11 @@ def look(source: str | os.PathLike[str]) -> Look:
         found: Look = importlib.import_module("cubepy.models.onnx").look(source)
         return found
     path = os.fspath(source)
+    if kind == "exported":
+        counted = operators(path)
+        records = importlib.import_module("cubepy.models.exported.model")
+        unread = {name: ("",) * n for name, n in counted.items() if not records.runs(name)}
+        return Look(path, "PyTorch exported program", operators=counted, unsupported=unread)
     if kind == "gguf":
         return _look_gguf(path, read_gguf(path))
     if kind == "folder":
