@@ -9,6 +9,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ShapeError
+from cubepy.models.architectures.vision.preparing import Prepared
 from cubepy.models.architectures.vision.transformer import images_of
 from cubepy.nn import Conv2d, LayerNorm, Linear, Module, ModuleList, Parameter, init
 from cubepy.tensor import Tensor
@@ -79,7 +80,7 @@ class Stage(Module):
         return x
 
 
-class ConvNext(Module):
+class ConvNext(Module, Prepared):
     """Images -> what the head gives; without one, the last feature maps.
 
     Example:

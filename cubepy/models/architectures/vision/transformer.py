@@ -10,6 +10,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.models.architectures.vision.layers import LayerConfig, PreNormLayer
+from cubepy.models.architectures.vision.preparing import Prepared
 from cubepy.nn import LayerNorm, Linear, Module, ModuleList, Parameter, init
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
@@ -64,12 +65,12 @@ def images_of(pixels: Any, channels: int) -> Tensor:
     if x.ndim != 4 or x.shape[1] != channels:
         raise ShapeError(
             f"images are (batch, {channels}, height, width), not {x.shape}",
-            hint="put channels before rows; scale and normalise numbers as the model was trained",
+            hint="model.prepare makes them of pictures",
         )
     return x if x.dtype in (cb.f32, cb.f64) else x.astype(cb.f32)
 
 
-class VisionTransformer(Module):
+class VisionTransformer(Module, Prepared):
     """Images -> what the head gives; without one, a vector for each token.
 
     Attributes:
