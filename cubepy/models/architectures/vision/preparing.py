@@ -171,7 +171,7 @@ def preparation(values: Mapping[str, Any], source: str, family: str) -> Preparat
     short = size.get("shortest_edge", 0)
     sides = (size["height"], size["width"]) if "height" in size else None
     kept = (crop["height"], crop["width"]) if "height" in crop else None
-    if family == "convnext" and short:
+    if family.startswith("convnext") and short:
         part = s.number("crop_pct", default=0.875)
         if not 0 < part <= 1:
             raise s.refuse(f"crop_pct must be in (0, 1], not {part}")
