@@ -77,9 +77,9 @@ class TorchModel(nn.Module):
             found = self.steps.program(given)
         return self.exported.gives.build(iter(found))
 
-    def to(self, target: Any) -> TorchModel:
+    def to(self, target: Any, dtype: Any = None) -> TorchModel:
         """Move the weights to a device, or convert the float ones to a dtype; gives the model."""
-        super().to(target)
+        super().to(target, dtype)
         if is_device(target):
             self.where[0] = as_device(target)
         return self

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 
 from cubepy.errors import LaunchError, OutOfMemoryError
+from cubepy.kernels.movement.copy import convert_into
+from cubepy.kernels.movement.copy import copy as copied
 from cubepy.models.architectures.decoder import DecoderConfig
 from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.exposed import expose
+from cubepy.tensor.storage import Dense
 
 LEAST = 512
 """Positions of a first cache: pages that nobody wrote take no memory."""
@@ -72,3 +77,32 @@ class KeyValueCache:
                 large[:, :, : self.capacity] = small
             larger.append(new)
         self.layers, self.capacity = larger, capacity
+
+    def copy_rows(self, sources: Sequence[int], targets: Sequence[int], positions: int) -> None:
+        """Give rows what others hold, all at once: rows may be among both.
+
+        Args:
+            sources, targets: numbers of rows; a target takes what its source had before.
+            positions: how many are copied.
+        """
+        moved = [(s, t) for s, t in zip(sources, targets, strict=True) if s != t]
+        if not moved or not positions:
+            return
+        for pair in self.layers:
+            for tensor in pair:
+                array = cast(Dense, tensor.storage).array
+                expose(array)
+                taken = [copied(array[s, :, :positions]) for s, _ in moved]
+                for (_, t), rows in zip(moved, taken, strict=True):
+                    convert_into(array[t, :, :positions], rows)
+        before = self.lengths.copy()
+        for s, t in moved:
+            self.lengths[t] = before[s]
+
+    def row(self, number: int) -> list[tuple[Tensor, Tensor]]:
+        """The caches of one row, in the same memory."""
+        found = []
+        for pair in self.layers:
+            arrays = [cast(Dense, t.storage).array[number : number + 1] for t in pair]
+            found.append((as_tensor(arrays[0]), as_tensor(arrays[1])))
+        return found
