@@ -188,7 +188,7 @@ class HostTable(Table):
         """Add a launch (see `llvm.replay_table.Table`); a word before its block is the flag, so
         that every repetition has its own.
         """
-        if not hasattr(runner, "step") or runner.trials:
+        if not hasattr(runner, "step") or runner.untried:
             raise Unsuitable("a launch that still finds out whether threads pay")
         if flag is not None:
             self.words([0])

@@ -60,6 +60,11 @@ class CpuRunner:
         self.parallel = several and elements >= config.serial_elements
         self.trials = TRIALS if several and not self.parallel and config.serial_us else 0
 
+    @property
+    def untried(self) -> bool:
+        """Whether no run has told yet that one thread is enough, or that more pay."""
+        return self.trials == TRIALS
+
     def fill(self, leaves: list[Any]) -> None:
         """Put pointers and numbers into the block."""
         block = self.block

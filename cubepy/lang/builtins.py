@@ -145,7 +145,7 @@ ATOMIC_OPS = {
 }
 
 OTHER = {
-    "splat": "`splat(v, lanes)`: a line with `v` in every lane.",
+    "splat": "`splat(v, lanes)`: a line with `v` in every lane; a line of so many lanes as it is.",
     "select": "`select(mask, a, b)`: a where mask holds, else b; both are evaluated.",
     "fma": "`fma(a, b, c)`: a * b + c, rounded once.",
     "pow": "`pow(x, y)`: x to the power y.",

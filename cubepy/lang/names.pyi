@@ -643,7 +643,7 @@ def atomic_compare_exchange(array: Array, index: Any, expected: Any, desired: An
     holds `expected`; return the old value.
     """
 def splat(v: Any, lanes: int) -> Line:
-    """`splat(v, lanes)`: a line with `v` in every lane."""
+    """`splat(v, lanes)`: a line with `v` in every lane; a line of so many lanes as it is."""
 @overload
 def select(mask: Line, a: Any, b: Any) -> Line:
     """`select(mask, a, b)`: a where mask holds, else b; both are evaluated."""

@@ -31,7 +31,7 @@ from cubepy.tensor.methods.reducing import Reducing
 from cubepy.tensor.methods.shaping import Shaping
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
-from cubepy.tensor.program.observe import looked, numbered, same, settled
+from cubepy.tensor.program.observe import looked, numbered, promised, same, settled
 from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
 from cubepy.tensor.replay import of_numbers, perform, quick
 from cubepy.tensor.storage import Dense, moved
@@ -59,8 +59,10 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
         if storage is None:
             if blocks:
                 attrs = settled(attrs)
-            counters.ops += 1
-            storage = timed(op, inputs, attrs) if active else perform(op, inputs, attrs)
+                storage = promised(op, inputs, attrs)
+            if storage is None:
+                counters.ops += 1
+                storage = timed(op, inputs, attrs) if active else perform(op, inputs, attrs)
             if op == "constant" or of_numbers(op, inputs):
                 kind = Number
     except CubeError as error:
@@ -329,7 +331,7 @@ def _launches(name: str) -> Any:
 def is_device(target: Any) -> bool:
     """Whether a target of `to` is a device and not a dtype."""
     if isinstance(target, str):
-        return target.partition(":")[0] in (*devices.BACKENDS, "hip")
+        return target.partition(":")[0] in devices.BACKENDS
     return isinstance(target, Device)
 
 

@@ -10,6 +10,9 @@ from typing import Any
 class _Mode(threading.local):
     enabled = True
 
+    def __cubepy_reads__(self, reads: Any) -> None:
+        """Nothing: it is part of the kind of a call, and of each thread."""
+
 
 mode = _Mode()
 """`enabled`: whether what is computed from tensors that need gradients remembers it."""

@@ -63,6 +63,10 @@ class Recorder:
         """The attributes that an op gets."""
         return attrs
 
+    def promised(self, op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """The storages of what an op will give, in place of computing it; None: it is computed."""
+        return None
+
     def number(self, value: Any, dtype: DType) -> Any:
         """A number beside tensors as an input of the graph; None where it is a constant."""
         return None

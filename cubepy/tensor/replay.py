@@ -184,14 +184,19 @@ def perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         DTypeError: dtypes that it refuses.
         DeviceError: inputs of several devices.
     """
-    device, here = _common_device(op, inputs), current()
+    device, here = device_of(op, inputs), current()
     if device is here or device == here:
         return _perform(op, inputs, attrs, device)
     with use(device):
         return _perform(op, inputs, attrs, device)
 
 
-def _common_device(op: str, inputs: Sequence[Any]) -> Any:
+def device_of(op: str, inputs: Sequence[Any]) -> Any:
+    """The device that an op runs on.
+
+    Raises:
+        DeviceError: inputs of several devices.
+    """
     device = None
     for t in inputs:
         if (

@@ -387,3 +387,25 @@ def test_masked_arrays_are_refused() -> None:
     for _ in range(3):
         with pytest.raises(cb.errors.ArgumentError, match="masks are not heeded"):
             K.sum(x)
+
+
+@cb.func
+def three_quarters(x):
+    return cb.cast(0.75, cb.f16)
+
+
+@cb.func
+def a_tenth(x):
+    return 0.1
+
+
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 33), (4, 0)])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_a_function_that_gives_a_number_fills_the_result(
+    shape: tuple[int, ...], dtype: str
+) -> None:
+    x = np.ones(shape, dtype)
+    for function, want in ((three_quarters, 0.75), (a_tenth, 0.1)):
+        out = np.full(shape, 9, dtype)
+        K.map(function, x, out=out)
+        np.testing.assert_array_equal(out, np.full(shape, want, dtype))

@@ -24,9 +24,14 @@ from cubepy.lang import dtypes as dt
 def _splat(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     v, lanes_v = unpack(name, args, kwargs, "v", "lanes")
     x = number(s, v, name)
-    if x.type.lanes:
-        raise KernelTypeError("cb.splat takes a scalar, not a line")
-    return convert.splat(x, lanes_of(lanes_v))
+    lanes = lanes_of(lanes_v)
+    if not x.type.lanes:
+        return convert.splat(x, lanes)
+    if x.type.lanes != lanes:
+        raise KernelTypeError(
+            f"cb.splat takes a scalar, or a line of the {lanes} lanes that it gives, not {x.type}"
+        )
+    return x
 
 
 @lowers("concat", "interleave")

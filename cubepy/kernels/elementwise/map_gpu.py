@@ -32,7 +32,7 @@ class LinePlan:
 @cb.func
 def converted(value, dtype, lanes):
     """A result as a line of the output's dtype; constants fill the line."""
-    return cb.cast(cb.splat(0, lanes) + value if value.dtype == cb.i32 else value, dtype)
+    return cb.splat(cb.cast(value, dtype), lanes)
 
 
 @cb.func

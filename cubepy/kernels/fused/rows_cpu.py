@@ -87,13 +87,13 @@ def walked(
         found = phase.lines(*given, *known)
         new: Any = ()
         for j in cb.unroll(range(many)):
-            part = cb.keep_first(cb.cast(found[j], sums), valid, phase.starts[j])
+            part = cb.keep_first(cb.splat(cb.cast(found[j], sums), lanes), valid, phase.starts[j])
             new = new + (phase.steps[j](totals[j], part),)
         totals = new
         for j in cb.unroll(range(len(phase.stores))):
             put(results[phase.stores[j]], lead + (k,), found[many + j], lanes, valid)
         for j in cb.unroll(range(len(phase.keeps))):
-            line = cb.cast(found[stored + j], sums)
+            line = cb.splat(cb.cast(found[stored + j], sums), lanes)
             buffers[phase.keeps[j]].store(k, line, valid=valid)
     numbers: Any = ()
     for j in cb.unroll(range(many)):

@@ -86,7 +86,7 @@ def shared_walk(
         found = phase.lines(*given, *known)
         new: Any = ()
         for j in cb.unroll(range(many)):
-            part = cb.keep_first(cb.cast(found[j], sums), n - k, phase.starts[j])
+            part = cb.keep_first(cb.splat(cb.cast(found[j], sums), lanes), n - k, phase.starts[j])
             new = new + (phase.steps[j](totals[j], part),)
         totals = new
         if live:

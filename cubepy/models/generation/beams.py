@@ -13,7 +13,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.models.architectures.decoder import Decoder
-from cubepy.models.generation.cache import KeyValueCache
+from cubepy.models.generation.cache import cache_for
 from cubepy.models.generation.decoding import PIECE, Stepper, check_prompts, trained_on
 from cubepy.models.generation.sampling import Sampling
 from cubepy.tensor import as_tensor
@@ -83,7 +83,7 @@ def beam_search(
     totals[0] = 0
     texts: list[list[int]] = [[] for _ in range(beams)]
     with cb.no_grad():
-        cache = KeyValueCache(c, beams, min(len(prompt) + min(limit, PIECE), c.context), device)
+        cache = cache_for(model, beams, len(prompt) + min(limit, PIECE))
         scores = stepper.read([prompt] * beams, cache)
         for step in range(1, limit + 1):
             rows_of = [

@@ -10,13 +10,21 @@ import numpy as np
 from cubepy.errors import LaunchError, OutOfMemoryError
 from cubepy.kernels.movement.copy import convert_into
 from cubepy.kernels.movement.copy import copy as copied
-from cubepy.models.architectures.decoder import DecoderConfig
+from cubepy.lang.dtypes import DType, bf16, f16, f32
+from cubepy.models.architectures.decoder import Decoder, DecoderConfig
+from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.exposed import expose
+from cubepy.tensor.namespace import zeros
 from cubepy.tensor.storage import Dense
 
 LEAST = 512
 """Positions of a first cache: pages that nobody wrote take no memory."""
+
+
+def dtype_of(weights: DType, device: Any) -> DType:
+    """The dtype of a cache: that of 16-bit weights on a GPU, else f32."""
+    return weights if gpu_of(device) is not None and weights in (bf16, f16) else f32
 
 
 class KeyValueCache:
@@ -27,6 +35,7 @@ class KeyValueCache:
         batch: rows.
         positions: that must have room.
         device: where they are.
+        dtype: of keys and values.
 
     Attributes:
         layers: keys and values of each layer, (batch, groups, capacity, depth).
@@ -37,8 +46,10 @@ class KeyValueCache:
         OutOfMemoryError: there is no room for it.
     """
 
-    def __init__(self, c: DecoderConfig, batch: int, positions: int, device: Any = None) -> None:
-        self.config, self.device = c, device
+    def __init__(
+        self, c: DecoderConfig, batch: int, positions: int, device: Any = None, dtype: DType = f32
+    ) -> None:
+        self.config, self.device, self.dtype = c, device, dtype
         self.lengths = np.zeros(batch, np.int64)
         self.capacity = self.rounded(positions)
         self.layers = [self.pair(self.capacity) for _ in range(c.layers)]
@@ -52,17 +63,21 @@ class KeyValueCache:
             )
         return min(max(LEAST, 1 << (positions - 1).bit_length()), self.config.context)
 
-    def pair(self, capacity: int) -> tuple[Tensor, Tensor]:
+    def pair(self, capacity: int, rows: int | None = None) -> tuple[Tensor, Tensor]:
         """Empty keys and values of a layer."""
         c = self.config
-        shape = (len(self.lengths), c.groups, capacity, c.depth)
+        shape = (len(self.lengths) if rows is None else rows, c.groups, capacity, c.depth)
         try:
-            found = [as_tensor(np.zeros(shape, np.float32)) for _ in range(2)]
+            if self.device is not None and gpu_of(self.device) is not None:
+                keys, values = (
+                    zeros(shape, dtype=self.dtype, device=self.device) for _ in range(2)
+                )
+            else:  # pages that nobody writes take no memory
+                both = (as_tensor(np.zeros(shape, self.dtype.numpy)) for _ in range(2))
+                keys, values = both if self.device is None else (t.to(self.device) for t in both)
         except MemoryError:
-            raise OutOfMemoryError(
-                f"no memory for a cache of {2 * c.layers * 4 * int(np.prod(shape))} bytes"
-            ) from None
-        keys, values = found if self.device is None else (t.to(self.device) for t in found)
+            size = 2 * c.layers * self.dtype.itemsize * int(np.prod(shape))
+            raise OutOfMemoryError(f"no memory for a cache of {size} bytes") from None
         return keys, values
 
     def grow(self, positions: int) -> None:
@@ -106,3 +121,27 @@ class KeyValueCache:
             arrays = [cast(Dense, t.storage).array[number : number + 1] for t in pair]
             found.append((as_tensor(arrays[0]), as_tensor(arrays[1])))
         return found
+
+    def store(self, number: int, given: Sequence[Sequence[Tensor]]) -> None:
+        """Write a row's first positions: of each layer keys and values (1, groups, n, depth)."""
+        for pair, new in zip(self.layers, given, strict=True):
+            for held, one in zip(pair, new, strict=True):
+                array = cast(Dense, held.storage).array
+                expose(array)
+                convert_into(
+                    array[number : number + 1, :, : one.shape[2]], cast(Dense, one.storage).array
+                )
+
+
+def cache_for(model: Decoder, rows: int, positions: int) -> KeyValueCache:
+    """Empty caches where a model is, in the dtype that it has there; as far as it can see.
+
+    Example:
+        >>> c = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, groups=1, depth=4, inner=16,
+        ...     context=32)
+        >>> cache_for(Decoder(c), 3, 1000).layers[0][0].shape
+        (3, 1, 32, 4)
+    """
+    weight, c = model.embed.weight, model.config
+    dtype = dtype_of(weight.dtype, weight.device)
+    return KeyValueCache(c, rows, min(positions, c.context), weight.device, dtype)

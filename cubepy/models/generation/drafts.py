@@ -8,7 +8,7 @@ import cubepy as cb
 from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder
-from cubepy.models.generation.cache import KeyValueCache
+from cubepy.models.generation.cache import KeyValueCache, cache_for
 from cubepy.models.generation.decoding import PIECE
 from cubepy.tensor import Tensor, as_tensor
 
@@ -79,7 +79,7 @@ class DraftModel:
             return []
         device = self.model.embed.weight.device
         if row not in self.caches:
-            self.caches[row] = KeyValueCache(c, 1, min(PIECE, c.context), device), []
+            self.caches[row] = cache_for(self.model, 1, PIECE), []
         cache, held = self.caches[row]
         same = 0
         for a, b in zip(held, tokens[:-1], strict=False):

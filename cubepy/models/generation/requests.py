@@ -20,7 +20,7 @@ import cubepy as cb
 from cubepy.errors import ArgumentError, LaunchError, OutOfMemoryError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder
-from cubepy.models.generation.cache import KeyValueCache
+from cubepy.models.generation.cache import cache_for
 from cubepy.models.generation.decoding import PIECE, check_prompts, trained_on
 from cubepy.models.generation.sampling import Sampling, log_probability
 from cubepy.tensor import Tensor, as_tensor
@@ -113,7 +113,7 @@ class Decoding:
         self.ends = getattr(model, "ends", frozenset()) if ends is None else ends
         self.context = trained_on(model) or c.context
         self.device = model.embed.weight.device
-        self.cache = KeyValueCache(c, rows, min(PIECE, self.context), self.device)
+        self.cache = cache_for(model, rows, min(PIECE, self.context))
         self.rows: list[Request | None] = [None] * rows
         self.held: list[list[int]] = [[] for _ in range(rows)]
         self.waiting: list[Request] = []
@@ -260,7 +260,12 @@ class Decoding:
             return []
         tokens = as_tensor(np.array([piece], np.int64)).to(self.device)
         starts = as_tensor(np.array([first], np.int64)).to(self.device)
-        hidden = self.model.hidden(tokens, starts, self.cache.row(row))
+        if first == 0:  # what is new sees itself alone
+            new = [self.cache.pair(len(piece), 1) for _ in self.cache.layers]
+            hidden = self.model.hidden(tokens, starts, new, False, True)
+            self.cache.store(row, new)
+        else:
+            hidden = self.model.hidden(tokens, starts, self.cache.row(row), False)
         self.held[row] += piece
         if request.written or first + len(piece) < last:
             return []

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from cubepy.errors import LaunchError, Location, OutOfBoundsError
+from cubepy.errors import LaunchError, Location
 from cubepy.lang.dtypes import DType
 from cubepy.runtime.device import Device, current
 from cubepy.runtime.tables import room
@@ -20,7 +20,6 @@ from cubepy.tensor.fusion.schedule import schedule_of
 from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import Graph
 from cubepy.tensor.modes import enable_grad, no_grad
-from cubepy.tensor.namespace.creation import zeros_like
 from cubepy.tensor.ops import Spec
 from cubepy.tensor.program.exact import ExactRecorder
 from cubepy.tensor.program.form import leaves_of, rebuilt
@@ -138,24 +137,9 @@ class BodyRecorder(ExactRecorder):
 
 
 def traced(function: Callable[..., Any], args: tuple[Any, ...], what: str) -> Body:
-    """A function as a graph, of arguments that are trees of tensors; it runs once, on these.
-
-    Indices that are outside only in this run (that of a branch which is not taken) do not count.
-    """
+    """A function as a graph, of arguments that are trees of tensors."""
     leaves: list[Any] = []
     structure = leaves_of(args, leaves)
-    try:
-        return _traced(function, structure, leaves, what)
-    except OutOfBoundsError:
-        token = active.set(None)
-        try:
-            zeros = [t if t is None else zeros_like(t) for t in leaves]
-        finally:
-            active.reset(token)
-        return _traced(function, structure, zeros, what)
-
-
-def _traced(function: Callable[..., Any], structure: Any, leaves: list[Any], what: str) -> Body:
     own = [t if t is None else _own(t) for t in leaves]
     with recorded_by(BodyRecorder([t for t in own if t is not None], what)) as recorder:
         announced = len(recorder.inputs)
@@ -171,7 +155,7 @@ def _traced(function: Callable[..., Any], structure: Any, leaves: list[Any], wha
     specs = [graph.values[n] for n in graph.outputs]
     present = [leaf is not None for leaf in found]
     del result, found, outputs
-    recorder.made_here.close(recorder._nodes, set(), (), f"a function of {what}")
+    recorder.made_here.close(recorder._nodes, set(), (), f"a function of {what}", recorder._same)
     return Body(text, recorder.inputs[announced:], (form, present), specs)
 
 

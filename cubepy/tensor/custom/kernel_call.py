@@ -16,6 +16,7 @@ from cubepy.tensor.array import Tensor, apply, as_tensor
 from cubepy.tensor.custom.arguments import Arguments, plain_grid
 from cubepy.tensor.custom.launches import Given, grid_of, is_array, replaced, written
 from cubepy.tensor.custom.names import name_of
+from cubepy.tensor.program.promised import sketches
 from cubepy.tensor.record import recording_here
 from cubepy.tensor.value import located, outside
 
@@ -123,7 +124,7 @@ def _check(found: Arguments, grid: Any, mode: str | None) -> None:
     if isinstance(grid, Over) and grid.size == 0:
         return
     count = len(found.tensors)
-    arrays = [t.storage.dense() for t in found.tensors]
+    arrays = sketches([t.storage for t in found.tensors])
     arrays += [memory.empty(tuple(s.shape), as_dtype(s.dtype).numpy) for s in found.new]
 
     def numbered(one: Given) -> Given:

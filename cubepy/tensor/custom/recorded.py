@@ -15,11 +15,12 @@ from cubepy.lang.grid import Over
 from cubepy.runtime.device import as_device
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.spans import meet
-from cubepy.tensor.array import Tensor, apply
+from cubepy.tensor.array import apply
 from cubepy.tensor.custom.arguments import Arguments, plain_grid
 from cubepy.tensor.custom.launches import Given, grid_of, replaced, value_of, written
 from cubepy.tensor.custom.names import name_of
 from cubepy.tensor.program.observe import active
+from cubepy.tensor.program.promised import sketches
 from cubepy.tensor.value import located, outside
 
 
@@ -56,9 +57,10 @@ def _recorded(kernel: Kernel, grid: Any, args: tuple, kwargs: dict[str, Any]) ->
     form = plain_grid(grid)
     if isinstance(grid, Over) and grid.size == 0:
         return
-    arrays = [_array(t) for t in tensors]
+    arrays = sketches([t.storage for t in tensors])
     outputs = sorted(written(kernel, grid_of(form), mode, found.given, arrays))
     if not outputs:  # it prints or asserts, and happens while tracing alone
+        arrays = [t.storage.dense() for t in tensors]
         values = tuple([value_of(one, arrays, ()) for one in found.given])
         kernel.launches.launch(grid, values, {} if mode is None else {"mode": mode})
         return
@@ -88,11 +90,6 @@ def _recorded(kernel: Kernel, grid: Any, args: tuple, kwargs: dict[str, Any]) ->
     for n, new in zip(outputs, made, strict=True):
         for handle in found.handles[n]:
             handle._exchanged(new)
-
-
-def _array(tensor: Tensor) -> Any:
-    """The memory that a launch outside would be given."""
-    return tensor.storage.dense()
 
 
 def _memory(

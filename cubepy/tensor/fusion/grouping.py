@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from cubepy.runtime.tables import room
+
+KEPT = 64
+"""Graphs whose groups are remembered."""
 MOST_STEPS, MOST_ARRAYS, MOST_LONG = 64, 24, 8
 """Of a group: what still fits into registers, and compiles at once."""
+
+
+_known: dict[Any, list[list[int]]] = {}
 
 
 class Item(NamedTuple):
@@ -30,8 +37,19 @@ class Item(NamedTuple):
 
 
 def grouped(items: Sequence[Item], outputs: Sequence[int]) -> list[list[int]]:
-    """Groups of two nodes and more, each in running order."""
-    return _Groups(items, outputs).found()
+    """Groups of two nodes and more, each in running order.
+
+    Which spaces are equal decides, not what they are: a graph of other shapes and the same
+    structure has the groups that were found before.
+    """
+    number: dict[object | None, int] = {None: -1}
+    spaces = tuple([number.setdefault(item.space, len(number)) for item in items])
+    key = spaces, tuple([(item.inputs, item.long) for item in items]), tuple(outputs)
+    found = _known.get(key)
+    if found is None:
+        room(_known, KEPT)
+        found = _known[key] = _Groups(items, outputs).found()
+    return found
 
 
 class _Groups:

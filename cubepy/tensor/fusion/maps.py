@@ -9,6 +9,7 @@ from typing import Any
 from cubepy.lang.dtypes import dtype_named
 from cubepy.tensor.fusion import written
 from cubepy.tensor.fusion.grouping import Item, grouped
+from cubepy.tensor.fusion.literals import stretched
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.ops import OPS, Spec
 from cubepy.tensor.ops.op import define
@@ -43,14 +44,15 @@ def _fused(
 
 def fuse_maps(schedule: Schedule) -> Schedule:
     """The schedule with groups of maps as one step each."""
-    specs = schedule.specs
+    specs, alone = schedule.specs, stretched(schedule)
     first = len(schedule.inputs)  # inputs come first, so that those who read the same one may join
     made_by = {i: n for n, i in enumerate(schedule.inputs)}
     made_by |= {r: n for n, s in enumerate(schedule.steps, first) for r in s.results}
     items = [Item((), None)] * first
     for step in schedule.steps:
         inputs = tuple(sorted({made_by[i] for i in step.read}))
-        items.append(Item(inputs, _space(step, specs), step.op in written.LONG))
+        space = None if step.results[0] in alone else _space(step, specs)
+        items.append(Item(inputs, space, step.op in written.LONG))
     found = grouped(items, [made_by[i] for i in schedule.outputs])
     groups = [[n - first for n in group] for group in found]
     members = {n for group in groups for n in group}
@@ -76,10 +78,12 @@ def _space(step: Step, specs: dict[int, Spec]) -> object | None:
 def _joined(steps: Sequence[Step], schedule: Schedule) -> Step:
     """Steps of one space as one step."""
     specs = schedule.specs
-    inside = {s.results[0] for s in steps}
-    outside = {i for s in schedule.steps if s.results[0] not in inside for i in s.read}
-    results = tuple(r for r in inside_order(steps) if r in outside or r in schedule.outputs)
-    made_by = {s.results[0]: s for s in schedule.steps}
+    inside, made_by = {s.results[0] for s in steps}, schedule.made_by
+    results = tuple(
+        r
+        for r in inside_order(steps)
+        if r in schedule.outputs or any(i not in inside for i in schedule.readers[r])
+    )
     given = list(dict.fromkeys(i for s in steps for i in s.read if i not in inside))
     literals = [
         i for i in given if i in made_by and written.literal(made_by[i].op, made_by[i].attrs)

@@ -9,6 +9,7 @@ from cubepy.runtime.device import Device, device_properties, gpu_of
 from cubepy.tensor.fusion.convolutions import fuse_convolutions, with_channels_last
 from cubepy.tensor.fusion.epilogues import fuse_epilogues
 from cubepy.tensor.fusion.joined import join_parts
+from cubepy.tensor.fusion.literals import read_literals
 from cubepy.tensor.fusion.maps import fuse_maps
 from cubepy.tensor.fusion.matrices import as_matrices
 from cubepy.tensor.fusion.packed import pack_weights
@@ -57,7 +58,7 @@ def fused(graph: Graph, device: Device = HOST, weights: Collection[int] = ()) ->
     schedule = schedule_of(graph)
     number = {i: n for n, i in enumerate(schedule.inputs)}
     given = [schedule.inputs[n] for n in weights]
-    single = join_parts(fuse_epilogues(schedule.without_repeats()))
+    single = read_literals(join_parts(fuse_epilogues(schedule.without_repeats())))
     made: list[Preparation] = []
     if gpu_of(device) is None:
         single = fuse_convolutions(single, given)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from cubepy.lang.dtypes import dtype_named
 from cubepy.tensor.fusion import written
 from cubepy.tensor.fusion.grouping import Item, grouped
+from cubepy.tensor.fusion.literals import stretched
 from cubepy.tensor.fusion.maps import in_order
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.ops import OPS, Spec
@@ -124,9 +125,9 @@ def _fuse_space(schedule: Schedule, shape: tuple[int, ...], buffers: int) -> Sch
     first = len(schedule.inputs)
     made_by = {i: n for n, i in enumerate(schedule.inputs)}
     made_by |= {r: n for n, s in enumerate(schedule.steps, first) for r in s.results}
-    items, joins = [Item((), None)] * first, [False] * first
+    items, joins, alone = [Item((), None)] * first, [False] * first, stretched(schedule)
     for step in schedule.steps:
-        fits = _fits(step, shape, schedule, made_by, joins)
+        fits = step.results[0] not in alone and _fits(step, shape, schedule, made_by, joins)
         joins.append(fits)
         inputs = tuple(sorted({made_by[i] for i in step.read}))
         items.append(Item(inputs, shape if fits else None, step.op in written.LONG))
@@ -173,7 +174,20 @@ def _fits(
     dtypes = [specs[i].dtype for i in step.read]
     if OPS[step.op].kind != "map" and step.op not in written.SAME:
         return False
+    if any(_lies_along(i, shape, schedule, made_by) for i in step.read):
+        return False
     return written.writable(step.op, step.attrs, dtypes, spec.dtype)
+
+
+def _lies_along(
+    i: int, shape: tuple[int, ...], schedule: Schedule, made_by: dict[int, int]
+) -> bool:
+    """Whether a value has a number for each row and no axis for the columns: what broadcasts it
+    lays it along the columns, where in a group it would be the row's own number.
+    """
+    made = made_by[i] - len(schedule.inputs)
+    reduced = made >= 0 and schedule.steps[made].op in REDUCTIONS
+    return reduced and len(schedule.specs[i].shape) < len(shape)
 
 
 class _Rows:
@@ -187,7 +201,7 @@ class _Rows:
         self.specs = schedule.specs
         self.by = {s.results[0]: s for s in steps}
         read = dict.fromkeys(i for s in steps for i in s.read if i not in self.by)
-        made_by = {s.results[0]: s for s in schedule.steps}
+        made_by = schedule.made_by
         self.literals = [
             i for i in read if i in made_by and written.literal(made_by[i].op, made_by[i].attrs)
         ]
@@ -195,11 +209,11 @@ class _Rows:
         outside = [i for i in read if i not in self.literals]
         self.wides = [i for i in outside if self.is_wide(i)]
         self.narrows = [i for i in outside if not self.is_wide(i)]
-        readers = {i for s in schedule.steps if s.results[0] not in self.by for i in s.read}
         self.results = [
             s.results[0]
             for s in steps
-            if s.results[0] in readers or s.results[0] in schedule.outputs
+            if s.results[0] in schedule.outputs
+            or any(r not in self.by for r in schedule.readers[s.results[0]])
         ]
         order = [*self.wides, *self.narrows, *self.literals, *(s.results[0] for s in steps)]
         self.number = {i: n for n, i in enumerate(order)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -50,6 +51,20 @@ class Schedule:
     specs: dict[int, Spec]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+
+    @cached_property
+    def made_by(self) -> dict[int, Step]:
+        """The step that gives a value."""
+        return {r: s for s in self.steps for r in s.results}
+
+    @cached_property
+    def readers(self) -> defaultdict[int, list[int]]:
+        """The first results of the steps that read a value."""
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for step in self.steps:
+            for i in step.read:
+                found[i].append(step.results[0])
+        return found
 
     def with_steps(self, steps: Sequence[Step]) -> Schedule:
         """Other steps for the same outputs; those that nobody needs are left out."""

@@ -10,6 +10,7 @@ from cubepy.tensor.ir import Graph, Node, renumbered
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import Spec
 from cubepy.tensor.program.leaked import Made
+from cubepy.tensor.program.promised import promise
 from cubepy.tensor.record import Recorder
 from cubepy.tensor.value import Handle, Value, identities, outside
 
@@ -28,6 +29,13 @@ class ExactRecorder(Recorder):
         self.cut: dict[int, list[int]] = {}
         self.stopped: set[int] = set()
         super().__init__(announced)
+
+    def promised(self, op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        return promise(op, inputs, attrs)
+
+    def same(self, value: Value, tensor: Handle) -> None:
+        super().same(value, tensor)
+        self.made_here.add([value], outside())
 
     def add(
         self,

@@ -17,6 +17,7 @@ from cubepy.lang.dtypes import as_dtype, f32
 from cubepy.runtime import memory
 from cubepy.runtime.device import current, use
 from cubepy.tensor.array import Tensor, as_tensor
+from cubepy.tensor.program.promised import compute
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle
 
@@ -101,6 +102,7 @@ def contributed(leaf: Any, fixed: bool) -> Any:
     """
     if isinstance(leaf, Handle):
         store = leaf.value.storage
+        compute([store])
         if type(store) is not Dense:
             return type(leaf), Same(store), leaf.value.needs_grad
         array = store.array

@@ -24,7 +24,7 @@ from cubepy.tensor.program.guards import Guards
 from cubepy.tensor.program.program import Program
 from cubepy.tensor.program.rehearsal import rehearse
 from cubepy.tensor.program.scalar import Scalar
-from cubepy.tensor.program.trace import Tracer
+from cubepy.tensor.program.trace import Trace, Tracer
 from cubepy.tensor.program.writer import MISS, Writer
 from cubepy.tensor.record import recorded_by
 from cubepy.tensor.value import Handle
@@ -136,7 +136,7 @@ class Jitted:
     def traced(
         self, structure: Any, leaves: list[Any], recorder: Callable[..., Tracer] = Tracer
     ) -> Any:
-        """Run the function and keep what it does as a program; gives its result."""
+        """Keep what a function does as a program, and run that; gives its result."""
         arguments = {n: leaf for n, leaf in enumerate(leaves) if isinstance(leaf, Handle)}
         if mode.enabled and any(t.value.call is not None for t in arguments.values()):
             args, kwargs = rebuilt(structure, iter(leaves))
@@ -153,15 +153,30 @@ class Jitted:
                 leaf = Scalar(leaf, f"a{n}", frozenset([n]), fixed)
             given.append(leaf)
         args, kwargs = rebuilt(structure, iter(given))
-        try:
-            with (
-                self.history.trace(self.key(structure, leaves), self.programs),
-                recorded_by(tracer),
-            ):
-                result = self.function(*args, **kwargs)
-        finally:
-            tracer.hand_over()
-        trace, result = tracer.trace(result)
+        with self.history.trace(self.key(structure, leaves), self.programs):
+            try:
+                with recorded_by(tracer):
+                    result = self.function(*args, **kwargs)
+                trace, result = tracer.trace(result)
+                program = self.program_of(trace, structure, leaves, fixed, guards)
+                if tracer.runs:
+                    compute(tracer, trace, program)
+            except BaseException:
+                tracer.undo()
+                raise
+        if program is not None:
+            variants = self.programs.setdefault(self.key(structure, leaves), [])
+            variants.insert(0, program)
+            del variants[VARIANTS:]
+            self.latest = program.call
+            tracer.close(result)
+        tracer.hand_over()
+        return result
+
+    def program_of(
+        self, trace: Trace, structure: Any, leaves: list[Any], fixed: set[int], guards: Guards
+    ) -> Program | None:
+        """The program of a trace, or None where there is none; then it is noted why."""
         if fixed:
             self.fixed[structure] = fixed
         key = self.key(structure, leaves)
@@ -172,9 +187,8 @@ class Jitted:
         if trace.remembers:
             self.refused[key] = "gradients go through what it assigns, or what was computed before"
         elif not settled:
-            if self.unsettled[key] <= FIRST:
-                return result  # what is made in a first call may stay
-            self.refused[key] = f"it changes what it reads: {', '.join(guards.changes())}"
+            if self.unsettled[key] > FIRST:  # before, what is made in a first call may stay
+                self.refused[key] = f"it changes what it reads: {', '.join(guards.changes())}"
         elif self.traces[key] > TRACES:
             self.refused[key] = f"what it reads changed {TRACES} times"
         else:
@@ -187,13 +201,8 @@ class Jitted:
                     "backward": Jitted(functools.partial(gradients, exact), self.memory),
                     "again": lambda *given: execute(exact, given),
                 }
-            program = Program(writer, self.function, self.renewed, self.memory)
-            variants = self.programs.setdefault(key, [])
-            variants.insert(0, program)
-            del variants[VARIANTS:]
-            self.latest = program.call
-            tracer.close(result)
-        return result
+            return Program(writer, self.function, self.renewed, self.memory)
+        return None
 
     def renewed(self, before: Any, after: Any) -> None:
         """A program has another function."""
@@ -245,6 +254,15 @@ class Jitted:
         return Explanation.of(self)
 
 
+def compute(tracer: Tracer, trace: Trace, program: Program | None) -> None:
+    """Compute what was traced, by its program if there is one."""
+    if program is None:
+        tracer.compute()
+        return
+    outputs = program.compute(program.given(tracer.were))
+    tracer.fulfil(outputs, program.writer.scope.get("attrs", {}), trace.differentiable)
+
+
 @overload
 def jit(function: Callable[..., Any], *, memory: int | None = None) -> Jitted: ...
 @overload
@@ -252,8 +270,9 @@ def jit(*, memory: int | None = None) -> Callable[[Callable[..., Any]], Jitted]:
 def jit(function: Callable[..., Any] | None = None, *, memory: int | None = None) -> Any:
     """A function of tensors, traced once for each kind of arguments and then run as one program.
 
-    The function runs as it is in the first call of a kind (shapes and dtypes of tensors, other
-    arguments by value), and its ops are kept. Later calls run these ops without Python. Tensors
+    In the first call of a kind (shapes and dtypes of tensors, other arguments by value) the
+    function runs on tensors without elements, and its ops are kept. They run then, and in later
+    calls, without Python between them. Tensors
     that it reads from outside, such as parameters, are looked up in every call; what it gives to
     them (`assign_`, `+=`, `backward()`, the step of an optimizer) is given again. A Python float
     among the arguments that only meets tensors may be another one in every call.

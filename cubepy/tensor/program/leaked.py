@@ -5,11 +5,12 @@ it may not be looked at.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cubepy.errors import LaunchError
 from cubepy.tensor.ir import Node
+from cubepy.tensor.program.promised import is_there
 from cubepy.tensor.storage import Gone, Storage
 from cubepy.tensor.value import Call, Value, located
 
@@ -33,7 +34,9 @@ class Leaked(Gone):
 
 
 class Made:
-    """The values that the ops of a trace gave, as long as somebody has them."""
+    """The values that the ops of a trace gave, as long as somebody has them; and others of the same
+    elements.
+    """
 
     def __init__(self) -> None:
         self.values: list[weakref.ref[Value]] = []
@@ -51,6 +54,7 @@ class Made:
         fixed: set[int],
         legitimate: Iterable[Value],
         what: str,
+        same: Mapping[int, int],
     ) -> None:
         """Take the elements of what was kept, as far as they depend on more than constants.
 
@@ -59,6 +63,7 @@ class Made:
             fixed: inputs among them that are the same in every call.
             legitimate: values that go on: what leads to them does so, too.
             what: the name of what was traced.
+            same: which recorded values others have the elements of.
         """
         moving: set[int] = set()
         for keys, node in nodes:
@@ -75,7 +80,10 @@ class Made:
                 stack += _before(value.call)
         for known, line in zip(self.values, self.lines, strict=True):
             value = known()
-            if value is not None and value.id in moving and value.id not in allowed:
+            if value is None or value.id in allowed:
+                continue
+            alias = value.id in same
+            if same.get(value.id, value.id) in moving and not (alias and is_there(value.storage)):
                 value.storage = Leaked(value.storage, what, line)
 
 

@@ -58,6 +58,12 @@ def settled(attrs: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def promised(op: str, inputs: Any, attrs: dict[str, Any]) -> Any:
+    """The storages of what an op will give; None where it has to be computed."""
+    recorder = active.get()
+    return None if recorder is None else recorder.promised(op, inputs, attrs)
+
+
 def numbered(value: Any, dtype: Any) -> Any:
     """A number beside tensors as an input of what is recorded; None where it is a constant."""
     recorder = active.get()

@@ -16,7 +16,7 @@ import numpy as np
 from cubepy.errors import CubeError, OutOfMemoryError
 from cubepy.runtime import recording
 from cubepy.runtime.backend import Unsuitable
-from cubepy.runtime.device import gpu_of, use
+from cubepy.runtime.device import gpu_of
 from cubepy.runtime.memory.pool import host_pool
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Plan
@@ -27,17 +27,16 @@ from cubepy.tensor.control.bounded import in_memory
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.timed import asked_by
 from cubepy.tensor.exposed import expose
-from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import ABSENT
-from cubepy.tensor.modes import no_grad
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.plans.gpu import GpuCalls
 from cubepy.tensor.program.plans.host import HostCalls
 from cubepy.tensor.program.plans.operands import ProgramOperands
+from cubepy.tensor.program.stepwise import arrays_by_steps
 from cubepy.tensor.program.trace import Given, GradientGiven, Source
 from cubepy.tensor.program.writer import Writer
 from cubepy.tensor.storage import Dense, Storage
-from cubepy.tensor.value import Number, Value, located, outside
+from cubepy.tensor.value import Number, Value
 
 MUCH = 1 << 26
 """Bytes that wait in the pool from which on they are given back before launches are recorded: a
@@ -82,7 +81,7 @@ class Program:
         self.graph, self.repeated = in_memory(writer.fused.graph, memory)
         self.plan: Plan | None = None
         self.operands: ProgramOperands | None = None
-        self.why = "its launches are recorded in the second call"
+        self.why = "its launches are not recorded yet"
         self.chances = CHANCES
         self.launched: dict[int, list[str]] = {}
         self.within: dict[tuple[str, int], list[str]] = {}
@@ -155,8 +154,7 @@ class Program:
                 return self.record(arrays)
             finally:
                 self.lock.release()
-        with no_grad():
-            return self.run(arrays, lambda at: None)
+        return self.run(arrays)
 
     @cached_property
     def stepwise(self) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
@@ -173,33 +171,19 @@ class Program:
         counters.calls += 1
         lineage = self.lineage
         try:
-            with no_grad():
-                return self.run(arrays, lambda at: asked_by(lineage.lines(at)))
+            return self.run(arrays, lambda at: asked_by(lineage.lines(at)))
         finally:
             asked_by(None)
 
-    def run(self, arrays: Sequence[Any], before: Callable[[int], Any]) -> list[Any]:
-        """The outputs, op by op; errors name the lines that the function asked for the ops in.
+    def run(self, arrays: Sequence[Any], before: Callable[[int], Any] | None = None) -> list[Any]:
+        """The outputs, op by op.
 
         Args:
             arrays: of the inputs.
             before: is told the number of each node before it runs.
         """
-        at = 0
-
-        def note(node: int) -> None:
-            nonlocal at
-            at = node
-            before(node)
-
-        try:
-            with use(self.writer.home):  # constants are made where they are wanted
-                return [t.storage.dense() for t in execute(self.graph, self.stores(arrays), note)]
-        except CubeError as error:
-            lines = self.lineage.lines(at)
-            if lines and error.location in (None, located(outside())):
-                error.location = lines[0]
-            raise
+        tensors, home = self.stores(arrays), self.writer.home
+        return arrays_by_steps(self.graph, tensors, home, lambda: self.lineage, before)
 
     @property
     def lineage(self) -> Lineage:
@@ -242,8 +226,7 @@ class Program:
             given, recorded = self.calls.begin(arrays)
         except Unsuitable as error:
             self.chances, self.why = 0, str(error)
-            with no_grad():
-                return self.run(arrays, lambda at: None)
+            return self.run(arrays)
         try:
             return self.recorded(given, recorded)
         finally:
@@ -255,7 +238,7 @@ class Program:
         settings = recording.settings
         constants = [a for s in self.writer.stores if s is not None for a in s.read()]
         nodes: list[tuple[int, int]] = []
-        with no_grad(), recorded:
+        with recorded:
             for array in constants:
                 recorded.constant(array)
             outputs = self.run(given, lambda at: nodes.append((at, len(recorded.steps))))

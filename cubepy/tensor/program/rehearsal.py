@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,34 +11,12 @@ from cubepy.tensor.value import Handle
 
 
 class Rehearsal(Tracer):
-    """A tracer that gives every handle from outside back what it had."""
+    """A tracer of which nothing is computed; every handle from outside gets back what it had."""
 
-    def __init__(self, arguments: dict[int, Any], what: str) -> None:
-        super().__init__(arguments, what)
-        self.had: dict[int, tuple[Handle, Any]] = {}
-        self.gradients: dict[int, tuple[Handle, Any]] = {}
-
-    def exchanges(self, tensor: Handle) -> None:
-        self.had.setdefault(id(tensor), (tensor, tensor.value))
-        super().exchanges(tensor)
-
-    def gradient(self, tensor: Handle, changes: bool) -> None:
-        if changes:
-            grad = getattr(tensor, "_grad", None)
-            self.gradients.setdefault(id(tensor), (tensor, grad))
-        super().gradient(tensor, changes)
+    runs = False
 
     def hand_over(self) -> None:
         """What was passed stays as it is."""
-
-    def undo(self) -> None:
-        """Give back what handles had."""
-        for tensor, value in self.had.values():
-            tensor.value = value
-            if value.needs_grad and value.call is None:
-                value.handle = weakref.ref(tensor)
-        for tensor, grad in self.gradients.values():
-            tensor._grad = grad  # type: ignore[attr-defined]
 
 
 class Held:

@@ -8,7 +8,7 @@ as a global stays two inputs. What handles from outside were given meanwhile (`a
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +18,15 @@ from cubepy.errors import LaunchError, Location
 from cubepy.lang.dtypes import DType
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.control.checkpoint import remember_alias
-from cubepy.tensor.ir import Graph
+from cubepy.tensor.explained.lineage import Lineage
+from cubepy.tensor.fusion.optimise import optimise
+from cubepy.tensor.ir import Graph, renumbered
+from cubepy.tensor.program.differentiated import remember
 from cubepy.tensor.program.exact import ExactRecorder
 from cubepy.tensor.program.form import leaves_of
+from cubepy.tensor.program.promised import Promised, compute, keep
 from cubepy.tensor.program.scalar import Scalar, number_of
+from cubepy.tensor.program.stepwise import arrays_by_steps
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle, Number, Value, identities, located, outside
 
@@ -111,7 +116,15 @@ class Tracer(ExactRecorder):
     Args:
         arguments: tensors among the leaves of its arguments, by their numbers.
         what: the name of the function.
+
+    Attributes:
+        runs: whether what was traced is computed.
+        had: what handles had before they were given other values.
+        gradients_before: what gradients they had.
+        outputs: the handles of the outputs of the graph, by their numbers.
     """
+
+    runs = True
 
     def __init__(self, arguments: dict[int, Tensor], what: str) -> None:
         super().__init__(())
@@ -137,6 +150,9 @@ class Tracer(ExactRecorder):
         self.made: dict[Any, Tensor] = {}
         self.found: list[Source] = []
         self.were: list[Value] = []
+        self.had: dict[int, tuple[Handle, Value]] = {}
+        self.gradients_before: dict[int, tuple[Handle, Any]] = {}
+        self.outputs: list[list[Handle]] = []
 
     def alias(self, original: Tensor) -> Tensor:
         """Another handle of the same elements and gradient."""
@@ -165,6 +181,7 @@ class Tracer(ExactRecorder):
         before = len(self.inputs)
         name = super()._input(tensor)
         if len(self.inputs) > before:
+            compute([tensor.storage])  # of a trace before this one
             known = getattr(tensor.value, "handle", None)
             leaf = None if known is None else known()
             found = self.numbers.get(tensor.value.id) or self.source(
@@ -208,6 +225,7 @@ class Tracer(ExactRecorder):
             )
 
     def exchanges(self, tensor: Handle) -> None:
+        self.had.setdefault(id(tensor), (tensor, tensor.value))
         if self.source(tensor) is not None:
             self.exchanged[id(tensor)] = tensor
 
@@ -215,6 +233,9 @@ class Tracer(ExactRecorder):
         self.note(tensor, Source("held", tensor))
 
     def gradient(self, tensor: Handle, changes: bool) -> None:
+        if changes:
+            grad = getattr(tensor, "_grad", None)
+            self.gradients_before.setdefault(id(tensor), (tensor, grad))
         source = self.source(tensor)
         if source is None:
             return
@@ -242,6 +263,60 @@ class Tracer(ExactRecorder):
             if id(mine) in self.changed:
                 original._grad = mine._grad
 
+    def undo(self) -> None:
+        """Give handles back what they had."""
+        for tensor, value in self.had.values():
+            tensor.value = value
+            if value.needs_grad and value.call is None:
+                value.handle = weakref.ref(tensor)
+        for tensor, grad in self.gradients_before.values():
+            tensor._grad = grad  # type: ignore[attr-defined]
+
+    def fulfil(self, arrays: Sequence[Any], program: dict[str, Any], through: list[int]) -> None:
+        """Give the outputs their elements.
+
+        Args:
+            arrays: of the outputs.
+            program: what calls that gradients remember are about.
+            through: the outputs through which gradients go.
+        """
+        for handles, array in zip(self.outputs, arrays, strict=True):
+            for handle in handles:
+                store = handle.value.storage
+                if type(store) is Promised:
+                    keep(store, array)
+        if through:
+            inputs = [
+                self.originals_before[source.of] if source.kind == "argument" else value
+                for source, value in zip(self.found, self.were, strict=True)
+            ]
+            remember(program, tuple(inputs), [self.outputs[n][0].value for n in through])
+            for n in through:
+                for handle in self.outputs[n]:
+                    handle.value = self.outputs[n][0].value
+
+    def compute(self) -> None:
+        """Compute all that somebody has, as no program does."""
+        made = {id(v.storage): v for ref in self.made_here.values if (v := ref()) is not None}
+        wanted = [v for v in made.values() if type(v.storage) is Promised]
+        if not wanted:
+            return
+        nodes, same = self.plain_nodes()
+        names = [self._same.get(v.id, v.id) for v in wanted]
+        given = [keys[0] for keys, node in nodes if node.op == "input"]
+        graph = renumbered(nodes, given, [same.get(name, name) for name in names])
+        home = wanted[0].storage.device
+        fewer = optimise(graph, home)
+        tensors = []
+        for value in self.were:
+            tensors.append(object.__new__(Tensor))
+            tensors[-1].value = type(value)(value.storage)
+        lineage = Lineage(graph, fewer, self.asked_at(graph))
+        arrays = arrays_by_steps(fewer, tensors, home, lambda: lineage)
+        for value, array in zip(wanted, arrays, strict=True):
+            if type(value.storage) is Promised:
+                keep(value.storage, array)
+
     def close(self, result: Any) -> None:
         """Nobody may use what the function computed and kept, but results and what it gave to
         handles from outside.
@@ -253,7 +328,8 @@ class Tracer(ExactRecorder):
         handles += [t for h in leaves if (t := getattr(h, "_grad", None)) is not None]
         inputs = [keys[0] for keys, node in self._nodes if node.op == "input"]
         fixed = {k for k, s in zip(inputs, self.found, strict=True) if s.kind == "constant"}
-        self.made_here.close(self._nodes, fixed, [h.value for h in handles], self.what)
+        going = [h.value for h in handles]
+        self.made_here.close(self._nodes, fixed, going, self.what, self._same)
 
     def trace(self, result: Any) -> tuple[Trace, Any]:
         """What was done, and the result with the handles that were passed."""
@@ -265,6 +341,8 @@ class Tracer(ExactRecorder):
             if name not in numbers:
                 numbers[name] = len(outputs)
                 outputs.append(handle)
+                self.outputs.append([])
+            self.outputs[numbers[name]].append(handle)
             return numbers[name]
 
         remembers = False

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.tensor import Tensor, record, where
+from cubepy.tensor import Tensor, full_like, record, where, zeros_like
 from cubepy.tensor.fusion.schedule import Schedule, schedule_of
 
 UNARY: list[Callable[[Any], Any]] = [
@@ -17,6 +17,7 @@ UNARY: list[Callable[[Any], Any]] = [
     lambda x: abs(x) + 2, lambda x: x.gelu(), lambda x: x.floor(), lambda x: (x * 0.1).exp(),
     lambda x: x.astype("f64"), lambda x: x.astype("f32"), lambda x: x.sin() * 2, lambda x: x / 3,
     lambda x: x.astype("i32").astype("f32"), lambda x: x.relu(), lambda x: x * x,
+    lambda x: full_like(x, 0.7), zeros_like,
 ]  # fmt: skip
 BINARY: list[Callable[[Any, Any], Any]] = [
     lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a / (abs(b) + 1),
@@ -26,13 +27,16 @@ BINARY: list[Callable[[Any, Any], Any]] = [
 REDUCTIONS: list[Callable[[Any], Any]] = [
     lambda x: x.sum(axis=-1, keepdims=True), lambda x: x.max(axis=-1, keepdims=True),
     lambda x: x.mean(axis=-1, keepdims=True), lambda x: x.softmax(-1), lambda x: x.sum(axis=0),
+    lambda x: x.mean(axis=-1) if x.shape[0] == x.shape[1] else x,
 ]  # fmt: skip
 
 
 def program(seed: int, reductions: bool = False) -> tuple[list[Tensor], Schedule, list[Any]]:
     """Inputs, the steps of a random program, and what its ops give one by one."""
     rng, numbers = random.Random(seed), np.random.default_rng(seed)
-    rows, columns = rng.choice([(1, 1), (3, 5), (4, 17), (8, 64), (5, 129), (2, 300)])
+    rows, columns = rng.choice(
+        [(1, 1), (3, 5), (4, 17), (8, 64), (5, 129), (2, 300), (6, 6), (24, 24)]
+    )
     shapes = [(rows, columns), (rows, columns), (columns,), (rows, 1), (1, columns), ()]
     given = [cb.tensor(numbers.standard_normal(s).astype(np.float32)) for s in shapes]
     with record(*given) as recorder:

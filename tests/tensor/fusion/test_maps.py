@@ -9,7 +9,9 @@ import pytest
 
 import cubepy as cb
 from cubepy.tensor import record, where
+from cubepy.tensor.array import filled
 from cubepy.tensor.fusion.grouping import Item, grouped
+from cubepy.tensor.fusion.literals import read_literals
 from cubepy.tensor.fusion.maps import fuse_maps
 from cubepy.tensor.fusion.schedule import Schedule, schedule_of
 from tests.tensor.fusion.random_programs import program
@@ -49,6 +51,18 @@ def test_what_lies_between_is_not_surrounded() -> None:
     schedule = fuse_maps(schedule_of(recorder.graph(z)))
     assert steps_of(schedule) == ["fused_map", "sum", "fused_map"]
     np.testing.assert_array_equal(schedule.run([x])[0].numpy(), z.numpy())
+
+
+def test_an_array_of_one_number_is_no_result_of_a_function() -> None:
+    """What is computed of numbers alone is a number, where a line of them is stored."""
+    x = cb.tensor(X)
+    with record(x) as recorder:
+        zeros = filled(0, x, x.shape)
+        outputs = where(x > 0, x, zeros), zeros.flip(0), x * 0.3
+    schedule = fuse_maps(read_literals(schedule_of(recorder.graph(*outputs)).without_repeats()))
+    assert steps_of(schedule) == ["expand", "slice", "fused_map"]
+    for found, want in zip(schedule.run([x]), outputs, strict=True):
+        np.testing.assert_array_equal(found.numpy(), want.numpy())
 
 
 def test_numbers_are_arguments() -> None:

@@ -115,3 +115,20 @@ def test_gradients_of_rows_fuse() -> None:
     assert len(steps_of(fused)) <= len(steps_of(graph)) // 3
     for found, want in zip(execute(fused, recorder.inputs), (x.grad, w.grad), strict=True):
         np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16"])
+def test_what_is_one_number_for_a_row_fills_it(dtype: str) -> None:
+    """Stored, summed, and kept for the next walk."""
+    x, rows = (cb.tensor(RNG.standard_normal(shape)).astype(dtype) for shape in ((7, 40), (7, 1)))
+    with record(x, rows) as recorder:
+        wide = (rows * -0.7).expand((7, 40))
+        total = (wide * 3 + x).sum(axis=-1, keepdims=True)
+        outputs = wide * 2, wide > 0, wide.exp() * total, wide.sum(axis=-1), total
+    fused = optimise(recorder.graph(*outputs))
+    assert steps_of(fused).count("fused_rows") == 1
+    close = {"rtol": 2e-3, "atol": 2e-2} if dtype == "f16" else {"rtol": 1e-5, "atol": 1e-5}
+    for found, want in zip(execute(fused, [x, rows]), outputs, strict=True):
+        np.testing.assert_allclose(
+            found.numpy().astype(np.float64), want.numpy().astype(np.float64), **close
+        )
