@@ -218,7 +218,7 @@ def _byte_pairs(data: Mapping[str, Any], tokens: list[str], source: str, family:
 
 
 def _word_pieces(data: Mapping[str, Any], tokens: list[str], kinds: np.ndarray) -> Any:
-    """WordPiece; in GGUF a mark begins each word, where the original has one on the other pieces."""
+    """WordPiece; GGUF marks what begins a word, where the original marks the other pieces."""
     lib = library()
     words = {
         token if kinds[n] != NORMAL else token[1:] if token[:1] == "\u2581" else f"##{token}": n
