@@ -10,7 +10,11 @@ from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder
 from cubepy.models.generation.cache import KeyValueCache, cache_for
 from cubepy.models.generation.decoding import PIECE
-from cubepy.tensor import Tensor, as_tensor
+from cubepy.models.generation.requests import steps_of
+from cubepy.tensor import as_tensor
+
+FEW = 2
+"""Tokens that a program reads: the last one, and a guess that was right and is not read yet."""
 
 
 def _count(name: str, value: int) -> int:
@@ -24,15 +28,16 @@ class PromptLookup:
 
     Args:
         count: how many tokens are guessed.
-        longest: how many last tokens must have come before; fewer, down to one, if they did not.
+        longest, shortest: how many last tokens must have come before; the most that did count.
 
     Example:
         >>> PromptLookup(count=2).propose({0: [7, 1, 2, 3, 9, 1, 2]})
         {0: [3, 9]}
     """
 
-    def __init__(self, count: int = 8, longest: int = 3) -> None:
+    def __init__(self, count: int = 4, longest: int = 3, shortest: int = 2) -> None:
         self.count, self.longest = _count("count", count), _count("longest", longest)
+        self.shortest = _count("shortest", shortest)
 
     def propose(self, texts: dict[int, list[int]]) -> dict[int, list[int]]:
         """Guesses for texts, by numbers of rows."""
@@ -40,7 +45,7 @@ class PromptLookup:
 
     def _after(self, tokens: list[int]) -> list[int]:
         array = np.asarray(tokens)
-        for n in range(min(self.longest, len(tokens) - 1), 0, -1):
+        for n in range(min(self.longest, len(tokens) - 1), self.shortest - 1, -1):
             windows = np.lib.stride_tricks.sliding_window_view(array[:-1], n)
             found = np.flatnonzero((windows == array[-n:]).all(axis=1))
             if found.size:
@@ -62,11 +67,6 @@ class DraftModel:
             raise ArgumentError(f"a DraftModel takes a decoder, not {shown(model)}")
         self.model, self.count = model, _count("count", count)
         self.caches: dict[int, tuple[KeyValueCache, list[int]]] = {}
-
-        def likeliest(tokens: Tensor, starts: Tensor, caches: object) -> Tensor:
-            return model.logits(model.hidden(tokens, starts, caches)[:, -1]).argmax(-1)  # type: ignore[arg-type]
-
-        self.likeliest = cb.jit(likeliest)
 
     def propose(self, texts: dict[int, list[int]]) -> dict[int, list[int]]:
         """Guesses for texts, by numbers of rows; tokens beyond its vocabulary end them."""
@@ -95,8 +95,12 @@ class DraftModel:
                 piece = left[:PIECE]
                 given = as_tensor(np.array([piece], np.int64)).to(device)
                 starts = as_tensor(np.array([len(held)], np.int64)).to(device)
-                step = self.likeliest if len(piece) == 1 else self.likeliest.function
-                token = int(step(given, starts, cache.layers).numpy()[0])
+                if len(piece) <= FEW:
+                    found = steps_of(self.model).likeliest(given, starts, cache.layers)
+                    token = int(found.numpy()[0, -1])
+                else:
+                    hidden = self.model.hidden(given, starts, cache.layers)
+                    token = int(self.model.logits(hidden[:, -1]).numpy()[0].argmax())
                 held += piece
                 left = left[PIECE:]
                 if not left:

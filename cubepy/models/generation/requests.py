@@ -67,6 +67,33 @@ class Request:
         return [*self.prompt, *self.written]
 
 
+class Steps:
+    """The programs of a model: of a few tokens of every row, what comes behind each.
+
+    Attributes:
+        scores: (rows, width, vocabulary).
+        likeliest: the best ones, (rows, width).
+    """
+
+    def __init__(self, model: Decoder) -> None:
+        def scores(tokens: Tensor, starts: Tensor, caches: Any) -> Tensor:
+            return model.logits(model.hidden(tokens, starts, caches))
+
+        def likeliest(tokens: Tensor, starts: Tensor, caches: Any) -> Tensor:
+            return scores(tokens, starts, caches).argmax(-1)
+
+        self.model = model
+        self.scores, self.likeliest = cb.jit(scores), cb.jit(likeliest)
+
+
+def steps_of(model: Decoder) -> Steps:
+    """The programs of a model, which it keeps; a clone has its own."""
+    found = model.__dict__.get("_steps")
+    if found is None or found.model is not model:
+        found = model.__dict__["_steps"] = Steps(model)
+    return found  # type: ignore[no-any-return]
+
+
 class Decoding:
     """Requests to a model that are answered together.
 
@@ -117,14 +144,7 @@ class Decoding:
         self.rows: list[Request | None] = [None] * rows
         self.held: list[list[int]] = [[] for _ in range(rows)]
         self.waiting: list[Request] = []
-
-        def scores(tokens: Tensor, starts: Tensor, caches: Any) -> Tensor:
-            return model.logits(model.hidden(tokens, starts, caches))
-
-        def likeliest(tokens: Tensor, starts: Tensor, caches: Any) -> Tensor:
-            return scores(tokens, starts, caches).argmax(-1)
-
-        self.scores, self.likeliest = cb.jit(scores), cb.jit(likeliest)
+        self.steps = steps_of(model)
 
     def add(
         self,
@@ -278,10 +298,7 @@ class Decoding:
         """A step of all rows."""
         texts = {row: request.tokens for row, request in writing.items()}
         guessed = {} if self.drafts is None else self.drafts.propose(texts)
-        guessed = {
-            row: guess[: writing[row].limit - len(writing[row].written) - 1]
-            for row, guess in guessed.items()
-        }
+        guessed = {row: self._usable(writing[row], guess) for row, guess in guessed.items()}
         guessed = {row: guess for row, guess in guessed.items() if guess}
         width = 1 + (self.drafts.count if self.drafts is not None and guessed else 0)
         if not self._room(max(len(self.held[row]) for row in writing) + width):
@@ -295,11 +312,17 @@ class Decoding:
         starts = as_tensor(np.array([len(h) for h in self.held], np.int64)).to(self.device)
         given = as_tensor(tokens).to(self.device), starts, self.cache.layers
         plain = all(r.sampling.greedy and not r.wants_log_probabilities for r in writing.values())
-        found = (self.likeliest if plain else self.scores)(*given).numpy()
+        found = (self.steps.likeliest if plain else self.steps.scores)(*given).numpy()
         return [
             (request, self._checked(row, request, tokens[row], guessed.get(row, []), found[row]))
             for row, request in writing.items()
         ]
+
+    def _usable(self, request: Request, guess: list[int]) -> list[int]:
+        """The guesses that a request can take: of its vocabulary, as far as it goes."""
+        most = self.model.config.vocabulary
+        beyond = next((k for k, token in enumerate(guess) if not 0 <= token < most), len(guess))
+        return guess[: min(beyond, request.limit - len(request.written) - 1)]
 
     def _checked(
         self, row: int, request: Request, line: np.ndarray, guess: list[int], found: np.ndarray

@@ -44,7 +44,7 @@ def test_all_together_write_what_each_one_writes(
     model = models[name]
     made: dict[str, Any] = {
         "none": lambda: None,
-        "lookup": lambda: PromptLookup(4, 2),
+        "lookup": lambda: PromptLookup(4, 2, 1),
         "model": lambda: DraftModel(models["gpt2"], 3),
     }
     lengths = [12, 9, 5, 14]
@@ -83,12 +83,29 @@ def test_right_guesses_save_steps(models: dict[str, Any]) -> None:
 
 
 def test_programs_are_traced_once_for_a_width(models: dict[str, Any]) -> None:
-    together = Decoding(models["llama"], rows=3)
-    for prompt in PROMPTS:
-        together.add(prompt, 20)
-    together.run()
-    assert sum(together.likeliest.traces.values()) == 1
-    assert not together.scores.traces
+    model = models["llama"].clone()
+    for _ in range(2):
+        together = Decoding(model, rows=3)
+        for prompt in PROMPTS:
+            together.add(prompt, 20)
+        together.run()
+    assert sum(together.steps.likeliest.traces.values()) == 1
+    assert not together.steps.scores.traces
+    again = Decoding(model, rows=3, drafts=PromptLookup(3))
+    again.add(PROMPTS[2], 30)
+    again.run()
+    assert sum(together.steps.likeliest.traces.values()) == 2
+
+
+def test_guesses_beyond_the_vocabulary_are_none(models: dict[str, Any]) -> None:
+    class Wild:
+        count = 3
+
+        def propose(self, texts: dict[int, list[int]]) -> dict[int, list[int]]:
+            return {row: [tokens[-1], 10**6, -1] for row, tokens in texts.items()}
+
+    right = models["llama"].generate(PROMPTS, max_new_tokens=12)
+    assert models["llama"].generate(PROMPTS, max_new_tokens=12, drafts=Wild()) == right
 
 
 def test_forks_go_on_from_the_same_text(models: dict[str, Any]) -> None:
