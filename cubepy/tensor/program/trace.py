@@ -16,6 +16,7 @@ import numpy as np
 
 from cubepy.errors import LaunchError, Location
 from cubepy.lang.dtypes import DType
+from cubepy.runtime.memory.pool import POOLED
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.control.checkpoint import remember_alias
 from cubepy.tensor.explained.lineage import Lineage
@@ -235,6 +236,9 @@ class Tracer(ExactRecorder):
     def gradient(self, tensor: Handle, changes: bool) -> None:
         if changes:
             grad = getattr(tensor, "_grad", None)
+            large = self.runs and grad is not None and grad.nbytes >= POOLED
+            if large and id(tensor) not in self.asked:
+                grad = None  # there shall not be memory for it and the next one
             self.gradients_before.setdefault(id(tensor), (tensor, grad))
         source = self.source(tensor)
         if source is None:
@@ -271,6 +275,10 @@ class Tracer(ExactRecorder):
                 value.handle = weakref.ref(tensor)
         for tensor, grad in self.gradients_before.values():
             tensor._grad = grad  # type: ignore[attr-defined]
+
+    def forget(self) -> None:
+        """Let go of everything: values of the call must not wait for the garbage collector."""
+        vars(self).clear()
 
     def fulfil(self, arrays: Sequence[Any], program: dict[str, Any], through: list[int]) -> None:
         """Give the outputs their elements.
@@ -402,6 +410,7 @@ class Tracer(ExactRecorder):
             graph, self.found, self.were, form, effects, gradients, through, exact, remembers
         )
         made_trace.asked_at = self.asked_at(graph)
+        outputs.clear()  # `made` names itself, so what it knows waits for the garbage collector
         return made_trace, given
 
 
