@@ -305,7 +305,9 @@ class Tracer(ExactRecorder):
 
     def compute(self) -> None:
         """Compute all that somebody has, as no program does."""
-        made = {id(v.storage): v for ref in self.made_here.values if (v := ref()) is not None}
+        before = {id(value) for _, value in self.had.values()}  # kept for `undo` alone
+        alive = [v for ref in self.made_here.values if (v := ref()) is not None]
+        made = {id(v.storage): v for v in alive if id(v) not in before}
         wanted = [v for v in made.values() if type(v.storage) is Promised]
         if not wanted:
             return
