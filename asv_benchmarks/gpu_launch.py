@@ -38,14 +38,15 @@ def host_time(run: Callable[[], Any], wait: Callable[[], Any]) -> float:
 
 def bare(add_bound: Any) -> Callable[[], Any]:
     """The driver's call with everything prepared, through ctypes."""
-    from cubepy.backends.cuda.native.stream import thread_stream
+    from cubepy.backends.cuda.native.driver import DRIVER
     from cubepy.backends.cuda.run import CudaRunner
+    from cubepy.backends.gpu.native.stream import thread_stream
 
     prepared = add_bound.prepared
     runner: CudaRunner = prepared.runner
-    runner.fill(add_bound.launcher.leaves(add_bound.values), thread_stream(0))
+    runner.fill(add_bound.launcher.leaves(add_bound.values), thread_stream(DRIVER, 0))
     native = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
-    arguments = (*runner.head, thread_stream(0).argument, runner.parameters, None)
+    arguments = (*runner.head, thread_stream(DRIVER, 0).argument, runner.parameters, None)
     return lambda: native(*arguments)
 
 

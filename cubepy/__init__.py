@@ -65,7 +65,7 @@ _OF_TENSORS = (
     "set_grad_enabled",
     "value_and_grad",
 )
-_OF_MODELS = ("load", "look")
+_OF_MODELS = ("from_torch", "load", "look", "save")
 
 __all__ = [
     "Array",
@@ -93,6 +93,7 @@ __all__ = [
     "enable_grad",
     "errors",
     "explain",
+    "from_torch",
     "func",
     "grad",
     "is_grad_enabled",
@@ -111,6 +112,7 @@ __all__ = [
     "profile",
     "promote",
     "quant",
+    "save",
     "scan",
     "set_grad_enabled",
     "stats",
@@ -129,7 +131,7 @@ __all__ += _names.__all__
 
 if TYPE_CHECKING:
     from cubepy import errors, kernels, models, nn, quant, testing, tune
-    from cubepy.models import load, look
+    from cubepy.models import from_torch, load, look, save
     from cubepy.tensor import (
         Generator,
         Tensor,

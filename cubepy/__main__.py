@@ -31,7 +31,7 @@ def command_line() -> argparse.ArgumentParser:
     cache.add_argument("file", nargs="?", help="archive to write or to take")
     run = commands.add_parser("run", help="run a Python file on a backend")
     run.add_argument("file")
-    run.add_argument("--backend", default=None, help="cpu, cuda or python; before the file")
+    run.add_argument("--backend", default=None, help="cpu, cuda, hip or python; before the file")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="of the file: all that follows it")
     quantize = commands.add_parser(
         "quantize", help="quantize the linear layers of a safetensors file"

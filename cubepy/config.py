@@ -80,7 +80,12 @@ def _default_folder() -> str:
 
 
 KNOBS = (
-    Knob("backend", "cpu", _choice("cpu", "cuda", "python"), "backend of launches that name none"),
+    Knob(
+        "backend",
+        "cpu",
+        _choice("cpu", "cuda", "hip", "python"),
+        "backend of launches that name none",
+    ),
     Knob(
         "mode",
         "checked",

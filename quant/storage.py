@@ -11,7 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cubepy.errors import KernelTypeError
+from cubepy.kernels.indexing.bounds import check_indices
+from cubepy.kernels.movement.copy import contiguous
 from cubepy.lang.dtypes import DType, f32, promote
+from cubepy.quant.linear.gpu.dequantize import taken
 from cubepy.quant.linear.gpu.layout import arranged_of
 from cubepy.quant.linear.linear import quantized_linear
 from cubepy.quant.weights.weight import QuantizedWeight
@@ -90,6 +93,21 @@ def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     dtype = promote(x.dtype, weight.dtype).numpy
     b, r = (None if s is None else s.dense() for s in (bias, residual))
     return quantized_linear(x.dense(), weight.weight, b, r, attrs["activation"], dtype)
+
+
+@register("embedding", "quantized")
+def _embedding(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """Rows of an int4 table."""
+    indices, table = inputs[0].dense(), inputs[1]
+    if not isinstance(table, Quantized) or table.weight.scheme.group is None:
+        raise KernelTypeError(
+            "rows are taken of tables in int4, not of other quantized ones",
+            hint="leave the embedding in float",
+        )
+    check_indices(indices, table.shape[0], "embedding")
+    flat = contiguous(indices).reshape(-1)
+    found = taken(table.weight, flat, table.dtype.numpy)
+    return found.reshape(*indices.shape, table.shape[1])
 
 
 @register("slice", "quantized")

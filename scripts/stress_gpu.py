@@ -29,8 +29,8 @@ import numpy as np
 
 import cubepy as cb
 from cubepy import kernels as K
-from cubepy.backends.cuda.native.driver import context
-from cubepy.backends.cuda.native.stream import all_streams
+from cubepy.backends.cuda.native.driver import DRIVER
+from cubepy.backends.gpu.native.stream import all_streams
 from cubepy.kernels.primitives import functions as f
 from cubepy.runtime.memory.pool import trim
 
@@ -262,7 +262,7 @@ def memory_now() -> dict[str, int]:
     where the driver does not tell), what the process has of the host.
     """
     stats, mine = cb.memory_stats("cuda"), given_to_process()
-    free, total = context(0).memory()
+    free, total = DRIVER.context(0).memory()
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[1])
     return {
@@ -310,7 +310,7 @@ def report(workers: list[Worker], at: float, memory: dict[str, int]) -> None:
     """One line."""
     count, errors = sum(sum(w.done.values()) for w in workers), sum(len(w.errors) for w in workers)
     text = ", ".join(f"{what} {size / 2**20:.1f} MiB" for what, size in memory.items())
-    stats, streams = cb.memory_stats("cuda"), sum(1 for _ in all_streams(0))
+    stats, streams = cb.memory_stats("cuda"), sum(1 for _ in all_streams(DRIVER, 0))
     text += f"; {stats.allocations} blocks made, {stats.reuses} used again, {streams} streams"
     print(f"{at:6.1f} s: {count} pieces of work, {errors} errors; {text}", flush=True)
 

@@ -2,8 +2,8 @@
 driver.
 
 The journey of a program: emit.py prints it, lowering.py has numba-cuda lower it and NVIDIA's
-libraries compile it, compile.py keeps the result on disk, module.py loads it, run.py lays out
-launches and puts them on streams.
+libraries compile it, compile.py keeps the result on disk; what loads it, lays launches out and puts
+them on streams is that of every GPU (backends.gpu).
 """
 
 from __future__ import annotations

@@ -3,124 +3,63 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 from cubepy.backends.cuda.codegen.compile import Architecture, Code
-from cubepy.backends.cuda.gpu import CudaGpu
-from cubepy.backends.cuda.native import driver
+from cubepy.backends.cuda.native.driver import DRIVER
 from cubepy.backends.cuda.native.module import Loadable
 from cubepy.backends.cuda.run import CudaRunner
-from cubepy.backends.gpu.code import aligned_rows
-from cubepy.backends.gpu.printing import WIDEST
+from cubepy.backends.gpu.backend import GpuBackend, GpuExecutable, Variant
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
 from cubepy.lang.declare import Kernel
-from cubepy.lang.grid import Dim3, cubes_over
-from cubepy.runtime.ahead.waiting import WAIT
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
 
-UNITS: dict[int, Dim3] = {1: (256, 1, 1), 2: (32, 8, 1), 3: (32, 4, 2)}
-"""Units of a cube of `cb.over`, by the number of axes."""
 
-
-class CudaBackend:
+class CudaBackend(GpuBackend):
     """Runs kernels on NVIDIA GPUs."""
 
     name = "cuda"
 
     def __init__(self) -> None:
-        self.gpu = CudaGpu()
-
-    def count(self) -> int:
-        """GPUs that the driver reports; 0 without a driver."""
-        return driver.count()
-
-    def missing(self) -> str:
-        """Why there is no GPU; empty when there is one."""
-        return driver.missing()
+        super().__init__(DRIVER)
 
     def properties(self, ordinal: int = 0) -> DeviceProperties:
-        """What a GPU can do."""
         return _properties(ordinal)
-
-    def units(self, axes: tuple[int, ...]) -> tuple[Dim3, Dim3]:
-        """Cubes of 256 units, however few have work: their number is part of the code, a size must
-        not be.
-        """
-        units = UNITS[len(axes)]
-        return cubes_over(axes, units), units
 
     def executable(
         self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
     ) -> CudaExecutable:
-        """Machine code for a program, from the cache if it is there."""
         return CudaExecutable(program, in_place)
 
 
-class CudaExecutable:
-    """Machine code of a program, in a variant for what is known of the arguments' alignment."""
+class CudaExecutable(GpuExecutable):
+    """Machine code of a program for NVIDIA GPUs."""
 
-    def __init__(self, program: Program, in_place: bool) -> None:
-        self.program, self.in_place = program, in_place
-        major, minor = (program.properties.architecture or "8.0").split(".")
-        self.architecture = Architecture(int(major), int(minor))
-        self.variants: dict[tuple[bool, frozenset[str]], Variant] = {}
+    driver, codes, runner = DRIVER, Code, CudaRunner
 
-    def alignment(self, leaves: Sequence[Any]) -> tuple[bool, frozenset[str]]:
-        """Whether all arrays begin at multiples of 16 bytes, and which have rows that do."""
-        aligned = not any(getattr(operand, "address", 0) % WIDEST for operand in leaves)
-        return aligned, aligned_rows(self.program, leaves, aligned)
+    def built_for(self, architecture: str) -> Architecture:
+        major, minor = (architecture or "8.0").split(".")
+        return Architecture(int(major), int(minor))
 
-    def variant(self, leaves: Sequence[Any]) -> Variant:
-        """The code for arguments that are aligned as these are."""
-        key = self.alignment(leaves)
-        found = self.variants.get(key)
-        if found is None:
-            with WAIT.compiling(self.program.name):
-                found = self.variants[key] = Variant(self, *key)
-        return found
-
-    def prepare(
-        self, leaves: list[Any], values: tuple, cubes: Dim3, ordinal: int = 0
-    ) -> CudaRunner:
-        """Lay out a launch."""
-        return CudaRunner(self.variant(leaves), leaves, cubes, ordinal)
+    def made(self, aligned: bool, rows: frozenset[str]) -> CudaVariant:
+        return CudaVariant(self, aligned, rows)
 
     def inspect(self) -> Inspection:
         """The generated Python, its LLVM IR, PTX and SASS."""
-        known = next(iter(self.variants.values()), None)
-        code = (
-            known.code
-            if known is not None
-            else Code(self.program, self.architecture, self.in_place, True)
-        )
+        code: Code = self.known()
         return Inspection(code.text.text, lambda: code.nvvm, lambda: code.sass, lambda: code.ptx)
 
 
-class Variant:
-    """Machine code that is loaded on each GPU at first use there.
+class CudaVariant(Variant):
+    """A cubin, and how it is launched."""
 
-    Attributes:
-        whole: the executable that it is a variant of.
-        loose: bits that no array's address may have set.
-    """
-
-    def __init__(self, whole: CudaExecutable, aligned: bool, rows: frozenset[str]) -> None:
-        self.whole, self.program = whole, whole.program
-        self.code = Code(whole.program, whole.architecture, whole.in_place, aligned, rows)
-        self.loose = WIDEST - 1 if aligned else 0
-        self.units, self.sites = self.program.units, self.code.text.sites
-        self.emitted = self.code.text
-        self.shared_bytes = self.code.text.shared_bytes
-        cluster = self.program.cluster
+    def loads(self) -> Loadable:
+        cluster, code = self.program.cluster, self.code
         self.cluster = cluster if cluster != (1, 1, 1) else None
         self.overlap = self.program.overlap
-        self.loadable = Loadable(
-            self.code.cubin, self.code.symbol, self.shared_bytes, math.prod(cluster)
-        )
+        return Loadable(code.binary, code.symbol, self.shared_bytes, math.prod(cluster))
 
 
 FEATURES = (
@@ -139,8 +78,8 @@ def features(major: int, minor: int) -> frozenset[str]:
 
 @cache
 def _properties(ordinal: int) -> DeviceProperties:
-    gpu = driver.context(ordinal)
-    major, minor = gpu.capability
+    gpu = DRIVER.context(ordinal)
+    major, minor = gpu.attribute("major"), gpu.attribute("minor")
     return DeviceProperties(
         backend="cuda",
         name=gpu.name,

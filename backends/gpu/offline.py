@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from cubepy.backends.gpu.code import GpuCode, aligned_rows
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Target
 from cubepy.compiler.specialise import specialise
@@ -51,3 +53,44 @@ def program_for(
         mode == "validate",
     )
     return specialise(kernel, tuple(specs), target), operands
+
+
+def compiler(
+    properties: Callable[[str], DeviceProperties], architecture: Callable[[str], Any], code: Any
+) -> Callable[..., Any]:
+    """A function that compiles kernels for architectures by their names.
+
+    Args:
+        properties: of a typical GPU of an architecture.
+        architecture: by its name.
+        code: the backend's class of code.
+    """
+
+    def compile_for(
+        name: str,
+        kernel: Any,
+        units: Any,
+        *args: Any,
+        mode: str = "checked",
+        wide: bool = False,
+        aligned: bool = True,
+        **kwargs: Any,
+    ) -> GpuCode:
+        """Compile a kernel for an architecture; host arrays stand for device arrays, and only their
+        kind matters.
+
+        Args: name: such as "sm_90a" or "gfx942". kernel: the kernel. units: units of a cube. args,
+            kwargs: the kernel's arguments. mode: "checked", "validate" or "unchecked". wide: index
+            with 64 bits. aligned: assume that arrays, and the rows of those whose strides allow it,
+            start at multiples of 16 bytes.
+
+        Raises:
+            BackendCompileError: the code cannot be compiled, its compiler is not installed, or
+                there is none for this architecture.
+        """
+        program, leaves = program_for(properties(name), kernel, units, args, kwargs, mode, wide)
+        rows = aligned_rows(program, leaves, aligned)
+        made: GpuCode = code(program, architecture(name), False, aligned, rows)
+        return made
+
+    return compile_for

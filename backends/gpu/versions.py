@@ -7,13 +7,16 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+ABSENT = "absent"
+
 
 @cache
 def versions(lowering: str, packages: tuple[str, ...]) -> str:
     """Versions of the packages, and a digest of the ops.
 
     Args:
-        lowering: the files of the backend that lower the text, as "cuda/codegen/lowering.py".
+        lowering: the files that lower the text, those of the backend first, as
+            "cuda/codegen/lowering.py".
         packages: what it needs.
     """
     backends = Path(__file__).parent.parent
@@ -23,16 +26,19 @@ def versions(lowering: str, packages: tuple[str, ...]) -> str:
         *backends.glob("gpu/ops/*.py"),
         *backends.glob(f"{backend}/ops/*.py"),
         backends / "llvm/passes.py",
-        *backends.glob(lowering),
+        *(file for files in lowering.split() for file in backends.glob(files)),
     ]
     sources = hashlib.sha256()
     for file in sorted(files):
         sources.update(file.read_bytes())
-    return " ".join([f"ops {sources.hexdigest()[:16]}", *(f"{n} {_version(n)}" for n in packages)])
+    return " ".join(
+        [f"ops {sources.hexdigest()[:16]}", *(f"{n} {version_of(n)}" for n in packages)]
+    )
 
 
-def _version(name: str) -> str:
+def version_of(package: str) -> str:
+    """The version of a package that is installed, or `ABSENT`."""
     try:
-        return version(name)
+        return version(package)
     except PackageNotFoundError:
-        return "absent"
+        return ABSENT

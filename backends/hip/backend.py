@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from functools import cache
 
-from cubepy.backends.gpu.code import aligned_rows
+from cubepy.backends.gpu.backend import GpuBackend, GpuExecutable
 from cubepy.backends.gpu.printing import WIDEST
 from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
 from cubepy.backends.hip.codegen.compile import Code
+from cubepy.backends.hip.native.driver import DRIVER
 from cubepy.compiler.ir import Program
-from cubepy.runtime.ahead.waiting import WAIT
+from cubepy.compiler.signature import Spec
+from cubepy.lang.declare import Kernel
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
 
@@ -27,6 +28,49 @@ second-level cache. Cores decide between routines.
 REGISTERS = 256
 
 
+FEATURES = frozenset({"int8_dot"})
+
+
+class HipBackend(GpuBackend):
+    """Runs kernels on AMD GPUs."""
+
+    name = "hip"
+
+    def __init__(self) -> None:
+        super().__init__(DRIVER)
+
+    def properties(self, ordinal: int = 0) -> DeviceProperties:
+        """What a GPU can do; one whose processor has no code is listed, too, with its name."""
+        return _properties(ordinal)
+
+    def executable(
+        self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
+    ) -> HipExecutable:
+        return HipExecutable(program, in_place)
+
+
+class HipExecutable(GpuExecutable):
+    """Machine code of a program for AMD GPUs."""
+
+    driver, codes = DRIVER, Code
+
+    def built_for(self, architecture: str) -> Architecture:
+        return Architecture.of(architecture)
+
+    def inspect(self) -> Inspection:
+        """The generated Python, its LLVM IR and machine code as text."""
+        code: Code = self.known()
+        return Inspection(code.text.text, lambda: code.llvm, lambda: code.assembly)
+
+
+@cache
+def _properties(ordinal: int) -> DeviceProperties:
+    gpu, processor = DRIVER.context(ordinal), DRIVER.processor(ordinal).partition(":")[0]
+    _, l1, _ = TYPICAL.get(processor, (0, 16, 0))
+    sizes = (gpu.attribute(n) for n in ("cores", "max_units", "shared_opt_in", "l2_bytes"))
+    return _described(Architecture(processor), gpu.name, l1, *sizes)
+
+
 def offline(architecture: str) -> DeviceProperties:
     """Properties of a typical GPU of a processor, to compile for it where there is none.
 
@@ -35,44 +79,23 @@ def offline(architecture: str) -> DeviceProperties:
     """
     a = Architecture.of(architecture)
     cores, l1, l2 = TYPICAL[a.name]
+    return _described(a, KNOWN[a.name], l1, cores, 1024, a.shared_bytes, l2 << 20)
+
+
+def _described(
+    a: Architecture, name: str, l1: int, cores: int, units: int, shared: int, l2: int
+) -> DeviceProperties:
     return DeviceProperties(
         backend="hip",
-        name=f"{KNOWN[a.name]} ({a})",
+        name=f"{name} ({a})",
         cores=cores,
         plane_size=a.plane,
-        max_units=1024,
-        max_shared_memory=a.shared_bytes,
+        max_units=units,
+        max_shared_memory=shared,
         register_bytes=WIDEST,
         vector_registers=REGISTERS,
         l1_bytes=l1 << 10,
-        l2_bytes=l2 << 20,
-        features=frozenset({"int8_dot"}),
+        l2_bytes=l2,
+        features=FEATURES,
         architecture=a.name,
     )
-
-
-class HipExecutable:
-    """Machine code of a program, in a variant for what is known of the arguments' alignment."""
-
-    def __init__(self, program: Program, in_place: bool) -> None:
-        self.program, self.in_place = program, in_place
-        self.architecture = Architecture.of(program.properties.architecture)
-        self.variants: dict[tuple[bool, frozenset[str]], Code] = {}
-
-    def variant(self, operands: Sequence[Any]) -> Code:
-        """The code for arguments that are aligned as these are."""
-        aligned = not any(getattr(x, "address", 0) % WIDEST for x in operands)
-        key = aligned, aligned_rows(self.program, operands, aligned)
-        found = self.variants.get(key)
-        if found is None:
-            with WAIT.compiling(self.program.name):
-                found = Code(self.program, self.architecture, self.in_place, *key)
-            self.variants[key] = found
-        return found
-
-    def inspect(self) -> Inspection:
-        """The generated Python, its LLVM IR and machine code as text."""
-        code = next(iter(self.variants.values()), None) or Code(
-            self.program, self.architecture, self.in_place, True
-        )
-        return Inspection(code.text.text, lambda: code.llvm, lambda: code.assembly)

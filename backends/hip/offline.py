@@ -2,38 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from cubepy.backends.gpu.code import aligned_rows
-from cubepy.backends.gpu.offline import program_for
+from cubepy.backends.gpu.offline import compiler
 from cubepy.backends.hip.backend import offline as properties_of
 from cubepy.backends.hip.codegen.architecture import Architecture
 from cubepy.backends.hip.codegen.compile import Code
 
-
-def compile_for(
-    architecture: str,
-    kernel: Any,
-    units: Any,
-    *args: Any,
-    mode: str = "checked",
-    wide: bool = False,
-    aligned: bool = True,
-    **kwargs: Any,
-) -> Code:
-    """Compile a kernel for a processor; host arrays stand for device arrays, and only their kind
-    matters.
-
-    Args: architecture: such as "gfx942". kernel: the kernel. units: units of a cube. args, kwargs:
-        the kernel's arguments. mode: "checked", "validate" or "unchecked". wide: index with 64
-        bits. aligned: assume that arrays, and the rows of those whose strides allow it, start at
-        multiples of 16 bytes.
-
-    Raises:
-        BackendCompileError: the code cannot be compiled, or there is none for this processor.
-    """
-    program, operands = program_for(
-        properties_of(architecture), kernel, units, args, kwargs, mode, wide
-    )
-    rows = aligned_rows(program, operands, aligned)
-    return Code(program, Architecture.of(architecture), False, aligned, rows)
+compile_for = compiler(properties_of, Architecture.of, Code)
+"""Compiles a kernel for an architecture; see `backends.gpu.offline`."""

@@ -15,13 +15,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cubepy.models.exported.reading import from_torch
     from cubepy.models.loading import load
     from cubepy.models.looking import look
+    from cubepy.models.onnx.writing.saving import save
     from cubepy.models.report import Look, TensorInfo
 
-_HOMES = {"load": "loading", "look": "looking", "Look": "report", "TensorInfo": "report"}
+_HOMES = {
+    "Look": "report",
+    "TensorInfo": "report",
+    "from_torch": "exported.reading",
+    "load": "loading",
+    "look": "looking",
+    "save": "onnx.writing.saving",
+}
 
-__all__ = ["Look", "TensorInfo", "load", "look"]
+__all__ = ["Look", "TensorInfo", "from_torch", "load", "look", "save"]
 
 
 def __getattr__(name: str) -> Any:

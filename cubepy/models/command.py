@@ -1,4 +1,4 @@
-"""The commands `look`, `generate` and `chat` of `python -m cubepy`."""
+"""The commands `look`, `generate`, `chat` and `transcribe` of `python -m cubepy`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import argparse
 import sys
 from typing import Any
 
-NAMES = ("look", "generate", "chat")
+from cubepy.errors import ArgumentError
+
+NAMES = ("look", "generate", "chat", "transcribe")
 
 
 def add_commands(commands: Any) -> None:
-    """What may follow `python -m cubepy look`, `generate` and `chat`."""
+    """What may follow `python -m cubepy look`, `generate`, `chat` and `transcribe`."""
     look = commands.add_parser("look", help="what a model file or folder holds")
     look.add_argument("model")
     look.add_argument("--tensors", action="store_true", help="a line for each tensor")
@@ -20,6 +22,13 @@ def add_commands(commands: Any) -> None:
     chat = commands.add_parser("chat", help="talk with a model; an empty line ends it")
     chat.add_argument("model", help="a GGUF file or a folder with config.json")
     chat.add_argument("--system", default=None, help="what the model is told first")
+    transcribe = commands.add_parser("transcribe", help="what was said in a WAV file")
+    transcribe.add_argument("model", help="a folder of Whisper with config.json")
+    transcribe.add_argument("file", help="WAV, integers of any width, rate and number of channels")
+    transcribe.add_argument("--language", default=None, help="its code; the model says by default")
+    transcribe.add_argument("--task", default="transcribe", help="or translate, to English")
+    transcribe.add_argument("--timestamps", action="store_true", help="a line for each segment")
+    transcribe.add_argument("--device", default=None)
     for parser in (generate, chat):
         parser.add_argument("--max-new-tokens", type=int, default=256)
         parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest token")
@@ -32,6 +41,9 @@ def add_commands(commands: Any) -> None:
         )
         parser.add_argument("--seed", type=int, default=0)
         parser.add_argument("--device", default=None)
+        parser.add_argument(
+            "--activations", default=None, help="of GGUF files: int8 (by default) or float"
+        )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -41,15 +53,30 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.command == "look":
         print(look(arguments.model).table(arguments.tensors))
         return
-    model = load(arguments.model, arguments.device)
+    if arguments.command == "transcribe":
+        transcribed(load(arguments.model, arguments.device), arguments)
+        return
+    model = load(arguments.model, arguments.device, activations=arguments.activations)
     if not hasattr(model, "stream"):
-        from cubepy.errors import ArgumentError
-
         raise ArgumentError(f"{arguments.model} is no model that writes texts")
     if arguments.command == "generate":
         said(model, arguments.prompt, arguments)
     else:
         talk(model, arguments)
+
+
+def transcribed(model: Any, arguments: argparse.Namespace) -> None:
+    """Print what was said, segment by segment."""
+    if not hasattr(model, "segments"):
+        raise ArgumentError(f"{arguments.model} is no model that hears speech")
+    options = {"language": arguments.language, "task": arguments.task}
+    for n, segment in enumerate(model.segments(arguments.file, **options)):
+        if arguments.timestamps:
+            print(segment, flush=True)
+        else:
+            print(segment.text if n else segment.text.lstrip(), end="", flush=True)
+    if not arguments.timestamps:
+        print()
 
 
 def said(model: Any, prompt: Any, arguments: argparse.Namespace) -> str:

@@ -11,15 +11,29 @@ from typing import Any, TypeVar
 
 from cubepy.errors import FileFormatError
 from cubepy.models.architectures.decoder import DecoderConfig
-from cubepy.models.architectures.decoders import DECODERS, decoder_config
+from cubepy.models.architectures.decoders import decoder_config
 from cubepy.models.architectures.encoders import ENCODERS, encoder_config, encoder_weights
+from cubepy.models.architectures.modern_encoder import MODERN_NAMES, modern_config
 from cubepy.models.architectures.settings import Settings
+from cubepy.models.architectures.speech.whisper_family import WHISPER_NAMES, whisper_config
+from cubepy.models.architectures.t5_family import t5_config, t5_weights
+from cubepy.models.architectures.vision.families import VISION
 from cubepy.models.architectures.weights import decoder_weights, fill
+from cubepy.models.families import FAMILIES, kind_of
 from cubepy.models.formats.shards import read_json
-from cubepy.models.generation.text_encoder import TextEncoder
+from cubepy.models.generation.speech.speech_model import SpeechModel
+from cubepy.models.generation.speech.tokens import speech_tokens
+from cubepy.models.generation.text_encoder import (
+    ModernTextEncoder,
+    T5TextEncoder,
+    TextEncoder,
+    TextVectors,
+)
 from cubepy.models.generation.text_model import TextModel
+from cubepy.models.generation.text_to_text import TextToText
 from cubepy.models.generation.tokenizer import folder_ends, folder_tokenizer
 from cubepy.models.looking import folder_tensors
+from cubepy.models.tokenized import Tokenized
 from cubepy.nn import Module, init
 
 Model = TypeVar("Model", bound=Module)
@@ -44,14 +58,13 @@ def load_folder(path: str | os.PathLike[str]) -> Any:
         )
     if not isinstance(family, str):
         raise FileFormatError(f"{source}: model_type must be a text, not {family!r}")
-    if family in DECODERS:
-        return load_decoder(folder, values, source)
-    if family in ENCODERS:
-        return load_encoder(folder, values, source)
-    raise FileFormatError(
-        f"{source}: models of the kind {family!r} cannot be loaded",
-        hint=f"those that can: {', '.join((*DECODERS, *ENCODERS))}",
-    )
+    kind = kind_of(family)
+    if kind is None:
+        raise FileFormatError(
+            f"{source}: models of the kind {family!r} cannot be loaded",
+            hint=f"those that can: {', '.join(FAMILIES)}",
+        )
+    return LOADERS[kind](folder, values, source)
 
 
 def load_decoder(folder: Path, values: dict[str, Any], source: str) -> TextModel:
@@ -65,16 +78,70 @@ def load_decoder(folder: Path, values: dict[str, Any], source: str) -> TextModel
     return model
 
 
-def load_encoder(folder: Path, values: dict[str, Any], source: str) -> TextEncoder:
+def load_encoder(folder: Path, values: dict[str, Any], source: str) -> TextVectors:
     """An encoder with its weights as the files have them, and how texts become vectors."""
-    tensors = encoder_weights(folder_tensors(folder), values["model_type"])
-    model = filled(partial(TextEncoder, encoder_config(values, source)), tensors, source)
+    family, stored = values["model_type"], folder_tensors(folder)
+    model: TextEncoder | ModernTextEncoder
+    if family in ENCODERS:
+        make = partial(TextEncoder, encoder_config(values, source))
+        model = filled(make, encoder_weights(stored, family), source)
+    else:
+        modern = modern_config(Settings(values, source))
+        tensors = MODERN_NAMES.renamed(stored, family)
+        model = filled(partial(ModernTextEncoder, modern), tensors, source)
     model.give_tokenizer(partial(folder_tokenizer, folder))
     _read_pooling(model, folder)
     return model
 
 
-def _read_pooling(model: TextEncoder, folder: Path) -> None:
+def load_t5(folder: Path, values: dict[str, Any], source: str) -> TextToText | T5TextEncoder:
+    """T5 with its weights as the files have them; the encoder alone where that is all."""
+    s = Settings(values, source)
+    tensors = t5_weights(folder_tensors(folder), values["model_type"])
+    c = t5_config(s, tensors)
+    model: TextToText | T5TextEncoder
+    if c.decoder_layers:
+        model = filled(partial(TextToText, c), tensors, source)
+        model.ends = folder_ends(folder, values)
+    else:
+        model = filled(partial(T5TextEncoder, c), tensors, source)
+        _read_pooling(model, folder)
+    model.give_tokenizer(partial(folder_tokenizer, folder))
+    return model
+
+
+def load_vision(folder: Path, values: dict[str, Any], source: str) -> Module:
+    """A vision model with its weights as the files have them."""
+    make, tensors = VISION[values["model_type"]](Settings(values, source), folder_tensors(folder))
+    model = filled(make, tensors, source)
+    if isinstance(model, Tokenized):
+        model.give_tokenizer(partial(folder_tokenizer, folder))
+    return model
+
+
+def load_whisper(folder: Path, values: dict[str, Any], source: str) -> SpeechModel:
+    """Whisper with its weights as the files have them, and what its tokens mean."""
+    c = whisper_config(Settings(values, source))
+    tensors = WHISPER_NAMES.renamed(folder_tensors(folder), "whisper")
+    if "encoder.positions.weight" in tensors:
+        tensors["encoder.positions"] = tensors.pop("encoder.positions.weight")
+    make = partial(SpeechModel, c, speech_tokens(folder, values, c.vocabulary))
+    model = filled(make, tensors, source)
+    model.give_tokenizer(partial(folder_tokenizer, folder))
+    return model
+
+
+LOADERS: dict[str, Callable[[Path, dict[str, Any], str], Any]] = {
+    "decoder": load_decoder,
+    "encoder": load_encoder,
+    "encoder with decoder": load_t5,
+    "vision": load_vision,
+    "speech": load_whisper,
+}
+"""What makes a model, by its kind."""
+
+
+def _read_pooling(model: TextVectors, folder: Path) -> None:
     """What sentence-transformers' files say of vectors of texts."""
     if (folder / "1_Pooling" / "config.json").is_file():
         pooling = read_json(folder / "1_Pooling" / "config.json")

@@ -21,19 +21,25 @@ from cubepy.models.generation.text_model import TextModel
 from cubepy.models.generation.tokenizer import gguf_ends, gguf_tokenizer
 from cubepy.models.gguf_names import FAMILIES, IGNORED, PARTS, PERMUTED, WHOLE
 from cubepy.models.packed.kernels import KINDS
-from cubepy.models.packed.storage import Blocks
+from cubepy.models.packed.storage import Blocks, check_activations
 from cubepy.tensor import Tensor, as_tensor
 
 _LAYER = re.compile(r"^blk\.(\d+)\.(\w+)\.(weight|bias)$")
 
 
-def load_gguf(path: str | os.PathLike[str]) -> TextModel:
+def load_gguf(path: str | os.PathLike[str], activations: str = "int8") -> TextModel:
     """The model of a GGUF file: weights stay in their blocks where kernels read them.
 
+    Args:
+        path: of the file.
+        activations: what meets the blocks, bytes or floats (`Blocks`).
+
     Raises:
+        ArgumentError: activations of another kind.
         FileFormatError: an architecture or a block type that is not known, or weights that do not
             fit the metadata.
     """
+    check_activations(activations)
     file, source = read_gguf(path), os.fspath(path)
     if file.architecture not in FAMILIES:
         raise FileFormatError(
@@ -51,7 +57,7 @@ def load_gguf(path: str | os.PathLike[str]) -> TextModel:
             hint=f"quantize the model to one of {', '.join(UNPACK)}",
         )
     c = gguf_config(file, source)
-    model = built(c, _weights(file, c, source), source)
+    model = built(c, _weights(file, c, source, activations), source)
     model.ends = gguf_ends(file)
     model.give_tokenizer(partial(gguf_tokenizer, file, source))
     return model
@@ -133,7 +139,7 @@ def _as_config(file: GGUF, family: str) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _weights(file: GGUF, c: DecoderConfig, source: str) -> dict[str, Tensor]:
+def _weights(file: GGUF, c: DecoderConfig, source: str, activations: str) -> dict[str, Tensor]:
     """The tensors of a decoder by our names."""
     found: dict[str, Tensor] = {}
     unknown = []
@@ -152,7 +158,8 @@ def _weights(file: GGUF, c: DecoderConfig, source: str) -> dict[str, Tensor]:
         for key, one in _split(ours, stored, c):
             if file.architecture in PERMUTED and re.search(r"attention\.[qk]\.", key):
                 one = _neighbours_parted(one, c.heads if ".q." in key else c.groups, source)
-            found[key] = tensor_of(one, as_norm="norm" in key or "before" in key or "after" in key)
+            as_norm = "norm" in key or "before" in key or "after" in key
+            found[key] = tensor_of(one, as_norm, activations)
     if unknown:
         raise FileFormatError(f"{source}: weights that are not known: {listed(unknown)}")
     return found
@@ -221,7 +228,7 @@ def _neighbours_parted(stored: Stored, heads: int, source: str) -> Stored:
     return _rows(stored, order)
 
 
-def tensor_of(stored: Stored, as_norm: bool = False) -> Tensor:
+def tensor_of(stored: Stored, as_norm: bool = False, activations: str = "int8") -> Tensor:
     """A tensor of a file as kernels read it: blocks stay; types without kernels become Q8_0 where
     that is exact, else f16.
     """
@@ -234,9 +241,9 @@ def tensor_of(stored: Stored, as_norm: bool = False) -> Tensor:
     if len(stored.shape) != 2:
         return as_tensor(dequantize(stored.kind, stored.data))
     if stored.kind in KINDS:
-        return Tensor(Blocks(stored.kind, stored.data))
+        return Tensor(Blocks(stored.kind, stored.data, activations))
     if stored.kind == "IQ4_NL":
-        return Tensor(Blocks("Q8_0", _widened(stored.data)))
+        return Tensor(Blocks("Q8_0", _widened(stored.data), activations))
     return as_tensor(dequantize(stored.kind, stored.data).astype(np.float16))
 
 

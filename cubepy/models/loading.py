@@ -6,6 +6,7 @@ import importlib
 import os
 from typing import Any
 
+from cubepy.errors import ArgumentError
 from cubepy.models.folder import load_folder
 from cubepy.models.formats.pickled import read_pickled
 from cubepy.models.formats.shards import read_index, read_safetensors
@@ -17,17 +18,22 @@ from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.storage import HOST
 
 
-def load(source: str | os.PathLike[str], device: Any = None) -> Any:
+def load(
+    source: str | os.PathLike[str], device: Any = None, *, activations: str | None = None
+) -> Any:
     """A trained model, ready to be called; the weights stay in the mapped file until they are
     needed otherwise.
 
     Args:
-        source: an ONNX or GGUF file, or a folder with `config.json`: a module. A safetensors or
-            PyTorch file of weights alone, or an index of shards: its tensors by name, which
-            `Module.load_state_dict` takes.
+        source: an ONNX or GGUF file, a file of `torch.export.save` (which torch reads), or a folder
+            with `config.json`: a module. A safetensors or PyTorch file of weights alone, or an
+            index of shards: its tensors by name, which `Module.load_state_dict` takes.
         device: where it runs; the current device by default.
+        activations: of GGUF files, what meets their blocks where it is few rows: "int8" (by
+            default), bytes with a scale for 32 of them, or "float".
 
     Raises:
+        ArgumentError: activations of another kind, or for another format.
         FileFormatError: a file that is damaged, of no known format, or lacks weights.
         FileNotFoundError: there is none.
 
@@ -41,7 +47,7 @@ def load(source: str | os.PathLike[str], device: Any = None) -> Any:
     """
     where = current() if device is None else as_device(device)
     with use(HOST):  # where files are
-        found = _read(source)
+        found = _read(source, activations)
     if where == HOST:
         return found
     if isinstance(found, dict):
@@ -49,13 +55,22 @@ def load(source: str | os.PathLike[str], device: Any = None) -> Any:
     return found.to(where)
 
 
-def _read(source: str | os.PathLike[str]) -> Any:
+def _read(source: str | os.PathLike[str], activations: str | None) -> Any:
     """The model, or its tensors, on the host: views of the file where nothing else is needed."""
     kind = format_of(source)
+    if kind == "gguf":
+        return load_gguf(source, "int8" if activations is None else activations)
+    if activations is not None:
+        raise ArgumentError(
+            f"activations={activations!r} is for GGUF files, and {os.fspath(source)} is none",
+            hint='quantize the model: cubepy.quant.quantize(model, activations="int8")',
+        )
     if kind == "onnx":
         return importlib.import_module("cubepy.models.onnx").load(source)
-    if kind in ("folder", "gguf"):
-        return load_folder(source) if kind == "folder" else load_gguf(source)
+    if kind == "exported":
+        return importlib.import_module("cubepy.models.exported").load(source)
+    if kind == "folder":
+        return load_folder(source)
     readers = {"safetensors": read_safetensors, "index": read_index, "pickle": read_pickled}
     return tensors_of(readers[kind](source))
 

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from cubepy.models.exported.archive import operators
+from cubepy.models.families import kind_of
 from cubepy.models.formats.block_types import BY_NAME
 from cubepy.models.formats.dequantize import READ_AS, UNPACK
 from cubepy.models.formats.gguf import GGUF, read_gguf
@@ -20,7 +22,13 @@ from cubepy.models.source import INDEX, format_of
 from cubepy.nn import safetensors_metadata
 
 _COUNTS = ("block_count", "context_length", "embedding_length", "feed_forward_length")
-_CONFIG = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+_CONFIG = (
+    *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
+    *("num_local_experts", "num_experts", "num_experts_per_tok", "moe_intermediate_size"),
+    *("d_model", "d_kv", "d_ff", "num_layers", "num_decoder_layers", "num_heads"),
+    *("encoder_layers", "decoder_layers", "encoder_attention_heads", "num_mel_bins"),
+    *("image_size", "patch_size", "hidden_sizes", "depths", "projection_dim"),
+)
 
 
 def look(source: str | os.PathLike[str]) -> Look:
@@ -28,8 +36,8 @@ def look(source: str | os.PathLike[str]) -> Look:
     table.
 
     Args:
-        source: a GGUF, safetensors, PyTorch or ONNX file, an index of shards, or a folder with
-            `config.json`.
+        source: a GGUF, safetensors, PyTorch (.pt, .pt2) or ONNX file, an index of shards, or a
+            folder with `config.json`.
 
     Raises:
         FileFormatError: a file that is damaged, or of no known format.
@@ -49,6 +57,11 @@ def look(source: str | os.PathLike[str]) -> Look:
         found: Look = importlib.import_module("cubepy.models.onnx").look(source)
         return found
     path = os.fspath(source)
+    if kind == "exported":
+        counted = operators(path)
+        records = importlib.import_module("cubepy.models.exported.model")
+        unread = {name: ("",) * n for name, n in counted.items() if not records.runs(name)}
+        return Look(path, "PyTorch exported program", operators=counted, unsupported=unread)
     if kind == "gguf":
         return _look_gguf(path, read_gguf(path))
     if kind == "folder":
@@ -95,15 +108,25 @@ def _look_gguf(path: str, file: GGUF) -> Look:
 
 def _look_folder(folder: Path) -> Look:
     facts: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
     if (folder / "config.json").is_file():
         config = read_json(folder / "config.json")
         facts["architecture"] = _listed(config.get("architectures")) or str(
             config.get("model_type")
         )
-        facts |= {key.replace("_", " "): str(config[key]) for key in _CONFIG if key in config}
+        facts |= {
+            key.replace("_", " "): str(config[key])
+            for key in _CONFIG
+            if config.get(key) is not None
+        }
         if "quantization_config" in config:
             facts["quantization"] = json.dumps(config["quantization_config"])[:200]
-    return Look(str(folder), "folder", facts, tensors=_infos(folder_tensors(folder)))
+        if (kind := kind_of(config.get("model_type"))) is None:
+            notes = ("models of this architecture cannot be loaded",)
+        else:
+            facts["kind"] = kind
+    tensors = _infos(folder_tensors(folder))
+    return Look(str(folder), "folder", facts, tensors=tensors, notes=notes)
 
 
 def _listed(value: Any) -> str:

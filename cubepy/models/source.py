@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 
 from cubepy.errors import FileFormatError
+from cubepy.models.exported.archive import is_exported
 from cubepy.models.formats.gguf import MAGIC
 from cubepy.nn import arguments
 
-FORMATS = ("gguf", "safetensors", "index", "pickle", "folder", "onnx")
+FORMATS = ("gguf", "safetensors", "index", "pickle", "exported", "folder", "onnx")
 INDEX = "model.safetensors.index.json"
 
 
@@ -37,12 +38,9 @@ def format_of(source: str | os.PathLike[str]) -> str:
         head = file.read(64)
     if head[:4] == MAGIC:
         return "gguf"
-    if head[:4] == b"PK\x03\x04" or head[:2] in (
-        b"\x80\x02",
-        b"\x80\x03",
-        b"\x80\x04",
-        b"\x80\x05",
-    ):
+    if head[:4] == b"PK\x03\x04":
+        return "exported" if is_exported(path) else "pickle"
+    if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
         return "pickle"
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= path.stat().st_size:
         return "safetensors"

@@ -13,7 +13,9 @@ from typing import Any
 from cubepy.config import config
 from cubepy.errors import DeviceError
 
-BACKENDS = ("cpu", "cuda", "python")
+BACKENDS = ("cpu", "cuda", "hip", "python")
+GPUS = ("cuda", "hip")
+"""Those whose devices have memory of their own: NVIDIA's and AMD's."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class DeviceProperties:
     """What a kernel may ask of the device that it is compiled for.
 
     Attributes:
-        backend: "cpu", "cuda" or "python".
+        backend: "cpu", "cuda", "hip" or "python".
         name: the processor.
         cores: how many cubes can run at once.
         plane_size: units of a plane (1 on the CPU).
@@ -31,7 +33,8 @@ class DeviceProperties:
         vector_registers: how many of them there are.
         l1_bytes, l2_bytes: cache of a core.
         features: named abilities, such as "int8_dot".
-        architecture: compute capability of a GPU, such as "9.0".
+        architecture: compute capability of an NVIDIA GPU, such as "9.0", or processor of an AMD
+            GPU, such as "gfx942".
 
     Example:
         >>> import cubepy as cb

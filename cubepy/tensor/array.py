@@ -331,7 +331,7 @@ def _launches(name: str) -> Any:
 def is_device(target: Any) -> bool:
     """Whether a target of `to` is a device and not a dtype."""
     if isinstance(target, str):
-        return target.partition(":")[0] in (*devices.BACKENDS, "hip")
+        return target.partition(":")[0] in devices.BACKENDS
     return isinstance(target, Device)
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.runtime.device import DeviceProperties, as_device, current, gpu_of
+from cubepy.runtime.device import GPUS, DeviceProperties, as_device, current, gpu_of
 from cubepy.runtime.profile import profile
 from cubepy.tune.decision import Decision
 from cubepy.tune.routine import FORCED, Op, listening, text
 from cubepy.tune.tuned import TunedOp, Work
 from cubepy.tune.tuner import TUNER
 
-COMPILED = ("cpu", "cuda")
+COMPILED = ("cpu", *GPUS)
 """Backends whose limits are worth measuring."""
 
 
@@ -226,7 +226,7 @@ def _bound(device: str, works: list[Work]) -> float:
         where = as_device(device)
     except ValueError:
         return 0.0
-    if where.backend not in COMPILED or (where.backend == "cuda" and gpu_of(where) is None):
+    if where.backend not in COMPILED or (where.backend in GPUS and gpu_of(where) is None):
         return 0.0
     peaks = TUNER.peaks(str(where), TUNER.stopwatch(str(where)))
     return sum(peaks.bound(work) for work in works)

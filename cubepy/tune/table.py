@@ -19,7 +19,7 @@ from typing import Any
 from cubepy.config import config
 from cubepy.errors import CacheWarning, TuneError
 from cubepy.runtime import cache
-from cubepy.runtime.device import device_properties
+from cubepy.runtime.device import GPUS, device_properties
 from cubepy.tune.decision import Decision
 
 FORMAT = 1
@@ -35,7 +35,7 @@ def version() -> str:
 def fingerprint(device: Any) -> str:
     """What a measurement on a device holds for: its name, and on the CPU the number of threads."""
     p = device_properties(device)
-    threads = f" {config.num_threads or p.cores} threads" if p.backend != "cuda" else ""
+    threads = f" {config.num_threads or p.cores} threads" if p.backend not in GPUS else ""
     return f"{p.backend} {p.name}{' ' + p.architecture if p.architecture else ''}{threads}"
 
 

@@ -104,9 +104,9 @@ def test_spare_memory_is_given_back_before_giving_up() -> None:
 
 def gpu_memory() -> tuple[int, int]:
     """Free and all bytes."""
-    from cubepy.backends.cuda.native import driver
+    from cubepy.backends.cuda.native.driver import DRIVER
 
-    return driver.context(0).memory()
+    return DRIVER.context(0).memory()
 
 
 def test_memory_of_another_stream_is_taken_when_its_work_is_done() -> None:

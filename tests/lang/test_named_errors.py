@@ -17,7 +17,7 @@ from cubepy import kernels as K
 from cubepy.runtime.interop import foreign as interop
 from cubepy.runtime.memory.device_array import upload
 from cubepy.tensor import Tensor
-from tests.backends.cuda.fake_cuda import fake_cuda
+from tests.backends.gpu.fake_driver import fake_driver
 
 X = np.zeros((4, 4), np.float32)
 IMAGE = np.zeros((1, 3, 8, 8), np.float32)
@@ -129,7 +129,7 @@ def test_reductions_of_numpy_reduce_tensors() -> None:
 def test_arrays_of_host_and_device_together_name_the_public_function(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with fake_cuda(monkeypatch):
+    with fake_driver(monkeypatch):
         there = upload(X, cb.Device("cuda"))
         with pytest.raises(
             errors.LaunchError, match="^matmul is given arrays on cuda and a NumPy array"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from cubepy import nn
+from tests.models.drawn import drawn
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -33,4 +35,14 @@ def folder(path: Path, given: dict[str, np.ndarray], dtype: str = "float32") -> 
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_bytes(given["config"].tobytes())
     nn.save_safetensors(weights(given, dtype), path / "model.safetensors")
+    return path
+
+
+def drawn_folder(path: Path, given: dict[str, np.ndarray], dtype: str = "float32") -> Path:
+    """Write the folder of a model whose weights are drawn from their names."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "config.json").write_bytes(given["config"].tobytes())
+    shapes = json.loads(given["shapes"].tobytes())
+    arrays = {name: drawn(name, tuple(shape)).astype(dtype) for name, shape in shapes.items()}
+    nn.save_safetensors(arrays, path / "model.safetensors")
     return path

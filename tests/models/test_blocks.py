@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.errors import FileFormatError
+from cubepy import nn
+from cubepy.errors import ArgumentError, FileFormatError
 from cubepy.models.formats.dequantize import UNPACK, dequantize
 from cubepy.models.packed.kernels import KINDS as PACKED
-from cubepy.models.packed.storage import Blocks
+from cubepy.models.packed.storage import MOST_ROWS, Blocks
 from cubepy.nn import functional as F
+from cubepy.quant.storage import Quantized
+from cubepy.tensor.storage import HOST
 from tests.models.folders import fixture
+from tests.pretend import NAME, pretend
 
 KINDS = list(fixture("blocks"))
 
@@ -31,27 +36,56 @@ def test_all_types_that_can_be_read_are_tested() -> None:
         dequantize("IQ1_S", np.zeros((1, 50), np.uint8))
 
 
-def blocks_of(kind: str) -> tuple[Any, np.ndarray]:
+def blocks_of(kind: str, activations: str = "int8") -> tuple[Any, np.ndarray]:
     given = fixture("blocks")[kind]
     raw = np.concatenate([given["raw"]] * 5)[:19]
     values = np.concatenate([given["values"]] * 5)[:19]
-    return cb.Tensor(Blocks(kind, raw)), values
+    return cb.Tensor(Blocks(kind, raw, activations)), values
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """Each group of 32 as bytes and a scale."""
+    groups = x.reshape(len(x), -1, 32)
+    scale = np.abs(groups).max(-1, keepdims=True).astype(float) / 127
+    return (np.round(groups / np.where(scale, scale, 1)) * scale).reshape(x.shape)
 
 
 @pytest.mark.parametrize("kind", PACKED)
 @pytest.mark.parametrize("rows", [1, 3, 12])
-def test_products_from_blocks(kind: str, rows: int) -> None:
-    weight, values = blocks_of(kind)
+@pytest.mark.parametrize("activations", ["int8", "float"])
+def test_products_from_blocks(kind: str, rows: int, activations: str) -> None:
+    weight, values = blocks_of(kind, activations)
     rng = np.random.default_rng(rows)
     x, residual = (rng.standard_normal((rows, n)).astype(np.float32) for n in (512, 19))
+    x[0, 64:96] = 0
     bias = rng.standard_normal(19).astype(np.float32)
     found = F.linear(x, weight, bias, activation="silu", residual=residual).numpy()
-    sums = x.astype(float) @ values.T.astype(float)
+    met = rounded(x) if activations == "int8" and rows <= MOST_ROWS else x
+    sums = met.astype(float) @ values.T.astype(float)
     right = (sums + bias) / (1 + np.exp(-np.clip(sums + bias, -700, 700))) + residual
     scale = np.abs(x) @ np.abs(values).T + 1
     assert np.abs((found - right) / scale).max() < 1e-5
     plain = F.linear(x, weight).numpy()
     assert np.abs((plain - sums) / scale).max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_1", "Q6_K", "Q2_K"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_no_number_spoils_its_row_alone(kind: str, value: float) -> None:
+    weight, _ = blocks_of(kind)
+    x = np.ones((2, 512), np.float32)
+    x[1, 100] = value
+    found = F.linear(x, weight).numpy()
+    assert np.isfinite(found[0]).all() and np.isnan(found[1]).all()
+
+
+def test_other_activations_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="'int8' or 'float', not 'int4'"):
+        blocks_of("Q8_0", "int4")
+    path = tmp_path / "w.safetensors"
+    nn.save_safetensors({"w": np.zeros(2, np.float32)}, path)
+    with pytest.raises(ArgumentError, match="is for GGUF files"):
+        cb.load(path, activations="int8")
 
 
 @pytest.mark.parametrize("kind", PACKED)
@@ -72,6 +106,40 @@ def test_blocks_in_programs() -> None:
 
     for n in range(5):
         found = f(cb.tensor(np.array([n, 7])))
-        right = values[[n, 7]].astype(float) * 2 @ values.T
-        np.testing.assert_allclose(found.numpy(), right, rtol=1e-4, atol=1e-2)
+        x = values[[n, 7]] * 2
+        error = np.abs(found.numpy() - rounded(x) @ values.T.astype(float))
+        assert (error <= 1e-5 * (np.abs(x) @ np.abs(values).T)).all()
     assert not f.explain().programs[0].planned
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q4_K"])
+def test_four_bits_become_int4_on_a_gpu(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same numbers, but for scales of Q4_K, which are rounded to 16 bits."""
+    weight, values = blocks_of(kind)
+    x = np.random.default_rng(0).standard_normal((2, 512)).astype(np.float32)
+    with pretend(monkeypatch):
+        there = weight.to(NAME)
+        assert isinstance(there.storage, Quantized) and there.storage.nbytes < values.nbytes / 3
+        found = there.storage.weight.on(HOST).dequantize()
+        rows = F.embedding(cb.tensor(np.array([[3, 18], [0, 3]]), device=NAME), there)
+        assert there.dtype is rows.dtype is cb.bf16
+        rows = rows.numpy()
+        product = F.linear(cb.tensor(x, device=NAME), there).numpy()
+    if kind == "Q4_K":
+        assert np.abs(found - values).max() <= 2e-3 * np.abs(values).max()
+    else:
+        np.testing.assert_array_equal(found, values)
+    np.testing.assert_array_equal(rows, found[[[3, 18], [0, 3]]].astype(rows.dtype))
+    error = np.abs(product - x.astype(float) @ found.T.astype(float))
+    assert (error <= 1e-5 * (np.abs(x) @ np.abs(found).T)).all()
+
+
+def test_small_scales_of_four_bits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = fixture("blocks")["Q4_K"]
+    raw = given["raw"].copy()
+    facts = raw.view(np.float16).reshape(-1, 72)
+    facts[:, :2] = np.float16(6e-7)  # of the smallest that there are
+    values = dequantize("Q4_K", raw)
+    with pretend(monkeypatch):
+        found = cb.Tensor(Blocks("Q4_K", raw)).to(NAME).storage.weight.on(HOST).dequantize()
+    assert np.abs(found - values).max() <= 2e-3 * np.abs(values).max()

@@ -226,11 +226,11 @@ def test_a_stream_of_another_device_is_refused(backend: PretendBackend) -> None:
 
 
 def test_without_a_driver_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cubepy.backends.cuda.native import driver
+    from cubepy.backends.cuda.native.driver import DRIVER
 
-    monkeypatch.setattr(driver, "_library", None)
-    monkeypatch.setattr(driver, "_reason", None)
-    monkeypatch.setattr(driver, "_names", lambda: ("libnothing.so",))
+    monkeypatch.setattr(DRIVER, "library", None)
+    monkeypatch.setattr(DRIVER, "reason", None)
+    monkeypatch.setattr(DRIVER, "libraries", ("libnothing.so",))
     assert (
         "no NVIDIA driver" in str(cb.devices())
         and "no NVIDIA driver" in cb.devices().missing["cuda"]
@@ -239,4 +239,4 @@ def test_without_a_driver_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -
         cb.use("cuda")
     with pytest.raises(DeviceError, match="no NVIDIA driver"):
         cb.tensor([1.0], device="cuda:0")
-    monkeypatch.setattr(driver, "_reason", None)
+    monkeypatch.setattr(DRIVER, "reason", None)

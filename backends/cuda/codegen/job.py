@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cubepy.backends.gpu.job import GpuJob
+from cubepy.backends.gpu.versions import ABSENT, version_of
 from cubepy.errors import BackendCompileError
 
 
@@ -71,8 +72,19 @@ class Job(GpuJob):
             ) from error
 
 
+REPLACES = "hip-python-interop"
+"""A package for AMD GPUs whose files stand where NVIDIA's `cuda.bindings` has its own."""
+
+
 def _needs_compiler() -> None:
-    """Say what to install when numba-cuda is missing."""
+    """Say what to install when numba-cuda is missing, or to uninstall when it cannot work."""
+    if version_of(REPLACES) != ABSENT:
+        raise BackendCompileError(
+            f"the package {REPLACES} puts HIP in the place of NVIDIA's cuda-bindings: with it "
+            "nothing is compiled for NVIDIA GPUs",
+            hint=f"keep an environment for each vendor: pip uninstall {REPLACES}, then "
+            "pip install --force-reinstall cuda-bindings. cubepy needs no package for AMD GPUs",
+        )
     if importlib.util.find_spec("numba_cuda") is None:
         raise BackendCompileError(
             "compiling for NVIDIA GPUs needs the package numba-cuda",

@@ -1,3 +1,1 @@
-"""What the driver offers: contexts, modules, memory, copies, streams, events, graphs, and what goes
-wrong there.
-"""
+"""NVIDIA's driver: its functions, launches by configuration, tensor maps."""

@@ -1,185 +1,41 @@
-"""Machine code on a GPU: modules from cubins, their functions, launching them, tensor maps."""
+"""What only NVIDIA's launches have: clusters, launches by configuration, tensor maps."""
 
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Sequence
-from ctypes import byref, c_int, c_uint, c_void_p
+from ctypes import c_int, c_uint, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from cubepy.backends.cuda.native import driver
-from cubepy.backends.cuda.native.driver import Context, api, check, context
-from cubepy.backends.cuda.native.memory import with_room
-from cubepy.errors import BackendCompileError, LaunchError, SharedMemoryError
+from cubepy.backends.cuda.native.driver import DRIVER
+from cubepy.backends.gpu.native import module
+from cubepy.errors import LaunchError
 
-STATIC_SHARED = 48 * 1024  # more than this for a cube must be asked for
-GRID_LIMITS = (2**31 - 1, 65535, 65535)
-UNITS_ALONG_Z = 64
-_FUNCTION_ATTRIBUTES = {
-    "max_units": 0,
-    "shared_bytes": 1,
-    "const_bytes": 2,
-    "local_bytes": 3,
-    "registers": 4,
-    "binary_version": 6,
-    "max_dynamic_shared": 8,
-    "preferred_carveout": 9,
-}
 _NONPORTABLE_CLUSTER = 14
 
 
-@driver.until_exit
-class Module:
-    """Loaded machine code; unloaded when collected."""
-
-    def __init__(self, image: bytes, where: Context) -> None:
-        self.context, handle = where, c_void_p()
-        log = ctypes.create_string_buffer(8192)
-        options = (c_int * 2)(5, 6)  # CU_JIT_ERROR_LOG_BUFFER and its size
-        values = (c_void_p * 2)(ctypes.addressof(log), len(log))
-        with where.active():
-            code = with_room(
-                where.ordinal,
-                lambda: api().cuModuleLoadDataEx(byref(handle), image, 2, options, values),
-            )
-        if code and log.value:
-            raise BackendCompileError(
-                f"the driver refuses generated code: {log.value.decode(errors='replace')}"
-            )
-        check(code, "loading a module", where.label)
-        self.handle = handle.value
-
-    def function(self, name: str) -> Function:
-        """The kernel of this name."""
-        handle = c_void_p()
-        with self.context.active():
-            code = api().cuModuleGetFunction(byref(handle), self.handle, name.encode())
-        check(code, f"finding the kernel {name}", self.context.label)
-        return Function(self, handle.value or 0, name)
-
-    def __del__(self) -> None:
-        handle = getattr(self, "handle", None)
-        if handle is not None and driver.usable():
-            driver.api().cuModuleUnload(handle)
-
-
-class Function:
-    """A kernel that can be launched.
-
-    Attributes:
-        handle: the native function.
-        context: of the device that it is loaded on.
-    """
-
-    def __init__(self, module: Module, handle: int, name: str) -> None:
-        self.module, self.handle, self.name, self.context = module, handle, name, module.context
-
-    def attribute(self, name: str | int) -> int:
-        """A number about the function: "registers", "local_bytes", "shared_bytes",
-        "max_units", ...
-        """
-        value = c_int()
-        number = _FUNCTION_ATTRIBUTES[name] if isinstance(name, str) else name
-        with self.context.active():
-            check(
-                api().cuFuncGetAttribute(byref(value), number, self.handle),
-                f"asking for {name} of {self.name}",
-            )
-        return value.value
-
-    def allow_shared(self, size: int) -> None:
-        """Allow so many bytes of dynamic shared memory at a launch.
-
-        Raises:
-            SharedMemoryError: the device has less for a cube.
-        """
-        limit = self.context.attribute("shared_opt_in") - self.attribute("shared_bytes")
-        if size > limit:
-            raise SharedMemoryError(
-                f"{self.name} asks for {size} bytes of shared memory; {self.context.label} "
-                f"has {limit} for a cube"
-            )
-        with self.context.active():
-            code = api().cuFuncSetAttribute(
-                self.handle, _FUNCTION_ATTRIBUTES["max_dynamic_shared"], size
-            )
-        check(code, f"asking for {size} bytes of shared memory for {self.name}", self.context.label)
-
-    def allow_large_clusters(self) -> None:
-        """Allow clusters of more than 8 cubes."""
-        with self.context.active():
-            check(
-                api().cuFuncSetAttribute(self.handle, _NONPORTABLE_CLUSTER, 1),
-                "asking for large clusters",
-            )
-
-    def occupancy(self, units: int, shared_bytes: int = 0) -> int:
-        """How many cubes of so many units a core holds at once."""
-        value = c_int()
-        with self.context.active():
-            code = api().cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                byref(value), self.handle, units, shared_bytes
-            )
-        check(code, f"asking for the occupancy of {self.name}")
-        return value.value
-
-
-class Loadable:
+class Loadable(module.Loadable):
     """A cubin that is loaded on each device at first use there.
 
     Args:
         image: the cubin (or PTX, ending in a zero byte).
         name: the kernel's symbol.
         shared_bytes: dynamic shared memory of its launches.
+        cluster: cubes of a cluster.
     """
 
     def __init__(self, image: bytes, name: str, shared_bytes: int = 0, cluster: int = 1) -> None:
-        self.image, self.name, self.shared_bytes, self.cluster = image, name, shared_bytes, cluster
-        self._loaded: dict[int, Function] = {}
-        self._lock = threading.Lock()
+        super().__init__(DRIVER, image, name, shared_bytes)
+        self.cluster = cluster
 
-    def on(self, ordinal: int = 0) -> Function:
-        """The function, loaded on this GPU.
-
-        Raises:
-            DeviceError: no such GPU.
-            SharedMemoryError: it has too little shared memory.
-        """
-        found = self._loaded.get(ordinal)
-        if found is None:
-            with self._lock:
-                found = self._loaded.get(ordinal)
-                if found is not None:
-                    return found
-                found = Module(self.image, context(ordinal)).function(self.name)
-                if self.shared_bytes > STATIC_SHARED:
-                    found.allow_shared(self.shared_bytes)
-                if self.cluster > 8:
-                    found.allow_large_clusters()
-                self._loaded[ordinal] = found
-        return found
-
-
-def check_grid(cubes: Sequence[int], name: str, units: Sequence[int] = (1, 1, 1)) -> None:
-    """Refuse grids that the hardware cannot count.
-
-    Raises:
-        LaunchError: too many cubes, or units of a cube, along an axis.
-    """
-    if units[2] > UNITS_ALONG_Z:
-        raise LaunchError(
-            f"{name} is launched on cubes of {tuple(units)} units; a GPU takes at most "
-            f"{UNITS_ALONG_Z} along z",
-            hint="put the longest axis first",
-        )
-    for n, most, axis in zip(cubes, GRID_LIMITS, "xyz", strict=True):
-        if n > most:
-            raise LaunchError(
-                f"{name} is launched on {n} cubes along {axis}; a GPU takes at most {most}",
-                hint="put the longest axis first, or give each unit more elements",
-            )
+    def permit(self, function: module.Function) -> None:
+        super().permit(function)
+        if self.cluster > 8:
+            where = function.context
+            with where.active():
+                code = DRIVER.api().set_function_attribute(function.handle, _NONPORTABLE_CLUSTER, 1)
+                where.check(code, "asking for large clusters")
 
 
 def check_clusters(cubes: Sequence[int], cluster: Sequence[int], name: str) -> None:
@@ -233,7 +89,7 @@ class Wish:
 def launch_config(
     cubes: Sequence[int], units: Sequence[int], shared_bytes: int, wish: Wish = Wish()
 ) -> _LaunchConfig:
-    """The native description of a launch, for `cuLaunchKernelEx`; its stream is set before each
+    """The native description of a launch, for a launch by it; its stream is set before each
     use.
     """
     made = []
@@ -307,7 +163,7 @@ def tensor_map(
     outer = (ctypes.c_uint64 * max(1, rank - 1))(*list(reversed(strides))[1:])
     boxes = (ctypes.c_uint32 * rank)(*reversed(box))
     step = (ctypes.c_uint32 * rank)(*reversed(steps or [1] * rank))
-    code = api().cuTensorMapEncodeTiled(
+    code = DRIVER.api().encode_tensor_map(
         target,
         TENSOR_DTYPES[name],
         rank,
@@ -321,7 +177,7 @@ def tensor_map(
         PROMOTIONS[promotion],
         0,
     )
-    check(
+    DRIVER.check(
         code,
         f"encoding a tensor map of {name}{list(shape)}, strides {list(strides)}, box {list(box)}",
     )

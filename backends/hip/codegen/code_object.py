@@ -11,16 +11,16 @@ Layout: "User Guide for AMDGPU Backend" (LLVM), sections Code Object and ELF Cod
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
+from cubepy.backends.gpu.codegen.elf import SYMBOL, Symbol, sections, symbols
 from cubepy.errors import BackendCompileError
 
 PAGE = 0x1000
-_HEADER, _PROGRAM, _SECTION, _SYMBOL = 64, 56, 64, 24
+_HEADER, _PROGRAM, _SECTION = 64, 56, 64
 _EM_AMDGPU, _ET_DYN = 224, 3
 _PT_LOAD, _PT_DYNAMIC, _PT_NOTE, _PT_STACK = 1, 2, 4, 0x6474E551
 _R, _W, _X = 4, 2, 1
-_NOBITS, _ALLOCATED = 8, 2
+_ALLOCATED = 2
 _REL32, _REL64, _REL32_LO, _REL32_HI = 4, 5, 10, 11
 _LAID_OUT = (".note", ".rodata", ".text")
 _ORDER = (".note", ".dynsym", ".hash", ".dynstr", ".rodata", ".text", ".dynamic", ".shstrtab")
@@ -38,59 +38,6 @@ _SHAPE = {
 """Of each section: kind, flags, the section that it belongs to, its first global symbol, alignment,
 bytes of an entry.
 """
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """A name of an object file: in which section, and where there."""
-
-    name: str
-    info: int
-    other: int
-    section: int
-    value: int
-    size: int
-
-    @property
-    def is_global(self) -> bool:
-        """Whether it is seen from outside."""
-        return self.info >> 4 == 1
-
-
-@dataclass(frozen=True)
-class Section:
-    """A section of an object file."""
-
-    index: int
-    kind: int
-    flags: int
-    data: bytes
-
-
-def sections(image: bytes) -> dict[str, Section]:
-    """The sections of an ELF file by their names."""
-    start = struct.unpack_from("<Q", image, 40)[0]
-    size, count, names = struct.unpack_from("<HHH", image, 58)
-    heads = [struct.unpack_from("<IIQQQQIIQQ", image, start + k * size) for k in range(count)]
-    texts = heads[names][4]
-    out = {}
-    for k, (name, kind, flags, _, offset, length, *_rest) in enumerate(heads):
-        data = b"" if kind == _NOBITS else image[offset : offset + length]
-        out[_text(image, texts + name)] = Section(k, kind, flags, data)
-    return out
-
-
-def symbols(table: bytes, names: bytes) -> list[Symbol]:
-    """The entries of a table of symbols."""
-    out = []
-    for at in range(0, len(table), _SYMBOL):
-        name, info, other, section, value, size = struct.unpack_from("<IBBHQQ", table, at)
-        out.append(Symbol(_text(names, name), info, other, section, value, size))
-    return out
-
-
-def _text(data: bytes, at: int) -> str:
-    return data[at : data.index(b"\0", at)].decode()
 
 
 def _up(at: int, step: int) -> int:
@@ -126,7 +73,7 @@ class Layout:
             self.name_at.append(len(names))
             names += s.name.encode() + b"\0"
         self.content[".dynstr"] = bytearray(names)
-        self.content[".dynsym"] = bytearray(_SYMBOL * (1 + len(self.exported)))
+        self.content[".dynsym"] = bytearray(SYMBOL * (1 + len(self.exported)))
         self.content[".hash"] = bytearray(4 * (4 + len(self.exported)))
         self._lay_out()
         self._relocate()
@@ -177,7 +124,7 @@ class Layout:
             struct.pack_into(
                 "<IBBHQQ",
                 self.content[".dynsym"],
-                _SYMBOL * k,
+                SYMBOL * k,
                 at,
                 s.info,
                 s.other,
@@ -190,7 +137,7 @@ class Layout:
         struct.pack_into(f"<{3 + n}I", self.content[".hash"], 0, 1, n, int(n > 1), *chain)
         entries = (
             (_SYMTAB, self.addresses[".dynsym"]),
-            (_SYMENT, _SYMBOL),
+            (_SYMENT, SYMBOL),
             (_STRTAB, self.addresses[".dynstr"]),
             (_STRSZ, len(self.content[".dynstr"])),
             (_HASH, self.addresses[".hash"]),

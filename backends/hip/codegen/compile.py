@@ -17,7 +17,7 @@ class Code(GpuCode):
     architecture: Architecture
     printer = HipPrinter
     reserved = RESERVED
-    lowering = "hip/codegen/*.py"
+    lowering = "hip/codegen/*.py gpu/codegen/*.py"
     packages = ("numba", "llvmlite")
 
     def translated(self) -> bytes:

@@ -12,63 +12,13 @@ from functools import cache
 from typing import Any
 
 from llvmlite import ir
-from numba.core import callconv, cgutils, codegen, compiler, cpu, types, typing
+from numba.core import callconv, cgutils, compiler, cpu, types, typing
 from numba.core.fastmathpass import rewrite_module
 
+from cubepy.backends.gpu.codegen.modules import Codegen
 from cubepy.backends.hip.codegen.architecture import Architecture
 from cubepy.backends.hip.codegen.machine import TRIPLE, machine
 from cubepy.backends.llvm.passes import lean
-
-
-class Library(codegen.CodeLibrary):  # type: ignore[misc]
-    """The modules of a function, as text in the making."""
-
-    def __init__(self, owner: Any, name: str) -> None:
-        super().__init__(owner, name)
-        self.modules: list[ir.Module] = []
-
-    def add_ir_module(self, module: ir.Module) -> None:
-        self.modules.append(module)
-
-    def add_linking_library(self, library: Library) -> None:
-        self.modules += library.modules
-
-    def finalize(self) -> None:
-        self._finalized = True
-
-    def get_function(self, name: str) -> Any:
-        """The function of this name that a module defines."""
-        functions = (f for m in self.modules for f in m.functions)
-        return next(f for f in functions if f.name == name and not f.is_declaration)
-
-    def get_llvm_str(self) -> str:
-        return "\n".join(map(str, self.modules))
-
-    def get_asm_str(self) -> str:
-        """There is none before LLVM has run."""
-        return ""
-
-
-class Codegen(codegen.Codegen):  # type: ignore[misc]
-    """Makes modules that know their processor; compiles nothing."""
-
-    _library_class = Library
-
-    def __init__(self, architecture: Architecture) -> None:
-        self.architecture = architecture
-        self._target_data = machine(architecture).target_data
-
-    def _create_empty_module(self, name: str) -> ir.Module:
-        module = ir.Module(name)
-        module.triple = TRIPLE
-        module.architecture = self.architecture
-        return module
-
-    def _add_module(self, module: Any) -> None:
-        """Nothing runs here."""
-
-    def magic_tuple(self) -> tuple[str]:
-        return (str(self.architecture),)
 
 
 class Context(cpu.CPUContext):  # type: ignore[misc]
@@ -82,7 +32,8 @@ class Context(cpu.CPUContext):  # type: ignore[misc]
 
     def init(self) -> None:
         self.is32bit = False
-        self._internal_codegen = Codegen(self.architecture)
+        data = machine(self.architecture).target_data
+        self._internal_codegen = Codegen(self.architecture, TRIPLE, data)
 
     def load_additional_registries(self) -> None:
         """These register where every target looks, when they are imported."""

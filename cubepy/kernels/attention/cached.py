@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubepy.kernels.attention.cpu.cached import Blueprint, launch
+from cubepy.kernels.attention.cpu import cached as on_lines
+from cubepy.kernels.attention.gpu import cached as on_planes
 from cubepy.kernels.attention.problem import empty_like_heads
 from cubepy.runtime.device import current, device_properties
 from cubepy.runtime.memory.device_array import DeviceArray
@@ -44,9 +45,15 @@ def cached_attention(
         out = empty_on(shape, q.dtype, q.device)
     else:
         out = empty_like_heads(q, shape, q.dtype)
-    lanes = device_properties(current()).register_bytes // 4
+    if not out.size:
+        return out
+    properties = device_properties(current())
+    rest = (q, k, v), (keys, values, starts), (cos, sin), out
+    if properties.plane_size > 1:
+        on_planes.launch(*rest, options, properties)
+        return out
     rotated = 0 if cos is None else 2 * cos.shape[-1]
-    plan = Blueprint(lanes, q.shape[3], v.shape[3], rotated, window, cap)
-    if out.size:
-        launch((q, k, v), (keys, values, starts), (cos, sin), out, scale, plan)
+    lanes = properties.register_bytes // 4
+    plan = on_lines.Blueprint(lanes, q.shape[3], v.shape[3], rotated, window, cap)
+    on_lines.launch(*rest, scale, plan)
     return out

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.lang.dtypes import DType
+from cubepy.models.architectures.experts import ExpertConfig, Experts
 from cubepy.models.architectures.rotary import Rotary
 from cubepy.nn import Embedding, LayerNorm, Linear, Module, ModuleList, Parameter, init
 from cubepy.nn import functional as F
+from cubepy.runtime.device import Device, gpu_of
 from cubepy.tensor import Tensor, apply, as_tensor
 from cubepy.tensor.namespace import concat, where
 
@@ -47,6 +50,7 @@ class DecoderConfig:
         attention_cap, logits_cap: soft limits, 0: none.
         embedding_scale, residual_scale, logits_scale: factors.
         tied: the last layer is the table of words.
+        experts: networks of which each position picks some, or None.
     """
 
     vocabulary: int
@@ -81,6 +85,7 @@ class DecoderConfig:
     residual_scale: float = 1.0
     logits_scale: float = 1.0
     tied: bool = True
+    experts: ExpertConfig | None = None
 
     def window(self, layer: int) -> int:
         """How many positions a query of a layer sees, 0: all."""
@@ -181,7 +186,7 @@ class Attention(Module):
         k = self.parted(self.k(x), self.groups, self.k_norm)
         v = self.parted(self.v(x), self.groups, None)
         rotations = at.rotations[self.local] if self.rotates else None
-        if cache is not None:
+        if cache is not None and not at.fresh:
             assert at.starts is not None
             cos, sin = (None, None) if rotations is None else rotations
             seen = apply(
@@ -194,6 +199,8 @@ class Attention(Module):
         else:
             if rotations is not None:
                 q, k = rotated(q, *rotations), rotated(k, *rotations)
+            for held, new in zip(cache or (), (k, v), strict=False):
+                held[:, :, :length] = new.astype(held.dtype)
             seen = self.whole(q, k, v)
         return self.o(seen.transpose(1, 2).reshape(batch, length, -1), residual=residual)
 
@@ -240,18 +247,18 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     parts = [a * c - b * s, b * c + a * s]
     if 2 * half < x.shape[-1]:
         parts.append(x[..., 2 * half :])
-    return concat(parts, axis=-1)
+    return concat([part.astype(x.dtype) for part in parts], axis=-1)
 
 
 class Network(Module):
     """The network at each position."""
 
-    def __init__(self, c: DecoderConfig) -> None:
+    def __init__(self, c: DecoderConfig, inner: int) -> None:
         super().__init__()
         self.activation = c.activation
-        self.gate = Linear(c.width, c.inner, c.network_bias) if c.gated else None
-        self.up = Linear(c.width, c.inner, c.network_bias)
-        self.down = Linear(c.inner, c.width, c.network_bias)
+        self.gate = Linear(c.width, inner, c.network_bias) if c.gated else None
+        self.up = Linear(c.width, inner, c.network_bias)
+        self.down = Linear(inner, c.width, c.network_bias)
 
     def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
         """(B, L, width) -> the same, plus `residual`."""
@@ -260,13 +267,21 @@ class Network(Module):
         return self.down(self.gate(x, activation=self.activation) * self.up(x), residual=residual)
 
 
+def network_of(c: DecoderConfig, layer: int) -> Module:
+    """The network of a layer, or its experts."""
+    if c.experts is None or layer in c.experts.plain:
+        return Network(c, c.inner)
+    shared = Network(c, c.experts.shared) if c.experts.shared else None
+    return Experts(c.width, c.experts, c.activation, shared)
+
+
 class Layer(Module):
     """Attention, then the network, each added to what came in."""
 
     def __init__(self, c: DecoderConfig, number: int) -> None:
         super().__init__()
         self.parallel, self.factor = c.parallel, c.residual_scale
-        self.attention, self.network = Attention(c, number), Network(c)
+        self.attention, self.network = Attention(c, number), network_of(c, number)
         norms = [norm_of(c, c.width) for _ in range(4)]
         self.before_attention = norms[0] if c.before else None
         self.before_network = norms[1] if c.before else None
@@ -293,6 +308,18 @@ class Layer(Module):
         if norm is not None:
             y = norm(y)
         return x + (y if self.factor == 1 else y * self.factor)
+
+
+def stream_of(dtype: DType, device: Device) -> DType:
+    """What is passed from layer to layer where the table of words has this dtype.
+
+    Example:
+        >>> stream_of(cb.bf16, Device("cpu")), stream_of(cb.bf16, Device("cuda"))
+        (f32, bf16)
+    """
+    if dtype is cb.f64 or (dtype is cb.bf16 and gpu_of(device) is not None):
+        return dtype
+    return cb.f32
 
 
 class Decoder(Module):
@@ -332,14 +359,17 @@ class Decoder(Module):
         starts: Tensor | None,
         caches: Sequence[Sequence[Tensor]] | None,
         long: bool | None = None,
+        fresh: bool = False,
     ) -> Tensor:
-        """What the last layer gives, (B, L, width), after the last norm.
+        """What the last layer gives, (B, L, width), after the last norm. It is f32 (bf16 on a GPU,
+        where the weights are).
 
         Args:
             tokens: (B, L).
             starts: (B,) how many positions the caches hold; None: none, without caches.
             caches: of each layer, keys and values (B, groups, capacity, depth), written in place.
             long: whether angles are those of long texts; None: where a position says so.
+            fresh: the caches hold nothing, so that what is new sees itself alone.
         """
         c = self.config
         length = tokens.shape[1]
@@ -349,7 +379,7 @@ class Decoder(Module):
             offsets = as_tensor(np.arange(length)).to(tokens.device).unsqueeze(0)
             at_positions = offsets if starts is None else starts.unsqueeze(1) + offsets
         x = self.embed(tokens)
-        x = x if x.dtype in (cb.f32, cb.f64) else x.astype(cb.f32)
+        x = x.astype(stream_of(x.dtype, x.device))
         if c.embedding_scale != 1:
             x = x * c.embedding_scale
         if self.positions is not None:
@@ -361,7 +391,7 @@ class Decoder(Module):
             if self.local_frequencies is None
             else self.rotations(True, at_positions)
         )
-        at = Positions(rotations, starts)
+        at = Positions(rotations, starts, fresh)
         for n, layer in enumerate(self.layers):
             x = layer(x, at, None if caches is None else caches[n])
         return self.norm(x)
@@ -385,9 +415,10 @@ class Decoder(Module):
         return (cos, sin) if angles.factor == 1 else (cos * angles.factor, sin * angles.factor)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(..., width) -> (..., vocabulary)."""
+        """(..., width) -> (..., vocabulary), f32 or f64."""
         c = self.config
         found = self.head(hidden)
+        found = found if found.dtype is cb.f64 else found.astype(cb.f32)
         if c.logits_scale != 1:
             found = found * c.logits_scale
         return (found * (1 / c.logits_cap)).tanh() * c.logits_cap if c.logits_cap else found

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cubepy.models.architectures.decoder import DecoderConfig
+from cubepy.models.architectures.experts import ACTIVATIONS, ExpertConfig
 from cubepy.models.architectures.rotary import Rotary, rotary
 from cubepy.models.architectures.settings import Settings
 
@@ -31,6 +32,11 @@ def decoder_config(values: Mapping[str, Any], source: str) -> DecoderConfig:
     for name, listed in (("windows", c.windows), ("rotated", c.rotated)):
         if listed and len(listed) != c.layers:
             raise s.refuse(f"{name} are given for {len(listed)} of {c.layers} layers")
+    if c.experts is not None:
+        if c.experts.chosen > c.experts.count:
+            raise s.refuse(f"{c.experts.chosen} of {c.experts.count} experts cannot be chosen")
+        if c.activation not in ACTIVATIONS:
+            raise s.refuse(f"experts with the activation {c.activation!r}")
     return c
 
 
@@ -115,6 +121,37 @@ def _qwen3(s: Settings) -> Given:
         "head_norms": "head",
         "windows": windows,
     }
+
+
+def _experts(s: Settings, shared: int = 0) -> ExpertConfig:
+    """Experts of Qwen's models: in each n-th layer, but for those that are named."""
+    layers, step = s.size("num_hidden_layers"), s.size("decoder_sparse_step", default=1)
+    named = s.values.get("mlp_only_layers") or []
+    if not isinstance(named, list):
+        raise s.refuse("mlp_only_layers must be a list")
+    return ExpertConfig(
+        count=s.size("num_experts", "num_local_experts"),
+        chosen=s.size("num_experts_per_tok"),
+        inner=s.size("moe_intermediate_size"),
+        shared=shared,
+        normalized=s.flag("norm_topk_prob", False),
+        plain=tuple(n for n in range(layers) if n in named or (n + 1) % step),
+    )
+
+
+def _mixtral(s: Settings) -> Given:
+    count, chosen = s.size("num_local_experts"), s.size("num_experts_per_tok", default=2)
+    return _mistral(s) | {"experts": ExpertConfig(count, chosen, s.size("intermediate_size"))}
+
+
+def _qwen2_moe(s: Settings) -> Given:
+    shared = s.size("shared_expert_intermediate_size")
+    biased = s.flag("qkv_bias", True)
+    return _qwen2(s) | {"attention_bias": biased, "experts": _experts(s, shared)}
+
+
+def _qwen3_moe(s: Settings) -> Given:
+    return _qwen3(s) | {"experts": _experts(s)}
 
 
 def _gemma(s: Settings) -> Given:
@@ -248,8 +285,11 @@ DECODERS: dict[str, Callable[[Settings], Given]] = {
     "llama": _llama,
     "mistral": _mistral,
     "ministral": _mistral,
+    "mixtral": _mixtral,
     "qwen2": _qwen2,
+    "qwen2_moe": _qwen2_moe,
     "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
     "gemma": _gemma,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,

@@ -100,11 +100,13 @@ class Encoder(Module):
         tokens = as_tensor(tokens).to(self.words.weight.device)
         present = tokens != self.config.padding
         looks = present if mask is None else as_tensor(mask).to(tokens.device) != 0
-        x = self.words(tokens) + self.positions(self.position_rows(tokens, present))
+        x = self.words(tokens)
+        x = x if x.dtype in (cb.f32, cb.f64) else x.astype(cb.f32)
+        x = x + self.positions(self.position_rows(tokens, present))
         if self.types is not None:
             kinds = tokens * 0 if types is None else as_tensor(types).to(tokens.device)
             x = x + self.types(kinds)
-        x = self.norm(x if x.dtype in (cb.f32, cb.f64) else x.astype(cb.f32))
+        x = self.norm(x)
         shown = looks.reshape(tokens.shape[0], 1, 1, tokens.shape[1])
         if self.distances is not None:
             shown = where(shown, self.bias(tokens.shape[1]), -math.inf)

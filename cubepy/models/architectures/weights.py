@@ -35,6 +35,12 @@ PARTS = {
     "mlp.up_proj": "network.up",
     "mlp.down_proj": "network.down",
     "mlp.gate_up_proj": "network.gate_up",
+    "mlp.gate": "network.router",
+    "block_sparse_moe.gate": "network.router",
+    "mlp.shared_expert.gate_proj": "network.shared.gate",
+    "mlp.shared_expert.up_proj": "network.shared.up",
+    "mlp.shared_expert.down_proj": "network.shared.down",
+    "mlp.shared_expert_gate": "network.shared_gate",
     "mlp.c_fc": "network.up",
     "mlp.c_proj": "network.down",
     "mlp.dense_h_to_4h": "network.up",
@@ -56,6 +62,15 @@ WHOLE = {
     "lm_head": "head",
     "embed_out": "head",
 }
+EXPERT_PARTS = {
+    "w1": "gate",
+    "w2": "down",
+    "w3": "up",
+    "gate_proj": "gate",
+    "down_proj": "down",
+    "up_proj": "up",
+}
+_EXPERT = re.compile(r"^(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)$")
 _LAYER = re.compile(r"^(?:layers|h)\.(\d+)\.(.+)\.(weight|bias)$")
 
 
@@ -73,7 +88,9 @@ def named(name: str, c: DecoderConfig) -> str | None:
         return None
     if found := _LAYER.match(name):
         number, part, kind = found.groups()
-        if part == "post_attention_layernorm":
+        if expert := _EXPERT.match(part):
+            ours = f"network.experts.{expert[1]}.{EXPERT_PARTS[expert[2]]}"
+        elif part == "post_attention_layernorm":
             ours = "after_attention" if c.after else "before_network"
         else:
             ours = PARTS[part]
@@ -115,6 +132,30 @@ def decoder_weights(
             f"weights that a model of the kind {family} does not have: {listed(unknown)}",
             hint="does config.json belong to these weights?",
         )
+    return found if c.experts is None else _stacked(found, c)
+
+
+def _stacked(tensors: Mapping[str, Tensor], c: DecoderConfig) -> dict[str, Tensor]:
+    """The matrices of a layer's experts as one tensor, where all are there and alike."""
+    assert c.experts is not None
+    found, problems = dict(tensors), []
+    for layer in sorted(set(range(c.layers)) - set(c.experts.plain)):
+        for part in ("gate", "up", "down"):
+            shape = (c.experts.inner, c.width)[:: -1 if part == "down" else 1]
+            some = []
+            for n in range(c.experts.count):
+                name = f"layers.{layer}.network.experts.{n}.{part}.weight"
+                t = found.pop(name, None)
+                if t is not None and t.shape == shape:
+                    some.append(t.numpy())
+                else:
+                    got = "missing" if t is None else f"expected {shape}, got {t.shape}"
+                    problems.append(f"{name}: {got}")
+            if len(some) == c.experts.count:
+                found[f"layers.{layer}.network.{part}"] = as_tensor(np.stack(some))
+    problems += [f"{name}: unexpected" for name in found if ".experts." in name]
+    if problems:
+        raise FileFormatError(f"the weights of experts do not fit the config: {listed(problems)}")
     return found
 
 

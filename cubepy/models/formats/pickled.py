@@ -195,9 +195,9 @@ def _check(file: Any, refuse: Refusal) -> None:
         if opcode.name == "MARK":
             stack.append(0)
         elif "GET" in opcode.name:
-            stack.append(memo.get(int(argument), 1))
+            stack.append(memo.get(int(argument or 0), 1))
         elif "PUT" in opcode.name or opcode.name == "MEMOIZE":
-            number = len(memo) if opcode.name == "MEMOIZE" else int(argument)
+            number = len(memo) if opcode.name == "MEMOIZE" else int(argument or 0)
             if number > count:
                 refuse(f"the pickle has {count} opcodes and the memo number {number}")
             memo[number] = stack[-1] if stack else 1

@@ -7,11 +7,19 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import LaunchError, OutOfMemoryError
+from cubepy.lang.dtypes import DType, bf16, f16, f32
 from cubepy.models.architectures.decoder import DecoderConfig
+from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.namespace import zeros
 
 LEAST = 512
 """Positions of a first cache: pages that nobody wrote take no memory."""
+
+
+def dtype_of(weights: DType, device: Any) -> DType:
+    """The dtype of a cache: that of 16-bit weights on a GPU, else f32."""
+    return weights if gpu_of(device) is not None and weights in (bf16, f16) else f32
 
 
 class KeyValueCache:
@@ -22,6 +30,7 @@ class KeyValueCache:
         batch: rows.
         positions: that must have room.
         device: where they are.
+        dtype: of keys and values.
 
     Attributes:
         layers: keys and values of each layer, (batch, groups, capacity, depth).
@@ -32,8 +41,10 @@ class KeyValueCache:
         OutOfMemoryError: there is no room for it.
     """
 
-    def __init__(self, c: DecoderConfig, batch: int, positions: int, device: Any = None) -> None:
-        self.config, self.device = c, device
+    def __init__(
+        self, c: DecoderConfig, batch: int, positions: int, device: Any = None, dtype: DType = f32
+    ) -> None:
+        self.config, self.device, self.dtype = c, device, dtype
         self.lengths = np.zeros(batch, np.int64)
         self.capacity = self.rounded(positions)
         self.layers = [self.pair(self.capacity) for _ in range(c.layers)]
@@ -52,12 +63,16 @@ class KeyValueCache:
         c = self.config
         shape = (len(self.lengths), c.groups, capacity, c.depth)
         try:
-            found = [as_tensor(np.zeros(shape, np.float32)) for _ in range(2)]
+            if self.device is not None and gpu_of(self.device) is not None:
+                keys, values = (
+                    zeros(shape, dtype=self.dtype, device=self.device) for _ in range(2)
+                )
+            else:  # pages that nobody writes take no memory
+                both = (as_tensor(np.zeros(shape, self.dtype.numpy)) for _ in range(2))
+                keys, values = both if self.device is None else (t.to(self.device) for t in both)
         except MemoryError:
-            raise OutOfMemoryError(
-                f"no memory for a cache of {2 * c.layers * 4 * int(np.prod(shape))} bytes"
-            ) from None
-        keys, values = found if self.device is None else (t.to(self.device) for t in found)
+            size = 2 * c.layers * self.dtype.itemsize * int(np.prod(shape))
+            raise OutOfMemoryError(f"no memory for a cache of {size} bytes") from None
         return keys, values
 
     def grow(self, positions: int) -> None:

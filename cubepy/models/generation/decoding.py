@@ -10,12 +10,16 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ArgumentError, LaunchError
 from cubepy.models.architectures.decoder import Decoder
-from cubepy.models.generation.cache import KeyValueCache
+from cubepy.models.generation.cache import KeyValueCache, dtype_of
 from cubepy.models.generation.sampling import Sampling
+from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.namespace import stack
 
 PIECE = 512
 """Tokens of a prompt that are read at once."""
+PIECE_OF_GPU = 1 << 16
+"""The same on a GPU, of all prompts together: what comes first sees itself alone."""
 
 
 class Stepper:
@@ -46,16 +50,17 @@ class Stepper:
         device = self.model.embed.weight.device
         limit = trained_on(self.model)
         long = bool(limit) and padded.shape[1] > limit
-        for first in range(0, padded.shape[1], PIECE):
-            piece = padded[:, first : first + PIECE]
+        most = PIECE if gpu_of(device) is None else max(PIECE, PIECE_OF_GPU // len(tokens))
+        for first in range(0, padded.shape[1], most):
+            piece = padded[:, first : first + most]
             here = as_tensor(piece).to(device)
             starts = as_tensor(np.full(len(tokens), first, np.int64)).to(device)
-            hidden = self.model.hidden(here, starts, cache.layers, long)
+            hidden = self.model.hidden(here, starts, cache.layers, long, first == 0)
             for b, length in enumerate(lengths):
                 if first < length <= first + piece.shape[1]:
-                    last[b] = hidden[b, int(length) - 1 - first].numpy()
+                    last[b] = hidden[b, int(length) - 1 - first]
         cache.lengths[:] = lengths
-        return self.model.logits(as_tensor(np.stack(last)).to(device)).numpy()
+        return self.model.logits(stack(last)).numpy()
 
 
 def decode(
@@ -85,7 +90,8 @@ def decode(
         return
     with cb.no_grad():
         device = model.embed.weight.device
-        cache = KeyValueCache(c, len(prompts), longest + min(limit, PIECE), device)
+        dtype = dtype_of(model.embed.weight.dtype, device)
+        cache = KeyValueCache(c, len(prompts), longest + min(limit, PIECE), device, dtype)
         scores = stepper.read(prompts, cache)
     written: list[list[int]] = [[] for _ in prompts]
     done = [False] * len(prompts)

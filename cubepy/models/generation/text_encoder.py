@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,9 @@ import cubepy as cb
 from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.encoder import Encoder, EncoderConfig
+from cubepy.models.architectures.modern_encoder import ModernConfig, ModernEncoder
+from cubepy.models.architectures.t5 import T5Encoder
+from cubepy.models.tokenized import Tokenized
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
 
@@ -20,36 +22,19 @@ BATCH = 32
 """Texts that are read at once."""
 
 
-class TextEncoder(Encoder):
-    """An encoder with what it needs to read texts.
+class TextVectors(Tokenized):
+    """What an encoder needs to read texts.
 
     Attributes:
         pooling: how vectors of tokens become one: "mean", or "first" (that of the first token).
         normalized: whether vectors of texts have length 1.
         longest: tokens of a text; what is longer is cut.
-
-    Example:
-        >>> c = EncoderConfig(vocabulary=9, width=8, layers=1, heads=2, inner=16, context=32)
-        >>> TextEncoder(c).embed([[1, 2, 3], [4]]).shape
-        (2, 8)
     """
 
-    def __init__(self, c: EncoderConfig) -> None:
-        super().__init__(c)
-        self.pooling, self.normalized = "mean", False
-        self.longest = c.context - c.first
-        self.__dict__["_made_by"] = None
-
-    def give_tokenizer(self, made_by: Callable[[], Any]) -> None:
-        """Say what makes the tokenizer when the first text comes."""
-        self.__dict__["_made_by"] = made_by
-        self.__dict__.pop("tokenizer", None)
-
-    @cached_property
-    def tokenizer(self) -> Any:
-        """Texts to tokens and back; None where the model came without one."""
-        made_by = self.__dict__["_made_by"]
-        return None if made_by is None else made_by()
+    config: Any
+    pooling = "mean"
+    normalized = False
+    longest: int
 
     def embed(self, texts: Any) -> np.ndarray:
         """A vector for each text.
@@ -79,9 +64,7 @@ class TextEncoder(Encoder):
 
     def _tokens(self, text: Any) -> list[int]:
         if isinstance(text, str):
-            if self.tokenizer is None:
-                raise ArgumentError("the model has no tokenizer", hint="give tokens")
-            found: list[int] = self.tokenizer.encode(text)
+            found: list[int] = self.needed_tokenizer().encode(text)
             if len(found) > self.longest:  # the token that ends a text stays
                 found = [*found[: self.longest - 1], found[-1]]
         elif isinstance(text, Sequence) and all(isinstance(t, numbers.Integral) for t in text):
@@ -97,10 +80,51 @@ class TextEncoder(Encoder):
         mask = np.zeros(tokens.shape, np.float32)
         for n, row in enumerate(rows):
             tokens[n, : len(row)], mask[n, : len(row)] = row, 1
-        x = self(tokens, mask)
+        x = self(tokens, mask)  # type: ignore[operator]
         if self.pooling == "first":
             found = x[:, 0]
         else:
             shares = mask / mask.sum(axis=1, keepdims=True)
             found = (as_tensor(shares[:, None]).to(x.device) @ x)[:, 0]
         return F.normalize(found) if self.normalized else found
+
+
+class TextEncoder(Encoder, TextVectors):
+    """An encoder of BERT's kind with what it needs to read texts.
+
+    Example:
+        >>> c = EncoderConfig(vocabulary=9, width=8, layers=1, heads=2, inner=16, context=32)
+        >>> TextEncoder(c).embed([[1, 2, 3], [4]]).shape
+        (2, 8)
+    """
+
+    def __init__(self, c: EncoderConfig) -> None:
+        super().__init__(c)
+        self.longest = c.context - c.first
+
+
+class ModernTextEncoder(ModernEncoder, TextVectors):
+    """ModernBERT with what it needs to read texts.
+
+    Example:
+        >>> c = ModernConfig(vocabulary=9, width=8, layers=2, heads=2, inner=16, context=32)
+        >>> ModernTextEncoder(c).embed([[1, 2, 3], [4]]).shape
+        (2, 8)
+    """
+
+    def __init__(self, c: ModernConfig) -> None:
+        super().__init__(c)
+        self.longest = c.context
+
+
+class T5TextEncoder(T5Encoder, TextVectors):
+    """The encoder of T5 with what it needs to read texts.
+
+    Example:
+        >>> from cubepy.models.architectures.t5 import T5Config
+        >>> c = T5Config(9, width=8, depth=4, heads=2, inner=16, layers=1, decoder_layers=0)
+        >>> T5TextEncoder(c).embed([[1, 2, 3], [4]]).shape
+        (2, 8)
+    """
+
+    longest = 512

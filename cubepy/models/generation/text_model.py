@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,11 @@ from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder, DecoderConfig
 from cubepy.models.generation.decoding import Stepper, decode
 from cubepy.models.generation.sampling import Sampling
+from cubepy.models.tokenized import Tokenized
+from cubepy.tensor import Tensor, as_tensor
 
 
-class TextModel(Decoder):
+class TextModel(Decoder, Tokenized):
     """A decoder with what it needs to write texts.
 
     Attributes:
@@ -34,18 +35,6 @@ class TextModel(Decoder):
     def __init__(self, c: DecoderConfig) -> None:
         super().__init__(c)
         self.ends: frozenset[int] = frozenset()
-        self.__dict__["_made_by"] = None
-
-    def give_tokenizer(self, made_by: Callable[[], Any]) -> None:
-        """Say what makes the tokenizer when the first text comes."""
-        self.__dict__["_made_by"] = made_by
-        self.__dict__.pop("tokenizer", None)
-
-    @cached_property
-    def tokenizer(self) -> Any:
-        """Texts to tokens and back; None where the model came without one."""
-        made_by = self.__dict__["_made_by"]
-        return None if made_by is None else made_by()
 
     @property
     def stepper(self) -> Stepper:
@@ -54,6 +43,26 @@ class TextModel(Decoder):
         if found is None or found.model is not self:
             found = self.__dict__["_stepper"] = Stepper(self)
         return found  # type: ignore[no-any-return]
+
+    def logits(self, hidden: Any) -> Tensor:
+        """Scores of what comes behind each token.
+
+        Args:
+            hidden: tokens, (B, L) or a list of them; or what `hidden` gave for some, (..., width).
+
+        Returns:
+            (B, L, vocabulary), of a list (L, vocabulary).
+
+        Example:
+            >>> c = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, groups=1, depth=4,
+            ...     inner=16, context=32)
+            >>> TextModel(c).logits([1, 2, 3]).shape
+            (3, 9)
+        """
+        given = as_tensor(hidden)
+        if not given.dtype.is_int:
+            return super().logits(given)
+        return self(given.unsqueeze(0))[0] if given.ndim == 1 else self(given)  # type: ignore[no-any-return]
 
     def generate(
         self,
@@ -177,16 +186,8 @@ class TextModel(Decoder):
 
     def _text(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without those that end it."""
-        found: str = self._tokenizer().decode([t for t in tokens if t not in self.ends])
+        found: str = self.needed_tokenizer().decode([t for t in tokens if t not in self.ends])
         return found
-
-    def _tokenizer(self) -> Any:
-        if self.tokenizer is None:
-            raise ArgumentError(
-                "the model has no tokenizer",
-                hint="give tokens, or load a folder with tokenizer.json",
-            )
-        return self.tokenizer
 
     def _given(self, prompt: Any) -> tuple[list[list[int]], bool, bool]:
         """Prompts as tokens, whether they are texts, and whether there is one."""
@@ -195,12 +196,12 @@ class TextModel(Decoder):
                 prompt if isinstance(prompt, np.ndarray) else prompt.numpy()
             ).tolist()
         if isinstance(prompt, str):
-            return [self._tokenizer().encode(prompt)], True, True
+            return [self.needed_tokenizer().encode(prompt)], True, True
         if not isinstance(prompt, Sequence) or not prompt:
             raise ArgumentError(f"a prompt is a text, messages or tokens, not {shown(prompt)}")
         first = prompt[0]
         if isinstance(first, Mapping):
-            return [self._tokenizer().chat(prompt)], True, True
+            return [self.needed_tokenizer().chat(prompt)], True, True
         if isinstance(first, numbers.Integral):
             return [[int(t) for t in prompt]], False, True
         found = [self._given(one) for one in prompt]

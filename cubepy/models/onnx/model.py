@@ -104,9 +104,9 @@ class OnnxModel(nn.Module):
             found = self.runner.call(env)
         return {o.name: self._result(v) for o, v in zip(self.outputs, found, strict=True)}
 
-    def to(self, target: Any) -> OnnxModel:
+    def to(self, target: Any, dtype: Any = None) -> OnnxModel:
         """Move the weights to a device, or convert the float ones to a dtype; gives the model."""
-        super().to(target)
+        super().to(target, dtype)
         if is_device(target):
             self.scope.where[0] = as_device(target)
             self.scope.lifted.clear()

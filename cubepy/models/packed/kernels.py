@@ -16,6 +16,13 @@ KINDS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
 """The types that kernels unpack."""
 
 
+AHEAD = 4096
+"""Bytes by which memory is asked before it is needed: the processor looks ahead less far, since an
+unpacked block is many instructions. Measured on a Xeon: 11.6 GB/s without, 17.9 with 2048, 21.2
+with 4096, 20.8 with 32768.
+"""
+
+
 @dataclass(frozen=True)
 class Blueprint:
     """What changes the code.
@@ -26,6 +33,7 @@ class Blueprint:
         lanes: of a line, at most 16.
         rows: of activations at once.
         activation: a func of the result, or None.
+        together: rows of the weight at once, of products with bytes.
     """
 
     kind: str
@@ -34,6 +42,7 @@ class Blueprint:
     lanes: int
     rows: int = 1
     activation: Any = None
+    together: int = 1
 
 
 @cb.func
@@ -46,6 +55,13 @@ def half_at(halves, n, at):
 def byte_at(raw, n, at):
     """A byte of a row, as u32."""
     return cb.cast(raw[n, at], cb.u32)
+
+
+@cb.func
+def ask_ahead(raw, n, base, plan):
+    """Ask for what comes AHEAD of a block that begins at byte `base`."""
+    for at in cb.unroll(range(0, plan.nbytes, 64)):
+        raw.prefetch((n, base + AHEAD + at))
 
 
 @cb.func
@@ -160,6 +176,7 @@ def product(
         for m in cb.unroll(range(rows)):
             acc[m] = cb.splat(cb.f32(0.0), lanes)
         for block in range(blocks):
+            ask_ahead(raw, n, block * plan.nbytes, plan)
             for at in cb.unroll(range(0, plan.elements, lanes)):
                 weights = weight_line(raw, halves, n, block, at, plan)
                 for m in cb.unroll(range(rows)):
@@ -192,6 +209,7 @@ def unpack_all(raw: cb.Array, halves: cb.Array, out: cb.Array, plan: cb.Comptime
     """out[n] = row n of the weight; a cube does one row."""
     n = cb.CUBE_POS
     for block in range(out.shape[1] // plan.elements):
+        ask_ahead(raw, n, block * plan.nbytes, plan)
         for at in cb.unroll(range(0, plan.elements, plan.lanes)):
             line = weight_line(raw, halves, n, block, at, plan)
             out.store((n, block * plan.elements + at), line)

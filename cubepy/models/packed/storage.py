@@ -7,23 +7,29 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cubepy.errors import KernelTypeError
+from cubepy.errors import ArgumentError, KernelTypeError
 from cubepy.kernels.indexing.bounds import check_indices
 from cubepy.kernels.matmul.matmul import matmul
 from cubepy.kernels.movement.copy import contiguous, copy
 from cubepy.kernels.primitives.functions import ACTIVATIONS
-from cubepy.lang.dtypes import f32
+from cubepy.lang.dtypes import bf16, f32
 from cubepy.models.formats.block_types import BY_NAME
 from cubepy.models.formats.dequantize import dequantize
+from cubepy.models.packed.four_bits import FOUR_BITS, four_bits
+from cubepy.models.packed.integer_kernels import GROUP, byte_product, facts_of, round_rows
 from cubepy.models.packed.kernels import KINDS, Blueprint, product, unpack_all, unpack_rows
+from cubepy.quant.storage import Quantized
 from cubepy.runtime.device import Device, current, device_properties, gpu_of
 from cubepy.runtime.memory.pool import empty
 from cubepy.tensor import Storage, register
 from cubepy.tensor.storage import HOST, Dense, moved
 
+ACTIVATIONS_OF_BLOCKS = ("int8", "float")
+"""What may meet blocks: bytes with a scale for 32 of them, or floats."""
+ROWS = 8
+"""Rows of activations that meet a block at once."""
 MOST_ROWS = 8
-"""Rows of activations that meet the blocks at once; more meet a float copy, which lives for a
-call. Measured on 4 cores of a Xeon: docs/design/models.md."""
+"""Rows that meet the blocks; more meet a float copy, which lives for a call."""
 
 
 class Blocks(Storage):
@@ -32,6 +38,12 @@ class Blocks(Storage):
     Args:
         kind_of_blocks: its name.
         raw: (rows, bytes of a row).
+        activations: "int8": what meets the blocks is rounded to bytes by group of 32, as long as it
+            is few rows; "float": it is not.
+
+    Raises:
+        ArgumentError: other activations.
+        KernelTypeError: blocks that no kernel reads.
 
     Example:
         >>> import numpy as np
@@ -42,16 +54,18 @@ class Blocks(Storage):
     """
 
     kind: ClassVar[str] = "blocks"
-    __slots__ = ("blocks", "halves", "raw")
+    __slots__ = ("activations", "blocks", "halves", "raw")
 
-    def __init__(self, kind_of_blocks: str, raw: np.ndarray) -> None:
+    def __init__(self, kind_of_blocks: str, raw: np.ndarray, activations: str = "int8") -> None:
         found = BY_NAME[kind_of_blocks]
+        check_activations(activations)
         if kind_of_blocks not in KINDS:
             raise KernelTypeError(f"no kernel unpacks {kind_of_blocks}; {', '.join(KINDS)} are")
         columns = raw.shape[1] // found.nbytes * found.elements
         super().__init__((raw.shape[0], columns), f32, HOST)
         raw = raw if raw.flags.c_contiguous and raw.ctypes.data % 2 == 0 else raw.copy()
         self.blocks, self.raw, self.halves = found, raw, raw.view(np.float16)
+        self.activations = activations
 
     def arrays(self) -> dict[str, Any]:
         return {"data": self.raw}
@@ -60,7 +74,7 @@ class Blocks(Storage):
         return [self.raw, self.halves]
 
     def plan(self) -> Any:
-        return self.kind, self.blocks.name, self.shape
+        return self.kind, self.blocks.name, self.activations, self.shape
 
     def dense(self) -> Any:
         """A float copy: for looking at it, never for computing."""
@@ -70,16 +84,35 @@ class Blocks(Storage):
         return dequantize(self.blocks.name, self.raw)
 
     def to(self, device: Device) -> Storage:
-        """On a GPU the numbers are 16-bit floats: no kernel there reads blocks."""
+        """On a GPU blocks of four bits become its own int4, which goes with rows of bf16, all others
+        16-bit floats.
+        """
         if device == self.device or gpu_of(device) is None:
             return self
+        if self.blocks.name in FOUR_BITS and self.raw.size:
+            return Quantized(four_bits(self.raw, self.blocks.name, device), bf16)
         return Dense(moved(self.host().astype(np.float16), device), device)
 
     def blueprint(self, rows: int = 1, activation: Any = None) -> Blueprint:
         """What changes the code of kernels that read it."""
         lanes = min(device_properties(current()).register_bytes // 4, 16)
         found = self.blocks
-        return Blueprint(found.name, found.elements, found.nbytes, lanes, rows, activation)
+        together = 1 if rows > 2 else 4
+        return Blueprint(
+            found.name, found.elements, found.nbytes, lanes, rows, activation, together
+        )
+
+
+def check_activations(given: str) -> None:
+    """Raise unless it is one of `ACTIVATIONS_OF_BLOCKS`.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    if given not in ACTIVATIONS_OF_BLOCKS:
+        raise ArgumentError(
+            f"activations are {' or '.join(map(repr, ACTIVATIONS_OF_BLOCKS))}, not {given!r}"
+        )
 
 
 @register("linear", "blocks")
@@ -108,20 +141,28 @@ def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         )
     activation = attrs["activation"]
     function = None if activation is None else ACTIVATIONS[activation]
-    plan = weight.blueprint(len(rows), function)
     if residual is not None:
         residual = contiguous(residual).reshape(1, len(rows), count)
-    product[-(-count // plan.lanes), 1](
-        rows,
-        weight.raw,
-        weight.halves,
-        bias,
-        residual,
-        out.reshape(1, len(rows), count),
-        plan,
-        mode="unchecked",
-    )
+    flat = out.reshape(1, len(rows), count)
+    for first in range(0, len(rows), ROWS):
+        part = slice(first, first + ROWS)
+        added = None if residual is None else residual[:, part]
+        _few_rows(rows[part], weight, bias, added, flat[:, part], function)
     return out
+
+
+def _few_rows(rows: Any, weight: Blocks, bias: Any, residual: Any, out: Any, function: Any) -> None:
+    """The product of at most ROWS rows of activations, all that meet a block at once."""
+    plan = weight.blueprint(len(rows), function)
+    rest = (weight.raw, weight.halves, bias, residual, out, plan)
+    cubes = -(-weight.shape[0] // plan.lanes)
+    if weight.activations == "float":
+        product[cubes, 1](rows, *rest, mode="unchecked")
+        return
+    codes = empty(rows.shape, np.int8)
+    facts = empty((len(rows), facts_of(rows.shape[1], plan)), np.float32)
+    round_rows[rows.size // GROUP, 1](rows, codes, facts, plan, mode="unchecked")
+    byte_product[cubes, 1](codes, facts, *rest, mode="unchecked")
 
 
 def _as_f32(x: Any) -> Any:

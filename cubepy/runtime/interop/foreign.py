@@ -16,7 +16,7 @@ import numpy as np
 
 from cubepy.errors import LaunchError
 from cubepy.lang.dtypes import as_dtype
-from cubepy.runtime.device import Device, gpu_of
+from cubepy.runtime.device import GPUS, Device, backend_named, gpu_of
 from cubepy.runtime.memory import dlpack
 from cubepy.runtime.memory.device_array import DeviceArray, aligned
 from cubepy.runtime.memory.hazards import Tracked
@@ -98,6 +98,12 @@ def _torch_dtype(tensor: Any) -> np.dtype:
     return as_dtype({"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}.get(name, name)).numpy
 
 
+def _torch_gpus() -> str:
+    """The backend of PyTorch's GPUs: built for ROCm, it calls AMD's "cuda", too."""
+    version = getattr(sys.modules.get("torch"), "version", None)
+    return "hip" if getattr(version, "hip", None) else "cuda"
+
+
 _torch_layouts: dict[Any, Layout] = {}
 
 
@@ -127,7 +133,7 @@ def from_torch(tensor: Any) -> DeviceArray:
             )
         dtype = _torch_dtype(tensor)
         strides = tuple(s * dtype.itemsize for s in key[2])
-        layout = layout_of(tuple(key[1]), strides, dtype, Device("cuda", key[3]))
+        layout = layout_of(tuple(key[1]), strides, dtype, Device(_torch_gpus(), key[3]))
         room(_torch_layouts, 4096)
         _torch_layouts[key] = layout
     return DeviceArray(tensor.data_ptr(), layout, Borrowed(tensor))
@@ -152,14 +158,15 @@ def from_dlpack(value: Any, ordinal: int = 0) -> DeviceArray:
 
 
 def from_interface(value: Any, interface: dict[str, Any]) -> DeviceArray:
-    """An array by `__cuda_array_interface__`."""
+    """An array by `__cuda_array_interface__`, which libraries for AMD GPUs have, too."""
     address, read_only = interface["data"]
     dtype = np.dtype(interface["typestr"])
     as_dtype(dtype)
-    ordinal = _ordinal_of(value, address)
+    gpus = next((name for name in GPUS if backend_named(name).count()), GPUS[0])
+    ordinal = _ordinal_of(value, address, gpus)
     shape, strides = tuple(interface["shape"]), interface.get("strides")
     layout = layout_of(
-        shape, None if strides is None else tuple(strides), dtype, Device("cuda", ordinal)
+        shape, None if strides is None else tuple(strides), dtype, Device(gpus, ordinal)
     )
     stream = interface.get("stream")
     if stream is not None:
@@ -170,10 +177,10 @@ def from_interface(value: Any, interface: dict[str, Any]) -> DeviceArray:
     return aligned(DeviceArray(address or 0, layout, Borrowed(value), not read_only))
 
 
-def _ordinal_of(value: Any, address: int) -> int:
+def _ordinal_of(value: Any, address: int, gpus: str) -> int:
     device = getattr(value, "device", None)
     for name in ("id", "index", "ordinal"):
         found = getattr(device, name, None)
         if isinstance(found, int):
             return found
-    return int(gpu_of(Device("cuda", 0)).ordinal_of(address)) if address else 0
+    return int(gpu_of(Device(gpus, 0)).ordinal_of(address)) if address else 0

@@ -3,7 +3,7 @@ the key of a call.
 
 Types that are on a GPU are noted as they are met, so that the front of a function asks one set.
 Tensors of PyTorch are known by a token for each layout: machine code finds it in one look where
-PyTorch allows that (`backends.cuda.torch_key`).
+PyTorch allows that (`backends.gpu.torch_key`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.errors import DeviceError, LaunchError
-from cubepy.runtime.device import as_device, backend_named, current, gpu_of
+from cubepy.runtime.device import GPUS, as_device, backend_named, current, gpu_of
 from cubepy.runtime.interop.arrays import array_like
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.streams.stream import Stream
@@ -45,8 +45,9 @@ class capture:
     def __init__(self, device: Any = None) -> None:
         where = current() if device is None else as_device(device)
         gpu = gpu_of(where)
-        if gpu is None and device is None and backend_named("cuda").count():
-            where = as_device("cuda")
+        there = (name for name in GPUS if backend_named(name).count())
+        if gpu is None and device is None and (name := next(there, None)):
+            where = as_device(name)
             gpu = gpu_of(where)
         if gpu is None:
             raise DeviceError(

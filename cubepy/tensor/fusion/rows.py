@@ -174,7 +174,20 @@ def _fits(
     dtypes = [specs[i].dtype for i in step.read]
     if OPS[step.op].kind != "map" and step.op not in written.SAME:
         return False
+    if any(_lies_along(i, shape, schedule, made_by) for i in step.read):
+        return False
     return written.writable(step.op, step.attrs, dtypes, spec.dtype)
+
+
+def _lies_along(
+    i: int, shape: tuple[int, ...], schedule: Schedule, made_by: dict[int, int]
+) -> bool:
+    """Whether a value has a number for each row and no axis for the columns: what broadcasts it
+    lays it along the columns, where in a group it would be the row's own number.
+    """
+    made = made_by[i] - len(schedule.inputs)
+    reduced = made >= 0 and schedule.steps[made].op in REDUCTIONS
+    return reduced and len(schedule.specs[i].shape) < len(shape)
 
 
 class _Rows:

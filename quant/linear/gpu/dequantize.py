@@ -18,6 +18,7 @@ from cubepy.quant.linear.gpu.gemm_mma_int8 import ROW_UNITS, round_rows
 from cubepy.quant.linear.problem import QuantizedLinear
 from cubepy.quant.weights.packing import PANEL
 from cubepy.quant.weights.weight import QuantizedWeight
+from cubepy.runtime.memory import pool
 from cubepy.runtime.memory.device_array import DeviceArray, empty
 from cubepy.tune import Routine
 
@@ -30,6 +31,26 @@ def word_bytes(word):
     low = cb.concat(cb.splat(word & 255, 1), cb.splat((word >> 8) & 255, 1))
     high = cb.concat(cb.splat((word >> 16) & 255, 1), cb.splat(word >> 24, 1))
     return cb.cast(cb.concat(low, high), cb.i32)
+
+
+@cb.func
+def eight_of(weight, i, n, gain, group: cb.Comptime[int], symmetric: cb.Comptime[bool], scaled):
+    """Inputs 8 * i to 8 * i + 7 of channel n: scale * code + minimum (times factor and gain, if
+    scaled); `weight` are its codes in words, scales, minimums and factors.
+    """
+    codes, scales, minimums, factors = weight
+    word = codes[n // 16, i, n % 16]
+    low = cb.cast(word_bytes(word & cb.u32(0x0F0F0F0F)), cb.f32)
+    high = cb.cast(word_bytes((word >> 4) & cb.u32(0x0F0F0F0F)), cb.f32)
+    g = i * 8 // group
+    scale = cb.cast(scales[n // 16, g, n % 16], cb.f32)
+    least = scale * cb.f32(-8.0)
+    if not symmetric:
+        least = cb.cast(minimums[n // 16, g, n % 16], cb.f32)
+    value = cb.fma(cb.concat(low, high), cb.splat(scale, 8), cb.splat(least, 8))
+    if scaled:
+        value = value * cb.cast(factors.load((i * 8,), 8), cb.f32) * gain
+    return value
 
 
 @cb.kernel
@@ -51,18 +72,60 @@ def unpack_int4(
     eighths = codes.shape[1]
     i, n = at % eighths, at // eighths
     if n < out.shape[0]:
-        word = codes[n // 16, i, n % 16]
-        low = cb.cast(word_bytes(word & cb.u32(0x0F0F0F0F)), cb.f32)
-        high = cb.cast(word_bytes((word >> 4) & cb.u32(0x0F0F0F0F)), cb.f32)
-        g = i * 8 // group
-        scale = cb.cast(scales[n // 16, g, n % 16], cb.f32)
-        least = scale * cb.f32(-8.0)
-        if not symmetric:
-            least = cb.cast(minimums[n // 16, g, n % 16], cb.f32)
-        value = cb.fma(cb.concat(low, high), cb.splat(scale, 8), cb.splat(least, 8))
-        if scaled:
-            value = value * cb.cast(factors.load((i * 8,), 8), cb.f32) * gain
+        weight = (codes, scales, minimums, factors)
+        value = eight_of(weight, i, n, gain, group, symmetric, scaled)
         out.store((n, i * 8), cb.cast(value, out.dtype))
+
+
+@cb.kernel
+def take_int4(
+    indices: cb.Array,
+    codes: cb.Array,
+    scales: cb.Array,
+    minimums,
+    factors: cb.Array,
+    out: cb.Array,
+    gain: cb.f32,
+    rows,
+    group: cb.Comptime[int],
+    symmetric: cb.Comptime[bool],
+):
+    """out[m] = channel indices[m] of `rows`; zeros where there is none. A unit makes eight
+    neighbours.
+    """
+    at = cb.ABSOLUTE_POS
+    eighths = codes.shape[1]
+    i, m = at % eighths, at // eighths
+    if m < out.shape[0]:
+        n = cb.cast(indices[m], cb.i64)
+        value = cb.splat(cb.f32(0.0), 8)
+        if n >= 0 and n < rows:
+            weight = (codes, scales, minimums, factors)
+            value = eight_of(weight, i, n, gain, group, symmetric, True)
+        out.store((m, i * 8), cb.cast(value, out.dtype))
+
+
+def taken(weight: QuantizedWeight, indices: Any, dtype: Any) -> Any:
+    """Channels of an int4 weight, (len(indices), K) of a dtype, where the weight is."""
+    columns = weight.shape[1]
+    words = weight.codes.view(np.uint32).reshape(weight.codes.shape[0], -1, PANEL)
+    shape = (len(indices), columns)
+    out = pool.empty(shape, dtype)
+    facts = (weight.scales, weight.minimums, weight.input_scale)
+    scheme = weight.scheme
+    if out.size:
+        take_int4[-(-len(indices) * (columns // 8) // _UNITS), _UNITS](
+            indices,
+            words,
+            *facts,
+            out,
+            weight.gain,
+            weight.shape[0],
+            scheme.group,
+            scheme.symmetric,
+            mode="unchecked",
+        )
+    return out
 
 
 @cb.kernel

@@ -20,7 +20,7 @@ from cubepy.kernels import typical
 from cubepy.runtime import device as devices
 from cubepy.runtime.memory.device_array import upload
 from cubepy.runtime.stats import counters
-from tests.backends.cuda.fake_cuda import FakeCuda, fake_cuda, kernel
+from tests.backends.gpu.fake_driver import FakeDriver, fake_driver, kernel
 from tests.runtime.ahead.test_warm import python
 
 H100 = {1: 1024, 16: 132, 38: 50 << 20, 75: 9, 76: 0, 81: 233472, 97: 232448}
@@ -58,22 +58,22 @@ def attribute_of_an_h100(out: Any, number: int, device: int) -> int:
 @pytest.fixture
 def h100(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A driver that says that there is one, and runs nothing."""
-    with fake_cuda(monkeypatch) as fake:
+    with fake_driver(monkeypatch) as fake:
         fake.kernels = AnyKernel()
-        monkeypatch.setattr(FakeCuda, "cuDeviceGetAttribute", staticmethod(attribute_of_an_h100))
+        monkeypatch.setattr(FakeDriver, "device_attribute", staticmethod(attribute_of_an_h100))
         gpus._properties.cache_clear()
         yield fake
         gpus._properties.cache_clear()
 
 
-def test_the_gpu_in_mind_is_the_one_that_comes(h100: FakeCuda) -> None:
+def test_the_gpu_in_mind_is_the_one_that_comes(h100: FakeDriver) -> None:
     there, here = gpus.offline("sm_90a"), gpus._properties(0)
     for name in ("cores", "max_shared_memory", "l1_bytes", "l2_bytes", "features", "architecture"):
         assert getattr(there, name) == getattr(here, name)
 
 
 def test_a_gpu_compiles_nothing_that_was_compiled_for_it_elsewhere(
-    tmp_path: Path, h100: FakeCuda
+    tmp_path: Path, h100: FakeDriver
 ) -> None:
     pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
     done = python(tmp_path, "-m", "cubepy", "warm", "K.softmax", "--target", "sm_90a")

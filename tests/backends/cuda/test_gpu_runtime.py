@@ -13,9 +13,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cubepy.backends.cuda.native import driver, memory, module
-from cubepy.backends.cuda.native import driver_errors as failures
-from cubepy.backends.cuda.native import kernel_faults as faults
+from cubepy.backends.cuda.native.driver import DRIVER
+from cubepy.backends.cuda.native.module import Wish, launch_config
+from cubepy.backends.gpu.native import driver_errors as failures
+from cubepy.backends.gpu.native import kernel_faults as faults
+from cubepy.backends.gpu.native import memory
+from cubepy.backends.gpu.native.module import check_grid
 from cubepy.errors import (
     BackendCompileError,
     DeviceError,
@@ -116,21 +119,21 @@ def test_error_codes_are_typed_and_say_what_to_do(
 
 
 def test_a_forked_child_gets_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_library", object())
-    monkeypatch.setattr(driver, "forked", False)
-    driver._after_fork()
-    assert driver.count() == 0 and "forked" in driver.missing() and not driver.usable()
+    monkeypatch.setattr(DRIVER, "library", object())
+    monkeypatch.setattr(DRIVER, "forked", False)
+    DRIVER.after_fork()
+    assert DRIVER.count() == 0 and "forked" in DRIVER.missing() and not DRIVER.usable()
     with pytest.raises(DeviceError, match="spawn"):
-        driver.api()
-    monkeypatch.setattr(driver, "forked", False)
+        DRIVER.api()
+    monkeypatch.setattr(DRIVER, "forked", False)
 
 
 def test_grids_beyond_the_hardware_are_refused() -> None:
-    module.check_grid((2**31 - 1, 65535, 65535), "k")
+    check_grid((2**31 - 1, 65535, 65535), "k")
     with pytest.raises(LaunchError, match="65536 cubes along y"):
-        module.check_grid((1, 65536, 1), "k")
+        check_grid((1, 65536, 1), "k")
     with pytest.raises(LaunchError, match="at most 64 along z"):
-        module.check_grid((1, 1, 1), "k", (1, 1, 128))
+        check_grid((1, 1, 1), "k", (1, 1, 128))
 
 
 def test_a_launch_site_is_no_line_of_generated_code() -> None:
@@ -146,9 +149,7 @@ def test_block_sizes_grow_by_an_eighth_at_most() -> None:
 
 
 def test_the_launch_description_has_the_drivers_layout() -> None:
-    config = module.launch_config(
-        (1, 2, 3), (32, 1, 1), 100, module.Wish(cluster=(2, 1, 1), overlap=True)
-    )
+    config = launch_config((1, 2, 3), (32, 1, 1), 100, Wish(cluster=(2, 1, 1), overlap=True))
     assert ctypes.sizeof(config) == 56 and ctypes.sizeof(config.attributes[0]) == 72
     assert list(config.grid) == [1, 2, 3] and config.count == 2
     assert config.attributes[0].id == 4 and list(config.attributes[0].value.dims) == [2, 1, 1]
@@ -219,11 +220,12 @@ def test_memory_that_nobody_gave_is_in_no_plan() -> None:
 def test_destructors_end_before_modules_are_emptied() -> None:
     code = """
 import sys
-from cubepy.backends.cuda.native import driver
-@driver.until_exit
+from cubepy.backends.cuda.native.driver import DRIVER
+from cubepy.backends.gpu.native.driver import until_exit
+@until_exit
 class Owner:
     def __del__(self):
-        print("gone", driver.usable())
+        print("gone", DRIVER.usable())
 Owner()
 sys.kept = Owner()
 """

@@ -62,6 +62,8 @@ CLOSE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (draw(20, 24, dtype=H), draw(24, 36, dtype=H)),
     ),
     "vector": (lambda a, b: K.matmul(a, b), (draw(1, 130), draw(130, 20))),
+    "vector along columns": (lambda a, b: K.matmul(a, b.T), (draw(1, 130), draw(20, 130))),
+    "vector along more columns": (lambda a, b: K.matmul(a, b.T), (draw(2, 64), draw(96, 64))),
     "attention": (lambda q: K.attention(q, q, q), (draw(1, 2, 5, 8),)),
     "avg_pool2d": (lambda x: K.avg_pool2d(x, 2), (IMAGE,)),
     "gelu": (lambda x: K.gelu(x), (draw(3, 70),)),

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.backends.cuda.fake_cuda import FakeCuda
+from tests.backends.gpu.fake_driver import FakeDriver, orders
 from tests.runtime.replay.gpu_calls import Repetitions, start
 
 
-@pytest.fixture(params=range(3))
-def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+@pytest.fixture(**orders(3, 2))
+def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     """The driver, with another order of work each time."""
-    yield from start(monkeypatch, request.param)
+    vendor, seed = request.param
+    yield from start(monkeypatch, seed, vendor=vendor)
 
 
 @pytest.fixture

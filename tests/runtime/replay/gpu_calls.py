@@ -1,6 +1,6 @@
 """Functions, arrays and launches on a pretended GPU, for tests of what is repeated by machine code.
 
-The driver is the one of `tests.backends.cuda.fake_cuda`: it runs work late, and in any order that
+The driver is the one of `tests.backends.gpu.fake_driver`: it runs work late, and in any order that
 is not forbidden.
 """
 
@@ -15,22 +15,23 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.backends.cuda.backend import CudaBackend
-from cubepy.backends.cuda.gpu import CudaGpu
-from cubepy.backends.cuda.native.module import Loadable
-from cubepy.backends.cuda.run import CudaRunner
+from cubepy.backends.gpu.run import GpuRunner
 from cubepy.kernels.entry.arguments import array_of
 from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.runtime import memory, recording
-from cubepy.runtime.device import Device
 from cubepy.runtime.memory.constants import constant_on
 from cubepy.runtime.memory.device_array import DeviceArray, upload
 from cubepy.runtime.replay.record import Recorder
-from tests.backends.cuda.fake_cuda import FakeCuda, fake_cuda, kernel
-
-HERE = Device("cuda")
-GPU = CudaGpu()
+from tests.backends.gpu.fake_driver import (
+    BACKENDS,
+    FakeDriver,
+    fake_driver,
+    here,
+    kernel,
+    loadable,
+    runner,
+)
 
 
 def adding() -> Any:
@@ -94,7 +95,7 @@ class Executable:
     """Machine code that is a function of Python."""
 
     def __init__(self, program: Any) -> None:
-        self.program, self.loadable, self.units = program, Loadable(b"", program.name), (1, 1, 1)
+        self.program, self.loadable, self.units = program, loadable(program.name), (1, 1, 1)
         self.shared_bytes, self.cluster, self.overlap, self.sites, self.loose, self.whole = (
             0,
             None,
@@ -104,17 +105,21 @@ class Executable:
             None,
         )
 
-    def prepare(self, leaves: Any, values: Any, cubes: Any, ordinal: int = 0) -> CudaRunner:
-        return CudaRunner(self, leaves, cubes, ordinal)
+    def prepare(self, leaves: Any, values: Any, cubes: Any, ordinal: int = 0) -> GpuRunner:
+        return runner(self, leaves, cubes, ordinal)
 
 
-def start(monkeypatch: pytest.MonkeyPatch, seed: int, devices: int = 1) -> Iterator[FakeCuda]:
+def start(
+    monkeypatch: pytest.MonkeyPatch, seed: int, devices: int = 1, vendor: str = "cuda"
+) -> Iterator[FakeDriver]:
     monkeypatch.setattr(
-        CudaBackend, "executable", lambda self, k, program, specs, in_place: Executable(program)
+        BACKENDS[vendor],
+        "executable",
+        lambda self, k, program, specs, in_place: Executable(program),
     )
     monkeypatch.setitem(globals(), "add_arrays", adding())  # another driver
     gc.freeze()  # what other tests left is not looked at
-    with fake_cuda(monkeypatch, seed, devices=devices) as f:
+    with fake_driver(monkeypatch, seed, devices=devices, vendor=vendor) as f:
         f.kernels["add_arrays"] = added
         yield f
         recording.forget()
@@ -123,7 +128,7 @@ def start(monkeypatch: pytest.MonkeyPatch, seed: int, devices: int = 1) -> Itera
 
 
 def new(values: Any, ordinal: int = 0) -> DeviceArray:
-    return upload(np.asarray(values, np.float32), Device("cuda", ordinal))
+    return upload(np.asarray(values, np.float32), here(ordinal))
 
 
 def some(n: int = 10) -> np.ndarray:

@@ -14,13 +14,13 @@ from cubepy.runtime.generated import written
 from cubepy.runtime.launch import launcher as launch
 from cubepy.runtime.replay import arguments, calls, plan
 from cubepy.runtime.tables import room
-from tests.backends.cuda.fake_cuda import FakeCuda
+from tests.backends.gpu.fake_driver import FakeDriver
 from tests.runtime.replay import gpu_calls
 from tests.runtime.replay.gpu_calls import Repetitions, much, new, plus, same, some, start
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     yield from start(monkeypatch, 0)
 
 
@@ -53,7 +53,7 @@ def lengths(n: int) -> None:
         same(c, x + y)
 
 
-def test_a_new_length_makes_no_bytecode(fake: FakeCuda, compiled: list[str]) -> None:
+def test_a_new_length_makes_no_bytecode(fake: FakeDriver, compiled: list[str]) -> None:
     for n in (10, 11):
         lengths(n)
     compiled.clear()
@@ -63,7 +63,7 @@ def test_a_new_length_makes_no_bytecode(fake: FakeCuda, compiled: list[str]) -> 
 
 
 def test_the_first_call_of_a_length_makes_no_function(
-    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What makes later calls quick comes when a length came before: many lengths never come again."""
     made: list[str] = []
@@ -86,7 +86,7 @@ def test_functions_are_compiled_once_for_their_text(compiled: list[str]) -> None
 
 
 def test_a_length_that_is_used_between_others_is_known(
-    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, repetitions: Repetitions
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch, repetitions: Repetitions
 ) -> None:
     """Tables that are full forget their oldest entries, not all of them."""
     for module in (calls, arguments):

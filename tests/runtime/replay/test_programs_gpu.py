@@ -15,7 +15,7 @@ from cubepy.tensor import Tensor, apply
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.ops.op import Spec, define
 from cubepy.tensor.program.plans import gpu
-from tests.backends.cuda.fake_cuda import CAPTURE_INVALIDATED, FakeCuda
+from tests.backends.gpu.fake_driver import CAPTURE_INVALIDATED, FakeDriver, here
 from tests.runtime.replay.gpu_calls import new, plus, same, some
 
 
@@ -31,7 +31,7 @@ def adding() -> Iterator[str]:
     del OPS["adding"]
 
 
-def test_a_program_is_launched_as_a_graph(fake: FakeCuda, adding: str) -> None:
+def test_a_program_is_launched_as_a_graph(fake: FakeDriver, adding: str) -> None:
     kept = cb.tensor(new(np.zeros(64, np.float32)))
 
     def function(x: Tensor, y: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def test_a_program_is_launched_as_a_graph(fake: FakeCuda, adding: str) -> None:
 
 
 def test_memory_that_never_comes_again_makes_no_graph(
-    fake: FakeCuda, adding: str, monkeypatch: pytest.MonkeyPatch
+    fake: FakeDriver, adding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu, "BROUGHT", 0)
 
@@ -75,14 +75,14 @@ def test_memory_that_never_comes_again_makes_no_graph(
 
 
 def test_captures_that_fail_cost_a_graph_alone(
-    fake: FakeCuda, adding: str, monkeypatch: pytest.MonkeyPatch
+    fake: FakeDriver, adding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def spoiled(self: FakeCuda, handle: int, out: Any) -> int:
+    def spoiled(self: FakeDriver, handle: int, out: Any) -> int:
         end(self, handle, out)
         return CAPTURE_INVALIDATED
 
-    end = FakeCuda.cuStreamEndCapture
-    monkeypatch.setattr(FakeCuda, "cuStreamEndCapture", spoiled)
+    end = FakeDriver.end_capture
+    monkeypatch.setattr(FakeDriver, "end_capture", spoiled)
     program = cb.jit(lambda x: apply(adding, apply(adding, apply(adding, x, x), x), x))
     for n in range(8):
         found = program(cb.tensor(new(np.full(16, n, np.float32))))
@@ -92,13 +92,13 @@ def test_captures_that_fail_cost_a_graph_alone(
     assert graphs.captured and not graphs.graphs and "ending a capture" in graphs.why
 
 
-def test_a_program_inside_a_capture(fake: FakeCuda, adding: str) -> None:
+def test_a_program_inside_a_capture(fake: FakeDriver, adding: str) -> None:
     """It is recorded op by op, whatever it was before."""
     program = cb.jit(lambda x: apply(adding, apply(adding, apply(adding, x, x), x), x))
     x = cb.tensor(new(np.ones(16, np.float32)))
     for _ in range(6):
         same(program(x).storage.array, np.full(16, 4, np.float32))
-    with cb.capture("cuda") as graph:
+    with cb.capture(here()) as graph:
         y = program(x)
     graph.put(x, np.full(16, 2, np.float32))
     graph.replay()

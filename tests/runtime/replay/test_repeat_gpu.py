@@ -14,11 +14,11 @@ import cubepy as cb
 from cubepy.errors import AliasError, DeviceError, LaunchError, ReadOnlyError
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.stats import counters
-from tests.backends.cuda.fake_cuda import FakeCuda
-from tests.runtime.replay.gpu_calls import HERE, Repetitions, much, new, plus, same, some, start
+from tests.backends.gpu.fake_driver import FakeDriver, here
+from tests.runtime.replay.gpu_calls import Repetitions, much, new, plus, same, some, start
 
 
-def test_the_second_call_is_a_repetition(fake: FakeCuda, repetitions: Repetitions) -> None:
+def test_the_second_call_is_a_repetition(fake: FakeDriver, repetitions: Repetitions) -> None:
     for _ in range(6):
         x, y = some(), some()
         before = counters.launches
@@ -27,7 +27,7 @@ def test_the_second_call_is_a_repetition(fake: FakeCuda, repetitions: Repetition
 
 
 def test_scratch_constants_copies_and_fills_are_repeated(
-    fake: FakeCuda, repetitions: Repetitions
+    fake: FakeDriver, repetitions: Repetitions
 ) -> None:
     for _ in range(8):
         x, y = some(), some()
@@ -38,7 +38,7 @@ def test_scratch_constants_copies_and_fills_are_repeated(
     assert repetitions.long == 2
 
 
-def test_results_that_are_dropped_and_used_in_turn(fake: FakeCuda) -> None:
+def test_results_that_are_dropped_and_used_in_turn(fake: FakeDriver) -> None:
     x, y = some(), some()
     sums, expected = new(x), x
     step = new(y)
@@ -48,7 +48,7 @@ def test_results_that_are_dropped_and_used_in_turn(fake: FakeCuda) -> None:
     same(sums, expected)
 
 
-def test_options_and_layouts_are_told_apart(fake: FakeCuda) -> None:
+def test_options_and_layouts_are_told_apart(fake: FakeDriver) -> None:
     whole = some(40)
     for times in (1, 2, 1, 2, 1, 2, True):
         for part in (slice(0, 10), slice(0, 20, 2), slice(9, None, -1), slice(3, 13)):
@@ -60,7 +60,7 @@ def test_options_and_layouts_are_told_apart(fake: FakeCuda) -> None:
         same(much(new(whole)[3:13], y, times), expected + 2)
 
 
-def test_work_in_place_and_arrays_that_share_memory(fake: FakeCuda) -> None:
+def test_work_in_place_and_arrays_that_share_memory(fake: FakeDriver) -> None:
     whole = some(40)
     for n in range(12):
         held = new(whole)
@@ -80,7 +80,7 @@ def test_work_in_place_and_arrays_that_share_memory(fake: FakeCuda) -> None:
             plus(held[:20], held[20:], out=fixed)
 
 
-def test_work_in_place_is_repeated(fake: FakeCuda, repetitions: Repetitions) -> None:
+def test_work_in_place_is_repeated(fake: FakeDriver, repetitions: Repetitions) -> None:
     for _ in range(6):
         x, y = some(), some()
         a, b = new(x), new(y)
@@ -97,8 +97,8 @@ def test_work_in_place_is_repeated(fake: FakeCuda, repetitions: Repetitions) -> 
         plus(DeviceArray(fixed.address, fixed.layout, fixed.owner), b, out=fixed)
 
 
-def test_other_streams_come_after_what_they_need(fake: FakeCuda) -> None:
-    streams = [cb.Stream(HERE) for _ in range(3)]
+def test_other_streams_come_after_what_they_need(fake: FakeDriver) -> None:
+    streams = [cb.Stream(here()) for _ in range(3)]
     x, y = some(), some()
     sums, step, expected = new(x), new(y), x
     for n in range(30):
@@ -111,12 +111,12 @@ def test_other_streams_come_after_what_they_need(fake: FakeCuda) -> None:
     same(sums, expected)
 
 
-def test_a_graph_records_what_would_be_repeated(fake: FakeCuda, repetitions: Repetitions) -> None:
+def test_a_graph_records_what_would_be_repeated(fake: FakeDriver, repetitions: Repetitions) -> None:
     x, y = new(some()), new(some())
     for _ in range(4):
         plus(x, y)
     long = repetitions.long
-    with cb.capture(HERE) as graph:
+    with cb.capture(here()) as graph:
         found = plus(plus(x, y), y)
     assert repetitions.long == long + 2
     for _ in range(3):
@@ -129,7 +129,7 @@ def test_a_graph_records_what_would_be_repeated(fake: FakeCuda, repetitions: Rep
         same(plus(x, y), a + b)
 
 
-def test_a_setting_that_changes_is_heeded(fake: FakeCuda, repetitions: Repetitions) -> None:
+def test_a_setting_that_changes_is_heeded(fake: FakeDriver, repetitions: Repetitions) -> None:
     x, y = new(some()), new(some())
     for _ in range(4):
         plus(x, y)
@@ -141,21 +141,21 @@ def test_a_setting_that_changes_is_heeded(fake: FakeCuda, repetitions: Repetitio
     assert repetitions.long == before + 1
 
 
-def test_a_launch_that_fails_raises(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_that_fails_raises(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = new(some()), new(some())
     for _ in range(4):
         plus(x, y)
-    monkeypatch.setattr(FakeCuda, "cuLaunchKernel", lambda self, *given: 719)
+    monkeypatch.setattr(FakeDriver, "launch", lambda self, *given: 719)
     with pytest.raises(DeviceError, match="add_arrays"):
         plus(x, y)
 
 
-def test_a_thread_that_works_in_another_context(fake: FakeCuda, repetitions: Repetitions) -> None:
+def test_a_thread_that_works_in_another_context(fake: FakeDriver, repetitions: Repetitions) -> None:
     x, y = some(), some()
     a, b = new(x), new(y)
     for _ in range(4):
         plus(a, b)
-    fake.cuCtxPushCurrent_v2(0x999)  # another library's
+    fake.set_current(0x999)  # another library's
     before = repetitions.long
     same(plus(a, b), x + y)
     assert fake.contexts[-1] == 0x999 and repetitions.long == before
@@ -175,7 +175,7 @@ def test_several_devices(monkeypatch: pytest.MonkeyPatch, repetitions: Repetitio
             plus(new(x, 0), new(y, 1))
 
 
-def test_threads_share_what_is_repeated(fake: FakeCuda) -> None:
+def test_threads_share_what_is_repeated(fake: FakeDriver) -> None:
     wrong: list[Any] = []
 
     def work() -> None:

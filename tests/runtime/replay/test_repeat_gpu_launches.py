@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.backends.cuda import replay
-from cubepy.backends.cuda.backend import CudaBackend
-from cubepy.backends.cuda.native.module import Loadable, Wish, launch_config
+from cubepy.backends.cuda.native.module import Wish, launch_config
+from cubepy.backends.cuda.native.tensor_maps import encoded
+from cubepy.backends.gpu.replay import GpuTable
 from cubepy.errors import AliasError
 from cubepy.kernels.entry.arguments import array_of
 from cubepy.kernels.entry.dispatch import repeated
@@ -24,13 +24,21 @@ from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.layout import layout_of
 from cubepy.runtime.stats import counters
 from cubepy.runtime.tensor_map import ArrayMap
-from tests.backends.cuda.fake_cuda import FakeCuda, fake_cuda, kernel
+from tests.backends.gpu.fake_driver import (
+    BACKENDS,
+    DRIVER,
+    FakeDriver,
+    fake_driver,
+    here,
+    kernel,
+    loadable,
+)
 from tests.runtime.replay import gpu_calls
-from tests.runtime.replay.gpu_calls import HERE, Executable, Repetitions, memory_of, new, same, some
+from tests.runtime.replay.gpu_calls import Executable, Repetitions, memory_of, new, same, some
 
 
 def test_clusters_and_tensor_maps_get_stream_and_addresses(
-    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
 
@@ -53,15 +61,16 @@ def test_clusters_and_tensor_maps_get_stream_and_addresses(
         ctypes.c_int64.from_address(tensor_map).value = address
         return 0
 
-    monkeypatch.setattr(FakeCuda, "cuLaunchKernelEx", launch, raising=False)
-    monkeypatch.setattr(FakeCuda, "cuTensorMapReplaceAddress", move, raising=False)
-    array = DeviceArray(0x4000, layout_of((64, 64), None, np.dtype(np.float16), HERE), None)
+    monkeypatch.setattr(FakeDriver, "launch_configured", launch, raising=False)
+    monkeypatch.setattr(FakeDriver, "move_tensor_map", move, raising=False)
+    array = DeviceArray(0x4000, layout_of((64, 64), None, np.dtype(np.float16), here()), None)
     runner = SimpleNamespace(
         empty=False, arrays=[(0, 0, True)], numbers=[(1, 1, 1)], maps=[(2, 2, False)], loose=0, fault_word=-1,
         block=[0] * 18, starts=[0, 1, 2], exe=SimpleNamespace(program=SimpleNamespace(name="some")),
+        encoded=encoded,
         config=launch_config((5, 6, 7), (32, 2, 1), 99, Wish(cluster=(2, 1, 1))), head=(ctypes.c_void_p(0x77), *[0] * 7),
     )  # fmt: skip
-    table = replay.CudaTable(fake.contexts[-1] if fake.contexts else 0)
+    table = GpuTable(DRIVER.context(0))
     table.launch(
         runner, [array, 1.5, ArrayMap(array, array, (16, 64), 128)], [(0, 8), None, (1, 256)]
     )  # type: ignore[arg-type]
@@ -79,8 +88,8 @@ def test_clusters_and_tensor_maps_get_stream_and_addresses(
     assert alive
 
 
-def test_launches_are_repeated(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    streams = [cb.Stream(HERE) for _ in range(2)]
+def test_launches_are_repeated(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = [cb.Stream(here()) for _ in range(2)]
     whole = some(30)
     bound: list[Any] = []
     binder = gpu_calls.add_arrays.launches.binder
@@ -129,7 +138,7 @@ def test_a_global_that_changes_is_seen_by_repetitions(
     class Scaled(Executable):
         def __init__(self, program: Any) -> None:
             super().__init__(program)
-            self.loadable = Loadable(b"", f"times_{FACTOR}")
+            self.loadable = loadable(f"times_{FACTOR}")
 
     @repeated
     def product(x: Any, *, out: Any = None) -> Any:
@@ -139,9 +148,9 @@ def test_a_global_that_changes_is_seen_by_repetitions(
         return result if out is None else out
 
     monkeypatch.setattr(
-        CudaBackend, "executable", lambda self, k, program, specs, in_place: Scaled(program)
+        BACKENDS["cuda"], "executable", lambda self, k, program, specs, in_place: Scaled(program)
     )
-    with fake_cuda(monkeypatch, 1) as fake:
+    with fake_driver(monkeypatch, 1) as fake:
         for factor in (1.0, 2.0, 3.0):
             fake.kernels[f"times_{factor}"] = kernel(6)(times(factor))
         before = counters.specialised

@@ -15,11 +15,11 @@ from cubepy.runtime.interop import foreign
 from cubepy.runtime.interop.arrays import QUICK
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tensor import Tensor
-from tests.backends.cuda.fake_cuda import FakeCuda
+from tests.backends.gpu.fake_driver import FakeDriver
 from tests.runtime.replay.gpu_calls import Repetitions, new, plus, same, some, start
 
 
-def test_tensors_give_tensors(fake: FakeCuda) -> None:
+def test_tensors_give_tensors(fake: FakeDriver) -> None:
     for _ in range(5):
         x, y = some(), some()
         found = plus(cb.tensor(new(x)), new(y))
@@ -51,9 +51,11 @@ class FakeTensor:
 
 
 def test_tensors_of_pytorch(
-    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, repetitions: Repetitions
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch, repetitions: Repetitions
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=FakeTensor))
+    version = SimpleNamespace(hip="7.1" if fake.vendor == "hip" else None)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=FakeTensor, version=version))
+    monkeypatch.setattr(foreign, "_torch_layouts", {})
     monkeypatch.setitem(QUICK, FakeTensor, foreign.from_torch_or_none)
     whole = some(64)
     for n in range(8):
@@ -75,7 +77,7 @@ def test_tensors_of_pytorch(
     assert repetitions.long < 40
 
 
-def test_ops_of_tensors_are_repeated(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ops_of_tensors_are_repeated(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     from cubepy.tensor.ops import OPS
 
     monkeypatch.setattr(OPS["add"], "run", lambda dtype, a, b: plus.__wrapped__(a, b))

@@ -27,13 +27,16 @@ BINARY: list[Callable[[Any, Any], Any]] = [
 REDUCTIONS: list[Callable[[Any], Any]] = [
     lambda x: x.sum(axis=-1, keepdims=True), lambda x: x.max(axis=-1, keepdims=True),
     lambda x: x.mean(axis=-1, keepdims=True), lambda x: x.softmax(-1), lambda x: x.sum(axis=0),
+    lambda x: x.mean(axis=-1) if x.shape[0] == x.shape[1] else x,
 ]  # fmt: skip
 
 
 def program(seed: int, reductions: bool = False) -> tuple[list[Tensor], Schedule, list[Any]]:
     """Inputs, the steps of a random program, and what its ops give one by one."""
     rng, numbers = random.Random(seed), np.random.default_rng(seed)
-    rows, columns = rng.choice([(1, 1), (3, 5), (4, 17), (8, 64), (5, 129), (2, 300)])
+    rows, columns = rng.choice(
+        [(1, 1), (3, 5), (4, 17), (8, 64), (5, 129), (2, 300), (6, 6), (24, 24)]
+    )
     shapes = [(rows, columns), (rows, columns), (columns,), (rows, 1), (1, columns), ()]
     given = [cb.tensor(numbers.standard_normal(s).astype(np.float32)) for s in shapes]
     with record(*given) as recorder:

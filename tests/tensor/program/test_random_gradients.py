@@ -47,6 +47,7 @@ STEPS: dict[str, Step] = {
         x.reshape(1, *x.shape), cb.tensor(np.full((3, x.shape[0], 1), 0.2))
     ).reshape(3, -1).sum(axis=0, keepdims=True) + x,
     "maximum": lambda x, y: x.max(axis=1, keepdims=True) + x,
+    "along": lambda x, y: x.mean(axis=1) - x if x.shape[0] == x.shape[1] else x,
     "variance": lambda x, y: x.var(axis=1, keepdims=True) + x,
 }  # fmt: skip
 
@@ -70,7 +71,7 @@ def test_gradients_of_programs_are_those_of_their_ops(seed: int) -> None:
     rng, numbers = random.Random(seed), np.random.default_rng(seed)
     names = [rng.choice(sorted(STEPS)) for _ in range(rng.randrange(1, 7))]
     loss = loss_of(names, [rng.randrange(4) for _ in names])
-    rows, columns = rng.choice([(2, 33), (3, 7), (5, 64), (1, 4)])
+    rows, columns = rng.choice([(2, 33), (6, 6), (3, 7), (17, 17), (5, 64), (1, 4)])
     inputs = [cb.tensor(numbers.standard_normal((rows, columns))) for _ in range(3)]
     gradient = cb.grad(loss, argnums=(0, 1, 2))
     want = [g.numpy().copy() for g in gradient(*inputs)]

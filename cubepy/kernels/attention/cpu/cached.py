@@ -13,6 +13,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.attention.cpu.streaming import KEYS, add_values, finish, weigh
+from cubepy.kernels.attention.rotation import rotated_number
 from cubepy.kernels.primitives.exponentials import LOG2_E
 
 
@@ -34,26 +35,6 @@ class Blueprint:
     rotated: int
     window: int
     cap: float
-
-
-@cb.func
-def rotated_number(x, cos, sin, at, row, d, plan):
-    """Number d of x[at] after rotation."""
-    b, h, i = at
-    half = plan.rotated // 2
-    value = cb.cast(x[b, h, i, d], cb.f32)
-    if d < plan.rotated:
-        if d < half:
-            value = (
-                value * cos[row[0], row[1], d]
-                - cb.cast(x[b, h, i, d + half], cb.f32) * sin[row[0], row[1], d]
-            )
-        else:
-            value = (
-                value * cos[row[0], row[1], d - half]
-                + cb.cast(x[b, h, i, d - half], cb.f32) * sin[row[0], row[1], d - half]
-            )
-    return value
 
 
 @cb.kernel
@@ -139,8 +120,8 @@ def attend(
         for r in range(count):
             acc = cb.splat(0.0, lanes)
             for d in cb.unroll(range(0, plan.depth, lanes)):
-                line = keys.load((b, g, start + r, d), lanes, valid=plan.depth - d)
-                acc = cb.fma(query[d // lanes], cb.cast(line, cb.f32), acc)
+                part = keys.load((b, g, start + r, d), lanes, valid=plan.depth - d)
+                acc = cb.fma(query[d // lanes], cb.cast(part, cb.f32), acc)
             weights[r] = acc.sum()
         best = cb.splat(top, lanes)
         for r in range(0, count, lanes):

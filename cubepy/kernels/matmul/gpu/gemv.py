@@ -38,6 +38,7 @@ class Few(Epilogue):
         groups: with `dot`, columns of a plane; otherwise groups of eight columns of a cube.
         dot: dot products by plain arithmetic instead of matrix units.
         early: a launch may begin while the one before it ends; not with `dot`.
+        units: of a cube, which has `PLANES` planes.
     """
 
     dtype: str
@@ -45,6 +46,7 @@ class Few(Epilogue):
     groups: int = 2
     dot: bool = False
     early: bool = False
+    units: int = UNITS
 
     @property
     def columns(self) -> int:
@@ -183,7 +185,7 @@ class FewRoutine(GpuRoutine, TunedRoutine):
         dot = not (mma and problem.k % 8 == 0 and problem.aligned)
         rows = problem.m if dot else 8 if problem.m <= 8 else 16
         for groups in (2, 4, 1):
-            plan = Few(problem.a, rows, groups, dot)
+            plan = Few(problem.a, rows, groups, dot, units=PLANES * properties.plane_size)
             # of two launches at once, cubes of 8 rows would stand unevenly on the cores, unless
             # there are many
             many = rows > 8 or -(-problem.n // plan.columns) > 4 * properties.cores
@@ -198,6 +200,6 @@ class FewRoutine(GpuRoutine, TunedRoutine):
         kernel, columns = dot_rows, plan.groups * PLANES
         if not plan.dot:
             x, y, kernel = x.view("u4"), y.view("u4"), few_rows
-        kernel[-(-y.shape[0] // columns), UNITS](
+        kernel[-(-y.shape[0] // columns), plan.units](
             x, y, out, bias, residual, float(alpha), plan, mode="unchecked"
         )

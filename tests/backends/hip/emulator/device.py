@@ -78,6 +78,10 @@ class Executable(HipExecutable):
         super().__init__(program, in_place)
         self.chip = chip
 
+    def made(self, aligned: bool, rows: frozenset[str]) -> Any:
+        """Code that no driver loads."""
+        return self.code(aligned, rows)
+
     def prepare(self, leaves: Any, values: Any, cubes: Any, ordinal: int = 0) -> Runner:
         return Runner(self, tuple(cubes))
 

@@ -1,0 +1,1 @@
+"""AMD's driver: its functions, and where they differ from NVIDIA's."""

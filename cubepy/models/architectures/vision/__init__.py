@@ -1,0 +1,1 @@
+"""Models that see images, alone or beside texts."""

@@ -1,0 +1,194 @@
+"""Sums and the like along axes, orders, running sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cubepy import tensor as T
+from cubepy.errors import ModelError
+from cubepy.lang.dtypes import DType, i64
+from cubepy.models.exported.promotion import floats
+from cubepy.models.exported.records import target
+from cubepy.models.exported.targets.elementwise import truth
+from cubepy.nn import functional as F
+from cubepy.tensor import Tensor
+
+
+def _axes(dim: Any) -> Any:
+    """Axes as our reductions take them: None for all."""
+    if dim is None or (isinstance(dim, (list, tuple)) and not dim):
+        return None
+    return tuple(dim) if isinstance(dim, (list, tuple)) else dim
+
+
+def _summable(x: Tensor, dtype: DType | None) -> Tensor:
+    return x.astype(dtype or i64) if dtype or not x.dtype.is_float else x
+
+
+@target("sum")
+def total(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    return _summable(x, dtype).sum(_axes(dim), keepdim)
+
+
+@target("prod")
+def prod(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    return _summable(x, dtype).prod(_axes(dim), keepdim)
+
+
+@target("mean")
+def mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    return (x.astype(dtype) if dtype else floats(x)).mean(_axes(dim), keepdim)
+
+
+@target("amax")
+def amax(x: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
+    return x.max(_axes(dim), keepdim)
+
+
+@target("amin")
+def amin(x: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
+    return x.min(_axes(dim), keepdim)
+
+
+target("max.default")(lambda x: x.max())
+target("min.default")(lambda x: x.min())
+
+
+@target("max.dim")
+def max_along(x: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
+    return [x.max(dim, keepdim), x.argmax(dim, keepdim)]
+
+
+@target("min.dim")
+def min_along(x: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
+    return [x.min(dim, keepdim), x.argmin(dim, keepdim)]
+
+
+@target("argmax")
+def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    return x.argmax(dim, keepdim).astype(i64)
+
+
+@target("argmin")
+def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    return x.argmin(dim, keepdim).astype(i64)
+
+
+@target("any")
+def any_of(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    return truth(x).any(_axes(dim), keepdim)  # type: ignore[no-any-return]
+
+
+@target("all")
+def all_of(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    return truth(x).all(_axes(dim), keepdim)  # type: ignore[no-any-return]
+
+
+def _spread(x: Tensor, dim: Any, args: tuple[Any, ...], said: dict[str, Any]) -> tuple[Any, ...]:
+    """Axes, correction and keepdim of var(x, unbiased), var(x, dim, unbiased, keepdim), and
+    var(x, dim, correction=, keepdim=).
+    """
+    if isinstance(dim, bool):
+        return None, float(dim), False
+    unbiased = args[0] if args else said.get("unbiased", True)
+    keepdim = args[1] if len(args) > 1 else said.get("keepdim", False)
+    correction = said.get("correction", 1 if unbiased else 0)
+    return _axes(dim), float(1 if correction is None else correction), keepdim
+
+
+@target("var")
+def var(x: Tensor, dim: Any = None, *args: Any, **said: Any) -> Tensor:
+    axes, correction, keepdim = _spread(x, dim, args, said)
+    return x.var(axes, keepdim, correction=correction)
+
+
+@target("std")
+def std(x: Tensor, dim: Any = None, *args: Any, **said: Any) -> Tensor:
+    axes, correction, keepdim = _spread(x, dim, args, said)
+    return x.std(axes, keepdim, correction=correction)
+
+
+@target("var_mean")
+def var_mean(x: Tensor, dim: Any = None, *args: Any, **said: Any) -> list[Tensor]:
+    axes, correction, keepdim = _spread(x, dim, args, said)
+    return [x.var(axes, keepdim, correction=correction), x.mean(axes, keepdim)]
+
+
+@target("linalg_vector_norm norm.ScalarOpt_dim norm.Scalar")
+def norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, **said: Any) -> Tensor:
+    ord, axes = 2 if ord is None else ord, _axes(dim)
+    size = x.abs()
+    if ord == 2:
+        return size.square().sum(axes, keepdim).sqrt()
+    if ord == 1:
+        return size.sum(axes, keepdim)
+    if ord in (float("inf"), float("-inf")):
+        return size.max(axes, keepdim) if ord > 0 else size.min(axes, keepdim)
+    if ord == 0:
+        return (x != 0).astype(x.dtype).sum(axes, keepdim)
+    return (size**ord).sum(axes, keepdim) ** (1 / ord)  # type: ignore[no-any-return]
+
+
+@target("logsumexp")
+def logsumexp(x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    return floats(x).logsumexp(_axes(dim), keepdim)
+
+
+@target("softmax _softmax")
+def softmax(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    return (x.astype(dtype) if isinstance(dtype, DType) else floats(x)).softmax(dim)
+
+
+@target("log_softmax _log_softmax")
+def log_softmax(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    return F.log_softmax(x.astype(dtype) if isinstance(dtype, DType) else floats(x), dim)
+
+
+@target("cumsum")
+def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    return _summable(x, dtype).cumsum(dim) if x.ndim else x
+
+
+@target("cumprod")
+def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    return _summable(x, dtype).cumprod(dim) if x.ndim else x
+
+
+@target("diff")
+def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
+    return T.diff(x, axis=dim, n=n, prepend=prepend, append=append)
+
+
+@target("topk")
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Any]:
+    return list(x.topk(k, dim, largest))
+
+
+@target("sort.default")
+def sort(x: Tensor, dim: int = -1, descending: bool = False) -> list[Tensor]:
+    return list(x.sort(dim, descending))
+
+
+@target("sort.stable")
+def stable_sort(
+    x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> list[Tensor]:
+    return list(x.sort(dim, descending))
+
+
+@target("argsort")
+def argsort(x: Tensor, *args: Any, **said: Any) -> Tensor:
+    given = {**dict(zip(("dim", "descending"), args, strict=False)), **said}
+    return x.argsort(given.get("dim", -1), given.get("descending", False))
+
+
+@target("searchsorted.Tensor")
+def searchsorted(sequence: Tensor, x: Tensor, *, right: bool = False, **said: Any) -> Tensor:
+    if sequence.ndim != 1:
+        raise ModelError("searchsorted in several sequences at once")
+    return T.searchsorted(sequence, x, side="right" if right else "left").astype(i64)
+
+
+@target("count_nonzero")
+def count_nonzero(x: Tensor, dim: Any = None) -> Tensor:
+    return truth(x).astype(i64).sum(_axes(dim))  # type: ignore[no-any-return]

@@ -1,0 +1,297 @@
+"""Operators that move elements and do not look at them; casts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from cubepy import tensor as T
+from cubepy.errors import ModelError
+from cubepy.lang.dtypes import DType
+from cubepy.models.exported.promotion import result_dtype
+from cubepy.models.exported.records import target
+from cubepy.nn import functional as F
+from cubepy.tensor import Tensor, apply
+
+
+@target("view reshape _unsafe_view _reshape_alias")
+def reshape(x: Tensor, shape: Any, *rest: Any) -> Tensor:
+    if isinstance(shape, DType):
+        raise ModelError("a view of the same bytes in another dtype")
+    return x.reshape(tuple(shape))
+
+
+@target("view_as reshape_as")
+def reshape_as(x: Tensor, other: Tensor) -> Tensor:
+    return x.reshape(other.shape)
+
+
+@target("flatten")
+def flatten(x: Tensor, start: int = 0, end: int = -1) -> Tensor:
+    return x.flatten(start, end) if x.ndim else x.reshape(1)
+
+
+@target("unflatten")
+def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    dim %= x.ndim
+    return x.reshape((*x.shape[:dim], *sizes, *x.shape[dim + 1 :]))
+
+
+@target("transpose swapaxes swapdims")
+def transpose(x: Tensor, a: int, b: int) -> Tensor:
+    return x.transpose(a, b) if x.ndim else x
+
+
+@target("t")
+def transposed(x: Tensor) -> Tensor:
+    return x.transpose(0, 1) if x.ndim == 2 else x
+
+
+@target("numpy_T")
+def reversed_axes(x: Tensor) -> Tensor:
+    return x.permute(tuple(range(x.ndim))[::-1])
+
+
+@target("mT adjoint")
+def matrix_transposed(x: Tensor) -> Tensor:
+    return x.transpose(-1, -2)
+
+
+@target("permute")
+def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
+    return x.permute(tuple(d % x.ndim for d in dims))
+
+
+@target("movedim moveaxis")
+def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
+    return x.movedim(source, destination)
+
+
+@target("unsqueeze")
+def unsqueeze(x: Tensor, dim: int) -> Tensor:
+    return x.unsqueeze(dim)
+
+
+@target("squeeze")
+def squeeze(x: Tensor, dim: Any = None) -> Tensor:
+    if dim is None:
+        return x.reshape(tuple(n for n in x.shape if n != 1))
+    dims = {d % x.ndim for d in (dim if isinstance(dim, (list, tuple)) else [dim])}
+    return x.reshape(tuple(n for d, n in enumerate(x.shape) if d not in dims or n != 1))
+
+
+@target("expand broadcast_to")
+def expand(x: Tensor, shape: Sequence[int], *, implicit: bool = False) -> Tensor:
+    lead = len(shape) - x.ndim
+    full = tuple(x.shape[d - lead] if n == -1 else n for d, n in enumerate(shape))
+    return x.expand(full)
+
+
+@target("expand_as")
+def expand_as(x: Tensor, other: Tensor) -> Tensor:
+    return x.expand(other.shape)
+
+
+@target("broadcast_tensors")
+def broadcast_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return list(T.broadcast_arrays(*tensors))
+
+
+@target("contiguous alias lift_fresh_copy lift_fresh clone positive _conj resolve_conj resolve_neg")
+def same(x: Tensor, *, memory_format: Any = None) -> Tensor:
+    return x
+
+
+@target("detach detach_")
+def detach(x: Tensor) -> Tensor:
+    return x.detach()
+
+
+@target("slice")
+def cut(
+    x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    dim %= x.ndim
+    return x[(*[slice(None)] * dim, slice(start, end, step))]
+
+
+@target("narrow")
+def narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    if isinstance(start, Tensor):
+        raise ModelError("narrow from a position that is data")
+    start = start + x.shape[dim] if start < 0 else start
+    return cut(x, dim, start, start + length)
+
+
+@target("select")
+def select(x: Tensor, dim: int, index: int) -> Tensor:
+    dim %= x.ndim
+    return x[(*[slice(None)] * dim, index)]
+
+
+@target("split split_with_sizes")
+def split(x: Tensor, size: Any, dim: int = 0) -> list[Tensor]:
+    return list(x.split(size if isinstance(size, int) else list(size), dim))
+
+
+@target("chunk")
+def chunk(x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
+    return list(x.chunk(chunks, dim))
+
+
+@target("tensor_split.sections")
+def tensor_split(x: Tensor, sections: int, dim: int = 0) -> list[Tensor]:
+    each, more = divmod(x.shape[dim], sections)
+    return list(x.split([each + (n < more) for n in range(sections)], dim))
+
+
+@target("unbind")
+def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
+    return list(x.unbind(dim))
+
+
+@target("cat concat concatenate")
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    dtype = result_dtype(*tensors)
+    kept = [t for t in tensors if t.shape != (0,)] or list(tensors[:1])  # torch leaves those out
+    return T.concat([t.astype(dtype) for t in kept], axis=dim)
+
+
+@target("stack")
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    dtype = result_dtype(*tensors)
+    return T.stack([t.astype(dtype) for t in tensors], axis=dim)
+
+
+@target("repeat")
+def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
+    return x.repeat(*repeats)
+
+
+@target("tile")
+def tile(x: Tensor, repeats: Sequence[int]) -> Tensor:
+    return x.tile(*repeats)
+
+
+@target("repeat_interleave.self_int")
+def repeat_interleave(x: Tensor, repeats: int, dim: int | None = None, **said: Any) -> Tensor:
+    return x.repeat_interleave(repeats, dim)
+
+
+@target("flip")
+def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
+    return x.flip(*dims)
+
+
+@target("roll")
+def roll(x: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
+    if not dims:
+        return (
+            x.flatten().roll(shifts[0] if isinstance(shifts, list) else shifts, 0).reshape(x.shape)
+        )
+    return x.roll(tuple(shifts), tuple(dims))
+
+
+@target("tril")
+def tril(x: Tensor, diagonal: int = 0) -> Tensor:
+    return x.tril(diagonal)
+
+
+@target("triu")
+def triu(x: Tensor, diagonal: int = 0) -> Tensor:
+    return x.triu(diagonal)
+
+
+@target("constant_pad_nd")
+def constant_pad(x: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor:
+    cuts = [min(n, 0) for n in pad]
+    for k in range(0, len(pad), 2):
+        dim = x.ndim - 1 - k // 2
+        x = cut(x, dim, -cuts[k], x.shape[dim] + cuts[k + 1])
+    widths = tuple(max(n, 0) for n in pad)
+    if not any(widths):
+        return x
+    return apply("pad", x, widths=widths, mode="constant", value=value)  # type: ignore[no-any-return]
+
+
+@target("pad")
+def pad(x: Tensor, widths: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
+    if mode == "constant":
+        return constant_pad(x, widths, 0 if value is None else value)
+    if mode == "circular":
+        for k in range(0, len(widths), 2):
+            x = _around(x, x.ndim - 1 - k // 2, *widths[k : k + 2])
+        return x
+    return apply("pad", x, widths=tuple(widths), mode=mode, value=0.0)  # type: ignore[no-any-return]
+
+
+def _around(x: Tensor, dim: int, before: int, after: int) -> Tensor:
+    """An axis that goes on with its other end."""
+    n = x.shape[dim]
+    parts = [cut(x, dim, n - before, n), x, cut(x, dim, 0, after)]
+    return T.concat([p for p in parts if p.shape[dim]], axis=dim)
+
+
+@target("reflection_pad1d reflection_pad2d reflection_pad3d")
+def reflection_pad(x: Tensor, widths: Sequence[int]) -> Tensor:
+    return pad(x, widths, "reflect")
+
+
+@target("replication_pad1d replication_pad2d replication_pad3d")
+def replication_pad(x: Tensor, widths: Sequence[int]) -> Tensor:
+    return pad(x, widths, "replicate")
+
+
+@target("meshgrid")
+def meshgrid(tensors: Sequence[Tensor], indexing: str = "ij") -> list[Tensor]:
+    return list(T.meshgrid(*tensors, indexing=indexing))
+
+
+@target("pixel_shuffle")
+def pixel_shuffle(x: Tensor, factor: int) -> Tensor:
+    return F.pixel_shuffle(x, factor)
+
+
+@target("pixel_unshuffle")
+def pixel_unshuffle(x: Tensor, factor: int) -> Tensor:
+    return F.pixel_unshuffle(x, factor)
+
+
+@target("unfold")
+def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    """Windows along an axis, in a new last one."""
+    dim %= x.ndim
+    count = (x.shape[dim] - size) // step + 1
+    columns = [cut(x, dim, k, k + step * (count - 1) + 1, step) for k in range(size)]
+    return T.stack(columns, axis=x.ndim)
+
+
+@target("diagonal")
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    x = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = x.shape[-2:]
+    first, begin = max(-offset, 0), max(offset, 0)
+    count = max(min(rows - first, columns - begin), 0)
+    flat = x.reshape((*x.shape[:-2], rows * columns))
+    start = first * columns + begin
+    return cut(flat, -1, start, start + count * (columns + 1), columns + 1)[..., :count]
+
+
+# Casts
+
+
+@target("to.dtype to.dtype_layout to.device _to_copy")
+def cast(x: Tensor, *args: Any, dtype: DType | None = None, **said: Any) -> Tensor:
+    wanted = next((a for a in args if isinstance(a, DType)), dtype)
+    return x if wanted is None or x.dtype is wanted else x.astype(wanted)
+
+
+@target("to.other type_as")
+def type_as(x: Tensor, other: Tensor, *rest: Any) -> Tensor:
+    return cast(x, dtype=other.dtype)
+
+
+@target("numel")
+def numel(x: Tensor) -> int:
+    return math.prod(x.shape)

@@ -1,0 +1,119 @@
+"""Sums and the like along axes, and orders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cubepy.lang.dtypes import i64
+from cubepy.models.onnx.writing.graph import Op, Unwritable, Writer, form
+
+REDUCED = {
+    "sum": "ReduceSum",
+    "prod": "ReduceProd",
+    "mean": "ReduceMean",
+    "max": "ReduceMax",
+    "min": "ReduceMin",
+    "logsumexp": "ReduceLogSumExp",
+}
+
+
+def axes_of(w: Writer, op: Op) -> str:
+    """The axes as an input; empty for all."""
+    axis = op.attrs["axis"]
+    if axis is None:
+        return ""
+    return w.integers(axis if isinstance(axis, tuple) else [axis])
+
+
+def _reduced(w: Writer, op: Op, name: str, x: str, keep: bool | None = None) -> str:
+    if op.attrs["axis"] == ():
+        return x
+    keepdims = op.attrs["keepdims"] if keep is None else keep
+    return w.add(name, x, axes_of(w, op), keepdims=int(keepdims))  # type: ignore[no-any-return]
+
+
+@form(" ".join(REDUCED))
+def reduced(w: Writer, op: Op, x: str) -> Any:
+    return _reduced(w, op, REDUCED[op.node.op], w.cast(x, op.spec(0).dtype, op.dtype))
+
+
+@form("any all")
+def truths(w: Writer, op: Op, x: str) -> Any:
+    """The largest, or smallest, of zeros and ones."""
+    numbers = w.cast(w.add("Cast", x, to=9), op.dtype, i64)
+    name = "ReduceMax" if op.node.op == "any" else "ReduceMin"
+    return w.cast(_reduced(w, op, name, numbers), i64, op.dtype)
+
+
+@form("argmax argmin")
+def arguments(w: Writer, op: Op, x: str) -> Any:
+    axis, keep = op.attrs["axis"], op.attrs["keepdims"]
+    if isinstance(axis, tuple):
+        raise Unwritable(f"{op.node.op} over several axes")
+    name = "ArgMax" if op.node.op == "argmax" else "ArgMin"
+    if axis is None:
+        found = w.add(name, w.reshape(x, (-1,)), axis=0, keepdims=0)
+        return w.cast(w.reshape(found, op.shape), i64, op.dtype)
+    return w.cast(w.add(name, x, axis=axis, keepdims=int(keep)), i64, op.dtype)
+
+
+@form("var std")
+def spread(w: Writer, op: Op, x: str) -> Any:
+    x = w.cast(x, op.spec(0).dtype, op.dtype)
+    away = w.add("Sub", x, _reduced(w, op, "ReduceMean", x, keep=True))
+    total = _reduced(w, op, "ReduceSum", w.add("Mul", away, away))
+    axis, shape = op.attrs["axis"], op.spec(0).shape
+    axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    count = 1
+    for a in axes:
+        count *= shape[a]
+    found = w.add("Div", total, w.constant(max(count - op.attrs["correction"], 0), op.dtype))
+    return w.add("Sqrt", found) if op.node.op == "std" else found
+
+
+@form("norm")
+def norm(w: Writer, op: Op, x: str) -> Any:
+    ord = op.attrs["ord"]
+    x = w.cast(x, op.spec(0).dtype, op.dtype)
+    if ord in (1, 2):
+        return _reduced(w, op, f"ReduceL{int(ord)}", x)
+    size = w.add("Abs", x)
+    if ord in (float("inf"), float("-inf")):
+        return _reduced(w, op, "ReduceMax" if ord > 0 else "ReduceMin", size)
+    if ord == 0:
+        raise Unwritable("a norm of order 0")
+    total = _reduced(w, op, "ReduceSum", w.add("Pow", size, w.constant(ord, op.dtype)))
+    return w.add("Pow", total, w.constant(1 / ord, op.dtype))
+
+
+@form("softmax log_softmax")
+def softmax(w: Writer, op: Op, x: str) -> Any:
+    x = w.cast(x, op.spec(0).dtype, op.dtype)
+    if not op.shape:
+        return w.add("Sub", x, x) if op.node.op == "log_softmax" else w.add("Div", x, x)
+    name = "Softmax" if op.node.op == "softmax" else "LogSoftmax"
+    return w.add(name, x, axis=op.attrs["axis"])
+
+
+@form("cumsum")
+def cumsum(w: Writer, op: Op, x: str) -> Any:
+    x = w.cast(x, op.spec(0).dtype, op.dtype)
+    axis = w.constant(op.attrs["axis"], "int64")
+    return w.add("CumSum", x, axis, exclusive=int(op.attrs["exclusive"]))
+
+
+@form("topk")
+def topk(w: Writer, op: Op, x: str) -> Any:
+    how = {"axis": op.attrs["axis"], "largest": int(op.attrs["largest"])}
+    values, at = w.add("TopK", x, w.integers([op.attrs["k"]]), count=2, **how)
+    return [values, w.cast(at, i64, op.node.results[1].dtype)]
+
+
+@form("sort argsort")
+def sort(w: Writer, op: Op, x: str) -> Any:
+    """All of an axis in order: equal elements stay in theirs."""
+    axis = op.attrs["axis"]
+    count = w.integers([op.spec(0).shape[axis]])
+    how = {"axis": axis, "largest": int(op.attrs["descending"])}
+    values, at = w.add("TopK", x, count, count=2, **how)
+    return values if op.node.op == "sort" else w.cast(at, i64, op.dtype)

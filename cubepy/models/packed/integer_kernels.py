@@ -1,0 +1,235 @@
+"""Products of weights in blocks with activations that are rounded to bytes by group of 32.
+
+The codes of a group meet the bytes of activations in exact integers (`cb.dot_i8`), and what they
+sum up to becomes a float once: eight sums of four products each, times the scales of both. Codes
+are unsigned; where those of the file are signed, zero is a code, and what it takes away is the
+same for all rows of the weight.
+"""
+
+from __future__ import annotations
+
+import cubepy as cb
+from cubepy.kernels.primitives.epilogue import LineEpilogue
+from cubepy.models.packed.kernels import Blueprint, ask_ahead, half_at
+
+GROUP = 32
+"""Activations that share a scale."""
+ZERO = {"Q4_0": 8, "Q5_0": 16, "Q8_0": 128, "Q3_K": 4, "Q6_K": 32}
+"""The code of zero; other types have minimums."""
+
+
+def facts_of(columns: int, plan: Blueprint) -> int:
+    """Floats that `round_rows` gives for a row."""
+    return columns // GROUP * 2 if plan.elements == GROUP else columns // plan.elements * 24
+
+
+@cb.kernel
+def round_rows(x: cb.Array, codes: cb.Array, facts: cb.Array, plan: cb.Comptime):
+    """codes[m] = bytes of x[m]; a cube does one group of one row.
+
+    x (rows, K) f32, codes (rows, K) i8. facts, f32: for blocks of 32 (rows, K / 16), a scale and
+    the sum of what was rounded; for blocks of 256 (rows, K * 24 / 256), eight scales and sixteen
+    sums of 16. Where a group holds NaN or infinity its scale is NaN.
+    """
+    groups = x.shape[1] // GROUP
+    row, group = cb.CUBE_POS // groups, cb.CUBE_POS % groups
+    low = x.load((row, group * GROUP), GROUP // 2)
+    high = x.load((row, group * GROUP + GROUP // 2), GROUP // 2)
+    greatest = cb.max(cb.abs(low), cb.abs(high)).max()
+    spoilt = ((low + high) * 0.0).sum()
+    inverse = cb.f32(0.0)
+    if greatest > 0.0:
+        inverse = 127.0 / greatest
+    scale = greatest * cb.f32(1 / 127) + spoilt
+    low, high = cb.round(low * inverse), cb.round(high * inverse)
+    codes.store((row, group * GROUP), cb.cast(low, cb.i8))
+    codes.store((row, group * GROUP + GROUP // 2), cb.cast(high, cb.i8))
+    first, second = scale * low.sum(), scale * high.sum()
+    if plan.elements == GROUP:
+        facts[row, 2 * group] = scale
+        facts[row, 2 * group + 1] = first + second
+    else:
+        at = group // 8 * 24
+        facts[row, at + group % 8] = scale
+        facts[row, at + 8 + group % 8 * 2] = first
+        facts[row, at + 9 + group % 8 * 2] = second
+
+
+@cb.func
+def small_codes(raw, n, base, plan):
+    """The 32 codes of a block, u8."""
+    if plan.kind == "Q8_0":
+        return raw.load((n, base + 2), 32) ^ 128
+    first = base + plan.nbytes - 16
+    both = raw.load((n, first), 16)
+    codes = cb.concat(both & 15, both >> 4)
+    if plan.kind == "Q5_0" or plan.kind == "Q5_1":
+        four = raw.load((n, first - 4), 4)
+        spread = cb.shuffle(four, four, tuple(i // 8 for i in range(32)))
+        bit = cb.splat(cb.u8(1), 32) << (cb.iota(32, cb.u8) & 7)
+        codes = cb.select((spread & bit) != 0, codes | 16, codes)
+    return codes
+
+
+@cb.func
+def large_codes(raw, n, base, group, plan):
+    """The 32 codes of a group of a block of 256, u8."""
+    part, quarter = group // 4, group % 4
+    if plan.kind == "Q4_K" or plan.kind == "Q5_K":
+        first = base + (16 if plan.kind == "Q4_K" else 48)
+        both = raw.load((n, first + 32 * (group // 2)), 32)
+        codes = (both & 15) if group % 2 == 0 else (both >> 4)
+        if plan.kind == "Q5_K":
+            codes = codes | (((raw.load((n, base + 16), 32) >> group) & 1) << 4)
+        return codes
+    if plan.kind == "Q6_K":
+        both = raw.load((n, base + 64 * part + 32 * (quarter % 2)), 32)
+        high = (raw.load((n, base + 128 + 32 * part), 32) >> (2 * quarter)) & 3
+        return ((both & 15) if quarter < 2 else (both >> 4)) | (high << 4)
+    first = base + (16 if plan.kind == "Q2_K" else 32)
+    codes = (raw.load((n, first + 32 * part), 32) >> (2 * quarter)) & 3
+    if plan.kind == "Q3_K":
+        codes = codes + (((raw.load((n, base), 32) >> group) & 1) << 2)
+    return codes
+
+
+@cb.func
+def large_scales(raw, halves, n, base, half, plan):
+    """Scales and minimums of the 16 half groups of a block of 256, f32; minimums are 0 where the
+    type has none.
+    """
+    twice = tuple(i // 2 for i in range(16))
+    none = cb.splat(cb.f32(0.0), 16)
+    if plan.kind == "Q4_K" or plan.kind == "Q5_K":
+        a, b, c = (raw.load((n, base + 4 + 4 * i), 4) for i in cb.unroll(range(3)))
+        both = cb.cast(halves.load((n, half), 2), cb.f32)
+        scales = cb.cast(cb.concat(a & 63, (c & 15) | ((a >> 6) << 4)), cb.f32) * both[0]
+        least = cb.cast(cb.concat(b & 63, (c >> 4) | ((b >> 6) << 4)), cb.f32) * both[1]
+        return cb.shuffle(scales, scales, twice), cb.shuffle(least, least, twice)
+    if plan.kind == "Q2_K":
+        packed = raw.load((n, base), 16)
+        both = cb.cast(halves.load((n, half + 40), 2), cb.f32)
+        return (cb.cast(packed & 15, cb.f32) * both[0], cb.cast(packed >> 4, cb.f32) * both[1])
+    if plan.kind == "Q6_K":
+        signed = cb.cast(cb.bitcast(raw.load((n, base + 192), 16), cb.i8), cb.f32)
+        return signed * half_at(halves, n, half + 104), none
+    low, high = raw.load((n, base + 96), 8), raw.load((n, base + 104), 4)
+    twos = cb.concat(
+        cb.concat(high & 3, (high >> 2) & 3), cb.concat((high >> 4) & 3, (high >> 6) & 3)
+    )
+    six = cb.concat(low & 15, low >> 4) | (twos << 4)
+    return cb.cast(cb.cast(six, cb.i32) - 32, cb.f32) * half_at(halves, n, half + 54), none
+
+
+@cb.func
+def zeros_of(line, plan):
+    """Where sums of products begin, so that the code of zero counts as zero."""
+    start = cb.splat(cb.i32(0), 8)
+    if plan.kind in ZERO:
+        start = start - cb.dot_i8(start, cb.splat(cb.u8(ZERO[plan.kind]), GROUP), line)
+    return start
+
+
+@cb.func
+def add_small(acc, least, codes, facts, raw, halves, n, block, plan):
+    """Add what block `block` of each weight row n[r] gives with each row of activations."""
+    rows, together = plan.rows, plan.together
+    base, half = block * plan.nbytes, block * (plan.nbytes // 2)
+    line = cb.local(rows, cb.i8, lanes=GROUP)
+    start = cb.local(rows, cb.i32, lanes=8)
+    both = cb.local(rows, cb.f32, lanes=2)
+    for m in cb.unroll(range(rows)):
+        line[m] = codes.load((m, block * GROUP), GROUP)
+        start[m] = zeros_of(line[m], plan)
+        both[m] = facts.load((m, block * 2), 2)
+    for r in cb.unroll(range(together)):
+        ask_ahead(raw, n[r], base, plan)
+        weights = small_codes(raw, n[r], base, plan)
+        if plan.kind == "Q4_1" or plan.kind == "Q5_1":
+            pair = cb.cast(halves.load((n[r], half), 2), cb.f32)
+            for m in cb.unroll(range(rows)):
+                scaled = pair * both[m]
+                sums = cb.cast(cb.dot_i8(start[m], weights, line[m]), cb.f32)
+                acc[m, r] = cb.fma(sums, cb.splat(scaled[0], 8), acc[m, r])
+                least[m, r] = least[m, r] + scaled
+        else:
+            scale = half_at(halves, n[r], half)
+            for m in cb.unroll(range(rows)):
+                sums = cb.cast(cb.dot_i8(start[m], weights, line[m]), cb.f32)
+                acc[m, r] = cb.fma(sums, cb.splat(scale * both[m][0], 8), acc[m, r])
+
+
+@cb.func
+def add_large(acc, least, codes, facts, raw, halves, n, block, plan):
+    """The same for blocks of 256; minimums are collected apart."""
+    rows, together = plan.rows, plan.together
+    base, half = block * plan.nbytes, block * (plan.nbytes // 2)
+    twice = tuple(i // 2 for i in range(16))
+    scales = cb.local((rows, together), cb.f32, lanes=16)
+    for m in cb.unroll(range(rows)):
+        eight = facts.load((m, block * 24), 8)
+        scales[m, 0] = cb.shuffle(eight, eight, twice)
+    for r in cb.unroll(range(together - 1, -1, -1)):
+        ask_ahead(raw, n[r], base, plan)
+        scale, minimum = large_scales(raw, halves, n[r], base, half, plan)
+        for m in cb.unroll(range(rows)):
+            if plan.kind not in ZERO:
+                least[m, r] = cb.fma(minimum, facts.load((m, block * 24 + 8), 16), least[m, r])
+            scales[m, r] = scales[m, 0] * scale
+    for group in cb.unroll(range(8)):
+        at = block * 256 + group * GROUP
+        both = tuple(2 * group + i // 4 for i in range(8))
+        for m in cb.unroll(range(rows)):
+            line = codes.load((m, at), GROUP)
+            start = zeros_of(line, plan)
+            for r in cb.unroll(range(together)):
+                weights = large_codes(raw, n[r], base, group, plan)
+                sums = cb.cast(cb.dot_i8(start, weights, line), cb.f32)
+                acc[m, r] = cb.fma(sums, cb.shuffle(scales[m, r], scales[m, r], both), acc[m, r])
+
+
+@cb.kernel
+def byte_product(
+    codes: cb.Array,
+    facts: cb.Array,
+    raw: cb.Array,
+    halves: cb.Array,
+    bias,
+    residual,
+    out: cb.Array,
+    plan: cb.Comptime,
+):
+    """out[0, m] = activation(x[m] @ weight.T + bias) + residual[0, m]; a cube does `lanes` rows of
+    the weight, `together` at a time.
+
+    codes (rows, K) i8 and facts as `round_rows` gives them, raw (N, bytes), halves: the same as
+    f16, out (1, rows, N).
+    """
+    epilogue = LineEpilogue(out, plan.activation, bias, None, residual)
+    lanes, rows, together = plan.lanes, plan.rows, plan.together
+    count, blocks = raw.shape[0], codes.shape[1] // plan.elements
+    first = cb.CUBE_POS * lanes
+    sums = cb.shared((rows, lanes), cb.f32)
+    acc = cb.local((rows, together), cb.f32, lanes=8)
+    least = cb.local((rows, together), cb.f32, lanes=2 if plan.elements == GROUP else 16)
+    for start in range(0, lanes, together):
+        n = tuple(cb.min(first + start + r, count - 1) for r in cb.unroll(range(together)))
+        for m in cb.unroll(range(rows)):
+            for r in cb.unroll(range(together)):
+                acc[m, r] = cb.splat(cb.f32(0.0), 8)
+                least[m, r] = cb.splat(cb.f32(0.0), 2 if plan.elements == GROUP else 16)
+        for block in range(blocks):
+            if plan.elements == GROUP:
+                add_small(acc, least, codes, facts, raw, halves, n, block, plan)
+            else:
+                add_large(acc, least, codes, facts, raw, halves, n, block, plan)
+        for m in cb.unroll(range(rows)):
+            for r in cb.unroll(range(together)):
+                total = acc[m, r].sum()
+                if plan.kind == "Q4_1" or plan.kind == "Q5_1":
+                    total = total + least[m, r][1]
+                elif plan.kind not in ZERO:
+                    total = total - least[m, r].sum()
+                sums[m, start + r] = total
+    for m in cb.unroll(range(rows)):
+        epilogue.finish(sums.load((m, 0), lanes), (0, m, first), count - first)

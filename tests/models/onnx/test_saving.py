@@ -1,0 +1,255 @@
+"""Modules and functions written as ONNX files, and read again; by onnxruntime too, where it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy import nn, quant
+from cubepy.errors import ArgumentError, ModelError
+from cubepy.models.architectures.decoder import Decoder, DecoderConfig
+from cubepy.models.architectures.rotary import rotary
+from cubepy.models.exported.model import TorchModel
+from cubepy.models.formats.onnx import read
+from cubepy.nn import functional as F
+from cubepy.tensor import arange, cumulative_sum, full, meshgrid, where
+from tests.models.exported.recorded import cases, decoded
+
+try:
+    import onnxruntime
+except ImportError:
+    onnxruntime = None
+
+GRAPHS, ARRAYS = cases()
+REFUSED = {
+    "erfc": "erfc",
+    "lgamma": "lgamma",
+    "digamma": "digamma",
+    "shifts": "ONNX shifts unsigned integers only",
+    "pools": "a pool that gives positions",
+    "pools of signals": "windows of several lengths",
+}
+rng = np.random.default_rng(5)
+
+
+def draw(*shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def agree(found: np.ndarray, right: np.ndarray, limit: float = 1e-5) -> None:
+    assert found.shape == right.shape and found.dtype == right.dtype
+    if right.dtype.kind not in "fV":
+        np.testing.assert_array_equal(found, right)
+        return
+    limit = 1e-2 if right.dtype.itemsize == 2 else limit
+    scale = max(np.abs(right[np.isfinite(right)]).max(initial=0), 1)
+    wide, theirs = found.astype(np.float64), right.astype(np.float64)
+    np.testing.assert_allclose(wide, theirs, rtol=0, atol=limit * float(scale))
+
+
+def round_trip(model: Callable[..., Any], path: Path, *args: Any) -> Any:
+    """Save, load, and compare; gives the loaded model."""
+    with cb.no_grad():
+        given = model(*[cb.tensor(a) if isinstance(a, np.ndarray) else a for a in args])
+    parts = given if isinstance(given, (list, tuple)) else [given]
+    right = [part.numpy() for part in parts]
+    cb.save(model, path, args)
+    arrays = [a for a in args if isinstance(a, np.ndarray)]
+    loaded = cb.load(path)
+    found = loaded(*arrays)
+    assert len(found) == len(right)
+    for mine, one in zip(found.values(), right, strict=True):
+        agree(mine.numpy(), one)
+    if onnxruntime is not None and all(a.dtype.kind != "V" for a in arrays + right):
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        names = [i.name for i in session.get_inputs()]
+        for theirs, one in zip(
+            session.run(None, dict(zip(names, arrays, strict=True))), right, strict=True
+        ):
+            agree(theirs, one)
+    return loaded
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_graphs_of_torch(name: str, tmp_path: Path) -> None:
+    model = TorchModel(decoded(GRAPHS[name], ARRAYS))
+    count = len(model.taken)
+    fixed = GRAPHS[name]["fixed"]
+    leaves = [ARRAYS.get(f"{name}/0/in/{n}", fixed.get(str(n))) for n in range(count)]
+
+    def run(*arrays: Any) -> list[Any]:
+        given = iter(arrays)
+        filled = [next(given) if isinstance(x, np.ndarray) else x for x in leaves]
+        args, kwargs = model.exported.takes.build(iter(filled))
+        found = model.exported.gives.flatten(model(*args, **kwargs))
+        return [v for v in found if isinstance(v, cb.Tensor)]
+
+    arrays = [x for x in leaves if isinstance(x, np.ndarray)]
+    if name in REFUSED:
+        with pytest.raises(ModelError, match=REFUSED[name]):
+            cb.save(run, tmp_path / "m.onnx", arrays)
+        assert not list(tmp_path.iterdir())
+        return
+    round_trip(run, tmp_path / "m.onnx", *arrays)
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "cuts": (lambda x: (x[::-2, 1:], x[1, None, -1:], x[..., None, 0]), (draw(5, 4),)),
+    "takes": (lambda x, i: (x[i], x[:, i], x[i, i]), (draw(4, 4), np.array([3, -1, 0]))),
+    "puts": (lambda x, y: x.index_copy(1, [2, 0], y), (draw(3, 4), draw(3, 2))),
+    "adds": (lambda x, y: x.index_add(0, [2, 2], y), (draw(3, 4), draw(2, 4))),
+    "assigned": (lambda x: assigned(x), (draw(3, 4),)),
+    "whole": (lambda a, b: (a // b, a % b), (np.array([-7, 7, 5]), np.array([2, -2, -3]))),
+    "floats": (lambda a, b: (a // b, a % b, a.fmod(b)), (draw(9) * 5, draw(9))),
+    "mixed": (lambda a, b: (a + b, a < b, a * 2.5), (np.arange(3), draw(3))),
+    "truth": (lambda a: ((a > 0) & ~(a > 1), (a > 0).any(0), (a > -9).all()), (draw(3, 4),)),
+    "made": (lambda x: (arange(4) + x, full((2,), 3), where(x > 0, x, 0)), (draw(4),)),
+    "sums": (
+        lambda x: (x.sum(()), x.std(), x.norm(1, 0), cumulative_sum(x, axis=1)),
+        (draw(3, 4),),
+    ),
+    "orders": (lambda x: (*x.sort(0, descending=True), *x.topk(2), x.argmax()), (draw(5, 3),)),
+    "grid": (lambda x, y: meshgrid(x, y), (draw(3), draw(2))),
+    "small": (lambda x: (x.log1p(), x.expm1(), x.trunc()), (draw(50) * 1e-4,)),
+    "limits": (lambda x: (x.log1p(), x.expm1(), x.isfinite()), (np.float32([-1, 0, 9, np.inf]),)),
+    "empty": (lambda x: (x[:0].sum(1), x[:, :0]), (draw(3, 4),)),
+    "a number": (lambda x: x.sum() * 2, (draw(3),)),
+    "given back": (lambda x: (x, x + 1, x), (draw(3),)),
+    "programs": (cb.jit(lambda x: F.gelu(x, "tanh").softmax(-1)), (draw(3, 4),)),
+}
+
+
+def assigned(x: Any) -> Any:
+    y = x.clone()
+    y[1:, ::2] = 7.0
+    y[0] += y[1]
+    return y
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name: str, tmp_path: Path) -> None:
+    function, args = FUNCTIONS[name]
+    round_trip(function, tmp_path / "f.onnx", *args)
+
+
+MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "rows": (lambda: nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)), (3, 8)),
+    "axes": (lambda: nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.RMSNorm(16)), (2, 3, 8)),
+    "images": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, 2, 1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+        ),
+        (2, 3, 12, 12),
+    ),
+    "heads": (lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (2, 5, 8)),
+    "upwards": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 3, 2, 1, 1), nn.Upsample(scale_factor=2)),
+        (1, 2, 4, 4),
+    ),
+    "signals": (
+        lambda: nn.Sequential(nn.Conv1d(2, 4, 3), nn.GroupNorm(2, 4), nn.Mish()),
+        (2, 2, 9),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules(name: str, tmp_path: Path) -> None:
+    make, shape = MODULES[name]
+    model = make().eval()
+    loaded = round_trip(model, tmp_path / "m.onnx", draw(*shape))
+    mine, theirs = ({p.shape for p in m.parameters()} for m in (model, loaded))
+    assert {s for s in mine if len(s) == 2} <= theirs
+
+
+def test_decoders_and_what_is_tied(tmp_path: Path) -> None:
+    config = DecoderConfig(
+        vocabulary=50,
+        width=16,
+        layers=2,
+        heads=4,
+        groups=2,
+        depth=4,
+        inner=32,
+        context=128,
+        rotary=rotary(4, 10000.0),
+    )
+    model = Decoder(config).eval()
+    path = tmp_path / "decoder.onnx"
+    round_trip(model, path, rng.integers(0, 50, (2, 7)))
+    weights = read(path).graph.weights
+    assert weights["embed.weight"].shape == (50, 16)
+    assert sum(w.shape in ((50, 16), (16, 50)) for w in weights.values()) == 1  # the head is tied
+    small = quant.quantize(cb.load(path), "int8", measure_speed=False)
+    assert len(small.report.layers) > 4
+
+
+def test_names_and_weights(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(4, 3)
+
+        def forward(self, image: Any, scale: float = 2.0, *, shift: Any = None) -> Any:
+            y = self.first(image) * scale + shift
+            return {"scores": y, "more": [y.sum(), y.max(1)]}
+
+    model, path = Net(), tmp_path / "net.onnx"
+    cb.save(model, path, [draw(2, 4)], {"shift": draw(3)})
+    found = cb.look(path)
+    assert [t.describe() for t in found.inputs] == ["image: f32 (2, 4)", "shift: f32 (3)"]
+    assert [t.name for t in found.outputs] == ["scores", "more_0", "more_1"]
+    loaded = cb.load(path)
+    np.testing.assert_array_equal(
+        loaded.state_dict()["first.weight"].numpy(), model.first.weight.numpy()
+    )
+    assert read(path).opsets[""] == 21
+
+
+def test_ops_without_a_form_are_named_with_the_line(tmp_path: Path) -> None:
+    def wrong(x: Any) -> Any:
+        y = x.lgamma()  # this line
+        return y + x.digamma()
+
+    with pytest.raises(ModelError, match="no form for: lgamma, digamma") as caught:
+        cb.save(wrong, tmp_path / "x.onnx", [draw(3)])
+    assert "this line" in str(caught.value) and "test_saving.py" in str(caught.value)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    linear = nn.Linear(32, 8)
+    with pytest.raises(ArgumentError, match=r"must end with .onnx, not 'x.safetensors'"):
+        cb.save(linear, tmp_path / "x.safetensors", [draw(2, 32)])
+    with pytest.raises(ArgumentError, match="gives a float, which is no tensor"):
+        cb.save(lambda x: 3.0, tmp_path / "x.onnx", [draw(2)])
+    small = quant.quantize(linear, "int8", measure_speed=False).model
+    with pytest.raises(ModelError, match="'weight' is quantized, which is not written"):
+        cb.save(small, tmp_path / "x.onnx", [draw(2, 32)])
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        cb.save(linear, tmp_path / "none" / "x.onnx", [draw(2, 32)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_complete_or_the_old_one(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "x.onnx"
+    cb.save(nn.Linear(3, 2), path, [draw(1, 3)])
+    before = path.read_bytes()
+
+    def full_disk(*args: Any) -> None:
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        cb.save(nn.Linear(3, 4), path, [draw(1, 3)])
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
