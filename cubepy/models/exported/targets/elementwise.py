@@ -18,7 +18,7 @@ FLOATS = (
     "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan sinh cosh tanh erf erfc sigmoid "
     "lgamma digamma reciprocal asin acos atan asinh acosh atanh"
 )
-SAME = "abs floor ceil trunc sign square relu"
+SAME = "abs floor ceil trunc sign relu"
 NAMES = {
     "arcsin": "asin",
     "arccos": "acos",
@@ -163,12 +163,14 @@ def mul(a: Any, b: Any) -> Tensor:
 
 @target("div true_divide divide __truediv__")
 def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
+    dtype = result_dtype(a, b)
     a, b = promoted(a, b)
     if rounding_mode == "floor":
         return a // b
-    if rounding_mode == "trunc" and category(result_dtype(a, b)) < 2:
-        quotient = abs(as_tensor(a)) // abs(as_tensor(b))
-        return T.where((as_tensor(a) < 0) != (as_tensor(b) < 0), -quotient, quotient)
+    if rounding_mode == "trunc" and category(dtype) < 2:
+        a, b = (as_tensor(v).astype(dtype) for v in (a, b))
+        quotient = abs(a) // abs(b)
+        return T.where((a < 0) != (b < 0), -quotient, quotient)
     quotient = floats(a) / b if isinstance(a, Tensor) else a / floats(b)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         quotient = floats(a) / floats(b)
@@ -188,9 +190,11 @@ def remainder(a: Any, b: Any) -> Tensor:
 
 @target("fmod")
 def fmod(a: Any, b: Any) -> Tensor:
+    dtype = result_dtype(a, b)
     a, b = promoted(a, b)
-    if category(result_dtype(a, b)) < 2:
-        return as_tensor(a) - div(a, b, rounding_mode="trunc") * b
+    if category(dtype) < 2:
+        a, b = (as_tensor(v).astype(dtype) for v in (a, b))
+        return a - div(a, b, rounding_mode="trunc") * b  # type: ignore[no-any-return]
     return as_tensor(a).fmod(b)
 
 
@@ -203,6 +207,9 @@ def power(a: Any, b: Any) -> Tensor:
     if isinstance(b, Tensor):
         b = converted(b, dtype)
     return a**b  # type: ignore[no-any-return]
+
+
+target("square")(lambda x: power(x, 2))
 
 
 def _of_two(name: str, floating: bool = False) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cubepy import tensor as T
 from cubepy.errors import ModelError
-from cubepy.lang.dtypes import DType, i64
+from cubepy.lang.dtypes import DType, i32, i64, u8
 from cubepy.models.exported.promotion import floats
 from cubepy.models.exported.records import target
 from cubepy.models.exported.targets.elementwise import truth
@@ -74,14 +74,19 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return x.argmin(dim, keepdim).astype(i64)
 
 
+def _judged(found: Tensor, x: Tensor) -> Tensor:
+    """What "any" and "all" say, of bytes in bytes."""
+    return found.astype(u8) if x.dtype is u8 else found
+
+
 @target("any")
 def any_of(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    return truth(x).any(_axes(dim), keepdim)  # type: ignore[no-any-return]
+    return _judged(truth(x).any(_axes(dim), keepdim), x)
 
 
 @target("all")
 def all_of(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    return truth(x).all(_axes(dim), keepdim)  # type: ignore[no-any-return]
+    return _judged(truth(x).all(_axes(dim), keepdim), x)
 
 
 def _spread(x: Tensor, dim: Any, args: tuple[Any, ...], said: dict[str, Any]) -> tuple[Any, ...]:
@@ -115,9 +120,11 @@ def var_mean(x: Tensor, dim: Any = None, *args: Any, **said: Any) -> list[Tensor
 
 
 @target("linalg_vector_norm norm.ScalarOpt_dim norm.Scalar")
-def norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, **said: Any) -> Tensor:
+def norm(
+    x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
     ord, axes = 2 if ord is None else ord, _axes(dim)
-    size = x.abs()
+    size = (x if dtype is None else x.astype(dtype)).abs()
     if ord == 2:
         return size.square().sum(axes, keepdim).sqrt()
     if ord == 1:
@@ -125,7 +132,7 @@ def norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, **said
     if ord in (float("inf"), float("-inf")):
         return size.max(axes, keepdim) if ord > 0 else size.min(axes, keepdim)
     if ord == 0:
-        return (x != 0).astype(x.dtype).sum(axes, keepdim)
+        return (size != 0).astype(size.dtype).sum(axes, keepdim)
     return (size**ord).sum(axes, keepdim) ** (1 / ord)  # type: ignore[no-any-return]
 
 
@@ -183,10 +190,19 @@ def argsort(x: Tensor, *args: Any, **said: Any) -> Tensor:
 
 
 @target("searchsorted.Tensor")
-def searchsorted(sequence: Tensor, x: Tensor, *, right: bool = False, **said: Any) -> Tensor:
+def searchsorted(
+    sequence: Tensor,
+    x: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
     if sequence.ndim != 1:
         raise ModelError("searchsorted in several sequences at once")
-    return T.searchsorted(sequence, x, side="right" if right else "left").astype(i64)
+    found = T.searchsorted(sequence, x, side=side or ("right" if right else "left"), sorter=sorter)
+    return found.astype(i32 if out_int32 else i64)
 
 
 @target("count_nonzero")

@@ -227,8 +227,9 @@ def pad(x: Tensor, widths: Sequence[int], mode: str = "constant", value: Any = N
 
 
 def _around(x: Tensor, dim: int, before: int, after: int) -> Tensor:
-    """An axis that goes on with its other end."""
-    n = x.shape[dim]
+    """An axis that goes on with its other end; less than 0 takes elements away."""
+    x = cut(x, dim, max(-before, 0), x.shape[dim] + min(after, 0))
+    n, before, after = x.shape[dim], max(before, 0), max(after, 0)
     parts = [cut(x, dim, n - before, n), x, cut(x, dim, 0, after)]
     return T.concat([p for p in parts if p.shape[dim]], axis=dim)
 
