@@ -99,6 +99,7 @@ def test_graphs_of_torch(name: str, tmp_path: Path) -> None:
     round_trip(run, tmp_path / "m.onnx", *arrays)
 
 
+SIGNED = np.array([-2.5, -1.0, -0.0, 0.0, 1.0, 2.5], np.float32)
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "cuts": (lambda x: (x[::-2, 1:], x[1, None, -1:], x[..., None, 0]), (draw(5, 4),)),
     "takes": (lambda x, i: (x[i], x[:, i], x[i, i]), (draw(4, 4), np.array([3, -1, 0]))),
@@ -107,6 +108,26 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "assigned": (lambda x: assigned(x), (draw(3, 4),)),
     "whole": (lambda a, b: (a // b, a % b), (np.array([-7, 7, 5]), np.array([2, -2, -3]))),
     "floats": (lambda a, b: (a // b, a % b, a.fmod(b)), (draw(9) * 5, draw(9))),
+    "zeros with signs": (
+        lambda a, b: (a.signbit(), a.copysign(b), a.atan2(b)),
+        tuple(np.meshgrid(SIGNED, SIGNED[::-1])),
+    ),
+    "whole ones cut off": (lambda a: a.trunc(), (np.arange(-2, 3, dtype=np.int32),)),
+    "resized to one": (
+        lambda x: [
+            F.interpolate(x, size=size, mode=mode, align_corners=False)
+            for mode in ("bilinear", "bicubic")
+            for size in ((1, 3), (4, 1), (1, 1))
+        ],
+        (draw(1, 2, 5, 6),),
+    ),
+    "corners by factors": (
+        lambda x: [
+            F.interpolate(x, scale_factor=factor, mode="bilinear", align_corners=True)
+            for factor in (0.5, 1.5, 2.3)
+        ],
+        (draw(1, 2, 5, 7),),
+    ),
     "mixed": (lambda a, b: (a + b, a < b, a * 2.5), (np.arange(3), draw(3))),
     "truth": (lambda a: ((a > 0) & ~(a > 1), (a > 0).any(0), (a > -9).all()), (draw(3, 4),)),
     "made": (lambda x: (arange(4) + x, full((2,), 3), where(x > 0, x, 0)), (draw(4),)),

@@ -79,14 +79,15 @@ def of_pieces(w: Writer, op: Op, x: str) -> Any:
     """Functions that ONNX has in pieces only."""
     kind, name = op.spec(0).dtype, op.node.op
     if name == "signbit":
-        return w.add("Less", x, w.constant(0, kind))
+        return negative(w, x, kind)
     if name == "isfinite":
         return w.add("Not", w.add("Or", w.add("IsNaN", x), w.add("IsInf", x)))
     if name == "invert":
         return w.add("Not" if kind is bool_ else "BitwiseNot", x)
     x, dtype = w.cast(x, kind, op.dtype), op.dtype
     if name == "trunc":
-        return w.add("Mul", w.add("Sign", x), w.add("Floor", w.add("Abs", x)))
+        whole = not dtype.is_float
+        return x if whole else w.add("Mul", w.add("Sign", x), w.add("Floor", w.add("Abs", x)))
     if name == "square":
         return w.add("Mul", x, x)
     if name == "silu":
@@ -102,6 +103,15 @@ def of_pieces(w: Writer, op: Op, x: str) -> Any:
         root = w.add("Pow", w.add("Abs", x), w.constant(1 / 3, dtype))
         return w.add("Mul", w.add("Sign", x), root)
     return near_zero(w, name, x, dtype)
+
+
+def negative(w: Writer, x: str, dtype: DType) -> str:
+    """Whether numbers are below zero, or -0.0, of which the reciprocal is."""
+    zero = w.constant(0, dtype)
+    below: str = w.add("Less", x, zero)
+    if not dtype.is_float:
+        return below
+    return w.add("Or", below, w.add("Less", w.add("Reciprocal", x), zero))  # type: ignore[no-any-return]
 
 
 def near_zero(w: Writer, name: str, x: str, dtype: DType) -> str:
@@ -185,14 +195,13 @@ def binary_pieces(w: Writer, op: Op, a: str, b: str) -> Any:
         )
     if name == "copysign":
         size = w.add("Abs", a)
-        return w.add("Where", w.add("Less", b, zero), w.add("Neg", size), size)
+        return w.add("Where", negative(w, b, op.dtype), w.add("Neg", size), size)
     pi = w.constant(math.pi, op.dtype)
-    below = w.add("Less", a, zero)
-    angle = w.add("Atan", w.add("Div", a, b))
-    moved = w.add("Where", below, w.add("Sub", angle, pi), w.add("Add", angle, pi))
-    found = w.add("Where", w.add("Less", b, zero), moved, angle)
     origin = w.add("And", w.add("Equal", a, zero), w.add("Equal", b, zero))
-    return w.add("Where", origin, zero, found)
+    angle = w.add("Where", origin, a, w.add("Atan", w.add("Div", a, b)))
+    below, left = negative(w, a, op.dtype), negative(w, b, op.dtype)
+    moved = w.add("Where", below, w.add("Sub", angle, pi), w.add("Add", angle, pi))
+    return w.add("Where", left, moved, angle)
 
 
 @form(f"{' '.join(COMPARED)} ne")

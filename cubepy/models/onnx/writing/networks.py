@@ -152,12 +152,12 @@ def interpolate(w: Writer, op: Op, x: str) -> Any:
     if mode == "nearest":
         how |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     else:
-        corners = "align_corners" if align else "pytorch_half_pixel"
+        corners = "align_corners" if align else "half_pixel"
         how |= {"coordinate_transformation_mode": corners}
         if mode == "bicubic":
             how["cubic_coeff_a"] = CUBIC
     factors = op.attrs["factors"]
-    if factors is not None:
+    if factors is not None and not align:  # corners: of lengths, which factors give not exactly
         values = (1.0, 1.0, *map(float, factors))
         return w.add("Resize", x, "", w.constant(values, np.float32), **how)
     return w.add("Resize", x, "", "", w.integers(op.shape), **how)
