@@ -14,6 +14,10 @@ from cubepy.models.packed.kernels import Blueprint, ask_ahead, half_at
 
 GROUP = 32
 """Activations that share a scale."""
+LEAST = 2.0**-118
+"""Groups whose greatest is less are zeros: 127 over it would be infinite, or its scale no normal
+number.
+"""
 ZERO = {"Q4_0": 8, "Q5_0": 16, "Q8_0": 128, "Q3_K": 4, "Q6_K": 32}
 """The code of zero; other types have minimums."""
 
@@ -38,7 +42,7 @@ def round_rows(x: cb.Array, codes: cb.Array, facts: cb.Array, plan: cb.Comptime)
     greatest = cb.max(cb.abs(low), cb.abs(high)).max()
     spoilt = ((low + high) * 0.0).sum()
     inverse = cb.f32(0.0)
-    if greatest > 0.0:
+    if greatest >= LEAST:
         inverse = 127.0 / greatest
     scale = greatest * cb.f32(1 / 127) + spoilt
     low, high = cb.round(low * inverse), cb.round(high * inverse)

@@ -52,6 +52,20 @@ def rounded(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", PACKED)
+def test_groups_of_the_smallest_numbers_are_zeros(kind: str) -> None:
+    """127 over the greatest of them is infinite; times zero it would be NaN."""
+    weight, _ = blocks_of(kind)
+    x = np.random.default_rng(1).uniform(0.5, 1, (2, 512)).astype(np.float32)
+    for tiny in (1e-37, 1e-42):
+        small = x.copy()
+        small[:, 32:64] *= np.float32(tiny)
+        zero = x.copy()
+        zero[:, 32:64] = 0
+        np.testing.assert_array_equal(F.linear(small, weight).numpy(), F.linear(zero, weight))
+        assert np.abs(F.linear(x * np.float32(tiny), weight).numpy()).max() < 1e-30
+
+
+@pytest.mark.parametrize("kind", PACKED)
 @pytest.mark.parametrize("rows", [1, 3, 12])
 @pytest.mark.parametrize("activations", ["int8", "float"])
 def test_products_from_blocks(kind: str, rows: int, activations: str) -> None:
