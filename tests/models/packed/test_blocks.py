@@ -52,7 +52,7 @@ def rounded(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", PACKED)
-@pytest.mark.parametrize("rows", [1, 3, 12])
+@pytest.mark.parametrize("rows", [1, 2, 12, 20])
 @pytest.mark.parametrize("activations", ["int8", "float"])
 def test_products_from_blocks(kind: str, rows: int, activations: str) -> None:
     weight, values = blocks_of(kind, activations)
