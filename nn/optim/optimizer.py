@@ -13,6 +13,7 @@ from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import f64
 from cubepy.nn import arguments
 from cubepy.runtime import memory
+from cubepy.runtime.device import use
 from cubepy.tensor import Tensor, apply, as_tensor, enable_grad, no_grad
 from cubepy.tensor.program.observe import computed
 from cubepy.tensor.storage import HOST
@@ -259,7 +260,9 @@ class _Ops:
 
 def zeros_like(p: Tensor, value: float = 0.0) -> Tensor:
     """A tensor of a parameter's shape, dtype and device, all of one value."""
-    return _on_device(np.full(p.shape, value, p.dtype.numpy), p)
+    with use(p.device):
+        made: Tensor = apply("full", shape=p.shape, value=float(value), dtype=p.dtype.name)
+    return made
 
 
 def _on_device(array: np.ndarray, p: Tensor) -> Tensor:

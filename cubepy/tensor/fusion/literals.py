@@ -20,8 +20,9 @@ def stretched(schedule: Schedule) -> dict[int, int]:
     found: dict[int, int] = {}
     numbers: set[int] = set()
     for step in schedule.steps:
-        if written.literal(step.op, step.attrs):
-            numbers.update(step.results)
+        if step.op == "constant":
+            if written.literal(step.op, step.attrs):
+                numbers.update(step.results)
         elif step.op == "expand" and step.inputs[0] in numbers:
             found[step.results[0]] = step.inputs[0]
     return found

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cubepy.runtime.device import Device, device_properties, gpu_of
+from cubepy.runtime.tables import room
 from cubepy.tensor.fusion.convolutions import fuse_convolutions, with_channels_last
 from cubepy.tensor.fusion.epilogues import fuse_epilogues
 from cubepy.tensor.fusion.joined import join_parts
@@ -14,10 +15,14 @@ from cubepy.tensor.fusion.maps import fuse_maps
 from cubepy.tensor.fusion.matrices import as_matrices
 from cubepy.tensor.fusion.packed import pack_weights
 from cubepy.tensor.fusion.rows import MOST_BUFFERS, fuse_rows
-from cubepy.tensor.fusion.schedule import Schedule, graph_of, schedule_of
+from cubepy.tensor.fusion.schedule import Schedule, graph_of, schedule_of, structure
 from cubepy.tensor.fusion.steady import Preparation, prepared
 from cubepy.tensor.ir import Graph
 from cubepy.tensor.storage import HOST
+
+KEPT = 256
+"""Structures of which it is remembered how they are fused."""
+_on_matrices: dict[Any, bool] = {}
 
 
 class Fused(NamedTuple):
@@ -65,14 +70,30 @@ def fused(graph: Graph, device: Device = HOST, weights: Collection[int] = ()) ->
     if weights:
         single = with_channels_last(single)
         single, made = prepared(pack_weights(single, given, device_properties(device)), given)
-    steps = fuse_maps(fuse_rows(single, buffers))
-    matrices = as_matrices(single)
-    if matrices is not single:
-        other = fuse_maps(fuse_rows(matrices, buffers))
-        steps = min(steps, other, key=_launches)
+    steps = _fewest(single, buffers)
     reads = tuple(number[i] for i in steps.inputs if i in number)
     ways = tuple(p._replace(inputs=tuple(number[i] for i in p.inputs)) for p in made)
     return Fused(graph_of(steps), reads, ways)
+
+
+def _fewest(schedule: Schedule, buffers: int) -> Schedule:
+    """Rows and maps fused as they stand or on matrices, whichever are fewer launches; which it is
+    for one structure is remembered.
+    """
+    key = structure(schedule), buffers
+    on_matrices = _on_matrices.get(key)
+    found: list[Schedule] = []
+    if on_matrices is not True:
+        found.append(fuse_maps(fuse_rows(schedule, buffers)))
+    if on_matrices is not False:
+        matrices = as_matrices(schedule)
+        if matrices is not schedule or not found:
+            found.append(fuse_maps(fuse_rows(matrices, buffers)))
+    best = min(found, key=_launches)
+    if on_matrices is None:
+        room(_on_matrices, KEPT)
+        _on_matrices[key] = best is not found[0]
+    return best
 
 
 def _launches(schedule: Schedule) -> int:

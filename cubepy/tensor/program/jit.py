@@ -171,6 +171,8 @@ class Jitted:
             self.latest = program.call
             tracer.close(result)
         tracer.hand_over()
+        if tracer.runs:
+            tracer.forget()
         return result
 
     def program_of(

@@ -16,6 +16,7 @@ import numpy as np
 
 from cubepy.errors import LaunchError, Location
 from cubepy.lang.dtypes import DType
+from cubepy.runtime.memory.pool import POOLED
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.control.checkpoint import remember_alias
 from cubepy.tensor.explained.lineage import Lineage
@@ -235,6 +236,9 @@ class Tracer(ExactRecorder):
     def gradient(self, tensor: Handle, changes: bool) -> None:
         if changes:
             grad = getattr(tensor, "_grad", None)
+            large = self.runs and grad is not None and grad.nbytes >= POOLED
+            if large and id(tensor) not in self.asked:
+                grad = None  # there shall not be memory for it and the next one
             self.gradients_before.setdefault(id(tensor), (tensor, grad))
         source = self.source(tensor)
         if source is None:
@@ -272,6 +276,10 @@ class Tracer(ExactRecorder):
         for tensor, grad in self.gradients_before.values():
             tensor._grad = grad  # type: ignore[attr-defined]
 
+    def forget(self) -> None:
+        """Let go of everything: values of the call must not wait for the garbage collector."""
+        vars(self).clear()
+
     def fulfil(self, arrays: Sequence[Any], program: dict[str, Any], through: list[int]) -> None:
         """Give the outputs their elements.
 
@@ -297,7 +305,9 @@ class Tracer(ExactRecorder):
 
     def compute(self) -> None:
         """Compute all that somebody has, as no program does."""
-        made = {id(v.storage): v for ref in self.made_here.values if (v := ref()) is not None}
+        before = {id(value) for _, value in self.had.values()}  # kept for `undo` alone
+        alive = [v for ref in self.made_here.values if (v := ref()) is not None]
+        made = {id(v.storage): v for v in alive if id(v) not in before}
         wanted = [v for v in made.values() if type(v.storage) is Promised]
         if not wanted:
             return
@@ -402,6 +412,7 @@ class Tracer(ExactRecorder):
             graph, self.found, self.were, form, effects, gradients, through, exact, remembers
         )
         made_trace.asked_at = self.asked_at(graph)
+        outputs.clear()  # `made` names itself, so what it knows waits for the garbage collector
         return made_trace, given
 
 

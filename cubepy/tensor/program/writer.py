@@ -4,6 +4,7 @@ its results become.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from cubepy.runtime import recording
 from cubepy.runtime.device import current, gpu_of
 from cubepy.runtime.generated import written
 from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.pool import POOLED
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.exposed import version as touched
 from cubepy.tensor.fusion.optimise import Fused, fused
@@ -320,7 +322,13 @@ class Writer:
             lines[0] = f"if mode.enabled is not {self.enabled}:"
         for condition in conditions:
             lines += [f"if not ({condition}):", "    return MISS"]
-        lines += [*self.last, "starved = False", "try:", *[f"    {line}" for line in middle]]
+        lines += [
+            *self.last,
+            *self.let_go(),
+            "starved = False",
+            "try:",
+            *[f"    {line}" for line in middle],
+        ]
         lines += ["except OutOfMemoryError:", "    starved = True", "if starved:"]
         made_here = {n for line in middle for n in line.split(" = ")[:-1] if n.isidentifier()}
         lines += [f"    {name} = None" for name in sorted(made_here)]  # the function needs memory
@@ -365,6 +373,23 @@ class Writer:
         lines += [*after, f"return {result}"]
         text = "\n".join(["def call(args, kwargs):", *[f"    {line}" for line in lines]])
         return written(text, "<program>", dict(self.scope))
+
+    def let_go(self) -> list[str]:
+        """Lines that let large gradients go which the call gives anew, without a look at them, so
+        that there is no memory for both.
+        """
+        read = {self.handle(source) for source, had in self.trace.gradients if had}
+        specs = [self.trace.graph.values[at] for at in self.trace.graph.outputs]
+        given = [
+            (self.handle(e.handle), specs[e.to])
+            for e in self.trace.effects
+            if isinstance(e, GradientGiven) and type(e.to) is int
+        ]
+        return [
+            f"{handle}._grad = None"
+            for handle, (shape, dtype) in given
+            if handle not in read and math.prod(shape) * dtype.bits // 8 >= POOLED
+        ]
 
     def shown(self, form: Any, tensor: Callable[[int], str]) -> str:
         """A result as text."""

@@ -13,7 +13,7 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.tensor import Tensor
 from tests.models.folders import fixture, folder
-from tests.tensor.program.test_random_states import STEPS
+from tests.tensor.program.states import STEPS, called
 
 HERE = "cuda"
 
@@ -36,31 +36,13 @@ def test_a_random_program_with_a_state(seed: int) -> None:
     steps = [
         (names[rng.integers(len(names))], *rng.integers(0, 10, 2)) for _ in range(rng.integers(12))
     ]
-    wanted = rng.integers(0, 10, 3)
-    kept = there(rng.standard_normal((6, 6)).astype(np.float32))
-
-    def function(x: Tensor, y: Tensor, s: float) -> Any:
-        values = [x, y, kept]
-        for name, i, j in steps:
-            values.append(STEPS[name](values[i % len(values)], values[j % len(values)], s))
-        kept.assign_(values[-1].sin())
-        return [values[-1 - w % len(values)] for w in wanted]
-
-    program = cb.jit(function)
     former: list[Any] = []
-    for n in range(10):
-        x, y = (there(rng.standard_normal((6, 6)).astype(np.float32)) for _ in range(2))
-        start = kept + 0
-        given = [t.detach() for t in program(x, y, 0.5 * n)]
-        ours, after = [t.numpy().copy() for t in given], kept.numpy().copy()
-        former = [*former[-6:], *zip(given, ours, strict=True)]
-        kept.assign_(start)
-        for one, other in zip(ours, function(x, y, 0.5 * n), strict=True):
-            np.testing.assert_allclose(one, other.numpy(), rtol=2e-6, atol=2e-6)
-        np.testing.assert_allclose(kept.numpy(), after, rtol=2e-6, atol=2e-6)
+    for program, results, ours, theirs in called(there, steps, rng.integers(0, 10, 3), rng, 10):
+        former = [*former[-6:], *zip(results, ours, strict=False)]
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
         for tensor, value in former:  # a later call writes to no result of a former one
             np.testing.assert_array_equal(tensor.numpy(), value)
-        kept.assign_(after)
     made_of(program)
 
 

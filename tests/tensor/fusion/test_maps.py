@@ -96,3 +96,14 @@ def test_groups_never_wait_for_each_other(seed: int) -> None:
         for others in waits.values():
             others.difference_update(ready)
     assert not waits
+
+
+def test_another_shape_of_a_structure_has_its_groups() -> None:
+    """But for shapes that were others, and are equal now."""
+
+    def items(a: tuple[int, ...], b: tuple[int, ...]) -> list[Item]:
+        return [Item((), None), Item((0,), a), Item((1,), b), Item((2,), a), Item((1,), a)]
+
+    first = grouped(items((2, 3), (2, 1)), [3, 4])
+    assert grouped(items((5, 7), (5, 1)), [3, 4]) == first == [[1, 4]]
+    assert grouped(items((4, 4), (4, 4)), [3, 4]) == [[1, 2, 3, 4]]

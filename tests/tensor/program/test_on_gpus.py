@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import cubepy as cb
 from cubepy import nn
 from cubepy.runtime.stats import counters
 from cubepy.tensor import Tensor, apply
 from tests.pretend import NAME, PretendBackend, pretend
-from tests.tensor.program.test_random_states import STEPS
+from tests.tensor.program.states import DRAWN, called
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -43,40 +42,16 @@ def planned(program: Any) -> bool:
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    steps=st.lists(
-        st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 9), st.integers(0, 9)),
-        min_size=1,
-        max_size=12,
-    ),
-    wanted=st.lists(st.integers(0, 9), min_size=1, max_size=3),
-    seed=st.integers(0, 1000),
-)
+@given(**DRAWN)
 def test_a_random_program_with_a_state(
     steps: list[tuple[str, int, int]], wanted: list[int], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    kept = there(rng.standard_normal((6, 6)).astype(np.float32))
-
-    def function(x: Tensor, y: Tensor, s: float) -> Any:
-        values = [x, y, kept]
-        for name, i, j in steps:
-            values.append(STEPS[name](values[i % len(values)], values[j % len(values)], s))
-        kept.assign_(values[-1].sin())
-        return [values[-1 - w % len(values)] for w in wanted]
-
-    program = cb.jit(function)
     former: list[tuple[Tensor, np.ndarray]] = []
-    for n in range(5):
-        x, y = (there(rng.standard_normal((6, 6)).astype(np.float32)) for _ in range(2))
-        start = kept + 0
-        given = [t.detach() for t in program(x, y, 0.5 * n)]
-        ours, after = [t.numpy().copy() for t in given], kept.numpy().copy()
-        former += zip(given, ours, strict=True)
-        kept.assign_(start)
-        for one, other in zip(ours, function(x, y, 0.5 * n), strict=True):
-            np.testing.assert_array_equal(one, other.numpy())
-        np.testing.assert_array_equal(kept.numpy(), after)
+    for program, results, ours, theirs in called(there, steps, wanted, rng, 5):
+        former += zip(results, ours, strict=False)
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(one, other)
         for tensor, value in former:  # a later call writes to no result of a former one
             np.testing.assert_array_equal(tensor.numpy(), value)
             assert str(tensor.device) == NAME

@@ -4,8 +4,10 @@ takes the memory of the program.
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +224,32 @@ def test_sketches_share_memory_as_the_arrays_will() -> None:
     assert not np.shares_memory(made[0], made[4])
     assert np.shares_memory(made[3], x.numpy())
     assert {type(s) for s in stores} == {Promised}
+
+
+def test_what_a_call_replaces_goes_at_once() -> None:
+    """No trace, no recording and no result keeps the values that parameters and states had, also
+    where results are large, and the garbage collector does not run.
+    """
+    layer = nn.Linear(256, 256, bias=False)
+    optimizer = nn.optim.AdamW(layer.parameters(), lr=0.1)
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = (layer(x) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    program, x, w = cb.jit(step), some(8, 256), layer.weight
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(6):
+            states = [t for t in optimizer.state.get(w, {}).values() if isinstance(t, Tensor)]
+            before = [weakref.ref(t.storage.array) for t in (w, *states)]
+            before += [] if w.grad is None else [weakref.ref(w.grad.storage.array)]
+            del states
+            program(x)
+            assert [ref() is None for ref in before] == [True] * len(before)
+    finally:
+        gc.enable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -317,3 +318,34 @@ def test_states_that_are_loaded_and_groups_that_are_added_are_used() -> None:
         o.param_groups[2]["maximize"] = True
     both(range(22, 28))
     assert "one call of machine code" in program.explain()
+
+
+def test_gradients_go_before_a_call_that_gives_them_anew() -> None:
+    """There is no memory for both; those that the call reads stay, as do small ones."""
+    w, v = (cb.tensor(np.ones((256, 256), np.float32), requires_grad=True) for _ in range(2))
+    small = cb.tensor([2.0], requires_grad=True)
+
+    def step(x: Tensor) -> Tensor:
+        w.grad = small.grad = None
+        loss = ((x @ w) * small).sum() + (x * v).sum()
+        loss.backward()  # adds to what v has
+        return loss
+
+    program, x = cb.jit(step), cb.tensor(np.eye(256, dtype=np.float32))
+    for _ in range(5):
+        program(x)
+    before = [weakref.ref(t.grad) for t in (w, v, small)]
+    (made, *_), *_ = program.programs.values()
+    scope, seen = made.call.__globals__, list[bool]()
+    go = scope["go"]
+
+    def watched(*given: Any) -> Any:
+        seen.extend(ref() is None for ref in before)
+        return go(*given)
+
+    scope["go"] = watched
+    program(x)
+    assert seen == [True, False, False]
+    np.testing.assert_array_equal(w.grad.numpy(), np.full((256, 256), 2.0, np.float32))
+    np.testing.assert_array_equal(v.grad.numpy(), np.eye(256, dtype=np.float32) * 6)
+    assert small.grad.item() == 256 * 256

@@ -47,7 +47,7 @@ class ConvNextConfig:
 
 
 class Responses(Module):
-    """Channels weighed by their norms over the image, relative to the mean one (Woo et al., 2023)."""
+    """Channels weighed by their norms over the image, against the mean one (Woo et al., 2023)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -84,8 +84,8 @@ class Preparation:
         if self.shortest:
             short, long = sorted(picture.shape[:2])
             other = max(int(self.shortest * long / short), 1)
-            tall = picture.shape[0] > picture.shape[1]
-            size = (other, self.shortest) if tall else (self.shortest, other)
+            upright = picture.shape[0] > picture.shape[1]
+            size = (other, self.shortest) if upright else (self.shortest, other)
         if size is not None:
             picture = resized(picture, size, self.filter)
         if self.crop is not None:
@@ -129,8 +129,8 @@ def weights_of(length: int, wanted: int, kind: int) -> np.ndarray:
     if kind == LINEAR:
         found = np.maximum(1 - x, 0)
     elif kind == CUBIC:
-        near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
-        found = np.where(x < 1, near, np.where(x < 2, far, 0))
+        inner, outer = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
+        found = np.where(x < 1, inner, np.where(x < 2, outer, 0))
     else:
         found = np.where(x < 3, np.sinc(x) * np.sinc(x / 3), 0)
     first, last = np.floor(centers - reach + 0.5), np.floor(centers + reach + 0.5)

@@ -62,6 +62,11 @@ class Recording(Recorder):
         """No array uses so many bytes any more."""
         self.mapped -= size
 
+    def forget(self) -> None:
+        """Let go of all that was seen: pieces that are results know their recording."""
+        self.steps, self.constants, self.flags = [], [], {}
+        self.kept, self.fresh = [], {}
+
     def launch(self, prepared: Any, leaves: Sequence[Any]) -> None:
         super().launch(prepared, [without_pages(leaf) for leaf in leaves])
 
@@ -290,6 +295,7 @@ class HostCalls:
 
     def forget(self) -> None:
         """Let go of the call that was recorded."""
+        self.recorded.forget()
         self.arrays, self.recorded = [], Recording()
 
 
