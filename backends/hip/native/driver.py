@@ -109,7 +109,8 @@ class HipDriver(Driver):
     def refused(self, code: int, functions: Functions) -> str:
         if code in (0, NO_DEVICE, _INVALID_DEVICE):
             return (
-                f"the AMD driver sees no GPU ({self.described(code, functions)[0]}; HIP_VISIBLE_DEVICES and "
+                f"the AMD driver sees no GPU ({self.described(code, functions)[0]}; "
+                "HIP_VISIBLE_DEVICES and "
                 "ROCR_VISIBLE_DEVICES may hide them, and the user must be in the groups video and "
                 "render)"
             )
