@@ -1,5 +1,5 @@
 """`python -m cubepy`: information, the cache, running files on another backend, models, quantizing
-model files, tuning.
+model files, tuning, checking a GPU.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from cubepy import warm
+from cubepy.check import command as check_command
 from cubepy.config import config
 from cubepy.errors import ConfigError, CubeError
 from cubepy.models import command as model_command
@@ -50,6 +51,7 @@ def command_line() -> argparse.ArgumentParser:
     quantize.add_argument("-o", "--output", required=True, help="file to write")
     model_command.add_commands(commands)
     tune_command.add_command(commands)
+    check_command.add_command(commands)
     warm.add_command(commands)
     return parser
 
@@ -168,6 +170,8 @@ def main(argv: list[str] | None = None) -> int:
             model_command.run(arguments)
         elif arguments.command == "tune":
             tune_command.run(arguments)
+        elif arguments.command == "check":
+            return check_command.run(arguments)
         else:
             _quantize(arguments)
     except (CubeError, OSError) as error:

@@ -10,7 +10,7 @@ Example:
     Traceback (most recent call last):
         ...
     cubepy.errors.DeviceError: there is no device 'gpu'
-      Hint: the devices are cpu, cuda, python
+      Hint: the devices are cpu, cuda, hip, python
 """
 
 from __future__ import annotations

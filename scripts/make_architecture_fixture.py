@@ -166,6 +166,16 @@ VISION: dict[str, tuple[str, str, dict[str, Any]]] = {
     "dinov2_gated": ("Dinov2Model", "Dinov2Config", IMAGE | {"use_swiglu_ffn": True}),
     "convnext": ("ConvNextForImageClassification", "ConvNextConfig", STAGES | {"num_labels": 5}),
     "convnext_body": ("ConvNextModel", "ConvNextConfig", STAGES | {"layer_scale_init_value": 0.0}),
+    "registers": (
+        "Dinov2WithRegistersForImageClassification",
+        "Dinov2WithRegistersConfig",
+        IMAGE | {"num_labels": 5, "num_register_tokens": 3},
+    ),
+    "convnextv2": (
+        "ConvNextV2ForImageClassification",
+        "ConvNextV2Config",
+        STAGES | {"num_labels": 5},
+    ),
     "clip": ("CLIPModel", "CLIPConfig", CLIP_BOTH),
     "clip_old": (
         "CLIPModel",
@@ -203,12 +213,12 @@ def vision() -> None:
             for key in ("text_embeds", "logits_per_image"):
                 if getattr(result, key, None) is not None:
                     found[key] = getattr(result, key).numpy()
-            if name in ("vit_body", "dinov2", "dinov2_gated"):
-                wide = torch.from_numpy(noise("wide", (1, 3, 20, 16)))
+            if name in ("vit_body", "dinov2", "dinov2_gated", "registers"):
+                wide = torch.from_numpy(noise("wide", (1, 3, 20, 8)))
                 extra = {"interpolate_pos_encoding": True} if name == "vit_body" else {}
                 hidden = model(wide, output_hidden_states=True, **extra)
                 found["wide_result"] = (
-                    hidden.logits if name == "dinov2" else hidden.last_hidden_state
+                    hidden.logits if name in ("dinov2", "registers") else hidden.last_hidden_state
                 ).numpy()
         found |= {"input_ids": tokens.numpy()} if "input_ids" in given else {}
         models[name] = found | {"pixels": np.array(shape)}

@@ -34,9 +34,9 @@ DEVICES = [WHERE] if WHERE else ["cpu", "python"]
 """What tests that are written for every backend run on."""
 
 
-def gpu_missing() -> str:
-    """Why there is no GPU; empty when there is one."""
-    backend = devices.backend_named("cuda")
+def gpu_missing(name: str = "cuda") -> str:
+    """Why there is no GPU of a backend; empty when there is one."""
+    backend = devices.backend_named(name)
     return "" if backend.count() else backend.missing() or "no GPU"
 
 

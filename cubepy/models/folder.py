@@ -18,6 +18,7 @@ from cubepy.models.architectures.settings import Settings
 from cubepy.models.architectures.speech.whisper_family import WHISPER_NAMES, whisper_config
 from cubepy.models.architectures.t5_family import t5_config, t5_weights
 from cubepy.models.architectures.vision.families import VISION
+from cubepy.models.architectures.vision.preparing import Prepared, preparation
 from cubepy.models.architectures.weights import decoder_weights, fill
 from cubepy.models.families import FAMILIES, kind_of
 from cubepy.models.formats.shards import read_json
@@ -116,6 +117,9 @@ def load_vision(folder: Path, values: dict[str, Any], source: str) -> Module:
     model = filled(make, tensors, source)
     if isinstance(model, Tokenized):
         model.give_tokenizer(partial(folder_tokenizer, folder))
+    path = folder / "preprocessor_config.json"
+    if isinstance(model, Prepared) and path.is_file():
+        model.preparation = preparation(read_json(path), str(path), values["model_type"])
     return model
 
 

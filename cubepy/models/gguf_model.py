@@ -19,7 +19,7 @@ from cubepy.models.formats.gguf import GGUF, read_gguf
 from cubepy.models.formats.stored import Stored
 from cubepy.models.generation.text_model import TextModel
 from cubepy.models.generation.tokenizer import gguf_ends, gguf_tokenizer
-from cubepy.models.gguf_names import FAMILIES, IGNORED, PARTS, PERMUTED, WHOLE
+from cubepy.models.gguf_names import EXPERTS, FAMILIES, IGNORED, PARTS, PERMUTED, WHOLE
 from cubepy.models.packed.kernels import KINDS
 from cubepy.models.packed.storage import Blocks, check_activations
 from cubepy.tensor import Tensor, as_tensor
@@ -70,6 +70,8 @@ def gguf_config(file: GGUF, source: str) -> DecoderConfig:
         FileFormatError: what is missing, or has a value that cannot be.
     """
     family = FAMILIES[file.architecture]
+    if file.architecture == "llama" and file.metadata.get("llama.expert_count"):
+        family = "mixtral"
     values = _as_config(file, family)
     return decoder_config(values, source)
 
@@ -123,6 +125,11 @@ def _as_config(file: GGUF, family: str) -> dict[str, Any]:
         "attention_multiplier": get("attention.scale"),
         "residual_multiplier": get("residual_scale"),
         "logits_scaling": get("logit_scale"),
+        "num_local_experts": get("expert_count"),
+        "num_experts_per_tok": get("expert_used_count"),
+        "moe_intermediate_size": get("expert_feed_forward_length"),
+        "shared_expert_intermediate_size": get("expert_shared_feed_forward_length"),
+        "norm_topk_prob": file.architecture == "qwen3moe",
         "tie_word_embeddings": "output.weight" not in file.tensors,
         "attention_bias": "blk.0.attn_q.bias" in file.tensors
         or "blk.0.attn_qkv.bias" in file.tensors,
@@ -148,6 +155,9 @@ def _weights(file: GGUF, c: DecoderConfig, source: str, activations: str) -> dic
             continue
         layer = _LAYER.match(name)
         part, _, kind = name.rpartition(".")
+        if layer and layer[2] in EXPERTS:
+            found[f"layers.{layer[1]}.{EXPERTS[layer[2]]}"] = stack_of(stored)
+            continue
         if layer and layer[2] in PARTS:
             ours = f"layers.{layer[1]}.{PARTS[layer[2]]}.{layer[3]}"
         elif part in WHOLE:
@@ -160,6 +170,8 @@ def _weights(file: GGUF, c: DecoderConfig, source: str, activations: str) -> dic
                 one = _neighbours_parted(one, c.heads if ".q." in key else c.groups, source)
             as_norm = "norm" in key or "before" in key or "after" in key
             found[key] = tensor_of(one, as_norm, activations)
+            if key.endswith("shared_gate.weight"):  # stored as a vector
+                found[key] = found[key].reshape(1, -1)
     if unknown:
         raise FileFormatError(f"{source}: weights that are not known: {listed(unknown)}")
     return found
@@ -245,6 +257,16 @@ def tensor_of(stored: Stored, as_norm: bool = False, activations: str = "int8") 
     if stored.kind == "IQ4_NL":
         return Tensor(Blocks("Q8_0", _widened(stored.data), activations))
     return as_tensor(dequantize(stored.kind, stored.data).astype(np.float16))
+
+
+def stack_of(stored: Stored) -> Tensor:
+    """The matrices of experts: blocks become f16, which no kernel picks out of them yet."""
+    if stored.kind not in UNPACK:
+        return as_tensor(stored.data)
+    out = np.empty(stored.shape, np.float16)
+    for matrix, raw in zip(out, stored.data, strict=True):
+        matrix[...] = dequantize(stored.kind, raw)
+    return as_tensor(out)
 
 
 def _widened(raw: np.ndarray) -> np.ndarray:

@@ -5,7 +5,9 @@ from __future__ import annotations
 FAMILIES = {
     "llama": "llama",
     "qwen2": "qwen2",
+    "qwen2moe": "qwen2_moe",
     "qwen3": "qwen3",
+    "qwen3moe": "qwen3_moe",
     "gemma": "gemma",
     "gemma2": "gemma2",
     "gemma3": "gemma3_text",
@@ -32,7 +34,18 @@ PARTS = {
     "ffn_gate": "network.gate",
     "ffn_up": "network.up",
     "ffn_down": "network.down",
+    "ffn_gate_inp": "network.router",
+    "ffn_gate_inp_shexp": "network.shared_gate",
+    "ffn_gate_shexp": "network.shared.gate",
+    "ffn_up_shexp": "network.shared.up",
+    "ffn_down_shexp": "network.shared.down",
 }
+EXPERTS = {
+    "ffn_gate_exps": "network.gate",
+    "ffn_up_exps": "network.up",
+    "ffn_down_exps": "network.down",
+}
+"""Matrices of all experts of a layer."""
 WHOLE = {
     "token_embd": "embed",
     "position_embd": "positions",

@@ -39,8 +39,10 @@ _known: WeakValueDictionary[int, Untouched] = WeakValueDictionary()
 
 
 def expose(array: Any) -> None:
-    """Say that an array is given out."""
-    if _known and type(array) is np.ndarray:
+    """Say that an array is given out. A step of a decoder says it of every cache, so that the
+    emptiness of the table is asked of what it wraps.
+    """
+    if _known.data and type(array) is np.ndarray:  # type: ignore[attr-defined]
         found = _known.get(id(_root(array)))
         if found is not None:
             found.holds = False

@@ -7,22 +7,27 @@ from collections.abc import Iterator
 
 import pytest
 
+from cubepy.runtime.device import GPUS
 from tests.backends.hip.emulator.device import emulated
+from tests.backends.hip.emulator.driver import WANTED, emulated_hip
 from tests.staging import gpu_missing, staged
 
 EMULATED = tuple(os.environ.get("CUBEPY_TEST_PROCESSORS", "gfx942 gfx1100").split())
 """AMD's processors on which the emulator runs the suite."""
 
 
-@pytest.fixture(params=["cpu", "python", "cuda", *EMULATED])
+@pytest.fixture(params=["cpu", "python", "cuda", "hip", *EMULATED])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The backend that a test launches on."""
     name = str(request.param)
     if name in EMULATED:
         with emulated(name), staged(monkeypatch):
             yield name
-    elif name == "cuda":
-        reason = gpu_missing()
+    elif name == "hip" and WANTED:  # on the emulator's driver
+        with emulated_hip(monkeypatch, WANTED, "cpu") as fake, staged(monkeypatch):
+            yield fake.named
+    elif name in GPUS:
+        reason = gpu_missing(name)
         if reason:
             pytest.skip(reason)
         with staged(monkeypatch):

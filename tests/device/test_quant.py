@@ -51,6 +51,18 @@ def error(got: np.ndarray, expected: np.ndarray) -> float:
     return float(np.linalg.norm(got.astype(np.float64) - expected) / np.linalg.norm(expected))
 
 
+@pytest.mark.parametrize("rows", [2048, 2049, 65_536, 70_001])
+@pytest.mark.parametrize("options", [{"scheme": "int4"}, {"scheme": "int8"}], ids=str)
+def test_any_number_of_rows_gives_each_row_its_own(options: dict[str, Any], rows: int) -> None:
+    """Long prompts of many texts at once: first, middle and last rows beside the CPU's."""
+    weight = weight_of(208, 512, "float", **options)
+    x = np.random.default_rng(rows).normal(size=(rows, 512)).astype(ml_dtypes.bfloat16)
+    got = on_gpu(x, weight)
+    for some in (slice(0, 40), slice(rows // 2, rows // 2 + 40), slice(rows - 40, rows)):
+        want = by_cpu(x[some].astype(np.float32), weight)
+        assert error(got[some], want) < TOLERANCE["bfloat16"], some
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8, 16, 33, 64, 100, 200])
 @pytest.mark.parametrize("options", SCHEMES, ids=str)

@@ -13,6 +13,7 @@ import cubepy as cb
 from cubepy.backends.hip.codegen.architecture import KNOWN
 from cubepy.kernels.pooling.routines import MAX_POOL, MAX_POOL_INPUT
 from cubepy.kernels.windows.banded_map import BANDED
+from cubepy.runtime.device import GPUS
 from tests.backends.hip.emulator.device import emulated
 from tests.pretend import NAME, pretend
 from tests.properties import choose_as_on
@@ -35,7 +36,7 @@ def where(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if not WHERE:
         yield
         return
-    if WHERE == "cuda" and (missing := gpu_missing()):
+    if WHERE in GPUS and (missing := gpu_missing(WHERE)):
         pytest.skip(missing)
     with contextlib.ExitStack() as stack:
         if WHERE == NAME:

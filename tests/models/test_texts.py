@@ -98,7 +98,7 @@ def test_sentence_pieces() -> None:
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        ({"ggml.model": "bert"}, "of the kind 'bert'"),
+        ({"ggml.model": "rwkv"}, "of the kind 'rwkv'"),
         ({"ggml.pre": "magic"}, "cut as 'magic'"),
         ({"ggml.merges": ["zz yy"]}, "not in the vocabulary"),
         ({"ggml.merges": None}, "without merges"),

@@ -89,17 +89,16 @@ class CudaDriver(Driver):
     def functions(self, library: Any) -> Functions:
         return Functions(library, NAMES, self.handle, _TAKES)
 
-    def described(self, code: int) -> tuple[str, str]:
-        name, text, library = c_char_p(), c_char_p(), self.library
-        if library is not None:
-            library.error_name(code, byref(name))
-            library.error_text(code, byref(text))
+    def described(self, code: int, functions: Functions) -> tuple[str, str]:
+        name, text = c_char_p(), c_char_p()
+        functions.error_name(code, byref(name))
+        functions.error_text(code, byref(text))
         return (name.value or b"unknown error").decode(), (text.value or b"no description").decode()
 
-    def refused(self, code: int) -> str:
+    def refused(self, code: int, functions: Functions) -> str:
         if code == 0:
             return "the NVIDIA driver sees no GPU (CUDA_VISIBLE_DEVICES may hide them)"
-        text = "there is no NVIDIA GPU" if code == NO_DEVICE else self.described(code)[1]
+        text = "there is no NVIDIA GPU" if code == NO_DEVICE else self.described(code, functions)[1]
         return f"the NVIDIA driver cannot be used: {text} (cuInit gave {code})"
 
     def open(self, ordinal: int) -> tuple[int, int]:

@@ -76,7 +76,7 @@ class Driver(ABC):
         """The functions of a library that is loaded."""
 
     @abstractmethod
-    def described(self, code: int) -> tuple[str, str]:
+    def described(self, code: int, functions: Functions) -> tuple[str, str]:
         """The name of an error code, and what it means."""
 
     @abstractmethod
@@ -131,20 +131,20 @@ class Driver(ABC):
                     f"no {self.vendor} driver is installed ({self.libraries[0]} cannot be loaded)"
                 )
                 return
-            self.library, number = self.functions(loaded), c_int()
-            code = self.library.initialise(0) or self.library.count(byref(number))
+            functions, number = self.functions(loaded), c_int()
+            code = functions.initialise(0) or functions.count(byref(number))
             if code or number.value == 0:
-                self.reason = self.refused(code)
-                self.library = None
+                self.reason = self.refused(code, functions)
                 return
             self.devices, self.process = number.value, os.getpid()
+            self.library = functions  # others look at it without the lock
 
-    def refused(self, code: int) -> str:
+    def refused(self, code: int, functions: Functions) -> str:
         """Why a driver that is loaded cannot be used: its error code, or 0 where it sees no GPU."""
         if code == 0:
             return f"the {self.vendor} driver sees no GPU (an environment variable may hide them)"
         return (
-            f"the {self.vendor} driver cannot be used: {self.described(code)[1]} "
+            f"the {self.vendor} driver cannot be used: {self.described(code, functions)[1]} "
             f"(initialising gave {code})"
         )
 
@@ -190,8 +190,7 @@ class Driver(ABC):
             device: where, such as "cuda:1", when known.
         """
         if code:
-            self.api()
-            raise failure(code, *self.described(code), what, device, self.tools)
+            raise failure(code, *self.described(code, self.api()), what, device, self.tools)
 
     def usable(self) -> bool:
         """Whether destructors may call the driver: it is loaded, and this is not a forked child."""

@@ -102,21 +102,19 @@ class HipDriver(Driver):
             getattr(functions, name).restype = c_char_p
         return functions
 
-    def described(self, code: int) -> tuple[str, str]:
-        library: Any = self.library
-        if library is None:
-            return "unknown error", "no description"
-        name, text = library.error_name(code), library.error_text(code)
+    def described(self, code: int, functions: Functions) -> tuple[str, str]:
+        name, text = functions.error_name(code), functions.error_text(code)
         return (name or b"unknown error").decode(), (text or b"no description").decode()
 
-    def refused(self, code: int) -> str:
+    def refused(self, code: int, functions: Functions) -> str:
         if code in (0, NO_DEVICE, _INVALID_DEVICE):
             return (
-                f"the AMD driver sees no GPU ({self.described(code)[0]}; HIP_VISIBLE_DEVICES and "
+                f"the AMD driver sees no GPU ({self.described(code, functions)[0]}; "
+                "HIP_VISIBLE_DEVICES and "
                 "ROCR_VISIBLE_DEVICES may hide them, and the user must be in the groups video and "
                 "render)"
             )
-        return super().refused(code)
+        return super().refused(code, functions)
 
     def open(self, ordinal: int) -> tuple[int, int]:
         device = c_int()

@@ -15,6 +15,7 @@ import cubepy as cb
 from cubepy.lang.dtypes import DType
 from cubepy.models.architectures.experts import ExpertConfig, Experts
 from cubepy.models.architectures.rotary import Rotary
+from cubepy.models.packed import joined
 from cubepy.nn import Embedding, LayerNorm, Linear, Module, ModuleList, Parameter, init
 from cubepy.nn import functional as F
 from cubepy.runtime.device import Device, gpu_of
@@ -182,9 +183,14 @@ class Attention(Module):
     ) -> Tensor:
         """(B, L, width) -> the same, plus `residual`."""
         batch, length = x.shape[:2]
-        q = self.parted(self.q(x), self.heads, self.q_norm)
-        k = self.parted(self.k(x), self.groups, self.k_norm)
-        v = self.parted(self.v(x), self.groups, None)
+        layers = (self.q, self.k, self.v)
+        if joined.fits(x, layers):
+            q, k, v = joined.side_by_side(x, layers)
+        else:
+            q, k, v = (layer(x) for layer in layers)
+        q = self.parted(q, self.heads, self.q_norm)
+        k = self.parted(k, self.groups, self.k_norm)
+        v = self.parted(v, self.groups, None)
         rotations = at.rotations[self.local] if self.rotates else None
         if cache is not None and not at.fresh:
             assert at.starts is not None
@@ -264,6 +270,10 @@ class Network(Module):
         """(B, L, width) -> the same, plus `residual`."""
         if self.gate is None:
             return self.down(self.up(x, activation=self.activation), residual=residual)
+        if joined.fits(x, (self.gate, self.up)):
+            return self.down(
+                joined.gated(x, self.gate, self.up, self.activation), residual=residual
+            )
         return self.down(self.gate(x, activation=self.activation) * self.up(x), residual=residual)
 
 
@@ -315,7 +325,7 @@ def stream_of(dtype: DType, device: Device) -> DType:
 
     Example:
         >>> stream_of(cb.bf16, Device("cpu")), stream_of(cb.bf16, Device("cuda"))
-        (f32, bf16)
+        (cb.f32, cb.bf16)
     """
     if dtype is cb.f64 or (dtype is cb.bf16 and gpu_of(device) is not None):
         return dtype

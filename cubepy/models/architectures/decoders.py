@@ -67,7 +67,7 @@ def _llama(s: Settings) -> Given:
 def _rotary(s: Settings, depth: int, kind: str = "full_attention", base: float = 10000.0) -> Rotary:
     """Angles: `rope_parameters` (of a kind of layer), or `rope_theta` and `rope_scaling`."""
     given = s.table("rope_parameters")
-    given = given.get(kind, given)
+    given = Settings(given, s.source).table(kind) or given
     scaling = Settings(given or s.table("rope_scaling"), s.source)
     own = scaling.values.get("rope_theta")
     theta = float(own) if isinstance(own, (int, float)) else s.number("rope_theta", default=base)
@@ -165,10 +165,17 @@ def _gemma(s: Settings) -> Given:
     }
 
 
+def _scale(s: Settings) -> float:
+    scalar = s.number("query_pre_attn_scalar", default=256)
+    if scalar <= 0:
+        raise s.refuse(f"query_pre_attn_scalar must be positive, not {scalar}")
+    return float(scalar**-0.5)
+
+
 def _gemma2(s: Settings) -> Given:
     return _gemma(s) | {
         "after": True,
-        "scale": s.number("query_pre_attn_scalar", default=256) ** -0.5,
+        "scale": _scale(s),
         "windows": _windows(s, every=2),
         "attention_cap": s.number("attn_logit_softcapping", default=0.0),
         "logits_cap": s.number("final_logit_softcapping", default=0.0),

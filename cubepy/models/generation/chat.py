@@ -82,6 +82,22 @@ class ChatTemplate:
         return "".join(pieces)
 
 
+def _said() -> Any:
+    """The tag `generation`, with which templates mark what the model says: it changes no text."""
+    nodes = importlib.import_module("jinja2.nodes")
+    extension: Any = importlib.import_module("jinja2.ext").Extension
+
+    class Said(extension):  # type: ignore[misc]
+        tags = frozenset(["generation"])
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+            return nodes.Scope(body).set_lineno(line)
+
+    return Said
+
+
 def _sandboxed(base: Any) -> Any:
     """An environment of the sandbox whose ranges and products are limited."""
 
@@ -100,7 +116,7 @@ def _sandboxed(base: Any) -> Any:
             return super().call_binop(context, operator, left, right)
 
     environment = Limited(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _said()]
     )
 
     def counted(*bounds: int) -> Any:

@@ -1,15 +1,16 @@
 """Choosing the next token by its score: penalties, temperature, and which tokens are left.
 
 The order is that of transformers: repetition, presence and frequency penalties; temperature; then
-top-k (Fan et al., 2018), top-p (Holtzman et al., 2019) and min-p (Nguyen et al., 2024). Random
-numbers are a function of the seed and the position alone (Philox; Salmon et al., 2011), so that a
-prompt is continued in the same way in any batch.
+top-k (Fan et al., 2018), top-p (Holtzman et al., 2019), min-p (Nguyen et al., 2024) and typical-p
+(Meister et al., 2022). Random numbers are a function of the seed and the position alone (Philox;
+Salmon et al., 2011), so that a prompt is continued in the same way in any batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ _BOUNDS = {
     "temperature": (0.0, None),
     "top_p": (0.0, 1.0),
     "min_p": (0.0, 1.0),
+    "typical_p": (0.0, 1.0),
     "repetition_penalty": (1e-6, None),
 }
 
@@ -33,6 +35,8 @@ class Sampling:
         top_k: only so many of the likeliest tokens are left; 0: all.
         top_p: the likeliest tokens that together have this probability are left.
         min_p: tokens with less than this part of the likeliest one's probability are out.
+        typical_p: tokens whose information is nearest to the expected one, and that together have
+            this probability, are left (Meister et al., 2022).
         repetition_penalty: scores of tokens that came are divided (if negative multiplied) by it.
         presence_penalty: taken from the scores of tokens that were written.
         frequency_penalty: the same, times how often.
@@ -50,6 +54,7 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    typical_p: float = 1.0
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
@@ -66,6 +71,20 @@ class Sampling:
                 raise LaunchError(f"{name} must be in [{low}, {high}], not {value}")
         if not isinstance(self.top_k, int) or self.top_k < 0:
             raise LaunchError(f"top_k must be an integer of at least 0, not {self.top_k!r}")
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Sampling:
+        """Of options by name.
+
+        Raises:
+            ArgumentError: one that is unknown.
+        """
+        try:
+            return cls(**options)
+        except TypeError as error:
+            if isinstance(error, ArgumentError):
+                raise
+            raise ArgumentError(f"generate: {error}", hint="the options are Sampling's") from None
 
     @property
     def greedy(self) -> bool:
@@ -109,7 +128,7 @@ class Sampling:
         if self.min_p > 0:
             found[found < self.min_p * found.max()] = 0
             found /= found.sum()
-        return found
+        return _typical(found, self.typical_p) if self.typical_p < 1 else found
 
     def choose(
         self, scores: np.ndarray, prompt: Sequence[int], written: Sequence[int], seed: int
@@ -130,6 +149,30 @@ class Sampling:
         chances = np.cumsum(self.distribution(scores))
         found = int(np.searchsorted(chances, uniform(seed, len(written)) * chances[-1], "right"))
         return min(found, len(scores) - 1)
+
+
+def _typical(chances: np.ndarray, mass: float) -> np.ndarray:
+    """Probabilities (vocabulary,) of the tokens that are nearest to the expected information."""
+    with np.errstate(divide="ignore"):
+        information = -np.log(chances)
+    expected = float((chances * np.where(chances > 0, information, 0)).sum())
+    away = np.abs(information - expected)
+    order = np.argsort(away, kind="stable")
+    last = min(int((np.cumsum(chances[order]) < mass).sum()), len(order) - 1)
+    found = np.where(away > away[order[last]], 0, chances)
+    return found / found.sum()  # type: ignore[no-any-return]
+
+
+def log_probability(scores: np.ndarray, token: int) -> float:
+    """The logarithm of the probability of a token, of scores (vocabulary,).
+
+    Example:
+        >>> round(log_probability(np.array([0.0, 0.0]), 1), 4)
+        -0.6931
+    """
+    wide = scores.astype(np.float64)
+    top = float(wide.max())
+    return float(wide[token] - top - np.log(np.exp(wide - top).sum()))
 
 
 def uniform(seed: int, position: int) -> float:

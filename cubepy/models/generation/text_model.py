@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
+import cubepy as cb
 from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder, DecoderConfig
-from cubepy.models.generation.decoding import Stepper, decode
+from cubepy.models.generation.beams import beam_search
+from cubepy.models.generation.decoding import Stepper, check_prompts, decode
+from cubepy.models.generation.requests import Decoding, stepwise
 from cubepy.models.generation.sampling import Sampling
 from cubepy.models.tokenized import Tokenized
 from cubepy.tensor import Tensor, as_tensor
@@ -81,7 +84,8 @@ class TextModel(Decoder, Tokenized):
             max_new_tokens: where it ends at the latest.
             stop: texts before which it ends.
             seed: of the random choice; for a list of prompts one for all, or one each.
-            options: of `Sampling`: `temperature`, `top_k`, `top_p`, `min_p`, penalties.
+            options: of `Sampling`: `temperature`, `top_k`, `top_p`, `min_p`, penalties; and
+                `drafts`: `PromptLookup()` or `DraftModel(small)`, which do not change the text.
 
         Returns:
             The new text (of tokens: the new tokens, with that which ends it); a list for a list.
@@ -176,13 +180,87 @@ class TextModel(Decoder, Tokenized):
             raise ArgumentError(
                 f"expected a seed from 0 to 2^64 for each of {len(prompts)} prompts"
             )
-        try:
-            sampling = Sampling(**options)
-        except TypeError as error:
-            if isinstance(error, ArgumentError):
-                raise
-            raise ArgumentError(f"generate: {error}", hint="the options are Sampling's") from None
-        return decode(self.stepper, prompts, sampling, limit, self.ends, seeds)
+        drafts = options.pop("drafts", None)
+        sampling = Sampling.of(options)
+        if drafts is None:
+            return decode(self.stepper, prompts, sampling, limit, self.ends, seeds)
+        decoding = Decoding(self, len(prompts), drafts=drafts)
+        requests = [
+            decoding.add(p, limit, seed=s, **options) for p, s in zip(prompts, seeds, strict=True)
+        ]
+        return stepwise(decoding, requests)
+
+    def beams(
+        self,
+        prompt: Any,
+        max_new_tokens: int = 128,
+        beams: int = 4,
+        *,
+        length_penalty: float = 1.0,
+        early_stopping: bool = False,
+        **options: Any,
+    ) -> list[tuple[float, Any]]:
+        """The likeliest texts behind a prompt by beam search, with their scores, best first.
+
+        Args:
+            prompt: a text, messages or tokens.
+            max_new_tokens: where they end at the latest.
+            beams: how many texts are followed, and given.
+            length_penalty: a score is the log-probability over the length to this power.
+            early_stopping: whether the search ends as soon as so many texts have ended.
+            options: penalties of `Sampling`.
+
+        Raises:
+            ArgumentError: several prompts; fewer than one beam.
+
+        Example:
+            >>> c = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, groups=1, depth=4,
+            ...     inner=16, context=32)
+            >>> [len(tokens) for _, tokens in TextModel(c).beams([1, 2], 5, beams=3)]
+            [5, 5, 5]
+        """
+        prompts, texts, single = self._given(prompt)
+        if not single:
+            raise ArgumentError("beams takes one prompt", hint="call it for each")
+        if isinstance(beams, bool) or not isinstance(beams, int) or beams < 1:
+            raise ArgumentError(f"beams must be an integer of at least 1, not {shown(beams)}")
+        found = beam_search(
+            self,
+            prompts[0],
+            min(beams, self.config.vocabulary // 2),
+            max_new_tokens,
+            self.ends,
+            Sampling.of(options),
+            length_penalty,
+            early_stopping,
+        )
+        return [(score, self._text(t) if texts else t) for score, t in found]
+
+    def log_probabilities(self, tokens: Sequence[int]) -> np.ndarray:
+        """The logarithm of the probability of each token behind those before it, but the first.
+
+        Args:
+            tokens: at least one.
+
+        Returns:
+            (length - 1,), f64.
+
+        Raises:
+            ArgumentError, LaunchError: no tokens, tokens beyond the vocabulary, too many.
+
+        Example:
+            >>> c = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, groups=1, depth=4,
+            ...     inner=16, context=32)
+            >>> TextModel(c).log_probabilities([1, 2, 3]).shape
+            (2,)
+        """
+        check_prompts([tokens], self.config.vocabulary, self.config.context)
+        with cb.no_grad():
+            scores = self(np.asarray([tokens]))[0, :-1].numpy().astype(np.float64)
+        top = scores.max(axis=1, keepdims=True)
+        total = top[:, 0] + np.log(np.exp(scores - top).sum(axis=1))
+        found: np.ndarray = scores[np.arange(len(total)), np.asarray(tokens[1:], np.int64)] - total
+        return found
 
     def _text(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without those that end it."""

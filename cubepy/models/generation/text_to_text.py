@@ -79,6 +79,8 @@ class TextToText(T5, Tokenized):
         """
         if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int):
             raise ArgumentError(f"max_new_tokens must be an integer, not {shown(max_new_tokens)}")
+        if isinstance(prompt, (np.ndarray, Tensor)):
+            prompt = (prompt if isinstance(prompt, np.ndarray) else prompt.numpy()).tolist()
         single = isinstance(prompt, str) or (
             isinstance(prompt, Sequence)
             and bool(prompt)

@@ -15,34 +15,10 @@ from cubepy.errors import ArgumentError, FileFormatError
 from cubepy.models.formats.gguf import GGUF
 from cubepy.models.formats.shards import read_json
 from cubepy.models.generation.chat import ChatTemplate
+from cubepy.models.generation.cuts import CUTS, WHOLE, cutter
 
 NORMAL, UNKNOWN, CONTROL, USER, _UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """Kinds of tokens in `tokenizer.ggml.token_type`."""
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_QWEN2 = _LLAMA3.replace("{1,3}", "")
-PATTERNS = {
-    "llama-bpe": _LLAMA3,
-    "llama3": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "dbrx": _LLAMA3,
-    "smaug-bpe": _LLAMA3,
-    "qwen2": _QWEN2,
-    "deepseek-r1-qwen": _QWEN2,
-    "default": "",
-    "gpt-2": "",
-    "olmo": "",
-    "phi-2": "",
-    "jina-en": "",
-    "smollm": "digits",
-    "starcoder": "digits",
-    "refact": "digits",
-    "command-r": "digits",
-}
-"""How texts are cut before byte pairs are joined, by `tokenizer.ggml.pre`: a pattern, GPT-2's (an
-empty text), or GPT-2's after each digit is cut out."""
 ENDS = (
     "<|im_end|>",
     "<|eot_id|>",
@@ -159,8 +135,10 @@ def gguf_tokenizer(file: GGUF, source: str) -> Tokenizer | None:
     kinds = np.ones(len(tokens), int) if kinds is None else np.asarray(kinds)
     if kinds.shape != (len(tokens),):
         raise FileFormatError(f"{source}: {len(tokens)} tokens with {kinds.shape} types")
-    if model == "gpt2":
-        pieces = _byte_pairs(data, tokens, source)
+    if model in ("gpt2", "gemma4"):
+        pieces = _byte_pairs(data, tokens, source, model)
+    elif model == "bert":
+        pieces = _word_pieces(data, tokens, kinds)
     elif model == "llama":
         pieces = _sentence_pieces(data, tokens, kinds, source)
     else:
@@ -204,38 +182,64 @@ def _template(data: Mapping[str, Any], tokens: list[str]) -> ChatTemplate | None
     return ChatTemplate(text, marks)
 
 
-def _byte_pairs(data: Mapping[str, Any], tokens: list[str], source: str) -> Any:
-    """Pairs of bytes that are joined in the order of `merges`."""
+def _byte_pairs(data: Mapping[str, Any], tokens: list[str], source: str, family: str) -> Any:
+    """Pairs of bytes, or (Gemma 4) of letters, that are joined in the order of `merges`."""
     lib = library()
     merges = data.get("tokenizer.ggml.merges")
     if not isinstance(merges, list):
         raise FileFormatError(f"{source}: a vocabulary of byte pairs without merges")
-    kind = str(data.get("tokenizer.ggml.pre", "default"))
-    if kind not in PATTERNS:
+    letters = family == "gemma4"
+    kind = "gemma4" if letters else str(data.get("tokenizer.ggml.pre", "default"))
+    if kind not in CUTS:
         raise FileFormatError(
-            f"{source}: texts are cut as {kind!r}, which is not known: {', '.join(PATTERNS)}",
+            f"{source}: texts are cut as {kind!r}, which is not known: {', '.join(CUTS)}",
             hint="give tokens, or load the model's folder with tokenizer.json",
         )
     pairs = [tuple(m.split(" ", 1)) for m in merges]
     words = {token: n for n, token in enumerate(tokens)}
     if any(len(p) != 2 or p[0] not in words or p[1] not in words for p in pairs):
         raise FileFormatError(f"{source}: merges of tokens that are not in the vocabulary")
-    whole = kind in ("llama-bpe", "llama3", "llama-v3")
     try:
-        model = lib.models.BPE(vocab=words, merges=pairs, ignore_merges=whole)
+        model = lib.models.BPE(
+            vocab=words, merges=pairs, ignore_merges=kind in WHOLE, byte_fallback=letters
+        )
     except Exception as error:  # the library raises this class itself
         raise FileFormatError(f"{source}: merges that do not fit the vocabulary: {error}") from None
     pieces = lib.Tokenizer(model)
-    pattern = PATTERNS[kind]
-    cut = lib.pre_tokenizers
-    steps = []
-    if pattern == "digits":
-        steps.append(cut.Digits(individual_digits=True))
-    elif pattern:
-        steps.append(cut.Split(lib.Regex(pattern), "isolated"))
-    steps.append(cut.ByteLevel(add_prefix_space=False, use_regex=pattern in ("", "digits")))
-    pieces.pre_tokenizer = cut.Sequence(steps)
-    pieces.decoder = lib.decoders.ByteLevel()
+    pieces.pre_tokenizer = cutter(lib, kind, as_bytes=not letters)
+    if letters:
+        back = lib.decoders
+        pieces.normalizer = lib.normalizers.Replace(" ", "\u2581")
+        steps = [back.Replace("\u2581", " "), back.ByteFallback(), back.Fuse()]
+        pieces.decoder = back.Sequence(steps)
+    else:
+        pieces.decoder = lib.decoders.ByteLevel()
+    return pieces
+
+
+def _word_pieces(data: Mapping[str, Any], tokens: list[str], kinds: np.ndarray) -> Any:
+    """WordPiece; GGUF marks what begins a word, where the original marks the other pieces."""
+    lib = library()
+    words = {
+        token if kinds[n] != NORMAL else token[1:] if token[:1] == "\u2581" else f"##{token}": n
+        for n, token in enumerate(tokens)
+    }
+    ids = {name: data.get(f"tokenizer.ggml.{name}_token_id") for name in ("unknown", "cls")}
+    ids["sep"] = data.get("tokenizer.ggml.seperator_token_id")  # the format's spelling
+    names = {k: tokens[n] for k, n in ids.items() if isinstance(n, int) and n < len(tokens)}
+    unknown = names.get("unknown", "[UNK]")
+    pieces = lib.Tokenizer(
+        lib.models.WordPiece(vocab=words, unk_token=unknown, max_input_chars_per_word=1000)
+    )
+    small = bool(data.get("tokenizer.ggml.normalizer.lowercase", True))
+    accents = bool(data.get("tokenizer.ggml.normalizer.strip_accents", small))
+    pieces.normalizer = lib.normalizers.BertNormalizer(lowercase=small, strip_accents=accents)
+    pieces.pre_tokenizer = lib.pre_tokenizers.BertPreTokenizer()
+    pieces.decoder = lib.decoders.WordPiece()
+    if "cls" in names and "sep" in names:
+        pieces.post_processor = lib.processors.BertProcessing(
+            (names["sep"], ids["sep"]), (names["cls"], ids["cls"])
+        )
     return pieces
 
 

@@ -127,7 +127,7 @@ def gain_of(raw: np.ndarray, kind: str) -> float:
         >>> block = np.zeros((1, 144), np.uint8)
         >>> block.view(np.float16)[0, :2] = 2.0**-14, 2.0**-20
         >>> gain_of(block, "Q4_K"), gain_of(block, "Q4_0")
-        (3.725290298461914e-09, 1.0)
+        (2.384185791015625e-07, 1.0)
     """
     if kind != "Q4_K" or not raw.size:
         return 1.0

@@ -188,28 +188,11 @@ def add_large(acc, least, codes, facts, raw, halves, n, block, plan):
                 acc[m, r] = cb.fma(sums, cb.shuffle(scales[m, r], scales[m, r], both), acc[m, r])
 
 
-@cb.kernel
-def byte_product(
-    codes: cb.Array,
-    facts: cb.Array,
-    raw: cb.Array,
-    halves: cb.Array,
-    bias,
-    residual,
-    out: cb.Array,
-    plan: cb.Comptime,
-):
-    """out[0, m] = activation(x[m] @ weight.T + bias) + residual[0, m]; a cube does `lanes` rows of
-    the weight, `together` at a time.
-
-    codes (rows, K) i8 and facts as `round_rows` gives them, raw (N, bytes), halves: the same as
-    f16, out (1, rows, N).
-    """
-    epilogue = LineEpilogue(out, plan.activation, bias, None, residual)
+@cb.func
+def rows_of(sums, codes, facts, raw, halves, first, plan):
+    """sums[m, r] = x[m] . row first + r of a weight, for `lanes` rows, `together` at a time."""
     lanes, rows, together = plan.lanes, plan.rows, plan.together
     count, blocks = raw.shape[0], codes.shape[1] // plan.elements
-    first = cb.CUBE_POS * lanes
-    sums = cb.shared((rows, lanes), cb.f32)
     acc = cb.local((rows, together), cb.f32, lanes=8)
     least = cb.local((rows, together), cb.f32, lanes=2 if plan.elements == GROUP else 16)
     for start in range(0, lanes, together):
@@ -231,5 +214,94 @@ def byte_product(
                 elif plan.kind not in ZERO:
                     total = total - least[m, r].sum()
                 sums[m, start + r] = total
-    for m in cb.unroll(range(rows)):
-        epilogue.finish(sums.load((m, 0), lanes), (0, m, first), count - first)
+
+
+@cb.kernel
+def byte_product(
+    codes: cb.Array,
+    facts: cb.Array,
+    raw: cb.Array,
+    halves: cb.Array,
+    bias,
+    residual,
+    out: cb.Array,
+    plan: cb.Comptime,
+):
+    """out[0, m] = activation(x[m] @ weight.T + bias) + residual[0, m]; a cube does `lanes` rows of
+    the weight.
+
+    codes (rows, K) i8 and facts as `round_rows` gives them, raw (N, bytes), halves: the same as
+    f16, out (1, rows, N).
+    """
+    epilogue = LineEpilogue(out, plan.activation, bias, None, residual)
+    first = cb.CUBE_POS * plan.lanes
+    sums = cb.shared((plan.rows, plan.lanes), cb.f32)
+    rows_of(sums, codes, facts, raw, halves, first, plan)
+    for m in cb.unroll(range(plan.rows)):
+        epilogue.finish(sums.load((m, 0), plan.lanes), (0, m, first), raw.shape[0] - first)
+
+
+@cb.func
+def store_rows(sums, out, first, column, count, plan):
+    """out[m, column + first:] = sums[m], as many as a weight of `count` rows has left."""
+    for m in cb.unroll(range(plan.rows)):
+        out.store((m, column + first), sums.load((m, 0), plan.lanes), valid=count - first)
+
+
+@cb.kernel
+def joined_products(
+    codes: cb.Array,
+    facts: cb.Array,
+    raw: cb.Array,
+    halves: cb.Array,
+    raw_1: cb.Array,
+    halves_1: cb.Array,
+    raw_2: cb.Array,
+    halves_2: cb.Array,
+    out: cb.Array,
+    plans: cb.Comptime,
+):
+    """out[m] = x[m] @ weight.T of three weights, side by side; a cube does `lanes` rows of one of
+    them. `plans` are those of the weights.
+    """
+    lanes = plans[0].lanes
+    sums = cb.shared((plans[0].rows, lanes), cb.f32)
+    count, count_1, count_2 = raw.shape[0], raw_1.shape[0], raw_2.shape[0]
+    cubes, cubes_1 = (count + lanes - 1) // lanes, (count_1 + lanes - 1) // lanes
+    cube = cb.CUBE_POS
+    if cube < cubes:
+        rows_of(sums, codes, facts, raw, halves, cube * lanes, plans[0])
+        store_rows(sums, out, cube * lanes, 0, count, plans[0])
+    elif cube < cubes + cubes_1:
+        first = (cube - cubes) * lanes
+        rows_of(sums, codes, facts, raw_1, halves_1, first, plans[1])
+        store_rows(sums, out, first, count, count_1, plans[1])
+    else:
+        last = (cube - cubes - cubes_1) * lanes
+        rows_of(sums, codes, facts, raw_2, halves_2, last, plans[2])
+        store_rows(sums, out, last, count + count_1, count_2, plans[2])
+
+
+@cb.kernel
+def gated_product(
+    codes: cb.Array,
+    facts: cb.Array,
+    raw: cb.Array,
+    halves: cb.Array,
+    raw_1: cb.Array,
+    halves_1: cb.Array,
+    out: cb.Array,
+    plans: cb.Comptime,
+):
+    """out[m] = activation(x[m] @ gate.T) * (x[m] @ up.T); a cube does `lanes` rows of both."""
+    gate, lanes = plans[0], plans[0].lanes
+    sums, others = cb.shared((gate.rows, lanes), cb.f32), cb.shared((gate.rows, lanes), cb.f32)
+    first = cb.CUBE_POS * lanes
+    rows_of(sums, codes, facts, raw, halves, first, gate)
+    rows_of(others, codes, facts, raw_1, halves_1, first, plans[1])
+    for m in cb.unroll(range(gate.rows)):
+        line = sums.load((m, 0), lanes)
+        if gate.activation is not None:
+            line = gate.activation(line)
+        line = line * others.load((m, 0), lanes)
+        out.store((m, first), line, valid=raw.shape[0] - first)

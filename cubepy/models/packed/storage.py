@@ -16,13 +16,14 @@ from cubepy.lang.dtypes import bf16, f32
 from cubepy.models.formats.block_types import BY_NAME
 from cubepy.models.formats.dequantize import dequantize
 from cubepy.models.packed.four_bits import FOUR_BITS, four_bits
+from cubepy.models.packed.grouped import GroupedBytes
 from cubepy.models.packed.integer_kernels import GROUP, byte_product, facts_of, round_rows
 from cubepy.models.packed.kernels import KINDS, Blueprint, product, unpack_all, unpack_rows
 from cubepy.quant.storage import Quantized
 from cubepy.runtime.device import Device, current, device_properties, gpu_of
 from cubepy.runtime.memory.pool import empty
 from cubepy.tensor import Storage, register
-from cubepy.tensor.storage import HOST, Dense, moved
+from cubepy.tensor.storage import HOST
 
 ACTIVATIONS_OF_BLOCKS = ("int8", "float")
 """What may meet blocks: bytes with a scale for 32 of them, or floats."""
@@ -38,8 +39,8 @@ class Blocks(Storage):
     Args:
         kind_of_blocks: its name.
         raw: (rows, bytes of a row).
-        activations: "int8": what meets the blocks is rounded to bytes by group of 32, as long as it
-            is few rows; "float": it is not.
+        activations: "int8": what meets the blocks is rounded to bytes by group of 32, as long as
+            it is few rows; "float": it is not.
 
     Raises:
         ArgumentError: other activations.
@@ -84,14 +85,14 @@ class Blocks(Storage):
         return dequantize(self.blocks.name, self.raw)
 
     def to(self, device: Device) -> Storage:
-        """On a GPU blocks of four bits become its own int4, which goes with rows of bf16, all others
-        16-bit floats.
+        """On a GPU blocks of four bits become its own int4, all others bytes by group; both go
+        with rows of bf16.
         """
         if device == self.device or gpu_of(device) is None:
             return self
         if self.blocks.name in FOUR_BITS and self.raw.size:
             return Quantized(four_bits(self.raw, self.blocks.name, device), bf16)
-        return Dense(moved(self.host().astype(np.float16), device), device)
+        return GroupedBytes.of(self.raw, self.halves, self.blueprint(), device)
 
     def blueprint(self, rows: int = 1, activation: Any = None) -> Blueprint:
         """What changes the code of kernels that read it."""
@@ -159,10 +160,15 @@ def _few_rows(rows: Any, weight: Blocks, bias: Any, residual: Any, out: Any, fun
     if weight.activations == "float":
         product[cubes, 1](rows, *rest, mode="unchecked")
         return
+    byte_product[cubes, 1](*rounded(rows, plan), *rest, mode="unchecked")
+
+
+def rounded(rows: Any, plan: Blueprint) -> tuple[Any, Any]:
+    """Rows (M, K) f32 as bytes with what is known of their groups, as `round_rows` says."""
     codes = empty(rows.shape, np.int8)
     facts = empty((len(rows), facts_of(rows.shape[1], plan)), np.float32)
     round_rows[rows.size // GROUP, 1](rows, codes, facts, plan, mode="unchecked")
-    byte_product[cubes, 1](codes, facts, *rest, mode="unchecked")
+    return codes, facts
 
 
 def _as_f32(x: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,8 @@ def test_without_a_library_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("code", [0, 100, 101])
 def test_without_a_gpu_it_says_what_may_hide_it(code: int) -> None:
-    assert "HIP_VISIBLE_DEVICES" in HipDriver().refused(code)
+    functions = SimpleNamespace(error_name=lambda code: b"hipErrorNoDevice", error_text=bytes)
+    assert "HIP_VISIBLE_DEVICES" in HipDriver().refused(code, functions)
 
 
 def test_a_function_that_an_old_driver_lacks_is_named() -> None:

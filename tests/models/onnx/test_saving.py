@@ -125,6 +125,26 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }
 
 
+FUNCTIONS |= {
+    "loops": (
+        lambda x, w: cb.scan(lambda h, p: ((h @ w).tanh() + p, h.sum()), x[0], x),
+        (draw(9, 2, 4), draw(4, 4)),
+    ),
+    "loops from the end": (
+        lambda x: cb.scan(lambda h, p: (h * 0.5 + p, (h, p * 2)), x[0], x, reverse=True)[1],
+        (draw(7, 3),),
+    ),
+    "loops without slices": (
+        lambda x: cb.scan(lambda h, p: (h * x + 1, h), x, None, length=5),
+        (draw(3),),
+    ),
+    "branches": (
+        lambda x, w: cb.cond(x.sum() > 0, lambda a: a @ w, lambda a: a @ w - a, x),
+        (draw(3, 3), draw(3, 3)),
+    ),
+}
+
+
 def assigned(x: Any) -> Any:
     y = x.clone()
     y[1:, ::2] = 7.0

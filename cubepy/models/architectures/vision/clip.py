@@ -12,6 +12,7 @@ import cubepy as cb
 from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.vision.layers import LayerConfig, PreNormLayer
+from cubepy.models.architectures.vision.preparing import Prepared
 from cubepy.models.architectures.vision.transformer import VisionConfig, VisionTransformer
 from cubepy.models.tokenized import Tokenized
 from cubepy.nn import Embedding, LayerNorm, Linear, Module, ModuleList, Parameter, init
@@ -113,7 +114,7 @@ class ClipText(Module, Tokenized):
             return self(self.tokens_of(texts, owner)).numpy()
 
 
-class Clip(Module, Tokenized):
+class Clip(Module, Tokenized, Prepared):
     """A tower of images and one of texts.
 
     Example:

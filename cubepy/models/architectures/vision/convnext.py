@@ -9,6 +9,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ShapeError
+from cubepy.models.architectures.vision.preparing import Prepared
 from cubepy.models.architectures.vision.transformer import images_of
 from cubepy.nn import Conv2d, LayerNorm, Linear, Module, ModuleList, Parameter, init
 from cubepy.tensor import Tensor
@@ -28,6 +29,7 @@ class ConvNextConfig:
         eps: of the last norm.
         activation: a name of `nn.functional.ACTIVATIONS`.
         scaled: what a block gives is multiplied by a vector before it is added.
+        responses: channels are weighed by their norms over the image (ConvNeXt V2).
         outputs: numbers that the head gives, 0: there is none.
         labels: what they stand for.
     """
@@ -39,8 +41,24 @@ class ConvNextConfig:
     eps: float = 1e-12
     activation: str = "gelu"
     scaled: bool = True
+    responses: bool = False
     outputs: int = 0
     labels: tuple[str, ...] = field(default=(), compare=False)
+
+
+class Responses(Module):
+    """Channels weighed by their norms over the image, against the mean one (Woo et al., 2023)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = Parameter(init.constant((width,), 0.0))
+        self.bias = Parameter(init.constant((width,), 0.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, width) -> the same."""
+        norms = x.square().sum((1, 2), keepdims=True).sqrt()
+        share = norms / (norms.mean(-1, keepdims=True) + 1e-6)
+        return self.weight * (x * share) + self.bias + x
 
 
 class Block(Module):
@@ -52,12 +70,14 @@ class Block(Module):
         self.depthwise = Conv2d(width, width, 7, padding=3, groups=width)
         self.norm = LayerNorm(width, EPS)
         self.up, self.down = Linear(width, 4 * width), Linear(4 * width, width)
+        self.responses = Responses(4 * width) if c.responses else None
         self.scale = Parameter(init.constant((width,), 1.0)) if c.scaled else None
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, width, H, W) -> the same."""
         y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
-        y = self.down(self.up(y, activation=self.activation))
+        y = self.up(y, activation=self.activation)
+        y = self.down(y if self.responses is None else self.responses(y))
         return x + (y if self.scale is None else y * self.scale).permute(0, 3, 1, 2)
 
 
@@ -79,7 +99,7 @@ class Stage(Module):
         return x
 
 
-class ConvNext(Module):
+class ConvNext(Module, Prepared):
     """Images -> what the head gives; without one, the last feature maps.
 
     Example:

@@ -24,7 +24,7 @@ Found = tuple[Callable[[], Module], dict[str, Tensor]]
 """What makes a model, and its weights by our names."""
 VIT = Names(
     layer=re.compile(r"encoder\.layer\.(?P<number>\d+)\.(?P<part>.+)"),
-    prefix=re.compile(r"^(vit|deit|dinov2)\."),
+    prefix=re.compile(r"^(vit|deit|dinov2_with_registers|dinov2)\."),
     ignored=re.compile(r"(^|\.)(pooler\.|mask_token$)|^decoder\."),
     parts={
         "attention.attention.query": "q",
@@ -47,6 +47,7 @@ VIT = Names(
     whole={
         "embeddings.cls_token": "first",
         "embeddings.distillation_token": "second",
+        "embeddings.register_tokens": "second",
         "embeddings.position_embeddings": "positions",
         "embeddings.patch_embeddings.projection": "patch",
         "layernorm": "norm",
@@ -87,13 +88,14 @@ MOST_STAGES = 8
 CONVNEXT = Names(
     layer=re.compile(r"encoder\.stages\.(?P<stack>\d)\.layers\.(?P<number>\d+)\.(?P<part>.+)"),
     stacks={str(n): f"stages.{n}.blocks" for n in range(MOST_STAGES)},
-    prefix=re.compile(r"^convnext\."),
+    prefix=re.compile(r"^convnext(v2)?\."),
     parts={
         "dwconv": "depthwise",
         "layernorm": "norm",
         "pwconv1": "up",
         "pwconv2": "down",
         "layer_scale_parameter": "scale",
+        "grn": "responses",
     },
     whole={
         "embeddings.patch_embeddings": "stem",
@@ -194,6 +196,12 @@ def _deit(s: Settings, files: Files) -> Found:
 
 def _dinov2(s: Settings, files: Files) -> Found:
     tensors = _reshaped(VIT.renamed(files, "dinov2"))
+    registers = s.values["model_type"] == "dinov2_with_registers"
+    extra = 1 + s.size("num_register_tokens", default=4) if registers else 1
+    if registers and "positions" in tensors:  # registers have none
+        rows = tensors["positions"].numpy()
+        none = np.zeros((extra - 1, rows.shape[1]), rows.dtype)
+        tensors["positions"] = as_tensor(np.concatenate([rows[:1], none, rows[1:]]))
     for name in [n for n in tensors if ".gate_up." in n]:
         gate, up = np.array_split(tensors.pop(name).numpy(), 2)
         tensors[name.replace("gate_up", "gate")] = as_tensor(gate)
@@ -208,12 +216,20 @@ def _dinov2(s: Settings, files: Files) -> Found:
         scaled=True,
         inner=(int(inner * 2 / 3) + 7) // 8 * 8 if gated else inner,
     )
-    c = VisionConfig(**_transformer(s, layer, 224, 14), **_head(tensors, s, "mean"))
+    c = VisionConfig(
+        **_transformer(s, layer, 224, 14),
+        extra=extra,
+        smooth=registers,
+        **_head(tensors, s, "mean"),
+    )
     return partial(VisionTransformer, c), tensors
 
 
 def _convnext(s: Settings, files: Files) -> Found:
+    second = s.values["model_type"] == "convnextv2"
     tensors = CONVNEXT.renamed(files, "convnext")
+    for name in [n for n in tensors if ".responses." in n]:
+        tensors[name] = tensors[name].reshape(-1)
     lists = [
         s.first((name,), default)
         for name, default in (("hidden_sizes", [96, 192, 384, 768]), ("depths", [3, 3, 9, 3]))
@@ -238,7 +254,8 @@ def _convnext(s: Settings, files: Files) -> Found:
         channels=s.size("num_channels", default=3),
         eps=s.number("layer_norm_eps", default=1e-12),
         activation=s.activation("hidden_act", default="gelu"),
-        scaled=s.number("layer_scale_init_value", default=1e-6) > 0,
+        scaled=not second and s.number("layer_scale_init_value", default=1e-6) > 0,
+        responses=second,
         **head,
     )
     return partial(ConvNext, c), tensors
@@ -308,7 +325,9 @@ VISION: dict[str, Callable[[Settings, Files], Found]] = {
     "vit": _vit,
     "deit": _deit,
     "dinov2": _dinov2,
+    "dinov2_with_registers": _dinov2,
     "convnext": _convnext,
+    "convnextv2": _convnext,
     "clip": _clip,
     "clip_vision_model": _clip_tower("image", VisionTransformer, _clip_image),
     "clip_text_model": _clip_tower("text", ClipText, _clip_text),

@@ -10,6 +10,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.models.architectures.vision.layers import LayerConfig, PreNormLayer
+from cubepy.models.architectures.vision.preparing import CUBIC, Prepared, weights_of
 from cubepy.nn import LayerNorm, Linear, Module, ModuleList, Parameter, init
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
@@ -26,7 +27,8 @@ class VisionConfig:
         image: height and width that positions were made for; others are interpolated.
         patch: height and width of a patch.
         channels: of an image.
-        extra: tokens before the patches: 1, or 2 with DeiT's for distillation.
+        extra: tokens before the patches: 1, 2 with DeiT's for distillation, or more (registers).
+        smooth: positions of other images are averaged where they become fewer (registers).
         patch_bias: whether patches have a bias.
         before: whether there is a norm before the layers (CLIP).
         head: "": none; "first": of the first token; "both": the mean of two heads, of the first and
@@ -42,6 +44,7 @@ class VisionConfig:
     patch: tuple[int, int]
     channels: int = 3
     extra: int = 1
+    smooth: bool = False
     patch_bias: bool = True
     before: bool = False
     head: str = ""
@@ -64,12 +67,12 @@ def images_of(pixels: Any, channels: int) -> Tensor:
     if x.ndim != 4 or x.shape[1] != channels:
         raise ShapeError(
             f"images are (batch, {channels}, height, width), not {x.shape}",
-            hint="put channels before rows; scale and normalise numbers as the model was trained",
+            hint="model.prepare makes them of pictures",
         )
     return x if x.dtype in (cb.f32, cb.f64) else x.astype(cb.f32)
 
 
-class VisionTransformer(Module):
+class VisionTransformer(Module, Prepared):
     """Images -> what the head gives; without one, a vector for each token.
 
     Attributes:
@@ -152,5 +155,12 @@ class VisionTransformer(Module):
             return self.positions
         width = self.positions.shape[1]
         trained = self.positions[c.extra :].T.reshape(1, width, *c.grid)
-        found = F.interpolate(trained, (rows, columns), mode="bicubic", align_corners=False)
+        if c.smooth:
+            down, along = (
+                as_tensor(weights_of(before, now, CUBIC).astype(np.float32)).to(trained.device)
+                for before, now in zip(c.grid, (rows, columns), strict=True)
+            )
+            found = down @ trained @ along.T
+        else:
+            found = F.interpolate(trained, (rows, columns), mode="bicubic", align_corners=False)
         return concat([self.positions[: c.extra], found.reshape(width, -1).T], axis=0)

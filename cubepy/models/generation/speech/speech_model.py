@@ -135,7 +135,7 @@ class SpeechModel(Whisper, Tokenized):
             )
         window, hop = 2 * self.config.frames, self.mel.hop
         content = len(samples) // hop
-        quiet = np.zeros(window * hop, np.float32)  # behind the end, as the model was trained
+        quiet = np.zeros(self.mel.window, np.float32)  # behind the end, as the model was trained
         features = self.mel.features(np.concatenate([samples, quiet]))
         per_frame = hop / self.mel.rate
         code, prompt = self._prompt(features, content, language, task, timestamps)

@@ -141,7 +141,7 @@ def activation(w: Writer, name: str | None, x: str) -> str:
     if name == "silu":
         return w.add("Mul", x, w.add("Sigmoid", x))  # type: ignore[no-any-return]
     if name not in ("relu", "sigmoid", "tanh"):
-        raise Unwritable(f"the activation {name!r}")
+        raise Unwritable(f"linear: the activation {name!r}")
     return w.add(name.capitalize(), x)  # type: ignore[no-any-return]
 
 
@@ -149,7 +149,7 @@ def activation(w: Writer, name: str | None, x: str) -> str:
 def binary(w: Writer, op: Op, a: str, b: str) -> Any:
     a, b = (operand(w, op, k, name, op.dtype) for k, name in enumerate((a, b)))
     if op.dtype is bool_:
-        raise Unwritable("arithmetic of truth values")
+        raise Unwritable(f"{op.node.op}: arithmetic of truth values")
     return w.add(BINARY[op.node.op], a, b)
 
 
@@ -215,7 +215,7 @@ def logical(w: Writer, op: Op, a: str, b: str) -> Any:
 @form("lshift rshift")
 def shifted(w: Writer, op: Op, a: str, b: str) -> Any:
     if op.dtype.kind != "u":
-        raise Unwritable("ONNX shifts unsigned integers only")
+        raise Unwritable(f"{op.node.op}: ONNX shifts unsigned integers only")
     a, b = (operand(w, op, k, name, op.dtype) for k, name in enumerate((a, b)))
     return w.add("BitShift", a, b, direction="LEFT" if op.node.op == "lshift" else "RIGHT")
 

@@ -10,7 +10,7 @@ import numpy as np
 from cubepy.lang.dtypes import DType
 from cubepy.models.formats.onnx_schema import CODES
 from cubepy.models.onnx.writing import messages
-from cubepy.tensor.ir import Node
+from cubepy.tensor.ir import ABSENT, Graph, Node
 from cubepy.tensor.ops import Spec
 
 Form = Callable[..., Any]
@@ -30,7 +30,13 @@ def form(names: str) -> Callable[[Form], Form]:
 
 
 class Unwritable(Exception):
-    """An op that ONNX has no form for; says why."""
+    """An op that ONNX has no form for; says why.
+
+    Attributes:
+        at: the number of its first value in the outermost graph.
+    """
+
+    at = 0
 
 
 class Op:
@@ -102,10 +108,48 @@ class Writer:
         while given and not given[-1]:
             given.pop()
         for one in given:
-            if one in self.waiting:
-                self.weights.append(messages.tensor(one, self.waiting.pop(one)))
+            self.used(one)
         self.nodes.append(messages.node(op, given, made, said, f"{op}_{len(self.nodes)}"))
         return made[0] if count == 1 else made
+
+    def used(self, name: str) -> None:
+        """A node reads a value: if it is an initializer, it is written."""
+        if name in self.waiting:
+            self.weights.append(messages.tensor(name, self.waiting.pop(name)))
+
+    def inside(self) -> Writer:
+        """A writer of a subgraph: its names are no others'."""
+        made = Writer()
+        made.names = self.names
+        return made
+
+    def info(self, name: str, spec: Spec) -> bytes:
+        """An input or output."""
+        return messages.value_info(name, spec.dtype.numpy, spec.shape)
+
+    def result(self, value: str, name: str) -> None:
+        """A value under the name of an output."""
+        self.used(value)
+        self.nodes.append(messages.node("Identity", [value], [name], {}, f"Identity_{name}"))
+
+    def write(self, graph: Graph, names: dict[int, str]) -> None:
+        """The nodes of a graph; `names` has its inputs, and gets all other values.
+
+        Raises:
+            Unwritable: an op without a form.
+        """
+        for first, node in zip(graph.firsts, graph.nodes, strict=True):
+            if node.op == "input":
+                continue
+            given = [None if i == ABSENT else graph.values[i] for i in node.inputs]
+            try:
+                if node.op not in FORMS:
+                    raise Unwritable(node.op)
+                made = FORMS[node.op](self, Op(node, given), *[names[i] for i in node.inputs])
+            except Unwritable as error:
+                error.at = first
+                raise
+            names.update(enumerate(made if isinstance(made, list) else [made], first))
 
     def weight(self, name: str, array: np.ndarray) -> str:
         """An initializer with a name of its own."""

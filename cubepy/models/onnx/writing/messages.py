@@ -60,8 +60,10 @@ def value_info(name: str, dtype: np.dtype, shape: Sequence[int]) -> bytes:
 
 
 def attribute(name: str, value: Any) -> bytes:
-    """An attribute: an integer, float, text, tensor, or several integers or floats."""
+    """An attribute: an integer, float, text, tensor, graph, or several integers or floats."""
     head = block(1, name)
+    if isinstance(value, bytes):
+        return head + block(6, value) + number(20, 5)
     if isinstance(value, np.ndarray):
         return head + block(5, tensor("", value)) + number(20, 4)
     if isinstance(value, str):
@@ -84,19 +86,22 @@ def node(
     return head + blocks(5, [attribute(k, v) for k, v in attributes.items()])
 
 
-def model(
+def graph(
     nodes: Sequence[bytes],
     weights: Sequence[bytes],
     inputs: Sequence[bytes],
     outputs: Sequence[bytes],
-    producer: str,
 ) -> list[bytes]:
-    """A file, in pieces."""
-    graph = [block(1, one) for one in nodes]
-    graph.append(block(2, "graph"))
-    graph += [block(5, one) for one in weights]
-    graph += [block(11, one) for one in inputs]
-    graph += [block(12, one) for one in outputs]
-    length = sum(map(len, graph))
+    """A graph, in pieces."""
+    pieces = [block(1, one) for one in nodes]
+    pieces.append(block(2, "graph"))
+    pieces += [block(5, one) for one in weights]
+    pieces += [block(11, one) for one in inputs]
+    return pieces + [block(12, one) for one in outputs]
+
+
+def model(pieces: Sequence[bytes], producer: str) -> list[bytes]:
+    """A file of a graph in pieces, in pieces."""
+    length = sum(map(len, pieces))
     head = number(1, IR_VERSION) + block(2, "cubepy") + block(3, producer)
-    return [head, varint(7 << 3 | 2) + varint(length), *graph, block(8, number(2, OPSET))]
+    return [head, varint(7 << 3 | 2) + varint(length), *pieces, block(8, number(2, OPSET))]

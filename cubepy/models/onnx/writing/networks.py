@@ -115,7 +115,7 @@ def max_pool(w: Writer, op: Op, x: str) -> Any:
     how["ceil_mode"] = int(op.attrs["ceil_mode"])
     if not op.attrs["indices"]:
         return w.add("MaxPool", x, **how)
-    raise Unwritable("a pool that gives positions, which ONNX counts otherwise")
+    raise Unwritable(f"{op.node.op}: a pool that gives positions, which ONNX counts otherwise")
 
 
 @form("avg_pool")
@@ -134,7 +134,7 @@ def adaptive_pool(w: Writer, op: Op, x: str) -> Any:
     size, given = op.attrs["size"], op.spec(0).shape[2:]
     kind = "MaxPool" if op.node.op == "adaptive_max_pool" else "AveragePool"
     if op.attrs.get("indices"):
-        raise Unwritable("a pool that gives positions, which ONNX counts otherwise")
+        raise Unwritable(f"{op.node.op}: a pool that gives positions, which ONNX counts otherwise")
     if all(n == 1 for n in size):
         return w.add(f"Global{kind}", x)
     if any(m % n for n, m in zip(size, given, strict=True)):
@@ -147,7 +147,7 @@ def adaptive_pool(w: Writer, op: Op, x: str) -> Any:
 def interpolate(w: Writer, op: Op, x: str) -> Any:
     mode, align = op.attrs["mode"], op.attrs["align_corners"]
     if mode != "bicubic" and mode not in MODES:
-        raise Unwritable(f"interpolation {mode!r}")
+        raise Unwritable(f"interpolate: the mode {mode!r}")
     how: dict[str, Any] = {"mode": MODES.get(mode, "cubic")}
     if mode == "nearest":
         how |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}

@@ -81,7 +81,7 @@ def norm(w: Writer, op: Op, x: str) -> Any:
     if ord in (float("inf"), float("-inf")):
         return _reduced(w, op, "ReduceMax" if ord > 0 else "ReduceMin", size)
     if ord == 0:
-        raise Unwritable("a norm of order 0")
+        raise Unwritable("norm: the order 0")
     total = _reduced(w, op, "ReduceSum", w.add("Pow", size, w.constant(ord, op.dtype)))
     return w.add("Pow", total, w.constant(1 / ord, op.dtype))
 

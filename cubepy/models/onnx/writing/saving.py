@@ -17,14 +17,14 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ArgumentError, ModelError
 from cubepy.models.formats.onnx_schema import CODES
-from cubepy.models.onnx.writing import elementwise, messages, networks, reductions, shapes
-from cubepy.models.onnx.writing.graph import FORMS, Op, Unwritable, Writer
+from cubepy.models.onnx.writing import control, elementwise, messages, networks, reductions, shapes
+from cubepy.models.onnx.writing.graph import FORMS, Unwritable, Writer
 from cubepy.nn import Module, arguments
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.ir import ABSENT, Graph
 from cubepy.tensor.record import Recorder, record
 
-FAMILIES = (elementwise, networks, reductions, shapes)  # imported for their forms
+FAMILIES = (control, elementwise, networks, reductions, shapes)  # imported for their forms
 MOST = (1 << 31) - 1
 """Bytes of a message of protobuf."""
 
@@ -168,25 +168,18 @@ class Writing:
             names[at] = w.weight(self.titles.get(id(handle), "constant"), self.array(handle))
             if at in linear:
                 w.only_linear.add(names[at])
-        for first, node in zip(graph.firsts, graph.nodes, strict=True):
-            if node.op == "input":
-                continue
-            given = [None if i == ABSENT else graph.values[i] for i in node.inputs]
-            try:
-                made = FORMS[node.op](w, Op(node, given), *[names[i] for i in node.inputs])
-            except Unwritable as error:
-                raise self.error([(first, f"{node.op}: {error}")]) from None
-            names.update(enumerate(made if isinstance(made, list) else [made], first))
-        outputs = []
+        try:
+            w.write(graph, names)
+        except Unwritable as error:
+            raise self.error([(error.at, str(error))]) from None
         for name, value in zip(self.results, graph.outputs, strict=True):
-            last = w.add("Identity", names[value])
-            w.nodes[-1] = messages.node("Identity", [names[value]], [name], {}, last)
-            spec = graph.values[value]
-            outputs.append(messages.value_info(name, spec.dtype.numpy, spec.shape))
+            w.result(names[value], name)
+        specs = [graph.values[value] for value in graph.outputs]
+        outputs = [w.info(n, spec) for n, spec in zip(self.results, specs, strict=True)]
         infos = [
             messages.value_info(name, t.dtype.numpy, t.shape) for name, t in self.given.items()
         ]
-        return messages.model(w.nodes, w.weights, infos, outputs, cb.__version__)
+        return messages.model(messages.graph(w.nodes, w.weights, infos, outputs), cb.__version__)
 
     def refuse(self) -> None:
         """Raise where ops have no form.

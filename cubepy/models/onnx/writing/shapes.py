@@ -147,7 +147,7 @@ def gather(w: Writer, op: Op, x: str, index: str) -> Any:
 @form("scatter")
 def scatter(w: Writer, op: Op, x: str, index: str, source: str) -> Any:
     if op.attrs["update"] not in UPDATES:
-        raise Unwritable(f"the update {op.attrs['update']!r}")
+        raise Unwritable(f"{op.node.op}: the update {op.attrs['update']!r}")
     at = op.spec(1).shape
     if op.spec(2).shape != at:
         ends = w.integers(at)
@@ -161,7 +161,7 @@ def scatter(w: Writer, op: Op, x: str, index: str, source: str) -> Any:
 def put(w: Writer, op: Op, x: str, index: str, values: str) -> Any:
     """Slices along the first axis, by ScatterND; another axis comes to the front and goes back."""
     if op.attrs["update"] not in UPDATES:
-        raise Unwritable(f"the update {op.attrs['update']!r}")
+        raise Unwritable(f"{op.node.op}: the update {op.attrs['update']!r}")
     rank, at = len(op.shape), op.attrs["axis"] % len(op.shape)
     many = op.spec(1).shape
     full = [*op.shape[:at], *many, *op.shape[at + 1 :]]

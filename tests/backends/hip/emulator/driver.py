@@ -8,6 +8,7 @@ every processor, of which a test sees those up to its own.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,10 @@ from cubepy.backends.hip.codegen.compile import Code
 from tests.backends.gpu.fake_driver import FakeDriver, fake_driver
 from tests.backends.hip.emulator.gpu import Gpu
 
-PROCESSORS = ("gfx942", *(name for name in KNOWN if name != "gfx942"))
+WANTED = os.environ.get("CUBEPY_TEST_HIP", "")
+"""The processor of the first GPU, if the language's tests are to run on it."""
+FIRST = WANTED or "gfx942"
+PROCESSORS = (FIRST, *(name for name in KNOWN if name != FIRST))
 LAUNCH_FAILED = 719
 
 
@@ -31,6 +35,7 @@ class EmulatedDriver(FakeDriver):
         codes: what was compiled, by the names of kernels: the emulator reads its text.
         failures: what kernels did wrong.
         launched: how many kernels ran.
+        named: the device that a test means.
     """
 
     def __init__(self) -> None:
@@ -39,7 +44,7 @@ class EmulatedDriver(FakeDriver):
         self.codes: dict[str, Code] = {}
         self.images: dict[int, bytes] = {}
         self.failures: list[Exception] = []
-        self.launched = 0
+        self.launched, self.named = 0, "hip"
 
     def processor(self, device: int) -> str:
         return f"{PROCESSORS[device]}:sramecc+:xnack-"
@@ -103,9 +108,11 @@ _driver: list[EmulatedDriver] = []
 
 
 @contextlib.contextmanager
-def emulated_hip(monkeypatch: pytest.MonkeyPatch, processor: str) -> Iterator[EmulatedDriver]:
-    """Make AMD's driver one whose kernels are emulated, and a GPU with this processor the current
-    device.
+def emulated_hip(
+    monkeypatch: pytest.MonkeyPatch, processor: str, current: str = ""
+) -> Iterator[EmulatedDriver]:
+    """Make AMD's driver one whose kernels are emulated, and a GPU with this processor (`device`) the
+    current device, unless another one is meant by `current`.
 
     Raises what a kernel did wrong at the end, if nobody has waited for it.
     """
@@ -120,7 +127,8 @@ def emulated_hip(monkeypatch: pytest.MonkeyPatch, processor: str) -> Iterator[Em
     with monkeypatch.context() as m:
         m.setattr(Code, "__init__", noting)
         with fake_driver(m, devices=ordinal + 1, vendor="hip", fake=fake):
-            with cb.use(f"hip:{ordinal}"):
+            fake.named = str(cb.Device("hip", ordinal))
+            with cb.use(current or fake.named):
                 yield fake
         failures, fake.failures = fake.failures, []
     if failures:

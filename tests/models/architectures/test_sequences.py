@@ -32,7 +32,7 @@ def test_scores_and_texts(name: str, dtype: str, tmp_path: Path) -> None:
     prompts = texts_of(given)
     assert model.generate(prompts, max_new_tokens=40) == given["greedy"].tolist()
     assert sum(model.programs[1].traces.values()) == 2  # two sizes of caches
-    alone = model.generate(prompts[1], max_new_tokens=40)
+    alone = model.generate(np.array(prompts[1]), max_new_tokens=40)
     assert alone == given["greedy"][1].tolist()
 
 

@@ -12,6 +12,7 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.errors import ArgumentError, FileFormatError
 from cubepy.models.formats.dequantize import UNPACK, dequantize
+from cubepy.models.packed.four_bits import FOUR_BITS
 from cubepy.models.packed.kernels import KINDS as PACKED
 from cubepy.models.packed.storage import MOST_ROWS, Blocks
 from cubepy.nn import functional as F
@@ -143,3 +144,30 @@ def test_small_scales_of_four_bits_are_kept(monkeypatch: pytest.MonkeyPatch) -> 
     with pretend(monkeypatch):
         found = cb.Tensor(Blocks("Q4_K", raw)).to(NAME).storage.weight.on(HOST).dequantize()
     assert np.abs(found - values).max() <= 2e-3 * np.abs(values).max()
+
+
+@pytest.mark.parametrize("kind", sorted({*PACKED} - {*FOUR_BITS}))
+@pytest.mark.parametrize("rows", [1, 3, 70])
+def test_other_blocks_become_bytes_on_a_gpu(
+    kind: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The very numbers of the file; what meets many rows is rounded to the dtype of the rows."""
+    weight, values = blocks_of(kind)
+    rng = np.random.default_rng(rows)
+    x, residual = (rng.standard_normal((rows, n)).astype(np.float32) for n in (512, 19))
+    tokens = np.array([[3, 18], [0, 3]])
+    with pretend(monkeypatch):
+        there = weight.to(NAME)
+        assert there.storage.nbytes < values.nbytes / 2 and there.dtype is cb.bf16
+        given, added, at = (cb.tensor(a, device=NAME) for a in (x, residual, tokens))
+        product = F.linear(given, there, activation="silu", residual=added).numpy()
+        taken = F.embedding(at, there).numpy()
+        with cb.use(NAME):
+            found = there.storage.taken(None, np.float32).numpy()
+        back = there.to("cpu").numpy()
+    np.testing.assert_array_equal(found, values)
+    np.testing.assert_array_equal(back, values.astype(back.dtype))
+    np.testing.assert_array_equal(taken, values[tokens].astype(taken.dtype))
+    sums = x.astype(float) @ values.T.astype(float)
+    right = sums / (1 + np.exp(-np.clip(sums, -700, 700))) + residual
+    assert (np.abs(product - right) <= 1e-5 * (np.abs(x) @ np.abs(values).T + 1)).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import ml_dtypes
@@ -12,7 +13,11 @@ import pytest
 import cubepy as cb
 from cubepy.errors import FileFormatError, ShapeError
 from cubepy.models.architectures.picked import picked
+from cubepy.models.formats.dequantize import dequantize
+from cubepy.models.formats.stored import Stored
+from cubepy.models.gguf_model import stack_of
 from tests.models.folders import drawn_folder, fixture
+from tests.models.gguf_files import experts_of
 
 MODELS = fixture("more_decoders")
 
@@ -106,6 +111,42 @@ def test_scores_of_tokens(tmp_path: Path) -> None:
     with cb.no_grad():
         assert error(model.logits(given["tokens"])[:, -5:], given["logits"]) < 1e-5
         assert error(model.logits(given["tokens"][0].tolist())[-5:], given["logits"][0]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [("mixtral", "llama"), ("qwen2_moe", "qwen2moe"), ("qwen3_moe", "qwen3moe")],
+)
+def test_experts_of_gguf_files(name: str, architecture: str, tmp_path: Path) -> None:
+    given = MODELS[name]
+    path = drawn_folder(tmp_path / "folder", given)
+    config = json.loads((path / "config.json").read_text())
+    same = {"sliding_window": None, "mlp_only_layers": [], "rope_parameters": {"rope_theta": 10000}}
+    (path / "config.json").write_text(json.dumps(config | same))
+    if name == "qwen2_moe":  # its first layer has one network here, which GGUF does not say
+        shapes = json.loads(given["shapes"].tobytes())
+        more = {n.replace("layers.1.", "layers.0."): s for n, s in shapes.items()}
+        more = {n: s for n, s in (shapes | more).items() if not re.search(r"0.mlp.\w+_proj", n)}
+        text = np.frombuffer(json.dumps(more).encode(), np.uint8)
+        config_text = np.frombuffer((path / "config.json").read_bytes(), np.uint8)
+        drawn_folder(path, {"config": config_text, "shapes": text})
+    model = cb.load(path)
+    (tmp_path / "m.gguf").write_bytes(experts_of(model, architecture))
+    other = cb.load(tmp_path / "m.gguf")
+    with cb.no_grad():
+        right = model(given["tokens"]).numpy()
+        assert error(other(given["tokens"]), right) < 1e-5
+    assert other.generate([3, 4], max_new_tokens=5) == model.generate([3, 4], max_new_tokens=5)
+
+
+def test_experts_in_blocks_become_16_bit_floats() -> None:
+    rng = np.random.default_rng(2)
+    blocks = np.zeros((3, 4, 34), np.uint8)  # Q8_0: a scale, 32 codes
+    blocks[..., :2] = rng.random((3, 4, 1)).astype(np.float16).view(np.uint8)
+    blocks[..., 2:] = rng.integers(0, 256, (3, 4, 32))
+    found = stack_of(Stored("x", "Q8_0", (3, 4, 32), blocks))
+    assert found.shape == (3, 4, 32) and str(found.dtype) == "cb.f16"
+    np.testing.assert_array_equal(found.numpy(), dequantize("Q8_0", blocks).astype(np.float16))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,125 @@
+"""Beam search: the text of the highest probability among those that several rows follow.
+
+As transformers has it: twice as many continuations as beams are looked at, so that there are enough
+where some end; a text counts with its log-probability over its length to the power of a penalty.
+Penalties of tokens change log-probabilities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.models.architectures.decoder import Decoder
+from cubepy.models.generation.cache import cache_for
+from cubepy.models.generation.decoding import PIECE, Stepper, check_prompts, trained_on
+from cubepy.models.generation.sampling import Sampling
+from cubepy.tensor import as_tensor
+
+
+@dataclass
+class Ended:
+    """The best texts that ended.
+
+    Attributes:
+        room: how many are kept.
+        penalty: the power of lengths.
+        early: whether as many as there is room for are enough.
+        texts: (score, tokens), best first.
+    """
+
+    room: int
+    penalty: float
+    early: bool
+    texts: list[tuple[float, list[int]]] = field(default_factory=list)
+
+    def add(self, total: float, tokens: list[int]) -> None:
+        """Keep a text, if it is among the best."""
+        self.texts.append((total / len(tokens) ** self.penalty, tokens))
+        self.texts.sort(key=lambda one: -one[0])
+        del self.texts[self.room :]
+
+    def enough(self, best: float, length: int) -> bool:
+        """Whether what goes on with a log-probability cannot be better."""
+        if len(self.texts) < self.room:
+            return False
+        return self.early or self.texts[-1][0] >= best / length**self.penalty
+
+
+def beam_search(
+    model: Decoder,
+    prompt: list[int],
+    beams: int,
+    limit: int,
+    ends: frozenset[int],
+    sampling: Sampling,
+    length_penalty: float = 1.0,
+    early_stopping: bool = False,
+) -> list[tuple[float, list[int]]]:
+    """The best texts behind a prompt with their scores, best first.
+
+    Args:
+        model: a decoder.
+        prompt: tokens.
+        beams: rows that are followed.
+        limit: how many tokens are written at most.
+        ends: tokens that end a text; they are part of it.
+        sampling: penalties of scores.
+        length_penalty: above 0 long texts count more than by their log-probability.
+        early_stopping: whether it ends as soon as there are `beams` texts.
+    """
+    c = model.config
+    context = trained_on(model) or c.context
+    check_prompts([prompt], c.vocabulary, context)
+    limit = min(limit, context - len(prompt))
+    if limit <= 0:
+        return [(0.0, [])]
+    device = model.embed.weight.device
+    stepper = Stepper(model)
+    ended = Ended(beams, length_penalty, early_stopping)
+    totals = np.full(beams, -1e9)
+    totals[0] = 0
+    texts: list[list[int]] = [[] for _ in range(beams)]
+    with cb.no_grad():
+        cache = cache_for(model, beams, len(prompt) + min(limit, PIECE))
+        scores = stepper.read([prompt] * beams, cache)
+        for step in range(1, limit + 1):
+            rows_of = [
+                sampling.penalized(_log_softmax(s), prompt, t)
+                for s, t in zip(scores, texts, strict=True)
+            ]
+            together = np.stack(rows_of) + totals[:, None]
+            order = np.argsort(-together.reshape(-1), kind="stable")[: 2 * beams]
+            going: list[tuple[float, int, int]] = []
+            for rank, at in enumerate(order.tolist()):
+                row, token = divmod(at, c.vocabulary)
+                total = float(together[row, token])
+                if token in ends:
+                    if rank < beams:
+                        ended.add(total, [*texts[row], token])
+                elif len(going) < beams:
+                    going.append((total, row, token))
+            totals = np.array([total for total, _, _ in going])
+            texts = [[*texts[row], token] for _, row, token in going]
+            if step == limit or ended.enough(float(together.reshape(-1)[order[0]]), step):
+                break
+            rows = [row for _, row, _ in going]
+            cache.copy_rows(rows, range(beams), int(cache.lengths[0]))
+            cache.grow(int(cache.lengths[0]) + 1)
+            tokens = as_tensor(np.array([t for _, _, t in going], np.int64)).to(device)
+            starts = as_tensor(cache.lengths.copy()).to(device)
+            scores = stepper.scores(tokens, starts, cache.layers).numpy()
+            cache.lengths += 1
+    if not (len(ended.texts) == beams and ended.enough(float(totals.max()), step)):
+        for total, text in zip(totals.tolist(), texts, strict=True):
+            ended.add(total, text)
+    return ended.texts
+
+
+def _log_softmax(scores: np.ndarray) -> np.ndarray:
+    """(vocabulary,) -> the same."""
+    moved = scores.astype(np.float64) - scores.max()
+    found: np.ndarray = moved - np.log(np.exp(moved).sum())
+    return found

@@ -1,0 +1,109 @@
+"""Guesses of the next tokens, which a model checks in one step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.errors import ArgumentError
+from cubepy.kernels.entry.options import shown
+from cubepy.models.architectures.decoder import Decoder
+from cubepy.models.generation.cache import KeyValueCache, cache_for
+from cubepy.models.generation.decoding import PIECE
+from cubepy.models.generation.requests import steps_of
+from cubepy.tensor import as_tensor
+
+FEW = 2
+"""Tokens that a program reads: the last one, and a guess that was right and is not read yet."""
+
+
+def _count(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"{name} must be an integer of at least 1, not {shown(value)}")
+    return value
+
+
+class PromptLookup:
+    """What came after the same words before (prompt look-up; Saxena, 2023).
+
+    Args:
+        count: how many tokens are guessed.
+        longest, shortest: how many last tokens must have come before; the most that did count.
+
+    Example:
+        >>> PromptLookup(count=2).propose({0: [7, 1, 2, 3, 9, 1, 2]})
+        {0: [3, 9]}
+    """
+
+    def __init__(self, count: int = 4, longest: int = 3, shortest: int = 2) -> None:
+        self.count, self.longest = _count("count", count), _count("longest", longest)
+        self.shortest = _count("shortest", shortest)
+
+    def propose(self, texts: dict[int, list[int]]) -> dict[int, list[int]]:
+        """Guesses for texts, by numbers of rows."""
+        return {row: self._after(tokens) for row, tokens in texts.items()}
+
+    def _after(self, tokens: list[int]) -> list[int]:
+        array = np.asarray(tokens)
+        for n in range(min(self.longest, len(tokens) - 1), self.shortest - 1, -1):
+            windows = np.lib.stride_tricks.sliding_window_view(array[:-1], n)
+            found = np.flatnonzero((windows == array[-n:]).all(axis=1))
+            if found.size:
+                at = int(found[-1]) + n
+                return tokens[at : at + self.count]
+        return []
+
+
+class DraftModel:
+    """A smaller model of the same vocabulary that writes ahead.
+
+    Args:
+        model: the smaller one.
+        count: how many tokens are guessed.
+    """
+
+    def __init__(self, model: Decoder, count: int = 4) -> None:
+        if not isinstance(model, Decoder):
+            raise ArgumentError(f"a DraftModel takes a decoder, not {shown(model)}")
+        self.model, self.count = model, _count("count", count)
+        self.caches: dict[int, tuple[KeyValueCache, list[int]]] = {}
+
+    def propose(self, texts: dict[int, list[int]]) -> dict[int, list[int]]:
+        """Guesses for texts, by numbers of rows; tokens beyond its vocabulary end them."""
+        return {row: self._after(row, tokens) for row, tokens in texts.items()}
+
+    def _after(self, row: int, tokens: list[int]) -> list[int]:
+        c = self.model.config
+        count = min(self.count, c.context - len(tokens))
+        if count <= 0 or max(tokens) >= c.vocabulary:
+            return []
+        device = self.model.embed.weight.device
+        if row not in self.caches:
+            self.caches[row] = cache_for(self.model, 1, PIECE), []
+        cache, held = self.caches[row]
+        same = 0
+        for a, b in zip(held, tokens[:-1], strict=False):
+            if a != b:
+                break
+            same += 1
+        del held[same:]
+        cache.grow(len(tokens) + count)
+        guessed: list[int] = []
+        with cb.no_grad():
+            left = tokens[same:]
+            while len(guessed) < count:
+                piece = left[:PIECE]
+                given = as_tensor(np.array([piece], np.int64)).to(device)
+                starts = as_tensor(np.array([len(held)], np.int64)).to(device)
+                if len(piece) <= FEW:
+                    found = steps_of(self.model).likeliest(given, starts, cache.layers)
+                    token = int(found.numpy()[0, -1])
+                else:
+                    hidden = self.model.hidden(given, starts, cache.layers)
+                    token = int(self.model.logits(hidden[:, -1]).numpy()[0].argmax())
+                held += piece
+                left = left[PIECE:]
+                if not left:
+                    guessed.append(token)
+                    left = [token]
+        return guessed

@@ -1,0 +1,75 @@
+"""Loops and branches, whose bodies are graphs that read names from around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cubepy.models.onnx.writing import messages
+from cubepy.models.onnx.writing.graph import Op, Writer, form
+from cubepy.tensor.control.body import graph_of
+from cubepy.tensor.ir import ABSENT
+
+
+def body(
+    w: Writer, text: str, taken: int, held: Sequence[str], more: Sequence[bytes] = ()
+) -> tuple[bytes, int]:
+    """A graph of which some first inputs are given by the loop; and how many results it has.
+
+    Args:
+        w: of the graph around it.
+        text: of the body.
+        taken: how many inputs the loop gives.
+        held: names of the others.
+        more: inputs that the loop gives and the body does not read.
+    """
+    graph, inner = graph_of(text), w.inside()
+    names: dict[int, str] = {ABSENT: ""}
+    inputs = []
+    for k, at in enumerate(graph.inputs):
+        if k < taken:
+            names[at] = w.name("step")
+            inputs.append(w.info(names[at], graph.values[at]))
+        else:
+            names[at] = held[k - taken]
+            w.used(names[at])
+    inner.write(graph, names)
+    outputs = []
+    for value in graph.outputs:
+        name = w.name("result")
+        inner.result(names[value], name)
+        outputs.append(w.info(name, graph.values[value]))
+    pieces = messages.graph(inner.nodes, inner.weights, [*inputs, *more], outputs)
+    return b"".join(pieces), len(outputs)
+
+
+@form("scan")
+def scan(w: Writer, op: Op, *names: str) -> Any:
+    """A loop along first axes; one without slices goes along zeros."""
+    carries, slices = op.attrs["carries"], op.attrs["slices"]
+    given, more = list(names[: carries + slices]), []
+    if not slices:
+        given.append(w.constant(np.zeros(op.attrs["length"], np.bool_), np.bool_))
+        more.append(messages.value_info(w.name("step"), np.dtype(np.bool_), ()))
+    made, count = body(w, op.attrs["body"], carries + slices, names[carries + slices :], more)
+    way, along = int(op.attrs["reverse"]), max(slices, 1)
+    how: dict[str, Any] = {"body": made, "num_scan_inputs": along}
+    if way:
+        how["scan_input_directions"] = [way] * along
+        how["scan_output_directions"] = [way] * (count - carries) or None
+    return w.add("Scan", *given, count=count, **how)
+
+
+@form("cond")
+def cond(w: Writer, op: Op, pred: str, *names: str) -> Any:
+    """A choice between two graphs."""
+    held = op.attrs["held"]
+    shared = len(names) - sum(held)
+    parts = (names[: shared + held[0]], (*names[:shared], *names[shared + held[0] :]))
+    branches = [
+        body(w, text, 0, read) for text, read in zip(op.attrs["bodies"], parts, strict=True)
+    ]
+    (then, count), (otherwise, _) = branches
+    return w.add("If", pred, count=count, then_branch=then, else_branch=otherwise)
