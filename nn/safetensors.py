@@ -7,13 +7,10 @@ file comes from anywhere, so everything that the header says is checked before a
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import math
 import mmap
 import os
-import secrets
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -23,6 +20,7 @@ from cubepy.errors import ArgumentError, FileFormatError
 from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import ALL, as_dtype, dtype_named
 from cubepy.nn import arguments
+from cubepy.runtime.whole_file import whole_file
 from cubepy.tensor import Tensor, as_tensor
 
 MOST_HEADER = 100_000_000  # the limit of the format's own library
@@ -232,10 +230,6 @@ def save_safetensors(
             f"tensors must map names to tensors, not {shown(tensors)}", hint="model.state_dict()"
         )
     target = arguments.path("path", path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no folder to write in", str(target.parent))
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "this is a folder; a file is written", str(target))
     arrays = {name: _writable(name, value) for name, value in tensors.items()}
     metadata = texts_of(metadata)
     order = sorted(
@@ -251,19 +245,10 @@ def save_safetensors(
         header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": offsets[name]}
     raw = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     raw += b" " * (-len(raw) % 8)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(len(raw).to_bytes(8, "little") + raw)
-            for name in order:
-                file.write(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    with whole_file(target) as file:
+        file.write(len(raw).to_bytes(8, "little") + raw)
+        for name in order:
+            file.write(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
 
 
 def texts_of(metadata: Mapping[str, str] | None) -> dict[str, str]:

@@ -282,6 +282,8 @@ def layers() -> Iterator[Case]:
         (IMAGE,),
     )
     yield "norms of rows", nn.Sequential(nn.LayerNorm(4), nn.RMSNorm(4)), (X,)
+    normed = nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 6, 3, groups=2), dim=2)
+    yield "weight norm", normed, (SIGNAL,)
     yield "dropout", nn.Sequential(nn.Dropout(), nn.Dropout2d()), (IMAGE,)
     yield (
         "resizing",

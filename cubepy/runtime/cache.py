@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import shutil
 import tempfile
 import warnings
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from cubepy.config import config
 from cubepy.errors import CacheWarning
+from cubepy.runtime.whole_file import whole_file
 
 MAGIC = b"cubepy-code-1\n"
 HEAD = len(MAGIC) + 32
@@ -103,15 +103,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         OSError: the folder cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".part-{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        with open(temporary, "xb") as f:
-            f.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with whole_file(path, durable=False) as file:
+        file.write(data)
 
 
 def _store(path: Path, data: bytes) -> bool:

@@ -21,6 +21,7 @@ import pytest
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy import nn, quant
+from cubepy.kernels.attention.cached import cached_attention
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
 from cubepy.kernels.elementwise.sequence import steps
 from cubepy.kernels.fused.maps import fused_map
@@ -28,6 +29,9 @@ from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives import updates
 from cubepy.kernels.random.stateful import drawn, dropped
 from cubepy.lang.declare import Kernel
+from cubepy.quant.linear.gpu.dequantize import taken
+from cubepy.quant.schemes.scheme import parse_scheme
+from cubepy.quant.weights.weight import QuantizedWeight
 from cubepy.runtime import device as devices
 from cubepy.runtime.memory import device_array
 from cubepy.tensor import execute, record
@@ -122,6 +126,17 @@ def quantized(
     found = found.to(str(x.device))
     found(cb.tensor(x))
     found.to("bf16")(cb.tensor(x))
+
+
+def picked_channels(indices: Any) -> None:
+    weight = QuantizedWeight.from_float(zeros(40, 128), parse_scheme("int4", group=32))
+    for dtype in (F32, BF16):
+        taken(weight.on(indices.device), indices, dtype)
+
+
+def one_step(q: Any, k: Any, cache: Any, angles: Any, starts: Any) -> None:
+    for turns in (None, angles):
+        cached_attention(q, k, k, cache, cache, starts, turns, turns, (0.2, 0, 0.0))
 
 
 def in_order(x: Any, index: Any) -> None:
@@ -228,6 +243,9 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "attention_gradient": [(attention_by_matrices, tuple(zeros(1, 2, 70, 33, dtype=d) for _ in range(2)))
                            for d in (F32, BF16)]
                           + [(attention_by_matrices, (zeros(1, 2, 70, 600), zeros(1, 2, 70, 600)))],
+    "cached_attention": [(one_step, (zeros(2, 4, n, 64, dtype=d), zeros(2, 2, n, 64, dtype=d), zeros(2, 2, 4096, 64, dtype=d),
+                                     zeros(2, n, 16), zeros(2, dtype=I64))) for n in (1, 3) for d in (F32, BF16)],
+    "picked_channels": [(picked_channels, (zeros(5, dtype=I64),))],
     "quantized": [(lambda x, o=o: quantized(x, *o), (zeros(m, 128, dtype=d),)) for m in (1, 130) for d in (F32, BF16)
                   for o in (("int8",), ("int4",), ("int4", 16), ("int8", None, "float"), ("int4", 32, "float"))],
     "fused_map": [(lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F16)), (ROWS, ROWS[:, :1])),

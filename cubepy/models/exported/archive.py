@@ -29,15 +29,16 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 LENGTH = re.compile(r"[A-Za-z_]*\d+")
 NAMED = re.compile(r"Symbol\('([a-z]{1,4}\d+)'")
 PLAIN = re.compile(r"[\w\s+\-*/(),<>=]*")
-DAMAGED = (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error, EOFError)
+DAMAGED = (zipfile.BadZipFile, OSError, ValueError, RuntimeError, struct.error, EOFError)
 """What zipfile raises."""
+MODEL = "models/model.json"
 
 
 def is_exported(path: str | os.PathLike[str]) -> bool:
     """Whether a zip file is one of `torch.export.save`."""
     try:
         with zipfile.ZipFile(path) as file:
-            return any(name.endswith("/models/model.json") for name in file.namelist())
+            return any(name.endswith(f"/{MODEL}") for name in file.namelist())
     except DAMAGED:
         return False
 
@@ -49,7 +50,7 @@ def operators(path: str | os.PathLike[str]) -> Counter[str]:
         FileFormatError: a damaged file.
     """
     with _opened(path) as file:
-        graph = _json(file, _root(file) + "models/model.json", path)
+        graph = _json(file, _root(file) + MODEL, path)
     nodes = [one for one in _inside(graph) if isinstance(one.get("target"), str)]
     return Counter(one["target"].removeprefix("torch.ops.") for one in nodes)
 
@@ -127,7 +128,11 @@ def _opened(path: str | os.PathLike[str]) -> zipfile.ZipFile:
 
 
 def _root(file: zipfile.ZipFile) -> str:
-    return next(n for n in file.namelist() if n.endswith("models/model.json"))[:-17]
+    """The folder that the archive has everything in."""
+    found = [n for n in file.namelist() if n.endswith(f"/{MODEL}")]
+    if not found:
+        Refusal(str(file.filename))(f"there is no {MODEL} in it")
+    return found[0].removesuffix(MODEL)
 
 
 def _json(file: zipfile.ZipFile, name: str, path: str | os.PathLike[str]) -> Any:

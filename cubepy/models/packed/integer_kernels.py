@@ -164,6 +164,64 @@ def add_small(acc, least, codes, facts, raw, halves, n, block, plan):
 
 
 @cb.func
+def add_pairs(acc, least, codes, facts, raw, halves, n, block, plan):
+    """`add_small` for several rows of activations and registers of 64 bytes: two rows of the weight
+    lie side by side in one, and acc[m, r] has the sums of rows 2 * r and 2 * r + 1.
+    """
+    rows, pairs = plan.rows, plan.together // 2
+    base, half = block * plan.nbytes, block * (plan.nbytes // 2)
+    weights = cb.local(pairs, cb.u8, lanes=2 * GROUP)
+    scales = cb.local(pairs, cb.f32, lanes=16)
+    for p in cb.unroll(range(pairs)):
+        upper, lower = n[2 * p], n[2 * p + 1]
+        ask_ahead(raw, upper, base, plan)
+        ask_ahead(raw, lower, base, plan)
+        weights[p] = cb.concat(
+            small_codes(raw, upper, base, plan), small_codes(raw, lower, base, plan)
+        )
+        scales[p] = cb.concat(
+            cb.splat(half_at(halves, upper, half), 8), cb.splat(half_at(halves, lower, half), 8)
+        )
+    for m in cb.unroll(range(rows)):
+        line = codes.load((m, block * GROUP), GROUP)
+        twice = cb.concat(line, line)
+        start = cb.splat(cb.i32(0), 16)
+        if plan.kind in ZERO:
+            zeros = zeros_of(line, plan)
+            start = cb.concat(zeros, zeros)
+        scale = cb.splat(facts[m, block * 2], 16)
+        for p in cb.unroll(range(pairs)):
+            sums = cb.cast(cb.dot_i8(start, weights[p], twice), cb.f32)
+            acc[m, p] = cb.fma(sums, scales[p] * scale, acc[m, p])
+    if plan.kind == "Q4_1" or plan.kind == "Q5_1":
+        minimums = cb.line(*(half_at(halves, r, half + 1) for r in n))
+        for m in cb.unroll(range(rows)):
+            total = cb.splat(facts[m, block * 2 + 1], plan.together)
+            least[m] = cb.fma(minimums, total, least[m])
+
+
+@cb.func
+def pairs_of(sums, codes, facts, raw, halves, first, plan):
+    """`rows_of` by pairs of rows."""
+    rows, together = plan.rows, plan.together
+    count, blocks = raw.shape[0], codes.shape[1] // plan.elements
+    acc = cb.local((rows, together // 2), cb.f32, lanes=16)
+    least = cb.local(rows, cb.f32, lanes=together)
+    for start in range(0, plan.lanes, together):
+        n = tuple(cb.min(first + start + r, count - 1) for r in cb.unroll(range(together)))
+        for m in cb.unroll(range(rows)):
+            least[m] = cb.splat(cb.f32(0.0), together)
+            for p in cb.unroll(range(together // 2)):
+                acc[m, p] = cb.splat(cb.f32(0.0), 16)
+        for block in range(blocks):
+            add_pairs(acc, least, codes, facts, raw, halves, n, block, plan)
+        for m in cb.unroll(range(rows)):
+            for r in cb.unroll(range(together)):
+                half = cb.slice_line(acc[m, r // 2], r % 2 * 8, 8)
+                sums[m, start + r] = half.sum() + least[m][r]
+
+
+@cb.func
 def add_large(acc, least, codes, facts, raw, halves, n, block, plan):
     """The same for blocks of 256; minimums are collected apart."""
     rows, together = plan.rows, plan.together
@@ -195,6 +253,15 @@ def add_large(acc, least, codes, facts, raw, halves, n, block, plan):
 @cb.func
 def rows_of(sums, codes, facts, raw, halves, first, plan):
     """sums[m, r] = x[m] . row first + r of a weight, for `lanes` rows, `together` at a time."""
+    if plan.elements == GROUP and plan.lanes == 16 and plan.together > 1 and plan.rows > 1:
+        pairs_of(sums, codes, facts, raw, halves, first, plan)
+    else:
+        lines_of(sums, codes, facts, raw, halves, first, plan)
+
+
+@cb.func
+def lines_of(sums, codes, facts, raw, halves, first, plan):
+    """`rows_of` by single rows."""
     lanes, rows, together = plan.lanes, plan.rows, plan.together
     count, blocks = raw.shape[0], codes.shape[1] // plan.elements
     acc = cb.local((rows, together), cb.f32, lanes=8)

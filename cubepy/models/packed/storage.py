@@ -29,7 +29,7 @@ ACTIVATIONS_OF_BLOCKS = ("int8", "float")
 """What may meet blocks: bytes with a scale for 32 of them, or floats."""
 ROWS = 8
 """Rows of activations that meet a block at once."""
-MOST_ROWS = 8
+MOST_ROWS = 16
 """Rows that meet the blocks; more meet a float copy, which lives for a call."""
 
 
@@ -99,6 +99,8 @@ class Blocks(Storage):
         lanes = min(device_properties(current()).register_bytes // 4, 16)
         found = self.blocks
         together = 1 if rows > 2 else 4
+        if rows > 1 and lanes == 16 and found.elements == GROUP:
+            together = 8
         return Blueprint(
             found.name, found.elements, found.nbytes, lanes, rows, activation, together
         )

@@ -14,7 +14,6 @@ import io
 import json
 import os
 import re
-import secrets
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from cubepy.errors import CacheFileError
 from cubepy.runtime import cache
+from cubepy.runtime.whole_file import whole_file
 
 FORMAT = "cubepy-cache-1"
 LIST = "entries.json"
@@ -50,17 +50,11 @@ def export_cache(path: str | os.PathLike[str]) -> int:
     }
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in entries.items()}
     head = json.dumps({"format": FORMAT, "entries": sums}).encode()
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
-    try:
-        with tarfile.open(temporary, "w:gz") as archive:
-            for name, data in ((LIST, head), *entries.items()):
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                archive.addfile(member, io.BytesIO(data))
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(Path(path)) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, data in ((LIST, head), *entries.items()):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
     return sum(name.endswith(".bin") for name in entries)
 
 

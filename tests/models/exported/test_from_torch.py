@@ -13,6 +13,7 @@ import pytest
 
 import cubepy as cb
 from cubepy.errors import ArgumentError, FileFormatError, ModelError
+from cubepy.models.exported.archive import harmless
 
 try:
     import torch
@@ -150,6 +151,29 @@ def test_files_that_would_run_something(what: str, tmp_path: Path) -> None:
             new.writestr(name, data)
     with pytest.raises(FileFormatError, match=texts[what]):
         cb.load(wrong)
+
+
+def test_damaged_archives(tmp_path: Path) -> None:
+    """Whatever bytes are changed: an error of a damaged file, or a look at what is left."""
+    path = tmp_path / "a.pt2"
+    graph = {"graph_module": {"graph": {"nodes": [{"target": "torch.ops.aten.add.Tensor"}]}}}
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a/models/model.json", json.dumps(graph))
+        file.writestr("a/data/weights/weight_0", bytes(24))
+    raw, draw = path.read_bytes(), np.random.default_rng(3)
+    assert cb.look(path).operators == {"aten.add.Tensor": 1}
+    refused = 0
+    for _ in range(300):
+        data = bytearray(raw)
+        for at in draw.integers(0, len(data), int(draw.choice([1, 3, 20]))):
+            data[at] = int(draw.integers(256))
+        path.write_bytes(bytes(data[: int(draw.integers(len(data) // 2, len(data) + 1))]))
+        for read in (cb.look, harmless):
+            try:
+                read(path)
+            except FileFormatError:
+                refused += 1
+    assert refused > 100
 
 
 def test_without_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

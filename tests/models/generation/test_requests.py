@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy import quant
 from cubepy.errors import ArgumentError, LaunchError, OutOfMemoryError
 from cubepy.models.generation.cache import KeyValueCache
 from cubepy.models.generation.drafts import DraftModel, PromptLookup
@@ -298,3 +299,15 @@ def test_beams_are_those_of_transformers(models: dict[str, Any]) -> None:
         np.testing.assert_allclose([s for s, _ in found], case["scores"], atol=1e-4)
         ended += any(len(t) < 12 for t in case["texts"])
     assert ended > 5
+
+
+@pytest.mark.parametrize("drafts", [None, PromptLookup(3)])
+def test_quantized_weights_together(drafts: Any, models: dict[str, Any]) -> None:
+    found = quant.quantize(models["gemma3"], "int8", measure_speed=False, skip=())
+    small = found.model
+    assert found.report.layers
+    right = [small.generate(p, max_new_tokens=10) for p in PROMPTS]
+    together = Decoding(small, rows=2, drafts=drafts)
+    requests = [together.add(p, 10) for p in PROMPTS]
+    together.run()
+    assert [r.written for r in requests] == right

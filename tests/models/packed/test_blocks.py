@@ -66,7 +66,7 @@ def test_groups_of_the_smallest_numbers_are_zeros(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", PACKED)
-@pytest.mark.parametrize("rows", [1, 3, 12])
+@pytest.mark.parametrize("rows", [1, 2, 12, 20])
 @pytest.mark.parametrize("activations", ["int8", "float"])
 def test_products_from_blocks(kind: str, rows: int, activations: str) -> None:
     weight, values = blocks_of(kind, activations)

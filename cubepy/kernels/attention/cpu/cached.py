@@ -13,7 +13,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.attention.cpu.streaming import KEYS, add_values, finish, weigh
-from cubepy.kernels.attention.rotation import rotated_number
+from cubepy.kernels.attention.rotation import append, rotated_number
 from cubepy.kernels.primitives.exponentials import LOG2_E
 
 
@@ -35,38 +35,6 @@ class Blueprint:
     rotated: int
     window: int
     cap: float
-
-
-@cb.kernel
-def append(
-    k: cb.Array,
-    v: cb.Array,
-    cos,
-    sin,
-    keys: cb.Array,
-    values: cb.Array,
-    starts: cb.Array,
-    plan: cb.Comptime,
-):
-    """keys[b, g, starts[b] + i] = rotated k[b, g, i], and values as they are; a cube does one
-    position of one head. Positions beyond the cache are dropped.
-
-    k (B, G, L, D), v (B, G, L, E), keys (B, G, C, D), values (B, G, C, E), cos and sin (1 or B, L,
-    rotated / 2).
-    """
-    length, heads = k.shape[2], k.shape[1]
-    i = cb.CUBE_POS % length
-    g = cb.CUBE_POS // length % heads
-    b = cb.CUBE_POS // (length * heads)
-    position = cb.cast(starts[b], cb.i64) + i
-    if position >= 0 and position < keys.shape[2]:
-        for d in range(plan.depth):
-            value = cb.cast(k[b, g, i, d], cb.f32)
-            if plan.rotated > 0:
-                value = rotated_number(k, cos, sin, (b, g, i), (b, i), d, plan)
-            keys[b, g, position, d] = cb.cast(value, keys.dtype)
-        for d in range(plan.width):
-            values[b, g, position, d] = cb.cast(v[b, g, i, d], values.dtype)
 
 
 @cb.kernel

@@ -253,6 +253,13 @@ def instance_norm(
     return F.instance_norm(x, weight=weight, bias=bias, eps=eps)
 
 
+@target("_weight_norm")
+def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """A direction and its length: g v / |v|, along all axes but one (Salimans and Kingma, 2016)."""
+    axes = tuple(a for a in range(v.ndim) if dim == -1 or a != dim % v.ndim)
+    return v * (g / v.square().sum(axes, True).sqrt())
+
+
 @target("dropout dropout_ alpha_dropout feature_dropout feature_alpha_dropout")
 def dropout(x: Tensor, p: float = 0.5, train: bool = False) -> Tensor:
     if train and p > 0:

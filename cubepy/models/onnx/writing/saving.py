@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import inspect
 import os
-import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +16,7 @@ from cubepy.models.formats.onnx_schema import CODES
 from cubepy.models.onnx.writing import control, elementwise, messages, networks, reductions, shapes
 from cubepy.models.onnx.writing.graph import FORMS, Unwritable, Writer
 from cubepy.nn import Module, arguments
+from cubepy.runtime.whole_file import whole_file
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.ir import ABSENT, Graph
 from cubepy.tensor.record import Recorder, record
@@ -74,7 +71,9 @@ def save(
     pieces = Writing(model, recorder, given, copies).pieces()
     if sum(map(len, pieces)) > MOST:
         raise ModelError("a file of more than 2 GB, which protobuf does not have")
-    _write(target, pieces)
+    with whole_file(target) as file:
+        for piece in pieces:
+            file.write(piece)
 
 
 def _named(
@@ -229,23 +228,3 @@ class Writing:
             if node.op == "linear" and len(self.graph.values[node.inputs[0]].shape) != 2
         )
         return {value for value, n in layers.items() if n == uses[value]}
-
-
-def _write(target: Path, pieces: Sequence[bytes]) -> None:
-    """Write a file beside the target, and give it its name when it is complete."""
-    if not target.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no folder to write in", str(target.parent))
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "this is a folder; a file is written", str(target))
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
