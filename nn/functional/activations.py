@@ -160,7 +160,7 @@ def prelu(input: Any, weight: Any) -> Tensor:
         tensor([-0.25,  1.  ])
     """
     x, w = as_tensor(input), as_tensor(weight)
-    if w.size > 1:
+    if w.size != 1:
         if x.ndim < 2 or x.shape[1] != w.size:
             raise ShapeError(f"prelu: {w.size} weights for an input of shape {x.shape}")
         w = w.reshape(w.size, *(1,) * (x.ndim - 2))

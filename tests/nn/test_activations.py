@@ -107,6 +107,8 @@ def test_prelu_learns_a_slope_for_each_channel() -> None:
     assert nn.PReLU(3)(x.astype(np.float32)).shape == x.shape
     with pytest.raises(ShapeError, match="4 weights"):
         F.prelu(x, np.ones(4))
+    for shape in ((2, 0, 3), (4, 0)):  # no channels
+        assert F.prelu(np.zeros(shape), np.zeros(0)).shape == shape
 
 
 def test_slopes_at_zero_are_torchs() -> None:
