@@ -134,7 +134,7 @@ def _(d: Draw, name: str) -> Call:
         parts.append(d.array(tuple(shape), dtype))
     if is_float(dtype) and d.maybe(0.2):
         parts[-1] = d.array(parts[-1].shape, d.one(FLOATS))
-    result = as_dtype(dtype)
+    result = as_dtype(parts[0].dtype)
     for p in parts:
         result = promote(result, as_dtype(p.dtype))
     return Call(
