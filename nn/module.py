@@ -11,7 +11,7 @@ from cubepy.nn import arguments
 from cubepy.nn.parameter import Parameter
 from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
-from cubepy.tensor.array import is_device
+from cubepy.tensor.array import device_and_dtype, is_device
 from cubepy.tensor.program.watched import changed, watch
 
 Hook = Callable[["Module", tuple[Any, ...]], None]
@@ -273,15 +273,16 @@ class Module:
         return LoadResult(missing, unexpected)
 
     def to(self, target: Any, dtype: Any = None) -> Module:
-        """Move parameters and buffers to a device, or convert the float ones to a dtype; returns
-        the module. Parameters stay the same objects.
+        """Move parameters, the same objects, and buffers to a device, or convert floats to a dtype.
 
         Args:
             target: a device ("cuda", "cpu", ...) or a float dtype ("f16", `cb.bf16`, ...).
-                Quantized weights move with the others and keep their codes; buffers that are not
-                saved move and keep their dtype, since they are computed of something (angles of
-                positions).
+                Quantized weights keep their codes, and buffers that are not saved their dtype:
+                they are computed of something (angles of positions).
             dtype: a float dtype, where `target` is a device: both at once.
+
+        Raises:
+            ArgumentError: a dtype beside a target that is no device.
 
         Example:
             >>> from cubepy import nn
@@ -289,8 +290,8 @@ class Module:
             cb.f16
         """
         if dtype is not None:
-            self.to(target)
-            target = dtype
+            target, dtype = device_and_dtype(target, dtype)
+            return self.to(target).to(dtype)
         done: dict[int, Any] = {}
         for _, table, key in self._state(unsaved=is_device(target)):
             old = table[key]

@@ -10,28 +10,8 @@ from cubepy.backends.cuda.native.driver import DRIVER
 from cubepy.backends.cuda.native.module import Loadable
 from cubepy.backends.cuda.run import CudaRunner
 from cubepy.backends.gpu.backend import GpuBackend, GpuExecutable, Variant
-from cubepy.compiler.ir import Program
-from cubepy.compiler.signature import Spec
-from cubepy.lang.declare import Kernel
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
-
-
-class CudaBackend(GpuBackend):
-    """Runs kernels on NVIDIA GPUs."""
-
-    name = "cuda"
-
-    def __init__(self) -> None:
-        super().__init__(DRIVER)
-
-    def properties(self, ordinal: int = 0) -> DeviceProperties:
-        return _properties(ordinal)
-
-    def executable(
-        self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
-    ) -> CudaExecutable:
-        return CudaExecutable(program, in_place)
 
 
 class CudaExecutable(GpuExecutable):
@@ -60,6 +40,15 @@ class CudaVariant(Variant):
         self.cluster = cluster if cluster != (1, 1, 1) else None
         self.overlap = self.program.overlap
         return Loadable(code.binary, code.symbol, self.shared_bytes, math.prod(cluster))
+
+
+class CudaBackend(GpuBackend):
+    """Runs kernels on NVIDIA GPUs."""
+
+    driver, executables = DRIVER, CudaExecutable
+
+    def properties(self, ordinal: int = 0) -> DeviceProperties:
+        return _properties(ordinal)
 
 
 FEATURES = (

@@ -29,9 +29,12 @@ UNITS: dict[int, Dim3] = {1: (256, 1, 1), 2: (32, 8, 1), 3: (32, 4, 2)}
 class GpuBackend(ABC):
     """Runs kernels on the GPUs of a driver."""
 
-    def __init__(self, driver: Driver) -> None:
-        self.driver, self.name = driver, driver.name
-        self.gpu: Any = NativeGpu(driver)
+    driver: Driver
+    executables: type[GpuExecutable]
+
+    def __init__(self) -> None:
+        self.name = self.driver.name
+        self.gpu: Any = NativeGpu(self.driver)
 
     def count(self) -> int:
         """GPUs that the driver reports; 0 without a driver."""
@@ -52,11 +55,11 @@ class GpuBackend(ABC):
         units = UNITS[len(axes)]
         return cubes_over(axes, units), units
 
-    @abstractmethod
     def executable(
         self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
     ) -> GpuExecutable:
         """Machine code for a program, from the cache if it is there."""
+        return self.executables(program, in_place)
 
 
 class GpuExecutable(ABC):

@@ -9,9 +9,6 @@ from cubepy.backends.gpu.printing import WIDEST
 from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
 from cubepy.backends.hip.codegen.compile import Code
 from cubepy.backends.hip.native.driver import DRIVER
-from cubepy.compiler.ir import Program
-from cubepy.compiler.signature import Spec
-from cubepy.lang.declare import Kernel
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
 
@@ -31,24 +28,6 @@ REGISTERS = 256
 FEATURES = frozenset({"int8_dot"})
 
 
-class HipBackend(GpuBackend):
-    """Runs kernels on AMD GPUs."""
-
-    name = "hip"
-
-    def __init__(self) -> None:
-        super().__init__(DRIVER)
-
-    def properties(self, ordinal: int = 0) -> DeviceProperties:
-        """What a GPU can do; one whose processor has no code is listed, too, with its name."""
-        return _properties(ordinal)
-
-    def executable(
-        self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
-    ) -> HipExecutable:
-        return HipExecutable(program, in_place)
-
-
 class HipExecutable(GpuExecutable):
     """Machine code of a program for AMD GPUs."""
 
@@ -61,6 +40,16 @@ class HipExecutable(GpuExecutable):
         """The generated Python, its LLVM IR and machine code as text."""
         code: Code = self.known()
         return Inspection(code.text.text, lambda: code.llvm, lambda: code.assembly)
+
+
+class HipBackend(GpuBackend):
+    """Runs kernels on AMD GPUs."""
+
+    driver, executables = DRIVER, HipExecutable
+
+    def properties(self, ordinal: int = 0) -> DeviceProperties:
+        """What a GPU can do; one whose processor has no code is listed, too, with its name."""
+        return _properties(ordinal)
 
 
 @cache

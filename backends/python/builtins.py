@@ -204,7 +204,12 @@ MEANING.update({name: _bits(name) for name in ("popcount", "clz", "ctz")})
 @means("splat")
 def _splat(v: Any, lanes: Any) -> Value:
     x = strong(v)
-    if x.data.ndim:  # a line of so many lanes
+    if x.data.ndim:
+        if len(x.data) != int(lanes):
+            raise KernelTypeError(
+                f"cb.splat takes a scalar, or a line of the {int(lanes)} lanes that it gives, not "
+                f"one of {len(x.data)}"
+            )
         return v
     return (
         WeakLine(np.full(int(lanes), x.data), x.dtype)

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import CubeError, DeviceError, DTypeError, GradientError, ShapeError
+from cubepy.errors import (
+    ArgumentError,
+    CubeError,
+    DeviceError,
+    DTypeError,
+    GradientError,
+    ShapeError,
+)
 from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
@@ -265,12 +272,19 @@ class Tensor(
 
     # To other dtypes, devices and layouts
 
-    def to(self, target: Any) -> Tensor:
+    def to(self, target: Any, dtype: Any = None) -> Tensor:
         """The tensor as another dtype or on another device; itself if nothing changes.
 
         Args:
             target: a dtype (or its name), a device, or a text such as "cpu".
+            dtype: a dtype, where `target` is a device: both at once.
+
+        Raises:
+            ArgumentError: a dtype beside a target that is no device.
         """
+        if dtype is not None:
+            device, dtype = device_and_dtype(target, dtype)
+            return self.to(device).astype(dtype)
         if is_device(target):
             device = as_device(target)
             if device == self.device:
@@ -333,6 +347,20 @@ def is_device(target: Any) -> bool:
     if isinstance(target, str):
         return target.partition(":")[0] in devices.BACKENDS
     return isinstance(target, Device)
+
+
+def device_and_dtype(target: Any, dtype: Any) -> tuple[Device, Any]:
+    """The arguments of `to`, where they are two.
+
+    Raises:
+        ArgumentError: the first is no device.
+    """
+    if not is_device(target):
+        raise ArgumentError(
+            f"beside a dtype the first argument is a device, not {target!r}",
+            hint="to(device, dtype), such as to('cuda', 'bf16')",
+        )
+    return as_device(target), as_dtype(dtype)
 
 
 def as_tensor(value: Any) -> Tensor:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy.errors import KernelTypeError
 from cubepy.runtime.device import backend_named
 
 F = np.float32
@@ -248,3 +249,21 @@ def test_a_plane_of_one_unit_is_the_unit_itself(device: str) -> None:
     x, out = np.arange(-3, 5, dtype=F), np.zeros(8, F)
     plane[1, 8](x, out, device=device)
     np.testing.assert_array_equal(out, x * 5)
+
+
+@cb.kernel
+def splat_again(x: cb.Array, out: cb.Array):
+    out.store(0, cb.splat(x.load(0, 4), 4) + cb.splat(x[4], 4))
+
+
+@cb.kernel
+def splat_of_another_width(x: cb.Array, out: cb.Array):
+    out.store(0, cb.splat(x.load(0, 4), 8))
+
+
+def test_a_line_is_its_own_splat(device: str) -> None:
+    x, out = np.arange(5, dtype=np.float32), np.zeros(8, np.float32)
+    splat_again[1, 1](x, out, device=device)
+    assert out[:4].tolist() == [4, 5, 6, 7]
+    with pytest.raises(KernelTypeError, match="a line of the 8 lanes that it gives"):
+        splat_of_another_width[1, 1](x, out, device=device)

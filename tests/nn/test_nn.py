@@ -9,7 +9,14 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn
-from cubepy.errors import FileFormatError, LaunchError, OutOfBoundsError, ShapeError
+from cubepy.errors import (
+    ArgumentError,
+    DTypeError,
+    FileFormatError,
+    LaunchError,
+    OutOfBoundsError,
+    ShapeError,
+)
 from cubepy.nn import functional as F
 
 RNG = np.random.default_rng(1)
@@ -350,3 +357,17 @@ def test_a_function_is_applied_to_children_first() -> None:
     seen = []
     assert net.apply(seen.append) is net
     assert seen == [net[0], net[1][0], net[1], net]
+
+
+def test_modules_and_tensors_take_a_device_and_a_dtype_at_once() -> None:
+    model = nn.Sequential(nn.Linear(2, 3))
+    assert model.to("python", "f16")[0].weight.dtype is cb.f16
+    assert str(model[0].weight.device) == "python"
+    there = cb.tensor([1.0, 2.0]).to("python", cb.f64)
+    assert there.dtype is cb.f64 and str(there.device) == "python"
+    for one in (model, there):
+        with pytest.raises(ArgumentError, match="the first argument is a device, not 'f16'"):
+            one.to("f16", "f32")
+        with pytest.raises(DTypeError):
+            one.to("cpu", "cuda")
+    assert str(there.device) == "python"

@@ -17,27 +17,11 @@ from cubepy.lang.dtypes import DType, dtype_named
 from cubepy.models.exported.archive import harmless
 from cubepy.models.exported.model import TorchModel
 from cubepy.models.exported.program import Exported, Input, Node, Ref, Tree
+from cubepy.models.formats.pickled import DTYPES
 from cubepy.runtime.device import use
 from cubepy.tensor import as_tensor
 from cubepy.tensor.storage import HOST
 
-DTYPES = {
-    "float64": "f64",
-    "float32": "f32",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "int64": "i64",
-    "int32": "i32",
-    "int16": "i16",
-    "int8": "i8",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "bool": "bool_",
-    "float8_e4m3fn": "fp8_e4m3",
-    "float8_e5m2": "fp8_e5m2",
-}
 WRAPPED = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
 """Higher-order operators that only call a subgraph: where it is among their arguments."""
 LEFT_OUT = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "copy")

@@ -41,7 +41,7 @@ _STORAGES = {
     "Float8_e5m2Storage": "fp8_e5m2",
     "UntypedStorage": "u8",
 }
-_DTYPES = {
+DTYPES = {
     "float32": "f32",
     "float64": "f64",
     "float16": "f16",
@@ -51,10 +51,14 @@ _DTYPES = {
     "int16": "i16",
     "int8": "i8",
     "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
     "bool": "bool_",
     "float8_e4m3fn": "fp8_e4m3",
     "float8_e5m2": "fp8_e5m2",
 }
+"""Dtypes by torch's names."""
 
 
 class _Kind:
@@ -146,8 +150,8 @@ class _Unpickler(pickle.Unpickler):
             return _ALLOWED[module, name]
         if module in ("torch", "torch.storage") and name in _STORAGES:
             return _Kind(_STORAGES[name])
-        if module == "torch" and name in _DTYPES:
-            return _Kind(_DTYPES[name])
+        if module == "torch" and name in DTYPES:
+            return _Kind(DTYPES[name])
         return self.refuse(
             f"the pickle asks for {module}.{name}, which is neither a tensor nor a container",
             "only weights are read, never code: save model.state_dict(), or use safetensors",

@@ -1,7 +1,6 @@
 """Numbers that are written into functions: whoever reads one in another shape reads the number.
 
-An array of one number stays what it is, a view of that number: no function could store it, since
-what it computes of numbers alone is a number, not a line of them.
+An array of one number stays what it is, a view of that number, and needs no memory.
 """
 
 from __future__ import annotations
