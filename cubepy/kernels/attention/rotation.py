@@ -39,6 +39,9 @@ def append(
     k (B, G, L, D), v (B, G, L, E), keys (B, G, C, D), values (B, G, C, E), cos and sin (1 or B, L,
     rotated / 2).
     """
+    if plan.early:
+        cb.start_next()
+        cb.wait_previous()
     length, heads = k.shape[2], k.shape[1]
     i = cb.CUBE_POS % length
     g = cb.CUBE_POS // length % heads

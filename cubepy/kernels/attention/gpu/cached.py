@@ -52,6 +52,7 @@ class Blueprint:
         groups: heads of keys.
         heads: heads of queries that share one.
         single: whether there is one new position; its sums need no divisions.
+        early: launches may overlap.
     """
 
     depth: int
@@ -67,6 +68,7 @@ class Blueprint:
     groups: int = 1
     heads: int = 1
     single: bool = False
+    early: bool = False
 
     @property
     def streams(self) -> int:
@@ -215,6 +217,9 @@ def attend(
     b, g = owner // plan.groups, owner % plan.groups
     lane, stream = cb.UNIT_POS % group, cb.UNIT_POS // group
 
+    if plan.early:
+        cb.start_next()
+        cb.wait_previous()
     held = cb.cast(starts[b], cb.i32)
     begin, stop = cb.i32(0), cb.cast(cb.min(held + length, keys.shape[2]), cb.i32)
     if plan.window > 0:
@@ -322,6 +327,9 @@ def combine(parts: cb.Array, out: cb.Array, plan: cb.Comptime):
     b, g = owner // plan.groups, owner % plan.groups
     h, i = g * plan.heads + row // length, row % length
     lane, stream = cb.UNIT_POS % plan.group, cb.UNIT_POS // plan.group
+    if plan.early:
+        cb.start_next()
+        cb.wait_previous()
     o = cb.local((1, plan.width_lines), cb.f32, lanes=plan.line)
     tops, totals = cb.local(1, cb.f32), cb.local(1, cb.f32)
     s, sums = cb.local((1, plan.keys), cb.f32), cb.local(plan.keys, cb.f32)
@@ -362,7 +370,7 @@ def plan_for(
     heads = q.shape[1] // groups
     return Blueprint(
         *(depth, width, rotated, window, cap, rows, line, group, 4 * p.plane_size, KEYS),
-        *(groups, heads, single),
+        *(groups, heads, single, "overlap" in p.features),
     )
 
 
