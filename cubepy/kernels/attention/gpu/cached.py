@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.kernels.attention.append import GROUP, append, rings, slot_of, turn_of
 from cubepy.kernels.attention.online_softmax import LOG2E
-from cubepy.kernels.attention.rotation import append, rotated_number
-from cubepy.lang.dtypes import as_dtype
+from cubepy.kernels.attention.rotation import rotated_number
+from cubepy.lang.dtypes import as_dtype, i8
 from cubepy.runtime import memory
 from cubepy.runtime.device import DeviceProperties
 
@@ -47,6 +48,8 @@ class Blueprint:
         group: lanes that share a key, a power of two.
         units: of a cube.
         keys: keys of a group at once.
+        ring: whether positions go round in the cache.
+        words: whether keys and values are bytes, read four at once.
     """
 
     depth: int
@@ -59,6 +62,8 @@ class Blueprint:
     group: int
     units: int
     keys: int = KEYS
+    ring: bool = False
+    words: bool = False
 
     @property
     def streams(self) -> int:
@@ -96,9 +101,41 @@ def line_at(source, at, key, n: cb.Comptime[int], lane, columns: cb.Comptime[int
     """Line n of a lane of a key or value, as it is in memory."""
     b, g = at
     d = (n * plan.group + lane) * plan.line
+    if plan.words:
+        if columns % (plan.group * plan.line) == 0:
+            return source.load((b, g, key, d // 4), plan.line // 4)
+        return source.load((b, g, key, d // 4), plan.line // 4, valid=cb.max(columns - d, 0) // 4)
     if columns % (plan.group * plan.line) == 0:
         return source.load((b, g, key, d), plan.line)
     return source.load((b, g, key, d), plan.line, valid=cb.max(columns - d, 0))
+
+
+@cb.func
+def floats(line, plan):
+    """The numbers of a line. Bytes become the last bits of a float between 2^23 and 2^24, which is
+    fewer steps than a conversion of integers.
+    """
+    if not plan.words:
+        return cb.cast(line, cb.f32)
+    line = line ^ 0x80808080
+    return cb.interleave(
+        cb.interleave(byte_of(line, 0), byte_of(line, 2)),
+        cb.interleave(byte_of(line, 1), byte_of(line, 3)),
+    )
+
+
+@cb.func
+def byte_of(words, n: cb.Comptime[int]):
+    """Byte n of each word, from which 128 is taken."""
+    return cb.bitcast(((words >> (8 * n)) & 255) | 0x4B000000, cb.f32) - 8388736.0
+
+
+@cb.func
+def scale_at(scales, at, key, n: cb.Comptime[int], lane, columns: cb.Comptime[int], plan):
+    """The scale of line n of a lane of a key or value."""
+    b, g = at
+    d = cb.min((n * plan.group + lane) * plan.line, columns - 1)
+    return scales[b, g, key, d // GROUP]
 
 
 @cb.func
@@ -148,6 +185,8 @@ def attend(
     keys: cb.Array,
     values: cb.Array,
     starts: cb.Array,
+    key_scales,
+    value_scales,
     out: cb.Array,
     parts,
     scale: cb.f32,
@@ -157,7 +196,8 @@ def attend(
     with g = h // (H // G), over the positions j <= starts[b] + i that the window leaves.
 
     q (B, H, L, D), out (B, H, L, E); with more than one part, `parts` (B * G, splits, H // G * L,
-    E + 2) gets the sums. A cube does a tile of queries and a part of their keys.
+    E + 2) gets the sums. A cube does a tile of queries and a part of their keys. With scales (B, G,
+    C, groups) keys and values are bytes.
     """
     rows, line, group = plan.rows, plan.line, plan.group
     queries = cb.shared((rows, plan.padded), cb.f32)
@@ -187,9 +227,12 @@ def attend(
     cb.sync_cube()
 
     held = cb.cast(starts[b], cb.i64)
-    begin, stop = cb.i64(0), cb.min(held + length, room)
+    begin, stop = cb.i64(0), held + length
+    if not plan.ring:
+        stop = cb.min(stop, room)
     if plan.window > 0:
         begin = cb.max(held + 1 - plan.window, 0)
+    turn = turn_of(begin, room, plan)
     each = (stop - begin + splits * plan.step - 1) // (splits * plan.step) * plan.step
     begin = begin + split * each
     stop = cb.min(stop, begin + each)
@@ -199,8 +242,11 @@ def attend(
     tops, totals = cb.local(rows, cb.f32), cb.local(rows, cb.f32)
     firsts, lasts = cb.local(rows, cb.i64), cb.local(rows, cb.i64)
     s = cb.local((rows, plan.keys), cb.f32)
-    of_key = cb.local((plan.keys, plan.depth_lines), keys.dtype, lanes=line)
-    of_value = cb.local((plan.keys, plan.width_lines), values.dtype, lanes=line)
+    lanes = line // 4 if plan.words else line
+    of_key = cb.local((plan.keys, plan.depth_lines), keys.dtype, lanes=lanes)
+    of_value = cb.local((plan.keys, plan.width_lines), values.dtype, lanes=lanes)
+    by_key = cb.local((plan.keys, plan.depth_lines), cb.f32)
+    by_value = cb.local((plan.keys, plan.width_lines), cb.f32)
     for r in cb.unroll(range(rows)):
         tops[r], totals[r] = -cb.f32(float("inf")), cb.f32(0.0)
         lasts[r] = cb.min(stop, held + cb.min(first + r, every - 1) % length + 1)
@@ -215,18 +261,26 @@ def attend(
     for block in range(begin, stop, plan.step):
         start = block + stream * plan.keys
         for u in cb.unroll(range(plan.keys)):
-            key = cb.min(start + u, stop - 1)
+            key = slot_of(cb.min(start + u, stop - 1), turn, room, plan)
             for n in cb.unroll(range(plan.depth_lines)):
                 of_key[u, n] = line_at(keys, (b, g), key, n, lane, plan.depth, plan)
+                if key_scales is not None:
+                    by_key[u, n] = scale_at(key_scales, (b, g), key, n, lane, plan.depth, plan)
         for u in cb.unroll(range(plan.keys)):
-            key = cb.min(start + u, stop - 1)
+            key = slot_of(cb.min(start + u, stop - 1), turn, room, plan)
             for n in cb.unroll(range(plan.width_lines)):
                 of_value[u, n] = line_at(values, (b, g), key, n, lane, plan.width, plan)
+                if value_scales is not None:
+                    by_value[u, n] = scale_at(value_scales, (b, g), key, n, lane, plan.width, plan)
         for r in cb.unroll(range(rows)):
             for u in cb.unroll(range(plan.keys)):
                 acc = cb.splat(cb.f32(0.0), line)
                 for n in cb.unroll(range(plan.depth_lines)):
-                    acc = cb.fma(query[r, n], cb.cast(of_key[u, n], cb.f32), acc)
+                    if key_scales is None:
+                        acc = cb.fma(query[r, n], floats(of_key[u, n], plan), acc)
+                    else:
+                        part = query[r, n] * floats(of_key[u, n], plan)
+                        acc = cb.fma(part, cb.splat(by_key[u, n], line), acc)
                 score = acc.sum()
                 for step in cb.unroll(range(group.bit_length() - 1)):
                     score = score + cb.plane_shuffle_xor(score, 1 << step)
@@ -235,9 +289,10 @@ def attend(
             weigh(s, o, tops, totals, r, plan)
             for u in cb.unroll(range(plan.keys)):
                 for n in cb.unroll(range(plan.width_lines)):
-                    o[r, n] = cb.fma(
-                        cb.splat(s[r, u], line), cb.cast(of_value[u, n], cb.f32), o[r, n]
-                    )
+                    weight = s[r, u]
+                    if value_scales is not None:
+                        weight = weight * by_value[u, n]
+                    o[r, n] = cb.fma(cb.splat(weight, line), floats(of_value[u, n], plan), o[r, n])
 
     for r in cb.unroll(range(rows)):
         for n in cb.unroll(range(plan.width_lines)):
@@ -297,11 +352,15 @@ def plan_for(
 ) -> Blueprint:
     """The blueprint for queries (B, H, L, D) and caches (B, G, C, D) and (B, G, C, E)."""
     depth, width = keys.shape[3], values.shape[3]
-    line = 16 // max(as_dtype(keys.dtype).itemsize, as_dtype(values.dtype).itemsize)
+    line = 16 // max(2, as_dtype(keys.dtype).itemsize, as_dtype(values.dtype).itemsize)
+    words = as_dtype(keys.dtype) is i8 and depth % line == 0 and width % line == 0
     lines = -(-max(depth, width) // line)
     group = min(p.plane_size, 1 << (lines - 1).bit_length())
     rows = min(MOST_ROWS, q.shape[1] // keys.shape[1] * q.shape[2])
-    return Blueprint(depth, width, rotated, window, cap, rows, line, group, 4 * p.plane_size)
+    ring = rings(window, q.shape[2], keys.shape[2])
+    units = 4 * p.plane_size
+    fixed = (depth, width, rotated, window, cap, rows, line, group, units)
+    return Blueprint(*fixed, ring=ring, words=words)
 
 
 def splits_for(items: int, room: int, length: int, plan: Blueprint, cores: int) -> int:
@@ -318,7 +377,7 @@ def splits_for(items: int, room: int, length: int, plan: Blueprint, cores: int) 
 
 def launch(
     given: tuple[Any, Any, Any],
-    cache: tuple[Any, Any, Any],
+    cache: tuple[Any, ...],
     rotation: tuple[Any, Any],
     out: Any,
     options: tuple[float, int, float],
@@ -328,19 +387,19 @@ def launch(
 
     Args:
         given: queries, keys and values.
-        cache: keys, values, and how many positions it holds.
+        cache: keys, values, how many positions it holds, and scales of both or None and None.
         rotation: cos and sin, or None and None.
         out: (B, H, L, E).
         options: factor of the products, window, soft limit.
         p: of the device.
     """
-    (q, k, v), (keys, values, starts) = given, cache
+    (q, k, v), (keys, values, starts, *scales) = given, cache
     scale, window, cap = options
     rotated = 0 if rotation[0] is None else 2 * rotation[0].shape[-1]
     plan = plan_for(q, keys, values, rotated, window, cap, p)
     batch, groups, length = k.shape[:3]
     append[batch * groups * length, 2 * p.plane_size](
-        k, v, *rotation, keys, values, starts, plan, mode="unchecked"
+        k, v, *rotation, keys, values, starts, *scales, plan, mode="unchecked"
     )
     rows = q.shape[1] // groups * length
     items = batch * groups * -(-rows // plan.rows)
@@ -349,8 +408,9 @@ def launch(
     if splits > 1:
         shape = (batch * groups, splits, rows, plan.stride)
         parts = memory.empty(shape, np.dtype(np.float32))
-    rest = (out, parts, scale, plan)
-    attend[items * splits, plan.units](q, *rotation, keys, values, starts, *rest, mode="unchecked")
+    held = tuple(x.view(np.uint32) if plan.words else x for x in (keys, values))
+    rest = (*held, starts, *scales, out, parts, scale, plan)
+    attend[items * splits, plan.units](q, *rotation, *rest, mode="unchecked")
     if parts is not None:
         combine[batch * groups * rows, 2 * p.plane_size](
             parts, out, groups, plan.width, mode="unchecked"
