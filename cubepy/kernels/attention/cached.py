@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from cubepy.kernels.attention.append import append, rings
+from cubepy.kernels.attention.append import rings
 from cubepy.kernels.attention.cpu import cached as on_lines
 from cubepy.kernels.attention.gpu import cached as on_planes
 from cubepy.kernels.attention.problem import empty_like_heads
@@ -67,45 +66,3 @@ def cached_attention(
     plan = on_lines.Blueprint(lanes, q.shape[3], v.shape[3], rotated, window, cap, ring)
     on_lines.launch(*rest, scale, plan)
     return out
-
-
-@dataclass(frozen=True)
-class Appending:
-    """What changes the code of storing: depth and width of a key and a value, no rotation, and
-    whether positions go round.
-    """
-
-    depth: int
-    width: int
-    ring: bool
-    rotated: int = 0
-
-
-def append_to_cache(
-    k: Any,
-    v: Any,
-    keys: Any,
-    values: Any,
-    starts: Any,
-    key_scales: Any = None,
-    value_scales: Any = None,
-    *,
-    ring: bool = False,
-) -> None:
-    """Write keys and values, rotated already, into their caches.
-
-    Args:
-        k: (B, G, L, D).
-        v: (B, G, L, E).
-        keys, values, starts, key_scales, value_scales: as for `cached_attention`.
-        ring: whether position p is at p % C; L is at most C. Else positions from C on are dropped.
-    """
-    batch, groups, length, depth = k.shape
-    if not k.size:
-        return
-    planes = device_properties(current()).plane_size
-    append[batch * groups * length, 1 if planes == 1 else 2 * planes](
-        *(k, v, None, None, keys, values, starts, key_scales, value_scales),
-        Appending(depth, v.shape[3], ring),
-        mode="unchecked",
-    )

@@ -113,5 +113,5 @@ def test_texts_are_those_of_the_cpu(windows: tuple[int, ...]) -> None:
         right = model.generate(prompts, max_new_tokens=24)
     model.to("cuda")
     assert model.generate(prompts, max_new_tokens=24) == right
-    (step,) = model.stepper.greedy.explain().programs
+    (step,) = model.steps.greedy.explain().programs
     assert step.planned == ""

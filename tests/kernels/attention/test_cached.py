@@ -12,7 +12,7 @@ import pytest
 
 import cubepy as cb
 from cubepy.kernels.attention.append import GROUP, append, groups_of
-from cubepy.kernels.attention.cached import append_to_cache, cached_attention
+from cubepy.kernels.attention.cached import cached_attention
 from cubepy.kernels.attention.gpu import cached
 from cubepy.runtime.device import current
 from cubepy.runtime.memory.device_array import upload
@@ -227,22 +227,6 @@ def test_rings_and_bytes_on_an_emulated_nvidia_gpu() -> None:
     with emulated() as gpu, cb.use(gpu):
         Stepping(24, 7, 12, False, str(gpu)).run([5, 1, 6, 2])
         Stepping(40, 9, 12, True, str(gpu)).run([4, 1, 3])
-
-
-def test_stored_at_once_is_what_steps_store() -> None:
-    rng = np.random.default_rng(4)
-    k, v = (rng.standard_normal((1, 2, 7, 40)).astype(F32) for _ in range(2))
-    codes, scales = quantized(k)
-    keys, values = (np.zeros((1, 2, 10, 40), np.int8) for _ in range(2))
-    by_key, by_value = (np.zeros((1, 2, 10, 2), F32) for _ in range(2))
-    append_to_cache(k, v, keys, values, np.array([8]), by_key, by_value, ring=True)
-    slots = np.arange(8, 15) % 10
-    np.testing.assert_array_equal(keys[:, :, slots], codes)
-    np.testing.assert_array_equal(by_key[:, :, slots], scales)
-    np.testing.assert_array_equal(values[:, :, slots], quantized(v)[0])
-    assert not keys[:, :, 5:8].any()
-    append_to_cache(k, v, keys, values, np.array([8]), by_key, by_value)  # the last two fit
-    np.testing.assert_array_equal(keys[:, :, slots], codes)
 
 
 def test_numbers_that_are_none_stay_none_in_bytes() -> None:
