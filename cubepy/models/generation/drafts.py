@@ -9,7 +9,7 @@ from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder
 from cubepy.models.generation.cache import PIECE, KeyValueCache, cache_for
-from cubepy.models.generation.requests import at_least_one, shared
+from cubepy.models.generation.request import at_least_one, shared
 from cubepy.models.generation.steps import steps_of
 from cubepy.tensor import as_tensor
 

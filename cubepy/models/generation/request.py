@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
+from cubepy.errors import ArgumentError
+from cubepy.kernels.entry.options import shown
 from cubepy.models.generation.sampling import Sampling, log_probability
-
-ENDS = ("", "end", "length", "context", "memory", "finished")
-"""Why a text is done; the first one while it goes on."""
 
 
 class Drafts(Protocol):
@@ -110,3 +109,46 @@ class Request:
             self.ended = "length"
         elif len(self.tokens) >= context:
             self.ended = "context"
+
+
+def at_least_one(name: str, value: Any) -> int:
+    """An integer that must not be less than 1.
+
+    Raises:
+        ArgumentError: it is, or is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"{name} must be an integer of at least 1, not {shown(value)}")
+    return value
+
+
+def shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two texts begin with together.
+
+    Example:
+        >>> shared([1, 2, 3], [1, 2, 4, 5])
+        2
+    """
+    n = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        n += 1
+    return n
+
+
+def stepwise(decoding: Any, requests: list[Request]) -> Iterator[list[int | None]]:
+    """The tokens of requests one after the other: of each its next one, None where none came."""
+    order = {id(request): n for n, request in enumerate(requests)}
+    given = [0] * len(requests)
+    while any(not r.ended or given[n] < len(r.written) for n, r in enumerate(requests)):
+        if decoding.active:
+            decoding.step()
+        while any(given[n] < len(r.written) for n, r in enumerate(requests)):
+            row: list[int | None] = [None] * len(requests)
+            for request in requests:
+                n = order[id(request)]
+                if given[n] < len(request.written):
+                    row[n] = request.written[given[n]]
+                    given[n] += 1
+            yield row

@@ -10,7 +10,8 @@ With drafts a step looks at several tokens at once, and keeps those that the mod
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ import cubepy as cb
 from cubepy.errors import ArgumentError, LaunchError, OutOfMemoryError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder
+from cubepy.models.generation import saved
 from cubepy.models.generation.cache import PIECE, cache_dtype_of, cache_for
-from cubepy.models.generation.request import Drafts, Request
+from cubepy.models.generation.request import Drafts, Request, at_least_one, shared
 from cubepy.models.generation.sampling import Sampling
 from cubepy.models.generation.steps import (
     PIECE_OF_GPU,
@@ -32,17 +34,6 @@ from cubepy.models.generation.steps import (
 )
 from cubepy.runtime.device import gpu_of
 from cubepy.tensor import as_tensor
-
-
-def at_least_one(name: str, value: Any) -> int:
-    """An integer that must not be less than 1.
-
-    Raises:
-        ArgumentError: it is, or is none.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(f"{name} must be an integer of at least 1, not {shown(value)}")
-    return value
 
 
 class Decoding:
@@ -162,6 +153,50 @@ class Decoding:
         if not request.ended:
             request.ended = "finished"
         self._release()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all that is needed to go on to a file, which appears whole or not at all.
+
+        Raises:
+            FileNotFoundError, IsADirectoryError: there is no folder to write in, or it is one.
+        """
+        saved.save(self, path)
+
+    @classmethod
+    def restore(
+        cls, model: Decoder, path: str | os.PathLike[str], *, drafts: Drafts | None = None
+    ) -> Decoding:
+        """What `save` wrote, with the same model; `requests` are those that go on.
+
+        Args:
+            model: the one that was saved.
+            path: of the file.
+            drafts: guesses, which are not part of the file.
+
+        Raises:
+            FileFormatError: a file that is truncated, changed, of another model, or no such file.
+            ArgumentError: drafts that guess more tokens than the chunk of what was saved.
+        """
+        if not isinstance(model, Decoder):
+            raise ArgumentError(f"a Decoding takes a decoder, not {shown(model)}")
+        found = saved.Saved(path, model)
+        said = found.said
+        if drafts is not None and drafts.count > said["chunk"]:
+            raise ArgumentError(
+                f"drafts of {drafts.count} tokens are more than the chunk of {said['chunk']} that "
+                "was saved"
+            )
+        options = {"ends": frozenset(said["ends"]), "drafts": drafts, "cache_dtype": said["dtype"]}
+        places = {"chunk": said["chunk"], "positions": said["capacity"]}
+        made = cls(model, len(said["held"]), **options, **places)
+        made.held, made.long = said["held"], said["long"]
+        for request, row in found.requests:
+            if row is None:
+                made.waiting.append(request)
+            else:
+                made.rows[row] = request
+        found.fill(made.cache)
+        return made
 
     @property
     def active(self) -> bool:
@@ -394,35 +429,3 @@ class Decoding:
             alive = [r for r in self.rows if r is not None and not r.ended]
             max(alive, key=lambda r: len(r.tokens)).ended = "memory"
             return False
-
-
-def shared(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two texts begin with together.
-
-    Example:
-        >>> shared([1, 2, 3], [1, 2, 4, 5])
-        2
-    """
-    n = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        n += 1
-    return n
-
-
-def stepwise(decoding: Decoding, requests: list[Request]) -> Iterator[list[int | None]]:
-    """The tokens of requests one after the other: of each its next one, None where none came."""
-    order = {id(request): n for n, request in enumerate(requests)}
-    given = [0] * len(requests)
-    while any(not r.ended or given[n] < len(r.written) for n, r in enumerate(requests)):
-        if decoding.active:
-            decoding.step()
-        while any(given[n] < len(r.written) for n, r in enumerate(requests)):
-            row: list[int | None] = [None] * len(requests)
-            for request in requests:
-                n = order[id(request)]
-                if given[n] < len(request.written):
-                    row[n] = request.written[given[n]]
-                    given[n] += 1
-            yield row

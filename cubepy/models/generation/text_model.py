@@ -14,7 +14,8 @@ from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder, DecoderConfig
 from cubepy.models.generation.beams import beam_search
 from cubepy.models.generation.cache import PIECE
-from cubepy.models.generation.requests import Decoding, stepwise
+from cubepy.models.generation.request import stepwise
+from cubepy.models.generation.requests import Decoding
 from cubepy.models.generation.sampling import Sampling
 from cubepy.models.generation.steps import Steps, check_prompts, steps_of
 from cubepy.models.tokenized import Tokenized

@@ -4,6 +4,7 @@ is written is what each text writes alone, with caches of all positions.
 
 from __future__ import annotations
 
+import tempfile
 from functools import cache
 from typing import Any
 
@@ -190,6 +191,16 @@ class Drawn:
         if alive:
             self.together.finish(alive[int(self.rng.integers(len(alive)))])
 
+    def move(self) -> None:
+        """All goes on from a file, perhaps with other guesses."""
+        before = self.together.requests
+        with tempfile.TemporaryDirectory() as folder:
+            self.together.save(f"{folder}/state")
+            drafts = None if self.together.chunk < 3 else self.drafts
+            self.together = Decoding.restore(self.model, f"{folder}/state", drafts=drafts)
+        new = dict(zip(map(id, before), self.together.requests, strict=True))
+        self.asked = [(new.get(id(r), r), limit, options) for r, limit, options in self.asked]
+
     def live(self) -> None:
         """A few dozen steps."""
         for _ in range(40):
@@ -200,6 +211,8 @@ class Drawn:
                 self.fork()
             elif drawn == 6:
                 self.finish()
+            elif drawn == 7:
+                self.move()
             self.together.step()
         self.together.run()
 
