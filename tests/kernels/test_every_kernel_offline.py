@@ -21,6 +21,7 @@ import pytest
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy import nn, quant
+from cubepy.kernels.attention.append import groups_of
 from cubepy.kernels.attention.cached import cached_attention
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
 from cubepy.kernels.elementwise.sequence import steps
@@ -137,6 +138,11 @@ def picked_channels(indices: Any) -> None:
 def one_step(q: Any, k: Any, cache: Any, angles: Any, starts: Any) -> None:
     for turns in (None, angles):
         cached_attention(q, k, k, cache, cache, starts, turns, turns, (0.2, 0, 0.0))
+        cached_attention(q, k, k, cache, cache, starts, turns, turns, (0.2, 70, 0.0))
+    codes = device_array.empty(cache.shape, np.dtype(np.int8), cache.device)
+    scales = device_array.empty((*cache.shape[:3], groups_of(cache.shape[3])), F32, cache.device)
+    held = (codes, codes, starts, angles, angles)
+    cached_attention(q, k, k, *held, (0.2, 0, 0.0), scales, scales)
 
 
 def in_order(x: Any, index: Any) -> None:

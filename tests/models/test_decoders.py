@@ -30,7 +30,7 @@ def test_logits_and_text(name: str, tmp_path: Path) -> None:
     prompts = given["tokens"].tolist()
     model.ends = frozenset()  # the right tokens go on behind it
     assert model.generate(prompts, max_new_tokens=20) == given["greedy"].tolist()
-    assert sum(model.stepper.greedy.traces.values()) == 1
+    assert sum(model.steps.greedy.traces.values()) == 1
     alone = model.generate(prompts[1], max_new_tokens=20)
     assert alone == given["greedy"][1].tolist()
 
@@ -102,7 +102,7 @@ def test_a_quantized_copy_writes_by_itself(tmp_path: Path) -> None:
     model = cb.load(folder(tmp_path, fixture("decoders")["llama_biased"]))
     before = model.generate([1, 2, 3], max_new_tokens=6)
     found = cb.quant.quantize(model, "int8", measure_speed=False).model
-    assert found.stepper.model is found and model.stepper.model is model
+    assert found.steps.model is found and model.steps.model is model
     tokens = [1, 2, 3]
     for _ in range(6):
         with cb.no_grad():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cubepy.kernels.attention.append import rings
 from cubepy.kernels.attention.cpu import cached as on_lines
 from cubepy.kernels.attention.gpu import cached as on_planes
 from cubepy.kernels.attention.problem import empty_like_heads
@@ -22,8 +23,13 @@ def cached_attention(
     cos: Any,
     sin: Any,
     options: tuple[float, int, float],
+    key_scales: Any = None,
+    value_scales: Any = None,
 ) -> Any:
     """Append keys and values to their caches, and attend to all that they hold.
+
+    With a window, and room for what all its queries see (window + L - 1 positions), a cache is a
+    ring: position p is at p % C. Without, positions from C on are dropped.
 
     Args:
         q: (B, H, L, D) floats.
@@ -35,6 +41,8 @@ def cached_attention(
         cos, sin: (B, L, R / 2) f32: queries and keys are rotated by these; None: as they are.
         options: factor of the products; how many positions a query sees, 0: all up to its own; soft
             limit of scores, 0: none.
+        key_scales, value_scales: (B, G, C, groups of 32 numbers) f32, where keys and values are
+            int8: codes times scales; None: they are floats.
 
     Returns:
         (B, H, L, E) in the dtype of q.
@@ -48,12 +56,13 @@ def cached_attention(
     if not out.size:
         return out
     properties = device_properties(current())
-    rest = (q, k, v), (keys, values, starts), (cos, sin), out
+    rest = (q, k, v), (keys, values, starts, key_scales, value_scales), (cos, sin), out
     if properties.plane_size > 1:
         on_planes.launch(*rest, options, properties)
         return out
     rotated = 0 if cos is None else 2 * cos.shape[-1]
     lanes = properties.register_bytes // 4
-    plan = on_lines.Blueprint(lanes, q.shape[3], v.shape[3], rotated, window, cap)
+    ring = rings(window, q.shape[2], keys.shape[2])
+    plan = on_lines.Blueprint(lanes, q.shape[3], v.shape[3], rotated, window, cap, ring)
     on_lines.launch(*rest, scale, plan)
     return out

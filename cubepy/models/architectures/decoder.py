@@ -13,6 +13,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.lang.dtypes import DType
+from cubepy.models.architectures.cached_bytes import stored
 from cubepy.models.architectures.experts import ExpertConfig, Experts
 from cubepy.models.architectures.rotary import Rotary
 from cubepy.models.packed import joined
@@ -197,7 +198,7 @@ class Attention(Module):
             cos, sin = (None, None) if rotations is None else rotations
             seen = apply(
                 "cached_attention",
-                *(q, k, v, *cache, at.starts, cos, sin),
+                *(q, k, v, *cache[:2], at.starts, cos, sin, *cache[2:]),
                 scale=self.scale,
                 window=self.window,
                 cap=self.cap,
@@ -205,8 +206,8 @@ class Attention(Module):
         else:
             if rotations is not None:
                 q, k = rotated(q, *rotations), rotated(k, *rotations)
-            for held, new in zip(cache or (), (k, v), strict=False):
-                held[:, :, :length] = new.astype(held.dtype)
+            if cache is not None:
+                k, v = stored(cache, k, v)
             seen = self.whole(q, k, v)
         return self.o(seen.transpose(1, 2).reshape(batch, length, -1), residual=residual)
 
@@ -377,7 +378,8 @@ class Decoder(Module):
         Args:
             tokens: (B, L).
             starts: (B,) how many positions the caches hold; None: none, without caches.
-            caches: of each layer, keys and values (B, groups, capacity, depth), written in place.
+            caches: of each layer, keys and values (B, groups, capacity, depth), written in place; of
+                bytes also their scales (B, groups, capacity, groups of 32 numbers).
             long: whether angles are those of long texts; None: where a position says so.
             fresh: the caches hold nothing, so that what is new sees itself alone.
         """
@@ -416,8 +418,8 @@ class Decoder(Module):
         frequencies = self.local_frequencies if local else self.global_frequencies
         if not local and self.long_frequencies is not None:
             if long is None:
-                beyond = at_positions.max() >= angles.original
-                frequencies = where(beyond, self.long_frequencies, frequencies)
+                beyond = at_positions.max(axis=1, keepdims=True) >= angles.original  # of each row
+                frequencies = where(beyond.unsqueeze(-1), self.long_frequencies, frequencies)
             elif long:
                 frequencies = self.long_frequencies
         turned = at_positions.unsqueeze(-1) * frequencies

@@ -13,9 +13,9 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.models.architectures.decoder import Decoder
-from cubepy.models.generation.cache import cache_for
-from cubepy.models.generation.decoding import PIECE, Stepper, check_prompts, trained_on
+from cubepy.models.generation.cache import PIECE, cache_for
 from cubepy.models.generation.sampling import Sampling
+from cubepy.models.generation.steps import check_prompts, read_first, read_on, steps_of, trained_on
 from cubepy.tensor import as_tensor
 
 
@@ -77,14 +77,18 @@ def beam_search(
     if limit <= 0:
         return [(0.0, [])]
     device = model.embed.weight.device
-    stepper = Stepper(model)
+    steps = steps_of(model)
     ended = Ended(beams, length_penalty, early_stopping)
     totals = np.full(beams, -1e9)
     totals[0] = 0
     texts: list[list[int]] = [[] for _ in range(beams)]
     with cb.no_grad():
         cache = cache_for(model, beams, len(prompt) + min(limit, PIECE))
-        scores = stepper.read([prompt] * beams, cache)
+        hidden = read_first(model, cache, {0: prompt[:PIECE]}, False)[0]
+        for first in range(PIECE, len(prompt), PIECE):
+            hidden = read_on(model, cache, 0, prompt[first : first + PIECE], first, False)
+        cache.copy_rows([0] * beams, range(beams), len(prompt))
+        scores = np.stack([model.logits(hidden.unsqueeze(0)).numpy()[0]] * beams)
         for step in range(1, limit + 1):
             rows_of = [
                 sampling.penalized(_log_softmax(s), prompt, t)
@@ -105,13 +109,13 @@ def beam_search(
             texts = [[*texts[row], token] for _, row, token in going]
             if step == limit or ended.enough(float(together.reshape(-1)[order[0]]), step):
                 break
-            rows = [row for _, row, _ in going]
-            cache.copy_rows(rows, range(beams), int(cache.lengths[0]))
-            cache.grow(int(cache.lengths[0]) + 1)
-            tokens = as_tensor(np.array([t for _, _, t in going], np.int64)).to(device)
-            starts = as_tensor(cache.lengths.copy()).to(device)
-            scores = stepper.scores(tokens, starts, cache.layers).numpy()
-            cache.lengths += 1
+            rows, length = [row for _, row, _ in going], len(prompt) + step - 1
+            cache.copy_rows(rows, range(beams), length)
+            cache.grow(length + 1)
+            tokens = as_tensor(np.array([[t] for _, _, t in going], np.int64)).to(device)
+            starts = as_tensor(np.full(beams, length, np.int64)).to(device)
+            scores = steps.scores(tokens, starts, cache.layers).numpy()[:, 0]
+            cache.wrote(slice(None), np.full(beams, length + 1), 1)
     if not (len(ended.texts) == beams and ended.enough(float(totals.max()), step)):
         for total, text in zip(totals.tolist(), texts, strict=True):
             ended.add(total, text)

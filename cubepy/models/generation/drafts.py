@@ -8,19 +8,13 @@ import cubepy as cb
 from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder
-from cubepy.models.generation.cache import KeyValueCache, cache_for
-from cubepy.models.generation.decoding import PIECE
-from cubepy.models.generation.requests import steps_of
+from cubepy.models.generation.cache import PIECE, KeyValueCache, cache_for
+from cubepy.models.generation.request import at_least_one, shared
+from cubepy.models.generation.steps import steps_of
 from cubepy.tensor import as_tensor
 
 FEW = 2
 """Tokens that a program reads: the last one, and a guess that was right and is not read yet."""
-
-
-def _count(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(f"{name} must be an integer of at least 1, not {shown(value)}")
-    return value
 
 
 class PromptLookup:
@@ -36,8 +30,8 @@ class PromptLookup:
     """
 
     def __init__(self, count: int = 4, longest: int = 3, shortest: int = 2) -> None:
-        self.count, self.longest = _count("count", count), _count("longest", longest)
-        self.shortest = _count("shortest", shortest)
+        self.count, self.longest = at_least_one("count", count), at_least_one("longest", longest)
+        self.shortest = at_least_one("shortest", shortest)
 
     def propose(self, texts: dict[int, list[int]]) -> dict[int, list[int]]:
         """Guesses for texts, by numbers of rows."""
@@ -65,7 +59,7 @@ class DraftModel:
     def __init__(self, model: Decoder, count: int = 4) -> None:
         if not isinstance(model, Decoder):
             raise ArgumentError(f"a DraftModel takes a decoder, not {shown(model)}")
-        self.model, self.count = model, _count("count", count)
+        self.model, self.count = model, at_least_one("count", count)
         self.caches: dict[int, tuple[KeyValueCache, list[int]]] = {}
 
     def propose(self, texts: dict[int, list[int]]) -> dict[int, list[int]]:
@@ -81,11 +75,11 @@ class DraftModel:
         if row not in self.caches:
             self.caches[row] = cache_for(self.model, 1, PIECE), []
         cache, held = self.caches[row]
-        same = 0
-        for a, b in zip(held, tokens[:-1], strict=False):
-            if a != b:
-                break
-            same += 1
+        same = shared(held, tokens[:-1])
+        if not cache.keeps(0, same):
+            same = 0
+        if not same:
+            cache.forget(0)
         del held[same:]
         cache.grow(len(tokens) + count)
         guessed: list[int] = []
@@ -95,6 +89,7 @@ class DraftModel:
                 piece = left[:PIECE]
                 given = as_tensor(np.array([piece], np.int64)).to(device)
                 starts = as_tensor(np.array([len(held)], np.int64)).to(device)
+                cache.wrote(0, len(held) + len(piece), len(piece))
                 if len(piece) <= FEW:
                     found = steps_of(self.model).likeliest(given, starts, cache.layers)
                     token = int(found.numpy()[0, -1])

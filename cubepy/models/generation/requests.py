@@ -10,9 +10,9 @@ With drafts a step looks at several tokens at once, and keeps those that the mod
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+import os
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,78 +20,20 @@ import cubepy as cb
 from cubepy.errors import ArgumentError, LaunchError, OutOfMemoryError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder
-from cubepy.models.generation.cache import cache_for
-from cubepy.models.generation.decoding import PIECE, check_prompts, trained_on
-from cubepy.models.generation.sampling import Sampling, log_probability
-from cubepy.tensor import Tensor, as_tensor
-
-
-class Drafts(Protocol):
-    """What guesses the next tokens of texts.
-
-    Attributes:
-        count: how many it guesses at most.
-    """
-
-    count: int
-
-    def propose(self, texts: dict[int, list[int]]) -> dict[int, list[int]]:
-        """Guesses for texts, by numbers of rows."""
-        ...
-
-
-@dataclass(eq=False)
-class Request:
-    """A text that is asked for.
-
-    Attributes:
-        prompt: its tokens.
-        written: tokens that came so far, with that which ends it.
-        log_probabilities: of those, where they are asked for.
-        ended: why it is done: "end" (a token that ends it), "length", "context", "memory" (there
-            was none for a larger cache), "finished" (by the caller); empty while it goes on.
-    """
-
-    prompt: list[int]
-    sampling: Sampling
-    limit: int
-    seed: int
-    wants_log_probabilities: bool = False
-    written: list[int] = field(default_factory=list)
-    log_probabilities: list[float] = field(default_factory=list)
-    ended: str = ""
-
-    @property
-    def tokens(self) -> list[int]:
-        """The prompt and what was written."""
-        return [*self.prompt, *self.written]
-
-
-class Steps:
-    """The programs of a model: of a few tokens of every row, what comes behind each.
-
-    Attributes:
-        scores: (rows, width, vocabulary).
-        likeliest: the best ones, (rows, width).
-    """
-
-    def __init__(self, model: Decoder) -> None:
-        def scores(tokens: Tensor, starts: Tensor, caches: Any) -> Tensor:
-            return model.logits(model.hidden(tokens, starts, caches))
-
-        def likeliest(tokens: Tensor, starts: Tensor, caches: Any) -> Tensor:
-            return scores(tokens, starts, caches).argmax(-1)
-
-        self.model = model
-        self.scores, self.likeliest = cb.jit(scores), cb.jit(likeliest)
-
-
-def steps_of(model: Decoder) -> Steps:
-    """The programs of a model, which it keeps; a clone has its own."""
-    found = model.__dict__.get("_steps")
-    if found is None or found.model is not model:
-        found = model.__dict__["_steps"] = Steps(model)
-    return found  # type: ignore[no-any-return]
+from cubepy.models.generation import saved
+from cubepy.models.generation.cache import PIECE, cache_dtype_of, cache_for
+from cubepy.models.generation.request import Drafts, Request, at_least_one, shared
+from cubepy.models.generation.sampling import Sampling
+from cubepy.models.generation.steps import (
+    PIECE_OF_GPU,
+    check_prompts,
+    read_first,
+    read_on,
+    steps_of,
+    trained_on,
+)
+from cubepy.runtime.device import gpu_of
+from cubepy.tensor import as_tensor
 
 
 class Decoding:
@@ -102,9 +44,14 @@ class Decoding:
         rows: how many texts are written at the same time; others wait.
         ends: tokens after which a text is done; those of the model by default.
         drafts: `PromptLookup()` or `DraftModel(small)`: guesses that are checked in one step.
+        cache_dtype: of keys and values: "f32", "bf16", "f16", or "int8" with scales of groups of 32
+            numbers; None: what goes with the weights and the device.
+        chunk: tokens of a prompt that a step reads at most; layers that look back at a window keep
+            the window and so many positions. (On a GPU the first part of a prompt may be longer.)
+        positions: of each text for which there is room at first.
 
     Raises:
-        ArgumentError: a model that is no decoder, or less than one row.
+        ArgumentError: a model that is no decoder, less than one row or token, an unknown dtype.
 
     Example:
         >>> from cubepy.models.architectures.decoder import DecoderConfig
@@ -130,21 +77,27 @@ class Decoding:
         *,
         ends: frozenset[int] | None = None,
         drafts: Drafts | None = None,
+        cache_dtype: Any = None,
+        chunk: int = 0,
+        positions: int = 0,
     ) -> None:
         if not isinstance(model, Decoder):
             raise ArgumentError(f"a Decoding takes a decoder, not {shown(model)}")
-        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-            raise ArgumentError(f"rows must be an integer of at least 1, not {shown(rows)}")
-        c = model.config
+        rows, chunk = at_least_one("rows", rows), at_least_one("chunk", chunk or PIECE)
+        dtype = None if cache_dtype is None else cache_dtype_of(cache_dtype)
         self.model, self.drafts = model, drafts
         self.ends = getattr(model, "ends", frozenset()) if ends is None else ends
-        self.context = trained_on(model) or c.context
+        self.context, self.trained = model.config.context, trained_on(model)
         self.device = model.embed.weight.device
-        self.cache = cache_for(model, rows, min(PIECE, self.context))
+        self.chunk = max(chunk, drafts.count if drafts is not None else 1)
+        first = min(positions or PIECE, self.context)
+        self.cache = cache_for(model, rows, first, dtype, self.chunk)
         self.rows: list[Request | None] = [None] * rows
         self.held: list[list[int]] = [[] for _ in range(rows)]
+        self.long = [False] * rows
         self.waiting: list[Request] = []
         self.steps = steps_of(model)
+        self.following: tuple[Any, ...] | None = None
 
     def add(
         self,
@@ -191,9 +144,7 @@ class Decoding:
             request.limit,
             request.seed if seed is None else seed,
             request.wants_log_probabilities,
-            list(request.written),
-            list(request.log_probabilities),
-        )
+        ).goes_on(request.written, request.log_probabilities)
         self.waiting.append(made)
         return made
 
@@ -203,10 +154,60 @@ class Decoding:
             request.ended = "finished"
         self._release()
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all that is needed to go on to a file, which appears whole or not at all.
+
+        Raises:
+            FileNotFoundError, IsADirectoryError: there is no folder to write in, or it is one.
+        """
+        saved.save(self, path)
+
+    @classmethod
+    def restore(
+        cls, model: Decoder, path: str | os.PathLike[str], *, drafts: Drafts | None = None
+    ) -> Decoding:
+        """What `save` wrote, with the same model; `requests` are those that go on.
+
+        Args:
+            model: the one that was saved.
+            path: of the file.
+            drafts: guesses, which are not part of the file.
+
+        Raises:
+            FileFormatError: a file that is truncated, changed, of another model, or no such file.
+            ArgumentError: drafts that guess more tokens than the chunk of what was saved.
+        """
+        if not isinstance(model, Decoder):
+            raise ArgumentError(f"a Decoding takes a decoder, not {shown(model)}")
+        found = saved.Saved(path, model)
+        said = found.said
+        if drafts is not None and drafts.count > said["chunk"]:
+            raise ArgumentError(
+                f"drafts of {drafts.count} tokens are more than the chunk of {said['chunk']} that "
+                "was saved"
+            )
+        options = {"ends": frozenset(said["ends"]), "drafts": drafts, "cache_dtype": said["dtype"]}
+        places = {"chunk": said["chunk"], "positions": said["capacity"]}
+        made = cls(model, len(said["held"]), **options, **places)
+        made.held, made.long = said["held"], said["long"]
+        for request, row in found.requests:
+            if row is None:
+                made.waiting.append(request)
+            else:
+                made.rows[row] = request
+        found.fill(made.cache)
+        return made
+
     @property
     def active(self) -> bool:
         """Whether anything is left to do."""
         return bool(self.waiting) or any(r is not None for r in self.rows)
+
+    @property
+    def requests(self) -> list[Request]:
+        """Those that go on: by rows, then those that wait, in their order."""
+        found = [r for r in self.rows if r is not None] + self.waiting
+        return [r for r in found if not r.ended]
 
     def run(self) -> None:
         """Go on until every request has ended."""
@@ -214,25 +215,30 @@ class Decoding:
             self.step()
 
     def step(self) -> list[tuple[Request, list[int]]]:
-        """Read a piece of a prompt, and write; gives the new tokens.
+        """Read pieces of prompts, and write; gives the new tokens.
 
         Raises:
             LaunchError: scores that are not numbers.
         """
         self._release()
-        self._begin()
+        if self.waiting:
+            self._begin()
+        for row, request in enumerate(self.rows if self.trained else ()):
+            if request is not None and self._is_long(request) and not self.long[row]:
+                self.held[row], self.long[row] = [], True  # other angles from here on: all anew
         found: list[tuple[Request, list[int]]] = []
         with cb.no_grad():
             reading = self._reading()
-            if reading is not None:
+            if reading:
                 found += self._read(reading)
-            self._release()
             writing = {
                 row: request
                 for row, request in enumerate(self.rows)
-                if request is not None and len(self.held[row]) == len(request.tokens) - 1
+                if request is not None
+                and request.written
+                and not request.ended
+                and len(self.held[row]) == len(request.tokens) - 1
             }
-            writing = {row: r for row, r in writing.items() if r.written}
             if writing:
                 found += self._write(writing)
         self._release()
@@ -241,8 +247,11 @@ class Decoding:
     # Rows
 
     def _release(self) -> None:
-        self.waiting = [r for r in self.waiting if not r.ended]
-        self.rows = [None if r is None or r.ended else r for r in self.rows]
+        if any(r.ended for r in self.waiting):
+            self.waiting = [r for r in self.waiting if not r.ended]
+        for row, request in enumerate(self.rows):
+            if request is not None and request.ended:
+                self.rows[row] = None
 
     def _begin(self) -> None:
         """Give free rows to those who wait, with what another row has of their beginning."""
@@ -250,79 +259,141 @@ class Decoding:
             free = [n for n, r in enumerate(self.rows) if r is None]
             if not free:
                 return
-            wanted = request.tokens[:-1]
-            same = [_shared(held, wanted) for held in self.held]
+            wanted, long = request.tokens[:-1], self._is_long(request)
+            same = [self._shared(row, wanted, long) for row in range(len(self.rows))]
             best = max(range(len(same)), key=lambda n: (same[n], n in free))
             row = best if best in free else min(free, key=lambda n: len(self.held[n]))
             self.cache.copy_rows([best], [row], same[best])
-            self.held[row] = wanted[: same[best]]
+            self.held[row], self.long[row] = wanted[: same[best]], long
             self.rows[row] = request
             self.waiting.remove(request)
 
-    def _reading(self) -> int | None:
-        """A row whose request has tokens that were not read."""
+    def _shared(self, row: int, wanted: list[int], long: bool) -> int:
+        """How many tokens of a text a row holds from the first on, so that it can go on there."""
+        if self.long[row] != long:
+            return 0
+        same = shared(self.held[row], wanted)
+        return same if self.cache.keeps(row, same) else 0
+
+    def _is_long(self, request: Request) -> bool:
+        """Whether a text has come to where other angles begin."""
+        return bool(self.trained) and len(request.tokens) > self.trained
+
+    def _reading(self) -> list[int]:
+        """The rows whose pieces are read next: one, or several that begin."""
+        found: list[int] = []
+        longest = 0
         for row, request in enumerate(self.rows):
-            if request is None:
+            if request is None or request.ended:
                 continue
             left = len(request.tokens) - len(self.held[row])
-            if left > 1 or not request.written:
-                return row
-        return None
+            if left <= 1 and request.written:
+                continue
+            if self.held[row]:
+                return found or [row]
+            longest = max(longest, self._first(request, 1))
+            if found and (
+                self.long[found[0]] != self.long[row] or longest * (1 + len(found)) > self._most
+            ):
+                break
+            found.append(row)
+        return found
 
-    def _read(self, row: int) -> list[tuple[Request, list[int]]]:
-        """Read a piece; behind the last one of a prompt comes the first token."""
-        request = self.rows[row]
-        assert request is not None
-        last = len(request.tokens) if not request.written else len(request.tokens) - 1
-        first = len(self.held[row])
-        piece = request.tokens[first : min(first + PIECE, last)]
-        if not self._room(first + len(piece)) or request.ended:
-            return []
-        tokens = as_tensor(np.array([piece], np.int64)).to(self.device)
-        starts = as_tensor(np.array([first], np.int64)).to(self.device)
-        if first == 0:  # what is new sees itself alone
-            new = [self.cache.pair(len(piece), 1) for _ in self.cache.layers]
-            hidden = self.model.hidden(tokens, starts, new, False, True)
-            self.cache.store(row, new)
+    @property
+    def _most(self) -> int:
+        """Tokens that are read at once of prompts that begin."""
+        return self.chunk if gpu_of(self.device) is None else max(self.chunk, PIECE_OF_GPU)
+
+    def _first(self, request: Request, rows: int) -> int:
+        """How many tokens of a text that begins are read at once, beside others."""
+        return min(len(request.tokens) - bool(request.written), max(1, self._most // rows))
+
+    def _read(self, rows: list[int]) -> list[tuple[Request, list[int]]]:
+        """Read a piece of each row; behind the last one of a prompt comes the first token."""
+        pieces = {}
+        for row in rows:
+            request, first = self._request(row), len(self.held[row])
+            last = len(request.tokens) - bool(request.written)
+            most = self.chunk if first else self._first(request, len(rows))
+            pieces[row] = request.tokens[first : min(first + most, last)]
+        if not self._room(max(len(self.held[row]) + len(piece) for row, piece in pieces.items())):
+            pieces = {row: piece for row, piece in pieces.items() if not self._request(row).ended}
+            return self._read(list(pieces)) if pieces else []
+        long = self.long[rows[0]]
+        if self.held[rows[0]]:
+            (row,) = rows
+            first = len(self.held[row])
+            hidden = {row: read_on(self.model, self.cache, row, pieces[row], first, long)}
         else:
-            hidden = self.model.hidden(tokens, starts, self.cache.row(row), False)
-        self.held[row] += piece
-        if request.written or first + len(piece) < last:
-            return []
-        scores = self.model.logits(hidden[:, -1])[0].numpy()
-        token = request.sampling.choose(scores, request.prompt, request.written, request.seed)
-        self._took(request, token, scores if request.wants_log_probabilities else None)
-        return [(request, [token])]
+            hidden = read_first(self.model, self.cache, pieces, long)
+        found = []
+        for row, piece in pieces.items():
+            request = self._request(row)
+            self.held[row] += piece
+            if request.written or len(self.held[row]) < len(request.tokens):
+                continue
+            scores = self.model.logits(hidden[row].unsqueeze(0))[0].numpy()
+            token = request.choose(scores)
+            request.took(token, scores, self.ends, self.context)
+            found.append((request, [token]))
+        return found
+
+    def _request(self, row: int) -> Request:
+        found = self.rows[row]
+        assert found is not None
+        return found
 
     def _write(self, writing: dict[int, Request]) -> list[tuple[Request, list[int]]]:
         """A step of all rows."""
-        texts = {row: request.tokens for row, request in writing.items()}
-        guessed = {} if self.drafts is None else self.drafts.propose(texts)
-        guessed = {row: self._usable(writing[row], guess) for row, guess in guessed.items()}
-        guessed = {row: guess for row, guess in guessed.items() if guess}
+        guessed = {} if self.drafts is None else self._guessed(writing)
         width = 1 + (self.drafts.count if self.drafts is not None and guessed else 0)
         if not self._room(max(len(self.held[row]) for row in writing) + width):
             writing = {row: r for row, r in writing.items() if not r.ended}
-            if not writing:
-                return []
+            return self._write(writing) if writing else []
         tokens = np.zeros((len(self.rows), width), np.int64)
-        for row in writing:
-            line = [texts[row][-1], *guessed.get(row, [])]
-            tokens[row, : len(line)] = line
-        starts = as_tensor(np.array([len(h) for h in self.held], np.int64)).to(self.device)
-        given = as_tensor(tokens).to(self.device), starts, self.cache.layers
-        plain = all(r.sampling.greedy and not r.wants_log_probabilities for r in writing.values())
-        found = (self.steps.likeliest if plain else self.steps.scores)(*given).numpy()
+        for row, request in writing.items():
+            tokens[row, 0] = request.tokens[-1]
+        for row, guess in guessed.items():
+            tokens[row, 1 : 1 + len(guess)] = guess
+        starts = np.array([len(h) for h in self.held], np.int64)
+        given = (*self._there(tokens, starts), self.cache.layers)
+        if not all(r.plain for r in writing.values()):
+            found = self.steps.scores(*given).numpy()
+        elif width > 1:
+            found = self.steps.likeliest(*given).numpy()
+        else:
+            likeliest, later = self.steps.greedy(*given)
+            found = likeliest.numpy()
+            self.following = found, starts + 1, likeliest, later
+        self.cache.wrote(slice(None), starts + width, width)
         return [
             (request, self._checked(row, request, tokens[row], guessed.get(row, []), found[row]))
             for row, request in writing.items()
         ]
 
-    def _usable(self, request: Request, guess: list[int]) -> list[int]:
-        """The guesses that a request can take: of its vocabulary, as far as it goes."""
+    def _there(self, tokens: np.ndarray, starts: np.ndarray) -> tuple[Any, Any]:
+        """Tokens and starts on the device; the same that the step before left there."""
+        last, self.following = self.following, None
+        if last is not None and np.array_equal(last[0], tokens) and np.array_equal(last[1], starts):
+            return last[2], last[3]
+        return as_tensor(tokens).to(self.device), as_tensor(starts).to(self.device)
+
+    def _guessed(self, writing: dict[int, Request]) -> dict[int, list[int]]:
+        """The guesses of rows that have any: of the vocabulary, as far as their texts go."""
+        assert self.drafts is not None
+        for row in writing:  # a step that reads past them would take other angles
+            if self.trained and not self.long[row]:
+                if len(self.held[row]) + 1 + self.drafts.count > self.trained:
+                    return {}
+        found = {}
         most = self.model.config.vocabulary
-        beyond = next((k for k, token in enumerate(guess) if not 0 <= token < most), len(guess))
-        return guess[: min(beyond, request.limit - len(request.written) - 1)]
+        for row, guess in self.drafts.propose({n: r.tokens for n, r in writing.items()}).items():
+            beyond = next((k for k, t in enumerate(guess) if not 0 <= t < most), len(guess))
+            request = writing[row]
+            usable = guess[: min(beyond, request.limit - len(request.written) - 1)]
+            if usable:
+                found[row] = usable
+        return found
 
     def _checked(
         self, row: int, request: Request, line: np.ndarray, guess: list[int], found: np.ndarray
@@ -342,73 +413,19 @@ class Decoding:
             if found.ndim == 1:
                 token, scores = int(found[k]), None
             else:
-                scores = found[k]
-                chosen = request.sampling.choose
-                token = chosen(scores, request.prompt, request.written, request.seed)
-            self._took(request, token, scores if request.wants_log_probabilities else None)
+                token, scores = request.choose(found[k]), found[k]
+            request.took(token, scores, self.ends, self.context)
             new.append(token)
             if request.ended or k == len(guess) or token != guess[k]:
                 break
         return new
 
-    def _took(self, request: Request, token: int, scores: np.ndarray | None) -> None:
-        request.written.append(token)
-        if scores is not None:
-            request.log_probabilities.append(log_probability(scores, token))
-        if token in self.ends:
-            request.ended = "end"
-        elif len(request.written) >= request.limit:
-            request.ended = "length"
-        elif len(request.tokens) >= self.context:
-            request.ended = "context"
-
     def _room(self, positions: int) -> bool:
-        """Make room; where there is no memory, the longest texts end and the others go on."""
-        while True:
-            try:
-                self.cache.grow(min(positions, self.model.config.context))
-                return True
-            except OutOfMemoryError:
-                lengths = [
-                    (len(r.tokens), row)
-                    for row, r in enumerate(self.rows)
-                    if r is not None and not r.ended
-                ]
-                if not lengths:
-                    return False
-                longest = self.rows[max(lengths)[1]]
-                assert longest is not None
-                longest.ended = "memory"
-                return False
-
-
-def _shared(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two texts begin with together.
-
-    Example:
-        >>> _shared([1, 2, 3], [1, 2, 4, 5])
-        2
-    """
-    n = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        n += 1
-    return n
-
-
-def stepwise(decoding: Decoding, requests: list[Request]) -> Iterator[list[int | None]]:
-    """The tokens of requests one after the other: of each its next one, None where none came."""
-    order = {id(request): n for n, request in enumerate(requests)}
-    given = [0] * len(requests)
-    while any(not r.ended or given[n] < len(r.written) for n, r in enumerate(requests)):
-        if decoding.active:
-            decoding.step()
-        while any(given[n] < len(r.written) for n, r in enumerate(requests)):
-            row: list[int | None] = [None] * len(requests)
-            for request in requests:
-                n = order[id(request)]
-                if given[n] < len(request.written):
-                    row[n] = request.written[given[n]]
-                    given[n] += 1
-            yield row
+        """Make room; where there is no memory, the longest text ends, and this says False."""
+        try:
+            self.cache.grow(min(positions, self.context))
+            return True
+        except OutOfMemoryError:
+            alive = [r for r in self.rows if r is not None and not r.ended]
+            max(alive, key=lambda r: len(r.tokens)).ended = "memory"
+            return False

@@ -13,11 +13,16 @@ from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder, DecoderConfig
 from cubepy.models.generation.beams import beam_search
-from cubepy.models.generation.decoding import Stepper, check_prompts, decode
-from cubepy.models.generation.requests import Decoding, stepwise
+from cubepy.models.generation.cache import PIECE
+from cubepy.models.generation.request import stepwise
+from cubepy.models.generation.requests import Decoding
 from cubepy.models.generation.sampling import Sampling
+from cubepy.models.generation.steps import Steps, check_prompts, steps_of
 from cubepy.models.tokenized import Tokenized
 from cubepy.tensor import Tensor, as_tensor
+
+ENGINE = ("drafts", "cache_dtype", "chunk")
+"""Options that are not those of choosing tokens."""
 
 
 class TextModel(Decoder, Tokenized):
@@ -40,12 +45,9 @@ class TextModel(Decoder, Tokenized):
         self.ends: frozenset[int] = frozenset()
 
     @property
-    def stepper(self) -> Stepper:
+    def steps(self) -> Steps:
         """The programs of the model; a clone has its own."""
-        found = self.__dict__.get("_stepper")
-        if found is None or found.model is not self:
-            found = self.__dict__["_stepper"] = Stepper(self)
-        return found  # type: ignore[no-any-return]
+        return steps_of(self)
 
     def logits(self, hidden: Any) -> Tensor:
         """Scores of what comes behind each token.
@@ -84,8 +86,8 @@ class TextModel(Decoder, Tokenized):
             max_new_tokens: where it ends at the latest.
             stop: texts before which it ends.
             seed: of the random choice; for a list of prompts one for all, or one each.
-            options: of `Sampling`: `temperature`, `top_k`, `top_p`, `min_p`, penalties; and
-                `drafts`: `PromptLookup()` or `DraftModel(small)`, which do not change the text.
+            options: of `Sampling`: `temperature`, `top_k`, `top_p`, `min_p`, penalties; and of
+                `Decoding`: `drafts`, which do not change the text, `cache_dtype`, `chunk`.
 
         Returns:
             The new text (of tokens: the new tokens, with that which ends it); a list for a list.
@@ -180,11 +182,12 @@ class TextModel(Decoder, Tokenized):
             raise ArgumentError(
                 f"expected a seed from 0 to 2^64 for each of {len(prompts)} prompts"
             )
-        drafts = options.pop("drafts", None)
-        sampling = Sampling.of(options)
-        if drafts is None:
-            return decode(self.stepper, prompts, sampling, limit, self.ends, seeds)
-        decoding = Decoding(self, len(prompts), drafts=drafts)
+        engine = {name: options.pop(name) for name in ENGINE if name in options}
+        Sampling.of(options)
+        longest = max((len(p) for p in prompts), default=0)
+        room = min(longest + min(limit, PIECE), self.config.context)
+        check_prompts(prompts, self.config.vocabulary, self.config.context)
+        decoding = Decoding(self, len(prompts), positions=room, **engine)
         requests = [
             decoding.add(p, limit, seed=s, **options) for p, s in zip(prompts, seeds, strict=True)
         ]

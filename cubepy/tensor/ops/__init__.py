@@ -17,7 +17,7 @@ from cubepy.tensor.ops import (
     reductions,
     updates,
 )
-from cubepy.tensor.ops.op import OPS, Op, Spec, define, infer
+from cubepy.tensor.ops.op import OPS, Op, Spec, define, infer, written_in_place
 
 __all__ = [
     "OPS",
@@ -38,4 +38,5 @@ __all__ = [
     "random",
     "reductions",
     "updates",
+    "written_in_place",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import ShapeError
-from cubepy.lang.dtypes import f32
+from cubepy.lang.dtypes import f32, i8
 from cubepy.tensor.exposed import expose
 from cubepy.tensor.ops.library import kernels
 from cubepy.tensor.ops.normalization import float_of
@@ -108,13 +108,18 @@ def _cached() -> Any:
     return importlib.import_module("cubepy.kernels.attention.cached").cached_attention
 
 
+CACHES = (3, 4, 8, 9)
+"""The inputs of attention to a cache that it writes: keys and values, and the scales of both."""
+
+
 def _run_cached(dtype: np.dtype, *arrays: Any, scale: float, window: int, cap: float) -> Any:
-    for cache_of in arrays[3:5]:
-        expose(cache_of)
-    return _cached()(*arrays, (scale, window, cap))
+    for n in CACHES:
+        if n < len(arrays) and arrays[n] is not None:
+            expose(arrays[n])
+    return _cached()(*arrays[:8], (scale, window, cap), *arrays[8:])
 
 
-@define("effect", {"cached_attention": _run_cached}, writes=(3, 4))
+@define("effect", {"cached_attention": _run_cached}, writes=CACHES)
 def _cached_attention(
     q: Spec,
     k: Spec,
@@ -124,6 +129,9 @@ def _cached_attention(
     starts: Spec,
     cos: Spec | None,
     sin: Spec | None,
+    key_scales: Spec | None = None,
+    value_scales: Spec | None = None,
+    *,
     scale: float,
     window: int,
     cap: float,
@@ -137,6 +145,13 @@ def _cached_attention(
         raise ShapeError(f"a cache of values {values.shape} does not go with values {v.shape}")
     if starts.shape != (batch,) or not starts.dtype.is_int:
         raise ShapeError(f"expected a start for each of {batch} rows, got {starts.shape}")
+    for held, scales in ((keys, key_scales), (values, value_scales)):
+        wanted = None if held.dtype is not i8 else (*held.shape[:3], -(-held.shape[3] // 32))
+        shape = None if scales is None else scales.shape
+        if shape != wanted:
+            raise ShapeError(
+                f"a cache {held.shape} of {held.dtype} needs scales {wanted}, not {shape}"
+            )
     for x in (cos, sin):
         if x is not None and (x.shape[:-1] != (batch, q.shape[2]) or 2 * x.shape[-1] > depth):
             raise ShapeError(f"rotations {x.shape} do not go with queries {q.shape}")

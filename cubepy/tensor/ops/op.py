@@ -6,7 +6,7 @@ place that says what an op accepts; `run` computes what a rule has accepted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -101,6 +101,16 @@ def define(
         return rule
 
     return put
+
+
+def written_in_place(nodes: Iterable[Any]) -> set[int]:
+    """The values that nodes of a graph write in place; also ABSENT, where one is not there."""
+    return {node.inputs[i] for node in nodes for i in _writes(node)}
+
+
+def _writes(node: Any) -> list[int]:
+    known = OPS.get(node.op)
+    return [] if known is None else [i for i in known.writes if i < len(node.inputs)]
 
 
 def infer(op: str, specs: Sequence[Spec | None], attrs: dict[str, Any]) -> Any:

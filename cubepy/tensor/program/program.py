@@ -28,7 +28,7 @@ from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.timed import asked_by
 from cubepy.tensor.exposed import expose
 from cubepy.tensor.ir import ABSENT
-from cubepy.tensor.ops import OPS
+from cubepy.tensor.ops import OPS, written_in_place
 from cubepy.tensor.program.plans.gpu import GpuCalls
 from cubepy.tensor.program.plans.host import HostCalls
 from cubepy.tensor.program.plans.operands import ProgramOperands
@@ -194,7 +194,7 @@ class Program:
     @cached_property
     def caches(self) -> frozenset[int]:
         """The arrays of a call that ops write in place."""
-        written = {n.inputs[i] for n in self.graph.nodes if n.op in OPS for i in OPS[n.op].writes}
+        written = written_in_place(self.graph.nodes)
         dense = [
             value
             for value, name in zip(self.graph.inputs, self.writer.values, strict=True)

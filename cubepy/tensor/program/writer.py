@@ -23,7 +23,7 @@ from cubepy.tensor.exposed import version as touched
 from cubepy.tensor.fusion.optimise import Fused, fused
 from cubepy.tensor.fusion.prepared import Prepared
 from cubepy.tensor.modes import mode
-from cubepy.tensor.ops import OPS
+from cubepy.tensor.ops import written_in_place
 from cubepy.tensor.program.differentiated import remember
 from cubepy.tensor.program.form import paths
 from cubepy.tensor.program.guards import Guards
@@ -213,7 +213,7 @@ class Writer:
         if self.gpu is not None or self.home.backend != "cpu" or trained or trace.gradients:
             return []
         graph = trace.graph
-        written = {n.inputs[i] for n in graph.nodes if n.op in OPS for i in OPS[n.op].writes}
+        written = written_in_place(graph.nodes)
         return [
             n
             for n, (source, value) in enumerate(zip(trace.sources, trace.values, strict=True))

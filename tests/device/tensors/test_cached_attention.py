@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy.kernels.attention.append import GROUP, groups_of
 from cubepy.kernels.attention.cached import cached_attention
 from cubepy.models.architectures.decoder import DecoderConfig
 from cubepy.models.architectures.rotary import rotary
@@ -69,6 +70,38 @@ def test_attention_to_a_cache(
     np.testing.assert_allclose(found.astype(float), right, rtol=off, atol=off)
 
 
+@pytest.mark.parametrize(
+    ("heads", "groups", "depth", "window", "room"),
+    [(32, 8, 128, 0, 700), (4, 1, 256, 100, 110), (9, 3, 64, 300, 305), (6, 2, 80, 20, 40)],
+)
+def test_bytes_and_rings(heads: int, groups: int, depth: int, window: int, room: int) -> None:
+    """Positions go on past the room of a ring; what bytes hold is read back for the sums."""
+    rng = np.random.default_rng(depth)
+    keys, values = (np.zeros((2, groups, room, depth), np.int8) for _ in range(2))
+    scales = np.zeros((2, groups, room, groups_of(depth)), F32)
+    there = [upload(a, HERE) for a in (keys, values, scales, scales)]
+    whole: list[list[np.ndarray]] = [[], []]
+    at = 0
+    for length in [5] * 40:
+        starts = np.array([at, at])
+        q, k, v = (
+            rng.standard_normal((2, n, length, depth), F32).astype(BF16)
+            for n in (heads, groups, groups)
+        )
+        given = [*(upload(a, HERE) for a in (q, k, v)), *there[:2], upload(starts, HERE)]
+        options = (depth**-0.5, window, 0.0)
+        found = cached_attention(*given, None, None, options, *there[2:]).numpy()
+        slots = np.arange(at, at + length) % room
+        for n in range(2):
+            codes, by = there[n].numpy()[:, :, slots], there[2 + n].numpy()[:, :, slots]
+            whole[n].append(codes * np.repeat(by, GROUP, axis=-1)[..., :depth])
+            np.testing.assert_allclose(whole[n][-1], (k, v)[n].astype(F32), atol=0.02)
+        held = [np.concatenate(parts, axis=2) for parts in whole]
+        right = right_of(q, held[0], held[1], starts, window)
+        np.testing.assert_allclose(found.astype(float), right, rtol=2e-2, atol=2e-2)
+        at += length
+
+
 @pytest.mark.parametrize("windows", [(), (0, 8)])
 def test_texts_are_those_of_the_cpu(windows: tuple[int, ...]) -> None:
     sizes = {"width": 64, "layers": 2, "heads": 8, "groups": 2, "depth": 16, "inner": 96}
@@ -80,6 +113,6 @@ def test_texts_are_those_of_the_cpu(windows: tuple[int, ...]) -> None:
         right = model.generate(prompts, max_new_tokens=24)
     model.to("cuda")
     assert model.generate(prompts, max_new_tokens=24) == right
-    programs = model.stepper.greedy.explain().programs
+    programs = model.steps.greedy.explain().programs
     (step,) = (p for p in programs if "on cuda" in p.kind)
     assert step.planned == ""

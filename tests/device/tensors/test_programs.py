@@ -160,4 +160,4 @@ def test_writing_a_text(name: str, tmp_path: Path) -> None:
     assert there.generate(prompts, **options) == right
     drawn = there.generate(prompts, temperature=1.0, top_k=10, **options)
     assert drawn == model.generate(prompts, temperature=1.0, top_k=10, **options)
-    assert made_of(there.stepper.greedy)
+    assert made_of(there.steps.greedy)

@@ -45,7 +45,7 @@ def test_a_device_of_its_own_writes_the_same(
     with pretend(monkeypatch):
         there = cb.load(folder(tmp_path, fixture("decoders")["llama"]), device=NAME)
         assert there.generate(PROMPTS, max_new_tokens=16) == right
-        (step,) = there.stepper.greedy.explain().programs
+        (step,) = there.steps.greedy.explain().programs
         assert step.planned == ""
 
 
@@ -65,14 +65,14 @@ def test_files_are_read_on_the_host(
 
 def test_prompts_read_in_pieces(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     right = model.generate(PROMPTS, max_new_tokens=6)
-    monkeypatch.setattr("cubepy.models.generation.decoding.PIECE", 4)
+    monkeypatch.setattr("cubepy.models.generation.requests.PIECE", 4)
     assert model.generate(PROMPTS, max_new_tokens=6) == right
 
 
 def test_caches_grow(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     right = model.generate(PROMPTS[0], max_new_tokens=40)
     monkeypatch.setattr("cubepy.models.generation.cache.LEAST", 4)
-    monkeypatch.setattr("cubepy.models.generation.decoding.PIECE", 4)
+    monkeypatch.setattr("cubepy.models.generation.requests.PIECE", 4)
     assert model.generate(PROMPTS[0], max_new_tokens=40) == right
 
 

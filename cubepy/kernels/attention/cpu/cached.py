@@ -3,7 +3,9 @@
 When a model writes text word by word, a step appends one key and value and looks at all before. The
 cache is longer than what it holds, so that a step has the same shapes as the one before it, and
 positions are numbers in memory: one program does every step. Rotary embeddings (Su et al., 2021)
-are applied on the way: to keys when they are stored, to queries when they are read.
+are applied on the way: to keys when they are stored, to queries when they are read. Layers with a
+window may have a ring, where a position is at its number modulo the room, and keys and values may
+be bytes with scales of groups.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.attention.cpu.streaming import KEYS, add_values, finish, weigh
-from cubepy.kernels.attention.rotation import append, rotated_number
+from cubepy.kernels.attention.append import GROUP, append, slot_of, turn_of
+from cubepy.kernels.attention.cpu.streaming import KEYS, finish, weigh
+from cubepy.kernels.attention.rotation import rotated_number
 from cubepy.kernels.primitives.exponentials import LOG2_E
 
 
@@ -27,6 +30,8 @@ class Blueprint:
         rotated: numbers of a query or key that are rotated, the first ones; 0: none.
         window: positions that a query looks back at, itself included; 0: all.
         cap: scores are cap * tanh(score / cap); 0: as they are.
+        ring: whether positions go round in the cache.
+        early: never here: launches follow each other.
     """
 
     lanes: int
@@ -35,6 +40,8 @@ class Blueprint:
     rotated: int
     window: int
     cap: float
+    ring: bool = False
+    early: bool = False
 
 
 @cb.kernel
@@ -45,6 +52,8 @@ def attend(
     keys: cb.Array,
     values: cb.Array,
     starts: cb.Array,
+    key_scales,
+    value_scales,
     out: cb.Array,
     scale: cb.f32,
     shared_heads,
@@ -53,7 +62,8 @@ def attend(
     """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . keys[b, g, j]) * values[b, g, j],
     with g = h // shared_heads, over the positions j <= starts[b] + i that the window leaves.
 
-    q (B, H, L, D), out (B, H, L, E); a cube does one query.
+    q (B, H, L, D), out (B, H, L, E); a cube does one query. With scales (B, G, C, groups) keys and
+    values are bytes.
     """
     lanes, width_lines = plan.lanes, -(-plan.width // plan.lanes)
     length, heads = q.shape[2], q.shape[1]
@@ -79,17 +89,25 @@ def attend(
     total = cb.splat(0.0, lanes)
     top = -cb.f32(float("inf"))
 
-    seen = cb.min(cb.cast(starts[b], cb.i64) + i + 1, keys.shape[2])
+    room = keys.shape[2]
+    seen = cb.cast(starts[b], cb.i64) + i + 1
+    if not plan.ring:
+        seen = cb.min(seen, room)
     first = cb.i64(0)
     if plan.window > 0:
         first = cb.max(seen - plan.window, 0)
+    turn = turn_of(first, room, plan)
     for start in range(first, seen, KEYS):
         count = cb.min(KEYS, seen - start)
         for r in range(count):
+            slot = slot_of(start + r, turn, room, plan)
             acc = cb.splat(0.0, lanes)
             for d in cb.unroll(range(0, plan.depth, lanes)):
-                part = keys.load((b, g, start + r, d), lanes, valid=plan.depth - d)
-                acc = cb.fma(query[d // lanes], cb.cast(part, cb.f32), acc)
+                acc = cb.fma(
+                    query[d // lanes],
+                    line_of(keys, key_scales, (b, g, slot), d, plan.depth, plan),
+                    acc,
+                )
             weights[r] = acc.sum()
         best = cb.splat(top, lanes)
         for r in range(0, count, lanes):
@@ -100,13 +118,28 @@ def attend(
             weights.store(r, line)
             best = cb.select(best > line, best, line)
         total, top = weigh(weights, sums, total, top, best, count, plan)
-        add_values(weights, sums, values, (b, g), start, count, plan)
+        for r in range(count):
+            slot = slot_of(start + r, turn, room, plan)
+            weight = cb.splat(weights[r], lanes)
+            for d in cb.unroll(range(0, plan.width, lanes)):
+                part = line_of(values, value_scales, (b, g, slot), d, plan.width, plan)
+                sums[d // lanes] = cb.fma(weight, part, sums[d // lanes])
     finish(out, sums, total.sum(), (b, h, i), plan)
+
+
+@cb.func
+def line_of(source, scales, at, d: cb.Comptime[int], width: cb.Comptime[int], plan):
+    """Numbers d and on of a key or value, as f32."""
+    b, g, slot = at
+    line = cb.cast(source.load((b, g, slot, d), plan.lanes, valid=width - d), cb.f32)
+    if scales is not None:
+        line = line * scales[b, g, slot, d // GROUP]
+    return line
 
 
 def launch(
     given: tuple[Any, Any, Any],
-    cache: tuple[Any, Any, Any],
+    cache: tuple[Any, ...],
     rotation: tuple[Any, Any],
     out: Any,
     scale: float,
@@ -116,17 +149,18 @@ def launch(
 
     Args:
         given: queries, keys and values.
-        cache: keys, values, and how many positions it holds.
+        cache: keys, values, how many positions it holds, and scales of both or None and None.
         rotation: cos and sin, or None and None.
         out: (B, H, L, E).
         scale: of the products.
         plan: what changes the code.
     """
-    (q, k, v), (keys, values, starts) = given, cache
+    (q, k, v), (keys, values, starts, *scales) = given, cache
     batch, groups, length = k.shape[:3]
     append[batch * groups * length, 1](
-        k, v, *rotation, keys, values, starts, plan, mode="unchecked"
+        k, v, *rotation, keys, values, starts, *scales, plan, mode="unchecked"
     )
+    rest = (out, scale, q.shape[1] // groups, plan)
     attend[q.shape[0] * q.shape[1] * length, 1](
-        q, *rotation, keys, values, starts, out, scale, q.shape[1] // groups, plan, mode="unchecked"
+        q, *rotation, keys, values, starts, *scales, *rest, mode="unchecked"
     )

@@ -11,94 +11,17 @@ groups found is added up in shared memory, what cubes found by a second kernel, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import cubepy as cb
+from cubepy.kernels.attention.append import GROUP, append, slot_of, turn_of
+from cubepy.kernels.attention.gpu.cached_plan import combining, plan_for, splits_for
 from cubepy.kernels.attention.online_softmax import LOG2E
-from cubepy.kernels.attention.rotation import append, rotated_number
-from cubepy.lang.dtypes import as_dtype
+from cubepy.kernels.attention.rotation import rotated_number
 from cubepy.runtime import memory
 from cubepy.runtime.device import DeviceProperties
-
-FACTS = 4
-"""Numbers behind each row of sums: the largest score and the sum of weights; the rest keeps rows at
-multiples of 16 bytes.
-"""
-MOST_ROWS = 4
-"""Queries of a tile."""
-KEYS = 4
-"""Keys of a group of lanes at once: as many loads are on their way."""
-LEAST_STEPS = 4
-"""Steps of a cube, at least, of a cache that is full."""
-
-
-@dataclass(frozen=True)
-class Blueprint:
-    """What changes the code.
-
-    Attributes:
-        depth, width: of a key and of a value.
-        rotated: numbers of a query or key that are rotated, the first ones; 0: none.
-        window: positions that a query looks back at, itself included; 0: all.
-        cap: scores are cap * tanh(score / cap); 0: as they are.
-        rows: queries of a tile.
-        line: numbers of a lane that lie side by side.
-        group: lanes that share a key, a power of two.
-        units: of a cube.
-        keys: keys of a group at once.
-        groups: heads of keys.
-        heads: heads of queries that share one.
-        single: whether there is one new position; its sums need no divisions.
-        early: launches may overlap.
-    """
-
-    depth: int
-    width: int
-    rotated: int
-    window: int
-    cap: float
-    rows: int
-    line: int
-    group: int
-    units: int
-    keys: int = KEYS
-    groups: int = 1
-    heads: int = 1
-    single: bool = False
-    early: bool = False
-
-    @property
-    def streams(self) -> int:
-        """Groups of a cube."""
-        return self.units // self.group
-
-    @property
-    def step(self) -> int:
-        """Keys of a cube at once."""
-        return self.streams * self.keys
-
-    @property
-    def depth_lines(self) -> int:
-        """Lines of a key that a lane holds."""
-        return -(-self.depth // (self.group * self.line))
-
-    @property
-    def width_lines(self) -> int:
-        """Lines of a value that a lane holds."""
-        return -(-self.width // (self.group * self.line))
-
-    @property
-    def padded(self) -> int:
-        """Numbers of a query in shared memory."""
-        return self.depth_lines * self.group * self.line
-
-    @property
-    def stride(self) -> int:
-        """Numbers of a row of what a group found."""
-        return self.width + FACTS
 
 
 @cb.func
@@ -106,18 +29,56 @@ def line_at(source, at, key, n: cb.Comptime[int], lane, columns: cb.Comptime[int
     """Line n of a lane of a key or value, as it is in memory."""
     b, g = at
     d = (n * plan.group + lane) * plan.line
+    if plan.words:
+        if columns % (plan.group * plan.line) == 0:
+            return source.load((b, g, key, d // 4), plan.line // 4)
+        return source.load((b, g, key, d // 4), plan.line // 4, valid=cb.max(columns - d, 0) // 4)
     if columns % (plan.group * plan.line) == 0:
         return source.load((b, g, key, d), plan.line)
     return source.load((b, g, key, d), plan.line, valid=cb.max(columns - d, 0))
 
 
 @cb.func
-def fetch(held, source, at, start, stop, lane, columns: cb.Comptime[int], plan):
-    """A lane's lines of `plan.keys` keys or values from position `start` on, none from `stop`."""
+def floats(line, plan):
+    """The numbers of a line. Bytes become the last bits of a float between 2^23 and 2^24, which is
+    fewer steps than a conversion of integers.
+    """
+    if not plan.words:
+        return cb.cast(line, cb.f32)
+    line = line ^ 0x80808080
+    return cb.interleave(
+        cb.interleave(byte_of(line, 0), byte_of(line, 2)),
+        cb.interleave(byte_of(line, 1), byte_of(line, 3)),
+    )
+
+
+@cb.func
+def byte_of(words, n: cb.Comptime[int]):
+    """Byte n of each word, from which 128 is taken."""
+    return cb.bitcast(((words >> (8 * n)) & 255) | 0x4B000000, cb.f32) - 8388736.0
+
+
+@cb.func
+def scale_at(scales, at, key, n: cb.Comptime[int], lane, columns: cb.Comptime[int], plan):
+    """The scale of line n of a lane of a key or value."""
+    b, g = at
+    d = cb.min((n * plan.group + lane) * plan.line, columns - 1)
+    return scales[b, g, key, d // GROUP]
+
+
+@cb.func
+def fetch(held, by, source, scales, where, start, lane, columns: cb.Comptime[int], plan):
+    """A lane's lines of `plan.keys` keys or values from position `start` on, none from `stop`, and
+    their scales.
+    """
+    b, g, stop, turn, room = where
+    at = (b, g)
     for u in cb.unroll(range(plan.keys)):
-        key = cb.min(start + u, stop - 1)
+        key = slot_of(cb.min(start + u, stop - 1), turn, room, plan)
         for n in cb.unroll(range(-(-columns // (plan.group * plan.line)))):
             held[u, n] = line_at(source, at, key, n, lane, columns, plan)
+            if scales is not None:
+                by[u, n] = scale_at(scales, at, key, n, lane, columns, plan)
 
 
 @cb.func
@@ -151,11 +112,14 @@ def weigh(s, o, tops, totals, sums, r: cb.Comptime[int], plan):
 
 
 @cb.func
-def gather_values(s, o, held, r: cb.Comptime[int], plan):
-    """Add values, times their weights, to a row."""
+def gather_values(s, o, held, by, scales, r: cb.Comptime[int], plan):
+    """Add values, times their weights and scales, to a row."""
     for u in cb.unroll(range(plan.keys)):
         for n in cb.unroll(range(plan.width_lines)):
-            o[r, n] = cb.fma(cb.splat(s[r, u], plan.line), cb.cast(held[u, n], cb.f32), o[r, n])
+            weight = s[r, u]
+            if scales is not None:
+                weight = weight * by[u, n]
+            o[r, n] = cb.fma(cb.splat(weight, plan.line), floats(held[u, n], plan), o[r, n])
 
 
 @cb.func
@@ -194,6 +158,8 @@ def attend(
     keys: cb.Array,
     values: cb.Array,
     starts: cb.Array,
+    key_scales,
+    value_scales,
     out: cb.Array,
     parts,
     scale: cb.f32,
@@ -203,7 +169,8 @@ def attend(
     with g = h // (H // G), over the positions j <= starts[b] + i that the window leaves.
 
     q (B, H, L, D), out (B, H, L, E); with more than one part, `parts` (B * G, splits, H // G * L,
-    E + 4) gets the sums. A cube does a tile of queries and a part of their keys.
+    E + 4) gets the sums. A cube does a tile of queries and a part of their keys. With scales (B, G,
+    C, groups) keys and values are bytes.
     """
     rows, line, group = plan.rows, plan.line, plan.group
     queries = cb.shared((rows, plan.padded), cb.f32)
@@ -221,20 +188,28 @@ def attend(
         cb.start_next()
         cb.wait_previous()
     held = cb.cast(starts[b], cb.i32)
-    begin, stop = cb.i32(0), cb.cast(cb.min(held + length, keys.shape[2]), cb.i32)
+    room = cb.cast(keys.shape[2], cb.i32)
+    begin, stop = cb.i32(0), cb.cast(held + length, cb.i32)
+    if not plan.ring:
+        stop = cb.min(stop, room)
     if plan.window > 0:
         begin = cb.max(held + 1 - plan.window, 0)
+    turn = turn_of(begin, room, plan)
     each = (stop - begin + splits * plan.step - 1) // (splits * plan.step) * plan.step
     begin = begin + split * each
     stop = cb.min(stop, begin + each)
 
     # The first keys and values are on their way while queries are rotated.
-    of_key = cb.local((plan.keys, plan.depth_lines), keys.dtype, lanes=line)
-    of_value = cb.local((plan.keys, plan.width_lines), values.dtype, lanes=line)
+    lanes = line // 4 if plan.words else line
+    of_key = cb.local((plan.keys, plan.depth_lines), keys.dtype, lanes=lanes)
+    of_value = cb.local((plan.keys, plan.width_lines), values.dtype, lanes=lanes)
+    by_key = cb.local((plan.keys, plan.depth_lines), cb.f32)
+    by_value = cb.local((plan.keys, plan.width_lines), cb.f32)
+    where = (b, g, stop, turn, room)
     if begin < stop:
         ahead = begin + stream * plan.keys
-        fetch(of_key, keys, (b, g), ahead, stop, lane, plan.depth, plan)
-        fetch(of_value, values, (b, g), ahead, stop, lane, plan.width, plan)
+        fetch(of_key, by_key, keys, key_scales, where, ahead, lane, plan.depth, plan)
+        fetch(of_value, by_value, values, value_scales, where, ahead, lane, plan.width, plan)
 
     factor = scale if plan.cap > 0.0 else scale * LOG2E
     for n in cb.unroll(range(-(-rows * plan.padded // plan.units))):
@@ -274,19 +249,23 @@ def attend(
             for u in cb.unroll(range(plan.keys)):
                 acc = cb.splat(cb.f32(0.0), line)
                 for n in cb.unroll(range(plan.depth_lines)):
-                    acc = cb.fma(query[r, n], cb.cast(of_key[u, n], cb.f32), acc)
+                    if key_scales is None:
+                        acc = cb.fma(query[r, n], floats(of_key[u, n], plan), acc)
+                    else:
+                        part = query[r, n] * floats(of_key[u, n], plan)
+                        acc = cb.fma(part, cb.splat(by_key[u, n], line), acc)
                 score = acc.sum()
                 for step in cb.unroll(range(group.bit_length() - 1)):
                     score = score + cb.plane_shuffle_xor(score, 1 << step)
                 seen = start + u < lasts[r] and start + u >= firsts[r]
                 s[r, u] = cb.select(seen, capped(score, plan), -cb.f32(float("inf")))
         if block + plan.step < stop:
-            fetch(of_key, keys, (b, g), ahead, stop, lane, plan.depth, plan)
+            fetch(of_key, by_key, keys, key_scales, where, ahead, lane, plan.depth, plan)
         for r in cb.unroll(range(rows)):
             weigh(s, o, tops, totals, None, r, plan)
-            gather_values(s, o, of_value, r, plan)
+            gather_values(s, o, of_value, by_value, value_scales, r, plan)
         if block + plan.step < stop:
-            fetch(of_value, values, (b, g), ahead, stop, lane, plan.width, plan)
+            fetch(of_value, by_value, values, value_scales, where, ahead, lane, plan.width, plan)
 
     for r in cb.unroll(range(rows)):
         leave(found, o, tops, totals, (stream, lane), r, plan)
@@ -349,7 +328,7 @@ def combine(parts: cb.Array, out: cb.Array, plan: cb.Comptime):
                 room = cb.max(plan.width - d, 0)
                 held[u, n] = parts.load((owner, part, row, d), plan.line, valid=room)
         weigh(s, o, tops, totals, sums, 0, plan)
-        gather_values(s, o, held, 0, plan)
+        gather_values(s, o, held, None, None, 0, plan)
     leave(found, o, tops, totals, (stream, lane), 0, plan)
     cb.sync_cube()
     for d in range(cb.UNIT_POS, plan.width, cb.CUBE_DIM):
@@ -357,56 +336,9 @@ def combine(parts: cb.Array, out: cb.Array, plan: cb.Comptime):
         out[b, h, i, d] = cb.cast(cb.select(total == 0.0, cb.f32(0.0), value / total), out.dtype)
 
 
-def plan_for(
-    q: Any, keys: Any, values: Any, rotated: int, window: int, cap: float, p: DeviceProperties
-) -> Blueprint:
-    """The blueprint for queries (B, H, L, D) and caches (B, G, C, D) and (B, G, C, E)."""
-    depth, width = keys.shape[3], values.shape[3]
-    line = 16 // max(as_dtype(keys.dtype).itemsize, as_dtype(values.dtype).itemsize)
-    lines = -(-max(depth, width) // line)
-    group = min(p.plane_size, 1 << (lines - 1).bit_length())
-    rows = min(MOST_ROWS, q.shape[1] // keys.shape[1] * q.shape[2])
-    groups, single = keys.shape[1], q.shape[2] == 1
-    heads = q.shape[1] // groups
-    return Blueprint(
-        *(depth, width, rotated, window, cap, rows, line, group, 4 * p.plane_size, KEYS),
-        *(groups, heads, single, "overlap" in p.features),
-    )
-
-
-def combining(plan: Blueprint, plane: int) -> Blueprint:
-    """The blueprint of `combine`: parts are its keys."""
-    line = 4
-    lines = -(-plan.width // line)
-    group = min(plane, 1 << (lines - 1).bit_length())
-    return replace(
-        plan,
-        depth=plan.width,
-        rotated=0,
-        window=0,
-        cap=0.0,
-        rows=1,
-        line=line,
-        group=group,
-        units=8 * plane,
-    )
-
-
-def splits_for(items: int, room: int, length: int, plan: Blueprint, cores: int) -> int:
-    """Parts of the keys: enough cubes for all cores, none with less than a few steps.
-
-    Example:
-        >>> plan = Blueprint(128, 128, 128, 0, 0.0, 1, 8, 16, 128)
-        >>> [splits_for(items, 4096, 1, plan, 132) for items in (1, 32, 1024)]
-        [32, 17, 1]
-    """
-    most = room if plan.window == 0 else min(room, plan.window + length - 1)
-    return max(1, min(-(-4 * cores // items), most // (LEAST_STEPS * plan.step)))
-
-
 def launch(
     given: tuple[Any, Any, Any],
-    cache: tuple[Any, Any, Any],
+    cache: tuple[Any, ...],
     rotation: tuple[Any, Any],
     out: Any,
     options: tuple[float, int, float],
@@ -416,19 +348,19 @@ def launch(
 
     Args:
         given: queries, keys and values.
-        cache: keys, values, and how many positions it holds.
+        cache: keys, values, how many positions it holds, and scales of both or None and None.
         rotation: cos and sin, or None and None.
         out: (B, H, L, E).
         options: factor of the products, window, soft limit.
         p: of the device.
     """
-    (q, k, v), (keys, values, starts) = given, cache
+    (q, k, v), (keys, values, starts, *scales) = given, cache
     scale, window, cap = options
     rotated = 0 if rotation[0] is None else 2 * rotation[0].shape[-1]
     plan = plan_for(q, keys, values, rotated, window, cap, p)
     batch, groups, length = k.shape[:3]
     append[batch * groups * length, 2 * p.plane_size](
-        k, v, *rotation, keys, values, starts, plan, mode="unchecked"
+        k, v, *rotation, keys, values, starts, *scales, plan, mode="unchecked"
     )
     rows = q.shape[1] // groups * length
     items = batch * groups * -(-rows // plan.rows)
@@ -437,8 +369,9 @@ def launch(
     if splits > 1:
         shape = (batch * groups, splits, rows, plan.stride)
         parts = memory.empty(shape, np.dtype(np.float32))
-    rest = (out, parts, scale, plan)
-    attend[(items, splits), plan.units](q, *rotation, keys, values, starts, *rest, mode="unchecked")
+    held = tuple(x.view(np.uint32) if plan.words else x for x in (keys, values))
+    rest = (*held, starts, *scales, out, parts, scale, plan)
+    attend[(items, splits), plan.units](q, *rotation, *rest, mode="unchecked")
     if parts is not None:
         last = combining(plan, p.plane_size)
         combine[batch * groups * rows, last.units](parts, out, last, mode="unchecked")

@@ -1,0 +1,154 @@
+"""A text that is asked for, and what guesses its next tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from cubepy.errors import ArgumentError
+from cubepy.kernels.entry.options import shown
+from cubepy.models.generation.sampling import Sampling, log_probability
+
+
+class Drafts(Protocol):
+    """What guesses the next tokens of texts.
+
+    Attributes:
+        count: how many it guesses at most.
+    """
+
+    count: int
+
+    def propose(self, texts: dict[int, list[int]]) -> dict[int, list[int]]:
+        """Guesses for texts, by numbers of rows."""
+        ...
+
+
+class Request:
+    """A text that is asked for.
+
+    Args:
+        prompt: its tokens.
+        sampling: how they are chosen.
+        limit: how many are written at most.
+        seed: of the random choice.
+        wants_log_probabilities: whether they are kept.
+
+    Attributes:
+        written: tokens that came so far, with that which ends it.
+        tokens: the prompt and what was written.
+        log_probabilities: of what was written, where they are asked for.
+        ended: why it is done: "end" (a token that ends it), "length", "context", "memory" (there
+            was none for a larger cache), "finished" (by the caller); empty while it goes on.
+    """
+
+    __slots__ = (
+        "ended",
+        "limit",
+        "log_probabilities",
+        "prompt",
+        "sampling",
+        "seed",
+        "tokens",
+        "wants_log_probabilities",
+        "written",
+    )
+
+    def __init__(
+        self,
+        prompt: list[int],
+        sampling: Sampling,
+        limit: int,
+        seed: int,
+        wants_log_probabilities: bool = False,
+    ) -> None:
+        self.prompt, self.sampling, self.limit, self.seed = prompt, sampling, limit, seed
+        self.wants_log_probabilities = wants_log_probabilities
+        self.written: list[int] = []
+        self.tokens = list(prompt)
+        self.log_probabilities: list[float] = []
+        self.ended = ""
+
+    def __repr__(self) -> str:
+        state = self.ended or "goes on"
+        return f"Request({len(self.prompt)} tokens, {len(self.written)} written, {state})"
+
+    @property
+    def plain(self) -> bool:
+        """Whether the likeliest token is all that is asked for."""
+        return self.sampling.greedy and not self.wants_log_probabilities
+
+    def goes_on(self, written: Sequence[int], log_probabilities: Sequence[float]) -> Request:
+        """The same, with what was written already."""
+        self.written += written
+        self.tokens += written
+        self.log_probabilities += log_probabilities
+        return self
+
+    def choose(self, scores: np.ndarray) -> int:
+        """The next token, of scores (vocabulary,).
+
+        Raises:
+            LaunchError: scores that are not numbers.
+        """
+        return self.sampling.choose(scores, self.prompt, self.written, self.seed)
+
+    def took(
+        self, token: int, scores: np.ndarray | None, ends: frozenset[int], context: int
+    ) -> None:
+        """Write a token."""
+        self.written.append(token)
+        self.tokens.append(token)
+        if self.wants_log_probabilities and scores is not None:
+            self.log_probabilities.append(log_probability(scores, token))
+        if token in ends:
+            self.ended = "end"
+        elif len(self.written) >= self.limit:
+            self.ended = "length"
+        elif len(self.tokens) >= context:
+            self.ended = "context"
+
+
+def at_least_one(name: str, value: Any) -> int:
+    """An integer that must not be less than 1.
+
+    Raises:
+        ArgumentError: it is, or is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"{name} must be an integer of at least 1, not {shown(value)}")
+    return value
+
+
+def shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two texts begin with together.
+
+    Example:
+        >>> shared([1, 2, 3], [1, 2, 4, 5])
+        2
+    """
+    n = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        n += 1
+    return n
+
+
+def stepwise(decoding: Any, requests: list[Request]) -> Iterator[list[int | None]]:
+    """The tokens of requests one after the other: of each its next one, None where none came."""
+    order = {id(request): n for n, request in enumerate(requests)}
+    given = [0] * len(requests)
+    while any(not r.ended or given[n] < len(r.written) for n, r in enumerate(requests)):
+        if decoding.active:
+            decoding.step()
+        while any(given[n] < len(r.written) for n, r in enumerate(requests)):
+            row: list[int | None] = [None] * len(requests)
+            for request in requests:
+                n = order[id(request)]
+                if given[n] < len(request.written):
+                    row[n] = request.written[given[n]]
+                    given[n] += 1
+            yield row

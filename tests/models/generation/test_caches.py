@@ -1,0 +1,238 @@
+"""Rings of layers with windows, bytes with scales, and all that a `Decoding` does, together: what
+is written is what each text writes alone, with caches of all positions.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy.errors import ArgumentError
+from cubepy.models.architectures.decoder import DecoderConfig
+from cubepy.models.architectures.rotary import rotary
+from cubepy.models.generation.cache import KeyValueCache, cache_for
+from cubepy.models.generation.drafts import DraftModel, PromptLookup
+from cubepy.models.generation.requests import Decoding
+from cubepy.models.generation.text_model import TextModel
+
+CONTEXT = 96
+SAMPLED: dict[str, Any] = {"temperature": 1.0, "top_k": 8}
+
+
+@cache
+def model_of(windows: tuple[int, ...], depth: int = 16, longer: bool = False) -> TextModel:
+    """A small model with weights that make it choose clearly."""
+    angles = {"rope_type": "longrope", "short_factor": [1.0] * (depth // 2)}
+    angles |= {"long_factor": [3.0] * (depth // 2), "original_max_position_embeddings": 40}
+    c = DecoderConfig(
+        vocabulary=40,
+        width=32,
+        layers=max(1, len(windows)),
+        heads=4,
+        groups=2,
+        depth=depth,
+        inner=48,
+        context=CONTEXT,
+        rotary=rotary(depth, 100.0, angles if longer else None, CONTEXT),
+        windows=windows,
+        tied=False,
+    )
+    model = TextModel(c)
+    rng = np.random.default_rng(len(windows) + depth)
+    weights = model.state_dict()
+    for name, weight in weights.items():
+        if len(weight.shape) == 2:
+            size = (4.0 if "head" in name else 1.5) / weight.shape[-1] ** 0.5
+            weights[name] = cb.tensor(size * rng.standard_normal(weight.shape, np.float32))
+    model.load_state_dict(weights)
+    return model
+
+
+def prompt(rng: np.random.Generator, longest: int = 60) -> list[int]:
+    return rng.integers(0, 40, int(rng.integers(1, longest))).tolist()
+
+
+def is_greedy(model: TextModel, prompt: list[int], written: list[int]) -> bool:
+    """Whether each token is the likeliest behind all before it, without any cache, but for ties."""
+    with cb.no_grad():
+        scores = model([[*prompt, *written]]).numpy()[0, len(prompt) - 1 : -1]
+    short = scores.max(axis=1) - scores[np.arange(len(written)), written]
+    return bool((short <= 1e-4 * np.abs(scores).max(initial=0)).all())
+
+
+@pytest.mark.parametrize("windows", [(7,), (5, 0), (3, 20), (40, 9)], ids=str)
+def test_rings_write_what_whole_caches_write(windows: tuple[int, ...]) -> None:
+    model, rng = model_of(windows), np.random.default_rng(sum(windows))
+    for _ in range(5):
+        prompts = [prompt(rng) for _ in range(int(rng.integers(1, 4)))]
+        chunk = int(rng.integers(1, 30))
+        found = model.generate(prompts, max_new_tokens=30, chunk=chunk)
+        assert found == model.generate(prompts, max_new_tokens=30, chunk=CONTEXT)
+        for given, written in zip(prompts, found, strict=True):
+            assert len(written) == 30 and is_greedy(model, given, written)
+
+
+def test_rings_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubepy.models.generation.cache.LEAST", 16)
+    model = model_of((5, 0))
+    together = Decoding(model, 2, chunk=3, positions=4)
+    request = together.add([1, 2, 3], 85)
+    together.run()
+    rooms = [layer[0].shape[2] for layer in together.cache.layers]
+    assert rooms == [8, CONTEXT] and is_greedy(model, request.prompt, request.written)
+    small = cache_for(model, 2, CONTEXT, cb.i8, 3).nbytes
+    assert small == 2 * 2 * 2 * (16 + 4) * (8 + CONTEXT)
+
+
+def test_a_beginning_that_a_ring_lost_is_read_again() -> None:
+    model = model_of((5, 0))
+    rng = np.random.default_rng(3)
+    system = rng.integers(0, 40, 20).tolist()
+    together = Decoding(model, 1, chunk=4)
+    first = together.add([*system, 1], 3)
+    together.run()
+    assert together.cache.keeps(0, 21) and not together.cache.keeps(0, 12)
+    second = together.add([*system, 1, *first.written, 7], 20)  # goes on where the row is
+    together.step()
+    third = together.add([*system[:12], 2], 20)  # begins where the ring has gone round
+    together.run()
+    for request in (first, second, third):
+        assert is_greedy(model, request.prompt, request.written)
+
+
+@pytest.mark.parametrize("depth", [16, 32, 40])
+def test_bytes_are_near_floats_and_do_not_depend_on_how_a_prompt_is_read(depth: int) -> None:
+    model, rng = model_of((0, 9), depth), np.random.default_rng(depth)
+    given = prompt(rng)
+    written = {}
+    for chunk in (3, 17, CONTEXT):
+        for dtype in (None, "int8", "f16", "bf16"):
+            together = Decoding(model, 1, cache_dtype=dtype, chunk=chunk)
+            request = together.add(given, 12, log_probabilities=True)
+            together.run()
+            assert written.setdefault(dtype, request.written) == request.written
+            exact = model.log_probabilities(request.tokens)[len(given) - 1 :]
+            off = np.abs(exact - request.log_probabilities).max()
+            assert off < (1e-4 if dtype is None else 0.3), (dtype, chunk)
+            assert dtype is None or off > 1e-6
+
+
+@pytest.mark.parametrize("given", ["int4", "i32", 3, "magic"])
+def test_other_dtypes_are_refused(given: Any) -> None:
+    with pytest.raises(ArgumentError, match="cache_dtype must be f32, f16, bf16 or int8"):
+        Decoding(model_of((0,)), cache_dtype=given)
+    with pytest.raises(ArgumentError, match="chunk must be an integer of at least 1"):
+        Decoding(model_of((0,)), chunk=-1)
+
+
+def test_copies_of_rows_and_what_they_keep() -> None:
+    c = model_of((5, 0)).config
+    held = KeyValueCache(c, 3, CONTEXT, dtype=cb.i8, chunk=4)
+    rng = np.random.default_rng(0)
+    for layer in held.layers:
+        for tensor in layer:
+            tensor.numpy()[:] = rng.integers(-9, 9, tensor.shape)
+    before = [[t.numpy().copy() for t in layer] for layer in held.layers]
+    held.wrote([0, 1], [50, 8], 1)
+    held.copy_rows([0, 1], [1, 2], 30)
+    assert held.oldest[:, 0].tolist() == [41, 41, 0]
+    for layer, was in zip(held.layers, before, strict=True):
+        for tensor, old in zip(layer, was, strict=True):
+            now, n = tensor.numpy(), min(30, old.shape[2])
+            np.testing.assert_array_equal(now[1, :, :n], old[0, :, :n])
+            np.testing.assert_array_equal(now[2, :, :n], old[1, :, :n])
+            np.testing.assert_array_equal(now[1:, :, n:], old[1:, :, n:])
+
+
+class Drawn:
+    """A random life of a `Decoding`: requests of all kinds that come, fork and end at any step.
+
+    Args:
+        seed: of all that is drawn.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = np.random.default_rng(seed)
+        windows = [(0, 0), (7, 0), (11, 4)][int(rng.integers(3))]
+        self.longer = bool(rng.integers(4) == 0)
+        self.model = model_of(windows, 16, self.longer)
+        self.dtype = [None, "int8"][int(rng.integers(2))]
+        drafts = [None, PromptLookup(3, 2, 1), DraftModel(model_of((6, 0)), 3)]
+        self.drafts: Any = drafts[int(rng.integers(3))]
+        options = {"cache_dtype": self.dtype, "chunk": int(rng.integers(1, 24))}
+        self.together = Decoding(self.model, int(rng.integers(1, 4)), drafts=self.drafts, **options)
+        self.system = prompt(rng, 30)
+        self.asked: list[tuple[Any, int, dict[str, Any]]] = []
+
+    def add(self) -> None:
+        """A request, with a beginning that others have, too."""
+        rng = self.rng
+        beginning = self.system[: int(rng.integers(len(self.system) + 1))]
+        options = {"seed": int(rng.integers(9)), **(SAMPLED if rng.integers(3) == 0 else {})}
+        limit = int(rng.integers(1, 30))
+        made = self.together.add([*beginning, *prompt(rng, 20)], limit, **options)
+        self.asked.append((made, limit, options))
+
+    def fork(self) -> None:
+        """A fork of a request that goes on."""
+        alive = [one for one in self.asked if not one[0].ended]
+        if alive:
+            request, limit, options = alive[int(self.rng.integers(len(alive)))]
+            self.asked.append((self.together.fork(request), limit, options))
+
+    def finish(self) -> None:
+        """A request ends early."""
+        alive = [request for request, *_ in self.asked if not request.ended]
+        if alive:
+            self.together.finish(alive[int(self.rng.integers(len(alive)))])
+
+    def move(self) -> None:
+        """All goes on from a file, perhaps with other guesses."""
+        before = self.together.requests
+        with tempfile.TemporaryDirectory() as folder:
+            self.together.save(f"{folder}/state")
+            drafts = None if self.together.chunk < 3 else self.drafts
+            self.together = Decoding.restore(self.model, f"{folder}/state", drafts=drafts)
+        new = dict(zip(map(id, before), self.together.requests, strict=True))
+        self.asked = [(new.get(id(r), r), limit, options) for r, limit, options in self.asked]
+
+    def live(self) -> None:
+        """A few dozen steps."""
+        for _ in range(40):
+            drawn = self.rng.integers(20)
+            if drawn < 4 and len(self.asked) < 10:
+                self.add()
+            elif drawn == 5:
+                self.fork()
+            elif drawn == 6:
+                self.finish()
+            elif drawn == 7:
+                self.move()
+            self.together.step()
+        self.together.run()
+
+    def check(self) -> None:
+        """Compare each text with the one that is written alone, with whole caches."""
+        for request, limit, options in self.asked:
+            alone = Decoding(self.model, 1, cache_dtype=self.dtype, chunk=CONTEXT)
+            right = alone.add(request.prompt, limit, **options)
+            alone.run()
+            if request.ended == "finished":
+                assert request.written == right.written[: len(request.written)]
+            else:
+                assert (request.written, request.ended) == (right.written, right.ended)
+            if not self.dtype and not self.longer and "temperature" not in options:
+                assert is_greedy(self.model, request.prompt, request.written)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_everything_together_writes_what_each_text_writes_alone(seed: int) -> None:
+    drawn = Drawn(seed)
+    drawn.live()
+    assert len(drawn.asked) > 3
+    drawn.check()
