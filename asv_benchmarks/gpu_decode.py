@@ -127,7 +127,8 @@ def ours(m: Model, given: dict[str, np.ndarray], prompts: np.ndarray, device: st
     fill(model, tensors, "the benchmark")
     model.to(device)
     rows = [[int(t) for t in row] for row in prompts]
-    cache, steps = KeyValueCache(c, m.batch, ROOM, device, cb.bf16), steps_of(model)
+    cache = KeyValueCache(c, m.batch, ROOM, model.embed.weight.device, cb.bf16)
+    steps = steps_of(model)
     tokens = cb.tensor(prompts[:, -1:].copy(), device=device)
     starts = cb.tensor(np.full(m.batch, PROMPT - 1), device=device)
 
