@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.attention.append import GROUP, append, rings, slot_of, turn_of
+from cubepy.kernels.attention.append import GROUP, append, base_of, rolls, slot_of
 from cubepy.kernels.attention.online_softmax import LOG2E
 from cubepy.kernels.attention.rotation import rotated_number
 from cubepy.lang.dtypes import as_dtype, i8
@@ -48,7 +48,7 @@ class Blueprint:
         group: lanes that share a key, a power of two.
         units: of a cube.
         keys: keys of a group at once.
-        ring: whether positions go round in the cache.
+        rolling: whether positions go round in the cache.
         words: whether keys and values are bytes, read four at once.
     """
 
@@ -62,7 +62,7 @@ class Blueprint:
     group: int
     units: int
     keys: int = KEYS
-    ring: bool = False
+    rolling: bool = False
     words: bool = False
 
     @property
@@ -139,6 +139,25 @@ def scale_at(scales, at, key, n: cb.Comptime[int], lane, columns: cb.Comptime[in
 
 
 @cb.func
+def load_queries(queries, q, rotation, at, first, scale, shared_heads, plan):
+    """The rotated and scaled queries of a tile, in shared memory; all units arrive."""
+    b, g = at
+    length = q.shape[2]
+    factor = scale if plan.cap > 0.0 else scale * LOG2E
+    for c in range(cb.UNIT_POS, plan.rows * plan.padded, cb.CUBE_DIM):
+        r, d = c // plan.padded, c % plan.padded
+        row = cb.min(first + r, shared_heads * length - 1)
+        h, i = g * shared_heads + row // length, row % length
+        number = cb.f32(0.0)
+        if d < plan.depth:
+            number = cb.cast(q[b, h, i, d], cb.f32)
+            if plan.rotated > 0:
+                number = rotated_number(q, rotation, (b, h, i), (b, i), d, plan)
+        queries[r, d] = number * factor
+    cb.sync_cube()
+
+
+@cb.func
 def capped(score, plan):
     """A score behind the soft limit, in units of log 2."""
     if plan.cap > 0.0:
@@ -180,13 +199,11 @@ def finish(out, parts, whole, at, d, value, plan):
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def attend(
     q: cb.Array,
-    cos,
-    sin,
+    rotation,
     keys: cb.Array,
     values: cb.Array,
     starts: cb.Array,
-    key_scales,
-    value_scales,
+    scales,
     out: cb.Array,
     parts,
     scale: cb.f32,
@@ -213,26 +230,15 @@ def attend(
     b, g = owner // groups, owner % groups
     lane, stream = cb.UNIT_POS % group, cb.UNIT_POS // group
 
-    factor = scale if plan.cap > 0.0 else scale * LOG2E
-    for c in range(cb.UNIT_POS, rows * plan.padded, cb.CUBE_DIM):
-        r, d = c // plan.padded, c % plan.padded
-        row = cb.min(first + r, every - 1)
-        h, i = g * shared_heads + row // length, row % length
-        number = cb.f32(0.0)
-        if d < plan.depth:
-            number = cb.cast(q[b, h, i, d], cb.f32)
-            if plan.rotated > 0:
-                number = rotated_number(q, cos, sin, (b, h, i), (b, i), d, plan)
-        queries[r, d] = number * factor
-    cb.sync_cube()
+    load_queries(queries, q, rotation, (b, g), first, scale, shared_heads, plan)
 
     held = cb.cast(starts[b], cb.i64)
     begin, stop = cb.i64(0), held + length
-    if not plan.ring:
+    if not plan.rolling:
         stop = cb.min(stop, room)
     if plan.window > 0:
         begin = cb.max(held + 1 - plan.window, 0)
-    turn = turn_of(begin, room, plan)
+    base = base_of(begin, room, plan)
     each = (stop - begin + splits * plan.step - 1) // (splits * plan.step) * plan.step
     begin = begin + split * each
     stop = cb.min(stop, begin + each)
@@ -261,22 +267,22 @@ def attend(
     for block in range(begin, stop, plan.step):
         start = block + stream * plan.keys
         for u in cb.unroll(range(plan.keys)):
-            key = slot_of(cb.min(start + u, stop - 1), turn, room, plan)
+            key = slot_of(cb.min(start + u, stop - 1), base, room, plan)
             for n in cb.unroll(range(plan.depth_lines)):
                 of_key[u, n] = line_at(keys, (b, g), key, n, lane, plan.depth, plan)
-                if key_scales is not None:
-                    by_key[u, n] = scale_at(key_scales, (b, g), key, n, lane, plan.depth, plan)
+                if scales is not None:
+                    by_key[u, n] = scale_at(scales[0], (b, g), key, n, lane, plan.depth, plan)
         for u in cb.unroll(range(plan.keys)):
-            key = slot_of(cb.min(start + u, stop - 1), turn, room, plan)
+            key = slot_of(cb.min(start + u, stop - 1), base, room, plan)
             for n in cb.unroll(range(plan.width_lines)):
                 of_value[u, n] = line_at(values, (b, g), key, n, lane, plan.width, plan)
-                if value_scales is not None:
-                    by_value[u, n] = scale_at(value_scales, (b, g), key, n, lane, plan.width, plan)
+                if scales is not None:
+                    by_value[u, n] = scale_at(scales[1], (b, g), key, n, lane, plan.width, plan)
         for r in cb.unroll(range(rows)):
             for u in cb.unroll(range(plan.keys)):
                 acc = cb.splat(cb.f32(0.0), line)
                 for n in cb.unroll(range(plan.depth_lines)):
-                    if key_scales is None:
+                    if scales is None:
                         acc = cb.fma(query[r, n], floats(of_key[u, n], plan), acc)
                     else:
                         part = query[r, n] * floats(of_key[u, n], plan)
@@ -290,7 +296,7 @@ def attend(
             for u in cb.unroll(range(plan.keys)):
                 for n in cb.unroll(range(plan.width_lines)):
                     weight = s[r, u]
-                    if value_scales is not None:
+                    if scales is not None:
                         weight = weight * by_value[u, n]
                     o[r, n] = cb.fma(cb.splat(weight, line), floats(of_value[u, n], plan), o[r, n])
 
@@ -357,10 +363,10 @@ def plan_for(
     lines = -(-max(depth, width) // line)
     group = min(p.plane_size, 1 << (lines - 1).bit_length())
     rows = min(MOST_ROWS, q.shape[1] // keys.shape[1] * q.shape[2])
-    ring = rings(window, q.shape[2], keys.shape[2])
+    rolling = rolls(window, q.shape[2], keys.shape[2])
     units = 4 * p.plane_size
     fixed = (depth, width, rotated, window, cap, rows, line, group, units)
-    return Blueprint(*fixed, ring=ring, words=words)
+    return Blueprint(*fixed, rolling=rolling, words=words)
 
 
 def splits_for(items: int, room: int, length: int, plan: Blueprint, cores: int) -> int:
@@ -378,7 +384,7 @@ def splits_for(items: int, room: int, length: int, plan: Blueprint, cores: int) 
 def launch(
     given: tuple[Any, Any, Any],
     cache: tuple[Any, ...],
-    rotation: tuple[Any, Any],
+    rotation: tuple[Any, Any] | None,
     out: Any,
     options: tuple[float, int, float],
     p: DeviceProperties,
@@ -387,19 +393,19 @@ def launch(
 
     Args:
         given: queries, keys and values.
-        cache: keys, values, how many positions it holds, and scales of both or None and None.
-        rotation: cos and sin, or None and None.
+        cache: keys, values, how many positions it holds, and a pair of scales or None.
+        rotation: cos and sin, or None.
         out: (B, H, L, E).
         options: factor of the products, window, soft limit.
         p: of the device.
     """
-    (q, k, v), (keys, values, starts, *scales) = given, cache
+    (q, k, v), (keys, values, starts, scales) = given, cache
     scale, window, cap = options
-    rotated = 0 if rotation[0] is None else 2 * rotation[0].shape[-1]
+    rotated = 0 if rotation is None else 2 * rotation[0].shape[-1]
     plan = plan_for(q, keys, values, rotated, window, cap, p)
     batch, groups, length = k.shape[:3]
     append[batch * groups * length, 2 * p.plane_size](
-        k, v, *rotation, keys, values, starts, *scales, plan, mode="unchecked"
+        k, v, rotation, keys, values, starts, scales, plan, mode="unchecked"
     )
     rows = q.shape[1] // groups * length
     items = batch * groups * -(-rows // plan.rows)
@@ -409,8 +415,8 @@ def launch(
         shape = (batch * groups, splits, rows, plan.stride)
         parts = memory.empty(shape, np.dtype(np.float32))
     held = tuple(x.view(np.uint32) if plan.words else x for x in (keys, values))
-    rest = (*held, starts, *scales, out, parts, scale, plan)
-    attend[items * splits, plan.units](q, *rotation, *rest, mode="unchecked")
+    rest = (*held, starts, scales, out, parts, scale, plan)
+    attend[items * splits, plan.units](q, rotation, *rest, mode="unchecked")
     if parts is not None:
         combine[batch * groups * rows, 2 * p.plane_size](
             parts, out, groups, plan.width, mode="unchecked"
