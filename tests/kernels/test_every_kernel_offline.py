@@ -142,7 +142,7 @@ def one_step(q: Any, k: Any, cache: Any, angles: Any, starts: Any) -> None:
     codes = device_array.empty(cache.shape, np.dtype(np.int8), cache.device)
     scales = device_array.empty((*cache.shape[:3], groups_of(cache.shape[3])), F32, cache.device)
     held = (codes, codes, starts, angles, angles)
-    cached_attention(q, k, k, *held, (0.2, 0, 0.0), scales, scales)
+    cached_attention(q, k, k, *held, (0.2, 0, 0.0), (scales, scales))
 
 
 def in_order(x: Any, index: Any) -> None:

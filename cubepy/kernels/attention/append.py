@@ -1,5 +1,5 @@
 """New keys and values that join a cache: rotated on the way, as they are or as bytes with scales,
-behind what is there or, in a ring, over what is oldest.
+behind what is there or, in a cache that rolls, over what is oldest.
 
 Bytes have a scale for each group of 32 numbers of a head and a position, as large as its largest
 number asks for: keys and values of one head differ by orders of magnitude (KIVI: Liu et al., 2024).
@@ -16,7 +16,7 @@ LARGEST = 127.0
 """The code of the largest number of a group."""
 
 
-def rings(window: int, length: int, room: int) -> bool:
+def rolls(window: int, length: int, room: int) -> bool:
     """Whether a cache holds all that queries see, though positions round in it: position p is at
     p % room.
 
@@ -26,26 +26,26 @@ def rings(window: int, length: int, room: int) -> bool:
         room: positions of the cache.
 
     Example:
-        >>> rings(8, 1, 8), rings(8, 2, 8), rings(0, 1, 8)
+        >>> rolls(8, 1, 8), rolls(8, 2, 8), rolls(0, 1, 8)
         (True, False, False)
     """
     return window > 0 and room >= window + length - 1
 
 
 @cb.func
-def turn_of(first, room, plan):
-    """Where the round of a ring that position `first` is in begins; 0 without a ring."""
-    turn = first - first
-    if plan.ring:
-        turn = first // room * room
-    return turn
+def base_of(first, room, plan):
+    """Where the round of a rolling cache that position `first` is in begins; else 0."""
+    base = first - first
+    if plan.rolling:
+        base = first // room * room
+    return base
 
 
 @cb.func
-def slot_of(position, turn, room, plan):
-    """Where a position is in a cache that began its round at `turn`, or rounds once after it."""
-    slot = position - turn
-    if plan.ring:
+def slot_of(position, base, room, plan):
+    """Where a position is in a cache whose round began at `base`, or in the round after it."""
+    slot = position - base
+    if plan.rolling:
         slot = cb.select(slot >= room, slot - room, slot)
     return slot
 
@@ -54,20 +54,19 @@ def slot_of(position, turn, room, plan):
 def append(
     k: cb.Array,
     v: cb.Array,
-    cos,
-    sin,
+    rotation,
     keys: cb.Array,
     values: cb.Array,
     starts: cb.Array,
-    key_scales,
-    value_scales,
+    scales,
     plan: cb.Comptime,
 ):
     """keys[b, g, starts[b] + i] = rotated k[b, g, i], and values as they are; a cube does one
-    position of one head. Positions beyond the cache are dropped; in a ring they go round.
+    position of one head. Positions beyond the cache are dropped; where it rolls they go round.
 
-    k (B, G, L, D), v (B, G, L, E), keys (B, G, C, D), values (B, G, C, E), cos and sin (1 or B, L,
-    rotated / 2); with scales (B, G, C, groups) keys and values are bytes.
+    k (B, G, L, D), v (B, G, L, E), keys (B, G, C, D), values (B, G, C, E); `rotation`: cos and sin
+    (1 or B, L, rotated / 2), or None; `scales`: those of keys and values (B, G, C, groups), where
+    they are bytes, or None.
     """
     if plan.early:
         cb.start_next()
@@ -78,27 +77,25 @@ def append(
     b = cb.CUBE_POS // (length * heads)
     position = cb.cast(starts[b], cb.i64) + i
     slot = position
-    if plan.ring:
+    if plan.rolling:
         slot = position % room
     if position >= 0 and slot < room:
-        if key_scales is None:
+        if scales is None:
             for d in range(cb.UNIT_POS, plan.depth, cb.CUBE_DIM):
                 value = cb.cast(k[b, g, i, d], cb.f32)
                 if plan.rotated > 0:
-                    value = rotated_number(k, cos, sin, (b, g, i), (b, i), d, plan)
+                    value = rotated_number(k, rotation, (b, g, i), (b, i), d, plan)
                 keys[b, g, slot, d] = cb.cast(value, keys.dtype)
             for d in range(cb.UNIT_POS, plan.width, cb.CUBE_DIM):
                 values[b, g, slot, d] = cb.cast(v[b, g, i, d], values.dtype)
         else:
             at = (b, g, i)
-            append_codes(k, cos, sin, keys, key_scales, at, slot, plan.depth, plan.rotated, plan)
-            append_codes(v, None, None, values, value_scales, at, slot, plan.width, 0, plan)
+            append_codes(k, rotation, keys, scales[0], at, slot, plan.depth, plan)
+            append_codes(v, None, values, scales[1], at, slot, plan.width, plan)
 
 
 @cb.func
-def append_codes(
-    x, cos, sin, codes, scales, at, slot, width: cb.Comptime[int], turned: cb.Comptime[int], plan
-):
+def append_codes(x, rotation, codes, scales, at, slot, width: cb.Comptime[int], plan):
     """Store x[at], rotated, as bytes and scales. On planes a group is that many neighbouring units,
     elsewhere a unit does a group.
     """
@@ -109,9 +106,9 @@ def append_codes(
             d = first + cb.UNIT_POS
             value = cb.f32(0.0)
             if d < width:
-                value = number(x, cos, sin, at, d, turned, plan)
+                value = number(x, rotation, at, d, plan)
             largest = cb.abs(value)
-            for step in cb.unroll(range(5)):
+            for step in cb.unroll(range(GROUP.bit_length() - 1)):
                 largest = cb.nan_max(largest, cb.plane_shuffle_xor(largest, 1 << step))
             if d < width:
                 codes[b, g, slot, d] = code_of(value, largest)
@@ -123,19 +120,19 @@ def append_codes(
             last = cb.min(first + GROUP, width)
             largest = cb.f32(0.0)
             for d in range(first, last):
-                largest = cb.nan_max(largest, cb.abs(number(x, cos, sin, at, d, turned, plan)))
+                largest = cb.nan_max(largest, cb.abs(number(x, rotation, at, d, plan)))
             for d in range(first, last):
-                codes[b, g, slot, d] = code_of(number(x, cos, sin, at, d, turned, plan), largest)
+                codes[b, g, slot, d] = code_of(number(x, rotation, at, d, plan), largest)
             scales[b, g, slot, group] = largest / LARGEST
 
 
 @cb.func
-def number(x, cos, sin, at, d, turned: cb.Comptime[int], plan):
+def number(x, rotation, at, d, plan):
     """Number d of x[at], rotated where there are angles."""
     b, g, i = at
     value = cb.cast(x[b, g, i, d], cb.f32)
-    if turned > 0:
-        value = rotated_number(x, cos, sin, at, (b, i), d, plan)
+    if rotation is not None:
+        value = rotated_number(x, rotation, at, (b, i), d, plan)
     return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubepy.kernels.attention.append import rings
+from cubepy.kernels.attention.append import rolls
 from cubepy.kernels.attention.cpu import cached as on_lines
 from cubepy.kernels.attention.gpu import cached as on_planes
 from cubepy.kernels.attention.problem import empty_like_heads
@@ -23,13 +23,12 @@ def cached_attention(
     cos: Any,
     sin: Any,
     options: tuple[float, int, float],
-    key_scales: Any = None,
-    value_scales: Any = None,
+    scales: tuple[Any, Any] | None = None,
 ) -> Any:
     """Append keys and values to their caches, and attend to all that they hold.
 
-    With a window, and room for what all its queries see (window + L - 1 positions), a cache is a
-    ring: position p is at p % C. Without, positions from C on are dropped.
+    With a window, and room for what all its queries see (window + L - 1 positions), a cache
+    rolls: position p is at p % C. Without, positions from C on are dropped.
 
     Args:
         q: (B, H, L, D) floats.
@@ -41,8 +40,8 @@ def cached_attention(
         cos, sin: (B, L, R / 2) f32: queries and keys are rotated by these; None: as they are.
         options: factor of the products; how many positions a query sees, 0: all up to its own; soft
             limit of scores, 0: none.
-        key_scales, value_scales: (B, G, C, groups of 32 numbers) f32, where keys and values are
-            int8: codes times scales; None: they are floats.
+        scales: of keys and values, (B, G, C, groups of 32 numbers) f32, where these are int8: codes
+            times scales; None: they are floats.
 
     Returns:
         (B, H, L, E) in the dtype of q.
@@ -56,13 +55,14 @@ def cached_attention(
     if not out.size:
         return out
     properties = device_properties(current())
-    rest = (q, k, v), (keys, values, starts, key_scales, value_scales), (cos, sin), out
+    rotation = None if cos is None else (cos, sin)
+    rest = (q, k, v), (keys, values, starts, scales), rotation, out
     if properties.plane_size > 1:
         on_planes.launch(*rest, options, properties)
         return out
     rotated = 0 if cos is None else 2 * cos.shape[-1]
     lanes = properties.register_bytes // 4
-    ring = rings(window, q.shape[2], keys.shape[2])
-    plan = on_lines.Blueprint(lanes, q.shape[3], v.shape[3], rotated, window, cap, ring)
+    rolling = rolls(window, q.shape[2], keys.shape[2])
+    plan = on_lines.Blueprint(lanes, q.shape[3], v.shape[3], rotated, window, cap, rolling)
     on_lines.launch(*rest, scale, plan)
     return out

@@ -6,9 +6,10 @@ import cubepy as cb
 
 
 @cb.func
-def rotated_number(x, cos, sin, at, row, d, plan):
+def rotated_number(x, rotation, at, row, d, plan):
     """Number d of x[at] after rotation."""
     b, h, i = at
+    cos, sin = rotation
     half = plan.rotated // 2
     value = cb.cast(x[b, h, i, d], cb.f32)
     if plan.rotated == plan.depth or d < plan.rotated:

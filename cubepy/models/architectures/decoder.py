@@ -378,8 +378,8 @@ class Decoder(Module):
         Args:
             tokens: (B, L).
             starts: (B,) how many positions the caches hold; None: none, without caches.
-            caches: of each layer, keys and values (B, groups, capacity, depth), written in place; of
-                bytes also their scales (B, groups, capacity, groups of 32 numbers).
+            caches: of each layer, keys and values (B, groups, capacity, depth), written in place,
+                and scales of bytes (B, groups, capacity, groups of 32 numbers).
             long: whether angles are those of long texts; None: where a position says so.
             fresh: the caches hold nothing, so that what is new sees itself alone.
         """

@@ -217,8 +217,8 @@ class KeyValueCache:
                 target, source = array_of(held), cast(Dense, one.storage).array
                 room = target.shape[2]
                 first = max(0, length - room)  # what is before a ring's last round is gone
-                turn = -(-first // room) * room  # where a round begins
-                for low, high in ((first, min(turn, length)), (turn, length)):
+                wrap = -(-first // room) * room  # where a round begins
+                for low, high in ((first, min(wrap, length)), (wrap, length)):
                     if low < high:
                         slot = low % room
                         self.write(

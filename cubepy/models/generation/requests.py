@@ -186,9 +186,13 @@ class Decoding:
                 f"drafts of {drafts.count} tokens are more than the chunk of {said['chunk']} that "
                 "was saved"
             )
-        options = {"ends": frozenset(said["ends"]), "drafts": drafts, "cache_dtype": said["dtype"]}
-        places = {"chunk": said["chunk"], "positions": said["capacity"]}
-        made = cls(model, len(said["held"]), **options, **places)
+        options: dict[str, Any] = {
+            "ends": frozenset(said["ends"]),
+            "drafts": drafts,
+            "cache_dtype": said["dtype"],
+        }
+        options |= {"chunk": said["chunk"], "positions": said["capacity"]}
+        made = cls(model, len(said["held"]), **options)
         made.held, made.long = said["held"], said["long"]
         for request, row in found.requests:
             if row is None:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from cubepy.models.generation.sampling import Sampling
 from cubepy.nn.safetensors import load_safetensors, safetensors_metadata, save_safetensors
 from cubepy.tensor import as_tensor
 from cubepy.tensor.storage import Dense
-
-if TYPE_CHECKING:
-    from cubepy.models.generation.requests import Decoding
 
 KIND = "cubepy decoding 1"
 SMALL = 1 << 16
@@ -57,7 +54,7 @@ def identity(model: Decoder) -> str:
     return digest.hexdigest()
 
 
-def save(decoding: Decoding, path: str | os.PathLike[str]) -> None:
+def save(decoding: Any, path: str | os.PathLike[str]) -> None:
     """Write a file from which `restore` goes on."""
     cache = decoding.cache
     longest = max(map(len, decoding.held))

@@ -116,7 +116,8 @@ def _run_cached(dtype: np.dtype, *arrays: Any, scale: float, window: int, cap: f
     for n in CACHES:
         if n < len(arrays) and arrays[n] is not None:
             expose(arrays[n])
-    return _cached()(*arrays[:8], (scale, window, cap), *arrays[8:])
+    scales = arrays[8:] if len(arrays) > 8 and arrays[8] is not None else None
+    return _cached()(*arrays[:8], (scale, window, cap), scales)
 
 
 @define("effect", {"cached_attention": _run_cached}, writes=CACHES)

@@ -90,7 +90,7 @@ def test_bytes_and_rings(heads: int, groups: int, depth: int, window: int, room:
         )
         given = [*(upload(a, HERE) for a in (q, k, v)), *there[:2], upload(starts, HERE)]
         options = (depth**-0.5, window, 0.0)
-        found = cached_attention(*given, None, None, options, *there[2:]).numpy()
+        found = cached_attention(*given, None, None, options, tuple(there[2:])).numpy()
         slots = np.arange(at, at + length) % room
         for n in range(2):
             codes, by = there[n].numpy()[:, :, slots], there[2 + n].numpy()[:, :, slots]

@@ -33,6 +33,7 @@ class Case:
         shapes = [(2, 4, length, depth), *[(2, 2, length, depth)] * 2, *[(2, 2, room, depth)] * 2]
         self.given = [rng.standard_normal(s).astype(F32).astype(dtype) for s in shapes]
         self.turns = angles(STARTS, length, half) if half else (None, None)
+        self.rotation = self.turns if half else None
 
     def right(self, options: tuple[float, int, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The result and the caches afterwards, in f32 and more."""
@@ -102,13 +103,13 @@ def parts_of(case: Case, splits: int, units: int, options: tuple[float, int, flo
     plan = replace(plan, units=units, keys=2)
     out = np.full(q.shape, np.nan, F32)
     batch, groups, length = k.shape[:3]
-    append[batch * groups * length, 3](k, v, *case.turns, keys, values, STARTS, None, None, plan)
+    append[batch * groups * length, 3](k, v, case.rotation, keys, values, STARTS, None, plan)
     rows = q.shape[1] // groups * length
     items = batch * groups * -(-rows // plan.rows)
     shape = (batch * groups, splits, rows, plan.stride)
     parts = None if splits == 1 else np.full(shape, np.nan, F32)
     cached.attend[(items, splits), units](
-        q, *case.turns, keys, values, STARTS, None, None, out, parts, scale, plan
+        q, case.rotation, keys, values, STARTS, None, out, parts, scale, plan
     )
     if parts is not None:
         last = replace(cached_plan.combining(plan, 1), units=units, keys=2)
@@ -156,7 +157,7 @@ class Stepping:
         self.whole: list[list[np.ndarray]] = [[], []]  # of keys and values, all positions
         kind = np.dtype(np.int8) if bytes_of else F32
         self.caches = [np.zeros((2, 2, room, depth), kind) for _ in range(2)]
-        self.scales: list[Any] = [None, None]
+        self.scales: Any = None
         if bytes_of:
             self.scales = [np.full((2, 2, room, groups_of(depth)), np.nan, F32) for _ in range(2)]
 
@@ -180,12 +181,16 @@ class Stepping:
             starts = np.full(2, at)
             given = [q, k, v, *self.caches, starts]
             if self.device == "cpu":
-                out = cached_attention(*given, None, None, options, *self.scales)
+                out = cached_attention(
+                    *given, None, None, options, self.scales and tuple(self.scales)
+                )
             else:
-                there = [upload(a, current()) for a in (*given, *self.scales) if a is not None]
-                out = cached_attention(*there[:6], None, None, options, *there[6:]).numpy()
+                there = [upload(a, current()) for a in (*given, *(self.scales or ()))]
+                out = cached_attention(
+                    *there[:6], None, None, options, tuple(there[6:]) or None
+                ).numpy()
                 self.caches = [a.numpy() for a in there[3:5]]
-                self.scales = [a.numpy() for a in there[6:]] or [None, None]
+                self.scales = [a.numpy() for a in there[6:]] or None
             keys, values = self.held(0, k), self.held(1, v)
             right = expected(q, keys, values, starts, scale=0.2, window=self.window, cap=0.0)
             off = 1e-4 * max(1.0, float(np.abs(right).max()))
@@ -237,7 +242,7 @@ def test_numbers_that_are_none_stay_none_in_bytes() -> None:
         keys, values = (np.zeros((1, 1, 4, 64), np.int8) for _ in range(2))
         scales = [np.zeros((1, 1, 4, 2), F32) for _ in range(2)]
         given = (np.ones_like(k), k, k, keys, values, np.array([0]), None, None)
-        out = cached_attention(*given, (1.0, 0, 0.0), *scales)
+        out = cached_attention(*given, (1.0, 0, 0.0), tuple(scales))
         assert not np.isfinite(out[..., 32:]).any() and (keys[..., 0, :32] == 127).all()
 
 
@@ -273,9 +278,9 @@ def operands(depth: int, dtype: Any, rows: int, plan: cached_plan.Blueprint) -> 
     keys = keys.view(np.uint32) if bytes_of else keys
     turns = np.zeros((1, 1, depth // 2), F32)
     parts = np.zeros((4, 3, rows, plan.stride), F32)
-    scales = np.zeros((1, 4, 512, groups_of(depth)), F32) if bytes_of else None
-    held = (keys, keys, np.zeros(1, np.int64), scales, scales)
-    return (q, turns, turns, *held, q, parts, 0.1, plan)
+    scales = (np.zeros((1, 4, 512, groups_of(depth)), F32),) * 2 if bytes_of else None
+    held = (keys, keys, np.zeros(1, np.int64), scales)
+    return (q, (turns, turns), *held, q, parts, 0.1, plan)
 
 
 @pytest.mark.parametrize(("depth", "dtype", "rows"), PLANS)
@@ -296,7 +301,7 @@ def test_code_for_nvidia_gpus(depth: int, dtype: Any, rows: int) -> None:
         groups=4,
         heads=rows,
         single=True,
-        ring=window > 0,
+        rolling=window > 0,
         words=words,
     )
     given = operands(depth, dtype, rows, plan)

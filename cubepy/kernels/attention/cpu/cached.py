@@ -4,8 +4,8 @@ When a model writes text word by word, a step appends one key and value and look
 cache is longer than what it holds, so that a step has the same shapes as the one before it, and
 positions are numbers in memory: one program does every step. Rotary embeddings (Su et al., 2021)
 are applied on the way: to keys when they are stored, to queries when they are read. Layers with a
-window may have a ring, where a position is at its number modulo the room, and keys and values may
-be bytes with scales of groups.
+window may have caches that roll, where a position is at its number modulo the room, and keys and
+values may be bytes with scales of groups.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.attention.append import GROUP, append, slot_of, turn_of
+from cubepy.kernels.attention.append import GROUP, append, base_of, slot_of
 from cubepy.kernels.attention.cpu.streaming import KEYS, finish, weigh
 from cubepy.kernels.attention.rotation import rotated_number
 from cubepy.kernels.primitives.exponentials import LOG2_E
@@ -30,7 +30,7 @@ class Blueprint:
         rotated: numbers of a query or key that are rotated, the first ones; 0: none.
         window: positions that a query looks back at, itself included; 0: all.
         cap: scores are cap * tanh(score / cap); 0: as they are.
-        ring: whether positions go round in the cache.
+        rolling: whether positions go round in the cache.
         early: never here: launches follow each other.
     """
 
@@ -40,20 +40,18 @@ class Blueprint:
     rotated: int
     window: int
     cap: float
-    ring: bool = False
+    rolling: bool = False
     early: bool = False
 
 
 @cb.kernel
 def attend(
     q: cb.Array,
-    cos,
-    sin,
+    rotation,
     keys: cb.Array,
     values: cb.Array,
     starts: cb.Array,
-    key_scales,
-    value_scales,
+    scales,
     out: cb.Array,
     scale: cb.f32,
     shared_heads,
@@ -78,7 +76,7 @@ def attend(
     for d in range(plan.depth):
         value = cb.cast(q[b, h, i, d], cb.f32)
         if plan.rotated > 0:
-            value = rotated_number(q, cos, sin, (b, h, i), (b, i), d, plan)
+            value = rotated_number(q, rotation, (b, h, i), (b, i), d, plan)
         scaled[d] = value * scale
     for d in range(plan.depth, -(-plan.depth // lanes) * lanes):
         scaled[d] = 0.0
@@ -91,21 +89,21 @@ def attend(
 
     room = keys.shape[2]
     seen = cb.cast(starts[b], cb.i64) + i + 1
-    if not plan.ring:
+    if not plan.rolling:
         seen = cb.min(seen, room)
     first = cb.i64(0)
     if plan.window > 0:
         first = cb.max(seen - plan.window, 0)
-    turn = turn_of(first, room, plan)
+    base = base_of(first, room, plan)
     for start in range(first, seen, KEYS):
         count = cb.min(KEYS, seen - start)
         for r in range(count):
-            slot = slot_of(start + r, turn, room, plan)
+            slot = slot_of(start + r, base, room, plan)
             acc = cb.splat(0.0, lanes)
             for d in cb.unroll(range(0, plan.depth, lanes)):
                 acc = cb.fma(
                     query[d // lanes],
-                    line_of(keys, key_scales, (b, g, slot), d, plan.depth, plan),
+                    line_of(keys, scales, 0, (b, g, slot), d, plan.depth, plan),
                     acc,
                 )
             weights[r] = acc.sum()
@@ -119,28 +117,30 @@ def attend(
             best = cb.select(best > line, best, line)
         total, top = weigh(weights, sums, total, top, best, count, plan)
         for r in range(count):
-            slot = slot_of(start + r, turn, room, plan)
+            slot = slot_of(start + r, base, room, plan)
             weight = cb.splat(weights[r], lanes)
             for d in cb.unroll(range(0, plan.width, lanes)):
-                part = line_of(values, value_scales, (b, g, slot), d, plan.width, plan)
+                part = line_of(values, scales, 1, (b, g, slot), d, plan.width, plan)
                 sums[d // lanes] = cb.fma(weight, part, sums[d // lanes])
     finish(out, sums, total.sum(), (b, h, i), plan)
 
 
 @cb.func
-def line_of(source, scales, at, d: cb.Comptime[int], width: cb.Comptime[int], plan):
-    """Numbers d and on of a key or value, as f32."""
+def line_of(
+    source, scales, n: cb.Comptime[int], at, d: cb.Comptime[int], width: cb.Comptime[int], plan
+):
+    """Numbers d and on of a key (n = 0) or value (n = 1), as f32."""
     b, g, slot = at
     line = cb.cast(source.load((b, g, slot, d), plan.lanes, valid=width - d), cb.f32)
     if scales is not None:
-        line = line * scales[b, g, slot, d // GROUP]
+        line = line * scales[n][b, g, slot, d // GROUP]
     return line
 
 
 def launch(
     given: tuple[Any, Any, Any],
     cache: tuple[Any, ...],
-    rotation: tuple[Any, Any],
+    rotation: tuple[Any, Any] | None,
     out: Any,
     scale: float,
     plan: Blueprint,
@@ -149,18 +149,18 @@ def launch(
 
     Args:
         given: queries, keys and values.
-        cache: keys, values, how many positions it holds, and scales of both or None and None.
-        rotation: cos and sin, or None and None.
+        cache: keys, values, how many positions it holds, and a pair of scales or None.
+        rotation: cos and sin, or None.
         out: (B, H, L, E).
         scale: of the products.
         plan: what changes the code.
     """
-    (q, k, v), (keys, values, starts, *scales) = given, cache
+    (q, k, v), (keys, values, starts, scales) = given, cache
     batch, groups, length = k.shape[:3]
     append[batch * groups * length, 1](
-        k, v, *rotation, keys, values, starts, *scales, plan, mode="unchecked"
+        k, v, rotation, keys, values, starts, scales, plan, mode="unchecked"
     )
     rest = (out, scale, q.shape[1] // groups, plan)
     attend[q.shape[0] * q.shape[1] * length, 1](
-        q, *rotation, keys, values, starts, *scales, *rest, mode="unchecked"
+        q, rotation, keys, values, starts, scales, *rest, mode="unchecked"
     )

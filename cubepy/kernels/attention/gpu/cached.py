@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.attention.append import GROUP, append, slot_of, turn_of
+from cubepy.kernels.attention.append import GROUP, append, base_of, slot_of
 from cubepy.kernels.attention.gpu.cached_plan import combining, plan_for, splits_for
 from cubepy.kernels.attention.online_softmax import LOG2E
 from cubepy.kernels.attention.rotation import rotated_number
@@ -67,18 +67,39 @@ def scale_at(scales, at, key, n: cb.Comptime[int], lane, columns: cb.Comptime[in
 
 
 @cb.func
-def fetch(held, by, source, scales, where, start, lane, columns: cb.Comptime[int], plan):
-    """A lane's lines of `plan.keys` keys or values from position `start` on, none from `stop`, and
-    their scales.
+def fetch(held, by, source, scales, kind: cb.Comptime[int], where, start, lane, plan):
+    """A lane's lines of `plan.keys` keys (kind 0) or values (1) from position `start` on, none from
+    `stop`, and their scales.
     """
-    b, g, stop, turn, room = where
+    b, g, stop, base, room = where
     at = (b, g)
+    columns = cb.comptime((plan.depth, plan.width)[kind])
     for u in cb.unroll(range(plan.keys)):
-        key = slot_of(cb.min(start + u, stop - 1), turn, room, plan)
-        for n in cb.unroll(range(-(-columns // (plan.group * plan.line)))):
+        key = slot_of(cb.min(start + u, stop - 1), base, room, plan)
+        for n in cb.unroll(range((plan.depth_lines, plan.width_lines)[kind])):
             held[u, n] = line_at(source, at, key, n, lane, columns, plan)
             if scales is not None:
-                by[u, n] = scale_at(scales, at, key, n, lane, columns, plan)
+                by[u, n] = scale_at(scales[kind], at, key, n, lane, columns, plan)
+
+
+@cb.func
+def load_queries(queries, q, rotation, at, first, factor, plan):
+    """The rotated and scaled queries of a tile, in shared memory; all units arrive."""
+    b, g = at
+    length = 1 if plan.single else q.shape[2]
+    for n in cb.unroll(range(-(-plan.rows * plan.padded // plan.units))):
+        c = n * plan.units + cb.UNIT_POS
+        r, d = c // plan.padded, c % plan.padded
+        row = cb.min(first + r, plan.heads * length - 1)
+        h, i = g * plan.heads + row // length, row % length
+        number = cb.f32(0.0)
+        if plan.padded == plan.depth or d < plan.depth:
+            number = cb.cast(q[b, h, i, d], cb.f32)
+            if plan.rotated > 0:
+                number = rotated_number(q, rotation, (b, h, i), (b, i), d, plan)
+        if plan.rows * plan.padded % plan.units == 0 or r < plan.rows:
+            queries[r, d] = number * factor
+    cb.sync_cube()
 
 
 @cb.func
@@ -153,13 +174,11 @@ def finish(out, parts, whole, at, d, value, plan):
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def attend(
     q: cb.Array,
-    cos,
-    sin,
+    rotation,
     keys: cb.Array,
     values: cb.Array,
     starts: cb.Array,
-    key_scales,
-    value_scales,
+    scales,
     out: cb.Array,
     parts,
     scale: cb.f32,
@@ -190,11 +209,11 @@ def attend(
     held = cb.cast(starts[b], cb.i32)
     room = cb.cast(keys.shape[2], cb.i32)
     begin, stop = cb.i32(0), cb.cast(held + length, cb.i32)
-    if not plan.ring:
+    if not plan.rolling:
         stop = cb.min(stop, room)
     if plan.window > 0:
         begin = cb.max(held + 1 - plan.window, 0)
-    turn = turn_of(begin, room, plan)
+    base = base_of(begin, room, plan)
     each = (stop - begin + splits * plan.step - 1) // (splits * plan.step) * plan.step
     begin = begin + split * each
     stop = cb.min(stop, begin + each)
@@ -205,27 +224,14 @@ def attend(
     of_value = cb.local((plan.keys, plan.width_lines), values.dtype, lanes=lanes)
     by_key = cb.local((plan.keys, plan.depth_lines), cb.f32)
     by_value = cb.local((plan.keys, plan.width_lines), cb.f32)
-    where = (b, g, stop, turn, room)
+    where = (b, g, stop, base, room)
     if begin < stop:
         ahead = begin + stream * plan.keys
-        fetch(of_key, by_key, keys, key_scales, where, ahead, lane, plan.depth, plan)
-        fetch(of_value, by_value, values, value_scales, where, ahead, lane, plan.width, plan)
+        fetch(of_key, by_key, keys, scales, 0, where, ahead, lane, plan)
+        fetch(of_value, by_value, values, scales, 1, where, ahead, lane, plan)
 
     factor = scale if plan.cap > 0.0 else scale * LOG2E
-    for n in cb.unroll(range(-(-rows * plan.padded // plan.units))):
-        c = n * plan.units + cb.UNIT_POS
-        r, d = c // plan.padded, c % plan.padded
-        row = cb.min(first + r, every - 1)
-        h, i = g * plan.heads + row // length, row % length
-        number = cb.f32(0.0)
-        if plan.padded == plan.depth or d < plan.depth:
-            number = cb.cast(q[b, h, i, d], cb.f32)
-            if plan.rotated > 0:
-                number = rotated_number(q, cos, sin, (b, h, i), (b, i), d, plan)
-        if rows * plan.padded % plan.units == 0 or r < rows:
-            queries[r, d] = number * factor
-    cb.sync_cube()
-
+    load_queries(queries, q, rotation, (b, g), first, factor, plan)
     query = cb.local((rows, plan.depth_lines), cb.f32, lanes=line)
     o = cb.local((rows, plan.width_lines), cb.f32, lanes=line)
     tops, totals = cb.local(rows, cb.f32), cb.local(rows, cb.f32)
@@ -249,7 +255,7 @@ def attend(
             for u in cb.unroll(range(plan.keys)):
                 acc = cb.splat(cb.f32(0.0), line)
                 for n in cb.unroll(range(plan.depth_lines)):
-                    if key_scales is None:
+                    if scales is None:
                         acc = cb.fma(query[r, n], floats(of_key[u, n], plan), acc)
                     else:
                         part = query[r, n] * floats(of_key[u, n], plan)
@@ -260,12 +266,12 @@ def attend(
                 seen = start + u < lasts[r] and start + u >= firsts[r]
                 s[r, u] = cb.select(seen, capped(score, plan), -cb.f32(float("inf")))
         if block + plan.step < stop:
-            fetch(of_key, by_key, keys, key_scales, where, ahead, lane, plan.depth, plan)
+            fetch(of_key, by_key, keys, scales, 0, where, ahead, lane, plan)
         for r in cb.unroll(range(rows)):
             weigh(s, o, tops, totals, None, r, plan)
-            gather_values(s, o, of_value, by_value, value_scales, r, plan)
+            gather_values(s, o, of_value, by_value, scales, r, plan)
         if block + plan.step < stop:
-            fetch(of_value, by_value, values, value_scales, where, ahead, lane, plan.width, plan)
+            fetch(of_value, by_value, values, scales, 1, where, ahead, lane, plan)
 
     for r in cb.unroll(range(rows)):
         leave(found, o, tops, totals, (stream, lane), r, plan)
@@ -339,7 +345,7 @@ def combine(parts: cb.Array, out: cb.Array, plan: cb.Comptime):
 def launch(
     given: tuple[Any, Any, Any],
     cache: tuple[Any, ...],
-    rotation: tuple[Any, Any],
+    rotation: tuple[Any, Any] | None,
     out: Any,
     options: tuple[float, int, float],
     p: DeviceProperties,
@@ -348,19 +354,19 @@ def launch(
 
     Args:
         given: queries, keys and values.
-        cache: keys, values, how many positions it holds, and scales of both or None and None.
-        rotation: cos and sin, or None and None.
+        cache: keys, values, how many positions it holds, and a pair of scales or None.
+        rotation: cos and sin, or None.
         out: (B, H, L, E).
         options: factor of the products, window, soft limit.
         p: of the device.
     """
-    (q, k, v), (keys, values, starts, *scales) = given, cache
+    (q, k, v), (keys, values, starts, scales) = given, cache
     scale, window, cap = options
-    rotated = 0 if rotation[0] is None else 2 * rotation[0].shape[-1]
+    rotated = 0 if rotation is None else 2 * rotation[0].shape[-1]
     plan = plan_for(q, keys, values, rotated, window, cap, p)
     batch, groups, length = k.shape[:3]
     append[batch * groups * length, 2 * p.plane_size](
-        k, v, *rotation, keys, values, starts, *scales, plan, mode="unchecked"
+        k, v, rotation, keys, values, starts, scales, plan, mode="unchecked"
     )
     rows = q.shape[1] // groups * length
     items = batch * groups * -(-rows // plan.rows)
@@ -370,8 +376,8 @@ def launch(
         shape = (batch * groups, splits, rows, plan.stride)
         parts = memory.empty(shape, np.dtype(np.float32))
     held = tuple(x.view(np.uint32) if plan.words else x for x in (keys, values))
-    rest = (*held, starts, *scales, out, parts, scale, plan)
-    attend[(items, splits), plan.units](q, *rotation, *rest, mode="unchecked")
+    rest = (*held, starts, scales, out, parts, scale, plan)
+    attend[(items, splits), plan.units](q, rotation, *rest, mode="unchecked")
     if parts is not None:
         last = combining(plan, p.plane_size)
         combine[batch * groups * rows, last.units](parts, out, last, mode="unchecked")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cubepy.kernels.attention.append import rings
+from cubepy.kernels.attention.append import rolls
 from cubepy.lang.dtypes import as_dtype, i8
 from cubepy.runtime.device import DeviceProperties
 
@@ -39,7 +39,7 @@ class Blueprint:
         heads: heads of queries that share one.
         single: whether there is one new position; its sums need no divisions.
         early: launches may overlap.
-        ring: whether positions go round in the cache.
+        rolling: whether positions go round in the cache.
         words: whether keys and values are bytes, read four at once.
     """
 
@@ -57,7 +57,7 @@ class Blueprint:
     heads: int = 1
     single: bool = False
     early: bool = False
-    ring: bool = False
+    rolling: bool = False
     words: bool = False
 
     @property
@@ -105,7 +105,7 @@ def plan_for(
     fixed = (depth, width, rotated, window, cap, rows, line, group, 4 * p.plane_size, KEYS)
     return Blueprint(
         *(*fixed, groups, q.shape[1] // groups, single, "overlap" in p.features),
-        ring=rings(window, q.shape[2], keys.shape[2]),
+        rolling=rolls(window, q.shape[2], keys.shape[2]),
         words=words,
     )
 
