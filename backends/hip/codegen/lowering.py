@@ -14,9 +14,10 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.compiler_lock import global_compiler_lock
 
+from cubepy.backends.gpu.codegen.target import lowered
 from cubepy.backends.gpu.words import number
-from cubepy.backends.hip.codegen import target
 from cubepy.backends.hip.codegen.architecture import Architecture
+from cubepy.backends.hip.codegen.machine import processor
 from cubepy.backends.llvm.emitted import Parameter
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.ops.types import SCALARS
@@ -46,7 +47,7 @@ def lower(
 ) -> str:
     """LLVM's text of `function` behind a kernel `symbol`; see `gpu.job.GpuJob` for the others."""
     arguments = tuple(Ptr(p.dtype) if p.kind == "ptr" else SCALARS[p.kind] for p in parameters)
-    context, inner = target.lowered(function, arguments, architecture, fast_math)
+    context, inner = lowered(function, arguments, processor(architecture), fast_math)
     inner.linkage = "internal"
     inner.attributes.discard("noinline")
     inner.attributes.add("alwaysinline")

@@ -13,6 +13,7 @@ from typing import Any
 
 import llvmlite.binding as ll
 
+from cubepy.backends.gpu.codegen.target import Processor
 from cubepy.backends.hip.codegen.architecture import Architecture
 from cubepy.errors import BackendCompileError
 
@@ -62,6 +63,12 @@ def machine(architecture: Architecture) -> Any:
         reloc="pic",
         codemodel="default",
     )
+
+
+@cache
+def processor(architecture: Architecture) -> Processor:
+    """What numba lowers functions for."""
+    return Processor(architecture, TRIPLE, machine(architecture).target_data)
 
 
 def optimised(text: str, architecture: Architecture) -> Any:
