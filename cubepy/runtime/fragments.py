@@ -8,7 +8,7 @@ Layouts: Robust Code Generation of Efficient Tensor Computation Using F2", 2025)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Step = tuple[int, int]
 """How many rows and columns something moves."""
@@ -100,6 +100,20 @@ class MatrixInstruction:
     def lengths(self) -> tuple[int, int, int]:
         """Words of a, words of b, numbers of c that a unit holds."""
         return self.a.count * self.bits // 32, self.b.count * self.bits // 32, self.c.count
+
+    @property
+    def rows_in_order(self) -> MatrixInstruction:
+        """The same product with the rows of a and c numbered otherwise: the numbers that a unit
+        holds of c are neighbours along a column.
+        """
+        bits = [r for r, _ in (*self.c.elements, *self.c.lanes) if r]
+        new = {0: 0, **{r: 1 << k for k, r in enumerate(bits)}}
+
+        def renumbered(f: Fragment) -> Fragment:
+            both = (tuple((new[r], c) for r, c in steps) for steps in (f.lanes, f.elements))
+            return Fragment(*both)
+
+        return replace(self, a=renumbered(self.a), c=renumbered(self.c))
 
 
 BITS = {"f16": 16, "bf16": 16, "f32": 32, "i8": 8, "u8": 8, "fp8_e4m3": 8, "fp8_e5m2": 8}

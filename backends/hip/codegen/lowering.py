@@ -52,16 +52,13 @@ def lower(
     inner.attributes.discard("noinline")
     inner.attributes.add("alwaysinline")
     module = inner.module
-    entry = _entry(context, inner, arguments, parameters, symbol)
+    entry = _entry(context, inner, arguments, parameters, symbol, aligned)
     _promise(entry, architecture, units)
     for p, a in zip(parameters, entry.args, strict=True):
-        if p.kind == "ptr":
-            if aligned and p.name != "err":
-                a.attributes.align = ALIGNED
-            if noalias:
-                a.add_attribute("noalias")
-                if p.name in read_only:
-                    set.add(a.attributes, "readonly")
+        if p.kind == "ptr" and noalias:
+            a.add_attribute("noalias")
+            if p.name in read_only:
+                set.add(a.attributes, "readonly")
     return device_text(str(module))
 
 
@@ -71,6 +68,7 @@ def _entry(
     arguments: tuple[Any, ...],
     parameters: tuple[Parameter, ...],
     symbol: str,
+    aligned: bool,
 ) -> ir.Function:
     """Add the kernel that unpacks its words and calls the function."""
     kinds = [
@@ -84,6 +82,9 @@ def _entry(
     for a, t, p in zip(entry.args, arguments, parameters, strict=True):
         a.name = f"{p.name}.word"
         values.append(_unpack(builder, a, context.get_value_type(t), p))
+        if p.kind == "ptr" and aligned and p.name != "err":  # an attribute would end at the cast
+            bits = builder.and_(builder.ptrtoint(values[-1], _i64), _i64(ALIGNED - 1))
+            builder.assume(builder.icmp_unsigned("==", bits, _i64(0)))
     context.call_conv.call_function(builder, inner, types.void, arguments, values)
     builder.ret_void()
     return entry
