@@ -63,6 +63,12 @@ class Buffered(Epilogue):
 
 
 @cb.func
+def instruction_of(dtype):
+    """The device's product of matrices of a dtype, a unit's sums being neighbours."""
+    return cb.device_properties().matrix_instruction(dtype.name).rows_in_order  # type: ignore[union-attr]
+
+
+@cb.func
 def piece_start(row, piece, size):
     """Where a piece of a row of a stage lies, in elements of `size` bytes."""
     pair = row // 2
@@ -187,7 +193,7 @@ def mma_buffered(
     says; both as unsigned integers that hold the elements.
     """
     epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
-    m = cb.device_properties().matrix_instruction(blueprint.dtype.name).rows_in_order
+    m = instruction_of(blueprint.dtype)
     rows, columns = blueprint.rows, blueprint.columns
     depth = DEPTH_BYTES // a.dtype.itemsize
     span_a, span_b = rows * depth, columns * depth
