@@ -84,6 +84,7 @@ COMPILED_ELSEWHERE = {
     "matmul.gpu.padded_operands": "matmul.test_offline",
     "matmul.gpu.gemv": "matmul.test_offline",
     "matmul.sm90.persistent": "matmul.test_offline",
+    "matmul.gpu.mma_buffered": "matmul.test_mma_buffered",
     "matmul.gpu.mma_multistage": "matmul.test_offline",
     "matmul.sm90.cluster_split_k": "matmul.test_tiles",
     "matmul.sm90.tma_simt": "matmul.test_tiles",
