@@ -21,6 +21,7 @@ from cubepy.tensor.modes import mode
 from cubepy.tensor.program.differentiated import gradients
 from cubepy.tensor.program.form import TensorSpec, contributed, leaves_of, rebuilt
 from cubepy.tensor.program.guards import Guards
+from cubepy.tensor.program.plans.states import wait
 from cubepy.tensor.program.program import Program
 from cubepy.tensor.program.rehearsal import rehearse
 from cubepy.tensor.program.scalar import Scalar
@@ -100,6 +101,7 @@ class Jitted:
         key = self.key(structure, leaves)
         result = self.known(key, args, kwargs)
         if result is MISS:
+            wait()  # states that another thread writes look different
             with self.lock:
                 result = self.known(
                     key, args, kwargs
@@ -244,7 +246,7 @@ class Jitted:
             if not self.has(structure, leaves):
                 values = self.rehearse(structure, leaves)
                 for program in self.programs.get(self.key(structure, leaves), ()):
-                    program.settle(program.given(values))
+                    program.settle(values)
 
     def has(self, structure: Any, leaves: list[Any]) -> bool:
         """Whether calls of a kind have a program, or are refused one."""
@@ -261,7 +263,7 @@ def compute(tracer: Tracer, trace: Trace, program: Program | None) -> None:
     if program is None:
         tracer.compute()
         return
-    outputs = program.compute(program.given(tracer.were))
+    outputs = program.compute(program.given(tracer.were), program.in_place)
     tracer.fulfil(outputs, program.writer.scope.get("attrs", {}), trace.differentiable)
 
 

@@ -211,6 +211,7 @@ class GpuProgram(ProgramOperands):
         names: Sequence[str],
         scope: dict[str, Any],
         view: Callable[[int, str], str],
+        done: Sequence[str] = (),
     ) -> tuple[list[str], list[str]]:
         go, table, alive = plan.table.ready()
         gpu, device, ordinal = self.gpu, self.device, self.ordinal
@@ -257,7 +258,7 @@ class GpuProgram(ProgramOperands):
         lines += [f"copy_in(frame, {offset}, {names[n]})" for n, offset in self.brought.items()]
         if plan.steps:
             lines.append(f"code = run(stream, {', '.join(given)})")
-            lines += ["if code:", "    return again(code, args, kwargs)"]
+            lines += [*done, "if code:", "    return again(code, args, kwargs)"]
             lines.append("counters.launches += launches")
         if self.small:
             lines.append("small = copied(frame)")

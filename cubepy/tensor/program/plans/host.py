@@ -223,6 +223,7 @@ class HostProgram(ProgramOperands):
         names: Sequence[str],
         scope: dict[str, Any],
         view: Callable[[int, str], str],
+        done: Sequence[str] = (),
     ) -> tuple[list[str], list[str]]:
         go, table, alive = plan.table.ready()
         plan.table.rows.clear()
@@ -263,7 +264,7 @@ class HostProgram(ProgramOperands):
             middle.append(f"code = go(table, ({''.join(f'{name}, ' for name in given)}))")
             if lent:
                 middle.append("frames.append(frame)")
-            middle += ["if code:", "    return again(code, args, kwargs)"]
+            middle += [*done, "if code:", "    return again(code, args, kwargs)"]
             middle.append("counters.launches += launches")
         return middle, views
 
