@@ -16,7 +16,7 @@ import numpy as np
 
 from cubepy.errors import LaunchError, Location
 from cubepy.lang.dtypes import DType
-from cubepy.runtime.memory.pool import POOLED
+from cubepy.runtime.memory.pool import POOLED, host_pool
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.control.checkpoint import remember_alias
 from cubepy.tensor.explained.lineage import Lineage
@@ -322,7 +322,8 @@ class Tracer(ExactRecorder):
             tensors.append(object.__new__(Tensor))
             tensors[-1].value = type(value)(value.storage)
         lineage = Lineage(graph, fewer, self.asked_at(graph))
-        arrays = arrays_by_steps(fewer, tensors, home, lambda: lineage)
+        with host_pool.keeping_little():
+            arrays = arrays_by_steps(fewer, tensors, home, lambda: lineage)
         for value, array in zip(wanted, arrays, strict=True):
             if type(value.storage) is Promised:
                 keep(value.storage, array)

@@ -26,7 +26,7 @@ from cubepy.runtime.replay.gpu import settler
 from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Launch, Mark, Recorder
 from cubepy.runtime.tensor_map import ArrayMap
-from cubepy.tensor.program.plans.arena import Buffer, Lifetime, planned
+from cubepy.tensor.program.plans.arena import Buffer, Lifetime, planned, rounded
 from cubepy.tensor.program.plans.operands import ProgramOperands, Result
 
 LINE = 256
@@ -289,11 +289,6 @@ class GpuProgram(ProgramOperands):
     def copy_in(self, frame: Any, offset: int, array: DeviceArray) -> None:
         """Copy an argument into the block."""
         self.gpu.copy(DeviceArray(frame.address + offset, array.layout, frame), array)
-
-
-def rounded(size: int, line: int) -> int:
-    """The next multiple of a line."""
-    return -(-size // line) * line
 
 
 class GpuCalls:
