@@ -14,6 +14,7 @@ from cubepy import nn
 from cubepy.errors import CubeError, OutOfMemoryError
 from cubepy.runtime.memory.pool import host_pool
 from cubepy.tensor import Tensor, apply
+from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.plans import states as module
 from cubepy.tensor.program.program import Program
 
@@ -74,9 +75,9 @@ class Training:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_memory_stays_and_the_bits_are_those_of_new_memory(optimizer: str) -> None:
-    ours, theirs = Training(optimizer).warm(), Training(optimizer, lambda f: f).warm()
+    ours, theirs = Training(optimizer).warm(1), Training(optimizer, lambda f: f).warm(1)
     memory = [t.storage.array.ctypes.data for t in ours.states]
-    for x in X[4:]:
+    for x in X[1:]:  # the second call is traced, the third one is the plan
         assert ours.step(cb.tensor(x)).item() == theirs.step(cb.tensor(x)).item()
         assert [t.storage.array.ctypes.data for t in ours.states] == memory
     for one, other in zip(ours.numpy(), theirs.numpy(), strict=True):
@@ -194,6 +195,40 @@ def test_an_error_before_the_update_leaves_all_as_it_was() -> None:
         np.testing.assert_array_equal(p.numpy(), was)
     step(good)
     assert not np.array_equal(table.weight.numpy(), before[0])
+
+
+def test_an_error_in_a_traced_call_gives_values_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = Training().warm(1), Training(jit=lambda f: f).warm(1)
+
+    def failing(self: Program, *given: Any) -> Any:
+        monkeypatch.undo()
+        raise MemoryError
+
+    monkeypatch.setattr(Program, "compute", failing)
+    with pytest.raises(MemoryError):
+        ours.step(cb.tensor(X[4]))
+    for one, other in zip(ours.numpy(), theirs.numpy(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert ours.weight.requires_grad and ours.weight.is_leaf
+
+
+def test_an_interrupt_in_the_midst_of_the_first_updates_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = Training().warm(1)
+    plain = OPS["adam_step_in_place"].run
+    ran: list[Any] = []
+
+    def interrupted(*given: Any) -> Any:
+        ran.append(plain(*given))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(OPS["adam_step_in_place"], "run", interrupted)
+    with pytest.raises(KeyboardInterrupt) as error:
+        ours.step(cb.tensor(X[4]))
+    assert len(ran) == 1
+    if hasattr(error.value, "add_note"):
+        assert "Load a checkpoint" in error.value.__notes__[0]
 
 
 @pytest.mark.parametrize("when", ["begin", "end"])

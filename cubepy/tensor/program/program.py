@@ -7,7 +7,7 @@ one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -244,15 +244,23 @@ class Program:
         ]
         return frozenset(k for k, value in enumerate(dense) if value in inputs)
 
-    def given(self, values: Sequence[Value]) -> tuple[Any, ...]:
+    def given(
+        self, values: Sequence[Value], own: Mapping[int, Any] | None = None
+    ) -> tuple[Any, ...]:
         """The arrays of the inputs that a call passes on, of the values of all; copies of those
         that it writes.
+
+        Args:
+            values: of the inputs of the trace.
+            own: what it may write in place of copies, by the numbers of the inputs of the graph.
         """
-        writer, written = self.writer, set(self.updated.values())
+        writer, written, own = self.writer, set(self.updated.values()), own or {}
         made = () if writer.prepared is None else writer.prepared.arrays(values)
         given = []
         for k, (n, name) in enumerate(zip(writer.fused.inputs, writer.values, strict=False)):
-            if name is not None:
+            if k in own:
+                given.append(own[k])
+            elif name is not None:
                 array = values[n].storage.dense()
                 given.append(copied(array) if k in written else array)
         return (*given, *made)

@@ -85,7 +85,15 @@ def arrays_in_place(
         if before is not None and at >= len(found.body.nodes):
             before(at)
 
-    steps = arrays_by_steps(found.steps, reads, home, lineage, then, first)
+    try:
+        steps = arrays_by_steps(found.steps, reads, home, lineage, then, first)
+    except BaseException as error:
+        if hasattr(error, "add_note"):  # from Python 3.11 on
+            error.add_note(
+                "This came while parameters and states of optimizers were written in place: some "
+                "have their next values and others not. Load a checkpoint to go on."
+            )
+        raise
     for n, array, state in zip(found.written, steps, states, strict=True):
         if array is not state:
             recording.spoil()

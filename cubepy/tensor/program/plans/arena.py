@@ -61,8 +61,8 @@ def planned(buffers: Sequence[Buffer], line: int = LINE) -> tuple[list[int], int
 def lodged(
     buffers: Sequence[Buffer], spare: Sequence[Spare], line: int = LINE
 ) -> dict[int, tuple[int, int]]:
-    """Which buffers fit into memory that is needed later, and where: by their numbers, the number of
-    the memory and an offset. The largest first, each into the smallest that it fits into.
+    """Which buffers fit into memory that is needed later, and where: by their numbers, the number
+    of the memory and an offset. The largest first, each into the smallest that it fits into.
 
     Example:
         >>> lodged([Buffer(0, 64, 0, 3), Buffer(0, 64, 2, 9)], [Spare(100, 5)])

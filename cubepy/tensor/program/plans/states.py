@@ -30,11 +30,12 @@ from cubepy.tensor.value import Handle, Value
 State = tuple[Any, Value, bool]
 """A handle, its value, and whether it is to be a leaf that needs gradients."""
 _slot: Any = Dense.__dict__["array"]
-_writing = threading.RLock()
+writing = threading.RLock()
+"""Held by who writes states, or gives promised elements."""
 
 if hasattr(os, "register_at_fork"):  # a child shall not get memory that is half written
     os.register_at_fork(
-        before=_writing.acquire, after_in_parent=_writing.release, after_in_child=_writing.release
+        before=writing.acquire, after_in_parent=writing.release, after_in_child=writing.release
     )
 
 
@@ -45,13 +46,13 @@ class Written(Dense):
 
     @property
     def array(self) -> Any:  # type: ignore[override]
-        with _writing:
+        with writing:
             return _slot.__get__(self)
 
 
 def wait() -> None:
     """Wait until no other thread writes states."""
-    with _writing:
+    with writing:
         pass
 
 
@@ -79,7 +80,7 @@ class Update:
             OutOfMemoryError: there is none for copies; then nothing was done.
         """
         self.before = states
-        self.writes = exact() and _writing.acquire(blocking=False)
+        self.writes = exact() and writing.acquire(blocking=False)
         if self.writes:
             hide([store_of(state) for state in states])
         counts = holders(states)
@@ -124,7 +125,7 @@ class Update:
             for value in self.after:
                 value.storage.__class__ = Dense
             self.writes = False
-            _writing.release()
+            writing.release()
         elif not failed:
             self.hand_over()
         self.before, self.after = (), []
@@ -162,6 +163,31 @@ def alone() -> tuple[int, int, int]:
     x = s.array  # type: ignore[attr-defined]
     assert x.size
     return holders(((h, v, False),))[0]
+
+
+def freed(states: Sequence[State]) -> list[np.ndarray]:
+    """The arrays of values that only these states have, and copies of others."""
+    counts = holders(states)
+    return [
+        array_of(state) if count == forgotten() and writable(array_of(state)) else copied_of(state)
+        for state, count in zip(states, counts, strict=True)
+    ]
+
+
+def array_of(state: State) -> np.ndarray:
+    """The array of a state."""
+    return _slot.__get__(store_of(state))  # type: ignore[no-any-return]
+
+
+def copied_of(state: State) -> np.ndarray:
+    """The elements of a state in memory of their own."""
+    return copied(store_of(state).array)
+
+
+@cache
+def forgotten() -> tuple[int, int, int]:
+    """The counts where nobody has a state but who asks."""
+    return holders([(None, Value(Dense(np.empty(1), HOST)), False)])[0]
 
 
 def writable(array: Any) -> bool:
