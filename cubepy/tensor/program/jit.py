@@ -6,6 +6,7 @@ import functools
 import threading
 import types
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, overload
 
 from cubepy.errors import ArgumentError
@@ -21,6 +22,7 @@ from cubepy.tensor.modes import mode
 from cubepy.tensor.program.differentiated import gradients
 from cubepy.tensor.program.form import TensorSpec, contributed, leaves_of, rebuilt
 from cubepy.tensor.program.guards import Guards
+from cubepy.tensor.program.plans.states import freed, wait, writing
 from cubepy.tensor.program.program import Program
 from cubepy.tensor.program.rehearsal import rehearse
 from cubepy.tensor.program.scalar import Scalar
@@ -100,6 +102,7 @@ class Jitted:
         key = self.key(structure, leaves)
         result = self.known(key, args, kwargs)
         if result is MISS:
+            wait()  # states that another thread writes look different
             with self.lock:
                 result = self.known(
                     key, args, kwargs
@@ -244,7 +247,7 @@ class Jitted:
             if not self.has(structure, leaves):
                 values = self.rehearse(structure, leaves)
                 for program in self.programs.get(self.key(structure, leaves), ()):
-                    program.settle(program.given(values))
+                    program.settle(values)
 
     def has(self, structure: Any, leaves: list[Any]) -> bool:
         """Whether calls of a kind have a program, or are refused one."""
@@ -261,8 +264,18 @@ def compute(tracer: Tracer, trace: Trace, program: Program | None) -> None:
     if program is None:
         tracer.compute()
         return
-    outputs = program.compute(program.given(tracer.were))
-    tracer.fulfil(outputs, program.writer.scope.get("attrs", {}), trace.differentiable)
+    inputs, found = program.writer.fused.inputs, program.in_place
+    held = [k for k in program.updated.values() if tracer.found[inputs[k]].kind == "held"]
+    with writing if held else nullcontext():
+        states = tracer.taken([inputs[k] for k in held]) if held else []
+        try:
+            own = dict(zip(held, freed(states), strict=True))
+            outputs = program.compute(program.given(tracer.were, own), found)
+        except BaseException:
+            tracer.keep(states)
+            raise
+        through = trace.differentiable
+        tracer.fulfil(outputs, program.writer.scope.get("attrs", {}), through)
 
 
 @overload
