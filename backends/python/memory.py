@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -53,7 +54,7 @@ class Memory:
     @property
     def size(self) -> Any:
         """Number of elements."""
-        n = int(np.prod(self.extents))
+        n = math.prod(self.extents)
         return n if self.kind != "global" else Value(n, self.run.index)
 
     @property
@@ -104,7 +105,7 @@ class Memory:
                 flat = flat * n + i
             raise OutOfBoundsError(
                 f"{self.run.name} accesses index {flat} of {self.name!r}, whose length is "
-                f"{int(np.prod(self.extents))}",
+                f"{math.prod(self.extents)}",
                 location=self.run.location(),
                 hint=f"guard it with: if i < {self.name}.size",
             )
@@ -161,19 +162,16 @@ class Memory:
             start_ok = all(0 <= i < n for i, n in zip(at, self.extents, strict=True))
         else:
             start = int(where[0] if isinstance(where, tuple) else where)
-            total = int(np.prod(self.extents))
+            extents = self.extents
+            total = math.prod(extents)
             for k in range(lanes):
                 good = start >= 0 and start + k < total and k < limit
-                out.append(
-                    tuple(int(i) for i in np.unravel_index(start + k, self.extents))
-                    if good
-                    else None
-                )
+                out.append(unravelled(start + k, extents) if good else None)
             start_ok, at = 0 <= start < total, (start,)
         if not start_ok and limit and self.run.mode == "validate":
             raise OutOfBoundsError(
                 f"{self.run.name} accesses index {at[0]} of {self.name!r}, "
-                f"whose length is {int(np.prod(self.extents))}",
+                f"whose length is {math.prod(self.extents)}",
                 location=self.run.location(),
             )
         return out
@@ -230,8 +228,8 @@ class Memory:
         """Remember an access, and look for another unit's that it is not ordered with."""
         if self.kind == "local":
             return
-        flat = 0
-        for i, n in zip(at, self.extents, strict=True):
+        flat = at[0] if at else 0
+        for i, n in zip(at[1:], self.array.shape[1:], strict=False):
             flat = flat * n + i
         access = self.touched.get(flat)
         if access is None:
@@ -275,6 +273,15 @@ class _Access:
         self.writer, self.atomic = me, how == "atomic"
         self.readers = {k: v for k, v in self.readers.items() if k[0] != cube}
         return None
+
+
+def unravelled(at: int, extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Where an element is, from its position in C order."""
+    found: tuple[int, ...] = ()
+    for n in extents[:0:-1]:
+        at, i = divmod(at, n)
+        found = (i, *found)
+    return (at, *found) if extents else ()
 
 
 def _ordered(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:
