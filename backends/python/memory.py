@@ -258,12 +258,13 @@ class _Access:
     def conflict(self, how: str, cube: int, phase: int, unit: int) -> tuple[int, int, int] | None:
         w = self.writer
         me = (cube, phase, unit)
-        both_atomic = how == "atomic" and self.atomic
-        if w is not None and not both_atomic and not _ordered(w, me):
+        if w is not None and not _ordered(w, me) and not (how == "atomic" and self.atomic):
             return w
         if how == "read":
-            units = self.readers.setdefault((cube, phase), set())
-            if len(units) < 2:
+            units = self.readers.get((cube, phase))
+            if units is None:
+                self.readers[cube, phase] = {unit}
+            elif len(units) < 2:
                 units.add(unit)
             return None
         for (c, p), units in self.readers.items():

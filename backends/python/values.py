@@ -191,11 +191,15 @@ def _yielding(other: DType, weak: Any) -> DType:
     return other
 
 
-@kept
 def convert(v: Any, dtype: DType) -> Value:
     """Convert: integers wrap, floats truncate and saturate into integers (NaN gives 0) and round to
     nearest even.
     """
+    return v if type(v) is Value and v.dtype is dtype else _converted(v, dtype)
+
+
+@kept
+def _converted(v: Any, dtype: DType) -> Value:
     if is_weak(v):
         if dtype.is_int and isinstance(v, int):
             if not dt.fits(v, dtype):
