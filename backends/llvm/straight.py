@@ -328,10 +328,10 @@ class Walk:
             return known
         slot = self.slots.get(e.id)
         if slot is not None:
-            known = self.known()
-            if e.id not in known:
-                known[e.id] = self.builder.load(slot[1])
-            return slot[0], known[e.id]
+            here = self.known()
+            if e.id not in here:
+                here[e.id] = self.builder.load(slot[1])
+            return slot[0], here[e.id]
         if e.id in NUMBERS:
             return self.constant(NUMBERS[e.id])
         raise Unusual(f"the name {e.id}")

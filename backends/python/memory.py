@@ -87,7 +87,7 @@ class Memory:
 
     def _indices(self, key: Any) -> tuple[int, ...]:
         parts = key if isinstance(key, tuple) else (key,)
-        if len(parts) != self.ndim:
+        if len(parts) != self.array.ndim - (self.lines > 0):
             raise KernelTypeError(
                 f"{self.name} has rank {self.ndim} and is indexed with {len(parts)} indices"
             )
@@ -97,7 +97,10 @@ class Memory:
         return tuple(int(p) for p in parts)
 
     def _inside(self, at: tuple[int, ...]) -> bool:
-        if all(0 <= i < n for i, n in zip(at, self.extents, strict=True)):
+        for i, n in zip(at, self.array.shape, strict=False):
+            if not 0 <= i < n:
+                break
+        else:
             return True
         if self.run.mode == "validate":
             flat = at[0]
@@ -115,11 +118,9 @@ class Memory:
         return Value(np.zeros(self.lines) if self.lines else 0, self.dtype.compute)
 
     def __getitem__(self, key: Any) -> Any:
-        if any(
-            isinstance(k, slice) or k is Ellipsis
-            for k in (key if isinstance(key, tuple) else (key,))
-        ):
-            return self.array[key].copy()  # for debuggers, too
+        for k in key if isinstance(key, tuple) else (key,):
+            if isinstance(k, slice) or k is Ellipsis:
+                return self.array[key].copy()  # for debuggers, too
         at = self._indices(key)
         if not self._inside(at):
             return self._zero()

@@ -33,6 +33,9 @@ from cubepy.lang.grid import Dim3
 from cubepy.lang.struct import Struct, StructType
 from cubepy.lang.views import plain
 
+TRANSLATED = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"} | MATH
+"""What the language makes of functions of Python."""
+
 
 class Bound:
     """A struct's method."""
@@ -74,7 +77,7 @@ class Run(Sides):
         self.getattr = getattr if frozen is None else frozen.attribute
         self.cube = self.unit = self.phase = 0
         self.files = {source_of(kernel.fn).file}
-        self.functions: dict[Func, Callable[..., Any]] = {}
+        self.functions: dict[Func, tuple[Callable[..., Any], bool]] = {}
         self.shared: dict[Any, Memory] = {}
         self.allocated: dict[int, int] = {}
 
@@ -231,10 +234,14 @@ class Run(Sides):
         self, fn: Func, args: list[Any], kwargs: dict[str, Any]
     ) -> Generator[Any, None, Any]:
         """Run a func as part of the current unit."""
-        function = self.functions.get(fn)
-        if function is None:
+        known = self.functions.get(fn)
+        if known is None:
             self.files.add(source_of(fn.fn).file)
-            function = self.functions[fn] = self.generator_of(fn.fn)
+            plain = not any(p.keyword_only or p.dtype is not None for p in fn.parameters)
+            known = self.functions[fn] = self.generator_of(fn.fn), plain
+        function, plain = known
+        if plain and not kwargs and len(args) == len(fn.parameters):
+            return (yield from function(self, *args))
         bound = bind_parameters(fn.parameters, fn.__qualname__, args, kwargs)
         values = [
             v if p.dtype is None else self.placed(v, p.dtype, f"the parameter {p.name!r}")
@@ -315,13 +322,7 @@ class Run(Sides):
         if fn is range:
             return TypedRange(tuple(args), self.index)
         try:
-            known = MATH.get(fn) or {
-                abs: "abs",
-                min: "min",
-                max: "max",
-                round: "round",
-                pow: "pow",
-            }.get(fn)
+            known = TRANSLATED.get(fn)
         except TypeError:
             known = None
         if fn in (zip, enumerate):

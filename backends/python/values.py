@@ -17,6 +17,8 @@ from cubepy.errors import DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.dtypes import DType
 
+NARROW = frozenset({"f16", "bf16"})
+
 
 class Value:
     """A number or a line: `data` is a 0-d or 1-d NumPy array of the dtype's own NumPy type."""
@@ -37,7 +39,7 @@ class Value:
     @property
     def wide(self) -> np.ndarray:
         """The data in the dtype that arithmetic uses."""
-        return self.data.astype(np.float32) if self.dtype.name in ("f16", "bf16") else self.data
+        return self.data.astype(np.float32) if self.dtype.name in NARROW else self.data
 
     def __repr__(self) -> str:
         return f"{self.data.tolist()}"
