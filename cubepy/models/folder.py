@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from cubepy.errors import FileFormatError
 from cubepy.models.architectures.decoder import DecoderConfig
 from cubepy.models.architectures.decoders import decoder_config
-from cubepy.models.architectures.encoders import ENCODERS, encoder_config, encoder_weights
+from cubepy.models.architectures.encoders import ENCODER_NAMES, ENCODERS, encoder_config
 from cubepy.models.architectures.modern_encoder import MODERN_NAMES, modern_config
 from cubepy.models.architectures.settings import Settings
 from cubepy.models.architectures.speech.whisper_family import WHISPER_NAMES, whisper_config
@@ -85,7 +85,7 @@ def load_encoder(folder: Path, values: dict[str, Any], source: str) -> TextVecto
     model: TextEncoder | ModernTextEncoder
     if family in ENCODERS:
         make = partial(TextEncoder, encoder_config(values, source))
-        model = filled(make, encoder_weights(stored, family), source)
+        model = filled(make, ENCODER_NAMES.renamed(stored, family), source)
     else:
         modern = modern_config(Settings(values, source))
         tensors = MODERN_NAMES.renamed(stored, family)

@@ -26,6 +26,29 @@ def test_vectors_of_tokens(name: str, tmp_path: Path) -> None:
             assert error < 1e-5 * np.abs(right).max()
 
 
+def test_norms_with_gamma_and_beta(tmp_path: Path) -> None:
+    """As the first files of BERT call them."""
+    given = fixture("encoders")["bert"]
+    old = {
+        key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta"): value
+        for key, value in given.items()
+    }
+    assert sum(key.endswith((".gamma", ".beta")) for key in old) >= 10
+    found = cb.load(folder(tmp_path / "old", old))(given["tokens"], given["mask"])
+    right = cb.load(folder(tmp_path / "new", given))(given["tokens"], given["mask"])
+    np.testing.assert_array_equal(found.numpy(), right.numpy())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_weights_of_16_bits(name: str, tmp_path: Path) -> None:
+    given = fixture("encoders")[name]
+    found = cb.load(folder(tmp_path, given, "float16"))(given["tokens"], given["mask"])
+    assert found.dtype == cb.f32
+    for b, length in enumerate(given["mask"].sum(1)):
+        right = given["hidden"][b, :length]
+        assert np.abs(found.numpy()[b, :length] - right).max() < 2e-2 * np.abs(right).max()
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_texts_as_vectors(name: str, tmp_path: Path) -> None:
     given = fixture("encoders")[name]
