@@ -66,6 +66,32 @@ def test_texts_as_vectors(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(cb.load(path).embed(texts), right, atol=1e-5)
 
 
+def test_vectors_of_texts_made_in_other_ways_are_refused(tmp_path: Path) -> None:
+    path = folder(tmp_path, fixture("encoders")["bert"])
+    (path / "1_Pooling").mkdir()
+    pooling, modules = path / "1_Pooling" / "config.json", path / "modules.json"
+    for wrong, rule in (
+        ({"pooling_mode_lasttoken": True, "pooling_mode_cls_token": False}, "by lasttoken"),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, "mean_tokens, max"),
+        ({"pooling_mode": "weightedmean"}, "by weightedmean"),
+    ):
+        pooling.write_text(json.dumps(wrong))
+        with pytest.raises(FileFormatError, match=rule):
+            cb.load(path)
+    for fine, kind in (
+        ({"pooling_mode": "cls"}, "first"),
+        ({"word_embedding_dimension": 8}, "mean"),
+    ):
+        pooling.write_text(json.dumps(fine))
+        assert cb.load(path).pooling == kind
+    kinds = ["Transformer", "Pooling", "Dense", "Normalize"]
+    modules.write_text(json.dumps([{"type": f"sentence_transformers.models.{k}"} for k in kinds]))
+    with pytest.raises(FileFormatError, match="made by Dense"):
+        cb.load(path)
+    modules.write_text(json.dumps([{"type": "another.home.Normalize"}]))
+    assert cb.load(path).normalized
+
+
 def test_texts_that_are_too_long_are_cut(tmp_path: Path) -> None:
     path = folder(tmp_path, fixture("encoders")["bert"])
     (path / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
