@@ -66,6 +66,20 @@ def test_images_and_texts(name: str, tmp_path: Path) -> None:
     assert error(model.embed(texts), given["text_embeds"]) < 1e-5
 
 
+def test_a_config_with_what_differs_alone(tmp_path: Path) -> None:
+    """As transformers 4 wrote the tables of CLIP's towers."""
+    given = MODELS["clip"]
+    path = drawn_folder(tmp_path, given)
+    config = json.loads((path / "config.json").read_text())
+    for tower in ("text_config", "vision_config"):
+        assert config[tower].pop("hidden_act") == "quick_gelu"
+        config[tower].pop("layer_norm_eps")
+    (path / "config.json").write_text(json.dumps(config))
+    with cb.no_grad():
+        found = cb.load(path)(pixels_of("clip"), given["input_ids"])
+    assert error(found, given["logits_per_image"]) < 1e-5
+
+
 def test_texts_alone(tmp_path: Path) -> None:
     given = MODELS["clip_text"]
     model = cb.load(drawn_folder(tmp_path, given))
