@@ -1,4 +1,6 @@
-"""Operators of torch as functions of a line, with arguments: what `make_torch_fixture.py` records."""
+"""Operators of torch as functions of a line, with arguments, which `make_torch_fixture.py`
+records.
+"""
 
 from __future__ import annotations
 
