@@ -11,21 +11,24 @@ groups found is added up in shared memory, what cubes found by a second kernel, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.attention.append import GROUP, append, base_of, rolls, slot_of
+from cubepy.kernels.attention.append import append, base_of, rolls
+from cubepy.kernels.attention.gpu.cached_lines import fetch, floats
 from cubepy.kernels.attention.online_softmax import LOG2E
 from cubepy.kernels.attention.rotation import rotated_number
 from cubepy.lang.dtypes import as_dtype, i8
 from cubepy.runtime import memory
 from cubepy.runtime.device import DeviceProperties
 
-FACTS = 2
-"""Numbers behind each row of sums: the largest score and the sum of weights."""
+FACTS = 4
+"""Numbers behind each row of sums: the largest score and the sum of weights; the rest keeps rows at
+multiples of 16 bytes.
+"""
 MOST_ROWS = 4
 """Queries of a tile."""
 KEYS = 4
@@ -48,6 +51,9 @@ class Blueprint:
         group: lanes that share a key, a power of two.
         units: of a cube.
         keys: keys of a group at once.
+        groups: heads of keys.
+        heads: heads of queries that share one.
+        single: whether there is one new position; its sums need no divisions.
         rolling: whether positions go round in the cache.
         words: whether keys and values are bytes, read four at once.
     """
@@ -62,6 +68,9 @@ class Blueprint:
     group: int
     units: int
     keys: int = KEYS
+    groups: int = 1
+    heads: int = 1
+    single: bool = False
     rolling: bool = False
     words: bool = False
 
@@ -97,67 +106,6 @@ class Blueprint:
 
 
 @cb.func
-def line_at(source, at, key, n: cb.Comptime[int], lane, columns: cb.Comptime[int], plan):
-    """Line n of a lane of a key or value, as it is in memory."""
-    b, g = at
-    d = (n * plan.group + lane) * plan.line
-    if plan.words:
-        if columns % (plan.group * plan.line) == 0:
-            return source.load((b, g, key, d // 4), plan.line // 4)
-        return source.load((b, g, key, d // 4), plan.line // 4, valid=cb.max(columns - d, 0) // 4)
-    if columns % (plan.group * plan.line) == 0:
-        return source.load((b, g, key, d), plan.line)
-    return source.load((b, g, key, d), plan.line, valid=cb.max(columns - d, 0))
-
-
-@cb.func
-def floats(line, plan):
-    """The numbers of a line. Bytes become the last bits of a float between 2^23 and 2^24, which is
-    fewer steps than a conversion of integers.
-    """
-    if not plan.words:
-        return cb.cast(line, cb.f32)
-    line = line ^ 0x80808080
-    return cb.interleave(
-        cb.interleave(byte_of(line, 0), byte_of(line, 2)),
-        cb.interleave(byte_of(line, 1), byte_of(line, 3)),
-    )
-
-
-@cb.func
-def byte_of(words, n: cb.Comptime[int]):
-    """Byte n of each word, from which 128 is taken."""
-    return cb.bitcast(((words >> (8 * n)) & 255) | 0x4B000000, cb.f32) - 8388736.0
-
-
-@cb.func
-def scale_at(scales, at, key, n: cb.Comptime[int], lane, columns: cb.Comptime[int], plan):
-    """The scale of line n of a lane of a key or value."""
-    b, g = at
-    d = cb.min((n * plan.group + lane) * plan.line, columns - 1)
-    return scales[b, g, key, d // GROUP]
-
-
-@cb.func
-def load_queries(queries, q, rotation, at, first, scale, shared_heads, plan):
-    """The rotated and scaled queries of a tile, in shared memory; all units arrive."""
-    b, g = at
-    length = q.shape[2]
-    factor = scale if plan.cap > 0.0 else scale * LOG2E
-    for c in range(cb.UNIT_POS, plan.rows * plan.padded, cb.CUBE_DIM):
-        r, d = c // plan.padded, c % plan.padded
-        row = cb.min(first + r, shared_heads * length - 1)
-        h, i = g * shared_heads + row // length, row % length
-        number = cb.f32(0.0)
-        if d < plan.depth:
-            number = cb.cast(q[b, h, i, d], cb.f32)
-            if plan.rotated > 0:
-                number = rotated_number(q, rotation, (b, h, i), (b, i), d, plan)
-        queries[r, d] = number * factor
-    cb.sync_cube()
-
-
-@cb.func
 def capped(score, plan):
     """A score behind the soft limit, in units of log 2."""
     if plan.cap > 0.0:
@@ -166,8 +114,10 @@ def capped(score, plan):
 
 
 @cb.func
-def weigh(s, o, tops, totals, r: cb.Comptime[int], plan):
-    """Turn a row's scores into weights; what was found before is scaled to the greatest score."""
+def weigh(s, o, tops, totals, sums, r: cb.Comptime[int], plan):
+    """Turn a row's scores into weights, of what has such `sums` or is one key each; what was found
+    before is scaled to the greatest score.
+    """
     newest = tops[r]
     for u in cb.unroll(range(plan.keys)):
         newest = cb.max(newest, s[r, u])
@@ -176,10 +126,58 @@ def weigh(s, o, tops, totals, r: cb.Comptime[int], plan):
     total = totals[r] * shrink
     for u in cb.unroll(range(plan.keys)):
         s[r, u] = cb.exp2(s[r, u] - base)
-        total = total + s[r, u]
+        if sums is None:
+            total = total + s[r, u]
+        else:
+            total = cb.fma(sums[u], s[r, u], total)
     for n in cb.unroll(range(plan.width_lines)):
         o[r, n] = o[r, n] * shrink
     tops[r], totals[r] = newest, total
+
+
+@cb.func
+def gather_values(s, o, held, by, r: cb.Comptime[int], plan):
+    """Add values, times their weights and scales, to a row."""
+    for u in cb.unroll(range(plan.keys)):
+        for n in cb.unroll(range(plan.width_lines)):
+            weight = s[r, u]
+            if by is not None:
+                weight = weight * by[u, n]
+            o[r, n] = cb.fma(cb.splat(weight, plan.line), floats(held[u, n], plan), o[r, n])
+
+
+@cb.func
+def load_queries(queries, q, rotation, at, first, scale, length, plan):
+    """The rotated and scaled queries of a tile, in shared memory; all units arrive."""
+    b, g = at
+    factor = scale if plan.cap > 0.0 else scale * LOG2E
+    for n in cb.unroll(range(-(-plan.rows * plan.padded // plan.units))):
+        c = n * plan.units + cb.UNIT_POS
+        r, d = c // plan.padded, c % plan.padded
+        row = cb.min(first + r, plan.heads * length - 1)
+        h, i = g * plan.heads + row // length, row % length
+        number = cb.f32(0.0)
+        if plan.padded == plan.depth or d < plan.depth:
+            number = cb.cast(q[b, h, i, d], cb.f32)
+            if plan.rotated > 0:
+                number = rotated_number(q, rotation, (b, h, i), (b, i), d, plan)
+        if plan.rows * plan.padded % plan.units == 0 or r < plan.rows:
+            queries[r, d] = number * factor
+    cb.sync_cube()
+
+
+@cb.func
+def leave(found, o, tops, totals, at, r: cb.Comptime[int], plan):
+    """Row r of a group of lanes to shared memory, its facts behind it."""
+    stream, lane = at
+    for n in cb.unroll(range(plan.width_lines)):
+        d = (n * plan.group + lane) * plan.line
+        for e in cb.unroll(range(plan.line)):
+            if d + e < plan.width:
+                found[stream, r, d + e] = o[r, n][e]
+    if lane == 0:
+        found[stream, r, plan.width] = tops[r]
+        found[stream, r, plan.width + 1] = totals[r]
 
 
 @cb.func
@@ -213,27 +211,24 @@ def attend(
     with g = h // (H // G), over the positions j <= starts[b] + i that the window leaves.
 
     q (B, H, L, D), out (B, H, L, E); with more than one part, `parts` (B * G, splits, H // G * L,
-    E + 2) gets the sums. A cube does a tile of queries and a part of their keys. With scales (B, G,
-    C, groups) keys and values are bytes.
+    E + 4) gets the sums. A cube does a tile of queries and a part of their keys. `rotation`: cos
+    and sin, or None; `scales`: of keys and of values (B, G, C, groups), which are bytes, or None.
     """
     rows, line, group = plan.rows, plan.line, plan.group
     queries = cb.shared((rows, plan.padded), cb.f32)
     found = cb.shared((plan.streams, rows, plan.stride), cb.f32)
-    length, groups, room = q.shape[2], keys.shape[1], keys.shape[2]
-    shared_heads = q.shape[1] // groups
-    every = shared_heads * length
+    length = 1 if plan.single else q.shape[2]
+    every = plan.heads * length
     splits = 1 if parts is None else parts.shape[1]
     tiles = (every + rows - 1) // rows
-    first = cb.CUBE_POS % tiles * rows
-    split = cb.CUBE_POS // tiles % splits
-    owner = cb.CUBE_POS // (tiles * splits)
-    b, g = owner // groups, owner % groups
+    first = cb.CUBE_POS_X % tiles * rows
+    split, owner = cb.CUBE_POS_Y, cb.CUBE_POS_X // tiles
+    b, g = owner // plan.groups, owner % plan.groups
     lane, stream = cb.UNIT_POS % group, cb.UNIT_POS // group
 
-    load_queries(queries, q, rotation, (b, g), first, scale, shared_heads, plan)
-
-    held = cb.cast(starts[b], cb.i64)
-    begin, stop = cb.i64(0), held + length
+    held = cb.cast(starts[b], cb.i32)
+    room = cb.cast(keys.shape[2], cb.i32)
+    begin, stop = cb.i32(0), cb.cast(held + length, cb.i32)
     if not plan.rolling:
         stop = cb.min(stop, room)
     if plan.window > 0:
@@ -243,20 +238,30 @@ def attend(
     begin = begin + split * each
     stop = cb.min(stop, begin + each)
 
-    query = cb.local((rows, plan.depth_lines), cb.f32, lanes=line)
-    o = cb.local((rows, plan.width_lines), cb.f32, lanes=line)
-    tops, totals = cb.local(rows, cb.f32), cb.local(rows, cb.f32)
-    firsts, lasts = cb.local(rows, cb.i64), cb.local(rows, cb.i64)
-    s = cb.local((rows, plan.keys), cb.f32)
+    # The first keys and values are on their way while queries are rotated.
     lanes = line // 4 if plan.words else line
     of_key = cb.local((plan.keys, plan.depth_lines), keys.dtype, lanes=lanes)
     of_value = cb.local((plan.keys, plan.width_lines), values.dtype, lanes=lanes)
-    by_key = cb.local((plan.keys, plan.depth_lines), cb.f32)
-    by_value = cb.local((plan.keys, plan.width_lines), cb.f32)
+    by_key, by_value = None, None
+    key_scales, value_scales = (None, None) if scales is None else scales
+    if scales is not None:
+        by_key = cb.local((plan.keys, plan.depth_lines), cb.f32)
+        by_value = cb.local((plan.keys, plan.width_lines), cb.f32)
+    if begin < stop:
+        ahead = (begin + stream * plan.keys, stop, base)
+        fetch((of_key, by_key), (keys, key_scales), (b, g), ahead, lane, plan.depth, plan)
+        fetch((of_value, by_value), (values, value_scales), (b, g), ahead, lane, plan.width, plan)
+    load_queries(queries, q, rotation, (b, g), first, scale, length, plan)
+
+    query = cb.local((rows, plan.depth_lines), cb.f32, lanes=line)
+    o = cb.local((rows, plan.width_lines), cb.f32, lanes=line)
+    tops, totals = cb.local(rows, cb.f32), cb.local(rows, cb.f32)
+    firsts, lasts = cb.local(rows, cb.i32), cb.local(rows, cb.i32)
+    s = cb.local((rows, plan.keys), cb.f32)
     for r in cb.unroll(range(rows)):
         tops[r], totals[r] = -cb.f32(float("inf")), cb.f32(0.0)
         lasts[r] = cb.min(stop, held + cb.min(first + r, every - 1) % length + 1)
-        firsts[r] = cb.i64(0)
+        firsts[r] = cb.i32(0)
         if plan.window > 0:
             firsts[r] = held + cb.min(first + r, every - 1) % length + 1 - plan.window
         for n in cb.unroll(range(plan.depth_lines)):
@@ -266,56 +271,39 @@ def attend(
 
     for block in range(begin, stop, plan.step):
         start = block + stream * plan.keys
-        for u in cb.unroll(range(plan.keys)):
-            key = slot_of(cb.min(start + u, stop - 1), base, room, plan)
-            for n in cb.unroll(range(plan.depth_lines)):
-                of_key[u, n] = line_at(keys, (b, g), key, n, lane, plan.depth, plan)
-                if scales is not None:
-                    by_key[u, n] = scale_at(scales[0], (b, g), key, n, lane, plan.depth, plan)
-        for u in cb.unroll(range(plan.keys)):
-            key = slot_of(cb.min(start + u, stop - 1), base, room, plan)
-            for n in cb.unroll(range(plan.width_lines)):
-                of_value[u, n] = line_at(values, (b, g), key, n, lane, plan.width, plan)
-                if scales is not None:
-                    by_value[u, n] = scale_at(scales[1], (b, g), key, n, lane, plan.width, plan)
+        ahead = (start + plan.step, stop, base)
         for r in cb.unroll(range(rows)):
             for u in cb.unroll(range(plan.keys)):
                 acc = cb.splat(cb.f32(0.0), line)
                 for n in cb.unroll(range(plan.depth_lines)):
-                    if scales is None:
-                        acc = cb.fma(query[r, n], floats(of_key[u, n], plan), acc)
-                    else:
-                        part = query[r, n] * floats(of_key[u, n], plan)
-                        acc = cb.fma(part, cb.splat(by_key[u, n], line), acc)
+                    part = floats(of_key[u, n], plan)
+                    if by_key is not None:
+                        part = part * by_key[u, n]
+                    acc = cb.fma(query[r, n], part, acc)
                 score = acc.sum()
                 for step in cb.unroll(range(group.bit_length() - 1)):
                     score = score + cb.plane_shuffle_xor(score, 1 << step)
                 seen = start + u < lasts[r] and start + u >= firsts[r]
                 s[r, u] = cb.select(seen, capped(score, plan), -cb.f32(float("inf")))
-            weigh(s, o, tops, totals, r, plan)
-            for u in cb.unroll(range(plan.keys)):
-                for n in cb.unroll(range(plan.width_lines)):
-                    weight = s[r, u]
-                    if scales is not None:
-                        weight = weight * by_value[u, n]
-                    o[r, n] = cb.fma(cb.splat(weight, line), floats(of_value[u, n], plan), o[r, n])
+        if block + plan.step < stop:
+            fetch((of_key, by_key), (keys, key_scales), (b, g), ahead, lane, plan.depth, plan)
+        for r in cb.unroll(range(rows)):
+            weigh(s, o, tops, totals, None, r, plan)
+            gather_values(s, o, of_value, by_value, r, plan)
+        if block + plan.step < stop:
+            fetch(
+                (of_value, by_value), (values, value_scales), (b, g), ahead, lane, plan.width, plan
+            )
 
     for r in cb.unroll(range(rows)):
-        for n in cb.unroll(range(plan.width_lines)):
-            d = (n * group + lane) * line
-            for e in cb.unroll(range(line)):
-                if d + e < plan.width:
-                    found[stream, r, d + e] = o[r, n][e]
-        if lane == 0:
-            found[stream, r, plan.width] = tops[r]
-            found[stream, r, plan.width + 1] = totals[r]
+        leave(found, o, tops, totals, (stream, lane), r, plan)
     cb.sync_cube()
     for c in range(cb.UNIT_POS, rows * plan.width, cb.CUBE_DIM):
         r, d = c // plan.width, c % plan.width
         row = first + r
         if row < every:
             top, total, value = joined(found, r, d, plan)
-            h, i = g * shared_heads + row // length, row % length
+            h, i = g * plan.heads + row // length, row % length
             finish(out, parts, (top, total), (owner, split, row, b, h, i), d, value, plan)
 
 
@@ -334,22 +322,42 @@ def joined(found, r, d, plan):
     return top, total, value
 
 
-@cb.kernel
-def combine(parts: cb.Array, out: cb.Array, groups, width: cb.Comptime[int]):
-    """out (B, H, L, E) from parts (B * groups, splits, H // groups * L, E + 2): a row a cube."""
-    splits, every, length = parts.shape[1], parts.shape[2], out.shape[2]
+@cb.kernel(fast_math=("contract", "afn", "nsz"))
+def combine(parts: cb.Array, out: cb.Array, plan: cb.Comptime):
+    """out (B, H, L, E) from parts (B * groups, splits, H // groups * L, E + 4): a row a cube, whose
+    groups of lanes take some parts each.
+    """
+    found = cb.shared((plan.streams, 1, plan.stride), cb.f32)
+    splits, length = parts.shape[1], 1 if plan.single else out.shape[2]
+    every = plan.heads * length
     owner, row = cb.CUBE_POS // every, cb.CUBE_POS % every
-    b, h, i = owner // groups, owner % groups * (every // length) + row // length, row % length
-    top = -cb.f32(float("inf"))
-    for s in range(splits):
-        top = cb.max(top, parts[owner, s, row, width])
-    base = cb.select(top == -cb.f32(float("inf")), cb.f32(0.0), top)
-    for d in range(cb.UNIT_POS, width, cb.CUBE_DIM):
-        total, value = cb.f32(0.0), cb.f32(0.0)
-        for s in range(splits):
-            grown = cb.exp2(parts[owner, s, row, width] - base)
-            total = cb.fma(parts[owner, s, row, width + 1], grown, total)
-            value = cb.fma(parts[owner, s, row, d], grown, value)
+    b, g = owner // plan.groups, owner % plan.groups
+    h, i = g * plan.heads + row // length, row % length
+    lane, stream = cb.UNIT_POS % plan.group, cb.UNIT_POS // plan.group
+    o = cb.local((1, plan.width_lines), cb.f32, lanes=plan.line)
+    tops, totals = cb.local(1, cb.f32), cb.local(1, cb.f32)
+    s, sums = cb.local((1, plan.keys), cb.f32), cb.local(plan.keys, cb.f32)
+    held = cb.local((plan.keys, plan.width_lines), cb.f32, lanes=plan.line)
+    tops[0], totals[0] = -cb.f32(float("inf")), cb.f32(0.0)
+    for n in cb.unroll(range(plan.width_lines)):
+        o[0, n] = cb.splat(cb.f32(0.0), plan.line)
+    for first in range(stream * plan.keys, splits, plan.step):
+        for u in cb.unroll(range(plan.keys)):
+            part = cb.min(first + u, splits - 1)
+            seen = first + u < splits
+            top = parts[owner, part, row, plan.width]
+            s[0, u] = cb.select(seen, top, -cb.f32(float("inf")))
+            sums[u] = parts[owner, part, row, plan.width + 1]
+            for n in cb.unroll(range(plan.width_lines)):
+                d = (n * plan.group + lane) * plan.line
+                room = cb.max(plan.width - d, 0)
+                held[u, n] = parts.load((owner, part, row, d), plan.line, valid=room)
+        weigh(s, o, tops, totals, sums, 0, plan)
+        gather_values(s, o, held, None, 0, plan)
+    leave(found, o, tops, totals, (stream, lane), 0, plan)
+    cb.sync_cube()
+    for d in range(cb.UNIT_POS, plan.width, cb.CUBE_DIM):
+        top, total, value = joined(found, 0, d, plan)
         out[b, h, i, d] = cb.cast(cb.select(total == 0.0, cb.f32(0.0), value / total), out.dtype)
 
 
@@ -363,10 +371,21 @@ def plan_for(
     lines = -(-max(depth, width) // line)
     group = min(p.plane_size, 1 << (lines - 1).bit_length())
     rows = min(MOST_ROWS, q.shape[1] // keys.shape[1] * q.shape[2])
-    rolling = rolls(window, q.shape[2], keys.shape[2])
-    units = 4 * p.plane_size
-    fixed = (depth, width, rotated, window, cap, rows, line, group, units)
-    return Blueprint(*fixed, rolling=rolling, words=words)
+    groups, single = keys.shape[1], q.shape[2] == 1
+    heads = q.shape[1] // groups
+    return Blueprint(
+        *(depth, width, rotated, window, cap, rows, line, group, 4 * p.plane_size, KEYS),
+        *(groups, heads, single, rolls(window, q.shape[2], keys.shape[2]), words),
+    )
+
+
+def combining(plan: Blueprint, plane: int) -> Blueprint:
+    """The blueprint of `combine`: parts are its keys."""
+    line = 4
+    lines = -(-plan.width // line)
+    group = min(plane, 1 << (lines - 1).bit_length())
+    rest = {"rotated": 0, "window": 0, "cap": 0.0, "rows": 1, "words": False}
+    return replace(plan, depth=plan.width, line=line, group=group, units=8 * plane, **rest)
 
 
 def splits_for(items: int, room: int, length: int, plan: Blueprint, cores: int) -> int:
@@ -415,9 +434,8 @@ def launch(
         shape = (batch * groups, splits, rows, plan.stride)
         parts = memory.empty(shape, np.dtype(np.float32))
     held = tuple(x.view(np.uint32) if plan.words else x for x in (keys, values))
-    rest = (*held, starts, scales, out, parts, scale, plan)
-    attend[items * splits, plan.units](q, rotation, *rest, mode="unchecked")
+    rest = (starts, scales, out, parts, scale, plan)
+    attend[(items, splits), plan.units](q, rotation, *held, *rest, mode="unchecked")
     if parts is not None:
-        combine[batch * groups * rows, 2 * p.plane_size](
-            parts, out, groups, plan.width, mode="unchecked"
-        )
+        last = combining(plan, p.plane_size)
+        combine[batch * groups * rows, last.units](parts, out, last, mode="unchecked")
