@@ -99,8 +99,10 @@ def ours(m: Model, given: dict[str, np.ndarray], prompts: np.ndarray, device: st
     from cubepy.models.architectures.rotary import rotary
     from cubepy.models.architectures.weights import fill
     from cubepy.models.generation.cache import KeyValueCache
+    from cubepy.models.generation.steps import read_first
     from cubepy.models.generation.text_model import TextModel
     from cubepy.models.packed.storage import Blocks
+    from cubepy.tensor.namespace import stack
 
     sizes = {"width": WIDTH, "heads": HEADS, "groups": GROUPS, "depth": DEPTH, "inner": INNER}
     sizes |= {"vocabulary": VOCABULARY, "layers": m.layers, "context": ROOM}
@@ -124,18 +126,19 @@ def ours(m: Model, given: dict[str, np.ndarray], prompts: np.ndarray, device: st
             tensors[name] = cb.tensor(np.ones(p.shape, np.float32), device=device)
     fill(model, tensors, "the benchmark")
     model.to(device)
-    rows = [[int(t) for t in row] for row in prompts]
+    rows = {n: [int(t) for t in row] for n, row in enumerate(prompts)}
     cache = KeyValueCache(c, m.batch, ROOM, model.embed.weight.device, cb.bf16)
-    tokens = cb.tensor(prompts[:, -1].copy(), device=device)
+    tokens = cb.tensor(prompts[:, -1:].copy(), device=device)
     starts = cb.tensor(np.full(m.batch, PROMPT - 1), device=device)
 
     def read() -> np.ndarray:
         with cb.no_grad():
-            return model.stepper.read(rows, cache)
+            hidden = read_first(model, cache, rows, False)
+            return model.logits(stack([hidden[n] for n in rows])).numpy()
 
     def step() -> Any:
         with cb.no_grad():
-            return model.stepper.greedy(tokens, starts, cache.layers)
+            return model.steps.greedy(tokens, starts, cache.layers)
 
     return Runs(read, step)
 

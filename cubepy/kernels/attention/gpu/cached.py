@@ -32,7 +32,7 @@ multiples of 16 bytes.
 MOST_ROWS = 4
 """Queries of a tile."""
 KEYS = 4
-"""Keys of a group of lanes at once: as many loads are on their way."""
+"""Keys of a group of lanes at once: as many loads are on their way. Twice as many of bytes."""
 LEAST_STEPS = 4
 """Steps of a cube, at least, of a cache that is full."""
 
@@ -374,7 +374,18 @@ def plan_for(
     groups, single = keys.shape[1], q.shape[2] == 1
     heads = q.shape[1] // groups
     return Blueprint(
-        *(depth, width, rotated, window, cap, rows, line, group, 4 * p.plane_size, KEYS),
+        *(
+            depth,
+            width,
+            rotated,
+            window,
+            cap,
+            rows,
+            line,
+            group,
+            4 * p.plane_size,
+            KEYS * (1 + words),
+        ),
         *(groups, heads, single, rolls(window, q.shape[2], keys.shape[2]), words),
     )
 
