@@ -35,19 +35,18 @@ def rolls(window: int, length: int, room: int) -> bool:
 @cb.func
 def base_of(first, room, plan):
     """Where the round of a rolling cache that position `first` is in begins; else 0."""
-    base = first - first
     if plan.rolling:
-        base = first // room * room
-    return base
+        return first // room * room
+    return first - first
 
 
 @cb.func
 def slot_of(position, base, room, plan):
     """Where a position is in a cache whose round began at `base`, or in the round after it."""
+    if not plan.rolling:
+        return position
     slot = position - base
-    if plan.rolling:
-        slot = cb.select(slot >= room, slot - room, slot)
-    return slot
+    return cb.select(slot >= room, slot - room, slot)
 
 
 @cb.kernel

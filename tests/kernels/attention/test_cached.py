@@ -296,14 +296,9 @@ def test_code_for_nvidia_gpus(depth: int, dtype: Any, rows: int) -> None:
     line = 16 // max(2, dtype.itemsize)
     group = min(32, 1 << (-(-depth // line) - 1).bit_length())
     window, words = 300 if rows == 3 else 0, dtype is I8
-    plan = cached_plan.Blueprint(
-        *(depth, depth, depth, window, 0.0, rows, line, group, 128),
-        groups=4,
-        heads=rows,
-        single=True,
-        rolling=window > 0,
-        words=words,
-    )
+    fixed = (depth, depth, depth, window, 0.0, rows, line, group, 128, 8 if words else 4)
+    options = {"groups": 4, "heads": rows, "single": True, "words": words}
+    plan = cached_plan.Blueprint(*fixed, rolling=window > 0, **options)
     given = operands(depth, dtype, rows, plan)
     code = compile_for("sm_90a", cached.attend, plan.units, *given, mode="unchecked")
     assert count(code.sass, "LDL", "STL") == {"LDL": 0, "STL": 0}
@@ -318,9 +313,8 @@ def test_code_for_amd_gpus(processor: str, dtype: Any) -> None:
     from cubepy.backends.hip.offline import compile_for
 
     plane = 32 if processor.startswith("gfx1") else 64
-    plan = cached_plan.Blueprint(
-        *(128, 128, 128, 0, 0.0, 4, 8, 16, 4 * plane), groups=4, heads=4, words=dtype is I8
-    )
+    fixed = (128, 128, 128, 0, 0.0, 4, 8, 16, 4 * plane, 8 if dtype is I8 else 4)
+    plan = cached_plan.Blueprint(*fixed, groups=4, heads=4, words=dtype is I8)
     given = operands(128, dtype, 4, plan)
     code = compile_for(processor, cached.attend, plan.units, *given, mode="unchecked")
     assert "vgpr_spill_count: 0" in code.assembly

@@ -16,7 +16,7 @@ multiples of 16 bytes.
 MOST_ROWS = 4
 """Queries of a tile."""
 KEYS = 4
-"""Keys of a group of lanes at once: as many loads are on their way."""
+"""Keys of a group of lanes at once: as many loads are on their way. Twice as many of bytes."""
 LEAST_STEPS = 4
 """Steps of a cube, at least, of a cache that is full."""
 
@@ -102,9 +102,16 @@ def plan_for(
     group = min(p.plane_size, 1 << (lines - 1).bit_length())
     rows = min(MOST_ROWS, q.shape[1] // keys.shape[1] * q.shape[2])
     groups, single = keys.shape[1], q.shape[2] == 1
-    fixed = (depth, width, rotated, window, cap, rows, line, group, 4 * p.plane_size, KEYS)
+    fixed = (depth, width, rotated, window, cap, rows, line, group, 4 * p.plane_size)
     return Blueprint(
-        *(*fixed, groups, q.shape[1] // groups, single, "overlap" in p.features),
+        *(
+            *fixed,
+            KEYS * (1 + words),
+            groups,
+            q.shape[1] // groups,
+            single,
+            "overlap" in p.features,
+        ),
         rolling=rolls(window, q.shape[2], keys.shape[2]),
         words=words,
     )
