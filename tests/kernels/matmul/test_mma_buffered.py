@@ -25,6 +25,9 @@ from cubepy.kernels.matmul.problem import Product
 from cubepy.kernels.matmul.routines import MATMUL
 from cubepy.kernels.primitives.functions_half import gelu_narrow
 from cubepy.lang.dtypes import as_dtype
+from cubepy.quant.linear.linear import quantized_linear
+from cubepy.quant.schemes.scheme import parse_scheme
+from cubepy.quant.weights.weight import QuantizedWeight
 from cubepy.runtime import device as devices
 from cubepy.runtime.memory import device_array
 from cubepy.tune import force
@@ -249,6 +252,24 @@ def test_the_routine_follows_from_dtypes_and_sizes(
     properties = offline(name)
     fits = [r for r in MATMUL.routines if not r.supports(problem, properties)]
     assert type(max(fits, key=lambda r: r.group(problem))) is routine
+
+
+@pytest.mark.parametrize("scheme", ["int4", "int8"])
+def test_packed_weights_meet_matrix_units(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By way of a dense copy, where activations are of 16 bits."""
+    rng, products = np.random.default_rng(6), []
+    launch = BufferedRoutine.launch
+    monkeypatch.setattr(BufferedRoutine, "launch", lambda *a: products.append(a[2]) or launch(*a))
+    values, x = (rng.standard_normal(s).astype(np.float32) for s in ((48, 128), (40, 128)))
+    x = x.astype(np.float16)
+    weight = QuantizedWeight.from_float(values, parse_scheme(scheme, activations="float"))
+    want = x.astype(F64) @ weight.dequantize().astype(F64).T
+    with emulated("gfx942"), cb.use("gfx942"):
+        far = weight.on(devices.current())
+        with cb.config.override(exact_weights=False):
+            got = quantized_linear(there(x), far, dtype=np.float32).numpy()
+    assert len(products) == 1
+    np.testing.assert_allclose(got, want, rtol=2e-2, atol=5e-2)
 
 
 def test_nvidia_keeps_its_own() -> None:
