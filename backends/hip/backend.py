@@ -8,7 +8,7 @@ from cubepy.backends.gpu.backend import GpuBackend, GpuExecutable
 from cubepy.backends.gpu.printing import WIDEST
 from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
 from cubepy.backends.hip.codegen.compile import Code
-from cubepy.backends.hip.matrix import instructions
+from cubepy.backends.hip.codegen.matrix import instructions
 from cubepy.backends.hip.native.driver import DRIVER
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection

@@ -61,9 +61,12 @@ class DeviceProperties:
         default=(), compare=False, repr=False
     )
 
-    def matrix_instruction(self, dtype: str) -> MatrixInstruction | None:
-        """The product of matrices of a dtype, by its name; None if there is none."""
-        return next((m for m in self.matrix_instructions if m.dtype == dtype), None)
+    def matrix_instruction(self, dtype: str, rows: int = 0) -> MatrixInstruction | None:
+        """The product of matrices of a dtype, by its name, the first that it has or that of so many
+        rows; None if there is none.
+        """
+        found = (m for m in self.matrix_instructions if m.dtype == dtype)
+        return next((m for m in found if rows in (0, m.rows)), None)
 
     def lanes(self, dtype: Any) -> int:
         """How many elements of a dtype fill a vector register."""

@@ -43,10 +43,11 @@ def product(a: cb.Array, b: cb.Array, c: cb.Array, m: cb.Comptime, dtype: cb.Com
         c[coordinates(m.c, lane, e)] = sums[e]
 
 
-def there(device: str, dtype: Any) -> MatrixInstruction:
-    """The device's product of a dtype."""
-    found = backend_named(device).properties(0).matrix_instruction(as_dtype(dtype).name)
-    if found is None:
+def there(device: str, dtype: Any) -> list[MatrixInstruction]:
+    """The device's products of a dtype."""
+    known = backend_named(device).properties(0).matrix_instructions
+    found = [m for m in known if m.dtype == as_dtype(dtype).name]
+    if not found:
         pytest.skip(f"{device} does not multiply matrices of {as_dtype(dtype).name}")
     return found
 
@@ -58,7 +59,12 @@ def drawn(shape: tuple[int, ...], dtype: Any, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: as_dtype(d).name)
 def test_products_of_a_plane(device: str, dtype: Any) -> None:
-    m = there(device, dtype)
+    for m in there(device, dtype):
+        multiply(device, m, dtype)
+
+
+def multiply(device: str, m: MatrixInstruction, dtype: Any) -> None:
+    """One product by an instruction, against f64."""
     a, b = drawn((m.rows, m.depth), dtype, 1), drawn((m.depth, m.columns), dtype, 2)
     c = drawn((m.rows, m.columns), as_dtype(m.sums).numpy, 3)
     want = c + a.astype(np.float64) @ b.astype(np.float64)
@@ -77,15 +83,18 @@ def test_products_of_a_plane(device: str, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: as_dtype(d).name)
 def test_every_element_is_held(device: str, dtype: Any) -> None:
     """Sums are held once; operands are, or by all units of a group alike."""
-    m = there(device, dtype)
     units = backend_named(device).properties(0).plane_size
-    for f in (m.a, m.b, m.c):
-        assert 1 << len(f.lanes) == units
-        held = [f.at(u, e) for u in range(units) for e in range(f.count)]
-        rows, columns = f.shape
-        assert set(held) == {(r, k) for r in range(rows) for k in range(columns)}
-        assert len(held) == rows * columns or (f is not m.c and (0, 0) in f.lanes)
-    assert m.a.shape == (m.rows, m.depth) and m.b.shape == (m.depth, m.columns)
+    for m in there(device, dtype):
+        for f in (m.a, m.b, m.c):
+            assert 1 << len(f.lanes) == units
+            held = [f.at(u, e) for u in range(units) for e in range(f.count)]
+            rows, columns = f.shape
+            assert set(held) == {(r, k) for r in range(rows) for k in range(columns)}
+            assert len(held) == rows * columns or (f is not m.c and (0, 0) in f.lanes)
+        assert m.a.shape == (m.rows, m.depth) and m.b.shape == (m.depth, m.columns)
+        line = [m.rows_in_order.c.at(0, e) for e in range(m.c.count)]
+        if all(column == 0 for _, column in m.c.elements):
+            assert line == [(e, 0) for e in range(m.c.count)]
 
 
 @cb.kernel

@@ -14,8 +14,6 @@ from typing import Any
 import llvmlite.binding as ll
 
 from cubepy.backends.gpu.codegen.machine import (
-    assembly_of,
-    object_of,
     optimised_for,
     target_machine,
     unselectable,
@@ -23,7 +21,7 @@ from cubepy.backends.gpu.codegen.machine import (
 )
 from cubepy.backends.gpu.codegen.target import Processor
 from cubepy.backends.hip.codegen.architecture import Architecture
-from cubepy.backends.hip.matrix import INTRINSICS
+from cubepy.backends.hip.codegen.matrix import INTRINSICS
 from cubepy.errors import BackendCompileError
 
 TRIPLE = "amdgcn-amd-amdhsa"
@@ -121,13 +119,3 @@ def keep_negative_zeros(text: str) -> str:
 
     out = _TO_HALF.sub(with_call, text)
     return "\n".join([out, *sorted(declared)])
-
-
-def assembly(module: Any, architecture: Architecture) -> str:
-    """The machine code of a module as text; the module stays as it is."""
-    return assembly_of(module, machine(architecture))
-
-
-def relocatable(module: Any, architecture: Architecture) -> bytes:
-    """The machine code of a module as an ELF object that a linker would take."""
-    return object_of(module, machine(architecture))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from llvmlite import ir
 
-from cubepy.backends.hip.matrix import INTRINSICS
+from cubepy.backends.hip.codegen.matrix import INTRINSICS
 from cubepy.backends.hip.ops.topology import call
 from cubepy.backends.llvm.ops.memory.elements import line
 from cubepy.backends.llvm.ops.registry import literal_op
@@ -50,7 +51,9 @@ def mma(x: Any, y: Any, c: Any, dtype: Any) -> Any:
     x, y, c = line(x), line(y), line(c)
 
     def emit(b: Any, u: Any, v: Any, sums: Any, _: Any) -> Any:
-        intrinsic, kind, _ = INTRINSICS[b.module.architecture.name][name]
+        architecture = b.module.architecture
+        side = math.isqrt(c.lanes * architecture.plane)
+        intrinsic, kind, _ = INTRINSICS[architecture.name][name, side]
         operand, suffix = _taken_as(kind, x.lanes)
         u, v = b.bitcast(u, operand), b.bitcast(v, operand)
         if intrinsic.startswith("mfma"):  # neither operand is repeated or permuted

@@ -23,12 +23,16 @@ from tests.backends.hip.test_emulator import launch, run
 from tests.conformance.test_matrix import product
 
 ROWS_OF_SUMS = {
+    "cdna32": [
+        [0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27],
+        [4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31],
+    ],
     "cdna": [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]],
     "rdna3": [[0, 2, 4, 6, 8, 10, 12, 14], [1, 3, 5, 7, 9, 11, 13, 15]],
     "rdna4": [[0, 1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 12, 13, 14, 15]],
 }
-"""Rows of the sums that a group of 16 lanes has in its registers: AMD's figures of matrix D. Columns
-are lanes.
+"""Rows of the sums that a group of 16 lanes (of 32, where there are as many rows) has in its
+registers: AMD's figures of matrix D. Columns are lanes.
 """
 CASES = [
     ("gfx90a", "cdna", "v_mfma_f32_16x16x16f16", np.float16, 16, 2, 4),
@@ -36,6 +40,9 @@ CASES = [
     ("gfx942", "cdna", "v_mfma_f32_16x16x16_bf16", ml_dtypes.bfloat16, 16, 2, 4),
     ("gfx942", "cdna", "v_mfma_i32_16x16x32_i8", np.int8, 32, 2, 4),
     ("gfx950", "cdna", "v_mfma_f32_16x16x32_f16", np.float16, 32, 4, 4),
+    ("gfx90a", "cdna32", "v_mfma_f32_32x32x8bf16_1k", ml_dtypes.bfloat16, 8, 2, 16),
+    ("gfx942", "cdna32", "v_mfma_i32_32x32x16_i8", np.int8, 16, 2, 16),
+    ("gfx950", "cdna32", "v_mfma_f32_32x32x16_f16", np.float16, 16, 4, 16),
     ("gfx950", "cdna", "v_mfma_f32_16x16x32_fp8_fp8", ml_dtypes.float8_e4m3fn, 32, 2, 4),
     ("gfx1100", "rdna3", "v_wmma_f32_16x16x16_f16", np.float16, 16, 8, 8),
     ("gfx1100", "rdna3", "v_wmma_i32_16x16x16_iu8", np.int8, 16, 4, 8),
@@ -67,12 +74,13 @@ def tile(
 
 
 def words(matrix: np.ndarray, lanes: int, family: str) -> np.ndarray:
-    """Registers of an operand (16, depth): lane L has row L % 16; groups of 16 lanes have equal
-    parts of the depth, one after the other, but on RDNA 3 all of it.
+    """Registers of an operand (rows, depth): lane L has row L % rows; groups of so many lanes have
+    equal parts of the depth, one after the other, but on RDNA 3 all of it.
     """
-    groups = 1 if family == "rdna3" else lanes // 16
-    parts = matrix.reshape(16, groups, -1)
-    held = np.stack([parts[lane % 16, lane // 16 % groups] for lane in range(lanes)])
+    rows = len(matrix)
+    groups = 1 if family == "rdna3" else lanes // rows
+    parts = matrix.reshape(rows, groups, -1)
+    held = np.stack([parts[lane % rows, lane // rows % groups] for lane in range(lanes)])
     return np.ascontiguousarray(held).view(np.uint32)
 
 
@@ -80,9 +88,10 @@ def words(matrix: np.ndarray, lanes: int, family: str) -> np.ndarray:
 def test_the_emulator_follows_the_documents(case: Any) -> None:
     name, family, mnemonic, dtype, depth, registers, sums = case
     lanes = 32 if name.startswith("gfx1") else 64
+    side = 32 if family == "cdna32" else 16
     rng = np.random.default_rng(0)
     a, b = (
-        (rng.standard_normal((16, depth)) * (50 if dtype is np.int8 else 1)).astype(dtype)
+        (rng.standard_normal((side, depth)) * (50 if dtype is np.int8 else 1)).astype(dtype)
         for _ in range(2)
     )
     x, y = words(a, lanes, family), words(b, lanes, family)
@@ -91,10 +100,10 @@ def test_the_emulator_follows_the_documents(case: Any) -> None:
     out = np.zeros((lanes, sums), np.int32 if dtype is np.int8 else np.float32)
     tile(name, mnemonic, x, y, out, "neg_lo:[1,1,0]" if signed else "")
     want = a.astype(np.float64) @ b.astype(np.float64).T
-    got = np.zeros((16, 16))
+    got = np.zeros((side, side))
     for lane in range(lanes):
-        for r, row in enumerate(ROWS_OF_SUMS[family][lane // 16]):
-            got[row, lane % 16] = out[lane, r]
+        for r, row in enumerate(ROWS_OF_SUMS[family][lane // side]):
+            got[row, lane % side] = out[lane, r]
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-5)
     if signed:  # without the modifiers bytes have no signs
         tile(name, mnemonic, x, y, out)
@@ -109,11 +118,13 @@ def test_our_fragments_are_those_of_the_documents(name: str) -> None:
     assert ("wmma" if name.startswith("gfx1") else "mfma") in properties.features
     assert {"f16", "bf16", "i8"} <= {m.dtype for m in properties.matrix_instructions}
     for m in properties.matrix_instructions:
+        side = m.rows
+        table = ROWS_OF_SUMS[f"{family}32" if side == 32 else family]
         for lane in range(properties.plane_size):
             rows = [m.c.at(lane, e) for e in range(m.c.count)]
-            assert rows == [(r, lane % 16) for r in ROWS_OF_SUMS[family][lane // 16]]
-            first = 0 if family == "rdna3" else m.a.count * (lane // 16)
-            held = [(lane % 16, first + e) for e in range(m.a.count)]
+            assert rows == [(r, lane % side) for r in table[lane // side]]
+            first = 0 if family == "rdna3" else m.a.count * (lane // side)
+            held = [(lane % side, first + e) for e in range(m.a.count)]
             assert [m.a.at(lane, e) for e in range(m.a.count)] == held
             assert [m.b.at(lane, e) for e in range(m.b.count)] == [(k, r) for r, k in held]
 
@@ -135,9 +146,9 @@ def test_wrong_fragments_are_found(name: str) -> None:
     m = offline(name).matrix_instruction("f16")
     assert m is not None and one(name, m) < 1e-5
     lanes = (m.c.lanes[4:] + m.c.elements)[::-1]
-    apart = dataclasses.replace(m.c, lanes=m.c.lanes[:4] + lanes[: len(m.c.lanes) - 4],
-                                elements=lanes[len(m.c.lanes) - 4 :])  # fmt: skip
-    assert one(name, dataclasses.replace(m, c=apart)) > 0.5
+    groups = len(m.c.lanes) - 4
+    other = dataclasses.replace(m.c, lanes=m.c.lanes[:4] + lanes[:groups], elements=lanes[groups:])
+    assert one(name, dataclasses.replace(m, c=other)) > 0.5
     across = dataclasses.replace(m.a, elements=m.a.elements[::-1])
     assert one(name, dataclasses.replace(m, a=across)) > 0.5
 

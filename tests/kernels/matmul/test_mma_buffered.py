@@ -25,6 +25,9 @@ from cubepy.kernels.matmul.problem import Product
 from cubepy.kernels.matmul.routines import MATMUL
 from cubepy.kernels.primitives.functions_half import gelu_narrow
 from cubepy.lang.dtypes import as_dtype
+from cubepy.quant.linear.linear import quantized_linear
+from cubepy.quant.schemes.scheme import parse_scheme
+from cubepy.quant.weights.weight import QuantizedWeight
 from cubepy.runtime import device as devices
 from cubepy.runtime.memory import device_array
 from cubepy.tune import force
@@ -36,6 +39,8 @@ from tests.kernels.matmul.matrices import laid_out
 BF16 = ml_dtypes.bfloat16
 DTYPES = {"f16": np.float16, "bf16": BF16, "i8": np.int8}
 EMULATED = tuple(KNOWN) if THOROUGH else ("gfx942", "gfx1100")
+SIDES = {name: 16 if name.startswith("gfx1") else 32 for name in KNOWN}
+"""Rows of the instruction that is chosen."""
 WORDS = {1: np.uint8, 2: np.uint16}
 
 
@@ -89,10 +94,11 @@ def test_products_of_any_shape_and_layout(name: str, case: Any) -> None:
 
 @pytest.mark.parametrize("name", EMULATED)
 def test_large_tiles(name: str) -> None:
+    """And the smaller instruction."""
     rng = np.random.default_rng(1)
     for (m, k, n), layout in (((140, 72, 136), "rows"), ((128, 96, 128), "columns")):
         a, b = rng.standard_normal((m, k)), laid_out(rng, (k, n), np.float16, layout)
-        with force("matmul", "mma_buffered", rows=128, columns=128):
+        with force("matmul", "mma_buffered", rows=128, columns=128, high=2, side=16):
             want = a.astype(np.float16).astype(F64) @ b.astype(F64)
             with emulated(name), cb.use(name):
                 x = there(a.astype(np.float16))
@@ -137,10 +143,9 @@ def compiled(name: str, plan: Buffered, out: Any, epilogue: bool = False) -> str
     c = np.zeros((1, 256, 256), out)
     more = (c[0, 0], c) if epilogue else (None, None)
     units = plan.high * plan.wide * p.plane_size
-    code = compile_for(
-        name, mma_buffered, units, a, a, c, *more, 1.0, 8, plan, mode="unchecked",
-        aligned=plan.a_whole,
-    )  # fmt: skip
+    args = (a, a, c, *more, 1.0, 8, plan)
+    whole = plan.a_whole
+    code = compile_for(name, mma_buffered, units, *args, mode="unchecked", aligned=whole)
     assert code.text.shared_bytes <= min(p.max_shared_memory, 65536)
     return str(code.assembly)
 
@@ -165,16 +170,18 @@ def test_nothing_spills(name: str, dtype: str) -> None:
     for plan in some(plans, *(range(0, len(plans), 3) if dtype == "f16" else (0, 1))):
         high = 64 // p.plane_size if plan["rows"] == 64 else 2
         out = np.int32 if kind.is_int else kind.numpy
-        text = compiled(name, Buffered(dtype=kind, high=high, **plan), out, "bias" in plan)
+        text = compiled(
+            name, Buffered(dtype=kind, side=SIDES[name], high=high, **plan), out, "bias" in plan
+        )
         spilled = [int(n) for n in re.findall(r"_spill_count: *(\d+)", text)]
         assert spilled and not any(spilled), plan
         assert not re.search(r"^\t(flat|scratch|buffer_(load|store))_", text, re.M), plan
 
 
 COUNTS = {
-    "gfx90a": ("v_mfma_f32_16x16x16f16", 32, "ds_read_b128", 8, "ds_write_b128", 4, 4),
-    "gfx942": ("v_mfma_f32_16x16x16_f16", 32, "ds_read_b128", 8, "ds_write_b128", 4, 4),
-    "gfx950": ("v_mfma_f32_16x16x32_f16", 16, "ds_read_b128", 8, "ds_write_b128", 4, 4),
+    "gfx90a": ("v_mfma_f32_32x32x8f16", 16, "ds_read_b128", 8, "ds_write_b128", 4, 4),
+    "gfx942": ("v_mfma_f32_32x32x8_f16", 16, "ds_read_b128", 8, "ds_write_b128", 4, 4),
+    "gfx950": ("v_mfma_f32_32x32x16_f16", 8, "ds_read_b128", 8, "ds_write_b128", 4, 4),
     "gfx1100": ("v_wmma_f32_16x16x16_f16", 32, "ds_load_b128", 32, "ds_store_b128", 8, 8),
     "gfx1201": ("v_wmma_f32_16x16x16_f16", 32, "ds_load_b128", 16, "ds_store_b128", 8, 8),
 }
@@ -184,38 +191,35 @@ COUNTS = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_instructions_of_a_step(name: str) -> None:
     product, products, read, reads, write, writes, loads = COUNTS[name]
-    text = compiled(name, Buffered(**WHOLE), np.float16)
+    text = compiled(name, Buffered(side=SIDES[name], **WHOLE), np.float16)
     found = Counter(re.findall(r"^\t([a-z]\w+)", text, re.M))
     wide = "global_load_b128" if name.startswith("gfx1") else "global_load_dwordx4"
     assert found[product] == products
     assert (found[read], found[write]) == (reads, writes)
     assert found[wide] == 2 * loads  # and as many of the first stage
-    others = [i for i in found if i.startswith(("ds_", "global_load")) and i not in
-              (read, write, wide)]  # fmt: skip
-    assert not others
+    memory = {i for i in found if i.startswith(("ds_", "global_load"))}
+    assert memory == {read, write, wide}
 
 
 @pytest.mark.parametrize("name", EMULATED)
 @pytest.mark.parametrize("layout", ["along K", "across K"])
 def test_no_bank_is_met_twice(name: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """128 bytes of neighbouring lanes at a time, from 32 banks of four bytes; CDNA reads 16 bytes of
-    lanes 0 to 3 together with those of lanes 20 to 23, and so on (AMD, "Avoiding LDS bank conflicts
+    """128 bytes of neighbouring lanes at a time, from 32 banks of four bytes; but CDNA reads 16 bytes
+    of lanes 0 to 3 together with those of lanes 20 to 23, and so on (AMD, "Avoiding LDS bank conflicts
     on AMD GPUs using CK-Tile framework").
     """
     met: list[int] = []
-    mixed = [4 * k + lane for k, j in ((0, 5), (1, 4), (2, 7), (3, 6)) for k in (k, j)
-             for lane in range(4)]  # fmt: skip
-    orders = [np.arange(64), np.array([*mixed, *(32 + lane for lane in mixed)])]
+    fours = np.arange(32).reshape(8, 4)
+    mixed = fours[[0, 5, 1, 4, 2, 7, 3, 6]].ravel()
+    plain, of_reads = np.arange(64), np.concatenate([mixed, 32 + mixed])
 
     def watched(known: Any) -> Any:
         def look(self: Any, wave: int, places: np.ndarray, what: str) -> None:
             lanes = max(1, 128 // places.shape[1])
-            for order in (
-                orders if len(places) == 64 and what.startswith("ds_read_b128") else orders[:1]
-            ):
-                for first in range(0, len(places), lanes):
-                    words = np.unique(places[order[first : first + lanes]] // 4)
-                    met.append(int(np.bincount(words % 32).max()))
+            order = of_reads if what.startswith("ds_read_b128") else plain
+            for first in range(0, len(places), lanes):
+                words = np.unique(places[order[first : first + lanes]] // 4)
+                met.append(int(np.bincount(words % 32).max()))
             known(self, wave, places, what)
 
         return look
@@ -248,6 +252,24 @@ def test_the_routine_follows_from_dtypes_and_sizes(
     properties = offline(name)
     fits = [r for r in MATMUL.routines if not r.supports(problem, properties)]
     assert type(max(fits, key=lambda r: r.group(problem))) is routine
+
+
+@pytest.mark.parametrize("scheme", ["int4", "int8"])
+def test_packed_weights_meet_matrix_units(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By way of a dense copy, where activations are of 16 bits."""
+    rng, products = np.random.default_rng(6), []
+    launch = BufferedRoutine.launch
+    monkeypatch.setattr(BufferedRoutine, "launch", lambda *a: products.append(a[2]) or launch(*a))
+    values, x = (rng.standard_normal(s).astype(np.float32) for s in ((48, 128), (40, 128)))
+    x = x.astype(np.float16)
+    weight = QuantizedWeight.from_float(values, parse_scheme(scheme, activations="float"))
+    want = x.astype(F64) @ weight.dequantize().astype(F64).T
+    with emulated("gfx942"), cb.use("gfx942"):
+        far = weight.on(devices.current())
+        with cb.config.override(exact_weights=False):
+            got = quantized_linear(there(x), far, dtype=np.float32).numpy()
+    assert len(products) == 1
+    np.testing.assert_allclose(got, want, rtol=2e-2, atol=5e-2)
 
 
 def test_nvidia_keeps_its_own() -> None:

@@ -28,18 +28,20 @@ NVIDIA = 4, 2, 4
 """Words of a and b and numbers of c wherever there is the feature "mma"."""
 
 
-def lengths(s: Scope, dtype: dt.DType) -> tuple[int, int, int]:
-    """Words of a and b and numbers of c that a unit holds on the device.
+def lengths(s: Scope, dtype: dt.DType, c: Value) -> tuple[int, int, int]:
+    """Words of a and b and numbers of c that a unit holds on the device: of the instruction with
+    sums like c, or of the first.
 
     Raises:
         FeatureError: it does not multiply matrices of this dtype.
     """
-    found = s.properties.matrix_instruction(dtype.name)
-    if found is not None:
-        return found.lengths
+    known = [m.lengths for m in s.properties.matrix_instructions if m.dtype == dtype.name]
+    if known:
+        sums = c.type.lanes if isinstance(c, Expr) else 0
+        return next((found for found in known if found[2] == sums), known[0])
     if "mma" in s.properties.features:
         return NVIDIA
-    there = ", ".join(m.dtype for m in s.properties.matrix_instructions)
+    there = ", ".join(dict.fromkeys(m.dtype for m in s.properties.matrix_instructions))
     raise FeatureError(
         f"{s.properties.name} has no matrix units for {dtype.name}", hint=f"it has them for {there}"
     )
@@ -56,7 +58,7 @@ def _mma(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
         other = matrix_dtype(s, other_v, name, (kind, "i8", "u8") if dtype.is_int else (kind,))
         kind = kind if other is dtype else f"{kind}.{other.name}"
     acc = dt.i32 if dtype.is_int else dt.f32
-    of_a, of_b, of_c = lengths(s, dtype)
+    of_a, of_b, of_c = lengths(s, dtype, c)
     values = (
         words(s, a, (of_a,), "the fragment a of cb.mma"),
         words(s, b, (of_b,), "the fragment b of cb.mma"),

@@ -4,8 +4,8 @@ MFMA and WMMA. Any strides, any size.
 Two stages of both operands lie in shared memory: while one is multiplied, the next is on its way to
 registers, and one barrier a step is enough. A stage has 64 bytes of K of every row. Pairs of rows
 are 128 bytes, whose eight pieces of 16 are permuted by exclusive or with a linear function of the
-pair's number. It is such that lanes meet every bank once when they read a piece of eight rows, in
-the order of the rows or in that of RDNA 3's sums, and when they write words across K.
+pair's number. It is such that the lanes that are served together meet every bank once, when they
+read a piece of eight rows, in any order that fragments have, and when they write words across K.
 
 The product that is computed is the transposed one: a unit's sums are then neighbours along a row of
 the result. Where a unit's elements are along K does not change a product, so units read 16 bytes at
@@ -32,8 +32,6 @@ PIECE = 16
 DEPTH_BYTES = 64
 """Bytes of K in a stage."""
 PIECES = DEPTH_BYTES // PIECE
-SIDE = 16
-"""Rows and columns of an instruction."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,7 @@ class Buffered(Epilogue):
 
     Attributes:
         dtype: of the elements of a and b, which the arrays hold as unsigned integers.
+        side: rows and columns of an instruction.
         rows, columns: a cube's tile.
         high, wide: planes below and beside each other.
         a_along_k, b_along_k: the operand's last axis is K; otherwise it is its own (16-bit dtypes).
@@ -51,6 +50,7 @@ class Buffered(Epilogue):
     """
 
     dtype: Any = cb.f16
+    side: int = 16
     rows: int = 128
     columns: int = 128
     high: int = 2
@@ -63,9 +63,9 @@ class Buffered(Epilogue):
 
 
 @cb.func
-def instruction_of(dtype):
+def instruction_of(dtype, side):
     """The device's product of matrices of a dtype, a unit's sums being neighbours."""
-    return cb.device_properties().matrix_instruction(dtype.name).rows_in_order  # type: ignore[union-attr]
+    return cb.device_properties().matrix_instruction(dtype.name, side).rows_in_order  # type: ignore[union-attr]
 
 
 @cb.func
@@ -153,7 +153,7 @@ def stage_product(acc, tiles, at_a, at_b, start, shape, m, dtype):
     """acc += one stage, for a plane's part of the tile: rows and columns from `start` on."""
     top, left = start
     high, wide = shape
-    words = m.lengths[0]
+    words, side = m.lengths[0], m.rows
     pieces = max(1, words // 4)  # that a unit reads at once
     together = max(1, 4 // words)  # instructions that they are enough for
     groups = m.depth // m.a.count  # of units with parts of the depth of their own
@@ -164,14 +164,14 @@ def stage_product(acc, tiles, at_a, at_b, start, shape, m, dtype):
     for run in cb.unroll(range(PIECES // (groups * pieces))):
         piece = run * groups * pieces + part
         b = tuple(
-            words_of(tiles, at_b, left + j * SIDE + row_b, piece, pieces)
-            for j in cb.unroll(range(wide // SIDE))
+            words_of(tiles, at_b, left + j * side + row_b, piece, pieces)
+            for j in cb.unroll(range(wide // side))
         )
-        for i in cb.unroll(range(high // SIDE)):
-            a = words_of(tiles, at_a, top + i * SIDE + row_a, piece, pieces)
+        for i in cb.unroll(range(high // side)):
+            a = words_of(tiles, at_a, top + i * side + row_a, piece, pieces)
             for t in cb.unroll(range(together)):
                 x = cb.slice_line(a, t * words, words)
-                for j in cb.unroll(range(wide // SIDE)):
+                for j in cb.unroll(range(wide // side)):
                     y = cb.slice_line(b[j], t * words, words)
                     acc[i, j] = cb.mma(y, x, acc[i, j], dtype)
 
@@ -193,7 +193,7 @@ def mma_buffered(
     says; both as unsigned integers that hold the elements.
     """
     epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
-    m = instruction_of(blueprint.dtype)
+    m = instruction_of(blueprint.dtype, blueprint.side)
     rows, columns = blueprint.rows, blueprint.columns
     depth = DEPTH_BYTES // a.dtype.itemsize
     span_a, span_b = rows * depth, columns * depth
@@ -203,13 +203,13 @@ def mma_buffered(
     batch, row, column = tile_start(out, rows, columns)
     batch_a = cb.min(batch, a.shape[0] - 1)
     batch_b = cb.min(batch, b.shape[0] - 1)
-    high, wide = rows // blueprint.high, columns // blueprint.wide
+    high, wide, side = rows // blueprint.high, columns // blueprint.wide, blueprint.side
     top = cb.PLANE_POS // blueprint.wide * high
     left = cb.PLANE_POS % blueprint.wide * wide
     sums = cb.i32 if blueprint.dtype.is_int else cb.f32
-    acc = cb.local((high // SIDE, wide // SIDE), sums, lanes=m.c.count)
-    for i in cb.unroll(range(high // SIDE)):
-        for j in cb.unroll(range(wide // SIDE)):
+    acc = cb.local((high // side, wide // side), sums, lanes=m.c.count)
+    for i in cb.unroll(range(high // side)):
+        for j in cb.unroll(range(wide // side)):
             acc[i, j] = cb.cast(cb.splat(0, m.c.count), sums)
     of_a = (blueprint.a_along_k, blueprint.a_whole, blueprint.k_whole)
     of_b = (blueprint.b_along_k, blueprint.b_whole, blueprint.k_whole)
@@ -227,9 +227,9 @@ def mma_buffered(
             fetch(held_b, b, batch_b, column, k, columns, *of_b)
         stage_product(acc, tiles, at_a, at_b, (top, left), (high, wide), m, blueprint.dtype)
     of_column, of_row = coordinates(m.c, cb.UNIT_POS_PLANE)
-    for i in cb.unroll(range(high // SIDE)):
-        for j in cb.unroll(range(wide // SIDE)):
-            r, c = row + top + i * SIDE + of_row, column + left + j * SIDE + of_column
+    for i in cb.unroll(range(high // side)):
+        for j in cb.unroll(range(wide // side)):
+            r, c = row + top + i * side + of_row, column + left + j * side + of_column
             epilogue.finish_inside(acc[i, j], batch, r, c)
 
 
@@ -267,10 +267,13 @@ class BufferedRoutine(GpuRoutine, TunedRoutine):
         )
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Buffered]:
-        """Large tiles where they fill the device; small ones have 128 units on any GPU."""
+        """Large tiles where they fill the device; small ones have 128 units on any GPU. The larger
+        instruction reads less for as many products.
+        """
         tiles = problem.batch * -(-problem.m // 128) * -(-problem.n // 128)
         dtype, high = as_dtype(problem.a), 64 // properties.plane_size
-        sizes = [Buffered(dtype=dtype), Buffered(dtype=dtype, rows=64, columns=64, high=high)]
+        side = max(m.rows for m in properties.matrix_instructions if m.dtype == problem.a)
+        sizes = [Buffered(dtype, side), Buffered(dtype, side, 64, 64, high)]
         yield from sizes if tiles >= properties.cores else sizes[::-1]
 
     def launch(self, blueprint: Buffered, problem: Product, args: tuple[Any, ...]) -> None:
