@@ -145,10 +145,10 @@ class HostProgram(ProgramOperands):
         self.sort_spans()
 
     def lodged(self, between: list[Buffer], results: list[Buffer]) -> list[Buffer]:
-        """Let large buffers lie in memory of large results until those are written; the buffers
-        that are left.
+        """Let large buffers lie in memory of large results until those are written (by a loop:
+        until it begins, since what its turns write stays); the buffers that are left.
         """
-        spare = [Spare(b.size, b.first) for b in results if b.size >= LODGED]
+        spare = [Spare(b.size, self.outside(b.first)) for b in results if b.size >= LODGED]
         which = [n for n, b in enumerate(results) if b.size >= LODGED]
         large = [b for b in between if b.size >= LODGED]
         found = lodged(large, spare) if spare else {}
@@ -195,6 +195,16 @@ class HostProgram(ProgramOperands):
                     found[at] = Buffer(at, size, n, n)
         self.through_loops(found.values())
         return found
+
+    def outside(self, at: int) -> int:
+        """A step, or the beginning of the outermost loop that it is in."""
+        begun: list[int] = []
+        for n, step in enumerate(self.recorded.steps[:at]):
+            if isinstance(step, Mark) and step.kind == "loop":
+                begun.append(n)
+            elif isinstance(step, Mark) and step.kind == "again":
+                begun.pop()
+        return begun[0] if begun else at
 
     def through_loops(self, buffers: Iterable[Buffer]) -> None:
         """What is there before or behind a loop, and used in it, is there in all of it."""
