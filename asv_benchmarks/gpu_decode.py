@@ -149,7 +149,8 @@ def int4_layer(raw: np.ndarray, device: str) -> Callable[[Any], Any]:
     pairs = torch.from_numpy(codes[:, ::2] << 4 | codes[:, 1::2]).to(device)
     packed = torch.ops.aten._convert_weight_to_int4pack(pairs, 8)
     scales = np.ascontiguousarray(blocks[..., :2]).view(np.float16)[..., 0].T.astype(np.float32)
-    facts = torch.from_numpy(np.stack([scales, np.zeros_like(scales)], -1))
+    pairs_of = np.ascontiguousarray(np.stack([scales, np.zeros_like(scales)], -1))
+    facts = torch.from_numpy(pairs_of)
     facts = facts.to(device, torch.bfloat16)
 
     def product(x: Any) -> Any:

@@ -11,7 +11,7 @@ from cubepy.nn import arguments
 from cubepy.nn.parameter import Parameter
 from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
-from cubepy.tensor.array import device_and_dtype, is_device
+from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.program.watched import changed, watch
 
 Hook = Callable[["Module", tuple[Any, ...]], None]
@@ -272,25 +272,25 @@ class Module:
         changed()
         return LoadResult(missing, unexpected)
 
-    def to(self, target: Any, dtype: Any = None) -> Module:
+    def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> Module:
         """Move parameters, the same objects, and buffers to a device, or convert floats to a dtype.
 
         Args:
             target: a device ("cuda", "cpu", ...) or a float dtype ("f16", `cb.bf16`, ...).
                 Quantized weights keep their codes, and buffers that are not saved their dtype:
                 they are computed of something (angles of positions).
-            dtype: a float dtype, where `target` is a device: both at once.
+            dtype, device: the same by name, alone or both at once.
 
         Raises:
-            ArgumentError: a dtype beside a target that is no device.
+            ArgumentError: none of them, or a dtype beside a target that is no device.
 
         Example:
             >>> from cubepy import nn
             >>> nn.Linear(2, 3).to("f16").weight.dtype
             cb.f16
         """
+        target, dtype = target_of(target, dtype, device)
         if dtype is not None:
-            target, dtype = device_and_dtype(target, dtype)
             return self.to(target).to(dtype)
         done: dict[int, Any] = {}
         for _, table, key in self._state(unsaved=is_device(target)):

@@ -11,18 +11,11 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import (
-    ArgumentError,
-    CubeError,
-    DeviceError,
-    DTypeError,
-    GradientError,
-    ShapeError,
-)
+from cubepy.errors import CubeError, DeviceError, DTypeError, GradientError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
-from cubepy.runtime.device import Device, as_device, current, gpu_of
+from cubepy.runtime.device import as_device, current, gpu_of
 from cubepy.runtime.interop.accepted import hint_for, host_data
 from cubepy.runtime.interop.foreign import device_array
 from cubepy.runtime.memory.device_array import DeviceArray
@@ -36,6 +29,7 @@ from cubepy.tensor.methods.indexing import Indexing
 from cubepy.tensor.methods.operators import Operators
 from cubepy.tensor.methods.reducing import Reducing
 from cubepy.tensor.methods.shaping import Shaping
+from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.observe import looked, numbered, promised, same, settled
@@ -272,19 +266,21 @@ class Tensor(
 
     # To other dtypes, devices and layouts
 
-    def to(self, target: Any, dtype: Any = None) -> Tensor:
+    def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> Tensor:
         """The tensor as another dtype or on another device; itself if nothing changes.
 
         Args:
-            target: a dtype (or its name), a device, or a text such as "cpu".
-            dtype: a dtype, where `target` is a device: both at once.
+            target: a dtype (or its name), a device, a text such as "cpu", or a tensor that has
+                both.
+            dtype: a dtype, alone or beside a device.
+            device: the same as `target`, by its name.
 
         Raises:
-            ArgumentError: a dtype beside a target that is no device.
+            ArgumentError: none of them, or a dtype beside a target that is no device.
         """
+        target, dtype = target_of(target, dtype, device)
         if dtype is not None:
-            device, dtype = device_and_dtype(target, dtype)
-            return self.to(device).astype(dtype)
+            return self.to(target).astype(dtype)
         if is_device(target):
             device = as_device(target)
             if device == self.device:
@@ -340,27 +336,6 @@ def _calls() -> Any:
 def _launches(name: str) -> Any:
     """What launches kernels on tensors, loaded with the first."""
     return importlib.import_module(f"cubepy.tensor.custom.{name}")
-
-
-def is_device(target: Any) -> bool:
-    """Whether a target of `to` is a device and not a dtype."""
-    if isinstance(target, str):
-        return target.partition(":")[0] in devices.BACKENDS
-    return isinstance(target, Device)
-
-
-def device_and_dtype(target: Any, dtype: Any) -> tuple[Device, Any]:
-    """The arguments of `to`, where they are two.
-
-    Raises:
-        ArgumentError: the first is no device.
-    """
-    if not is_device(target):
-        raise ArgumentError(
-            f"beside a dtype the first argument is a device, not {target!r}",
-            hint="to(device, dtype), such as to('cuda', 'bf16')",
-        )
-    return as_device(target), as_dtype(dtype)
 
 
 def as_tensor(value: Any) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -371,3 +372,19 @@ def test_modules_and_tensors_take_a_device_and_a_dtype_at_once() -> None:
         with pytest.raises(DTypeError):
             one.to("cpu", "cuda")
     assert str(there.device) == "python"
+
+
+@pytest.mark.parametrize("one", [nn.Sequential(nn.Linear(2, 3)), cb.tensor([1.0, 2.0])], ids=type)
+def test_devices_and_dtypes_are_given_by_name_too(one: Any) -> None:
+    def seen(found: Any) -> tuple[str, Any]:
+        value = found[0].weight if isinstance(found, nn.Module) else found
+        return str(value.device), value.dtype
+
+    like = cb.tensor([1.0]).to("python", "bf16")
+    assert seen(one.to(dtype="f16")) == ("cpu", cb.f16)
+    assert seen(one.to(device="python", dtype="f16")) == ("python", cb.f16)
+    assert seen(one.to("f32", device="cpu")) == ("cpu", cb.f32)
+    assert seen(one.to(like)) == ("python", cb.bf16)
+    for wrong in ({}, {"target": "cpu", "device": "cpu"}, {"target": "f16", "dtype": "f32"}):
+        with pytest.raises(ArgumentError, match="to\\(device="):
+            one.to(**wrong)

@@ -13,17 +13,12 @@ def rotated_number(x, cos, sin, at, row, d, plan):
     b, h, i = at
     half = plan.rotated // 2
     value = cb.cast(x[b, h, i, d], cb.f32)
-    if d < plan.rotated:
-        if d < half:
-            value = (
-                value * cos[row[0], row[1], d]
-                - cb.cast(x[b, h, i, d + half], cb.f32) * sin[row[0], row[1], d]
-            )
-        else:
-            value = (
-                value * cos[row[0], row[1], d - half]
-                + cb.cast(x[b, h, i, d - half], cb.f32) * sin[row[0], row[1], d - half]
-            )
+    if plan.rotated == plan.depth or d < plan.rotated:
+        low = d < half
+        pair = cb.select(low, d, d - half)
+        other = cb.cast(x[b, h, i, cb.select(low, d + half, d - half)], cb.f32)
+        sine = sin[row[0], row[1], pair]
+        value = value * cos[row[0], row[1], pair] + other * cb.select(low, -sine, sine)
     return value
 
 

@@ -18,7 +18,7 @@ from cubepy.models.plain import array_of_plain, is_plain
 from cubepy.nn import Parameter
 from cubepy.runtime.device import as_device, use
 from cubepy.tensor import Tensor, as_tensor
-from cubepy.tensor.array import is_device
+from cubepy.tensor.methods.target import is_device, target_of
 
 assert targets.__all__  # imported for its records
 
@@ -78,8 +78,9 @@ class TorchModel(nn.Module):
             found = self.steps.program(given)
         return self.exported.gives.build(iter(found))
 
-    def to(self, target: Any, dtype: Any = None) -> TorchModel:
+    def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> TorchModel:
         """Move the weights to a device, or convert the float ones to a dtype; gives the model."""
+        target, dtype = target_of(target, dtype, device)
         super().to(target, dtype)
         if is_device(target):
             self.where[0] = as_device(target)

@@ -17,7 +17,7 @@ from cubepy.models.onnx.runner import Runner, liftable
 from cubepy.models.plain import array_of_plain, is_plain
 from cubepy.runtime.device import as_device
 from cubepy.tensor import Tensor
-from cubepy.tensor.array import is_device
+from cubepy.tensor.methods.target import is_device, target_of
 
 assert ops.__name__  # imported for its records
 
@@ -105,8 +105,9 @@ class OnnxModel(nn.Module):
             found = self.runner.call(env)
         return {o.name: self._result(v) for o, v in zip(self.outputs, found, strict=True)}
 
-    def to(self, target: Any, dtype: Any = None) -> OnnxModel:
+    def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> OnnxModel:
         """Move the weights to a device, or convert the float ones to a dtype; gives the model."""
+        target, dtype = target_of(target, dtype, device)
         super().to(target, dtype)
         if is_device(target):
             self.scope.where[0] = as_device(target)

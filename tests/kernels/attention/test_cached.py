@@ -106,11 +106,12 @@ def parts_of(case: Case, splits: int, units: int, options: tuple[float, int, flo
     items = batch * groups * -(-rows // plan.rows)
     shape = (batch * groups, splits, rows, plan.stride)
     parts = None if splits == 1 else np.full(shape, np.nan, F32)
-    cached.attend[items * splits, units](
+    cached.attend[(items, splits), units](
         q, *case.turns, keys, values, STARTS, out, parts, scale, plan
     )
     if parts is not None:
-        cached.combine[batch * groups * rows, 5](parts, out, groups, plan.width)
+        last = replace(cached.combining(plan, 1), units=units, keys=2)
+        cached.combine[batch * groups * rows, units](parts, out, last)
     return [out, keys, values]
 
 
@@ -164,7 +165,9 @@ def test_code_for_nvidia_gpus(depth: int, dtype: Any, rows: int) -> None:
         pytest.skip("reading SASS needs cuobjdump")
     line = 16 // dtype.itemsize
     group = min(32, 1 << (-(-depth // line) - 1).bit_length())
-    plan = cached.Blueprint(depth, depth, depth, 0, 0.0, rows, line, group, 128)
+    plan = cached.Blueprint(
+        *(depth, depth, depth, 0, 0.0, rows, line, group, 128), groups=4, heads=rows, single=True
+    )
     given = operands(depth, dtype, rows, plan)
     code = compile_for("sm_90a", cached.attend, plan.units, *given, mode="unchecked")
     assert count(code.sass, "LDL", "STL") == {"LDL": 0, "STL": 0}
@@ -177,7 +180,7 @@ def test_code_for_amd_gpus(processor: str) -> None:
     from cubepy.backends.hip.offline import compile_for
 
     plane = 32 if processor.startswith("gfx1") else 64
-    plan = cached.Blueprint(128, 128, 128, 0, 0.0, 4, 8, 16, 4 * plane)
+    plan = cached.Blueprint(128, 128, 128, 0, 0.0, 4, 8, 16, 4 * plane, groups=4, heads=4)
     given = operands(128, BF16, 4, plan)
     code = compile_for(processor, cached.attend, plan.units, *given, mode="unchecked")
     assert "vgpr_spill_count: 0" in code.assembly

@@ -11,7 +11,7 @@ groups found is added up in shared memory, what cubes found by a second kernel, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,10 @@ from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 from cubepy.runtime.device import DeviceProperties
 
-FACTS = 2
-"""Numbers behind each row of sums: the largest score and the sum of weights."""
+FACTS = 4
+"""Numbers behind each row of sums: the largest score and the sum of weights; the rest keeps rows at
+multiples of 16 bytes.
+"""
 MOST_ROWS = 4
 """Queries of a tile."""
 KEYS = 4
@@ -47,6 +49,9 @@ class Blueprint:
         group: lanes that share a key, a power of two.
         units: of a cube.
         keys: keys of a group at once.
+        groups: heads of keys.
+        heads: heads of queries that share one.
+        single: whether there is one new position; its sums need no divisions.
     """
 
     depth: int
@@ -59,6 +64,9 @@ class Blueprint:
     group: int
     units: int
     keys: int = KEYS
+    groups: int = 1
+    heads: int = 1
+    single: bool = False
 
     @property
     def streams(self) -> int:
@@ -102,6 +110,15 @@ def line_at(source, at, key, n: cb.Comptime[int], lane, columns: cb.Comptime[int
 
 
 @cb.func
+def fetch(held, source, at, start, stop, lane, columns: cb.Comptime[int], plan):
+    """A lane's lines of `plan.keys` keys or values from position `start` on, none from `stop`."""
+    for u in cb.unroll(range(plan.keys)):
+        key = cb.min(start + u, stop - 1)
+        for n in cb.unroll(range(-(-columns // (plan.group * plan.line)))):
+            held[u, n] = line_at(source, at, key, n, lane, columns, plan)
+
+
+@cb.func
 def capped(score, plan):
     """A score behind the soft limit, in units of log 2."""
     if plan.cap > 0.0:
@@ -110,8 +127,10 @@ def capped(score, plan):
 
 
 @cb.func
-def weigh(s, o, tops, totals, r: cb.Comptime[int], plan):
-    """Turn a row's scores into weights; what was found before is scaled to the greatest score."""
+def weigh(s, o, tops, totals, sums, r: cb.Comptime[int], plan):
+    """Turn a row's scores into weights, of what has such `sums` or is one key each; what was found
+    before is scaled to the greatest score.
+    """
     newest = tops[r]
     for u in cb.unroll(range(plan.keys)):
         newest = cb.max(newest, s[r, u])
@@ -120,10 +139,35 @@ def weigh(s, o, tops, totals, r: cb.Comptime[int], plan):
     total = totals[r] * shrink
     for u in cb.unroll(range(plan.keys)):
         s[r, u] = cb.exp2(s[r, u] - base)
-        total = total + s[r, u]
+        if sums is None:
+            total = total + s[r, u]
+        else:
+            total = cb.fma(sums[u], s[r, u], total)
     for n in cb.unroll(range(plan.width_lines)):
         o[r, n] = o[r, n] * shrink
     tops[r], totals[r] = newest, total
+
+
+@cb.func
+def gather_values(s, o, held, r: cb.Comptime[int], plan):
+    """Add values, times their weights, to a row."""
+    for u in cb.unroll(range(plan.keys)):
+        for n in cb.unroll(range(plan.width_lines)):
+            o[r, n] = cb.fma(cb.splat(s[r, u], plan.line), cb.cast(held[u, n], cb.f32), o[r, n])
+
+
+@cb.func
+def leave(found, o, tops, totals, at, r: cb.Comptime[int], plan):
+    """Row r of a group of lanes to shared memory, its facts behind it."""
+    stream, lane = at
+    for n in cb.unroll(range(plan.width_lines)):
+        d = (n * plan.group + lane) * plan.line
+        for e in cb.unroll(range(plan.line)):
+            if d + e < plan.width:
+                found[stream, r, d + e] = o[r, n][e]
+    if lane == 0:
+        found[stream, r, plan.width] = tops[r]
+        found[stream, r, plan.width + 1] = totals[r]
 
 
 @cb.func
@@ -157,54 +201,60 @@ def attend(
     with g = h // (H // G), over the positions j <= starts[b] + i that the window leaves.
 
     q (B, H, L, D), out (B, H, L, E); with more than one part, `parts` (B * G, splits, H // G * L,
-    E + 2) gets the sums. A cube does a tile of queries and a part of their keys.
+    E + 4) gets the sums. A cube does a tile of queries and a part of their keys.
     """
     rows, line, group = plan.rows, plan.line, plan.group
     queries = cb.shared((rows, plan.padded), cb.f32)
     found = cb.shared((plan.streams, rows, plan.stride), cb.f32)
-    length, groups, room = q.shape[2], keys.shape[1], keys.shape[2]
-    shared_heads = q.shape[1] // groups
-    every = shared_heads * length
+    length = 1 if plan.single else q.shape[2]
+    every = plan.heads * length
     splits = 1 if parts is None else parts.shape[1]
     tiles = (every + rows - 1) // rows
-    first = cb.CUBE_POS % tiles * rows
-    split = cb.CUBE_POS // tiles % splits
-    owner = cb.CUBE_POS // (tiles * splits)
-    b, g = owner // groups, owner % groups
+    first = cb.CUBE_POS_X % tiles * rows
+    split, owner = cb.CUBE_POS_Y, cb.CUBE_POS_X // tiles
+    b, g = owner // plan.groups, owner % plan.groups
     lane, stream = cb.UNIT_POS % group, cb.UNIT_POS // group
 
-    factor = scale if plan.cap > 0.0 else scale * LOG2E
-    for c in range(cb.UNIT_POS, rows * plan.padded, cb.CUBE_DIM):
-        r, d = c // plan.padded, c % plan.padded
-        row = cb.min(first + r, every - 1)
-        h, i = g * shared_heads + row // length, row % length
-        number = cb.f32(0.0)
-        if d < plan.depth:
-            number = cb.cast(q[b, h, i, d], cb.f32)
-            if plan.rotated > 0:
-                number = rotated_number(q, cos, sin, (b, h, i), (b, i), d, plan)
-        queries[r, d] = number * factor
-    cb.sync_cube()
-
-    held = cb.cast(starts[b], cb.i64)
-    begin, stop = cb.i64(0), cb.min(held + length, room)
+    held = cb.cast(starts[b], cb.i32)
+    begin, stop = cb.i32(0), cb.cast(cb.min(held + length, keys.shape[2]), cb.i32)
     if plan.window > 0:
         begin = cb.max(held + 1 - plan.window, 0)
     each = (stop - begin + splits * plan.step - 1) // (splits * plan.step) * plan.step
     begin = begin + split * each
     stop = cb.min(stop, begin + each)
 
+    # The first keys and values are on their way while queries are rotated.
+    of_key = cb.local((plan.keys, plan.depth_lines), keys.dtype, lanes=line)
+    of_value = cb.local((plan.keys, plan.width_lines), values.dtype, lanes=line)
+    if begin < stop:
+        ahead = begin + stream * plan.keys
+        fetch(of_key, keys, (b, g), ahead, stop, lane, plan.depth, plan)
+        fetch(of_value, values, (b, g), ahead, stop, lane, plan.width, plan)
+
+    factor = scale if plan.cap > 0.0 else scale * LOG2E
+    for n in cb.unroll(range(-(-rows * plan.padded // plan.units))):
+        c = n * plan.units + cb.UNIT_POS
+        r, d = c // plan.padded, c % plan.padded
+        row = cb.min(first + r, every - 1)
+        h, i = g * plan.heads + row // length, row % length
+        number = cb.f32(0.0)
+        if plan.padded == plan.depth or d < plan.depth:
+            number = cb.cast(q[b, h, i, d], cb.f32)
+            if plan.rotated > 0:
+                number = rotated_number(q, cos, sin, (b, h, i), (b, i), d, plan)
+        if rows * plan.padded % plan.units == 0 or r < rows:
+            queries[r, d] = number * factor
+    cb.sync_cube()
+
     query = cb.local((rows, plan.depth_lines), cb.f32, lanes=line)
     o = cb.local((rows, plan.width_lines), cb.f32, lanes=line)
     tops, totals = cb.local(rows, cb.f32), cb.local(rows, cb.f32)
-    firsts, lasts = cb.local(rows, cb.i64), cb.local(rows, cb.i64)
+    firsts, lasts = cb.local(rows, cb.i32), cb.local(rows, cb.i32)
     s = cb.local((rows, plan.keys), cb.f32)
-    of_key = cb.local((plan.keys, plan.depth_lines), keys.dtype, lanes=line)
-    of_value = cb.local((plan.keys, plan.width_lines), values.dtype, lanes=line)
     for r in cb.unroll(range(rows)):
         tops[r], totals[r] = -cb.f32(float("inf")), cb.f32(0.0)
         lasts[r] = cb.min(stop, held + cb.min(first + r, every - 1) % length + 1)
-        firsts[r] = cb.i64(0)
+        firsts[r] = cb.i32(0)
         if plan.window > 0:
             firsts[r] = held + cb.min(first + r, every - 1) % length + 1 - plan.window
         for n in cb.unroll(range(plan.depth_lines)):
@@ -214,14 +264,7 @@ def attend(
 
     for block in range(begin, stop, plan.step):
         start = block + stream * plan.keys
-        for u in cb.unroll(range(plan.keys)):
-            key = cb.min(start + u, stop - 1)
-            for n in cb.unroll(range(plan.depth_lines)):
-                of_key[u, n] = line_at(keys, (b, g), key, n, lane, plan.depth, plan)
-        for u in cb.unroll(range(plan.keys)):
-            key = cb.min(start + u, stop - 1)
-            for n in cb.unroll(range(plan.width_lines)):
-                of_value[u, n] = line_at(values, (b, g), key, n, lane, plan.width, plan)
+        ahead = start + plan.step
         for r in cb.unroll(range(rows)):
             for u in cb.unroll(range(plan.keys)):
                 acc = cb.splat(cb.f32(0.0), line)
@@ -232,29 +275,23 @@ def attend(
                     score = score + cb.plane_shuffle_xor(score, 1 << step)
                 seen = start + u < lasts[r] and start + u >= firsts[r]
                 s[r, u] = cb.select(seen, capped(score, plan), -cb.f32(float("inf")))
-            weigh(s, o, tops, totals, r, plan)
-            for u in cb.unroll(range(plan.keys)):
-                for n in cb.unroll(range(plan.width_lines)):
-                    o[r, n] = cb.fma(
-                        cb.splat(s[r, u], line), cb.cast(of_value[u, n], cb.f32), o[r, n]
-                    )
+        if block + plan.step < stop:
+            fetch(of_key, keys, (b, g), ahead, stop, lane, plan.depth, plan)
+        for r in cb.unroll(range(rows)):
+            weigh(s, o, tops, totals, None, r, plan)
+            gather_values(s, o, of_value, r, plan)
+        if block + plan.step < stop:
+            fetch(of_value, values, (b, g), ahead, stop, lane, plan.width, plan)
 
     for r in cb.unroll(range(rows)):
-        for n in cb.unroll(range(plan.width_lines)):
-            d = (n * group + lane) * line
-            for e in cb.unroll(range(line)):
-                if d + e < plan.width:
-                    found[stream, r, d + e] = o[r, n][e]
-        if lane == 0:
-            found[stream, r, plan.width] = tops[r]
-            found[stream, r, plan.width + 1] = totals[r]
+        leave(found, o, tops, totals, (stream, lane), r, plan)
     cb.sync_cube()
     for c in range(cb.UNIT_POS, rows * plan.width, cb.CUBE_DIM):
         r, d = c // plan.width, c % plan.width
         row = first + r
         if row < every:
             top, total, value = joined(found, r, d, plan)
-            h, i = g * shared_heads + row // length, row % length
+            h, i = g * plan.heads + row // length, row % length
             finish(out, parts, (top, total), (owner, split, row, b, h, i), d, value, plan)
 
 
@@ -273,22 +310,42 @@ def joined(found, r, d, plan):
     return top, total, value
 
 
-@cb.kernel
-def combine(parts: cb.Array, out: cb.Array, groups, width: cb.Comptime[int]):
-    """out (B, H, L, E) from parts (B * groups, splits, H // groups * L, E + 2): a row a cube."""
-    splits, every, length = parts.shape[1], parts.shape[2], out.shape[2]
+@cb.kernel(fast_math=("contract", "afn", "nsz"))
+def combine(parts: cb.Array, out: cb.Array, plan: cb.Comptime):
+    """out (B, H, L, E) from parts (B * groups, splits, H // groups * L, E + 4): a row a cube, whose
+    groups of lanes take some parts each.
+    """
+    found = cb.shared((plan.streams, 1, plan.stride), cb.f32)
+    splits, length = parts.shape[1], 1 if plan.single else out.shape[2]
+    every = plan.heads * length
     owner, row = cb.CUBE_POS // every, cb.CUBE_POS % every
-    b, h, i = owner // groups, owner % groups * (every // length) + row // length, row % length
-    top = -cb.f32(float("inf"))
-    for s in range(splits):
-        top = cb.max(top, parts[owner, s, row, width])
-    base = cb.select(top == -cb.f32(float("inf")), cb.f32(0.0), top)
-    for d in range(cb.UNIT_POS, width, cb.CUBE_DIM):
-        total, value = cb.f32(0.0), cb.f32(0.0)
-        for s in range(splits):
-            grown = cb.exp2(parts[owner, s, row, width] - base)
-            total = cb.fma(parts[owner, s, row, width + 1], grown, total)
-            value = cb.fma(parts[owner, s, row, d], grown, value)
+    b, g = owner // plan.groups, owner % plan.groups
+    h, i = g * plan.heads + row // length, row % length
+    lane, stream = cb.UNIT_POS % plan.group, cb.UNIT_POS // plan.group
+    o = cb.local((1, plan.width_lines), cb.f32, lanes=plan.line)
+    tops, totals = cb.local(1, cb.f32), cb.local(1, cb.f32)
+    s, sums = cb.local((1, plan.keys), cb.f32), cb.local(plan.keys, cb.f32)
+    held = cb.local((plan.keys, plan.width_lines), cb.f32, lanes=plan.line)
+    tops[0], totals[0] = -cb.f32(float("inf")), cb.f32(0.0)
+    for n in cb.unroll(range(plan.width_lines)):
+        o[0, n] = cb.splat(cb.f32(0.0), plan.line)
+    for first in range(stream * plan.keys, splits, plan.step):
+        for u in cb.unroll(range(plan.keys)):
+            part = cb.min(first + u, splits - 1)
+            seen = first + u < splits
+            top = parts[owner, part, row, plan.width]
+            s[0, u] = cb.select(seen, top, -cb.f32(float("inf")))
+            sums[u] = parts[owner, part, row, plan.width + 1]
+            for n in cb.unroll(range(plan.width_lines)):
+                d = (n * plan.group + lane) * plan.line
+                room = cb.max(plan.width - d, 0)
+                held[u, n] = parts.load((owner, part, row, d), plan.line, valid=room)
+        weigh(s, o, tops, totals, sums, 0, plan)
+        gather_values(s, o, held, 0, plan)
+    leave(found, o, tops, totals, (stream, lane), 0, plan)
+    cb.sync_cube()
+    for d in range(cb.UNIT_POS, plan.width, cb.CUBE_DIM):
+        top, total, value = joined(found, 0, d, plan)
         out[b, h, i, d] = cb.cast(cb.select(total == 0.0, cb.f32(0.0), value / total), out.dtype)
 
 
@@ -301,7 +358,30 @@ def plan_for(
     lines = -(-max(depth, width) // line)
     group = min(p.plane_size, 1 << (lines - 1).bit_length())
     rows = min(MOST_ROWS, q.shape[1] // keys.shape[1] * q.shape[2])
-    return Blueprint(depth, width, rotated, window, cap, rows, line, group, 4 * p.plane_size)
+    groups, single = keys.shape[1], q.shape[2] == 1
+    heads = q.shape[1] // groups
+    return Blueprint(
+        *(depth, width, rotated, window, cap, rows, line, group, 4 * p.plane_size, KEYS),
+        *(groups, heads, single),
+    )
+
+
+def combining(plan: Blueprint, plane: int) -> Blueprint:
+    """The blueprint of `combine`: parts are its keys."""
+    line = 4
+    lines = -(-plan.width // line)
+    group = min(plane, 1 << (lines - 1).bit_length())
+    return replace(
+        plan,
+        depth=plan.width,
+        rotated=0,
+        window=0,
+        cap=0.0,
+        rows=1,
+        line=line,
+        group=group,
+        units=8 * plane,
+    )
 
 
 def splits_for(items: int, room: int, length: int, plan: Blueprint, cores: int) -> int:
@@ -350,8 +430,7 @@ def launch(
         shape = (batch * groups, splits, rows, plan.stride)
         parts = memory.empty(shape, np.dtype(np.float32))
     rest = (out, parts, scale, plan)
-    attend[items * splits, plan.units](q, *rotation, keys, values, starts, *rest, mode="unchecked")
+    attend[(items, splits), plan.units](q, *rotation, keys, values, starts, *rest, mode="unchecked")
     if parts is not None:
-        combine[batch * groups * rows, 2 * p.plane_size](
-            parts, out, groups, plan.width, mode="unchecked"
-        )
+        last = combining(plan, p.plane_size)
+        combine[batch * groups * rows, last.units](parts, out, last, mode="unchecked")
