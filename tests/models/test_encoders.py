@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.errors import ArgumentError, FileFormatError
+from cubepy.errors import ArgumentError, DTypeError, FileFormatError, ShapeError
 from tests.models.folders import fixture, folder
 
 FAMILIES = list(fixture("encoders"))
@@ -90,6 +90,23 @@ def test_vectors_of_texts_made_in_other_ways_are_refused(tmp_path: Path) -> None
         cb.load(path)
     modules.write_text(json.dumps([{"type": "another.home.Normalize"}]))
     assert cb.load(path).normalized
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "decoder"])
+def test_tokens_of_other_shapes_are_refused(name: str, tmp_path: Path) -> None:
+    given = fixture("decoders")["llama"] if name == "decoder" else fixture("encoders")[name]
+    model = cb.load(folder(tmp_path, given))
+    for tokens, wrong, rule in (
+        ([1, 2, 3], ShapeError, r"\(batch, length\), at least one of each, not \(3,\)"),
+        ([[[1, 2]]], ShapeError, r"not \(1, 1, 2\)"),
+        ([[]], ShapeError, r"not \(1, 0\)"),
+        ([[1.5, 2]], DTypeError, "integers, not f32"),
+    ):
+        with pytest.raises(wrong, match=rule):
+            model(tokens)
+    if name != "decoder":
+        with pytest.raises(ShapeError, match=r"the shape of the tokens, \(2, 3\), not \(3, 2\)"):
+            model([[1, 2, 3], [4, 5, 6]], [[1, 1], [1, 1], [0, 0]])
 
 
 def test_texts_that_are_too_long_are_cut(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.models.architectures.tokens import as_tokens, seen_of
 from cubepy.nn import Embedding, LayerNorm, Linear, Module, ModuleList
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
@@ -139,12 +140,17 @@ def embedded(
         padding: the token that fills texts up.
 
     Raises:
+        DTypeError: tokens that are no integers.
         OutOfBoundsError: tokens that there are not.
+        ShapeError: other axes, or a mask of another shape.
     """
-    tokens = as_tensor(tokens).to(words.weight.device)
-    seen = tokens != padding if mask is None else as_tensor(mask).to(tokens.device) != 0
+    tokens = as_tokens(tokens, words.weight.device)
     x = words(tokens)
-    return tokens, seen, x if x.dtype in (cb.f32, cb.f64) else x.astype(cb.f32)
+    return (
+        tokens,
+        seen_of(tokens, mask, padding),
+        x if x.dtype in (cb.f32, cb.f64) else x.astype(cb.f32),
+    )
 
 
 def buckets(length: int, count: int, farthest: int = 128) -> np.ndarray:

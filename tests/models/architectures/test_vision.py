@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.errors import ArgumentError, FileFormatError, ShapeError
+from cubepy.errors import ArgumentError, DTypeError, FileFormatError, ShapeError
 from tests.models.drawn import noise
 from tests.models.folders import drawn_folder, fixture
 
@@ -109,6 +109,8 @@ def test_half_weights(name: str, tmp_path: Path) -> None:
 
 def test_images_of_other_shapes(tmp_path: Path) -> None:
     model = cb.load(drawn_folder(tmp_path / "vit", MODELS["vit"]))
+    with pytest.raises(DTypeError, match="floats, scaled as the model was trained, not u8"):
+        model(np.zeros((1, 3, 12, 12), np.uint8))
     with pytest.raises(ShapeError, match=r"images are \(batch, 3, height, width\), not \(3, 12"):
         model(np.zeros((3, 12, 12), np.float32))
     with pytest.raises(ShapeError, match="smaller than a patch"):
