@@ -2,7 +2,8 @@
 arithmetic.
 
 Plain Python numbers are weak. f16 and bf16 are computed in f32 and rounded after every operation.
-NumPy's warnings of overflow and the like are off for a whole run (see `run`), not for each operation.
+NumPy's warnings of overflow and the like are off for a whole run (see `run`), not for each
+operation.
 """
 
 from __future__ import annotations
