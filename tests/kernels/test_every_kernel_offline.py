@@ -47,6 +47,7 @@ from tests.backends.cuda.recording import recording
 from tests.backends.cuda.thorough import ARCHITECTURES, THOROUGH
 from tests.kernels.test_library_offline import WIDE
 
+pytestmark = pytest.mark.xdist_group("every kernel")  # the last test asks for what others launched
 F16, F32, BF16, I32, I64 = np.float16, np.float32, ml_dtypes.bfloat16, np.int32, np.int64
 
 ONLY_FOR_CPUS = {
