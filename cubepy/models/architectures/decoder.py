@@ -417,6 +417,9 @@ class Decoder(Module):
         if angles is None:
             return None
         frequencies = self.local_frequencies if local else self.global_frequencies
+        grown = angles.at_length(at_positions.shape[1])
+        if grown is not None:
+            frequencies = as_tensor(grown).to(frequencies.device)
         if not local and self.long_frequencies is not None:
             if long is None:
                 beyond = at_positions.max(axis=1, keepdims=True) >= angles.original  # of each row
