@@ -2,8 +2,8 @@
 
 A device with matrix units of planes takes groups of 32, 64, 128 or 256 inputs, and int8, as they
 lie packed, and so do those of Hopper for rows of 16 bits, however many; other groups, and many rows
-of floats elsewhere, meet a dense copy of the weight that lives for one call. On AMD's GPUs int8 goes by
-way of the matmul of bytes.
+of floats elsewhere, meet a dense copy of the weight that lives for one call. On AMD's GPUs int8
+goes by way of the matmul of bytes.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ CASES = [
 def tile(
     name: str, mnemonic: str, a: np.ndarray, b: np.ndarray, out: np.ndarray, more: str = ""
 ) -> None:
-    """One instruction on the words of all lanes: a, b (lanes, registers), sums (lanes, registers)."""
+    """One instruction on the words of all lanes; a, b and sums are (lanes, registers)."""
     rdna, n, m = name.startswith("gfx1"), a.shape[1], out.shape[1]
     load, store = ("b32", "b32") if rdna else ("dword", "dword")
     wide = "b64" if rdna else "dwordx2"
@@ -195,7 +195,8 @@ def test_intrinsics_of_other_processors_are_refused() -> None:
         f"@llvm.amdgcn.mfma.f32.16x16x32.f16({half} %a, {half} %a, {four} %c, i32 0, i32 0, i32 0)"
     )
     text = (
-        f"declare {four} @llvm.amdgcn.mfma.f32.16x16x32.f16({half}, {half}, {four}, i32, i32, i32)\n"
+        f"declare {four} @llvm.amdgcn.mfma.f32.16x16x32.f16("
+        f"{half}, {half}, {four}, i32, i32, i32)\n"
         f"define amdgpu_kernel void @k(ptr addrspace(1) %p, {half} %a, {four} %c) {{\n"
         f"  %d = call {four} {call}\n  store {four} %d, ptr addrspace(1) %p\n  ret void\n}}\n"
     )

@@ -1,5 +1,5 @@
-"""The matmul by AMD's matrix units: right on emulated GPUs, its instructions and registers for every
-processor, and how it meets the banks of shared memory. No GPU is needed.
+"""The matmul by AMD's matrix units: right on emulated GPUs, its instructions and registers for
+every processor, and how it meets the banks of shared memory. No GPU is needed.
 """
 
 from __future__ import annotations
@@ -204,9 +204,9 @@ def test_instructions_of_a_step(name: str) -> None:
 @pytest.mark.parametrize("name", EMULATED)
 @pytest.mark.parametrize("layout", ["along K", "across K"])
 def test_no_bank_is_met_twice(name: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """128 bytes of neighbouring lanes at a time, from 32 banks of four bytes; but CDNA reads 16 bytes
-    of lanes 0 to 3 together with those of lanes 20 to 23, and so on (AMD, "Avoiding LDS bank conflicts
-    on AMD GPUs using CK-Tile framework").
+    """128 bytes of neighbouring lanes at a time, from 32 banks of four bytes; but CDNA reads 16
+    bytes of lanes 0 to 3 together with those of lanes 20 to 23, and so on (AMD, "Avoiding LDS bank
+    conflicts on AMD GPUs using CK-Tile framework").
     """
     met: list[int] = []
     fours = np.arange(32).reshape(8, 4)
