@@ -395,7 +395,7 @@ def combining(plan: Blueprint, plane: int) -> Blueprint:
     line = 4
     lines = -(-plan.width // line)
     group = min(plane, 1 << (lines - 1).bit_length())
-    rest = {"rotated": 0, "window": 0, "cap": 0.0, "rows": 1, "words": False}
+    rest: dict[str, Any] = {"rotated": 0, "window": 0, "cap": 0.0, "rows": 1, "words": False}
     return replace(plan, depth=plan.width, line=line, group=group, units=8 * plane, **rest)
 
 
