@@ -99,14 +99,7 @@ def attend(
         count = cb.min(KEYS, seen - start)
         for r in range(count):
             slot = slot_of(start + r, base, room, plan)
-            acc = cb.splat(0.0, lanes)
-            for d in cb.unroll(range(0, plan.depth, lanes)):
-                acc = cb.fma(
-                    query[d // lanes],
-                    line_of(keys, scales, 0, (b, g, slot), d, plan.depth, plan),
-                    acc,
-                )
-            weights[r] = acc.sum()
+            weights[r] = score(query, keys, scales, (b, g, slot), plan)
         best = cb.splat(top, lanes)
         for r in range(0, count, lanes):
             line = weights.load(r, lanes)
@@ -118,23 +111,46 @@ def attend(
         total, top = weigh(weights, sums, total, top, best, count, plan)
         for r in range(count):
             slot = slot_of(start + r, base, room, plan)
-            weight = cb.splat(weights[r], lanes)
-            for d in cb.unroll(range(0, plan.width, lanes)):
-                part = line_of(values, scales, 1, (b, g, slot), d, plan.width, plan)
-                sums[d // lanes] = cb.fma(weight, part, sums[d // lanes])
+            add_value(sums, weights[r], values, scales, (b, g, slot), plan)
     finish(out, sums, total.sum(), (b, h, i), plan)
 
 
 @cb.func
-def line_of(
-    source, scales, n: cb.Comptime[int], at, d: cb.Comptime[int], width: cb.Comptime[int], plan
-):
-    """Numbers d and on of a key (n = 0) or value (n = 1), as f32."""
+def score(query, keys, scales, at, plan):
+    """The product of the query and a key; bytes are summed group by group."""
     b, g, slot = at
-    line = cb.cast(source.load((b, g, slot, d), plan.lanes, valid=width - d), cb.f32)
-    if scales is not None:
-        line = line * scales[n][b, g, slot, d // GROUP]
-    return line
+    lanes = plan.lanes
+    acc = cb.splat(0.0, lanes)
+    size = plan.depth if scales is None else GROUP
+    for first in cb.unroll(range(0, plan.depth, size)):
+        part = cb.splat(0.0, lanes)
+        for d in cb.unroll(range(first, min(first + size, plan.depth), lanes)):
+            line = keys.load((b, g, slot, d), lanes, valid=plan.depth - d)
+            part = cb.fma(query[d // lanes], cb.cast(line, cb.f32), part)
+        if scales is None:
+            acc = part
+        else:
+            by = scales[0][b, g, slot, first // GROUP]
+            acc = cb.fma(part, cb.splat(by, lanes), acc)
+    return acc.sum()
+
+
+@cb.func
+def add_value(sums, weight, values, scales, at, plan):
+    """Add a weighted value."""
+    b, g, slot = at
+    lanes = plan.lanes
+    size = plan.width if scales is None else GROUP
+    for first in cb.unroll(range(0, plan.width, size)):
+        if scales is None:
+            factor = weight
+        else:
+            factor = weight * scales[1][b, g, slot, first // GROUP]
+        for d in cb.unroll(range(first, min(first + size, plan.width), lanes)):
+            line = values.load((b, g, slot, d), lanes, valid=plan.width - d)
+            sums[d // lanes] = cb.fma(
+                cb.splat(factor, lanes), cb.cast(line, cb.f32), sums[d // lanes]
+            )
 
 
 def launch(
