@@ -18,9 +18,8 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.attention.append import append, base_of, rolls
-from cubepy.kernels.attention.gpu.cached_lines import fetch, floats
+from cubepy.kernels.attention.gpu.cached_lines import fetch, floats, load_queries
 from cubepy.kernels.attention.online_softmax import LOG2E
-from cubepy.kernels.attention.rotation import rotated_number
 from cubepy.lang.dtypes import as_dtype, i8
 from cubepy.runtime import memory
 from cubepy.runtime.device import DeviceProperties
@@ -144,26 +143,6 @@ def gather_values(s, o, held, by, r: cb.Comptime[int], plan):
             if by is not None:
                 weight = weight * by[u, n]
             o[r, n] = cb.fma(cb.splat(weight, plan.line), floats(held[u, n], plan), o[r, n])
-
-
-@cb.func
-def load_queries(queries, q, rotation, at, first, scale, length, plan):
-    """The rotated and scaled queries of a tile, in shared memory; all units arrive."""
-    b, g = at
-    factor = scale if plan.cap > 0.0 else scale * LOG2E
-    for n in cb.unroll(range(-(-plan.rows * plan.padded // plan.units))):
-        c = n * plan.units + cb.UNIT_POS
-        r, d = c // plan.padded, c % plan.padded
-        row = cb.min(first + r, plan.heads * length - 1)
-        h, i = g * plan.heads + row // length, row % length
-        number = cb.f32(0.0)
-        if plan.padded == plan.depth or d < plan.depth:
-            number = cb.cast(q[b, h, i, d], cb.f32)
-            if plan.rotated > 0:
-                number = rotated_number(q, rotation, (b, h, i), (b, i), d, plan)
-        if plan.rows * plan.padded % plan.units == 0 or r < plan.rows:
-            queries[r, d] = number * factor
-    cb.sync_cube()
 
 
 @cb.func

@@ -1,9 +1,31 @@
-"""How a lane reads keys and values of a cache: floats as they are, bytes as words, with scales."""
+"""How units read queries, and keys and values of a cache: floats as they are, bytes as words."""
 
 from __future__ import annotations
 
 import cubepy as cb
 from cubepy.kernels.attention.append import GROUP, slot_of
+from cubepy.kernels.attention.online_softmax import LOG2E
+from cubepy.kernels.attention.rotation import rotated_number
+
+
+@cb.func
+def load_queries(queries, q, rotation, at, first, scale, length, plan):
+    """The rotated and scaled queries of a tile, in shared memory; all units arrive."""
+    b, g = at
+    factor = scale if plan.cap > 0.0 else scale * LOG2E
+    for n in cb.unroll(range(-(-plan.rows * plan.padded // plan.units))):
+        c = n * plan.units + cb.UNIT_POS
+        r, d = c // plan.padded, c % plan.padded
+        row = cb.min(first + r, plan.heads * length - 1)
+        h, i = g * plan.heads + row // length, row % length
+        number = cb.f32(0.0)
+        if plan.padded == plan.depth or d < plan.depth:
+            number = cb.cast(q[b, h, i, d], cb.f32)
+            if plan.rotated > 0:
+                number = rotated_number(q, rotation, (b, h, i), (b, i), d, plan)
+        if plan.rows * plan.padded % plan.units == 0 or r < plan.rows:
+            queries[r, d] = number * factor
+    cb.sync_cube()
 
 
 @cb.func
