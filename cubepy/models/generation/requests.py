@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-import cubepy as cb
 from cubepy.errors import ArgumentError, LaunchError, OutOfMemoryError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder
@@ -33,7 +32,7 @@ from cubepy.models.generation.steps import (
     trained_on,
 )
 from cubepy.runtime.device import gpu_of
-from cubepy.tensor import as_tensor
+from cubepy.tensor import as_tensor, no_grad
 
 
 class Decoding:
@@ -78,20 +77,21 @@ class Decoding:
         ends: frozenset[int] | None = None,
         drafts: Drafts | None = None,
         cache_dtype: Any = None,
-        chunk: int = 0,
-        positions: int = 0,
+        chunk: int | None = None,
+        positions: int | None = None,
     ) -> None:
         if not isinstance(model, Decoder):
             raise ArgumentError(f"a Decoding takes a decoder, not {shown(model)}")
-        rows, chunk = at_least_one("rows", rows), at_least_one("chunk", chunk or PIECE)
+        rows = at_least_one("rows", rows)
+        chunk = at_least_one("chunk", PIECE if chunk is None else chunk)
+        positions = at_least_one("positions", PIECE if positions is None else positions)
         dtype = None if cache_dtype is None else cache_dtype_of(cache_dtype)
         self.model, self.drafts = model, drafts
         self.ends = getattr(model, "ends", frozenset()) if ends is None else ends
         self.context, self.trained = model.config.context, trained_on(model)
         self.device = model.embed.weight.device
         self.chunk = max(chunk, drafts.count if drafts is not None else 1)
-        first = min(positions or PIECE, self.context)
-        self.cache = cache_for(model, rows, first, dtype, self.chunk)
+        self.cache = cache_for(model, rows, min(positions, self.context), dtype, self.chunk)
         self.rows: list[Request | None] = [None] * rows
         self.held: list[list[int]] = [[] for _ in range(rows)]
         self.long = [False] * rows
@@ -231,7 +231,7 @@ class Decoding:
             if request is not None and self._is_long(request) and not self.long[row]:
                 self.held[row], self.long[row] = [], True  # other angles from here on: all anew
         found: list[tuple[Request, list[int]]] = []
-        with cb.no_grad():
+        with no_grad():
             reading = self._reading()
             if reading:
                 found += self._read(reading)
@@ -368,8 +368,9 @@ class Decoding:
         else:
             likeliest, later = self.steps.greedy(*given)
             found = likeliest.numpy()
-            self.following = found, starts + 1, likeliest, later
-        self.cache.wrote(slice(None), starts + width, width)
+            self.following = found.tobytes(), (starts + 1).tobytes(), likeliest, later
+        if self.cache.windows:
+            self.cache.wrote(slice(None), starts + width, width)
         return [
             (request, self._checked(row, request, tokens[row], guessed.get(row, []), found[row]))
             for row, request in writing.items()
@@ -378,7 +379,7 @@ class Decoding:
     def _there(self, tokens: np.ndarray, starts: np.ndarray) -> tuple[Any, Any]:
         """Tokens and starts on the device; the same that the step before left there."""
         last, self.following = self.following, None
-        if last is not None and np.array_equal(last[0], tokens) and np.array_equal(last[1], starts):
+        if last is not None and last[:2] == (tokens.tobytes(), starts.tobytes()):
             return last[2], last[3]
         return as_tensor(tokens).to(self.device), as_tensor(starts).to(self.device)
 

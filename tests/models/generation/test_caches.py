@@ -127,7 +127,7 @@ def test_other_dtypes_are_refused(given: Any) -> None:
     with pytest.raises(ArgumentError, match="cache_dtype must be f32, f16, bf16 or int8"):
         Decoding(model_of((0,)), cache_dtype=given)
     with pytest.raises(ArgumentError, match="chunk must be an integer of at least 1"):
-        Decoding(model_of((0,)), chunk=-1)
+        Decoding(model_of((0,)), chunk=0)
 
 
 def test_copies_of_rows_and_what_they_keep() -> None:
