@@ -203,15 +203,19 @@ def load_line(p: Any, i: Any, lanes: Any) -> Any:
     )
 
 
-@op
-def store_line(p: Any, i: Any, v: Any) -> Any:
-    """`store_line(p, i, v)`: the lanes of v to the elements from i on."""
+def _store_line(p: Any, v: Any) -> Any:
     p, v = elements(p), line(v)
 
     def emit(b: Any, at: Any, k: Any, x: Any) -> None:
         _line_store(b, p, at, k, encode(b, x, v.dtype, p.dtype), v.lanes)
 
     return types.void(p, types.int64, v), emit
+
+
+@op
+def store_line(p: Any, i: Any, v: Any) -> Any:
+    """`store_line(p, i, v)`: the lanes of v to the elements from i on."""
+    return _store_line(p, v)
 
 
 @op
@@ -219,12 +223,7 @@ def store_line_stream(p: Any, i: Any, v: Any) -> Any:
     """`store_line_stream(p, i, v)`: `store_line`; data that is written once passes a GPU's caches
     anyway.
     """
-    p, v = elements(p), line(v)
-
-    def emit(b: Any, at: Any, k: Any, x: Any) -> None:
-        _line_store(b, p, at, k, encode(b, x, v.dtype, p.dtype), v.lanes)
-
-    return types.void(p, types.int64, v), emit
+    return _store_line(p, v)
 
 
 @literal_op

@@ -8,6 +8,7 @@ Salmon et al., 2011), so that a prompt is continued in the same way in any batch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,8 +68,11 @@ class Sampling:
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise ArgumentError(f"{name} must be a number, not {shown(value)}")
             low, high = _BOUNDS.get(name, (None, None))
-            if value != value or (low is not None and value < low) or (high and value > high):
-                raise LaunchError(f"{name} must be in [{low}, {high}], not {value}")
+            if not math.isfinite(value):
+                raise LaunchError(f"{name} must be finite, not {value}")
+            if (low is not None and value < low) or (high and value > high):
+                bounds = f"at least {low}" if high is None else f"from {low} to {high}"
+                raise LaunchError(f"{name} must be {bounds}, not {value}")
         if not isinstance(self.top_k, int) or self.top_k < 0:
             raise LaunchError(f"top_k must be an integer of at least 0, not {self.top_k!r}")
 

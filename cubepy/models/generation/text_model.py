@@ -175,7 +175,9 @@ class TextModel(Decoder, Tokenized):
         self, prompts: list[list[int]], limit: int, seed: Any, options: dict[str, Any]
     ) -> Iterator[list[int | None]]:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-            raise ArgumentError(f"max_new_tokens must be an integer, not {shown(limit)}")
+            raise ArgumentError(
+                f"max_new_tokens must be an integer of at least 0, not {shown(limit)}"
+            )
         one = isinstance(seed, numbers.Integral)
         seeds: list[int] = [int(seed)] * len(prompts) if one else list(seed)
         if len(seeds) != len(prompts) or any(not 0 <= s < 2**64 for s in seeds):

@@ -77,8 +77,14 @@ class TextToText(T5, Tokenized):
             ArgumentError: prompts, seeds or options of a wrong kind.
             LaunchError: tokens beyond the vocabulary.
         """
-        if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int):
-            raise ArgumentError(f"max_new_tokens must be an integer, not {shown(max_new_tokens)}")
+        if (
+            isinstance(max_new_tokens, bool)
+            or not isinstance(max_new_tokens, int)
+            or max_new_tokens < 0
+        ):
+            raise ArgumentError(
+                f"max_new_tokens must be an integer of at least 0, not {shown(max_new_tokens)}"
+            )
         if isinstance(prompt, (np.ndarray, Tensor)):
             prompt = (prompt if isinstance(prompt, np.ndarray) else prompt.numpy()).tolist()
         single = isinstance(prompt, str) or (

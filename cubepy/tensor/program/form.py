@@ -6,6 +6,7 @@ fixed; everything else that is no tensor is part of the kind.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from cubepy.compiler.signature import exact
 from cubepy.errors import ArgumentError
 from cubepy.lang.dtypes import as_dtype, f32
 from cubepy.runtime import memory
-from cubepy.runtime.device import current, use
+from cubepy.runtime.device import as_device, current, use
 from cubepy.tensor.array import Tensor, as_tensor
 from cubepy.tensor.program.promised import compute
 from cubepy.tensor.storage import Dense
@@ -33,20 +34,40 @@ class TensorSpec:
         dtype: of the tensor.
         device: where it will be; by default the current device.
 
+    Raises:
+        ArgumentError: a shape that is none, a device that is none.
+        DTypeError: a dtype that is none.
+
     Example:
         >>> import cubepy as cb
-        >>> cb.TensorSpec((2, 3), cb.f16).shape
-        (2, 3)
+        >>> cb.TensorSpec((2, 3), "f16")
+        TensorSpec(shape=(2, 3), dtype=cb.f16, device=None)
     """
 
     shape: tuple[int, ...]
     dtype: Any = f32
     device: Any = None
 
+    def __post_init__(self) -> None:
+        lengths = [self.shape] if isinstance(self.shape, (int, np.integer)) else self.shape
+        try:
+            shape = tuple([operator.index(n) for n in lengths])
+        except TypeError:
+            shape = (-1,)
+        if any(n < 0 for n in shape):
+            raise ArgumentError(
+                f"the shape of a TensorSpec must be integers of at least 0, not {self.shape!r}",
+                hint="a program is compiled for each shape: give all of them",
+            )
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "dtype", as_dtype(self.dtype))
+        if self.device is not None:
+            object.__setattr__(self, "device", as_device(self.device))
+
     def zeros(self) -> Tensor:
         """A tensor like it."""
         with use(current() if self.device is None else self.device):
-            made = memory.empty(tuple(self.shape), as_dtype(self.dtype).numpy)
+            made = memory.empty(self.shape, self.dtype.numpy)
             made[...] = 0
             return as_tensor(made)
 

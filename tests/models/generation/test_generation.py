@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,9 @@ def test_texts_end_at_the_context_and_at_end_tokens(model: Any) -> None:
         ([-1], {}, LaunchError, "token -1"),
         ([1] * 65, {}, LaunchError, "65 tokens is longer than the context of 64"),
         ("text", {}, ArgumentError, "no tokenizer"),
-        ([1], {"temperature": -1.0}, LaunchError, "temperature must be in"),
-        ([1], {"top_p": 1.5}, LaunchError, "top_p must be in"),
+        ([1], {"temperature": -1.0}, LaunchError, "temperature must be at least 0.0, not -1.0"),
+        ([1], {"temperature": math.inf}, LaunchError, "temperature must be finite"),
+        ([1], {"top_p": 1.5}, LaunchError, "top_p must be from 0.0 to 1.0"),
         ([1], {"top_k": 0.5}, LaunchError, "top_k must be an integer"),
         ([1], {"magic": 1}, ArgumentError, "magic"),
         ([1], {"stop": "x"}, ArgumentError, "stop texts need prompts that are texts"),

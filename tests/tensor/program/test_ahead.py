@@ -9,7 +9,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn
-from cubepy.errors import ShapeError
+from cubepy.errors import ArgumentError, DTypeError, ShapeError
 from cubepy.runtime.stats import counters
 from cubepy.tensor import Tensor
 
@@ -110,3 +110,17 @@ def test_what_is_wrong_is_said_at_once() -> None:
         with pytest.raises(ShapeError, match=r"\(3, 4\)"):
             program.compile(cb.TensorSpec((3, 4)), cb.TensorSpec((5, 6)))
     assert not program.programs
+
+
+@pytest.mark.parametrize("shape", [(-1, 2), (2.0,), "ab", None, (2, None)])
+def test_specs_have_whole_shapes(shape: Any) -> None:
+    with pytest.raises(ArgumentError, match="shape of a TensorSpec"):
+        cb.TensorSpec(shape)
+
+
+def test_specs_take_names_of_dtypes_and_devices() -> None:
+    spec = cb.TensorSpec([np.int64(2), 3], "f16", "cpu")
+    assert (spec.shape, spec.dtype, str(spec.device)) == ((2, 3), cb.f16, "cpu")
+    assert cb.TensorSpec(5).shape == (5,)
+    with pytest.raises(DTypeError):
+        cb.TensorSpec((2,), "f17")
