@@ -4,7 +4,7 @@ in a CUDA graph, and torch.compile; its product for four bits is tinygemm.
 
     python asv_benchmarks/gpu_decode.py 0 2      # models by number, lines as they come
 
-Ours is `model.generate` without its texts: `Stepper.read`, and the program of a step. A step's
+Ours is `model.generate` without its texts: `read_first`, and the program of a step. A step's
 bytes are those of the weights and of the keys and values that are there; the share is of what a
 copy reaches. The error is that of the prompt's logits beside torch's, of the norm.
 """
@@ -95,14 +95,14 @@ def ours(m: Model, given: dict[str, np.ndarray], prompts: np.ndarray, device: st
     """Our decoder."""
     import cubepy as cb
     from cubepy import nn
+    from cubepy import tensor as ct
     from cubepy.models.architectures.decoder import DecoderConfig
     from cubepy.models.architectures.rotary import rotary
     from cubepy.models.architectures.weights import fill
     from cubepy.models.generation.cache import KeyValueCache
-    from cubepy.models.generation.steps import read_first
+    from cubepy.models.generation.steps import read_first, steps_of
     from cubepy.models.generation.text_model import TextModel
     from cubepy.models.packed.storage import Blocks
-    from cubepy.tensor.namespace import stack
 
     sizes = {"width": WIDTH, "heads": HEADS, "groups": GROUPS, "depth": DEPTH, "inner": INNER}
     sizes |= {"vocabulary": VOCABULARY, "layers": m.layers, "context": ROOM}
@@ -126,19 +126,21 @@ def ours(m: Model, given: dict[str, np.ndarray], prompts: np.ndarray, device: st
             tensors[name] = cb.tensor(np.ones(p.shape, np.float32), device=device)
     fill(model, tensors, "the benchmark")
     model.to(device)
-    rows = {n: [int(t) for t in row] for n, row in enumerate(prompts)}
+    rows = [[int(t) for t in row] for row in prompts]
     cache = KeyValueCache(c, m.batch, ROOM, model.embed.weight.device, cb.bf16)
+    steps = steps_of(model)
     tokens = cb.tensor(prompts[:, -1:].copy(), device=device)
     starts = cb.tensor(np.full(m.batch, PROMPT - 1), device=device)
 
     def read() -> np.ndarray:
         with cb.no_grad():
-            hidden = read_first(model, cache, rows, False)
-            return model.logits(stack([hidden[n] for n in rows])).numpy()
+            found = read_first(model, cache, dict(enumerate(rows)), False)
+            hidden = ct.stack([found[n] for n in range(m.batch)])
+            return np.asarray(model.logits(hidden).to("cpu").astype("f32"))
 
     def step() -> Any:
         with cb.no_grad():
-            return model.steps.greedy(tokens, starts, cache.layers)
+            return steps.greedy(tokens, starts, cache.layers)
 
     return Runs(read, step)
 

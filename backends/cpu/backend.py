@@ -151,11 +151,11 @@ class CpuExecutable:
             self.noalias,
         )
 
-    def translate(self) -> tuple[bytes, str]:
-        """Compile the generated source."""
+    def translate(self) -> tuple[bytes, Any]:
+        """Compile the generated source; gives the object code and the optimised LLVM module."""
         path = disk.write_source(self.key, self.emitted.text)
         counters.compiled += 1
-        out: tuple[bytes, str] = native.compile_object(
+        out: tuple[bytes, Any] = native.compile_object(
             path, self.emitted, self.symbol, self.program.fast_math, self.noalias
         )
         return out
@@ -193,7 +193,7 @@ class CpuExecutable:
         return Inspection(self.emitted.text, self._llvm, self._assembly)
 
     def _llvm(self) -> str:
-        return self.translate()[1]
+        return str(self.translate()[1])
 
     def _assembly(self) -> str:
         from cubepy.backends.cpu.lowering import disassemble

@@ -49,8 +49,8 @@ def lower(
     symbol: str,
     fast_math: frozenset[str],
     noalias: bool,
-) -> tuple[bytes, str]:
-    """Compile the function of a generated module; gives object code and the optimised text.
+) -> tuple[bytes, Any]:
+    """Compile the function of a generated module; gives object code and the optimised LLVM module.
 
     Args:
         source: gives the function, for numba.
@@ -90,7 +90,7 @@ def lower(
     linked += [other._get_module_for_linking() for other in library._linking_libraries]
     machine = target.codegen()._tm
     module = optimised(module_text, linked, symbol, machine)
-    return bytes(machine.emit_object(module)), str(module)
+    return bytes(machine.emit_object(module)), module
 
 
 class _Typing(typing.Context):  # type: ignore[misc]

@@ -6,6 +6,7 @@ import math
 from functools import cache
 
 from cubepy.backends.cuda.codegen.compile import Architecture, Code
+from cubepy.backends.cuda.fragments import instructions
 from cubepy.backends.cuda.native.driver import DRIVER
 from cubepy.backends.cuda.native.module import Loadable
 from cubepy.backends.cuda.run import CudaRunner
@@ -82,6 +83,7 @@ def _properties(ordinal: int) -> DeviceProperties:
         l2_bytes=gpu.attribute("l2_bytes"),
         features=features(major, minor),
         architecture=f"{major}.{minor}",
+        matrix_instructions=instructions(features(major, minor)),
     )
 
 
@@ -118,4 +120,5 @@ def offline(architecture: str) -> DeviceProperties:
         l2_bytes=l2 << 20,
         features=features(a.major, a.minor),
         architecture=f"{a.major}.{a.minor}",
+        matrix_instructions=instructions(features(a.major, a.minor)),
     )

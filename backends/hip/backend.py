@@ -8,6 +8,7 @@ from cubepy.backends.gpu.backend import GpuBackend, GpuExecutable
 from cubepy.backends.gpu.printing import WIDEST
 from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
 from cubepy.backends.hip.codegen.compile import Code
+from cubepy.backends.hip.codegen.matrix import instructions
 from cubepy.backends.hip.native.driver import DRIVER
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
@@ -26,6 +27,8 @@ REGISTERS = 256
 
 
 FEATURES = frozenset({"int8_dot"})
+MATRIX_UNITS = {9: "mfma", 11: "wmma", 12: "wmma"}
+"""What the matrix units of a generation are called."""
 
 
 class HipExecutable(GpuExecutable):
@@ -74,6 +77,7 @@ def offline(architecture: str) -> DeviceProperties:
 def _described(
     a: Architecture, name: str, l1: int, cores: int, units: int, shared: int, l2: int
 ) -> DeviceProperties:
+    known = a.name in KNOWN
     return DeviceProperties(
         backend="hip",
         name=f"{name} ({a})",
@@ -85,6 +89,7 @@ def _described(
         vector_registers=REGISTERS,
         l1_bytes=l1 << 10,
         l2_bytes=l2,
-        features=FEATURES,
+        features=FEATURES | {MATRIX_UNITS[a.major]} if known else FEATURES,
         architecture=a.name,
+        matrix_instructions=instructions(a) if known else (),
     )

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -76,6 +77,7 @@ class Walk:
         self.signatures: dict[Any, Any] = {}
         self.constants: dict[Any, Typed] = {}
         self.operators: dict[Any, Any] = {}
+        self.here: tuple[Any, dict[Any, Any]] = (None, {})
 
     def run(self, arguments: Sequence[Any]) -> None:
         """Lower the body; `arguments` are the types of the parameters."""
@@ -108,6 +110,24 @@ class Walk:
         if slot[0] != t:
             raise Unusual(f"{name} is {slot[0]} and {t}")
         self.builder.store(v, slot[1])
+        self.known()[name] = v
+
+    def known(self) -> dict[Any, Any]:
+        """What was computed in the block that is being written: the value of a variable, or of a
+        pure operation on values (which stand beside it, so that no others get their identity).
+        """
+        block = self.builder.block
+        if self.here[0] is not block:
+            self.here = block, {}
+        return self.here[1]
+
+    def once(self, key: Any, values: Sequence[Any], make: Callable[[], Any]) -> Any:
+        """A pure operation on values, which is not written twice in a block."""
+        known = self.known()
+        key = *key, *map(id, values)
+        if key not in known:
+            known[key] = make(), values
+        return known[key][0]
 
     def block(self, body: list[ast.stmt], end: Any = None) -> None:
         """Statements one after the other; a branch that is the last of them goes on at `end`, if
@@ -308,7 +328,10 @@ class Walk:
             return known
         slot = self.slots.get(e.id)
         if slot is not None:
-            return slot[0], self.builder.load(slot[1])
+            here = self.known()
+            if e.id not in here:
+                here[e.id] = self.builder.load(slot[1])
+            return slot[0], here[e.id]
         if e.id in NUMBERS:
             return self.constant(NUMBERS[e.id])
         raise Unusual(f"the name {e.id}")
@@ -349,7 +372,8 @@ class Walk:
             number = getattr(values[0], "constant", None)
             if isinstance(number, int):  # LLVM need not be told to convert literals
                 return t, ir.Constant(self.context.get_value_type(t), wrapped(number, t))
-        return t, op.lower(self.context, self.builder, signature, tuple(values))
+        make = partial(op.lower, self.context, self.builder, signature, tuple(values))
+        return t, self.once((op, id(signature)), values, make) if op.pure else make()
 
     def operator(self, kind: Any) -> Any:
         """What numba knows of an operator or of range."""
@@ -361,7 +385,8 @@ class Walk:
     def operation(self, kind: Any, *arguments: Typed) -> Typed:
         """What numba makes of an operator."""
         signature, values = self.prepared(kind, self.operator(kind), arguments)
-        return signature.return_type, self.lowered(kind, signature, values)
+        make = partial(self.lowered, kind, signature, values)
+        return signature.return_type, self.once((kind, id(signature)), values, make)
 
     def lowered(self, kind: Any, signature: Any, values: list[Any]) -> Any:
         """The code of an operator or of range."""
@@ -388,9 +413,14 @@ class Walk:
                 raise Unusual(f"{key} of {kinds}")
             self.signatures[key, kinds] = signature
         return signature, [
-            v if t is wanted or t == wanted else self.context.cast(self.builder, v, t, wanted)
+            v if t is wanted or t == wanted else self.cast(v, t, wanted)
             for (t, v), wanted in zip(arguments, signature.args, strict=True)
         ]
+
+    def cast(self, value: Any, t: Any, wanted: Any) -> Any:
+        """A value of one type as one of another."""
+        make = partial(self.context.cast, self.builder, value, t, wanted)
+        return self.once((t, wanted), (value,), make)
 
 
 def straight(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.backends.python.matrix import INSTRUCTIONS
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
 from cubepy.lang.declare import Kernel
@@ -36,6 +37,7 @@ class PythonBackend:
             max_units=4096,
             register_bytes=64,
             vector_registers=32,
+            matrix_instructions=INSTRUCTIONS,
         )
 
     def units(self, axes: tuple[int, ...]) -> tuple[Dim3, Dim3]:

@@ -65,21 +65,20 @@ _FLOAT: dict[str, Callable[..., Any]] = {
 def _float_math(name: str) -> Callable[[Any], Any]:
     @kept
     def evaluate(x: Any) -> Any:
-        with np.errstate(all="ignore"):
-            if is_weak(x):
-                if name in ("floor", "ceil", "trunc") and isinstance(x, int):
-                    return x
-                result = _FLOAT[name](np.float64(x))
-                return bool(result) if name in ("isnan", "isinf") else float(result)
-            v = strong(x)
-            if not v.dtype.is_float:
-                if name in ("floor", "ceil", "trunc") and v.dtype.is_int:
-                    return v
-                v = convert(v, float_for(v.dtype) if v.dtype.kind != "b" else dt.f32)
-            result = np.asarray(_FLOAT[name](v.data.astype(np.float64)))
-            if name in ("isnan", "isinf"):
-                return Value(result, dt.bool_)
-            return Value(result.astype(v.dtype.numpy), v.dtype)
+        if is_weak(x):
+            if name in ("floor", "ceil", "trunc") and isinstance(x, int):
+                return x
+            result = _FLOAT[name](np.float64(x))
+            return bool(result) if name in ("isnan", "isinf") else float(result)
+        v = strong(x)
+        if not v.dtype.is_float:
+            if name in ("floor", "ceil", "trunc") and v.dtype.is_int:
+                return v
+            v = convert(v, float_for(v.dtype) if v.dtype.kind != "b" else dt.f32)
+        result = np.asarray(_FLOAT[name](v.data.astype(np.float64)))
+        if name in ("isnan", "isinf"):
+            return Value(result, dt.bool_)
+        return Value(result.astype(v.dtype.numpy), v.dtype)
 
     return evaluate
 
@@ -148,8 +147,7 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
     if not total.dtype.is_float:
         return total
     x, y, z = (convert(v, total.dtype).data.astype(np.longdouble) for v in (a, b, c))
-    with np.errstate(all="ignore"):
-        return Value(np.asarray(x * y + z).astype(total.dtype.numpy), total.dtype)
+    return Value(np.asarray(x * y + z).astype(total.dtype.numpy), total.dtype)
 
 
 @means("select")
@@ -238,11 +236,10 @@ def _dot_pairs(acc: Value, a: Value, b: Value) -> Value:
         x, y = (
             v.data.view(np.uint16).reshape(-1, 2)[:, half].astype(np.uint32) << 16 for v in (a, b)
         )
-        with np.errstate(all="ignore"):
-            total = (total + x.view(np.float32).astype(np.float64) * y.view(np.float32)).astype(
-                np.float32
-            )
-            total = total.astype(np.float64)
+        total = (total + x.view(np.float32).astype(np.float64) * y.view(np.float32)).astype(
+            np.float32
+        )
+        total = total.astype(np.float64)
     return Value(total.astype(np.float32), dt.f32)
 
 

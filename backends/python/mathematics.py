@@ -29,13 +29,11 @@ def _of_floats(name: str) -> Callable[..., Any]:
         dtype = strong(values[0]).dtype if len(values) == 1 else meeting(*values)
         if not dtype.is_float:
             dtype = _float_dtype(dtype)
-        with np.errstate(invalid="ignore"):  # signalling NaN
-            wide = [convert(v, dtype).data.astype(np.float64) for v in values]
+        wide = [convert(v, dtype).data.astype(np.float64) for v in values]
         found = mathematics.evaluate(name, *wide)
         if name == "isfinite":
             return Value(found, dt.bool_)
-        with np.errstate(all="ignore"):
-            return Value(np.asarray(found).astype(dtype.numpy), dtype)
+        return Value(np.asarray(found).astype(dtype.numpy), dtype)
 
     return evaluate
 
@@ -63,8 +61,7 @@ def _ldexp(x: Any, n: Any) -> Any:
     if not v.dtype.is_float:
         v = convert(v, _float_dtype(v.dtype))
     found = np.asarray(mathematics.times_power(v.wide, power.data))
-    with np.errstate(all="ignore"):
-        return Value(found.astype(v.dtype.numpy), v.dtype)
+    return Value(found.astype(v.dtype.numpy), v.dtype)
 
 
 def _integers(name: str, *values: Any) -> None:

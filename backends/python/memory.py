@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -53,7 +54,7 @@ class Memory:
     @property
     def size(self) -> Any:
         """Number of elements."""
-        n = int(np.prod(self.extents))
+        n = math.prod(self.extents)
         return n if self.kind != "global" else Value(n, self.run.index)
 
     @property
@@ -86,7 +87,7 @@ class Memory:
 
     def _indices(self, key: Any) -> tuple[int, ...]:
         parts = key if isinstance(key, tuple) else (key,)
-        if len(parts) != self.ndim:
+        if len(parts) != self.array.ndim - (self.lines > 0):
             raise KernelTypeError(
                 f"{self.name} has rank {self.ndim} and is indexed with {len(parts)} indices"
             )
@@ -96,7 +97,10 @@ class Memory:
         return tuple(int(p) for p in parts)
 
     def _inside(self, at: tuple[int, ...]) -> bool:
-        if all(0 <= i < n for i, n in zip(at, self.extents, strict=True)):
+        for i, n in zip(at, self.array.shape, strict=False):
+            if not 0 <= i < n:
+                break
+        else:
             return True
         if self.run.mode == "validate":
             flat = at[0]
@@ -104,7 +108,7 @@ class Memory:
                 flat = flat * n + i
             raise OutOfBoundsError(
                 f"{self.run.name} accesses index {flat} of {self.name!r}, whose length is "
-                f"{int(np.prod(self.extents))}",
+                f"{math.prod(self.extents)}",
                 location=self.run.location(),
                 hint=f"guard it with: if i < {self.name}.size",
             )
@@ -114,11 +118,9 @@ class Memory:
         return Value(np.zeros(self.lines) if self.lines else 0, self.dtype.compute)
 
     def __getitem__(self, key: Any) -> Any:
-        if any(
-            isinstance(k, slice) or k is Ellipsis
-            for k in (key if isinstance(key, tuple) else (key,))
-        ):
-            return self.array[key].copy()  # for debuggers, too
+        for k in key if isinstance(key, tuple) else (key,):
+            if isinstance(k, slice) or k is Ellipsis:
+                return self.array[key].copy()  # for debuggers, too
         at = self._indices(key)
         if not self._inside(at):
             return self._zero()
@@ -161,19 +163,16 @@ class Memory:
             start_ok = all(0 <= i < n for i, n in zip(at, self.extents, strict=True))
         else:
             start = int(where[0] if isinstance(where, tuple) else where)
-            total = int(np.prod(self.extents))
+            extents = self.extents
+            total = math.prod(extents)
             for k in range(lanes):
                 good = start >= 0 and start + k < total and k < limit
-                out.append(
-                    tuple(int(i) for i in np.unravel_index(start + k, self.extents))
-                    if good
-                    else None
-                )
+                out.append(unravelled(start + k, extents) if good else None)
             start_ok, at = 0 <= start < total, (start,)
         if not start_ok and limit and self.run.mode == "validate":
             raise OutOfBoundsError(
                 f"{self.run.name} accesses index {at[0]} of {self.name!r}, "
-                f"whose length is {int(np.prod(self.extents))}",
+                f"whose length is {math.prod(self.extents)}",
                 location=self.run.location(),
             )
         return out
@@ -230,8 +229,8 @@ class Memory:
         """Remember an access, and look for another unit's that it is not ordered with."""
         if self.kind == "local":
             return
-        flat = 0
-        for i, n in zip(at, self.extents, strict=True):
+        flat = at[0] if at else 0
+        for i, n in zip(at[1:], self.array.shape[1:], strict=False):
             flat = flat * n + i
         access = self.touched.get(flat)
         if access is None:
@@ -260,12 +259,13 @@ class _Access:
     def conflict(self, how: str, cube: int, phase: int, unit: int) -> tuple[int, int, int] | None:
         w = self.writer
         me = (cube, phase, unit)
-        both_atomic = how == "atomic" and self.atomic
-        if w is not None and not both_atomic and not _ordered(w, me):
+        if w is not None and not _ordered(w, me) and not (how == "atomic" and self.atomic):
             return w
         if how == "read":
-            units = self.readers.setdefault((cube, phase), set())
-            if len(units) < 2:
+            units = self.readers.get((cube, phase))
+            if units is None:
+                self.readers[cube, phase] = {unit}
+            elif len(units) < 2:
                 units.add(unit)
             return None
         for (c, p), units in self.readers.items():
@@ -275,6 +275,15 @@ class _Access:
         self.writer, self.atomic = me, how == "atomic"
         self.readers = {k: v for k, v in self.readers.items() if k[0] != cube}
         return None
+
+
+def unravelled(at: int, extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Where an element is, from its position in C order."""
+    found: tuple[int, ...] = ()
+    for n in extents[:0:-1]:
+        at, i = divmod(at, n)
+        found = (i, *found)
+    return (at, *found) if extents else ()
 
 
 def _ordered(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:

@@ -55,11 +55,13 @@ def kept(fn: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(fn)
     def applied(*args: Any, **kwargs: Any) -> Any:
         result = fn(*args, **kwargs)
-        for a in args:
-            missing = getattr(a, "missing", None)
-            if missing is not None and getattr(result, "lanes", 0) == a.lanes:
-                result.missing = missing
-                break
+        lanes = getattr(result, "lanes", 0)
+        if lanes:
+            for a in args:
+                missing = getattr(a, "missing", None)
+                if missing is not None and lanes == a.lanes:
+                    result.missing = missing
+                    break
         return result
 
     return applied

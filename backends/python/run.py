@@ -33,6 +33,9 @@ from cubepy.lang.grid import Dim3
 from cubepy.lang.struct import Struct, StructType
 from cubepy.lang.views import plain
 
+TRANSLATED = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"} | MATH
+"""What the language makes of functions of Python."""
+
 
 class Bound:
     """A struct's method."""
@@ -64,10 +67,17 @@ class Run(Sides):
             index,
         )
         self.typed = typed
+        self.with_parts = {
+            (function, name[:dot])
+            for function, name in typed
+            for dot, letter in enumerate(name)
+            if letter == "."
+        }
         self.generator_of = generator_of if frozen is None else frozen.generator_of
         self.getattr = getattr if frozen is None else frozen.attribute
         self.cube = self.unit = self.phase = 0
         self.files = {source_of(kernel.fn).file}
+        self.functions: dict[Func, tuple[Callable[..., Any], bool]] = {}
         self.shared: dict[Any, Memory] = {}
         self.allocated: dict[int, int] = {}
 
@@ -156,6 +166,8 @@ class Run(Sides):
         """A part of an aggregate that is assigned to a variable, in the dtype that it has in
         compiled code, if any.
         """
+        if isinstance(value, (tuple, Struct)) and (function, name) not in self.with_parts:
+            return value
         if isinstance(value, tuple):
             return tuple(self.bind_parts(function, f"{name}.{i}", v) for i, v in enumerate(value))
         if isinstance(value, Struct):
@@ -222,13 +234,20 @@ class Run(Sides):
         self, fn: Func, args: list[Any], kwargs: dict[str, Any]
     ) -> Generator[Any, None, Any]:
         """Run a func as part of the current unit."""
-        self.files.add(source_of(fn.fn).file)
-        values = []
-        for p, v in bind_parameters(fn.parameters, fn.__qualname__, args, kwargs):
-            values.append(
-                self.placed(v, p.dtype, f"the parameter {p.name!r}") if p.dtype is not None else v
-            )
-        return (yield from self.generator_of(fn.fn)(self, *values))
+        known = self.functions.get(fn)
+        if known is None:
+            self.files.add(source_of(fn.fn).file)
+            plain = not any(p.keyword_only or p.dtype is not None for p in fn.parameters)
+            known = self.functions[fn] = self.generator_of(fn.fn), plain
+        function, plain = known
+        if plain and not kwargs and len(args) == len(fn.parameters):
+            return (yield from function(self, *args))
+        bound = bind_parameters(fn.parameters, fn.__qualname__, args, kwargs)
+        values = [
+            v if p.dtype is None else self.placed(v, p.dtype, f"the parameter {p.name!r}")
+            for p, v in bound
+        ]
+        return (yield from function(self, *values))
 
     def construct(self, cls: StructType, args: list[Any], kwargs: dict[str, Any]) -> Struct:
         """Make a struct; scalar fields take their dtype."""
@@ -303,13 +322,7 @@ class Run(Sides):
         if fn is range:
             return TypedRange(tuple(args), self.index)
         try:
-            known = MATH.get(fn) or {
-                abs: "abs",
-                min: "min",
-                max: "max",
-                round: "round",
-                pow: "pow",
-            }.get(fn)
+            known = TRANSLATED.get(fn)
         except TypeError:
             known = None
         if fn in (zip, enumerate):
@@ -361,10 +374,11 @@ def run(
     )
     values = [_argument(this, p, arguments[p.name]) for p in kernel.parameters]
     function = this.generator_of(kernel.fn)
-    for cube in range(math.prod(cubes)):
-        this.cube, this.phase = cube, 0
-        this.shared, this.allocated = {}, {}
-        _run_cube(this, function, values, math.prod(units))
+    with np.errstate(all="ignore"):
+        for cube in range(math.prod(cubes)):
+            this.cube, this.phase = cube, 0
+            this.shared, this.allocated = {}, {}
+            _run_cube(this, function, values, math.prod(units))
 
 
 def _run_cube(this: Run, function: Callable[..., Any], values: list[Any], units: int) -> None:

@@ -2,6 +2,8 @@
 arithmetic.
 
 Plain Python numbers are weak. f16 and bf16 are computed in f32 and rounded after every operation.
+NumPy's warnings of overflow and the like are off for a whole run (see `run`), not for each
+operation.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from cubepy.backends.python.missing import Missing, kept
 from cubepy.errors import DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.dtypes import DType
+
+NARROW = frozenset({"f16", "bf16"})
 
 
 class Value:
@@ -36,7 +40,7 @@ class Value:
     @property
     def wide(self) -> np.ndarray:
         """The data in the dtype that arithmetic uses."""
-        return self.data.astype(np.float32) if self.dtype.name in ("f16", "bf16") else self.data
+        return self.data.astype(np.float32) if self.dtype.name in NARROW else self.data
 
     def __repr__(self) -> str:
         return f"{self.data.tolist()}"
@@ -145,9 +149,15 @@ def _operators() -> None:
         setattr(Value, f"__{name}__", lambda a, b, op=name: compare(op, a, b))
 
 
+WEAK = frozenset({bool, int, float})
+
+
 def is_weak(v: Any) -> bool:
     """Whether a value yields to the other operand's dtype."""
-    return isinstance(v, (bool, int, float)) and not isinstance(v, np.generic)
+    kind = type(v)
+    return kind in WEAK or (
+        kind is not Value and isinstance(v, (bool, int, float)) and not isinstance(v, np.generic)
+    )
 
 
 def strong(v: Any) -> Value:
@@ -184,11 +194,15 @@ def _yielding(other: DType, weak: Any) -> DType:
     return other
 
 
-@kept
 def convert(v: Any, dtype: DType) -> Value:
     """Convert: integers wrap, floats truncate and saturate into integers (NaN gives 0) and round to
     nearest even.
     """
+    return v if type(v) is Value and v.dtype is dtype else _converted(v, dtype)
+
+
+@kept
+def _converted(v: Any, dtype: DType) -> Value:
     if is_weak(v):
         if dtype.is_int and isinstance(v, int):
             if not dt.fits(v, dtype):
@@ -205,18 +219,17 @@ def convert(v: Any, dtype: DType) -> Value:
     if v.dtype is dtype:
         return v
     data = v.data
-    with np.errstate(all="ignore"):
-        if dtype.kind == "b":
-            return Value(data != 0, dtype)
-        if v.dtype.is_float and dtype.is_int:
-            low, high = (
-                (0, (1 << dtype.bits) - 1)
-                if dtype.kind == "u"
-                else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
-            )
-            flat = [_saturated(float(x), low, high) for x in np.atleast_1d(data).astype(np.float64)]
-            return Value(np.array(flat, dtype.numpy).reshape(data.shape), dtype)
-        return Value(data.astype(dtype.numpy), dtype)
+    if dtype.kind == "b":
+        return Value(data != 0, dtype)
+    if v.dtype.is_float and dtype.is_int:
+        low, high = (
+            (0, (1 << dtype.bits) - 1)
+            if dtype.kind == "u"
+            else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
+        )
+        flat = [_saturated(float(x), low, high) for x in np.atleast_1d(data).astype(np.float64)]
+        return Value(np.array(flat, dtype.numpy).reshape(data.shape), dtype)
+    return Value(data.astype(dtype.numpy), dtype)
 
 
 def _saturated(x: float, low: int, high: int) -> int:
@@ -229,8 +242,11 @@ def _saturated(x: float, low: int, high: int) -> int:
 
 def pair(a: Any, b: Any) -> tuple[Value, Value]:
     """Two operands as values of one dtype whose lanes go together."""
-    dtype = meeting(a, b)
-    x, y = convert(a, dtype), convert(b, dtype)
+    if type(a) is Value and type(b) is Value and a.dtype is b.dtype:
+        x, y = a, b
+    else:
+        dtype = meeting(a, b)
+        x, y = convert(a, dtype), convert(b, dtype)
     if x.lanes and y.lanes and x.lanes != y.lanes:
         raise KernelTypeError(f"lines of {x.lanes} and {y.lanes} lanes do not go together")
     return x, y
@@ -273,12 +289,9 @@ def _binary(op: str, a: Any, b: Any) -> Any:
         x, y = convert(x, dtype), convert(y, dtype)
     elif x.dtype.kind == "b":
         x, y = convert(x, dt.i32), convert(y, dt.i32)
-    with np.errstate(all="ignore"):
-        if op == "pow" and x.dtype.is_int:
-            return _power(x, y)
-        if op == "pow":
-            return _float_power(x, y)
-        return Value(np.asarray(_UFUNCS[op](x.wide, y.wide)).astype(x.dtype.numpy), x.dtype)
+    if op == "pow":
+        return _power(x, y) if x.dtype.is_int else _float_power(x, y)
+    return Value(_UFUNCS[op](x.wide, y.wide), x.dtype)
 
 
 def _shifted(op: str, x: Value, y: Value) -> Value:

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType
+from typing import NamedTuple
 
 from cubepy.errors import KernelSyntaxError, Location
 
 
 @dataclass(frozen=True)
 class Source:
-    """The parsed definition of one function."""
+    """The parsed definition of one function; `loop_names` are nothing but variables of loops."""
 
     fn: Callable
     tree: ast.FunctionDef
@@ -76,7 +77,10 @@ def source_of(fn: Callable) -> Source:
         raise KernelSyntaxError(
             f"{what} cannot be used as a kernel or func", location=where, hint="write it as a def"
         )
-    return Source(fn, tree, file, first, indent, _local_names(tree), _loop_names(tree))
+    given = {a.arg for a in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
+    code = holds(tree)
+    only_loops = code.targets - code.assigned - given
+    return Source(fn, tree, file, first, indent, code.stored | given, only_loops)
 
 
 def _is_of(tree: ast.stmt, code: CodeType) -> bool:
@@ -92,44 +96,69 @@ def _is_of(tree: ast.stmt, code: CodeType) -> bool:
     )
 
 
-def _local_names(tree: ast.FunctionDef) -> frozenset[str]:
-    names = {a.arg for a in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-    return frozenset(names)
+class Holds(NamedTuple):
+    """What a piece of code holds, wherever in it.
+
+    Attributes:
+        stored: names that are given values; `assigned`: by assignments.
+        targets: names that are the variable of a loop.
+        returns: how many returns; `looped`: whether a loop holds one.
+    """
+
+    stored: frozenset[str]
+    assigned: frozenset[str]
+    targets: frozenset[str]
+    returns: int
+    looped: bool
 
 
-@lru_cache(maxsize=4096)
+NOTHING = Holds(frozenset(), frozenset(), frozenset(), 0, False)
+
+
+def holds(node: ast.AST) -> Holds:
+    """What a piece of code holds. It is remembered beside each node, so that a tree is looked
+    through once, whatever part is asked for.
+    """
+    about = vars(node)
+    known: Holds | None = about.get("holds")
+    if known is not None:
+        return known
+    kind = type(node)
+    if kind is ast.Name:
+        stores = isinstance(about["ctx"], ast.Store)
+        about["holds"] = NOTHING._replace(stored=frozenset((about["id"],))) if stores else NOTHING
+        return about["holds"]  # type: ignore[no-any-return]
+    stored, assigned, targets = set[str](), set[str](), set[str]()
+    returns, looped = int(kind is ast.Return), False
+    for value in [*about.values()]:
+        for part in value if type(value) is list else (value,):
+            if isinstance(part, ast.AST) and part._fields:
+                inner = holds(part)
+                if inner is not NOTHING:
+                    stored |= inner.stored
+                    assigned |= inner.assigned
+                    targets |= inner.targets
+                    returns += inner.returns
+                    looped = looped or inner.looped
+    if kind is ast.For:
+        targets |= {n.id for n in ast.walk(about["target"]) if isinstance(n, ast.Name)}
+    elif kind is ast.Assign or kind is ast.AugAssign or kind is ast.AnnAssign:
+        for target in about["targets"] if kind is ast.Assign else (about["target"],):
+            assigned |= holds(target).stored
+    looped = looped or (returns > 0 and isinstance(node, (ast.For, ast.While)))
+    found = NOTHING
+    if stored or targets or returns:
+        names = frozenset(stored), frozenset(assigned), frozenset(targets)
+        found = Holds(*names, returns, looped)
+    about["holds"] = found
+    return found
+
+
 def stored_names(node: ast.AST) -> frozenset[str]:
     """Names that a piece of code assigns."""
-    return frozenset(
-        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    )
+    return holds(node).stored
 
 
-@lru_cache(maxsize=4096)
 def loop_targets(node: ast.AST) -> frozenset[str]:
     """Names that are the variable of a loop in a piece of code."""
-    loops = (loop for loop in ast.walk(node) if isinstance(loop, ast.For))
-    return frozenset(
-        n.id for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)
-    )
-
-
-def _loop_names(tree: ast.FunctionDef) -> frozenset[str]:
-    """Names that are nothing but variables of loops."""
-    others = {a.arg for a in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
-    for node in ast.walk(tree):
-        targets: list[ast.expr] = []
-        if isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
-            targets = [node.target]
-        others |= {
-            n.id
-            for t in targets
-            for n in ast.walk(t)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        }
-    return loop_targets(tree) - others
+    return holds(node).targets

@@ -176,7 +176,8 @@ def _from_numpy(dtype: np.dtype) -> DType:
 
 
 def as_dtype(value: Any) -> DType:
-    """The cubepy dtype for a dtype, its name, a NumPy dtype or type, or `bool`, `int`, `float`.
+    """The cubepy dtype for a dtype, its name, a NumPy dtype or type, PyTorch's, or `bool`, `int`,
+    `float`.
 
     Raises:
         DTypeError: the value names no dtype that kernels can use.
@@ -192,10 +193,15 @@ def as_dtype(value: Any) -> DType:
         return _BY_NAME[value]
     if isinstance(value, type) and value in _PYTHON:
         return _PYTHON[value]
+    named = str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
     try:
-        found = np.dtype(value)
+        if value is None:  # f64 for NumPy
+            raise TypeError
+        found = np.dtype(named)
     except (TypeError, ValueError):
-        raise DTypeError(f"{value!r} is not a dtype") from None
+        raise DTypeError(
+            f"{value!r} is not a dtype", hint=f"the dtypes are {', '.join(_BY_NAME)}"
+        ) from None
     return _from_numpy(found)
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 FEATURES = {
     "mma": "matrix products of a plane",
+    "mfma": "matrix products of a plane of 64 units, by CDNA's matrix cores",
+    "wmma": "matrix products of a plane of 32 units, by RDNA's matrix cores",
     "copy_async": "copies to shared memory beside the unit's own work",
     "barrier": "barriers in shared memory that count arrivals and bytes",
     "tma": "copies of whole tiles by a copy engine",
@@ -22,7 +24,8 @@ _BY_FEATURE = {
         "mma": "`mma(a, b, c, dtype, other=None)`: c plus the matrix product of the plane's "
         "fragments a (4 words) and b (2 words): 16x8x16 for f16 and bf16, 16x8x8 for f32 "
         "(as tf32), 16x8x32 for i8, u8 and fp8; `other` is the dtype of b, where that is "
-        "i8 and a's u8 or the other way round.",
+        "i8 and a's u8 or the other way round. On other devices the lengths are those of "
+        "`device_properties().matrix_instruction(dtype)`.",
         "load_matrix": "`load_matrix(shared, i, count=4, transpose=False)`: fragments of "
         "`count` 8x8 tiles of 16-bit elements; unit k of the plane gives the element "
         "where row k % 8 of tile k // 8 starts.",

@@ -802,6 +802,7 @@ def mma(a: Any, b: Any, c: Any, dtype: DTypeLike, other: Any = None) -> Line:
     """`mma(a, b, c, dtype, other=None)`: c plus the matrix product of the plane's fragments a (4
     words) and b (2 words): 16x8x16 for f16 and bf16, 16x8x8 for f32 (as tf32), 16x8x32 for i8,
     u8 and fp8; `other` is the dtype of b, where that is i8 and a's u8 or the other way round.
+    On other devices the lengths are those of `device_properties().matrix_instruction(dtype)`.
     """
 def load_matrix(shared: Array, i: Any, count: int = 4, transpose: bool = False) -> Line:
     """`load_matrix(shared, i, count=4, transpose=False)`: fragments of `count` 8x8 tiles of 16-bit

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from cubepy.errors import FileFormatError
 from cubepy.models.architectures.decoder import DecoderConfig
 from cubepy.models.architectures.decoders import decoder_config
-from cubepy.models.architectures.encoders import ENCODERS, encoder_config, encoder_weights
+from cubepy.models.architectures.encoders import ENCODER_NAMES, ENCODERS, encoder_config
 from cubepy.models.architectures.modern_encoder import MODERN_NAMES, modern_config
 from cubepy.models.architectures.settings import Settings
 from cubepy.models.architectures.speech.whisper_family import WHISPER_NAMES, whisper_config
@@ -85,7 +85,7 @@ def load_encoder(folder: Path, values: dict[str, Any], source: str) -> TextVecto
     model: TextEncoder | ModernTextEncoder
     if family in ENCODERS:
         make = partial(TextEncoder, encoder_config(values, source))
-        model = filled(make, encoder_weights(stored, family), source)
+        model = filled(make, ENCODER_NAMES.renamed(stored, family), source)
     else:
         modern = modern_config(Settings(values, source))
         tensors = MODERN_NAMES.renamed(stored, family)
@@ -147,24 +147,53 @@ LOADERS: dict[str, Callable[[Path, dict[str, Any], str], Any]] = {
 
 def _read_pooling(model: TextVectors, folder: Path) -> None:
     """What sentence-transformers' files say of vectors of texts."""
-    if (folder / "1_Pooling" / "config.json").is_file():
-        pooling = read_json(folder / "1_Pooling" / "config.json")
-        model.pooling = "first" if pooling.get("pooling_mode_cls_token") is True else "mean"
+    path = folder / "1_Pooling" / "config.json"
+    if path.is_file():
+        model.pooling = _pooling(read_json(path), path)
     if (folder / "modules.json").is_file():
-        model.normalized = "sentence_transformers.models.Normalize" in _kinds(folder)
+        kinds = _kinds(folder)
+        if unknown := [kind for kind in kinds if kind not in MODULES]:
+            raise FileFormatError(
+                f"{folder / 'modules.json'}: vectors of texts made by {', '.join(unknown)}",
+                hint=f"known are {', '.join(MODULES)}; without this file, vectors are pooled alone",
+            )
+        model.normalized = "Normalize" in kinds
     if (folder / "sentence_bert_config.json").is_file():
         longest = read_json(folder / "sentence_bert_config.json").get("max_seq_length")
         if isinstance(longest, int) and 0 < longest < model.longest:
             model.longest = longest
 
 
-def _kinds(folder: Path) -> list[Any]:
+POOLINGS = {"cls_token": "first", "mean_tokens": "mean", "cls": "first", "mean": "mean"}
+"""Ours by what sentence-transformers calls them."""
+MODULES = ("Transformer", "Pooling", "Normalize", "Dropout")
+"""What may stand in `modules.json`: what else there is would be left out of the vectors."""
+
+
+def _pooling(values: dict[str, Any], path: Path) -> str:
+    """How vectors of tokens become one.
+
+    Raises:
+        FileFormatError: in a way that there is not, or in several.
+    """
+    begin = "pooling_mode_"
+    chosen = [key.removeprefix(begin) for key, on in values.items() if on is True and begin in key]
+    chosen = chosen or [str(values.get("pooling_mode", "mean"))]
+    if len(chosen) != 1 or chosen[0] not in POOLINGS:
+        raise FileFormatError(
+            f"{path}: vectors of tokens are pooled by {', '.join(chosen)}",
+            hint="known are the first token's (cls_token) and the mean (mean_tokens)",
+        )
+    return POOLINGS[chosen[0]]
+
+
+def _kinds(folder: Path) -> list[str]:
     try:
         found = json.loads((folder / "modules.json").read_text("utf-8"))
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{folder / 'modules.json'}: no JSON text: {error}") from None
     listed = found if isinstance(found, list) else []
-    return [m.get("type") for m in listed if isinstance(m, dict)]
+    return [str(m.get("type")).rpartition(".")[2] for m in listed if isinstance(m, dict)]
 
 
 def built(c: DecoderConfig, tensors: dict[str, Any], source: str) -> TextModel:

@@ -6,13 +6,15 @@ import importlib
 import os
 from typing import Any
 
-from cubepy.errors import ArgumentError
+from cubepy.errors import ArgumentError, FileFormatError
 from cubepy.models.folder import load_folder
 from cubepy.models.formats.pickled import read_pickled
 from cubepy.models.formats.shards import read_index, read_safetensors
 from cubepy.models.formats.stored import Stored
 from cubepy.models.gguf_model import load_gguf
 from cubepy.models.source import format_of
+from cubepy.nn import safetensors_metadata
+from cubepy.quant.files import KEY
 from cubepy.runtime.device import as_device, current, use
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.storage import HOST
@@ -34,7 +36,8 @@ def load(
 
     Raises:
         ArgumentError: activations of another kind, or for another format.
-        FileFormatError: a file that is damaged, of no known format, or lacks weights.
+        FileFormatError: a file that is damaged, of no known format, lacks weights, or has packed
+            ones (`cubepy.quant.load` reads what `cubepy.quant.save` wrote).
         FileNotFoundError: there is none.
 
     Example:
@@ -71,6 +74,11 @@ def _read(source: str | os.PathLike[str], activations: str | None) -> Any:
         return importlib.import_module("cubepy.models.exported").load(source)
     if kind == "folder":
         return load_folder(source)
+    if kind == "safetensors" and KEY in safetensors_metadata(source):
+        raise FileFormatError(
+            f"{os.fspath(source)} holds packed weights, which are no tensors of a model by name",
+            hint="cubepy.quant.load(model, path) gives them to a model",
+        )
     readers = {"safetensors": read_safetensors, "index": read_index, "pickle": read_pickled}
     return tensors_of(readers[kind](source))
 

@@ -6,12 +6,13 @@ import contextlib
 import importlib
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from cubepy.config import config
 from cubepy.errors import DeviceError
+from cubepy.runtime.fragments import MatrixInstruction
 
 BACKENDS = ("cpu", "cuda", "hip", "python")
 GPUS = ("cuda", "hip")
@@ -35,6 +36,7 @@ class DeviceProperties:
         features: named abilities, such as "int8_dot".
         architecture: compute capability of an NVIDIA GPU, such as "9.0", or processor of an AMD
             GPU, such as "gfx942".
+        matrix_instructions: what `cb.mma` multiplies there, and which elements each unit holds.
 
     Example:
         >>> import cubepy as cb
@@ -55,6 +57,16 @@ class DeviceProperties:
     l2_bytes: int = 1024 * 1024
     features: frozenset[str] = frozenset()
     architecture: str = ""
+    matrix_instructions: tuple[MatrixInstruction, ...] = field(
+        default=(), compare=False, repr=False
+    )
+
+    def matrix_instruction(self, dtype: str, rows: int = 0) -> MatrixInstruction | None:
+        """The product of matrices of a dtype, by its name, the first that it has or that of so many
+        rows; None if there is none.
+        """
+        found = (m for m in self.matrix_instructions if m.dtype == dtype)
+        return next((m for m in found if rows in (0, m.rows)), None)
 
     def lanes(self, dtype: Any) -> int:
         """How many elements of a dtype fill a vector register."""

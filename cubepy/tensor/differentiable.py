@@ -201,6 +201,8 @@ class Differentiable(Handle):
             exchanges(self)
         if not before.needs_grad or before.call is not None:
             self.value = new.value
+            if mode.assigned is not None and new.value.call is not None:
+                mode.assigned.append(self)
         elif mode.enabled and new.value.needs_grad:
             raise GradientError(
                 "a leaf that needs a gradient is changed in place by what depends on gradients",

@@ -73,10 +73,23 @@ def untouched(storage: Dense, holders: int = 0) -> Untouched | None:
 
 def _alone(storage: Dense, holders: int) -> bool:
     """Whether nothing but a storage refers to its memory, or nobody can write that."""
-    if not getattr(sys, "_is_gil_enabled", lambda: True)():
-        return False  # counts are not exact there
+    if not exact():
+        return False
     alone = sys.getrefcount(storage.array) <= 2 + holders
-    array = storage.array
+    return bases_alone(storage.array, alone)
+
+
+def exact() -> bool:
+    """Whether reference counts say who has an object; without Python's global lock they do not."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+
+
+def bases_alone(array: np.ndarray, alone: bool) -> bool:
+    """Whether nothing but an array refers to what it is a view of, or nobody can write that.
+
+    Args:
+        array: of which `alone` says whether nothing else refers to it.
+    """
     fixed = not array.flags.writeable
     while isinstance(array.base, np.ndarray):
         alone = alone and sys.getrefcount(array.base) <= 2

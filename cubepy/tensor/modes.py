@@ -9,13 +9,15 @@ from typing import Any
 
 class _Mode(threading.local):
     enabled = True
+    assigned: list[Any] | None = None
 
     def __cubepy_reads__(self, reads: Any) -> None:
         """Nothing: it is part of the kind of a call, and of each thread."""
 
 
 mode = _Mode()
-"""`enabled`: whether what is computed from tensors that need gradients remembers it."""
+"""`enabled`: whether what is computed from tensors that need gradients remembers it. `assigned`:
+handles that were given values with gradients since a `grad` began; None outside of all."""
 
 
 class set_grad_enabled(ContextDecorator):

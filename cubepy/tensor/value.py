@@ -9,6 +9,7 @@ import math
 import sys
 import weakref
 from collections.abc import Sequence
+from functools import lru_cache
 from types import CodeType
 from typing import Any
 
@@ -90,9 +91,11 @@ class Call:
 
 def located(at: tuple[CodeType, int] | None) -> Location | None:
     """The line of some code and an instruction there."""
-    if at is None:
-        return None
-    code, instruction = at
+    return None if at is None else _line(*at)
+
+
+@lru_cache(4096)
+def _line(code: CodeType, instruction: int) -> Location:
     lines = [line for start, end, line in code.co_lines() if start <= instruction < end]
     line = (lines[0] if lines else None) or code.co_firstlineno
     return Location(code.co_filename, line, function=code.co_name)

@@ -47,6 +47,7 @@ from tests.backends.cuda.recording import recording
 from tests.backends.cuda.thorough import ARCHITECTURES, THOROUGH
 from tests.kernels.test_library_offline import WIDE
 
+pytestmark = pytest.mark.xdist_group("every kernel")  # the last test asks for what others launched
 F16, F32, BF16, I32, I64 = np.float16, np.float32, ml_dtypes.bfloat16, np.int32, np.int64
 
 ONLY_FOR_CPUS = {
@@ -84,10 +85,12 @@ COMPILED_ELSEWHERE = {
     "matmul.gpu.padded_operands": "matmul.test_offline",
     "matmul.gpu.gemv": "matmul.test_offline",
     "matmul.sm90.persistent": "matmul.test_offline",
+    "matmul.gpu.mma_buffered": "matmul.test_mma_buffered",
     "matmul.gpu.mma_multistage": "matmul.test_offline",
     "matmul.sm90.cluster_split_k": "matmul.test_tiles",
     "matmul.sm90.tma_simt": "matmul.test_tiles",
     "matmul.sm90.tma_simt_split_k": "matmul.test_tiles",
+    "quant.linear.gpu.gemm_int8": "quant.test_amd_int8",
     "quant.linear.gpu.gemm_mma_int8": "quant.test_offline",
     "quant.linear.gpu.gemv": "quant.test_offline",
     "quant.linear.gpu.gemm_mma": "quant.test_offline",

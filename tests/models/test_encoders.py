@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.errors import ArgumentError, FileFormatError
+from cubepy.errors import ArgumentError, DTypeError, FileFormatError, ShapeError
 from tests.models.folders import fixture, folder
 
 FAMILIES = list(fixture("encoders"))
@@ -24,6 +24,29 @@ def test_vectors_of_tokens(name: str, tmp_path: Path) -> None:
         for b, length in enumerate(given["mask"].sum(1)):
             error = np.abs(found.numpy()[b, :length] - right[b, :length]).max()
             assert error < 1e-5 * np.abs(right).max()
+
+
+def test_norms_with_gamma_and_beta(tmp_path: Path) -> None:
+    """As the first files of BERT call them."""
+    given = fixture("encoders")["bert"]
+    old = {
+        key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta"): value
+        for key, value in given.items()
+    }
+    assert sum(key.endswith((".gamma", ".beta")) for key in old) >= 10
+    found = cb.load(folder(tmp_path / "old", old))(given["tokens"], given["mask"])
+    right = cb.load(folder(tmp_path / "new", given))(given["tokens"], given["mask"])
+    np.testing.assert_array_equal(found.numpy(), right.numpy())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_weights_of_16_bits(name: str, tmp_path: Path) -> None:
+    given = fixture("encoders")[name]
+    found = cb.load(folder(tmp_path, given, "float16"))(given["tokens"], given["mask"])
+    assert found.dtype == cb.f32
+    for b, length in enumerate(given["mask"].sum(1)):
+        right = given["hidden"][b, :length]
+        assert np.abs(found.numpy()[b, :length] - right).max() < 2e-2 * np.abs(right).max()
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -41,6 +64,49 @@ def test_texts_as_vectors(name: str, tmp_path: Path) -> None:
     first = given["hidden"][:, 0]
     right = first / np.linalg.norm(first, axis=1, keepdims=True)
     np.testing.assert_allclose(cb.load(path).embed(texts), right, atol=1e-5)
+
+
+def test_vectors_of_texts_made_in_other_ways_are_refused(tmp_path: Path) -> None:
+    path = folder(tmp_path, fixture("encoders")["bert"])
+    (path / "1_Pooling").mkdir()
+    pooling, modules = path / "1_Pooling" / "config.json", path / "modules.json"
+    for wrong, rule in (
+        ({"pooling_mode_lasttoken": True, "pooling_mode_cls_token": False}, "by lasttoken"),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, "mean_tokens, max"),
+        ({"pooling_mode": "weightedmean"}, "by weightedmean"),
+    ):
+        pooling.write_text(json.dumps(wrong))
+        with pytest.raises(FileFormatError, match=rule):
+            cb.load(path)
+    for fine, kind in (
+        ({"pooling_mode": "cls"}, "first"),
+        ({"word_embedding_dimension": 8}, "mean"),
+    ):
+        pooling.write_text(json.dumps(fine))
+        assert cb.load(path).pooling == kind
+    kinds = ["Transformer", "Pooling", "Dense", "Normalize"]
+    modules.write_text(json.dumps([{"type": f"sentence_transformers.models.{k}"} for k in kinds]))
+    with pytest.raises(FileFormatError, match="made by Dense"):
+        cb.load(path)
+    modules.write_text(json.dumps([{"type": "another.home.Normalize"}]))
+    assert cb.load(path).normalized
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "decoder"])
+def test_tokens_of_other_shapes_are_refused(name: str, tmp_path: Path) -> None:
+    given = fixture("decoders")["llama"] if name == "decoder" else fixture("encoders")[name]
+    model = cb.load(folder(tmp_path, given))
+    for tokens, wrong, rule in (
+        ([1, 2, 3], ShapeError, r"\(batch, length\), at least one of each, not \(3,\)"),
+        ([[[1, 2]]], ShapeError, r"not \(1, 1, 2\)"),
+        ([[]], ShapeError, r"not \(1, 0\)"),
+        ([[1.5, 2]], DTypeError, "integers, not f32"),
+    ):
+        with pytest.raises(wrong, match=rule):
+            model(tokens)
+    if name != "decoder":
+        with pytest.raises(ShapeError, match=r"the shape of the tokens, \(2, 3\), not \(3, 2\)"):
+            model([[1, 2, 3], [4, 5, 6]], [[1, 1], [1, 1], [0, 0]])
 
 
 def test_texts_that_are_too_long_are_cut(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from cubepy import nn
 from cubepy.errors import FileFormatError
 from cubepy.models.formats.gguf import read_gguf
 from cubepy.models.formats.pickled import read_pickled
+from cubepy.quant import quantize, save
 from tests.models import written
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -227,6 +228,16 @@ def test_a_look_is_a_table_of_80_columns(tmp_path: Path) -> None:
     table = found.table(tensors=True)
     assert max(map(len, table.splitlines())) <= 80 and "\x1b" not in table
     assert found.format == "GGUF 3" and found.parameters == 6 and found.dtypes == {"f32": 1}
+
+
+def test_packed_weights_are_no_state(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(32, 8))
+    packed = quantize(model, "int4", measure_speed=False).model
+    save(packed, tmp_path / "small.safetensors")
+    with pytest.raises(FileFormatError, match="holds packed weights") as caught:
+        cb.load(tmp_path / "small.safetensors")
+    assert "cubepy.quant.load" in str(caught.value)
+    assert cb.look(tmp_path / "small.safetensors").format == "safetensors"
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:

@@ -52,6 +52,19 @@ def test_struct_refuses_what_is_no_class() -> None:
         cb.struct(3)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float8_e4m3fn", "int64", "bool"])
+def test_dtypes_of_torch(name: str) -> None:
+    kind = type("dtype", (), {"__module__": "torch", "__str__": lambda self: f"torch.{name}"})
+    assert cb.as_dtype(kind()) is cb.as_dtype(name)
+    assert cb.tensor([1, 0]).astype(kind()).dtype is cb.as_dtype(name)
+
+
+def test_nothing_is_no_dtype() -> None:
+    for wrong in (None, "f17"):
+        with pytest.raises(cb.errors.DTypeError, match=r"is not a dtype(.|\n)*the dtypes are"):
+            cb.as_dtype(wrong)
+
+
 def test_promote_refuses_what_is_no_dtype() -> None:
     with pytest.raises(errors.DTypeError, match="not cb.f16 and 'f32'"):
         cb.promote(cb.f16, "f32")  # type: ignore[arg-type]

@@ -62,13 +62,18 @@ class Job(GpuJob):
             raise
         except Exception as error:
             major, minor, suffix = self.architecture
-            missing = type(error).__name__ == "DynamicLibNotFoundError"  # of cuda.pathfinder
+            hint = "this is a defect of cubepy; please report it with the kernel"
+            if type(error).__name__ == "DynamicLibNotFoundError":  # of cuda.pathfinder
+                hint = 'CUDA\'s compiler is not here: pip install "cubepy[cuda13]"'
+            elif "INVALID_OPTION" in str(error):
+                hint = (
+                    f"the compiler here knows no sm_{major}{minor}; there are sm_80, sm_86, sm_89, "
+                    "sm_90a, sm_100a, ...; newer ones need a newer nvidia-nvvm"
+                )
             raise BackendCompileError(
                 f"the code of {self.kernel} cannot be compiled for sm_{major}{minor}{suffix}: "
                 f"{type(error).__name__}: {str(error)[:2000]}",
-                hint='CUDA\'s compiler is not here: pip install "cubepy[cuda13]"'
-                if missing
-                else "this is a defect of cubepy; please report it with the kernel",
+                hint=hint,
             ) from error
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 
 from cubepy.backends.gpu.code import GpuCode
+from cubepy.backends.gpu.names import SHARED
 from cubepy.backends.hip.codegen.architecture import Architecture
 from cubepy.backends.hip.codegen.emit import HipPrinter
 from cubepy.backends.hip.codegen.job import Job
-from cubepy.backends.hip.codegen.names import RESERVED
 
 
 class Code(GpuCode):
@@ -16,7 +16,7 @@ class Code(GpuCode):
 
     architecture: Architecture
     printer = HipPrinter
-    reserved = RESERVED
+    reserved = SHARED
     lowering = "hip/codegen/*.py gpu/codegen/*.py"
     packages = ("numba", "llvmlite")
 

@@ -29,10 +29,11 @@ class Job(GpuJob):
         return Architecture(self.processor)
 
     def binary(self) -> bytes:
+        from cubepy.backends.gpu.codegen.machine import object_of
         from cubepy.backends.hip.codegen.code_object import loadable
-        from cubepy.backends.hip.codegen.machine import relocatable
+        from cubepy.backends.hip.codegen.machine import machine
 
-        return loadable(relocatable(self.module, self.architecture))
+        return loadable(object_of(self.module, machine(self.architecture)))
 
     def lowered(self) -> str:
         """LLVM's text before it is optimised.
@@ -78,9 +79,10 @@ class Job(GpuJob):
 
     def assembly(self) -> str:
         """The machine code as text."""
-        from cubepy.backends.hip.codegen.machine import assembly
+        from cubepy.backends.gpu.codegen.machine import assembly_of
+        from cubepy.backends.hip.codegen.machine import machine
 
-        return assembly(self.module, self.architecture)
+        return assembly_of(self.module, machine(self.architecture))
 
     def _defect(self, error: Exception) -> BackendCompileError:
         return BackendCompileError(

@@ -14,9 +14,10 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.compiler_lock import global_compiler_lock
 
+from cubepy.backends.gpu.codegen.target import lowered
 from cubepy.backends.gpu.words import number
-from cubepy.backends.hip.codegen import target
 from cubepy.backends.hip.codegen.architecture import Architecture
+from cubepy.backends.hip.codegen.machine import processor
 from cubepy.backends.llvm.emitted import Parameter
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.ops.types import SCALARS
@@ -46,21 +47,18 @@ def lower(
 ) -> str:
     """LLVM's text of `function` behind a kernel `symbol`; see `gpu.job.GpuJob` for the others."""
     arguments = tuple(Ptr(p.dtype) if p.kind == "ptr" else SCALARS[p.kind] for p in parameters)
-    context, inner = target.lowered(function, arguments, architecture, fast_math)
+    context, inner = lowered(function, arguments, processor(architecture), fast_math)
     inner.linkage = "internal"
     inner.attributes.discard("noinline")
     inner.attributes.add("alwaysinline")
     module = inner.module
-    entry = _entry(context, inner, arguments, parameters, symbol)
+    entry = _entry(context, inner, arguments, parameters, symbol, aligned)
     _promise(entry, architecture, units)
     for p, a in zip(parameters, entry.args, strict=True):
-        if p.kind == "ptr":
-            if aligned and p.name != "err":
-                a.attributes.align = ALIGNED
-            if noalias:
-                a.add_attribute("noalias")
-                if p.name in read_only:
-                    set.add(a.attributes, "readonly")
+        if p.kind == "ptr" and noalias:
+            a.add_attribute("noalias")
+            if p.name in read_only:
+                set.add(a.attributes, "readonly")
     return device_text(str(module))
 
 
@@ -70,6 +68,7 @@ def _entry(
     arguments: tuple[Any, ...],
     parameters: tuple[Parameter, ...],
     symbol: str,
+    aligned: bool,
 ) -> ir.Function:
     """Add the kernel that unpacks its words and calls the function."""
     kinds = [
@@ -83,6 +82,9 @@ def _entry(
     for a, t, p in zip(entry.args, arguments, parameters, strict=True):
         a.name = f"{p.name}.word"
         values.append(_unpack(builder, a, context.get_value_type(t), p))
+        if p.kind == "ptr" and aligned and p.name != "err":  # an attribute would end at the cast
+            bits = builder.and_(builder.ptrtoint(values[-1], _i64), _i64(ALIGNED - 1))
+            builder.assume(builder.icmp_unsigned("==", bits, _i64(0)))
     context.call_conv.call_function(builder, inner, types.void, arguments, values)
     builder.ret_void()
     return entry

@@ -13,11 +13,18 @@ from typing import Any
 
 import llvmlite.binding as ll
 
+from cubepy.backends.gpu.codegen.machine import (
+    optimised_for,
+    target_machine,
+    unselectable,
+    without_types,
+)
+from cubepy.backends.gpu.codegen.target import Processor
 from cubepy.backends.hip.codegen.architecture import Architecture
+from cubepy.backends.hip.codegen.matrix import INTRINSICS
 from cubepy.errors import BackendCompileError
 
 TRIPLE = "amdgcn-amd-amdhsa"
-LEVEL = 3
 CODE_OBJECT_VERSION = 500
 """Version 5 of AMD's code objects, in LLVM's hundreds."""
 
@@ -45,23 +52,15 @@ ops use them with.
 
 
 @cache
-def _initialised() -> None:
-    ll.initialize_all_targets()
-    ll.initialize_all_asmprinters()
+def machine(architecture: Architecture) -> Any:
+    """LLVM's target machine of a processor."""
+    return target_machine(TRIPLE, str(architecture), architecture.features)
 
 
 @cache
-def machine(architecture: Architecture) -> Any:
-    """LLVM's target machine of a processor."""
-    _initialised()
-    target = ll.Target.from_triple(TRIPLE)
-    return target.create_target_machine(
-        cpu=str(architecture),
-        features=architecture.features,
-        opt=LEVEL,
-        reloc="pic",
-        codemodel="default",
-    )
+def processor(architecture: Architecture) -> Processor:
+    """What numba lowers functions for."""
+    return Processor(architecture, TRIPLE, machine(architecture).target_data)
 
 
 def optimised(text: str, architecture: Architecture) -> Any:
@@ -70,17 +69,17 @@ def optimised(text: str, architecture: Architecture) -> Any:
     Raises:
         BackendCompileError: it calls what has no instruction there.
     """
-    tm = machine(architecture)
-    body = re.sub(r"^(target \w+|source_filename) = .*\n", "", text, flags=re.M)
-    head = f'target triple = "{TRIPLE}"\ntarget datalayout = "{tm.target_data}"\n'
     version = f'!{{i32 1, !"amdhsa_code_object_version", i32 {CODE_OBJECT_VERSION}}}'
     flags = f"\n!llvm.module.flags = !{{!90000}}\n!90000 = {version}\n"
-    module = ll.parse_assembly(head + body + flags)
-    module.verify()
-    options = ll.create_pipeline_tuning_options(LEVEL)
-    passes = ll.create_pass_builder(tm, options)
-    passes.getModulePassManager().run(module, passes)
-    refuse_unselectable(module, architecture)
+    module = optimised_for(machine(architecture), text, flags)
+    matrix = tuple(f"llvm.amdgcn.{name}" for name, *_ in INTRINSICS[architecture.name].values())
+    for what in unselectable(
+        module, lambda name: without_types(name) in SELECTABLE or name.startswith(matrix)
+    ):
+        raise BackendCompileError(
+            f"the kernel needs {what}, for which {architecture} has no instruction",
+            hint="run it on the CPU, or report the kernel: this op has no code for AMD GPUs yet",
+        )
     text = str(module)
     kept = keep_negative_zeros(text)
     return module if kept == text else ll.parse_assembly(kept)
@@ -120,43 +119,3 @@ def keep_negative_zeros(text: str) -> str:
 
     out = _TO_HALF.sub(with_call, text)
     return "\n".join([out, *sorted(declared)])
-
-
-def refuse_unselectable(module: Any, architecture: Architecture) -> None:
-    """Raise where LLVM would end the process.
-
-    Raises:
-        BackendCompileError: a call of what has no instruction on the processor.
-    """
-    for function in module.functions:
-        if not function.is_declaration:
-            if "asm " in str(function) and re.search(r"\bcall\b[^\n]*\basm\b", str(function)):
-                raise _unselectable("inline assembly", architecture)
-            continue
-        if _plain(function.name) not in SELECTABLE:
-            raise _unselectable(f"a call of {function.name}", architecture)
-
-
-def _unselectable(what: str, architecture: Architecture) -> BackendCompileError:
-    return BackendCompileError(
-        f"the kernel needs {what}, for which {architecture} has no instruction",
-        hint="run it on the CPU, or report the kernel: this op has no code for AMD GPUs yet",
-    )
-
-
-_TYPE = r"(?:nx)?(?:v\d+)?(?:[if]\d+|bf16|p\d+)"
-
-
-def _plain(name: str) -> str:
-    """An intrinsic's name without types: "umin" of llvm.umin.v4i32."""
-    return re.sub(rf"(?:\.{_TYPE})+$", "", name.removeprefix("llvm."))
-
-
-def assembly(module: Any, architecture: Architecture) -> str:
-    """The machine code of a module as text; the module stays as it is."""
-    return str(machine(architecture).emit_assembly(module.clone()))
-
-
-def relocatable(module: Any, architecture: Architecture) -> bytes:
-    """The machine code of a module as an ELF object that a linker would take."""
-    return bytes(machine(architecture).emit_object(module.clone()))

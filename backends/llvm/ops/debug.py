@@ -4,6 +4,7 @@ address.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -23,7 +24,7 @@ from cubepy.backends.llvm.ops.types import (
     literal,
 )
 
-_BYTES = I8.as_pointer()
+BYTES = I8.as_pointer()
 
 
 @op
@@ -80,10 +81,9 @@ def check_line(err: Any, site: Any, room: Any, index: Any, length: Any) -> Any:
     return types.void(err, *[types.int64] * 4), emit
 
 
-@literal_op
-def print_values(form: Any, *values: Any) -> Any:
-    """`print_values(format, *values)`: C's printf, flushed; integers as `%lld`/`%llu`, floats as
-    doubles.
+def printing(form: Any, values: tuple[Any, ...], call: Callable[..., None]) -> Any:
+    """The signature and code of `print_values(format, *values)`; `call(b, letters, wide)` makes the
+    call, with a pointer to the format and with the values as f64, i64 or u64.
     """
     text = literal(form)
     if text is None:
@@ -97,20 +97,29 @@ def print_values(form: Any, *values: Any) -> Any:
             convert(b, v, d, "f64" if is_float(d) else ("i64" if is_signed(d) else "u64"))
             for v, (d, _) in zip(args, dtypes, strict=True)
         ]
-        where = b.bitcast(
-            cgutils.global_constant(
-                b, "print_format", cgutils.make_bytearray(text.encode() + b"\0")
-            ),
-            _BYTES,
+        letters = cgutils.global_constant(
+            b, "print_format", cgutils.make_bytearray(text.encode() + b"\0")
         )
-        printf = cgutils.get_or_insert_function(
-            b.module, ir.FunctionType(I32, [_BYTES], var_arg=True), "printf"
-        )
-        b.call(printf, [where, *wide])
-        flush = cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, [_BYTES]), "fflush")
-        b.call(flush, [ir.Constant(_BYTES, None)])
+        call(b, b.bitcast(letters, BYTES), wide)
 
     return types.void(form, *(types.unliteral(v) for v in values)), emit
+
+
+@literal_op
+def print_values(form: Any, *values: Any) -> Any:
+    """`print_values(format, *values)`: C's printf, flushed; integers as `%lld`/`%llu`, floats as
+    doubles.
+    """
+
+    def call(b: Any, letters: Any, wide: list[Any]) -> None:
+        printf = cgutils.get_or_insert_function(
+            b.module, ir.FunctionType(I32, [BYTES], var_arg=True), "printf"
+        )
+        b.call(printf, [letters, *wide])
+        flush = cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, [BYTES]), "fflush")
+        b.call(flush, [ir.Constant(BYTES, None)])
+
+    return printing(form, values, call)
 
 
 @op

@@ -65,4 +65,4 @@ def elementwise(
         )
 
     define.__doc__ = doc
-    return Op(name, define)
+    return Op(name, define, pure=True)

@@ -30,12 +30,15 @@ class Op:
         define: from the argument types to a signature and the emitter of the code; None if an
             argument has to be a literal and is not.
         literals: whether arguments are shown as literal types first.
+        pure: whether the same arguments give the same result, and nothing else happens.
     """
 
-    def __init__(self, name: str, define: Define, literals: bool = False) -> None:
+    def __init__(
+        self, name: str, define: Define, literals: bool = False, pure: bool = False
+    ) -> None:
         self.__name__ = name
         self.__doc__ = define.__doc__
-        self._define, self.literals = define, literals
+        self._define, self.literals, self.pure = define, literals, pure
         self._signatures: dict[Any, Signature] = {}
         self._emits: dict[Any, Emit] = {}
         template = type(

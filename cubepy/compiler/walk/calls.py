@@ -10,7 +10,7 @@ from cubepy.compiler.lower.memory import array_method
 from cubepy.compiler.lower.registry import LOWERED
 from cubepy.compiler.scope import Frame, Scope
 from cubepy.compiler.signature import bind_parameters
-from cubepy.compiler.source import source_of
+from cubepy.compiler.source import holds, source_of
 from cubepy.compiler.values import (
     ArrayValue,
     Const,
@@ -25,7 +25,7 @@ from cubepy.compiler.walk.arguments import construct, parameter
 from cubepy.compiler.walk.evaluator import Evaluator
 from cubepy.compiler.walk.paths import RETURN, Paths
 from cubepy.compiler.walk.python_calls import python_call
-from cubepy.compiler.walk.returns import Returns, returns_of
+from cubepy.compiler.walk.returns import Returns
 from cubepy.errors import KernelSyntaxError, KernelTypeError
 from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func, Kernel
@@ -151,8 +151,8 @@ class Calls:
             key = (*self.scope.frame.path, name)
             if self.scope.facts.is_runtime(key) or self.scope.facts.parts_change(key):
                 self.scope.frame.env[name] = self.scope.assign(name, value)
-        count, in_loops = returns_of(tree)
-        self.scope.frame.returns = count > 1 or in_loops
+        code = holds(tree)
+        self.scope.frame.returns = code.returns > 1 or code.looped
         region = self.paths.region()
         open_end = bool(self.paths.block([*tree.body]))
         self.scope.out = region.out

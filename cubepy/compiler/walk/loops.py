@@ -8,7 +8,7 @@ from functools import partial
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Break, Expr, For, If, Stmt, VType, While
 from cubepy.compiler.scope import Scope
-from cubepy.compiler.source import loop_targets, stored_names
+from cubepy.compiler.source import holds, loop_targets, stored_names
 from cubepy.compiler.values import (
     Const,
     RangeValue,
@@ -22,7 +22,7 @@ from cubepy.compiler.values import (
 from cubepy.compiler.walk.assignments import Assignments
 from cubepy.compiler.walk.evaluator import Evaluator
 from cubepy.compiler.walk.paths import RETURN, Item, Loop, Marker, Path, Paths
-from cubepy.compiler.walk.returns import Returns, has_return
+from cubepy.compiler.walk.returns import Returns
 from cubepy.errors import KernelSyntaxError, KernelTypeError
 from cubepy.lang import dtypes as dt
 
@@ -215,7 +215,7 @@ class Loops:
         self.scope.frame.env.update(bound)
         loop.entry = {n: v for n, v in before.items() if n not in bound}
         loop.bound = bound
-        if has_return(node):
+        if holds(node).returns:
             loop.returned = self.paths.flag or self.returns.new_flag()
         self.paths.loops.append(loop)
         location = self.scope.location

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from functools import lru_cache
 from typing import Any
 
 from cubepy.compiler import convert
@@ -115,17 +114,3 @@ class Returns:
         self.scope.types[name] = convert.BOOL
         self.scope.emit(Assign(name, convert.constant(False, dt.bool_)))
         return name
-
-
-@lru_cache(maxsize=65536)
-def has_return(node: ast.AST) -> bool:
-    """Whether a statement holds a return."""
-    return any(isinstance(n, ast.Return) for n in ast.walk(node))
-
-
-@lru_cache(maxsize=4096)
-def returns_of(tree: ast.FunctionDef) -> tuple[int, bool]:
-    """How many returns a function has, and whether a loop holds one."""
-    loops = (node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While)))
-    held = any(isinstance(n, ast.Return) for loop in loops for n in ast.walk(loop))
-    return sum(isinstance(n, ast.Return) for n in ast.walk(tree)), held

@@ -67,6 +67,9 @@ def append(
     (1 or B, L, rotated / 2), or None; `scales`: those of keys and values (B, G, C, groups), where
     they are bytes, or None.
     """
+    if plan.early:
+        cb.start_next()
+        cb.wait_previous()
     length, heads, room = k.shape[2], k.shape[1], keys.shape[2]
     i = cb.CUBE_POS % length
     g = cb.CUBE_POS // length % heads

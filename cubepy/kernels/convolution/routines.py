@@ -15,7 +15,7 @@ from cubepy.kernels.convolution.cpu.direct import FLAT, HALF, SHARE, WRITTEN_OUT
 from cubepy.kernels.convolution.cpu.direct import plan_for as rows_for
 from cubepy.kernels.convolution.cpu.filters import has_few, panels_of, taps_of
 from cubepy.kernels.convolution.cpu.implicit_gemm import convolve
-from cubepy.kernels.convolution.cpu.implicit_gemm_plan import plan_of, to_widen
+from cubepy.kernels.convolution.cpu.implicit_gemm_plan import Ending, Memory, plan_of, to_widen
 from cubepy.kernels.convolution.cpu.pointwise import by_points, fits, shapes, suits
 from cubepy.kernels.convolution.cpu.register_tile import tile_for, tiles
 from cubepy.kernels.convolution.im2col import by_columns
@@ -252,12 +252,10 @@ class Block(OnCpu):
             more = None if add is None else add.reshape(1, n * pixels, -1)
             n, shape = 1, replace(shape, size=(1, 1, n * pixels), out=(1, 1, n * pixels))
         counts = (*packed.panels.shape[:2], packed.panels.shape[3])
-        known = (last, p.last, p.dtype == "f32", address(result) % 64 == 0)
-        how = (bias is not None, add is not None, function, p.properties)
-        cuts = (blueprint.finer, blueprint.parts)
-        cubes, geometry, plan = plan_of(
-            shape, n, p.filters, p.channels, counts, *known, *how, *cuts
-        )
+        memory = Memory(last, p.last, p.dtype == "f32", address(result) % 64 == 0)
+        ending = Ending(bias is not None, add is not None, function)
+        how = (memory, ending, p.properties, blueprint.finer, blueprint.parts)
+        cubes, geometry, plan = plan_of(shape, n, p.filters, p.channels, counts, *how)
         convolve[cubes, 1](
             flat, packed.panels.reshape(-1), bias, more, result, geometry, plan, mode="unchecked"
         )

@@ -21,12 +21,15 @@ AHEAD = 4  # lines that a unit reads before it writes the first, of all inputs t
 
 @dataclass(frozen=True)
 class LinePlan:
-    """Lanes of a line, lines of a unit, and which inputs are constant along the last axis."""
+    """Lanes of a line, lines of a unit, which inputs are constant along the last axis, and whether
+    launches may overlap.
+    """
 
     lanes: int
     ahead: int
     fixed: tuple[bool, ...]
     across: int = 1
+    early: bool = False
 
 
 @cb.func
@@ -67,6 +70,9 @@ def lines_of(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptime[Lin
     """out[i] = function(inputs[0][i], ...) for arrays of rank 1; a unit's lines are a cube's width
     apart.
     """
+    if plan.early:
+        cb.start_next()
+        cb.wait_previous()
     hop = cb.CUBE_DIM * plan.lanes
     begin = cb.CUBE_POS * (hop * plan.ahead)
     first = begin + cb.UNIT_POS * plan.lanes
@@ -145,7 +151,8 @@ class Lines(GpuRoutine):
         lanes = line_of(dest, *(a for a, f in zip(inputs, fixed, strict=True) if not f))
         ahead = max(1, AHEAD // len(inputs)) if computes else 1
         if dest.ndim == 1:
-            plan = LinePlan(lanes, ahead, fixed)
+            early = "overlap" in properties.features
+            plan = LinePlan(lanes, ahead, fixed, early=early)
             cubes = -(-dest.size // (UNITS * lanes * ahead))
             kernel = map_lines if quick is None else quick_lines
             kernel[cubes, UNITS](dest, tuple(inputs), quick or function, plan, mode="unchecked")

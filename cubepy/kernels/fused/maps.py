@@ -23,6 +23,7 @@ def fused_map(
     shape: tuple[int, ...],
     dtypes: Sequence[Any],
     numbers: tuple[Any, ...] = (),
+    results: list[Any] | None = None,
 ) -> list[Any]:
     """New arrays of what a function gives for all elements of arrays that broadcast to a shape.
 
@@ -34,6 +35,8 @@ def fused_map(
         dtypes: of the results.
         numbers: arrays of rank 1 that the function gets as they are: what is the same for all
             elements.
+        results: arrays to write to, of the shape and the dtypes, which may be inputs; new ones if
+            there are none.
 
     Example:
         >>> import numpy as np, cubepy as cb
@@ -44,7 +47,8 @@ def fused_map(
         >>> fused_map(both, (two, three), (2,), (np.float32, np.float16), (ten,))
         [array([23., 23.], dtype=float32), array([-1., -1.], dtype=float16)]
     """
-    results = [memory.empty(shape, np.dtype(d)) for d in dtypes]
+    if results is None:
+        results = [memory.empty(shape, np.dtype(d)) for d in dtypes]
     if not results[0].size:
         return results
     if len(results) == 1 and not numbers:

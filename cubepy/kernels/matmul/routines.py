@@ -8,6 +8,7 @@ from cubepy.kernels.matmul.cpu.naive import Plain
 from cubepy.kernels.matmul.cpu.split_k import Split
 from cubepy.kernels.matmul.gpu.gemv import FewRoutine
 from cubepy.kernels.matmul.gpu.gemv_rows import AcrossRoutine, TurnedRoutine
+from cubepy.kernels.matmul.gpu.mma_buffered import BufferedRoutine
 from cubepy.kernels.matmul.gpu.mma_multistage import MmaRoutine
 from cubepy.kernels.matmul.gpu.simt import SimtRoutine
 from cubepy.kernels.matmul.measure import Matmul
@@ -27,6 +28,7 @@ MATMUL = Matmul(
         HopperRoutine(),
         PaddedRoutine(),
         MmaRoutine(),
+        BufferedRoutine(),
         FmaRoutine(),
         FmaPlanesRoutine(),
         SimtRoutine(),

@@ -6,6 +6,8 @@ three times.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import cubepy as cb
 from cubepy.kernels.normalization.problem import GroupNorm, Norm
 from cubepy.kernels.primitives.vector_width import line_of
@@ -77,6 +79,9 @@ def layer_norm_held(
     """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; unless `centred`, the mean
     counts as 0.
     """
+    if plan.early:
+        cb.start_next()
+        cb.wait_previous()
     fill_core(acc, plan)
     scratch = scratch_of(acc, plan)
     n = x.shape[1]
@@ -184,6 +189,7 @@ class NormWide(GpuRoutine):
         arrays = (p.x, p.out, *(a for a in (p.weight, p.bias) if a is not None))
         room = ROOM if line_of(*arrays) > 1 else SINGLES
         plan = row_plan(properties, n, *arrays, room=room)
+        plan = replace(plan, early=plan.held > 0 and "overlap" in properties.features)
         kernel = layer_norm_held if plan.held else layer_norm_again
         kernel[-(-m // plan.rows) * plan.parts, plan.units * plan.rows](
             p.x, p.weight, p.bias, p.out, p.eps, p.acc, plan, p.centred, mode="unchecked"

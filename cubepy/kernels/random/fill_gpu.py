@@ -21,8 +21,7 @@ def filled(
     seed: cb.u64,
     high: cb.u64,
     first: cb.u64,
-    a,
-    b,
+    ends,
     block_of: cb.Comptime,
     kind: cb.Comptime[str],
     each: cb.Comptime[int],
@@ -40,7 +39,9 @@ def filled(
     for step in cb.unroll(range(steps)):
         block = begin + step * cb.CUBE_DIM
         count = first + cb.cast(block, cb.u64)
-        lines = lines + (block_of(kind, out.dtype, seed, high, count, block * each, a, b, p),)
+        lines = lines + (
+            block_of(kind, out.dtype, seed, high, count, block * each, ends[0], ends[1], p),
+        )
     if (cb.CUBE_POS + 1) * (width * each) <= out.size:
         for step in cb.unroll(range(steps)):
             out.store(begin * each + step * (cb.CUBE_DIM * each), lines[step])
@@ -94,5 +95,5 @@ class Blocks(GpuRoutine):
         kernel = fill_ordinary if ordinary else fill_wide
         how = (self.block_of, p.kind, p.each, steps)
         kernel[cubes, UNITS](
-            p.out, p.p, *map(int, p.state), *p.ends, *how, mode="unchecked", device=p.device
+            p.out, p.p, *map(int, p.state), tuple(p.ends), *how, mode="unchecked", device=p.device
         )

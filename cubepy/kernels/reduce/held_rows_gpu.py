@@ -50,6 +50,7 @@ class HeldPlan:
         even: rows are whole numbers of lines.
         ragged: of the lines that a unit holds the last ones, which may lie behind the row's end.
         parts: cubes of a cluster that share a row.
+        early: launches may overlap.
     """
 
     lanes: int
@@ -60,6 +61,7 @@ class HeldPlan:
     even: bool = False
     ragged: int = 1
     parts: int = 1
+    early: bool = False
 
     @property
     def hop(self) -> int:

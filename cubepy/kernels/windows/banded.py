@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import cubepy as cb
 from cubepy.runtime import recording
 
 NOISE = 1e-11  # by which equal weights may differ, as j * scale rounds
@@ -45,6 +46,14 @@ class Means:
     divisor: float | None = None
 
 
+@cb.struct
+class Table:
+    """A banded matrix in a kernel: row j has `weights[j]` from column `starts[j]` on."""
+
+    starts: cb.Array
+    weights: cb.Array
+
+
 Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Rows, columns and weights of a matrix; those of one position are added."""
 
@@ -72,14 +81,14 @@ class Band:
     def __repr__(self) -> str:
         return f"Band({self.rows} from {self.columns})"
 
-    def tables(self, acc: Any, least: int = 0) -> tuple[np.ndarray, ...]:
+    def table(self, acc: Any, least: int = 0) -> Table:
         """The starts, and the weights in the dtype that sums have, zeros behind them up to `least`
         in a row.
         """
         if (acc, least) not in self.made:
             more = max(0, least - self.weights.shape[1])
             self.made[acc, least] = np.pad(self.weights, ((0, 0), (0, more))).astype(acc.numpy)
-        return noted(self.starts, self.made[acc, least])
+        return Table(*noted(self.starts, self.made[acc, least]))
 
     @property
     def picks(self) -> bool:

@@ -148,7 +148,8 @@ def along(x: Any, d: int, band: Band, out: Any, properties: cb.DeviceProperties)
         memory.empty(band.starts.shape, np.int32),
         memory.empty(band.weights.shape, acc.numpy),
     )
-    starts[...], weights[...] = band.tables(acc)
+    table = band.table(acc)
+    starts[...], weights[...] = table.starts, table.weights
     wide = properties.plane_size > 1
     columns = math.prod(x.shape[d + 1 :])
     if columns == 1:

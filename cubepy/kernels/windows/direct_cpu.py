@@ -11,6 +11,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.primitives.vector_width import address
+from cubepy.kernels.windows.banded import Table
 from cubepy.kernels.windows.problem import Banded, ImageRoutine
 
 MOST = 16  # positions of a result that are written out
@@ -108,10 +109,8 @@ def band_positions(
     x: cb.Array,
     out: cb.Array,
     channels,
-    down_starts: cb.Array,
-    down: cb.Array,
-    across_starts: cb.Array,
-    across: cb.Array,
+    down: Table,
+    across: Table,
     taps: cb.Comptime[tuple],
     even: cb.Comptime[bool],
     acc: cb.Comptime,
@@ -128,18 +127,18 @@ def band_positions(
     rows = ()
     full_row = True
     for u in cb.unroll(range(high)):
-        rows = rows + (cb.min(down_starts[i] + u, x.shape[1] - 1),)
-        full_row = full_row and down[i, u] != 0
+        rows = rows + (cb.min(down.starts[i] + u, x.shape[1] - 1),)
+        full_row = full_row and down.weights[i, u] != 0
     for j in range(out.shape[2] // channels):
         columns = ()
         full = full_row
         for v in cb.unroll(range(wide)):
-            columns = columns + (cb.min(across_starts[j] + v, width - 1) * channels,)
-            full = full and across[j, v] != 0
+            columns = columns + (cb.min(across.starts[j] + v, width - 1) * channels,)
+            full = full and across.weights[j, v] != 0
         weights = ()
         for u in cb.unroll(range(high)):
             for v in cb.unroll(range(wide)):
-                weights = weights + (down[i, u] * across[j, v],)
+                weights = weights + (down.weights[i, u] * across.weights[j, v],)
         positions, to = Positions(x, b, rows, columns, weights), (b, i)
         if full:
             channels_of(positions, out, to, j, channels, acc, False, even, streaming, lanes)
@@ -168,7 +167,7 @@ class Direct(ImageRoutine):
         taps = tuple(band.weights.shape[1] for band in bands)
         even = all(bool((band.weights == band.weights[0, 0]).all()) for band in bands)
         flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
-        tables = (table for band in bands for table in band.tables(p.acc))
+        tables = (band.table(p.acc) for band in bands)
         stream = pays_streaming(out, lanes, x)
         band_positions[out.shape[0] * out.shape[1], 1](
             *flat, x.shape[3], *tables, taps, even, p.acc, stream, lanes, mode="unchecked"

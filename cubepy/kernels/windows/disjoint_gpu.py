@@ -21,7 +21,7 @@ from cubepy.kernels.reduce import reduce_gpu
 from cubepy.kernels.reduce.reduction import SCALED_SUM, Reduction, Walk, itself, total
 from cubepy.kernels.windows.banded import Means
 from cubepy.kernels.windows.rows_gpu import UNITS, behind, coordinates
-from cubepy.kernels.windows.window import window
+from cubepy.kernels.windows.window import Windows, window
 from cubepy.runtime import memory
 
 AHEAD = 8  # positions that a unit asks for at once, at most
@@ -118,9 +118,7 @@ def combine_columns(
     size,
     out: cb.Array,
     made,
-    kernel,
-    stride,
-    pad,
+    windows: Windows,
     rows,
     divisor,
     step: cb.Comptime,
@@ -134,6 +132,7 @@ def combine_columns(
     table = cb.shared((6, ROWS), cb.i32)
     columns_at = cb.shared((3, ROWS), cb.i32)
     lanes = plan.lanes
+    kernel, stride, pad = windows.kernel, windows.stride, windows.pad
     wide = multiple(size[3], lanes)
     lines = wide // lanes
     first = cb.CUBE_POS * rows
@@ -183,9 +182,7 @@ def combine_lines(
     size,
     out: cb.Array,
     made,
-    kernel,
-    stride,
-    pad,
+    windows: Windows,
     divisor,
     step: cb.Comptime,
     acc: cb.Comptime,
@@ -193,6 +190,7 @@ def combine_lines(
 ):
     """x, out of (batch, depth, height, width, channels), of shapes `size` and `made`."""
     lanes = plan.lanes
+    kernel, stride, pad = windows.kernel, windows.stride, windows.pad
     channels = multiple(size[4], lanes)
     lines = channels // lanes
     t = cb.ABSOLUTE_POS
@@ -313,10 +311,10 @@ def run(
     """Largest values, from `least` on, or means of (batch, depth, height, width, channels) in
     windows that `fits`.
     """
-    kernel, stride, pad, _ = settings
+    windows = Windows(*settings)
     whole = cb.as_dtype(x.dtype)
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else whole
-    ahead = tuple(together(x.shape[d], out.shape[d], kernel[d - 1], parts) for d in (2, 3))
+    ahead = tuple(together(x.shape[d], out.shape[d], windows.kernel[d - 1], parts) for d in (2, 3))
     by = 0.0 if means is None else means.divisor or 0.0
     if even(x.shape[1:4], out.shape[1:4], settings, parts) and units_of(x, out, last) < MANY:
         scale = (
@@ -335,7 +333,7 @@ def run(
         plan = PartPlan(*what, parts, ahead, lanes)  # type: ignore[call-arg]
         arrays = (x.reshape(-1), x.shape, out.reshape(-1), out.shape)
         combine_lines[-(-out.size // (lanes * UNITS)), UNITS](
-            *arrays, kernel, stride, pad, by, step, acc, plan, mode="unchecked"
+            *arrays, windows, by, step, acc, plan, mode="unchecked"
         )
         return
     images, results = x[..., 0], out[..., 0]
@@ -344,5 +342,5 @@ def run(
     plan = PartPlan(*what, parts, ahead, widest_line(images), room, out.shape[3] <= ROWS)  # type: ignore[call-arg]
     arrays = (x.reshape(-1), images.shape, out.reshape(-1), results.shape)
     combine_columns[-(-out.size // out.shape[3] // rows), UNITS](
-        *arrays, kernel, stride, pad, rows, by, step, acc, plan, mode="unchecked"
+        *arrays, windows, rows, by, step, acc, plan, mode="unchecked"
     )

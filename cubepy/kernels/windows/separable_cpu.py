@@ -13,6 +13,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.primitives.register_transpose import transpose_lines
+from cubepy.kernels.windows.banded import Table
 from cubepy.kernels.windows.problem import Banded, ImageRoutine
 
 SPACE = 1 << 16  # bytes of the buffer of channels last: a part of the second-level cache
@@ -87,11 +88,11 @@ class Sum:
 
 
 @cb.func
-def sum_of(x, p, i, starts, weights, few: cb.Comptime[int], sure: cb.Comptime[bool], acc):
+def sum_of(x, p, i, down, few: cb.Comptime[int], sure: cb.Comptime[bool], acc):
     """Row i of a map along the columns of plane p."""
-    first = starts[i]
-    taps = cb.min(weights.shape[1], x.shape[1] - first)
-    return Sum(x, p, i, weights, first, taps, few, sure, acc)
+    first = down.starts[i]
+    taps = cb.min(down.weights.shape[1], x.shape[1] - first)
+    return Sum(x, p, i, down.weights, first, taps, few, sure, acc)
 
 
 @cb.func
@@ -125,10 +126,8 @@ def band_pixels(
     x: cb.Array,
     out: cb.Array,
     channels,
-    down_starts: cb.Array,
-    down: cb.Array,
-    across_starts: cb.Array,
-    across: cb.Array,
+    down: Table,
+    across: Table,
     chunk,
     few: cb.Comptime[int],
     sure: cb.Comptime[bool],
@@ -146,24 +145,28 @@ def band_pixels(
     b = cb.CUBE_POS // chunks // out.shape[1]
     buffer = cb.shared(room, acc)
     j1 = cb.min(j0 + chunk, positions)
-    left = across_starts[j0]
-    right = cb.min(width, across_starts[j1 - 1] + across.shape[1])
-    row = sum_of(x, b, i, down_starts, down, few, sure, acc)
+    left = across.starts[j0]
+    right = cb.min(width, across.starts[j1 - 1] + across.weights.shape[1])
+    row = sum_of(x, b, i, down, few, sure, acc)
     row.into(left * channels, (right - left) * channels, buffer, 0, lanes, lanes)
     many = 4 * lanes
     begin, whole = channels // many * many, channels // lanes * lanes
     for j in range(j0, j1):
-        at = (across_starts[j] - left) * channels
-        taps = cb.min(across.shape[1], width - across_starts[j])
+        at = (across.starts[j] - left) * channels
+        taps = cb.min(across.weights.shape[1], width - across.starts[j])
         for c in range(0, begin, many):
-            wide = weighted_lines(buffer, at + c, channels, across, j, taps, few, sure, acc, many)
+            wide = weighted_lines(
+                buffer, at + c, channels, across.weights, j, taps, few, sure, acc, many
+            )
             out.store((b, i, j * channels + c), cb.cast(wide, out.dtype))
         for c in range(begin, whole, lanes):
-            line = weighted_lines(buffer, at + c, channels, across, j, taps, few, sure, acc, lanes)
+            line = weighted_lines(
+                buffer, at + c, channels, across.weights, j, taps, few, sure, acc, lanes
+            )
             out.store((b, i, j * channels + c), cb.cast(line, out.dtype))
         if whole < channels:
             line = weighted_lines(
-                buffer, at + whole, channels, across, j, taps, few, sure, acc, lanes
+                buffer, at + whole, channels, across.weights, j, taps, few, sure, acc, lanes
             )
             out.store(
                 (b, i, j * channels + whole), cb.cast(line, out.dtype), valid=channels - whole
@@ -175,10 +178,8 @@ def band_planes(
     x: cb.Array,
     out: cb.Array,
     high,
-    down_starts: cb.Array,
-    down: cb.Array,
-    across_starts: cb.Array,
-    across: cb.Array,
+    down: Table,
+    across: Table,
     few: cb.Comptime[int],
     sure: cb.Comptime[bool],
     acc: cb.Comptime,
@@ -197,7 +198,7 @@ def band_planes(
         t = first + r
         # squares of lines: line r of the square of columns c, c + 1, ...
         row = t // high
-        one = sum_of(x, row, t - row * high, down_starts, down, few, sure, acc)
+        one = sum_of(x, row, t - row * high, down, few, sure, acc)
         one.into(0, width, buffer, r * lanes, lanes * lanes, lanes)
     for c in range(0, width, lanes):
         lines = ()
@@ -209,10 +210,10 @@ def band_planes(
     for j0 in range(0, out.shape[1], lanes):
         wide = cb.min(lanes, out.shape[1] - j0)
         for q in range(wide):
-            start = across_starts[j0 + q]
-            taps = cb.min(across.shape[1], width - start)
+            start = across.starts[j0 + q]
+            taps = cb.min(across.weights.shape[1], width - start)
             held[q] = weighted_lines(
-                buffer, start * lanes, lanes, across, j0 + q, taps, few, sure, acc, lanes
+                buffer, start * lanes, lanes, across.weights, j0 + q, taps, few, sure, acc, lanes
             )
         lines = ()
         for q in cb.unroll(range(lanes)):
@@ -253,7 +254,7 @@ class Separable(ImageRoutine):
         """A cube does a part of a row, or as many rows as a line has lanes."""
         (x, out, *bands), lanes = p.image, properties.lanes(p.acc)
         few, sure = _written_out(*bands)
-        tables = (table for band in bands for table in band.tables(p.acc, few))
+        tables = (band.table(p.acc, few) for band in bands)
         if p.last:
             flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
             chunk, room = chunk_of(p, properties), SPACE // p.acc.itemsize

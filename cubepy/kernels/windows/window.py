@@ -1,8 +1,22 @@
-"""Where a window lies."""
+"""Where windows lie."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import cubepy as cb
+
+
+@cb.struct
+class Windows:
+    """Windows along all axes: how many positions they have, how far it is from one window to the
+    next, how many positions lie in front of the first, and how far apart positions are.
+    """
+
+    kernel: Any
+    stride: Any
+    pad: Any
+    dilation: Any
 
 
 @cb.func

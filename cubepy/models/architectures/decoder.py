@@ -16,6 +16,7 @@ from cubepy.lang.dtypes import DType
 from cubepy.models.architectures.cached_bytes import stored
 from cubepy.models.architectures.experts import ExpertConfig, Experts
 from cubepy.models.architectures.rotary import Rotary
+from cubepy.models.architectures.tokens import as_tokens
 from cubepy.models.packed import joined
 from cubepy.nn import Embedding, LayerNorm, Linear, Module, ModuleList, Parameter, init
 from cubepy.nn import functional as F
@@ -361,7 +362,7 @@ class Decoder(Module):
 
     def forward(self, tokens: Any) -> Tensor:
         """Integers (B, L) -> (B, L, vocabulary): position i sees positions 0 to i."""
-        tokens = as_tensor(tokens).to(self.embed.weight.device)
+        tokens = as_tokens(tokens, self.embed.weight.device)
         return self.logits(self.hidden(tokens, None, None))
 
     def hidden(
@@ -416,6 +417,9 @@ class Decoder(Module):
         if angles is None:
             return None
         frequencies = self.local_frequencies if local else self.global_frequencies
+        grown = angles.at_length(at_positions.shape[1])
+        if grown is not None:
+            frequencies = as_tensor(grown).to(frequencies.device)
         if not local and self.long_frequencies is not None:
             if long is None:
                 beyond = at_positions.max(axis=1, keepdims=True) >= angles.original  # of each row

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.models.architectures.tokens import as_tokens, seen_of
 from cubepy.nn import Embedding, LayerNorm, Linear, Module, ModuleList
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
@@ -97,12 +98,8 @@ class Encoder(Module):
         Raises:
             OutOfBoundsError: more tokens than there are positions, or tokens that there are not.
         """
-        tokens = as_tensor(tokens).to(self.words.weight.device)
-        present = tokens != self.config.padding
-        looks = present if mask is None else as_tensor(mask).to(tokens.device) != 0
-        x = self.words(tokens)
-        x = x if x.dtype in (cb.f32, cb.f64) else x.astype(cb.f32)
-        x = x + self.positions(self.position_rows(tokens, present))
+        tokens, looks, x = embedded(self.words, tokens, mask, self.config.padding)
+        x = x + self.positions(self.position_rows(tokens))
         if self.types is not None:
             kinds = tokens * 0 if types is None else as_tensor(types).to(tokens.device)
             x = x + self.types(kinds)
@@ -114,13 +111,13 @@ class Encoder(Module):
             x = layer(x, shown)
         return x
 
-    def position_rows(self, tokens: Tensor, present: Tensor) -> Tensor:
+    def position_rows(self, tokens: Tensor) -> Tensor:
         """The row of the table of positions of each token."""
         c = self.config
         if c.first == 0:
             rows = as_tensor(np.arange(tokens.shape[1])).to(tokens.device)
             return rows.unsqueeze(0).expand(*tokens.shape)
-        there = present.astype(cb.i64)  # padding has the row of its own number
+        there = (tokens != c.padding).astype(cb.i64)  # padding has the row of its own number
         return there.cumsum(1) * there + (c.first - 1)
 
     def bias(self, length: int) -> Tensor:
@@ -128,6 +125,32 @@ class Encoder(Module):
         assert self.distances is not None
         rows = as_tensor(buckets(length, self.config.buckets)).to(self.words.weight.device)
         return self.distances(rows).permute(2, 0, 1).unsqueeze(0)
+
+
+def embedded(
+    words: Embedding, tokens: Any, mask: Any, padding: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens where the table of words is, which of them are to be seen, and their rows as f32 (f64
+    stays).
+
+    Args:
+        words: the table.
+        tokens: integers (B, L).
+        mask: (B, L), 1 where a token is; None: where it is not the padding.
+        padding: the token that fills texts up.
+
+    Raises:
+        DTypeError: tokens that are no integers.
+        OutOfBoundsError: tokens that there are not.
+        ShapeError: other axes, or a mask of another shape.
+    """
+    tokens = as_tokens(tokens, words.weight.device)
+    x = words(tokens)
+    return (
+        tokens,
+        seen_of(tokens, mask, padding),
+        x if x.dtype in (cb.f32, cb.f64) else x.astype(cb.f32),
+    )
 
 
 def buckets(length: int, count: int, farthest: int = 128) -> np.ndarray:

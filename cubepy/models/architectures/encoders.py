@@ -6,51 +6,52 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
-from cubepy.errors import FileFormatError
 from cubepy.models.architectures.encoder import EncoderConfig
+from cubepy.models.architectures.names import Names
 from cubepy.models.architectures.settings import Settings
-from cubepy.models.architectures.weights import listed
-from cubepy.models.formats.stored import Stored
-from cubepy.tensor import Tensor, as_tensor
 
-IGNORED = re.compile(
-    r"^(pooler|cls|lm_head|classifier|pre_classifier|qa_outputs|vocab_\w+)\.|position_ids$"
+ENCODER_NAMES = Names(
+    layer=re.compile(r"(?:encoder|transformer)\.layer\.(?P<number>\d+)\.(?P<part>.+)"),
+    prefix=re.compile(r"^(bert|roberta|distilbert|mpnet)\."),
+    ignored=re.compile(
+        r"^(\w+\.)?(pooler|cls|lm_head|classifier|pre_classifier|qa_outputs|vocab_\w+)\."
+        r"|position_ids$"
+    ),
+    kinds={"gamma": "weight", "beta": "bias"},
+    parts={
+        "attention.self.query": "q",
+        "attention.self.key": "k",
+        "attention.self.value": "v",
+        "attention.output.dense": "o",
+        "attention.output.LayerNorm": "after_attention",
+        "attention.q_lin": "q",
+        "attention.k_lin": "k",
+        "attention.v_lin": "v",
+        "attention.out_lin": "o",
+        "sa_layer_norm": "after_attention",
+        "attention.attn.q": "q",
+        "attention.attn.k": "k",
+        "attention.attn.v": "v",
+        "attention.attn.o": "o",
+        "attention.LayerNorm": "after_attention",
+        "intermediate.dense": "up",
+        "ffn.lin1": "up",
+        "output.dense": "down",
+        "ffn.lin2": "down",
+        "output.LayerNorm": "after_network",
+        "output_layer_norm": "after_network",
+    },
+    whole={
+        "embeddings.word_embeddings": "words",
+        "embeddings.position_embeddings": "positions",
+        "embeddings.token_type_embeddings": "types",
+        "embeddings.LayerNorm": "norm",
+        "encoder.relative_attention_bias": "distances",
+    },
 )
-"""Heads on top of the encoder, and constants."""
-PARTS = {
-    "attention.self.query": "q",
-    "attention.self.key": "k",
-    "attention.self.value": "v",
-    "attention.output.dense": "o",
-    "attention.output.LayerNorm": "after_attention",
-    "attention.q_lin": "q",
-    "attention.k_lin": "k",
-    "attention.v_lin": "v",
-    "attention.out_lin": "o",
-    "sa_layer_norm": "after_attention",
-    "attention.attn.q": "q",
-    "attention.attn.k": "k",
-    "attention.attn.v": "v",
-    "attention.attn.o": "o",
-    "attention.LayerNorm": "after_attention",
-    "intermediate.dense": "up",
-    "ffn.lin1": "up",
-    "output.dense": "down",
-    "ffn.lin2": "down",
-    "output.LayerNorm": "after_network",
-    "output_layer_norm": "after_network",
-}
-WHOLE = {
-    "embeddings.word_embeddings": "words",
-    "embeddings.position_embeddings": "positions",
-    "embeddings.token_type_embeddings": "types",
-    "embeddings.LayerNorm": "norm",
-    "encoder.relative_attention_bias": "distances",
-}
-_LAYER = re.compile(r"^(?:encoder|transformer)\.layer\.(\d+)\.(.+)\.(weight|bias)$")
-_PREFIX = re.compile(r"^(bert|roberta|distilbert|mpnet)\.")
+"""Of all encoders; those of 2018 call the weights of norms gamma and beta. Heads on top of the
+encoder are left out.
+"""
 
 
 def encoder_config(values: Mapping[str, Any], source: str) -> EncoderConfig:
@@ -125,35 +126,3 @@ ENCODERS: dict[str, Callable[[Settings], dict[str, Any]]] = {
     "mpnet": _mpnet,
 }
 """By `model_type`."""
-
-
-def encoder_weights(stored: Mapping[str, Stored], family: str) -> dict[str, Tensor]:
-    """The tensors of an encoder by our names; heads on top of it are left out.
-
-    Raises:
-        FileFormatError: names that are not known.
-    """
-    found: dict[str, Tensor] = {}
-    unknown = []
-    for name, one in stored.items():
-        short = _PREFIX.sub("", name)
-        layer = _LAYER.match(short)
-        part, _, kind = short.rpartition(".")
-        kind = {"gamma": "weight", "beta": "bias"}.get(kind, kind)
-        if IGNORED.search(short):
-            continue
-        if layer and layer[2] in PARTS:
-            ours = f"layers.{layer[1]}.{PARTS[layer[2]]}.{layer[3]}"
-        elif part in WHOLE:
-            ours = f"{WHOLE[part]}.{kind}"
-        else:
-            unknown.append(name)
-            continue
-        norm = "norm" in ours or "after" in ours
-        found[ours] = as_tensor(one.data.astype(np.float32) if norm else one.data)
-    if unknown:
-        raise FileFormatError(
-            f"weights that a model of the kind {family} does not have: {listed(unknown)}",
-            hint="does config.json belong to these weights?",
-        )
-    return found

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-import cubepy as cb
 from cubepy.models.architectures.decoder import rotated
+from cubepy.models.architectures.encoder import embedded
 from cubepy.models.architectures.names import Names
 from cubepy.models.architectures.rotary import Rotary, rotary
 from cubepy.models.architectures.settings import Settings
@@ -122,11 +122,8 @@ class ModernEncoder(Module):
         Raises:
             OutOfBoundsError: tokens that there are not.
         """
-        tokens = as_tensor(tokens).to(self.words.weight.device)
-        present = tokens != self.config.padding
-        looks = present if mask is None else as_tensor(mask).to(tokens.device) != 0
-        x = self.words(tokens)
-        x = self.norm(x if x.dtype in (cb.f32, cb.f64) else x.astype(cb.f32))
+        tokens, looks, x = embedded(self.words, tokens, mask, self.config.padding)
+        x = self.norm(x)
         batch, length = tokens.shape
         everything = looks.reshape(batch, 1, 1, length)
         positions = np.arange(length)

@@ -27,6 +27,7 @@ class Names:
         stacks: our path of the layers of each stack.
         prefix: what may stand before all names.
         ignored: names of what is not wanted.
+        kinds: other words for weight and bias.
 
     Example:
         >>> layer = re.compile(r"h[.](?P<number>.)[.](?P<part>.+)")
@@ -41,6 +42,7 @@ class Names:
     stacks: Mapping[str, str] = field(default_factory=dict)
     prefix: re.Pattern[str] = _NEVER
     ignored: re.Pattern[str] = _NEVER
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     def ours(self, name: str) -> str | None:
         """Our name of a weight; None where it is not wanted.
@@ -52,6 +54,7 @@ class Names:
             return None
         name = self.prefix.sub("", name)
         part, _, kind = name.rpartition(".")
+        kind = self.kinds.get(kind, kind)
         if kind not in ("weight", "bias"):
             part, kind = name, ""
         found = None if part in self.whole else self.layer.fullmatch(part)

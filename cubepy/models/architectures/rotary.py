@@ -25,6 +25,8 @@ class Rotary:
         factor: cos and sin are multiplied by it.
         long: frequencies beyond `original` positions, or None.
         original: positions that the model was trained on, where that matters.
+        growing: base and factor of frequencies that fall with the length of a text beyond
+            `original` positions ("dynamic"), or None.
 
     Example:
         >>> rotary(4, 10000.0).frequencies
@@ -35,6 +37,31 @@ class Rotary:
     factor: float = 1.0
     long: np.ndarray | None = None
     original: int = 0
+    growing: tuple[float, float] | None = None
+
+    def at_length(self, length: int) -> np.ndarray | None:
+        """The frequencies of a text of so many positions, where they are others than `frequencies`.
+
+        The base grows so that the slowest pair comes as far as in a trained text (NTK-aware
+        scaling; transformers' "dynamic").
+
+        Example:
+            >>> found = rotary(4, 10000.0, {"rope_type": "dynamic", "factor": 2.0}, 8)
+            >>> found.at_length(8), found.at_length(12).round(4)
+            (None, array([1.   , 0.005], dtype=float32))
+        """
+        if self.growing is None or length <= self.original:
+            return None
+        (base, factor), pairs = self.growing, len(self.frequencies)
+        grown = factor * length / self.original - (factor - 1)
+        base = base * grown ** (pairs / max(pairs - 1, 1))
+        return _powers(2 * pairs, base)
+
+
+def _powers(rotated: int, base: float) -> np.ndarray:
+    """A frequency for each pair."""
+    exponents = np.arange(0, rotated, 2, dtype=np.float32) / np.float32(rotated)
+    return (1.0 / base**exponents).astype(np.float32)
 
 
 def rotary(
@@ -55,9 +82,7 @@ def rotary(
         >>> rotary(4, 10000.0, {"rope_type": "linear", "factor": 2.0}).frequencies
         array([0.5  , 0.005], dtype=float32)
     """
-    plain = (
-        1.0 / base ** (np.arange(0, rotated, 2, dtype=np.float32) / np.float32(rotated))
-    ).astype(np.float32)
+    plain = _powers(rotated, base)
     scaling = scaling or {}
     with np.errstate(all="ignore"):
         found = _scaled(rotated, base, plain, scaling, positions)
@@ -89,9 +114,11 @@ def _scaled(
             return _yarn(rotated, base, plain, scaling, positions)
         if kind == "longrope":
             return _longrope(plain, scaling, positions)
+        if kind == "dynamic":
+            return Rotary(plain, 1.0, None, positions, (base, float(scaling["factor"])))
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise FileFormatError(f"the rotary scaling {kind!r} is damaged: {error}") from error
-    return Rotary(plain)  # "dynamic" begins to differ beyond the trained positions
+    return Rotary(plain)
 
 
 def _llama3(plain: np.ndarray, scaling: Mapping[str, Any]) -> np.ndarray:

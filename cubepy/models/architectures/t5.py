@@ -12,6 +12,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.models.architectures.decoder import RootNorm
 from cubepy.models.architectures.encoder import buckets
+from cubepy.models.architectures.tokens import as_tokens, seen_of
 from cubepy.nn import Embedding, Linear, Module, ModuleList
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
@@ -157,9 +158,8 @@ class T5Reader(Module):
 
     def shown(self, tokens: Any, mask: Any) -> Pair:
         """Tokens on the model's device, and (B, 1, 1, L): which of them are seen."""
-        tokens = as_tensor(tokens).to(self.words.weight.device)
-        present = tokens != self.config.padding
-        looks = present if mask is None else as_tensor(mask).to(tokens.device) != 0
+        tokens = as_tokens(tokens, self.words.weight.device)
+        looks = seen_of(tokens, mask, self.config.padding)
         return tokens, looks.reshape(tokens.shape[0], 1, 1, tokens.shape[1])
 
     def encode(self, tokens: Tensor, looks: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from cubepy.errors import CubeError, ModelError
 from cubepy.models.exported import targets
 from cubepy.models.exported.program import Exported, Input, Node, Ref
 from cubepy.models.exported.records import run_of
+from cubepy.models.plain import array_of_plain, is_plain
 from cubepy.nn import Parameter
 from cubepy.runtime.device import as_device, use
 from cubepy.tensor import Tensor, as_tensor
@@ -184,8 +185,9 @@ class Taken:
             return int(value)
         assert info.dtype is not None
         if not isinstance(value, Tensor):
-            plain = not hasattr(value, "dtype") and not hasattr(value, "__dlpack__")
-            value = cb.tensor(np.asarray(value, info.dtype.numpy) if plain else value)
+            numpy = info.dtype.numpy
+            value = array_of_plain(value, numpy, info.name) if is_plain(value) else value
+            value = cb.tensor(value)
         if value.dtype is not info.dtype:
             raise ModelError(
                 f"the argument {info.name!r} is {info.dtype.name}, not {value.dtype.name}",

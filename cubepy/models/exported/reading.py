@@ -40,7 +40,8 @@ def from_torch(
 
     Args:
         module: a `torch.nn.Module`; or an `ExportedProgram`, which needs no arguments.
-        args, kwargs: what it is called with, as an example; tensors of torch.
+        args, kwargs: what it is called with, as an example; tensors of torch. One tensor stands for
+            the only argument.
         dynamic: which lengths calls decide: `dynamic_shapes` of `torch.export.export`. True: all of
             them, as far as the module allows it.
         device: where it runs; by default the current device.
@@ -68,6 +69,7 @@ def from_torch(
             hint="or a torch.export.ExportedProgram",
         )
     given = dict(kwargs or {})
+    args = (args,) if isinstance(args, torch.Tensor) else args
     try:
         shapes = _all_open(torch, args, given) if dynamic is True else dynamic
         with torch.no_grad():

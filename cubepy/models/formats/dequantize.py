@@ -14,7 +14,6 @@ import numpy as np
 
 from cubepy.errors import FileFormatError
 from cubepy.models.formats.block_types import BY_NAME
-from cubepy.models.formats.stored import Stored
 
 IQ4_VALUES = np.array(
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32
@@ -207,10 +206,3 @@ def dequantize(kind: str, raw: np.ndarray) -> np.ndarray:
     elements = raw.shape[-1] // BY_NAME[kind].nbytes * BY_NAME[kind].elements
     found: np.ndarray = values.reshape(*raw.shape[:-1], elements)
     return found
-
-
-def as_floats(tensor: Stored) -> np.ndarray:
-    """A tensor of a file as f32, whatever it is stored as."""
-    if tensor.kind in BY_NAME:
-        return dequantize(tensor.kind, tensor.data)
-    return tensor.data.astype(np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ class Scope:
     def constant(self, name: str, weight: Weight) -> Any:
         """A weight as a parameter, or as a host array where it is a number, or a few integers."""
         floats = weight.dtype.kind in "fV" and weight.shape
-        if not (floats or weight.size > FEW) or not _known(weight.dtype):
+        if not (floats or weight.size > FEW) or not known(weight.dtype):
             return weight.array()
         return self.derived(name, weight)
 
@@ -119,7 +120,9 @@ class Scope:
         return known[1]
 
 
-def _known(dtype: np.dtype) -> bool:
+@cache
+def known(dtype: np.dtype) -> bool:
+    """Whether tensors have a dtype of NumPy."""
     try:
         as_dtype(dtype)
     except DTypeError:

@@ -14,6 +14,7 @@ from cubepy.models.formats.onnx_schema import dtype_name
 from cubepy.models.onnx import ops
 from cubepy.models.onnx.constants import Scope
 from cubepy.models.onnx.runner import Runner, liftable
+from cubepy.models.plain import array_of_plain, is_plain
 from cubepy.runtime.device import as_device
 from cubepy.tensor import Tensor
 from cubepy.tensor.methods.target import is_device, target_of
@@ -94,7 +95,7 @@ class OnnxModel(nn.Module):
         return self.file.graph
 
     def forward(self, *args: Any, **named: Any) -> dict[str, Any]:
-        """The outputs by name.
+        """The outputs by name. Inputs are given in order, by name, or as one dict.
 
         Raises:
             ModelError: inputs of a wrong name, number, rank or dtype.
@@ -129,6 +130,8 @@ class OnnxModel(nn.Module):
         if len(args) > len(self.inputs):
             names = [i.name for i in self.inputs]
             raise ModelError(f"the model takes {len(names)} inputs, not {len(args)}: {names}")
+        if len(args) == 1 and not named and isinstance(args[0], dict):
+            return self._named((), args[0])
         given = dict(zip([i.name for i in self.inputs], args, strict=False))
         for name, value in named.items():
             if name in given:
@@ -183,9 +186,10 @@ class Taken:
             many = self.kind == "sequence"
             return [self.inner(v, device) for v in value] if many else self.inner(value, device)
         if not isinstance(value, Tensor):
-            plain = not hasattr(value, "dtype") and not hasattr(value, "__dlpack__")
+            plain = is_plain(value)
             if plain or isinstance(value, (np.ndarray, np.generic)):
-                value = np.asarray(value, self.wanted if plain else None)
+                name = self.info.name
+                value = array_of_plain(value, self.wanted, name) if plain else np.asarray(value)
                 if value.dtype.kind in "US":
                     value = value.astype(object)
                 if not liftable(value):

@@ -8,25 +8,21 @@ out, and what is before and behind it become segments of their own.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 
 import cubepy as cb
-from cubepy.errors import CubeError, DTypeError, LaunchError, ModelError
-from cubepy.lang.dtypes import as_dtype
+from cubepy.errors import CubeError, LaunchError, ModelError
 from cubepy.models.formats.onnx import Function, Graph, Node, outer_of
 from cubepy.models.formats.onnx_tensor import Weight
-from cubepy.models.onnx.constants import Constant, Scope
+from cubepy.models.onnx.constants import Constant, Scope, known
 from cubepy.models.onnx.records import ALL, Call, Record, is_host, record_of
 from cubepy.models.onnx.rewriting import OURS, Rewriting
 from cubepy.tensor import Tensor
 from cubepy.tensor.record import recording_here
 
 Env = dict[str, Any]
-MOST_HOST = 1 << 16
-"""Elements of host arrays up to which constants are folded on the host."""
 
 
 class NeedsElements(LaunchError):
@@ -372,16 +368,7 @@ def _host(value: Any) -> Any:
 
 def liftable(array: Any) -> bool:
     """Whether tensors can hold a host array's elements."""
-    return not isinstance(array, np.ndarray) or _known(array.dtype)
-
-
-@cache
-def _known(dtype: np.dtype) -> bool:
-    try:
-        as_dtype(dtype)
-    except DTypeError:
-        return False
-    return True
+    return not isinstance(array, np.ndarray) or known(array.dtype)
 
 
 def host_of(value: Any) -> Any:

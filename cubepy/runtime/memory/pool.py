@@ -12,7 +12,8 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ctypes import addressof
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,6 +33,7 @@ POOLED = (
 )  # smaller arrays are left to NumPy, whose allocator maps no pages for them and takes 3 us less
 ADDRESSABLE = 1 << 47  # bytes of a process
 ALIGNMENT = 64
+LARGE = 1 << 20  # bytes of buffers that are not kept while little is
 PAGE, STAGGER = 4096, 512  # bytes: buffers begin at different places of a page
 KINDS = 4096  # sizes whose class is known without a computation
 
@@ -68,6 +70,7 @@ class Pool:
         self.kinds: dict[int, tuple[int, Callable[[int], Any]]] = {}
         self.stats = MemoryStats()
         self.lock = threading.RLock()
+        self.sparing = 0
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """An uninitialised C-ordered array, aligned to 64 bytes when it is large.
@@ -182,6 +185,9 @@ class Pool:
         with self.lock:
             stats, free = self.stats, self.free
             stats.in_use -= size
+            if self.sparing and size >= LARGE:
+                del self.lent[at]
+                return
             stats.reserved += size
             waiting = free.pop(size, None) or []
             waiting.append(self.lent.pop(at))
@@ -198,6 +204,21 @@ class Pool:
             if not self.free[oldest]:
                 del self.free[oldest]
             stats.reserved -= oldest
+
+    @contextmanager
+    def keeping_little(self) -> Iterator[None]:
+        """Within, large buffers that are released go back to the system: what happens once, such as
+        the first step of a training, needs others than what comes.
+        """
+        with self.lock:
+            self.sparing += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.sparing -= 1
+            if _give_back is not None:
+                _give_back(0)
 
     def trim(self) -> int:
         """Give everything that waits back to the system; the bytes that were."""

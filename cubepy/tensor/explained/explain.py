@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cubepy.errors import ArgumentError
@@ -15,7 +15,7 @@ from cubepy.tensor.modes import no_grad
 from cubepy.tensor.program.form import leaves_of
 from cubepy.tensor.program.jit import Jitted
 from cubepy.tensor.program.program import Program, kernels_of, launched
-from cubepy.tensor.value import Handle
+from cubepy.tensor.value import Handle, Value
 from cubepy.tune.explain import choice
 from cubepy.tune.explain import explain as explain_call
 from cubepy.tune.routine import listening
@@ -64,18 +64,18 @@ def explained(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     values = private.rehearse(structure, leaves)
     programs = []
     for program in private.programs.get(private.key(structure, leaves), ()):
-        programs.append(shown(kind_of(key), program, rehearsed(program, program.given(values))))
+        programs.append(shown(kind_of(key), program, rehearsed(program, values)))
     own = jitted if jitted.traces else private
     refused = {kind_of(k): why for k, why in private.refused.items()}
     traces = sum(own.traces.values())
     return Explanation(jitted.name, tuple(own.history.traced), traces, tuple(programs), refused)
 
 
-def rehearsed(program: Program, arrays: tuple[Any, ...]) -> dict[int, list[str]]:
+def rehearsed(program: Program, values: Sequence[Value]) -> dict[int, list[str]]:
     """Run the steps of a program on the side, until its launches are known; what chose its kernels,
     by node.
     """
-    program.settle(arrays)
+    program.settle(values)
     nodes: list[tuple[int, int]] = []
     inner: list[tuple[tuple[str, int] | None, int]] = []
     asked: list[tuple[int, tuple[Any, ...]]] = []
@@ -91,7 +91,7 @@ def rehearsed(program: Program, arrays: tuple[Any, ...]) -> dict[int, list[str]]
         token = watcher.set(within)
         try:
             with listening(lambda *one: asked.append((nodes[-1][0], one))):
-                execute(program.graph, program.stores(arrays), before)
+                execute(program.graph, program.stores(program.given(values)), before)
         finally:
             watcher.reset(token)
     ends = [*[first for _, first in inner[1:]], len(recorded.steps)][: len(inner)]

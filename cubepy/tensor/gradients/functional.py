@@ -22,7 +22,8 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
             array, a number, or a list, tuple or dict of such; its gradient has the same form.
 
     Returns: A function of the same arguments, with results (value, gradient); with several argnums
-        the gradient is a tuple.
+        the gradient is a tuple. What `function` gives to tensors from outside (`assign_`) are plain
+        elements afterwards, unless they depend on other tensors that need gradients.
 
     Raises:
         GradientError: the result does not depend on the arguments, or is no single number.
@@ -44,8 +45,12 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
             found: list[Tensor] = []
             given[n] = mapped(functools.partial(_leaf, found), args[n])
             leaves.append(found)
-        with enable_grad():
-            result = function(*given, **kwargs)
+        before, mode.assigned = mode.assigned, []
+        try:
+            with enable_grad():
+                result = function(*given, **kwargs)
+        finally:
+            assigned, mode.assigned = mode.assigned, before
         if not isinstance(result, Tensor):
             raise GradientError(
                 f"{getattr(function, '__name__', 'the function')} gave no tensor, but "
@@ -53,6 +58,7 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
             )
         wanted = [leaf.value for found in leaves for leaf in found]
         outside = mode.enabled and depends_on_others(result.value, wanted)
+        detach(assigned or (), wanted)
         grads = by_values(result, wanted, None, create_graph=outside)
         known = dict(zip(wanted, grads, strict=True))
         forms = []
@@ -63,6 +69,24 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
         return value, forms[0] if isinstance(argnums, int) else tuple(forms)
 
     return run
+
+
+def detach(handles: Sequence[Any], wanted: Sequence[Value]) -> None:
+    """Let handles that a function was seen to assign be plain elements, where they depend on
+    nothing but what it was given: nobody has that, so no gradient could be asked for.
+
+    Args:
+        handles: of any values.
+        wanted: the values that the function was given.
+    """
+    for handle in handles:
+        if handle.value.call is None:
+            continue
+        if mode.enabled and depends_on_others(handle.value, wanted):
+            if mode.assigned is not None:
+                mode.assigned.append(handle)
+        else:
+            handle.value = handle.detach().value
 
 
 def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Any:

@@ -26,8 +26,8 @@ def target_of(target: Any, dtype: Any, device: Any) -> tuple[Any, Any]:
         ArgumentError: none of them, two devices or two dtypes.
 
     Example:
-        >>> target_of(None, "f16", "cpu"), target_of("f16", None, None)
-        ((cpu, cb.f16), ('f16', None))
+        >>> target_of("f16", None, None), target_of(None, "f16", "cpu")[1]
+        (('f16', None), cb.f16)
     """
     if hasattr(target, "storage"):
         target, dtype = target.device, target.dtype if dtype is None else dtype

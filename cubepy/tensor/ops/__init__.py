@@ -17,7 +17,7 @@ from cubepy.tensor.ops import (
     reductions,
     updates,
 )
-from cubepy.tensor.ops.op import OPS, Op, Spec, define, infer, written_in_place
+from cubepy.tensor.ops.op import OPS, Op, Spec, define, infer, writes_of, written_in_place
 
 __all__ = [
     "OPS",
@@ -38,5 +38,6 @@ __all__ = [
     "random",
     "reductions",
     "updates",
+    "writes_of",
     "written_in_place",
 ]

@@ -103,14 +103,15 @@ def define(
     return put
 
 
-def written_in_place(nodes: Iterable[Any]) -> set[int]:
-    """The values that nodes of a graph write in place; also ABSENT, where one is not there."""
-    return {node.inputs[i] for node in nodes for i in _writes(node)}
-
-
-def _writes(node: Any) -> list[int]:
+def writes_of(node: Any) -> list[int]:
+    """The inputs that a node of a graph writes in place, by their numbers among its own."""
     known = OPS.get(node.op)
     return [] if known is None else [i for i in known.writes if i < len(node.inputs)]
+
+
+def written_in_place(nodes: Iterable[Any]) -> set[int]:
+    """The values that nodes of a graph write in place; also ABSENT, where one is not there."""
+    return {node.inputs[i] for node in nodes for i in writes_of(node)}
 
 
 def infer(op: str, specs: Sequence[Spec | None], attrs: dict[str, Any]) -> Any:

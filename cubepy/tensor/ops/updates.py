@@ -21,18 +21,33 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"cubepy.kernels.{name}")
 
 
-def _step(name: str) -> Run:
+def _step(name: str, in_place: bool = False) -> Run:
     def run_step(dtype: np.dtype, numbers: Any, *arrays: Any) -> Any:
         function = getattr(_module("primitives.updates"), name)
         rows = [x if x.flags.c_contiguous else kernels().copy(x) for x in arrays]
         dtypes = [dtype] * (len(rows) - 1)
-        return _module("fused.maps").fused_map(function, rows, rows[0].shape, dtypes, (numbers,))
+        results = [arrays[0], *arrays[2:]] if in_place else None
+        map_of = _module("fused.maps").fused_map
+        return map_of(function, rows, rows[0].shape, dtypes, (numbers,), results)
 
     return run_step
 
 
-_STEPS = """sgd sgd_momentum adam adam_amsgrad adagrad rmsprop rmsprop_momentum rmsprop_centered
-rmsprop_centered_momentum""".split()
+_STEPS = {
+    "sgd": 0,
+    "sgd_momentum": 1,
+    "adam": 2,
+    "adam_amsgrad": 3,
+    "adagrad": 1,
+    "rmsprop": 1,
+    "rmsprop_momentum": 2,
+    "rmsprop_centered": 2,
+    "rmsprop_centered_momentum": 3,
+}
+"""How many states there are beside the parameter."""
+WRITING = {f"{name}_step": f"{name}_step_in_place" for name in _STEPS}
+"""The op that writes the next parameter and states where they are, by the one that makes new ones:
+result 0 in input 1, result n in input n + 2. Programs take it where nobody would see it."""
 
 
 @define("map", {f"{name}_step": _step(name) for name in _STEPS}, constant=True)
@@ -47,3 +62,8 @@ def _update(numbers: Spec, p: Spec, g: Spec, *states: Spec) -> list[Spec]:
                 f"and shape, not {x.dtype.name}{x.shape}"
             )
     return [p, *states]
+
+
+for _name, _count in _STEPS.items():
+    _run = {WRITING[f"{_name}_step"]: _step(_name, in_place=True)}
+    define("effect", _run, constant=True, writes=(1, *range(3, 3 + _count)))(_update)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import gc
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, overload
 
 from cubepy.errors import ArgumentError
@@ -21,6 +23,7 @@ from cubepy.tensor.modes import mode
 from cubepy.tensor.program.differentiated import gradients
 from cubepy.tensor.program.form import TensorSpec, contributed, leaves_of, rebuilt
 from cubepy.tensor.program.guards import Guards
+from cubepy.tensor.program.plans.states import freed, wait, writing
 from cubepy.tensor.program.program import Program
 from cubepy.tensor.program.rehearsal import rehearse
 from cubepy.tensor.program.scalar import Scalar
@@ -100,6 +103,7 @@ class Jitted:
         key = self.key(structure, leaves)
         result = self.known(key, args, kwargs)
         if result is MISS:
+            wait()  # states that another thread writes look different
             with self.lock:
                 result = self.known(
                     key, args, kwargs
@@ -153,7 +157,7 @@ class Jitted:
                 leaf = Scalar(leaf, f"a{n}", frozenset([n]), fixed)
             given.append(leaf)
         args, kwargs = rebuilt(structure, iter(given))
-        with self.history.trace(self.key(structure, leaves), self.programs):
+        with uncollected(), self.history.trace(self.key(structure, leaves), self.programs):
             try:
                 with recorded_by(tracer):
                     result = self.function(*args, **kwargs)
@@ -244,7 +248,7 @@ class Jitted:
             if not self.has(structure, leaves):
                 values = self.rehearse(structure, leaves)
                 for program in self.programs.get(self.key(structure, leaves), ()):
-                    program.settle(program.given(values))
+                    program.settle(values)
 
     def has(self, structure: Any, leaves: list[Any]) -> bool:
         """Whether calls of a kind have a program, or are refused one."""
@@ -256,13 +260,48 @@ class Jitted:
         return Explanation.of(self)
 
 
+_collecting = threading.Lock()
+_paused = 0
+_collects = False
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let Python's collector of cycles rest: a trace makes tens of thousands of objects that live
+    as long as it does, for which it would look at all objects of the process several times.
+    """
+    global _paused, _collects
+    with _collecting:
+        if not _paused:
+            _collects = gc.isenabled()
+            gc.disable()
+        _paused += 1
+    try:
+        yield
+    finally:
+        with _collecting:
+            _paused -= 1
+            if not _paused and _collects:
+                gc.enable()
+
+
 def compute(tracer: Tracer, trace: Trace, program: Program | None) -> None:
     """Compute what was traced, by its program if there is one."""
     if program is None:
         tracer.compute()
         return
-    outputs = program.compute(program.given(tracer.were))
-    tracer.fulfil(outputs, program.writer.scope.get("attrs", {}), trace.differentiable)
+    inputs, found = program.writer.fused.inputs, program.in_place
+    held = [k for k in program.updated.values() if tracer.found[inputs[k]].kind == "held"]
+    with writing if held else nullcontext():
+        states = tracer.taken([inputs[k] for k in held]) if held else []
+        try:
+            own = dict(zip(held, freed(states), strict=True))
+            outputs = program.compute(program.given(tracer.were, own), found)
+        except BaseException:
+            tracer.keep(states)
+            raise
+        through = trace.differentiable
+        tracer.fulfil(outputs, program.writer.scope.get("attrs", {}), through)
 
 
 @overload

@@ -65,12 +65,7 @@ class Made:
             what: the name of what was traced.
             same: which recorded values others have the elements of.
         """
-        moving: set[int] = set()
-        for keys, node in nodes:
-            if node.op == "input":
-                moving.update(set(keys) - fixed)
-            elif not moving.isdisjoint(node.inputs):
-                moving.update(keys)
+        moving = moving_in(nodes, fixed)
         allowed: set[int] = set()
         stack: list[Any] = list(legitimate)
         while stack:
@@ -85,6 +80,17 @@ class Made:
             alias = value.id in same
             if same.get(value.id, value.id) in moving and not (alias and is_there(value.storage)):
                 value.storage = Leaked(value.storage, what, line)
+
+
+def moving_in(nodes: Sequence[tuple[tuple[int, ...], Node]], fixed: set[int]) -> set[int]:
+    """The values that depend on more than constants."""
+    moving: set[int] = set()
+    for keys, node in nodes:
+        if node.op == "input":
+            moving.update(set(keys) - fixed)
+        elif not moving.isdisjoint(node.inputs):
+            moving.update(keys)
+    return moving
 
 
 def _before(call: Call | None) -> list[Value]:

@@ -7,8 +7,8 @@ one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,14 @@ from cubepy.tensor.control.bounded import in_memory
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.timed import asked_by
 from cubepy.tensor.exposed import expose
-from cubepy.tensor.ir import ABSENT
+from cubepy.tensor.ir import ABSENT, Graph
 from cubepy.tensor.ops import OPS, written_in_place
 from cubepy.tensor.program.plans.gpu import GpuCalls
 from cubepy.tensor.program.plans.host import HostCalls
+from cubepy.tensor.program.plans.in_place import InPlace, in_place
 from cubepy.tensor.program.plans.operands import ProgramOperands
-from cubepy.tensor.program.stepwise import arrays_by_steps
+from cubepy.tensor.program.plans.states import copied
+from cubepy.tensor.program.stepwise import arrays_by_steps, arrays_in_place
 from cubepy.tensor.program.trace import Given, GradientGiven, Source
 from cubepy.tensor.program.writer import Writer
 from cubepy.tensor.storage import Dense, Storage
@@ -57,7 +59,8 @@ class Program:
 
     Attributes:
         guards: whether what the function read is as it was.
-        graph: the ops that it runs.
+        plain: the ops of the function.
+        in_place: how they write states where they are, if they do.
         repeated: how many of them run again, because of the bound.
         call: a function of (args, kwargs) that gives the results, or MISS.
         plan: its launches, once they are known.
@@ -78,7 +81,8 @@ class Program:
         self.writer, self.eagerly, self.changed = writer, eagerly, changed
         self.guards = writer.guards
         self.memory = memory
-        self.graph, self.repeated = in_memory(writer.fused.graph, memory)
+        self.plain, self.repeated = in_memory(writer.fused.graph, memory)
+        self.in_place = in_place(self.plain, writer.states)
         self.plan: Plan | None = None
         self.operands: ProgramOperands | None = None
         self.why = "its launches are not recorded yet"
@@ -91,12 +95,34 @@ class Program:
             self.chances, self.why = 0, f"programs on {writer.home} run op by op"
         elif writer.gpu is None and (host_replay() is None or host_replay().entry() is None):
             self.chances, self.why = 0, "there is no machine code for this Python"
+        if not self.chances:
+            self.in_place = None
+        self.call = self.unplanned()
+
+    @property
+    def graph(self) -> Graph:
+        """The ops that it runs."""
+        return self.plain if self.in_place is None else self.in_place.graph
+
+    def unplanned(self) -> Any:
+        """The function `call` while there is no plan."""
+        return self.written("compute", partial(self.compute, found=self.in_place))
+
+    def written(self, name: str, function: Callable[..., Any], *, detours: bool = False) -> Any:
+        """The function `call` whose outputs another one computes, of its arrays."""
+        writer = self.writer
+        writer.updated = self.updated
         outputs = [f"r{n}" for n in range(len(self.graph.outputs))]
-        given = "".join(f"{name}, " for name in writer.values if name is not None)
-        middle = [f"outputs = compute(({given}))"]
+        given = "".join(f"{one}, " for one in writer.values if one is not None)
+        middle = [f"outputs = {name}(({given}))", *(["update.end(0)"] if self.updated else [])]
         middle += [f"r{n} = outputs[{n}]" for n in range(len(outputs))]
-        scope = {"compute": self.compute, "eagerly": eagerly}
-        self.call = writer.function(middle, outputs, scope)
+        scope = {name: function, "eagerly": self.eagerly}
+        return writer.function(middle, outputs, scope, detours=detours)
+
+    @property
+    def updated(self) -> dict[int, int]:
+        """The inputs that it writes in place, by the outputs that they become."""
+        return {} if self.in_place is None else self.in_place.written
 
     def recorded_calls(self) -> HostCalls | GpuCalls | None:
         """How its calls are recorded; None where none can be repeated."""
@@ -108,7 +134,10 @@ class Program:
         ]
         names = [name for name, *_ in given]
         if writer.gpu is None:
-            return HostCalls(names, self.caches) if writer.home.backend == "cpu" else None
+            if writer.home.backend != "cpu":
+                return None
+            states = {self.plain.inputs[k] for k in self.updated.values()}
+            return HostCalls(names, self.caches | self.positions(states))
         if getattr(gpu_of(writer.gpu), "replays", None) is None:
             return None
         numbers = {n for n, (_, kind, number) in enumerate(given) if number and kind != "constant"}
@@ -146,44 +175,54 @@ class Program:
         fused, numbers = self.writer.fused, self.writer.numbers
         return [*[n in numbers for n in fused.inputs], *[False for _ in fused.preparations]]
 
-    def compute(self, arrays: tuple[Any, ...]) -> list[Any]:
-        """The arrays of the outputs, op by op; the launches are recorded if there is a chance."""
+    def compute(self, arrays: tuple[Any, ...], found: InPlace | None) -> list[Any]:
+        """The arrays of the outputs, op by op; the launches are recorded if there is a chance.
+
+        Args:
+            arrays: of the inputs.
+            found: which of them are written in place.
+        """
         counters.calls += 1
         if self.chances and self.lock.acquire(blocking=False):
             try:
-                return self.record(arrays)
+                if found is self.in_place:
+                    return self.record(arrays)
             finally:
                 self.lock.release()
-        return self.run(arrays)
+        return self.run(arrays, found)
 
     @cached_property
     def stepwise(self) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
         """A function like `call` that runs the steps one by one, for whoever profiles."""
-        outputs = [f"r{n}" for n in range(len(self.graph.outputs))]
-        given = "".join(f"{name}, " for name in self.writer.values if name is not None)
-        middle = [f"outputs = walk(({given}))"]
-        middle += [f"r{n} = outputs[{n}]" for n in range(len(outputs))]
-        found: Any = self.writer.function(middle, outputs, {"walk": self.walk}, detours=True)
+        found: Any = self.written("walk", partial(self.walk, found=self.in_place), detours=True)
         return found
 
-    def walk(self, arrays: tuple[Any, ...]) -> list[Any]:
+    def walk(self, arrays: tuple[Any, ...], found: InPlace | None) -> list[Any]:
         """The arrays of the outputs, op by op; who profiles is told the lines."""
         counters.calls += 1
         lineage = self.lineage
         try:
-            return self.run(arrays, lambda at: asked_by(lineage.lines(at)))
+            return self.run(arrays, found, lambda at: asked_by(lineage.lines(at)))
         finally:
             asked_by(None)
 
-    def run(self, arrays: Sequence[Any], before: Callable[[int], Any] | None = None) -> list[Any]:
+    def run(
+        self,
+        arrays: Sequence[Any],
+        found: InPlace | None,
+        before: Callable[[int], Any] | None = None,
+    ) -> list[Any]:
         """The outputs, op by op.
 
         Args:
             arrays: of the inputs.
+            found: which of them are written in place.
             before: is told the number of each node before it runs.
         """
         tensors, home = self.stores(arrays), self.writer.home
-        return arrays_by_steps(self.graph, tensors, home, lambda: self.lineage, before)
+        if found is None:
+            return arrays_by_steps(self.plain, tensors, home, lambda: self.lineage, before)
+        return arrays_in_place(found, tensors, home, lambda: self.lineage, before)
 
     @property
     def lineage(self) -> Lineage:
@@ -193,27 +232,44 @@ class Program:
 
     @cached_property
     def caches(self) -> frozenset[int]:
-        """The arrays of a call that ops write in place."""
-        written = written_in_place(self.graph.nodes)
+        """The arrays of a call that ops write in place, but for states."""
+        return self.positions(written_in_place(self.plain.nodes))
+
+    def positions(self, inputs: Collection[int]) -> frozenset[int]:
+        """Where some inputs of the graph are among the arrays of a call."""
         dense = [
             value
-            for value, name in zip(self.graph.inputs, self.writer.values, strict=True)
+            for value, name in zip(self.plain.inputs, self.writer.values, strict=True)
             if name is not None
         ]
-        return frozenset(k for k, value in enumerate(dense) if value in written)
+        return frozenset(k for k, value in enumerate(dense) if value in inputs)
 
-    def given(self, values: Sequence[Value]) -> tuple[Any, ...]:
-        """The arrays of the inputs that a call passes on, of the values of all."""
-        writer = self.writer
+    def given(
+        self, values: Sequence[Value], own: Mapping[int, Any] | None = None
+    ) -> tuple[Any, ...]:
+        """The arrays of the inputs that a call passes on, of the values of all; copies of those
+        that it writes.
+
+        Args:
+            values: of the inputs of the trace.
+            own: what it may write in place of copies, by the numbers of the inputs of the graph.
+        """
+        writer, written, own = self.writer, set(self.updated.values()), own or {}
         made = () if writer.prepared is None else writer.prepared.arrays(values)
-        kept = zip([values[n] for n in writer.fused.inputs], writer.values, strict=False)
-        return (*[v.storage.dense() for v, name in kept if name is not None], *made)
+        given = []
+        for k, (n, name) in enumerate(zip(writer.fused.inputs, writer.values, strict=False)):
+            if k in own:
+                given.append(own[k])
+            elif name is not None:
+                array = values[n].storage.dense()
+                given.append(copied(array) if k in written else array)
+        return (*given, *made)
 
-    def settle(self, arrays: tuple[Any, ...]) -> None:
+    def settle(self, values: Sequence[Value]) -> None:
         """Run on the side until the launches are known, or cannot be."""
         for _ in range(CHANCES):
             if self.plan is None and self.chances:
-                self.compute(arrays)
+                self.compute(self.given(values), self.in_place)
 
     def record(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arrays of the outputs; from the next call on by one call of machine code, if that is
@@ -225,8 +281,9 @@ class Program:
         try:
             given, recorded = self.calls.begin(arrays)
         except Unsuitable as error:
-            self.chances, self.why = 0, str(error)
-            return self.run(arrays)
+            found = self.in_place
+            self.refused(str(error), 0)
+            return self.run(arrays, found)
         try:
             return self.recorded(given, recorded)
         finally:
@@ -238,10 +295,14 @@ class Program:
         settings = recording.settings
         constants = [a for s in self.writer.stores if s is not None for a in s.read()]
         nodes: list[tuple[int, int]] = []
+
+        def note(at: int) -> None:
+            nodes.append((at, len(recorded.steps)))
+
         with recorded:
             for array in constants:
                 recorded.constant(array)
-            outputs = self.run(given, lambda at: nodes.append((at, len(recorded.steps))))
+            outputs = self.run(given, self.in_place, note)
         self.launched = launched(nodes, recorded)
         if settings == recording.settings:
             try:
@@ -252,23 +313,38 @@ class Program:
                 self.install(plan, operands)
                 operands.forget()
             except (Unsuitable, OutOfMemoryError) as error:
-                self.chances -= 1
-                self.why = str(error)
+                self.refused(str(error), self.chances - 1)
         return outputs
+
+    def refused(self, why: str, chances: int) -> None:
+        """There is no plan yet; without further chances there will be none, and what runs op by op
+        takes new memory.
+        """
+        self.chances, self.why = chances, why
+        if not chances and self.in_place is not None:
+            before, self.in_place = self.call, None
+            self.call = self.unplanned()
+            vars(self).pop("stepwise", None)
+            self.changed(before, self.call)
 
     def install(self, plan: Plan, operands: ProgramOperands) -> None:
         """Use a plan from now on."""
         assert self.calls is not None
-        scope: dict[str, Any] = {"counters": counters, "again": self.again, "compute": self.compute}
+        compute = partial(self.compute, found=self.in_place)
+        scope: dict[str, Any] = {"counters": counters, "again": self.again, "compute": compute}
         for n, guard in enumerate(plan.guards):
             scope[f"valid{n}"] = guard.valid
         outputs = [f"r{n}" for n in range(len(operands.outputs))]
 
         def view(n: int, name: str) -> str:
+            if n in self.updated:
+                return name
             scope[f"view{n}"] = self.view(self.graph.outputs[n])
             return f"view{n}({name})"
 
-        middle, views = operands.call(plan, self.calls.inputs, scope, view)
+        self.writer.updated = self.updated
+        done = ["update.end(code)"] if self.updated else []
+        middle, views = operands.call(plan, self.calls.inputs, scope, view, done)
         middle.append("counters.calls += 1")
         if self.writer.gpu is None and self.caches:  # what is kept of their elements is no more
             scope["expose"] = expose

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.errors import LaunchError
 from cubepy.runtime import memory, recording
 from cubepy.runtime.device import Device, use
 from cubepy.tensor.ops import OPS, Spec, infer
 from cubepy.tensor.program.observe import active
+from cubepy.tensor.program.plans.states import wait
 from cubepy.tensor.replay import STRIDED, device_of, perform
 from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Handle, Number
@@ -71,6 +73,14 @@ class Promised(Dense):
 
     @property
     def array(self) -> Any:  # type: ignore[override]
+        if _slot.__get__(self) is None:
+            wait()  # for the program, which another thread runs
+            if type(self) is Promised:
+                raise LaunchError(
+                    "the elements of a tensor are asked for that a traced call would have given, "
+                    "but the call was interrupted",
+                    hint="call it again",
+                )
         compute([self])
         return self.array  # which is dense from here on
 
@@ -105,6 +115,13 @@ def keep(store: Promised, array: Any) -> None:
     """Give a promise its elements: from here on it is a dense storage like any other."""
     _slot.__set__(store, array)
     store.__class__ = Dense  # type: ignore[assignment]
+
+
+def leave_to_program(stores: Iterable[Any]) -> None:
+    """Forget the ops of promises, and so what these read: a program will give the elements."""
+    for store in stores:
+        if type(store) is Promised:
+            _slot.__set__(store, None)
 
 
 def is_there(store: Storage) -> bool:

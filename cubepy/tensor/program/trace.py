@@ -16,7 +16,7 @@ import numpy as np
 
 from cubepy.errors import LaunchError, Location
 from cubepy.lang.dtypes import DType
-from cubepy.runtime.memory.pool import POOLED
+from cubepy.runtime.memory.pool import POOLED, host_pool
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.control.checkpoint import remember_alias
 from cubepy.tensor.explained.lineage import Lineage
@@ -25,7 +25,8 @@ from cubepy.tensor.ir import Graph, renumbered
 from cubepy.tensor.program.differentiated import remember
 from cubepy.tensor.program.exact import ExactRecorder
 from cubepy.tensor.program.form import leaves_of
-from cubepy.tensor.program.promised import Promised, compute, keep
+from cubepy.tensor.program.leaked import moving_in
+from cubepy.tensor.program.promised import Promised, compute, keep, leave_to_program
 from cubepy.tensor.program.scalar import Scalar, number_of
 from cubepy.tensor.program.stepwise import arrays_by_steps
 from cubepy.tensor.storage import Dense
@@ -322,7 +323,8 @@ class Tracer(ExactRecorder):
             tensors.append(object.__new__(Tensor))
             tensors[-1].value = type(value)(value.storage)
         lineage = Lineage(graph, fewer, self.asked_at(graph))
-        arrays = arrays_by_steps(fewer, tensors, home, lambda: lineage)
+        with host_pool.keeping_little():
+            arrays = arrays_by_steps(fewer, tensors, home, lambda: lineage)
         for value, array in zip(wanted, arrays, strict=True):
             if type(value.storage) is Promised:
                 keep(value.storage, array)
@@ -336,10 +338,34 @@ class Tracer(ExactRecorder):
         handles = [*self.kept, *[t for t in leaves if isinstance(t, Handle)]]
         handles += [t for h in self.kept if (t := getattr(h, "_grad", None)) is not None]
         handles += [t for h in leaves if (t := getattr(h, "_grad", None)) is not None]
-        inputs = [keys[0] for keys, node in self._nodes if node.op == "input"]
-        fixed = {k for k, s in zip(inputs, self.found, strict=True) if s.kind == "constant"}
         going = [h.value for h in handles]
-        self.made_here.close(self._nodes, fixed, going, self.what, self._same)
+        self.made_here.close(self._nodes, self.fixed, going, self.what, self._same)
+
+    @property
+    def fixed(self) -> set[int]:
+        """The inputs that are the same in every call."""
+        inputs = [keys[0] for keys, node in self._nodes if node.op == "input"]
+        return {k for k, s in zip(inputs, self.found, strict=True) if s.kind == "constant"}
+
+    def taken(self, inputs: Sequence[int]) -> list[tuple[Handle, Value, bool]]:
+        """What handles from outside had, by the numbers of inputs: nothing of the trace has these
+        values any more, as far as the program will give what was computed of them.
+        """
+        moving = moving_in(self._nodes, self.fixed)
+        values = [v for ref in self.made_here.values if (v := ref()) is not None]
+        leave_to_program([v.storage for v in values if self._same.get(v.id, v.id) in moving])
+        return [(self.found[n].of, self.left(n), False) for n in inputs]
+
+    def left(self, number: int) -> Value:
+        """The value of an input, which the trace lets go."""
+        self.had.pop(id(self.found[number].of), None)
+        value, self.were[number] = self.were[number], _none
+        return value
+
+    def keep(self, states: Sequence[tuple[Handle, Value, bool]]) -> None:
+        """Know again what handles had, to give it back."""
+        for handle, value, _ in states:
+            self.had[id(handle)] = handle, value
 
     def trace(self, result: Any) -> tuple[Trace, Any]:
         """What was done, and the result with the handles that were passed."""
@@ -414,6 +440,9 @@ class Tracer(ExactRecorder):
         made_trace.asked_at = self.asked_at(graph)
         outputs.clear()  # `made` names itself, so what it knows waits for the garbage collector
         return made_trace, given
+
+
+_none = Value(Dense(np.empty(0)))
 
 
 def _remembers(value: Value) -> bool:

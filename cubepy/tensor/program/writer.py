@@ -27,6 +27,8 @@ from cubepy.tensor.ops import written_in_place
 from cubepy.tensor.program.differentiated import remember
 from cubepy.tensor.program.form import paths
 from cubepy.tensor.program.guards import Guards
+from cubepy.tensor.program.plans.anew import around, given_anew
+from cubepy.tensor.program.plans.states import Update
 from cubepy.tensor.program.trace import Given, GradientGiven, Output, Source, Trace
 from cubepy.tensor.program.watched import version
 from cubepy.tensor.storage import Dense
@@ -63,6 +65,8 @@ class Writer:
         home: the device that tensors are on; the current one where there are none.
         gpu: the same where it is a GPU, or None.
         numbers: the inputs of the traced graph that are numbers beside tensors.
+        states: outputs by the inputs that they could be written to (see `plans.in_place`).
+        updated: inputs by the outputs that are written to them.
     """
 
     def __init__(
@@ -128,6 +132,8 @@ class Writer:
         if guards.watch.objects:
             self.scope |= {"watch": guards.watch, "version": version}
             self.miss("watch.seen != version[0] and not watch.holds()")
+        self.states = given_anew(self)
+        self.updated: dict[int, int] = {}
         self.known, trace.values = [], []  # a program keeps no arrays of one call
 
     def add(self, line: str) -> None:
@@ -322,14 +328,16 @@ class Writer:
             lines[0] = f"if mode.enabled is not {self.enabled}:"
         for condition in conditions:
             lines += [f"if not ({condition}):", "    return MISS"]
-        lines += [
-            *self.last,
-            *self.let_go(),
-            "starved = False",
-            "try:",
-            *[f"    {line}" for line in middle],
-        ]
-        lines += ["except OutOfMemoryError:", "    starved = True", "if starved:"]
+        lines += [*self.last, *self.let_go(), "starved = False"]
+        before, after = around(self)
+        if before:
+            scope = {**scope, "Update": Update}
+            lines.append("update = Update()")
+        lines += ["try:", *[f"    {line}" for line in (*before, *middle)]]
+        lines += ["except OutOfMemoryError:", "    starved = True"]
+        if after:
+            lines += ["finally:", *[f"    {line}" for line in after]]
+        lines.append("if starved:")
         made_here = {n for line in middle for n in line.split(" = ")[:-1] if n.isidentifier()}
         lines += [f"    {name} = None" for name in sorted(made_here)]  # the function needs memory
         lines += ["    return eagerly(*args, **kwargs)"]
@@ -344,6 +352,8 @@ class Writer:
 
         specs = [self.trace.graph.values[at] for at in self.trace.graph.outputs]
         for n, (array, spec) in enumerate(zip(arrays, specs, strict=True)):
+            if n in self.updated:
+                continue
             if self.gpu is None:
                 self.scope |= {f"shape_{n}": spec.shape, f"dtype_{n}": spec.dtype}
                 lines += [f"d{n} = new(Dense)", f"d{n}.array = {array}", f"d{n}.shape = shape_{n}"]
@@ -355,9 +365,11 @@ class Writer:
             through = [f"u{n}" for n in self.trace.differentiable if n in made]
             inputs = "".join(f"{name}, " for name in self.inputs)
             lines.append(f"remember(attrs, ({inputs}), [{', '.join(through)}])")
-        after: list[str] = []
+        after = []
         for effect in self.trace.effects:
             handle = self.handle(effect.handle)
+            if isinstance(effect, Given) and effect.output in self.updated:
+                continue  # its handle has it already
             if isinstance(effect, Given):
                 after += _value(effect.output)
                 if effect.leaf:

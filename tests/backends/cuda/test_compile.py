@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 import cubepy as cb
 from cubepy.backends.cuda.offline import compile_for
+from cubepy.errors import BackendCompileError
 from cubepy.runtime import cache
 from cubepy.runtime.stats import counters
 
@@ -42,3 +43,10 @@ def test_a_cubin_is_made_once_for_each_architecture(tmp_path: Path) -> None:
         and ".minnctapersm 3" in first.ptx
         and ".target sm_90a" in first.ptx
     )
+
+
+def test_an_architecture_that_the_compiler_does_not_know() -> None:
+    x = np.zeros(8, np.float32)
+    with pytest.raises(BackendCompileError, match="compiled for sm_999a") as caught:
+        _ = compile_for("sm_999", doubled, 96, x, x).ptx
+    assert "knows no sm_999;" in caught.value.hint and "sm_90a" in caught.value.hint

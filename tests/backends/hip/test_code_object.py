@@ -9,9 +9,10 @@ import pytest
 
 import cubepy as cb
 from cubepy import errors
+from cubepy.backends.gpu.codegen.machine import object_of
 from cubepy.backends.hip.codegen import code_object as co
 from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
-from cubepy.backends.hip.codegen.machine import optimised, relocatable
+from cubepy.backends.hip.codegen.machine import machine, optimised
 from cubepy.backends.hip.offline import compile_for
 
 X = np.zeros(64, np.float32)
@@ -80,7 +81,7 @@ def test_a_descriptor_leads_to_its_code(name: str, kernel: cb.Kernel) -> None:
 @pytest.mark.parametrize("name", KNOWN)
 def test_code_notes_and_flags_are_those_of_the_object(name: str) -> None:
     code = compile_for(name, doubled, 64, X, X)
-    before = relocatable(code.job.module, Architecture(name))
+    before = object_of(code.job.module, machine(Architecture(name)))
     old, new = co.sections(before), co.sections(code.binary)
     for section in (".text", ".note"):
         assert new[section].data == old[section].data
@@ -91,7 +92,7 @@ def test_code_notes_and_flags_are_those_of_the_object(name: str) -> None:
 def test_constants_are_found_from_the_code() -> None:
     """The table of 2 / pi lies in the read-only segment, at the distance that the code adds."""
     code = compile_for("gfx942", sines, 64, X, X)
-    before = co.sections(relocatable(code.job.module, Architecture("gfx942")))
+    before = co.sections(object_of(code.job.module, machine(Architecture("gfx942"))))
     assert ".rela.text" in before
     memory = memory_of(code.binary)
     table = struct.pack("<2Q", 0, 0xA2F9836E4E441529)
@@ -112,4 +113,4 @@ def test_objects_that_need_a_linker_are_refused() -> None:
     )
     a = Architecture("gfx942")
     with pytest.raises(errors.BackendCompileError, match="away"):
-        co.loadable(relocatable(optimised(text, a), a))
+        co.loadable(object_of(optimised(text, a), machine(a)))

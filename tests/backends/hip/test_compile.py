@@ -14,7 +14,7 @@ from cubepy import errors
 from cubepy.backends.gpu.names import SHARED
 from cubepy.backends.hip.codegen import machine
 from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
-from cubepy.backends.hip.codegen.names import RESERVED
+from cubepy.backends.hip.codegen.compile import Code
 from cubepy.backends.hip.offline import compile_for
 from cubepy.runtime.stats import counters
 
@@ -176,7 +176,7 @@ def test_inline_assembly_is_refused() -> None:
 def test_reserved_names_are_those_of_the_ops() -> None:
     from cubepy.backends.hip.ops import OPS
 
-    assert set(OPS) <= RESERVED == SHARED
+    assert set(OPS) <= SHARED == Code.reserved
 
 
 def test_describing_code_imports_no_compiler() -> None:

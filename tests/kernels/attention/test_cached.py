@@ -13,7 +13,7 @@ import pytest
 import cubepy as cb
 from cubepy.kernels.attention.append import GROUP, append, groups_of
 from cubepy.kernels.attention.cached import cached_attention
-from cubepy.kernels.attention.gpu import cached
+from cubepy.kernels.attention.gpu import cached, cached_plan
 from cubepy.runtime.device import current
 from cubepy.runtime.memory.device_array import upload
 from tests.tensor.program.test_caches import angles, expected, rotated
@@ -97,7 +97,7 @@ def parts_of(case: Case, splits: int, units: int, options: tuple[float, int, flo
 
     (q, k, v, keys, values), (scale, window, cap) = [a.copy() for a in case.given], options
     half = 0 if case.turns[0] is None else case.turns[0].shape[-1]
-    plan = cached.plan_for(
+    plan = cached_plan.plan_for(
         q, keys, values, 2 * half, window, cap, cb.device_properties_of("python")
     )
     plan = replace(plan, units=units, keys=2)
@@ -112,7 +112,7 @@ def parts_of(case: Case, splits: int, units: int, options: tuple[float, int, flo
         q, case.rotation, keys, values, STARTS, None, out, parts, scale, plan
     )
     if parts is not None:
-        last = replace(cached.combining(plan, 1), units=units, keys=2)
+        last = replace(cached_plan.combining(plan, 1), units=units, keys=2)
         cached.combine[batch * groups * rows, units](parts, out, last)
     return [out, keys, values]
 
@@ -256,13 +256,13 @@ def test_keys_in_parts(splits: int, device: str) -> None:
 
 
 def test_parts_fill_the_device_and_are_not_empty() -> None:
-    plan = cached.Blueprint(128, 128, 128, 0, 0.0, 1, 8, 16, 128)
+    plan = cached_plan.Blueprint(128, 128, 128, 0, 0.0, 1, 8, 16, 128)
     rng = np.random.default_rng(0)
     for _ in range(300):
         items, room = int(rng.integers(1, 600)), int(rng.integers(1, 131073))
-        splits = cached.splits_for(items, room, 1, plan, 132)
-        assert splits == 1 or room // splits >= cached.LEAST_STEPS * plan.step
-        if room * items > 4 * 132 * cached.LEAST_STEPS * plan.step * 2:
+        splits = cached_plan.splits_for(items, room, 1, plan, 132)
+        assert splits == 1 or room // splits >= cached_plan.LEAST_STEPS * plan.step
+        if room * items > 4 * 132 * cached_plan.LEAST_STEPS * plan.step * 2:
             assert splits * items >= 132
 
 
@@ -271,7 +271,7 @@ PLANS = [(128, BF16, 1), (128, BF16, 4), (256, BF16, 4), (64, F32, 3), (80, F16,
 PLANS += [(128, I8, 1), (128, I8, 4), (256, I8, 4), (64, I8, 3)]
 
 
-def operands(depth: int, dtype: Any, rows: int, plan: cached.Blueprint) -> tuple[Any, ...]:
+def operands(depth: int, dtype: Any, rows: int, plan: cached_plan.Blueprint) -> tuple[Any, ...]:
     bytes_of = dtype.kind == "i"
     q = np.zeros((1, 4 * rows, 1, depth), BF16 if bytes_of else dtype)
     keys = np.zeros((1, 4, 512, depth), dtype)
@@ -298,7 +298,7 @@ def test_code_for_nvidia_gpus(depth: int, dtype: Any, rows: int) -> None:
     window, words = 300 if rows == 3 else 0, dtype is I8
     fixed = (depth, depth, depth, window, 0.0, rows, line, group, 128, 8 if words else 4)
     options = {"groups": 4, "heads": rows, "single": True, "words": words}
-    plan = cached.Blueprint(*fixed, rolling=window > 0, **options)
+    plan = cached_plan.Blueprint(*fixed, rolling=window > 0, **options)
     given = operands(depth, dtype, rows, plan)
     code = compile_for("sm_90a", cached.attend, plan.units, *given, mode="unchecked")
     assert count(code.sass, "LDL", "STL") == {"LDL": 0, "STL": 0}
@@ -314,7 +314,7 @@ def test_code_for_amd_gpus(processor: str, dtype: Any) -> None:
 
     plane = 32 if processor.startswith("gfx1") else 64
     fixed = (128, 128, 128, 0, 0.0, 4, 8, 16, 4 * plane, 8 if dtype is I8 else 4)
-    plan = cached.Blueprint(*fixed, groups=4, heads=4, words=dtype is I8)
+    plan = cached_plan.Blueprint(*fixed, groups=4, heads=4, words=dtype is I8)
     given = operands(128, dtype, 4, plan)
     code = compile_for(processor, cached.attend, plan.units, *given, mode="unchecked")
     assert "vgpr_spill_count: 0" in code.assembly

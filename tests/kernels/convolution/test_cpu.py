@@ -89,13 +89,8 @@ def test_few_channels_are_neighbours_in_a_cubes_copy() -> None:
         _, geometry, plan = implicit_gemm_plan.plan_of(
             problem,
             *rest,
-            last,
-            last,
-            True,
-            True,
-            False,
-            False,
-            None,
+            implicit_gemm_plan.Memory(last, last),
+            implicit_gemm_plan.Ending(),
             cb.device_properties_of("cpu"),
         )
         assert plan.mixed == (0 if last else 3)
@@ -292,8 +287,8 @@ def test_what_a_cube_keeps_fits_and_is_of_few_sizes(register_bytes: int, registe
         if not implicit_gemm_plan.to_widen(problem, channels, given, filters):
             _, lines, lanes = register_tile.tile_for(filters, given)
             counts = (1, -(-filters // (lines * lanes)), lines * lanes)
-            flags = (False, False, True, True, False, False, None, given)
-            plan = implicit_gemm_plan.plan_of(problem, 1, filters, channels, counts, *flags)[2]
+            how = (implicit_gemm_plan.Memory(False, False), implicit_gemm_plan.Ending(), given)
+            plan = implicit_gemm_plan.plan_of(problem, 1, filters, channels, counts, *how)[2]
             rooms.append((plan.room, plan.acc_tile))
             assert (
                 4 * (plan.room + 64 + plan.acc_tile * lines * lanes) <= given.max_shared_memory

@@ -35,6 +35,28 @@ def test_pictures_become_pixels(name: str) -> None:
         np.testing.assert_allclose(pixels, given[str(n)], atol=1e-5)
 
 
+class Picture:
+    """A picture of PIL, whose numbers are those of a palette."""
+
+    def __init__(self, codes: np.ndarray, palette: np.ndarray) -> None:
+        self.codes, self.palette = codes, palette
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return self.codes
+
+    def convert(self, mode: str) -> np.ndarray:
+        assert mode == "RGB"
+        return self.palette[self.codes]
+
+
+def test_pictures_with_a_palette() -> None:
+    palette = picture(2, (256, 3))
+    given = Picture(BOTH[0][..., 0], palette)
+    right = Preparation(size=(8, 8)).pixels(palette[BOTH[0][..., 0]])
+    for pictures in (given, [given]):
+        np.testing.assert_array_equal(Preparation(size=(8, 8)).pixels(pictures), right)
+
+
 def test_a_model_prepares_pictures(tmp_path: Path) -> None:
     path = drawn_folder(tmp_path, fixture("vision")["vit"])
     with pytest.raises(ArgumentError, match="without preprocessor_config"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.errors import ArgumentError, FileFormatError, ShapeError
+from cubepy.errors import ArgumentError, DTypeError, FileFormatError, ShapeError
 from tests.models.drawn import noise
 from tests.models.folders import drawn_folder, fixture
 
@@ -66,6 +66,20 @@ def test_images_and_texts(name: str, tmp_path: Path) -> None:
     assert error(model.embed(texts), given["text_embeds"]) < 1e-5
 
 
+def test_a_config_with_what_differs_alone(tmp_path: Path) -> None:
+    """As transformers 4 wrote the tables of CLIP's towers."""
+    given = MODELS["clip"]
+    path = drawn_folder(tmp_path, given)
+    config = json.loads((path / "config.json").read_text())
+    for tower in ("text_config", "vision_config"):
+        assert config[tower].pop("hidden_act") == "quick_gelu"
+        config[tower].pop("layer_norm_eps")
+    (path / "config.json").write_text(json.dumps(config))
+    with cb.no_grad():
+        found = cb.load(path)(pixels_of("clip"), given["input_ids"])
+    assert error(found, given["logits_per_image"]) < 1e-5
+
+
 def test_texts_alone(tmp_path: Path) -> None:
     given = MODELS["clip_text"]
     model = cb.load(drawn_folder(tmp_path, given))
@@ -95,6 +109,8 @@ def test_half_weights(name: str, tmp_path: Path) -> None:
 
 def test_images_of_other_shapes(tmp_path: Path) -> None:
     model = cb.load(drawn_folder(tmp_path / "vit", MODELS["vit"]))
+    with pytest.raises(DTypeError, match="floats, scaled as the model was trained, not u8"):
+        model(np.zeros((1, 3, 12, 12), np.uint8))
     with pytest.raises(ShapeError, match=r"images are \(batch, 3, height, width\), not \(3, 12"):
         model(np.zeros((3, 12, 12), np.float32))
     with pytest.raises(ShapeError, match="smaller than a patch"):

@@ -45,6 +45,12 @@ def test_modules_with_open_lengths() -> None:
 
 
 @needs_torch
+def test_one_tensor_is_the_only_argument() -> None:
+    module, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    assert error(cb.from_torch(module, x)(x), module(x)) < 1e-5
+
+
+@needs_torch
 def test_weights_are_copied_unless_they_are_shared() -> None:
     module, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
     copied = cb.from_torch(module, (x,))

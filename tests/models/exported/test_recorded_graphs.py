@@ -120,6 +120,8 @@ def test_gradients_reach_the_weights() -> None:
         (lambda x: x[0], r"was given with the shape \[3, 8, 8\]"),
         (lambda x: x[:1], "axis 0 of 'x' must be from 2 to 64, not 1"),
         (lambda x: x.astype(np.float64), "'x' is f32, not f64"),
+        (lambda x: None, "'x' is an array of float32, which None does not become"),
+        (lambda x: "text", "'x' is an array of float32, which 'text' does not become"),
     ],
 )
 def test_arguments_that_do_not_fit(change: Any, message: str) -> None:

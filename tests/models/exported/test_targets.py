@@ -53,6 +53,15 @@ def test_no_keyword_of_torch_is_passed_over() -> None:
                 assert named <= known, (base, overload, named - known)
 
 
+def test_values_and_shapes_at_the_edge() -> None:
+    x = cb.tensor([float("nan"), -np.inf, -0.0, 2.0])
+    np.testing.assert_array_equal(run("sign.default", x), [0, -1, 0, 1])
+    np.testing.assert_array_equal(run("sign.default", cb.tensor([-3, 0])), [-1, 0])
+    np.testing.assert_array_equal(run("nan_to_num.default", cb.tensor([-3, 0])), [-3, 0])
+    for dims in (0, -1, [0, -1]):
+        assert run("squeeze.dim", cb.tensor(2.5), dims) == 2.5
+
+
 @pytest.mark.parametrize(
     ("said", "right"),
     [

@@ -72,6 +72,21 @@ def test_a_wrong_call_says_what_the_model_takes(args: Any, named: Any, rule: str
         net(*args, **named)
 
 
+def test_lists_keep_their_numbers() -> None:
+    """What becomes of a list has its values, or is refused."""
+    for wanted, fine, wrong in (
+        ("f4", [[1, 2.5]], (None, "text", [None], [[1], [1, 2]], {"a": 1}, [1j])),
+        ("i8", [1, 2.0], ([0.5], [2**64], ["1"], [float("nan")])),
+        ("?", [True, 0], ([2],)),
+        ("u1", [0, 255], ([256], [-1])),
+    ):
+        net = small(node("Identity", "x", "y"), inputs=[value("x", wanted)], outputs=["y"])
+        assert net({"x": fine})["y"].tolist() == net(x=fine)["y"].tolist() == fine
+        for given in wrong:
+            with pytest.raises(ModelError, match=r"'x' is an array of|no input 'a'"):
+                net(given)
+
+
 def test_products_with_constant_matrices_are_linear_layers_with_their_biases() -> None:
     net, weights = mlp()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -256,6 +256,35 @@ def test_names_and_weights(tmp_path: Path) -> None:
         loaded.state_dict()["first.weight"].numpy(), model.first.weight.numpy()
     )
     assert read(path).opsets[""] == 21
+
+
+class Foreign:
+    """A tensor of another library."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+def test_arrays_of_every_kind_are_inputs(tmp_path: Path) -> None:
+    net, path, x = nn.Linear(3, 4), tmp_path / "net.onnx", draw(1, 3)
+    right = net(cb.tensor(x)).numpy()
+    for given in ([Foreign(x)], x, cb.tensor(x), Foreign(x)):
+        cb.save(net, path, given)
+        assert [i.name for i in read(path).graph.inputs] == ["input"]
+        agree(cb.load(path)(x)["output"].numpy(), right)
+    cb.save(lambda pair: pair.a - pair.b, path, [Pair(x, Foreign(x + 1))])
+    agree(cb.load(path)(x, x + 1)["output"].numpy(), x - (x + 1))
 
 
 def test_ops_without_a_form_are_named_with_the_line(tmp_path: Path) -> None:

@@ -245,3 +245,47 @@ def test_gradients_of_forms() -> None:
     assert found["w"].tolist() == [[7.0, 7.0]] and found["b"][0].tolist() == [7.0]
     unused = cb.grad(lambda a, b: (a * a).sum(), argnums=1)
     assert unused(cb.tensor([1.0]), cb.tensor([2.0, 3.0])).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, cb.jit])
+def test_what_a_differentiated_function_assigns_are_elements(wrap: Any) -> None:
+    """Each call goes on from the state of the call before, and keeps nothing of its graph."""
+    state, other = cb.tensor([1.0, 1.0]), cb.tensor([0.0, 0.0])
+
+    def function(x: cb.Tensor) -> cb.Tensor:
+        y = x * state
+        state.assign_(y * 2)
+        other.assign_(x + other)  # nothing that the result depends on
+        return y.sum()
+
+    gradient, x = wrap(cb.grad(function)), cb.tensor([3.0, 4.0])
+    factor = np.ones(2, np.float32)
+    for n in range(5):
+        np.testing.assert_array_equal(gradient(x).numpy(), factor)
+        factor = factor * x.numpy() * 2
+        np.testing.assert_array_equal(state.numpy(), factor)
+        np.testing.assert_array_equal(other.numpy(), x.numpy() * (n + 1))
+        assert state.is_leaf and not state.requires_grad and not other.requires_grad
+
+
+def test_what_is_assigned_keeps_the_gradients_of_others() -> None:
+    weight, state = cb.tensor([2.0], requires_grad=True), cb.tensor([0.0])
+
+    def function(x: cb.Tensor) -> cb.Tensor:
+        state.assign_(x * weight)
+        return (x * x * weight).sum()
+
+    assert cb.grad(function)(cb.tensor([3.0])).item() == 12
+    assert state.requires_grad
+    state.sum().backward()
+    assert weight.grad.item() == 3
+
+    def outer(x: cb.Tensor) -> cb.Tensor:  # the state carries a gradient to the outer call
+        cb.grad(lambda y: (state.assign_(y * y) * y).sum())(x)
+        return state.sum()
+
+    assert cb.grad(outer)(cb.tensor([3.0])).item() == 6
+    assert not state.requires_grad
+    with cb.no_grad():
+        cb.grad(function)(cb.tensor([3.0]))
+    assert not state.requires_grad

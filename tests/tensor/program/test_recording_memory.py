@@ -13,7 +13,8 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.errors import OutOfMemoryError
 from cubepy.runtime.memory.mapped import AVAILABLE
-from cubepy.runtime.memory.pool import host_pool
+from cubepy.runtime.memory.pool import Pool, host_pool
+from cubepy.tensor.program.plans import host
 from cubepy.tensor.program.plans.host import Recording
 
 RNG = np.random.default_rng(0)
@@ -76,3 +77,45 @@ def test_the_limit_holds_while_launches_are_recorded() -> None:
         with Recording() as recorded, pytest.raises(OutOfMemoryError, match="exceed the limit"):
             _kept = [K.matmul(x, x) for _ in range(5)]
     assert recorded.steps
+
+
+def test_what_lies_between_is_in_memory_of_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until these are written: gradients at the end of a step have its activations before."""
+    arenas = []
+    for least in (1, 1 << 40):
+        monkeypatch.setattr(host, "LODGED", least)
+        layers = cb.nn.Sequential(*(cb.nn.Linear(64, 64) for _ in range(6)))
+        with cb.no_grad():
+            for n, p in enumerate(layers.parameters()):
+                values = np.random.default_rng(n).standard_normal(p.shape)
+                p.assign_(cb.tensor(values.astype(np.float32) / 8))
+
+        def step(x: cb.Tensor, layers: Any = layers) -> cb.Tensor:
+            for p in layers.parameters():
+                p.grad = None
+            loss = (layers(x).tanh() ** 2).mean()
+            loss.backward()
+            return loss
+
+        run, x = cb.jit(step), cb.tensor(RNG.standard_normal((48, 64)).astype(np.float32))
+        for _ in range(4):
+            loss = run(x)
+        found = [p.grad.numpy() for p in layers.parameters()]
+        assert loss.item() == step(x).item()
+        for one, p in zip(found, layers.parameters(), strict=True):
+            np.testing.assert_array_equal(one, p.grad.numpy())
+        (program,) = (p for programs in run.programs.values() for p in programs)
+        assert program.operands is not None
+        arenas.append(program.operands.arena)
+    assert 0 < arenas[0] < arenas[1] / 2
+
+
+def test_large_buffers_that_are_released_go_back_while_little_is_kept() -> None:
+    pool = Pool()
+    with pool.keeping_little():
+        large, small = pool.empty((1 << 20,), np.float32), pool.empty((1 << 16,), np.float32)
+        del large, small
+        assert pool.stats.in_use == 0 and pool.stats.reserved == 1 << 18
+    large = pool.empty((1 << 20,), np.float32)
+    del large
+    assert pool.stats.reserved == (1 << 18) + (1 << 22)

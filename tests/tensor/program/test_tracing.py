@@ -228,7 +228,8 @@ def test_sketches_share_memory_as_the_arrays_will() -> None:
 
 def test_what_a_call_replaces_goes_at_once() -> None:
     """No trace, no recording and no result keeps the values that parameters and states had, also
-    where results are large, and the garbage collector does not run.
+    where results are large, and the garbage collector does not run; their memory goes, or is that
+    of the next ones.
     """
     layer = nn.Linear(256, 256, bias=False)
     optimizer = nn.optim.AdamW(layer.parameters(), lr=0.1)
@@ -245,11 +246,13 @@ def test_what_a_call_replaces_goes_at_once() -> None:
     gc.disable()
     try:
         for _ in range(6):
-            states = [t for t in optimizer.state.get(w, {}).values() if isinstance(t, Tensor)]
-            before = [weakref.ref(t.storage.array) for t in (w, *states)]
-            before += [] if w.grad is None else [weakref.ref(w.grad.storage.array)]
-            del states
+            states = [w, *(t for t in optimizer.state.get(w, {}).values() if type(t) is Tensor)]
+            before = [(t, weakref.ref(t.value), weakref.ref(t.storage.array)) for t in states]
+            grad = None if w.grad is None else weakref.ref(w.grad.storage.array)
             program(x)
-            assert [ref() is None for ref in before] == [True] * len(before)
+            assert grad is None or grad() is None
+            for t, value, array in before:
+                assert value() is None
+                assert array() is None or array() is t.storage.array
     finally:
         gc.enable()

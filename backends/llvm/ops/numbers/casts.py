@@ -40,7 +40,7 @@ def _cast(target: str) -> Op:
     define.__doc__ = f"`{target}(x)`: a scalar or line as {target}" + (
         ", carried in f32." if narrow else "."
     )
-    return Op(target, define)
+    return Op(target, define, pure=True)
 
 
 bool_, i8, i16, i32, i64, u8, u16, u32, u64, f32, f64 = (_cast(name) for name in SCALARS)

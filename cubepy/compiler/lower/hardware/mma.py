@@ -21,13 +21,36 @@ from cubepy.compiler.lower.hardware.operands import (
 from cubepy.compiler.lower.registry import Args, Kwargs, lowers, unpack
 from cubepy.compiler.scope import Scope
 from cubepy.compiler.values import Const, Value, describe
-from cubepy.errors import KernelTypeError
+from cubepy.errors import FeatureError, KernelTypeError
 from cubepy.lang import dtypes as dt
+
+NVIDIA = 4, 2, 4
+"""Words of a and b and numbers of c wherever there is the feature "mma"."""
+
+
+def lengths(s: Scope, dtype: dt.DType, c: Value) -> tuple[int, int, int]:
+    """Words of a and b and numbers of c that a unit holds on the device: of the instruction with
+    sums like c, or of the first.
+
+    Raises:
+        FeatureError: it does not multiply matrices of this dtype.
+    """
+    known = [m.lengths for m in s.properties.matrix_instructions if m.dtype == dtype.name]
+    if known:
+        sums = c.type.lanes if isinstance(c, Expr) else 0
+        return next((found for found in known if found[2] == sums), known[0])
+    if "mma" in s.properties.features:
+        return NVIDIA
+    there = ", ".join(dict.fromkeys(m.dtype for m in s.properties.matrix_instructions))
+    raise FeatureError(
+        f"{s.properties.name} has no matrix units for {dtype.name}", hint=f"it has them for {there}"
+    )
 
 
 @lowers("mma")
 def _mma(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
-    require(s, name)
+    if not s.properties.matrix_instructions:
+        require(s, name)
     a, b, c, dtype_v, other_v = unpack(name, args, kwargs, "a", "b", "c", "dtype", other=NONE)
     dtype = matrix_dtype(s, dtype_v, name)
     kind = dtype.name
@@ -35,12 +58,13 @@ def _mma(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
         other = matrix_dtype(s, other_v, name, (kind, "i8", "u8") if dtype.is_int else (kind,))
         kind = kind if other is dtype else f"{kind}.{other.name}"
     acc = dt.i32 if dtype.is_int else dt.f32
+    of_a, of_b, of_c = lengths(s, dtype, c)
     values = (
-        words(s, a, (4,), "the fragment a of cb.mma"),
-        words(s, b, (2,), "the fragment b of cb.mma"),
-        words(s, c, (4,), "the accumulator of cb.mma", acc),
+        words(s, a, (of_a,), "the fragment a of cb.mma"),
+        words(s, b, (of_b,), "the fragment b of cb.mma"),
+        words(s, c, (of_c,), "the accumulator of cb.mma", acc),
     )
-    return result(s, "mma", VType(acc, 4), (), values, (kind,))
+    return result(s, "mma", VType(acc, of_c), (), values, (kind,))
 
 
 @lowers("load_matrix")

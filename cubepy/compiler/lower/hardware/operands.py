@@ -171,7 +171,8 @@ def matrix_dtype(
         raise DTypeError(
             f"cb.{name} does not take {dtype.name}", hint=f"it takes {', '.join(allowed)}"
         )
-    if dtype.name in FP8 and not {"mma_fp8", "tma"} & s.properties.features:
+    units = {"mma_fp8", "tma"} & s.properties.features
+    if dtype.name in FP8 and not units and s.properties.matrix_instruction(dtype.name) is None:
         raise FeatureError(f"{s.properties.name} has no matrix units for {dtype.name}")
     return dtype
 

@@ -31,6 +31,7 @@ class Blueprint:
         window: positions that a query looks back at, itself included; 0: all.
         cap: scores are cap * tanh(score / cap); 0: as they are.
         rolling: whether positions go round in the cache.
+        early: never here: launches follow each other.
     """
 
     lanes: int
@@ -40,6 +41,7 @@ class Blueprint:
     window: int
     cap: float
     rolling: bool = False
+    early: bool = False
 
 
 @cb.kernel

@@ -11,97 +11,95 @@ groups found is added up in shared memory, what cubes found by a second kernel, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.attention.append import append, base_of, rolls
-from cubepy.kernels.attention.gpu.cached_lines import fetch, floats, load_queries
+from cubepy.kernels.attention.append import GROUP, append, base_of, slot_of
+from cubepy.kernels.attention.gpu.cached_plan import combining, plan_for, splits_for
 from cubepy.kernels.attention.online_softmax import LOG2E
-from cubepy.lang.dtypes import as_dtype, i8
+from cubepy.kernels.attention.rotation import rotated_number
 from cubepy.runtime import memory
 from cubepy.runtime.device import DeviceProperties
 
-FACTS = 4
-"""Numbers behind each row of sums: the largest score and the sum of weights; the rest keeps rows at
-multiples of 16 bytes.
-"""
-MOST_ROWS = 4
-"""Queries of a tile."""
-KEYS = 4
-"""Keys of a group of lanes at once: as many loads are on their way. Twice as many of bytes."""
-LEAST_STEPS = 4
-"""Steps of a cube, at least, of a cache that is full."""
+
+@cb.func
+def line_at(source, at, key, n: cb.Comptime[int], lane, columns: cb.Comptime[int], plan):
+    """Line n of a lane of a key or value, as it is in memory."""
+    b, g = at
+    d = (n * plan.group + lane) * plan.line
+    if plan.words:
+        if columns % (plan.group * plan.line) == 0:
+            return source.load((b, g, key, d // 4), plan.line // 4)
+        return source.load((b, g, key, d // 4), plan.line // 4, valid=cb.max(columns - d, 0) // 4)
+    if columns % (plan.group * plan.line) == 0:
+        return source.load((b, g, key, d), plan.line)
+    return source.load((b, g, key, d), plan.line, valid=cb.max(columns - d, 0))
 
 
-@dataclass(frozen=True)
-class Blueprint:
-    """What changes the code.
-
-    Attributes:
-        depth, width: of a key and of a value.
-        rotated: numbers of a query or key that are rotated, the first ones; 0: none.
-        window: positions that a query looks back at, itself included; 0: all.
-        cap: scores are cap * tanh(score / cap); 0: as they are.
-        rows: queries of a tile.
-        line: numbers of a lane that lie side by side.
-        group: lanes that share a key, a power of two.
-        units: of a cube.
-        keys: keys of a group at once.
-        groups: heads of keys.
-        heads: heads of queries that share one.
-        single: whether there is one new position; its sums need no divisions.
-        rolling: whether positions go round in the cache.
-        words: whether keys and values are bytes, read four at once.
+@cb.func
+def floats(line, plan):
+    """The numbers of a line. Bytes become the last bits of a float between 2^23 and 2^24, which is
+    fewer steps than a conversion of integers.
     """
+    if not plan.words:
+        return cb.cast(line, cb.f32)
+    line = line ^ 0x80808080
+    return cb.interleave(
+        cb.interleave(byte_of(line, 0), byte_of(line, 2)),
+        cb.interleave(byte_of(line, 1), byte_of(line, 3)),
+    )
 
-    depth: int
-    width: int
-    rotated: int
-    window: int
-    cap: float
-    rows: int
-    line: int
-    group: int
-    units: int
-    keys: int = KEYS
-    groups: int = 1
-    heads: int = 1
-    single: bool = False
-    rolling: bool = False
-    words: bool = False
 
-    @property
-    def streams(self) -> int:
-        """Groups of a cube."""
-        return self.units // self.group
+@cb.func
+def byte_of(words, n: cb.Comptime[int]):
+    """Byte n of each word, from which 128 is taken."""
+    return cb.bitcast(((words >> (8 * n)) & 255) | 0x4B000000, cb.f32) - 8388736.0
 
-    @property
-    def step(self) -> int:
-        """Keys of a cube at once."""
-        return self.streams * self.keys
 
-    @property
-    def depth_lines(self) -> int:
-        """Lines of a key that a lane holds."""
-        return -(-self.depth // (self.group * self.line))
+@cb.func
+def scale_at(scales, at, key, n: cb.Comptime[int], lane, columns: cb.Comptime[int], plan):
+    """The scale of line n of a lane of a key or value."""
+    b, g = at
+    d = cb.min((n * plan.group + lane) * plan.line, columns - 1)
+    return scales[b, g, key, d // GROUP]
 
-    @property
-    def width_lines(self) -> int:
-        """Lines of a value that a lane holds."""
-        return -(-self.width // (self.group * self.line))
 
-    @property
-    def padded(self) -> int:
-        """Numbers of a query in shared memory."""
-        return self.depth_lines * self.group * self.line
+@cb.func
+def fetch(held, by, source, scales, kind: cb.Comptime[int], where, start, lane, plan):
+    """A lane's lines of `plan.keys` keys (kind 0) or values (1) from position `start` on, none from
+    `stop`, and their scales.
+    """
+    b, g, stop, base, room = where
+    at = (b, g)
+    columns = cb.comptime((plan.depth, plan.width)[kind])
+    for u in cb.unroll(range(plan.keys)):
+        key = slot_of(cb.min(start + u, stop - 1), base, room, plan)
+        for n in cb.unroll(range((plan.depth_lines, plan.width_lines)[kind])):
+            held[u, n] = line_at(source, at, key, n, lane, columns, plan)
+            if scales is not None:
+                by[u, n] = scale_at(scales[kind], at, key, n, lane, columns, plan)
 
-    @property
-    def stride(self) -> int:
-        """Numbers of a row of what a group found."""
-        return self.width + FACTS
+
+@cb.func
+def load_queries(queries, q, rotation, at, first, factor, plan):
+    """The rotated and scaled queries of a tile, in shared memory; all units arrive."""
+    b, g = at
+    length = 1 if plan.single else q.shape[2]
+    for n in cb.unroll(range(-(-plan.rows * plan.padded // plan.units))):
+        c = n * plan.units + cb.UNIT_POS
+        r, d = c // plan.padded, c % plan.padded
+        row = cb.min(first + r, plan.heads * length - 1)
+        h, i = g * plan.heads + row // length, row % length
+        number = cb.f32(0.0)
+        if plan.padded == plan.depth or d < plan.depth:
+            number = cb.cast(q[b, h, i, d], cb.f32)
+            if plan.rotated > 0:
+                number = rotated_number(q, rotation, (b, h, i), (b, i), d, plan)
+        if plan.rows * plan.padded % plan.units == 0 or r < plan.rows:
+            queries[r, d] = number * factor
+    cb.sync_cube()
 
 
 @cb.func
@@ -135,12 +133,12 @@ def weigh(s, o, tops, totals, sums, r: cb.Comptime[int], plan):
 
 
 @cb.func
-def gather_values(s, o, held, by, r: cb.Comptime[int], plan):
+def gather_values(s, o, held, by, scales, r: cb.Comptime[int], plan):
     """Add values, times their weights and scales, to a row."""
     for u in cb.unroll(range(plan.keys)):
         for n in cb.unroll(range(plan.width_lines)):
             weight = s[r, u]
-            if by is not None:
+            if scales is not None:
                 weight = weight * by[u, n]
             o[r, n] = cb.fma(cb.splat(weight, plan.line), floats(held[u, n], plan), o[r, n])
 
@@ -190,8 +188,8 @@ def attend(
     with g = h // (H // G), over the positions j <= starts[b] + i that the window leaves.
 
     q (B, H, L, D), out (B, H, L, E); with more than one part, `parts` (B * G, splits, H // G * L,
-    E + 4) gets the sums. A cube does a tile of queries and a part of their keys. `rotation`: cos
-    and sin, or None; `scales`: of keys and of values (B, G, C, groups), which are bytes, or None.
+    E + 4) gets the sums. A cube does a tile of queries and a part of their keys. With scales (B, G,
+    C, groups) keys and values are bytes.
     """
     rows, line, group = plan.rows, plan.line, plan.group
     queries = cb.shared((rows, plan.padded), cb.f32)
@@ -205,6 +203,9 @@ def attend(
     b, g = owner // plan.groups, owner % plan.groups
     lane, stream = cb.UNIT_POS % group, cb.UNIT_POS // group
 
+    if plan.early:
+        cb.start_next()
+        cb.wait_previous()
     held = cb.cast(starts[b], cb.i32)
     room = cb.cast(keys.shape[2], cb.i32)
     begin, stop = cb.i32(0), cb.cast(held + length, cb.i32)
@@ -221,17 +222,16 @@ def attend(
     lanes = line // 4 if plan.words else line
     of_key = cb.local((plan.keys, plan.depth_lines), keys.dtype, lanes=lanes)
     of_value = cb.local((plan.keys, plan.width_lines), values.dtype, lanes=lanes)
-    by_key, by_value = None, None
-    key_scales, value_scales = (None, None) if scales is None else scales
-    if scales is not None:
-        by_key = cb.local((plan.keys, plan.depth_lines), cb.f32)
-        by_value = cb.local((plan.keys, plan.width_lines), cb.f32)
+    by_key = cb.local((plan.keys, plan.depth_lines), cb.f32)
+    by_value = cb.local((plan.keys, plan.width_lines), cb.f32)
+    where = (b, g, stop, base, room)
     if begin < stop:
-        ahead = (begin + stream * plan.keys, stop, base)
-        fetch((of_key, by_key), (keys, key_scales), (b, g), ahead, lane, plan.depth, plan)
-        fetch((of_value, by_value), (values, value_scales), (b, g), ahead, lane, plan.width, plan)
-    load_queries(queries, q, rotation, (b, g), first, scale, length, plan)
+        ahead = begin + stream * plan.keys
+        fetch(of_key, by_key, keys, scales, 0, where, ahead, lane, plan)
+        fetch(of_value, by_value, values, scales, 1, where, ahead, lane, plan)
 
+    factor = scale if plan.cap > 0.0 else scale * LOG2E
+    load_queries(queries, q, rotation, (b, g), first, factor, plan)
     query = cb.local((rows, plan.depth_lines), cb.f32, lanes=line)
     o = cb.local((rows, plan.width_lines), cb.f32, lanes=line)
     tops, totals = cb.local(rows, cb.f32), cb.local(rows, cb.f32)
@@ -250,29 +250,28 @@ def attend(
 
     for block in range(begin, stop, plan.step):
         start = block + stream * plan.keys
-        ahead = (start + plan.step, stop, base)
+        ahead = start + plan.step
         for r in cb.unroll(range(rows)):
             for u in cb.unroll(range(plan.keys)):
                 acc = cb.splat(cb.f32(0.0), line)
                 for n in cb.unroll(range(plan.depth_lines)):
-                    part = floats(of_key[u, n], plan)
-                    if by_key is not None:
-                        part = part * by_key[u, n]
-                    acc = cb.fma(query[r, n], part, acc)
+                    if scales is None:
+                        acc = cb.fma(query[r, n], floats(of_key[u, n], plan), acc)
+                    else:
+                        part = query[r, n] * floats(of_key[u, n], plan)
+                        acc = cb.fma(part, cb.splat(by_key[u, n], line), acc)
                 score = acc.sum()
                 for step in cb.unroll(range(group.bit_length() - 1)):
                     score = score + cb.plane_shuffle_xor(score, 1 << step)
                 seen = start + u < lasts[r] and start + u >= firsts[r]
                 s[r, u] = cb.select(seen, capped(score, plan), -cb.f32(float("inf")))
         if block + plan.step < stop:
-            fetch((of_key, by_key), (keys, key_scales), (b, g), ahead, lane, plan.depth, plan)
+            fetch(of_key, by_key, keys, scales, 0, where, ahead, lane, plan)
         for r in cb.unroll(range(rows)):
             weigh(s, o, tops, totals, None, r, plan)
-            gather_values(s, o, of_value, by_value, r, plan)
+            gather_values(s, o, of_value, by_value, scales, r, plan)
         if block + plan.step < stop:
-            fetch(
-                (of_value, by_value), (values, value_scales), (b, g), ahead, lane, plan.width, plan
-            )
+            fetch(of_value, by_value, values, scales, 1, where, ahead, lane, plan)
 
     for r in cb.unroll(range(rows)):
         leave(found, o, tops, totals, (stream, lane), r, plan)
@@ -313,6 +312,9 @@ def combine(parts: cb.Array, out: cb.Array, plan: cb.Comptime):
     b, g = owner // plan.groups, owner % plan.groups
     h, i = g * plan.heads + row // length, row % length
     lane, stream = cb.UNIT_POS % plan.group, cb.UNIT_POS // plan.group
+    if plan.early:
+        cb.start_next()
+        cb.wait_previous()
     o = cb.local((1, plan.width_lines), cb.f32, lanes=plan.line)
     tops, totals = cb.local(1, cb.f32), cb.local(1, cb.f32)
     s, sums = cb.local((1, plan.keys), cb.f32), cb.local(plan.keys, cb.f32)
@@ -332,62 +334,12 @@ def combine(parts: cb.Array, out: cb.Array, plan: cb.Comptime):
                 room = cb.max(plan.width - d, 0)
                 held[u, n] = parts.load((owner, part, row, d), plan.line, valid=room)
         weigh(s, o, tops, totals, sums, 0, plan)
-        gather_values(s, o, held, None, 0, plan)
+        gather_values(s, o, held, None, None, 0, plan)
     leave(found, o, tops, totals, (stream, lane), 0, plan)
     cb.sync_cube()
     for d in range(cb.UNIT_POS, plan.width, cb.CUBE_DIM):
         top, total, value = joined(found, 0, d, plan)
         out[b, h, i, d] = cb.cast(cb.select(total == 0.0, cb.f32(0.0), value / total), out.dtype)
-
-
-def plan_for(
-    q: Any, keys: Any, values: Any, rotated: int, window: int, cap: float, p: DeviceProperties
-) -> Blueprint:
-    """The blueprint for queries (B, H, L, D) and caches (B, G, C, D) and (B, G, C, E)."""
-    depth, width = keys.shape[3], values.shape[3]
-    line = 16 // max(2, as_dtype(keys.dtype).itemsize, as_dtype(values.dtype).itemsize)
-    words = as_dtype(keys.dtype) is i8 and depth % line == 0 and width % line == 0
-    lines = -(-max(depth, width) // line)
-    group = min(p.plane_size, 1 << (lines - 1).bit_length())
-    rows = min(MOST_ROWS, q.shape[1] // keys.shape[1] * q.shape[2])
-    groups, single = keys.shape[1], q.shape[2] == 1
-    heads = q.shape[1] // groups
-    return Blueprint(
-        *(
-            depth,
-            width,
-            rotated,
-            window,
-            cap,
-            rows,
-            line,
-            group,
-            4 * p.plane_size,
-            KEYS * (1 + words),
-        ),
-        *(groups, heads, single, rolls(window, q.shape[2], keys.shape[2]), words),
-    )
-
-
-def combining(plan: Blueprint, plane: int) -> Blueprint:
-    """The blueprint of `combine`: parts are its keys."""
-    line = 4
-    lines = -(-plan.width // line)
-    group = min(plane, 1 << (lines - 1).bit_length())
-    rest: dict[str, Any] = {"rotated": 0, "window": 0, "cap": 0.0, "rows": 1, "words": False}
-    return replace(plan, depth=plan.width, line=line, group=group, units=8 * plane, **rest)
-
-
-def splits_for(items: int, room: int, length: int, plan: Blueprint, cores: int) -> int:
-    """Parts of the keys: enough cubes for all cores, none with less than a few steps.
-
-    Example:
-        >>> plan = Blueprint(128, 128, 128, 0, 0.0, 1, 8, 16, 128)
-        >>> [splits_for(items, 4096, 1, plan, 132) for items in (1, 32, 1024)]
-        [32, 17, 1]
-    """
-    most = room if plan.window == 0 else min(room, plan.window + length - 1)
-    return max(1, min(-(-4 * cores // items), most // (LEAST_STEPS * plan.step)))
 
 
 def launch(
@@ -424,8 +376,8 @@ def launch(
         shape = (batch * groups, splits, rows, plan.stride)
         parts = memory.empty(shape, np.dtype(np.float32))
     held = tuple(x.view(np.uint32) if plan.words else x for x in (keys, values))
-    rest = (starts, scales, out, parts, scale, plan)
-    attend[(items, splits), plan.units](q, rotation, *held, *rest, mode="unchecked")
+    rest = (*held, starts, scales, out, parts, scale, plan)
+    attend[(items, splits), plan.units](q, rotation, *rest, mode="unchecked")
     if parts is not None:
         last = combining(plan, p.plane_size)
         combine[batch * groups * rows, last.units](parts, out, last, mode="unchecked")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import cubepy as cb
 from cubepy.kernels.convolution.cpu.geometry import integers
@@ -197,6 +197,29 @@ def walk_of(
     return (kd, kh, kw, *steps, channels, c, *in_row)
 
 
+class Memory(NamedTuple):
+    """How arrays lie.
+
+    Attributes:
+        input_last, output_last: channels of the input, of the result are neighbours.
+        single: the input is f32.
+        aligned: the result begins at a cache line.
+    """
+
+    input_last: bool
+    output_last: bool
+    single: bool = True
+    aligned: bool = True
+
+
+class Ending(NamedTuple):
+    """What follows the sums: whether there is a bias, whether something is added, and a func."""
+
+    bias: bool = False
+    add: bool = False
+    function: Any = None
+
+
 @lru_cache(maxsize=1024)
 def plan_of(
     problem: Problem,
@@ -204,25 +227,20 @@ def plan_of(
     filters: int,
     channels: int,
     counts: tuple[int, int, int],
-    last: bool,
-    channels_last: bool,
-    single: bool,
-    aligned: bool,
-    bias: bool,
-    add: bool,
-    function: Any,
+    memory: Memory,
+    ending: Ending,
     properties: cb.DeviceProperties,
     finer: float = 1.0,
     parts: int = 0,
 ) -> tuple[int, Any, Plan]:
     """Cubes, integers and blueprint of a convolution on a CPU.
 
-    `counts`: groups, panels and width of the packed filters; `last`: channels of the input are
-    neighbours in memory; `single`: it is f32; `aligned`: the result begins at a cache line. Input
-    without padding is read where it is, unless it would be converted again and again, or its
-    channels lie apart. `finer`: so many times as many ranges of pixels as the estimate has;
-    `parts`: so many ranges of panels, if not as many as it has.
+    `counts`: groups, panels and width of the packed filters. Input without padding is read where it
+    is, unless it would be converted again and again, or its channels lie apart. `finer`: so many
+    times as many ranges of pixels as the estimate has; `parts`: so many ranges of panels, if not as
+    many as it has.
     """
+    last, channels_last, single, aligned = memory
     groups, panels, width = counts
     tiles = rows, lines, lanes = tile(properties, width)
     taps = math.prod(problem.window)
@@ -271,7 +289,7 @@ def plan_of(
         and many * filters * math.prod(problem.out[1:]) * 4 >= STREAM
     )
     if channels_last:
-        streaming = streaming and filters % width == 0 and function in LIGHT
+        streaming = streaming and filters % width == 0 and ending.function in LIGHT
     else:
         streaming = streaming and not direct and problem.out[2] % lanes == 0
     follow = direct and last and groups == taps == 1 and set(problem.stride) == {1}
@@ -280,6 +298,7 @@ def plan_of(
         if many * math.prod(problem.out[1:]) <= SEEN_OFTEN * groups
         else 0
     )
+    bias, add, function = ending
     epilogue = (channels_last, pieces, bias, add, function, function in LIGHT, streaming)
     padded = room > 0 and problem.pad[1] > 0 and problem.dilation[1] == 1
     copying = (ahead, turned, mixed, follow, padded)

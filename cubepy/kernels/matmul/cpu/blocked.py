@@ -28,6 +28,7 @@ from cubepy.kernels.matmul.cpu.microkernel import Blueprint
 from cubepy.kernels.matmul.cpu.packing import pack_columns, pack_rows, pieces_of
 from cubepy.kernels.matmul.cpu.vnni import BITS, kind_of, laid, pack_pairs, turned, words_of
 from cubepy.kernels.matmul.problem import Epilogue, Product, name_of, result_dtype
+from cubepy.kernels.primitives.epilogue import LineEpilogue
 from cubepy.kernels.primitives.register_transpose import SIDE
 from cubepy.kernels.primitives.vector_width import STREAMING_BYTES, aligned
 from cubepy.runtime import memory
@@ -158,13 +159,7 @@ class Tile(TunedRoutine):
 
 @cache
 def blueprint_of(
-    plan: TilePlan,
-    source: str,
-    once: bool,
-    paired: bool,
-    streaming: bool,
-    function: Any,
-    asks: int = 1,
+    plan: TilePlan, source: str, once: bool, paired: bool, streaming: bool, asks: int = 1
 ) -> Blueprint:
     """The kernel's blueprint; the same object every time, so that keys compare quickly."""
     wide = 1 if source == "panels" else plan.wide
@@ -172,10 +167,9 @@ def blueprint_of(
         plan.rows,
         plan.lines,
         plan.lanes,
-        function,
-        plan.kind,
-        source,
-        wide,
+        kind=plan.kind,
+        source=source,
+        wide=wide,
         matrix=plan.matrix,
         once=once,
         paired=paired,
@@ -205,7 +199,7 @@ def product(plan: TilePlan, x: Any, b: Any, source: str, out: Any, epilogue: Epi
         and aligned(out, 64)
         and all(s % 64 == 0 for s in out.strides[:2])
     )
-    blueprint = blueprint_of(plan, source, once, paired, streaming, function)
+    blueprint = blueprint_of(plan, source, once, paired, streaming)
     tiles, panels = -(-m // plan.rows), -(-n // blueprint.width)
     row_blocks = -(-tiles // plan.block_rows)
     if plan.kind == "i8":
@@ -214,12 +208,7 @@ def product(plan: TilePlan, x: Any, b: Any, source: str, out: Any, epilogue: Epi
     block_product[cubes, 1](
         x,
         b,
-        out,
-        bias,
-        residual,
-        mask,
-        float(alpha),
-        float(fill),
+        LineEpilogue(out, function, bias, None, residual, float(alpha), mask, float(fill)),
         row_blocks,
         plan.block_panels,
         depth,
@@ -237,15 +226,10 @@ def multiply_goto(
     """
     batch, m, n = out.shape
     bias, residual, function, alpha, mask, fill = epilogue
+    ends = LineEpilogue(out, function, bias, None, residual, float(alpha), mask, float(fill))
     k, width = x.shape[2], plan.lines * plan.lanes
     blueprint = blueprint_of(
-        plan,
-        "panels",
-        k <= plan.depth,
-        False,
-        False,
-        function,
-        -(-UNROLL // min(plan.block_rows, UNROLL)),
+        plan, "panels", k <= plan.depth, False, False, -(-UNROLL // min(plan.block_rows, UNROLL))
     )
     tiles, panels = -(-m // plan.rows), -(-n // width)
     row_blocks, groups = -(-tiles // plan.block_rows), -(-panels // plan.block_panels)
@@ -265,12 +249,7 @@ def multiply_goto(
         goto_product[batch * row_blocks * groups, 1](
             x,
             b.reshape(*b.shape[:2], -1),
-            out,
-            bias,
-            residual,
-            mask,
-            float(alpha),
-            float(fill),
+            ends,
             row_blocks,
             groups,
             begin,

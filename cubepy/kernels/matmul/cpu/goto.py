@@ -32,12 +32,7 @@ UNROLL = (
 def goto_product(
     a: cb.Array,
     b: cb.Array,
-    out: cb.Array,
-    bias,
-    residual,
-    mask,
-    alpha,
-    fill,
+    epilogue: LineEpilogue,
     row_blocks,
     groups,
     begin,
@@ -45,7 +40,7 @@ def goto_product(
     depth,
     blueprint: cb.Comptime,
 ):
-    """out[batch] = epilogue(a[batch] @ b) for a cube: one of `row_blocks` blocks of rows, one of
+    """epilogue(a[batch] @ b) for a cube: one of `row_blocks` blocks of rows, one of
     `groups` of panels.
 
     a is (batch, M, K), b (batch or 1, panels, rows * width): `deep` rows of K from `begin` on,
@@ -53,8 +48,8 @@ def goto_product(
     of `depth`, at most `DEEP`, whose sums are added up in out; the epilogue follows the last.
     """
     rows, lines, lanes, width = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.width
+    out = epilogue.out
     m, columns = out.shape[1], out.shape[2]
-    epilogue = LineEpilogue(out, blueprint.activation, bias, None, residual, alpha, mask, fill)
     panels = (columns + width - 1) // width
     group = cb.CUBE_POS % groups
     block = cb.CUBE_POS // groups % row_blocks

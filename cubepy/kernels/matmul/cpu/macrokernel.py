@@ -19,19 +19,14 @@ MOST_ROWS = 1024
 def block_product(
     a: cb.Array,
     b: cb.Array,
-    out: cb.Array,
-    bias,
-    residual,
-    mask,
-    alpha,
-    fill,
+    epilogue: LineEpilogue,
     row_blocks,
     group,
     depth,
     most: cb.Comptime[int],
     blueprint: cb.Comptime,
 ):
-    """out[batch] = epilogue(a[batch] @ b) for a cube: one of `row_blocks` blocks of rows times
+    """epilogue(a[batch] @ b) for a cube: one of `row_blocks` blocks of rows times
     `group` panels.
 
     K is walked in pieces of `depth`, at most `most`, whose sums are added up in out; the epilogue
@@ -39,8 +34,8 @@ def block_product(
     `blueprint.source` says.
     """
     rows, lines, lanes, width = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.width
+    out = epilogue.out
     m, columns, total = out.shape[1], out.shape[2], a.shape[2]
-    epilogue = LineEpilogue(out, blueprint.activation, bias, None, residual, alpha, mask, fill)
     panels = (columns + width - 1) // width
     groups = (panels + group - 1) // group
     first = cb.CUBE_POS % groups * group

@@ -19,7 +19,6 @@ from cubepy.kernels.movement.copy import copy
 from cubepy.runtime import memory
 
 BITS = {"bf16": np.uint16, "i8": np.uint8, "u8": np.uint8}
-FEATURES = {"bf16": "bf16_dot", "i8": "int8_dot", "u8": "int8_dot"}
 
 
 def kind_of(problem: Product, properties: cb.DeviceProperties) -> str:

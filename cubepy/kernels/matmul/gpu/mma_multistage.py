@@ -13,14 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul.gpu.operands import (
-    ALIGNMENT,
-    NARROW_FLOATS,
-    aligned,
-    fitted,
-    once,
-    oriented,
-)
+from cubepy.kernels.matmul.gpu.operands import NARROW_FLOATS, copies, fitted, once, oriented
 from cubepy.kernels.matmul.gpu.simt import tile_start
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
@@ -297,8 +290,3 @@ class MmaRoutine(GpuRoutine, TunedRoutine):
         mma_product[cubes, UNITS](
             a, b, out, bias, residual, float(alpha), steps, plan, mode="unchecked"
         )
-
-
-def copies(a: Any) -> bool:
-    """Whether copies of 16 bytes suit an operand: aligned rows that are whole numbers of them."""
-    return aligned(a) and a.shape[2] * a.itemsize % ALIGNMENT == 0

@@ -36,6 +36,11 @@ def aligned(a: Any) -> bool:
     return address(a) % ALIGNMENT == 0 and all(s > 0 and s % ALIGNMENT == 0 for s in steps)
 
 
+def copies(a: Any) -> bool:
+    """Whether copies of 16 bytes suit an operand: aligned rows that are whole numbers of them."""
+    return aligned(a) and a.shape[2] * a.itemsize % ALIGNMENT == 0
+
+
 def suits_copy_engine(x: Any, y: Any, out: Any, residual: Any) -> bool:
     """Whether tensor maps can be made of all matrices of a product: only 16-bit operands may lie
     across K, and b of f32.

@@ -26,7 +26,6 @@ DEPTH = 32
 LANES = 4
 ROW_LANES = 4
 COLUMN_LANES = 8
-PLANE = 32
 WIDE = 8
 """Columns of a unit's sums."""
 

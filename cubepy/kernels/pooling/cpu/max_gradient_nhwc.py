@@ -12,6 +12,7 @@ import cubepy as cb
 from cubepy.kernels.pooling.naive import windows_over
 from cubepy.kernels.pooling.problem import MaxPoolBack
 from cubepy.kernels.windows.direct_cpu import pays_streaming
+from cubepy.kernels.windows.window import Windows
 from cubepy.tune import CpuRoutine
 
 LINES = 4  # that are under way at a time
@@ -60,10 +61,7 @@ def add_windows(
     grad: cb.Array,
     index: cb.Array,
     out: cb.Array,
-    kernel,
-    stride,
-    pad,
-    dilation,
+    every: Windows,
     acc: cb.Comptime,
     parts: cb.Comptime[bool],
     streaming: cb.Comptime[bool],
@@ -75,6 +73,7 @@ def add_windows(
     z = cb.CUBE_POS % out.shape[2]
     y = cb.CUBE_POS // out.shape[2] % out.shape[1]
     n = cb.CUBE_POS // out.shape[2] // out.shape[1]
+    kernel, stride, pad, dilation = every.kernel, every.stride, every.pad, every.dilation
     a0, a1 = windows_over(
         y, out.shape[1], grad.shape[1], kernel[0], stride[0], pad[0], dilation[0], parts
     )
@@ -132,7 +131,7 @@ class AddWindows(CpuRoutine):
             grad,
             index,
             out,
-            *p.settings,
+            Windows(*p.settings),
             acc,
             p.parts,
             pays_streaming(out, lanes, grad, index),

@@ -14,7 +14,7 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.movement.copy import convert_into
 from cubepy.kernels.pooling.problem import MaxPool, MaxPoolBack
-from cubepy.kernels.windows.window import window
+from cubepy.kernels.windows.window import Windows, window
 from cubepy.runtime import memory
 from cubepy.tune import CpuRoutine
 
@@ -151,10 +151,7 @@ def largest_planes(
     x: cb.Array,
     out: cb.Array,
     index,
-    kernel,
-    stride,
-    pad,
-    dilation,
+    windows: Windows,
     least: cb.Comptime,
     parts: cb.Comptime[bool],
     step: cb.Comptime[int],
@@ -170,6 +167,7 @@ def largest_planes(
     h = cb.CUBE_POS // out.shape[2] % out.shape[1]
     p = cb.CUBE_POS // out.shape[2] // out.shape[1]
     width = x.shape[3]
+    kernel, stride, pad, dilation = windows.kernel, windows.stride, windows.pad, windows.dilation
     values, positions = cb.shared(room, x.dtype), cb.shared(room, cb.i32)
     a0, ka = window(h, x.shape[1], out.shape[1], kernel[0], stride[0], pad[0], parts)
     b0, kb = window(i, x.shape[2], out.shape[2], kernel[1], stride[1], pad[1], parts)
@@ -369,7 +367,8 @@ class Indices(CpuRoutine):
         stride = p.settings[1][2]
         step = stride if not p.parts and lanes * stride <= 64 else 0
         planes = [None if a is None else a.reshape(a.shape[:4]) for a in arrays]
-        largest_planes[rows, 1](*planes, *p.settings, *rest, step, ROOM, lanes, mode="unchecked")
+        windows = Windows(*p.settings)
+        largest_planes[rows, 1](*planes, windows, *rest, step, ROOM, lanes, mode="unchecked")
 
 
 class AddChosen(CpuRoutine):

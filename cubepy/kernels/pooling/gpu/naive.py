@@ -11,7 +11,6 @@ from cubepy.kernels.primitives.vector_width import line_of
 from cubepy.tune import GpuRoutine
 
 UNITS = 256  # of a cube
-AHEAD = 4  # lines of a table that a unit asks for at once
 
 
 @cb.kernel

@@ -10,6 +10,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ShapeError
+from cubepy.models.architectures.tokens import as_tokens
 from cubepy.nn import Conv1d, Embedding, LayerNorm, Linear, Module, ModuleList, Parameter, init
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, apply, as_tensor
@@ -177,7 +178,7 @@ class Whisper(Module):
         Raises:
             ShapeError: features of another shape.
         """
-        tokens = as_tensor(tokens).to(self.words.weight.device)
+        tokens = as_tokens(tokens, self.words.weight.device)
         return self.logits(self.hidden(tokens, self.crossed(self.encoder(features))))
 
     def crossed(self, hidden: Tensor) -> list[Pair]:

@@ -11,6 +11,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
+from cubepy.models.architectures.tokens import as_tokens
 from cubepy.models.architectures.vision.layers import LayerConfig, PreNormLayer
 from cubepy.models.architectures.vision.preparing import Prepared
 from cubepy.models.architectures.vision.transformer import VisionConfig, VisionTransformer
@@ -68,7 +69,7 @@ class ClipText(Module, Tokenized):
         Raises:
             OutOfBoundsError: more tokens than positions, or tokens that there are not.
         """
-        tokens = as_tensor(tokens).to(self.words.weight.device)
+        tokens = as_tokens(tokens, self.words.weight.device)
         last = tokens if self.config.end == 2 else (tokens == self.config.end).astype(cb.i32)
         ends = last.argmax(-1)
         at = as_tensor(np.arange(tokens.shape[0])).to(tokens.device)
@@ -77,7 +78,7 @@ class ClipText(Module, Tokenized):
 
     def hidden(self, tokens: Any) -> Tensor:
         """A vector of each token after the last norm, (B, L, width)."""
-        tokens = as_tensor(tokens).to(self.words.weight.device)
+        tokens = as_tokens(tokens, self.words.weight.device)
         rows = as_tensor(np.arange(tokens.shape[1])).to(tokens.device)
         x = self.words(tokens).astype(cb.f32) + self.positions(rows)
         for layer in self.layers:

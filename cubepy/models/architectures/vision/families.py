@@ -261,13 +261,38 @@ def _convnext(s: Settings, files: Files) -> Found:
     return partial(ConvNext, c), tensors
 
 
+CLIP_IMAGE = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "hidden_act": QUICK,
+}
+CLIP_TEXT = {
+    "hidden_size": 512,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 8,
+    "hidden_act": QUICK,
+    "vocab_size": 49408,
+}
+"""What the tables of a config leave out: files of transformers 4 have what differs from these."""
+
+
+def _filled(s: Settings, usual: Mapping[str, Any]) -> Settings:
+    said = {key: value for key, value in s.values.items() if value is not None}
+    return Settings({**usual, **said}, s.source)
+
+
 def _clip_image(s: Settings, outputs: int) -> VisionConfig:
+    s = _filled(s, CLIP_IMAGE)
     layer = _layer(s, eps=s.number("layer_norm_eps", default=1e-5))
     head: dict[str, Any] = {"head": "projection", "outputs": outputs} if outputs else {}
     return VisionConfig(**_transformer(s, layer, 224, 32), patch_bias=False, before=True, **head)
 
 
 def _clip_text(s: Settings, outputs: int) -> ClipTextConfig:
+    s = _filled(s, CLIP_TEXT)
     end = s.first(("eos_token_id",), 49407)
     if isinstance(end, bool) or not isinstance(end, int):
         raise s.refuse(f"eos_token_id must be an integer, not {end!r}")

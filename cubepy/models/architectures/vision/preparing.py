@@ -53,16 +53,17 @@ class Preparation:
         """(pictures, 3, height, width) f32.
 
         Args:
-            pictures: bytes (height, width, 3) or (height, width); or a list of them.
+            pictures: bytes (height, width, 3) or (height, width), or a picture of PIL; or a list
+                of them.
 
         Raises:
             ArgumentError: other arrays, or pictures that do not become alike.
         """
-        if isinstance(pictures, np.ndarray) and pictures.ndim < 4:
+        if hasattr(pictures, "convert") or (isinstance(pictures, np.ndarray) and pictures.ndim < 4):
             pictures = [pictures]
         if not isinstance(pictures, (Sequence, np.ndarray)) or not len(pictures):
             raise ArgumentError(f"pictures are a list of arrays of bytes, not {shown(pictures)}")
-        found = [self._one(np.asarray(picture)) for picture in pictures]
+        found = [self._one(bytes_of(picture)) for picture in pictures]
         if len({one.shape for one in found}) > 1:
             raise ArgumentError(
                 f"pictures of {len(found)} sizes stay as they are", hint="resize them alike"
@@ -92,6 +93,11 @@ class Preparation:
             picture = middle(picture, self.crop)
         scaled = (picture * self.factor - np.array(self.mean)) / np.array(self.deviation)
         return np.ascontiguousarray(scaled.transpose(2, 0, 1), np.float32)
+
+
+def bytes_of(picture: Any) -> np.ndarray:
+    """A picture as an array; one of PIL may have a palette, or channels of another kind."""
+    return np.asarray(picture.convert("RGB") if hasattr(picture, "convert") else picture)
 
 
 def resized(picture: np.ndarray, size: tuple[int, int], kind: int) -> np.ndarray:
@@ -220,7 +226,7 @@ class Prepared:
         """Pictures as the model takes them, (pictures, 3, height, width) f32.
 
         Args:
-            pictures: bytes (height, width, 3); or a list of them.
+            pictures: bytes (height, width, 3), or a picture of PIL; or a list of them.
 
         Raises:
             ArgumentError: other arrays, or a model that came without `preprocessor_config.json`.

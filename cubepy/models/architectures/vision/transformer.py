@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.errors import ShapeError
+from cubepy.errors import DTypeError, ShapeError
 from cubepy.models.architectures.vision.layers import LayerConfig, PreNormLayer
 from cubepy.models.architectures.vision.preparing import CUBIC, Prepared, weights_of
 from cubepy.nn import LayerNorm, Linear, Module, ModuleList, Parameter, init
@@ -61,9 +61,15 @@ def images_of(pixels: Any, channels: int) -> Tensor:
     """Images as f32 (B, channels, height, width).
 
     Raises:
+        DTypeError: integers, such as the bytes of a picture: images are scaled.
         ShapeError: another shape.
     """
     x = as_tensor(pixels)
+    if not x.dtype.is_float:
+        raise DTypeError(
+            f"images are floats, scaled as the model was trained, not {x.dtype.name}",
+            hint="model.prepare makes them of pictures",
+        )
     if x.ndim != 4 or x.shape[1] != channels:
         raise ShapeError(
             f"images are (batch, {channels}, height, width), not {x.shape}",

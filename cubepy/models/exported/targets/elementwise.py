@@ -18,7 +18,7 @@ FLOATS = (
     "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan sinh cosh tanh erf erfc sigmoid "
     "lgamma digamma reciprocal asin acos atan asinh acosh atanh"
 )
-SAME = "abs floor ceil trunc sign relu"
+SAME = "abs floor ceil trunc relu"
 NAMES = {
     "arcsin": "asin",
     "arccos": "acos",
@@ -93,6 +93,12 @@ def neg(x: Tensor) -> Tensor:
     return -x
 
 
+@target("sign")
+def sign(x: Tensor) -> Tensor:
+    """Of NaN it is 0 for torch."""
+    return T.where(x == x, x.sign(), 0) if x.dtype.is_float else x.sign()
+
+
 @target("round")
 def rounded(x: Tensor, *, decimals: int = 0) -> Tensor:
     if not decimals:
@@ -118,6 +124,8 @@ for _name in ("isnan", "isinf", "isfinite"):
 def nan_to_num(
     x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
+    if not x.dtype.is_float:
+        return x
     most = float(T.finfo(x.dtype).max)
     x = T.where(x.isnan(), 0.0 if nan is None else nan, x)
     x = T.where(x == math.inf, most if posinf is None else posinf, x)

@@ -77,7 +77,7 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 def squeeze(x: Tensor, dim: Any = None) -> Tensor:
     if dim is None:
         return x.reshape(tuple(n for n in x.shape if n != 1))
-    dims = {d % x.ndim for d in (dim if isinstance(dim, (list, tuple)) else [dim])}
+    dims = {d % (x.ndim or 1) for d in (dim if isinstance(dim, (list, tuple)) else [dim])}
     return x.reshape(tuple(n for d, n in enumerate(x.shape) if d not in dims or n != 1))
 
 

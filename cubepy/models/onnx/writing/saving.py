@@ -40,8 +40,9 @@ def save(
     Args:
         model: called with the arguments; it gives a tensor, or a tuple, list or dict of tensors.
         path: ends with ".onnx".
-        args, kwargs: tensors or arrays become inputs, named as the model's parameters are; what
-            else is there is part of what is written. An input of a list has its number in its name.
+        args, kwargs: tensors or arrays of any library become inputs, named as the model's
+            parameters are; what else is there is part of what is written. An input of a list has
+            its number in its name. One array stands for the only argument.
 
     Raises:
         ArgumentError: another path, a model that cannot be called, or gives no tensors.
@@ -64,6 +65,8 @@ def save(
     if not callable(model):
         raise ArgumentError("a module or a function of tensors is written", hint="give a model")
     given: dict[str, Tensor] = {}
+    if _is_array(args):
+        args = (args,)
     args, kwargs = _named(model, args, dict(kwargs or {}), given)
     with cb.no_grad(), record(*given.values()) as recorder:
         results = _results(model(*args, **kwargs))
@@ -94,14 +97,19 @@ def _named(
     return made, {key: _taken(value, key, found) for key, value in kwargs.items()}
 
 
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray)) or hasattr(value, "__dlpack__")
+
+
 def _taken(value: Any, name: str, found: dict[str, Tensor]) -> Any:
-    if isinstance(value, (Tensor, np.ndarray)):
+    if _is_array(value):
         if name in found:
             raise ArgumentError(f"two arguments are named {name!r}")
         found[name] = as_tensor(value).detach()
         return found[name]
-    if isinstance(value, (list, tuple)) and any(isinstance(v, (Tensor, np.ndarray)) for v in value):
-        return type(value)(_taken(v, f"{name}_{n}", found) for n, v in enumerate(value))
+    if isinstance(value, (list, tuple)) and any(map(_is_array, value)):
+        made = [_taken(v, f"{name}_{n}", found) for n, v in enumerate(value)]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
     if isinstance(value, dict):
         return {k: _taken(v, f"{name}_{k}", found) for k, v in value.items()}
     return value

@@ -37,6 +37,13 @@ class Lifetime(NamedTuple):
     last: int
 
 
+class Spare(NamedTuple):
+    """Memory that somebody needs later: so many bytes until a step writes it."""
+
+    size: int
+    until: int
+
+
 def planned(buffers: Sequence[Buffer], line: int = LINE) -> tuple[list[int], int]:
     """Offsets of buffers, multiples of a line, so that those that are used at the same time are
     apart, and the bytes of all: the largest first, each where it fits lowest.
@@ -45,18 +52,78 @@ def planned(buffers: Sequence[Buffer], line: int = LINE) -> tuple[list[int], int
         >>> planned([Buffer(0, 100, 0, 1), Buffer(0, 64, 1, 2), Buffer(0, 50, 2, 3)])
         ([0, 128, 0], 192)
     """
-    offsets = np.zeros(len(buffers), np.int64)
-    ends = np.zeros(len(buffers), np.int64)
-    first = np.array([b.first for b in buffers], np.int64)
-    last = np.array([b.last for b in buffers], np.int64)
-    placed = np.zeros(len(buffers), bool)
-    for n in sorted(range(len(buffers)), key=lambda n: (-buffers[n].size, n)):
-        size = -(-buffers[n].size // line) * line
-        beside = np.flatnonzero(placed & (first <= last[n]) & (first[n] <= last))
+    block = Block(len(buffers))
+    for n in largest(buffers):
+        block.put(buffers[n], line)
+    return [block.offsets[id(b)] for b in buffers], block.size
+
+
+def lodged(
+    buffers: Sequence[Buffer], spare: Sequence[Spare], line: int = LINE
+) -> dict[int, tuple[int, int]]:
+    """Which buffers fit into memory that is needed later, and where: by their numbers, the number
+    of the memory and an offset. The largest first, each into the smallest that it fits into.
+
+    Example:
+        >>> lodged([Buffer(0, 64, 0, 3), Buffer(0, 64, 2, 9)], [Spare(100, 5)])
+        {0: (0, 0)}
+    """
+    found: dict[int, tuple[int, int]] = {}
+    blocks = [Block(len(buffers)) for _ in spare]
+    order = sorted(range(len(spare)), key=lambda k: spare[k].size)
+    for n in largest(buffers):
+        b = buffers[n]
+        for k in order:
+            if b.size <= spare[k].size and b.last < spare[k].until:
+                at = blocks[k].lowest(b, line)
+                if at + b.size <= spare[k].size:
+                    blocks[k].put(b, line, at)
+                    found[n] = k, at
+                    break
+    return found
+
+
+def largest(buffers: Sequence[Buffer]) -> list[int]:
+    """The numbers of buffers, the largest first."""
+    return sorted(range(len(buffers)), key=lambda n: (-buffers[n].size, n))
+
+
+class Block:
+    """Memory in which buffers have their offsets.
+
+    Args:
+        most: how many buffers there may be.
+
+    Attributes:
+        size: bytes up to the end of the last one.
+        offsets: of buffers, by identity.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.size, self.offsets = 0, dict[int, int]()
+        self.starts, self.ends, self.first, self.last = np.zeros((4, most), np.int64)
+
+    def lowest(self, b: Buffer, line: int) -> int:
+        """The lowest offset at which a buffer is apart from those that are used with it."""
+        n = len(self.offsets)
+        starts, ends = self.starts[:n], self.ends[:n]
+        beside = np.flatnonzero((self.first[:n] <= b.last) & (b.first <= self.last[:n]))
         at = 0
-        for other in beside[np.argsort(offsets[beside], kind="stable")]:
-            if at + size <= offsets[other]:
+        for other in beside[np.argsort(starts[beside], kind="stable")]:
+            if at + rounded(b.size, line) <= starts[other]:
                 break
             at = max(at, int(ends[other]))
-        offsets[n], ends[n], placed[n] = at, at + size, True
-    return [int(o) for o in offsets], int(ends.max(initial=0))
+        return at
+
+    def put(self, b: Buffer, line: int, at: int | None = None) -> None:
+        """Give a buffer its offset."""
+        n, at = len(self.offsets), self.lowest(b, line) if at is None else at
+        end = at + rounded(b.size, line)
+        self.starts[n], self.ends[n], self.first[n], self.last[n] = at, end, b.first, b.last
+        self.offsets[id(b)] = at
+        self.size = max(self.size, end)
+
+
+def rounded(size: int, line: int) -> int:
+    """The next multiple of a line."""
+    return -(-size // line) * line

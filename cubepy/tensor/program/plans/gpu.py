@@ -26,7 +26,7 @@ from cubepy.runtime.replay.gpu import settler
 from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Launch, Mark, Recorder
 from cubepy.runtime.tensor_map import ArrayMap
-from cubepy.tensor.program.plans.arena import Buffer, Lifetime, planned
+from cubepy.tensor.program.plans.arena import Buffer, Lifetime, planned, rounded
 from cubepy.tensor.program.plans.operands import ProgramOperands, Result
 
 LINE = 256
@@ -211,6 +211,7 @@ class GpuProgram(ProgramOperands):
         names: Sequence[str],
         scope: dict[str, Any],
         view: Callable[[int, str], str],
+        done: Sequence[str] = (),
     ) -> tuple[list[str], list[str]]:
         go, table, alive = plan.table.ready()
         gpu, device, ordinal = self.gpu, self.device, self.ordinal
@@ -257,7 +258,7 @@ class GpuProgram(ProgramOperands):
         lines += [f"copy_in(frame, {offset}, {names[n]})" for n, offset in self.brought.items()]
         if plan.steps:
             lines.append(f"code = run(stream, {', '.join(given)})")
-            lines += ["if code:", "    return again(code, args, kwargs)"]
+            lines += [*done, "if code:", "    return again(code, args, kwargs)"]
             lines.append("counters.launches += launches")
         if self.small:
             lines.append("small = copied(frame)")
@@ -288,11 +289,6 @@ class GpuProgram(ProgramOperands):
     def copy_in(self, frame: Any, offset: int, array: DeviceArray) -> None:
         """Copy an argument into the block."""
         self.gpu.copy(DeviceArray(frame.address + offset, array.layout, frame), array)
-
-
-def rounded(size: int, line: int) -> int:
-    """The next multiple of a line."""
-    return -(-size // line) * line
 
 
 class GpuCalls:

@@ -17,9 +17,11 @@ from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Launch, Mark, Recorder
 from cubepy.runtime.tensor_map import ArrayMap
-from cubepy.tensor.program.plans.arena import LINE, Buffer, Lifetime, planned
+from cubepy.tensor.program.plans.arena import LINE, Buffer, Lifetime, Spare, lodged, planned
 from cubepy.tensor.program.plans.operands import ProgramOperands, Result
 
+LODGED = pool.POOLED
+"""Bytes of results, and of what may lie in their memory before."""
 OFFSET = 16
 """Small memory begins so many bytes after a line of the cache while a program is recorded, so that
 no launch counts on more: results are NumPy's, and those begin anywhere."""
@@ -129,6 +131,7 @@ class HostProgram(ProgramOperands):
         mine: dict[int, int] = {}
         self.outputs = [self.result(v, buffers, mine) for v in outputs]
         between = [b for at, b in buffers.items() if at not in mine]
+        between = self.lodged(between, [buffers[at] for at in mine])
         offsets, self.arena = planned(between)
         self.lifetimes = [
             Lifetime(o, b.size, b.first, b.last) for b, o in zip(between, offsets, strict=True)
@@ -140,6 +143,20 @@ class HostProgram(ProgramOperands):
         for b, offset in zip(between, offsets, strict=True):
             self.spans.append((b.start, b.start + b.size, arena, b.start - offset))
         self.sort_spans()
+
+    def lodged(self, between: list[Buffer], results: list[Buffer]) -> list[Buffer]:
+        """Let large buffers lie in memory of large results until those are written (by a loop:
+        until it begins, since what its turns write stays); the buffers that are left.
+        """
+        spare = [Spare(b.size, self.outside(b.first)) for b in results if b.size >= LODGED]
+        which = [n for n, b in enumerate(results) if b.size >= LODGED]
+        large = [b for b in between if b.size >= LODGED]
+        found = lodged(large, spare) if spare else {}
+        for n, (k, offset) in found.items():
+            b, operand = large[n], len(self.inputs) + which[k]
+            self.spans.append((b.start, b.start + b.size, operand, b.start - offset))
+        gone = {id(large[n]) for n in found}
+        return [b for b in between if id(b) not in gone]
 
     def buffers(self) -> dict[int, Buffer]:
         """The memory that launches write, by address."""
@@ -178,6 +195,16 @@ class HostProgram(ProgramOperands):
                     found[at] = Buffer(at, size, n, n)
         self.through_loops(found.values())
         return found
+
+    def outside(self, at: int) -> int:
+        """A step, or the beginning of the outermost loop that it is in."""
+        begun: list[int] = []
+        for n, step in enumerate(self.recorded.steps[:at]):
+            if isinstance(step, Mark) and step.kind == "loop":
+                begun.append(n)
+            elif isinstance(step, Mark) and step.kind == "again":
+                begun.pop()
+        return begun[0] if begun else at
 
     def through_loops(self, buffers: Iterable[Buffer]) -> None:
         """What is there before or behind a loop, and used in it, is there in all of it."""
@@ -223,6 +250,7 @@ class HostProgram(ProgramOperands):
         names: Sequence[str],
         scope: dict[str, Any],
         view: Callable[[int, str], str],
+        done: Sequence[str] = (),
     ) -> tuple[list[str], list[str]]:
         go, table, alive = plan.table.ready()
         plan.table.rows.clear()
@@ -263,7 +291,7 @@ class HostProgram(ProgramOperands):
             middle.append(f"code = go(table, ({''.join(f'{name}, ' for name in given)}))")
             if lent:
                 middle.append("frames.append(frame)")
-            middle += ["if code:", "    return again(code, args, kwargs)"]
+            middle += [*done, "if code:", "    return again(code, args, kwargs)"]
             middle.append("counters.launches += launches")
         return middle, views
 

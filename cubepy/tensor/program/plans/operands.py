@@ -119,6 +119,7 @@ class ProgramOperands(Operands):
         names: Sequence[str],
         scope: dict[str, Any],
         view: Callable[[int, str], str],
+        done: Sequence[str] = (),
     ) -> tuple[list[str], list[str]]:
         """The text of a call: lines that launch, and lines that make the outputs `r0`, `r1`, ...
 
@@ -128,5 +129,6 @@ class ProgramOperands(Operands):
             scope: gets the names that the text needs; `again(code, args, kwargs)`, which says what
                 went wrong, and `compute(arrays)`, which runs op by op, are there.
             view: the text of an output, by its number, that is a view of an input of a name.
+            done: lines for when all is written.
         """
         raise NotImplementedError

@@ -123,16 +123,21 @@ def layer(
     return joined, *states
 
 
-def prepared(call: Call, x: Tensor, *states: Tensor | None) -> tuple[Tensor, list[Any]]:
-    """The input with time first, and first states (directions, batch, width)."""
-    batched = bool(call.get("layout", 0))
-    given = [s if s is None or not batched else s.permute(1, 0, 2) for s in states]
-    return (x.permute(1, 0, 2) if batched else x), given
-
-
-def zero_state(x: Tensor, count: int, width: int) -> Tensor:
-    """States of zeros."""
-    return T.zeros((count, x.shape[1], width), dtype=x.dtype, device=x.device)
+def prepared(
+    call: Call, x: Tensor, width: int, usual: tuple[str, ...], *states: Tensor | None
+) -> tuple[Tensor, list[Tensor], list[list[Any]]]:
+    """The input with time first; first states (directions, batch, width), of zeros where none are
+    given; and the activations of each direction.
+    """
+    count, batched = _count(call), bool(call.get("layout", 0))
+    x = x.permute(1, 0, 2) if batched else x
+    first = [
+        T.zeros((count, x.shape[1], width), dtype=x.dtype, device=x.device)
+        if s is None
+        else (s.permute(1, 0, 2) if batched else s)
+        for s in states
+    ]
+    return x, first, activations(call, usual, count)
 
 
 def _count(call: Call) -> int:
@@ -185,11 +190,8 @@ def lstm_of(
         products: what is multiplied with inputs, and with states, of (direction, tensor).
     """
     b, lengths, h, c, p = others
-    count, of_input, of_state = _count(call), *products
-    x, (h, c) = prepared(call, x, h, c)
-    h = zero_state(x, count, width) if h is None else h
-    c = zero_state(x, count, width) if c is None else c
-    chosen = activations(call, ("sigmoid", "tanh", "tanh"), count)
+    of_input, of_state = products
+    x, (h, c), chosen = prepared(call, x, width, ("sigmoid", "tanh", "tanh"), h, c)
 
     def step_of(d: int) -> Callable[[State, Tensor], State]:
         f, g, out = chosen[d]
@@ -213,8 +215,8 @@ def lstm_of(
         made = of_input(d, data)
         return made if b is None else made + (b[d, : 4 * width] + b[d, 4 * width :])
 
-    first: list[State] = [(h[d], c[d]) for d in range(count)]
-    return layer(call, x, lengths, first, [step_of(d) for d in range(count)], project)
+    first: list[State] = [(h[d], c[d]) for d in range(len(chosen))]
+    return layer(call, x, lengths, first, [step_of(d) for d in range(len(chosen))], project)
 
 
 @operator("GRU")
@@ -228,10 +230,8 @@ def gru(
     h: Tensor | None = None,
 ) -> tuple[Any, ...]:
     """Gated recurrent units; gates are update, reset, hidden (Cho et al., 2014)."""
-    count, width = _count(call), r.shape[-1]
-    x, (h,) = prepared(call, x, h)
-    h = zero_state(x, count, width) if h is None else h
-    chosen = activations(call, ("sigmoid", "tanh"), count)
+    width = r.shape[-1]
+    x, (h,), chosen = prepared(call, x, width, ("sigmoid", "tanh"), h)
     linear_first = bool(call.get("linear_before_reset", 0))
 
     def step_of(d: int) -> Callable[[State, Tensor], State]:
@@ -262,8 +262,8 @@ def gru(
         zeros = T.zeros((width,), dtype=b.dtype, device=b.device)
         return made + b[d, : 3 * width] + T.concat([b[d, 3 * width : 5 * width], zeros], axis=0)
 
-    first: list[State] = [(h[d],) for d in range(count)]
-    return layer(call, x, lengths, first, [step_of(d) for d in range(count)], project)
+    first: list[State] = [(h[d],) for d in range(len(chosen))]
+    return layer(call, x, lengths, first, [step_of(d) for d in range(len(chosen))], project)
 
 
 @operator("RNN")
@@ -277,10 +277,8 @@ def rnn(
     h: Tensor | None = None,
 ) -> tuple[Any, ...]:
     """A plain recurrent layer."""
-    count, width = _count(call), r.shape[-1]
-    x, (h,) = prepared(call, x, h)
-    h = zero_state(x, count, width) if h is None else h
-    chosen = activations(call, ("tanh",), count)
+    width = r.shape[-1]
+    x, (h,), chosen = prepared(call, x, width, ("tanh",), h)
 
     def step_of(d: int) -> Callable[[State, Tensor], State]:
         back = r[d].T
@@ -290,5 +288,5 @@ def rnn(
         made = data @ w[d].T
         return made if b is None else made + (b[d, :width] + b[d, width:])
 
-    first: list[State] = [(h[d],) for d in range(count)]
-    return layer(call, x, lengths, first, [step_of(d) for d in range(count)], project)
+    first: list[State] = [(h[d],) for d in range(len(chosen))]
+    return layer(call, x, lengths, first, [step_of(d) for d in range(len(chosen))], project)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.backends.hip.emulator.meaning.vector import SUFFIX
 from tests.backends.hip.emulator.memory import Fault
-from tests.backends.hip.emulator.operands import U32, Operand, split
+from tests.backends.hip.emulator.operands import U32, Operand, listed, split
 from tests.backends.hip.emulator.program import Step
 from tests.backends.hip.emulator.wave import Wave
 
@@ -28,8 +28,8 @@ def elements(words: np.ndarray, kind: str) -> np.ndarray | None:
         return (data.view(np.uint16).astype(U32) << U32(16)).view(np.float32).astype(np.float64)
     if kind == "f32":
         return data.view(np.float32).astype(np.float64)
-    if kind in ("i8", "iu8"):
-        return data.view(np.int8).astype(np.int64)
+    if kind in ("i8", "u8"):
+        return data.view(kind.replace("8", "1")).astype(np.int64)
     if kind in _EIGHT:
         return data.view(_EIGHT[kind]).astype(np.float64)
     return None
@@ -37,14 +37,18 @@ def elements(words: np.ndarray, kind: str) -> np.ndarray | None:
 
 def matrix(name: str, text: str) -> Step | None:
     """The meaning of an instruction of matrix units, or None."""
-    ops = [Operand(t) for t in split(text)[0]]
+    texts, modifiers = split(text)
+    ops = [Operand(t) for t in texts]
     found = _NAME.fullmatch(SUFFIX.sub("", name))
     if found is None or "b_" in found[6]:
         return None
     unit, out, m, n, k = found[1], found[2], *(int(found[i]) for i in (3, 4, 5))
     kinds = found[6].split("_")
     kinds = kinds if len(kinds) == 2 else [found[6]] * 2
-    if any(elements(np.zeros((1, 1), U32), kind) is None for kind in kinds):
+    if kinds[0] == "iu8":  # each operand has signs or not
+        kinds = ["i8" if sign else "u8" for sign in listed(modifiers, "neg_lo", [0, 0, 0])[:2]]
+        modifiers.pop("neg_lo", None)
+    if modifiers or any(elements(np.zeros((1, 1), U32), kind) is None for kind in kinds):
         return None
 
     def run(w: Wave) -> None:

@@ -1,5 +1,4 @@
-"""A numba target for AMD GPUs on numba.core alone: it types a function and lowers it to LLVM's
-text.
+"""A numba target for GPUs on numba.core alone: it types a function and lowers it to LLVM's text.
 
 Generated code is numbers, ranges and our ops, so numba's context for CPUs lowers it for any
 machine; what is replaced here is what belongs to the host: its code generator, its wrappers for
@@ -8,6 +7,8 @@ Python, its registries of arrays and texts.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -16,9 +17,22 @@ from numba.core import callconv, cgutils, compiler, cpu, types, typing
 from numba.core.fastmathpass import rewrite_module
 
 from cubepy.backends.gpu.codegen.modules import Codegen
-from cubepy.backends.hip.codegen.architecture import Architecture
-from cubepy.backends.hip.codegen.machine import TRIPLE, machine
 from cubepy.backends.llvm.passes import lean
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What code is lowered for.
+
+    Attributes:
+        architecture: what ops look at.
+        triple: LLVM's name of the machine.
+        data: how LLVM lays data out there.
+    """
+
+    architecture: Hashable
+    triple: str
+    data: Any
 
 
 class Context(cpu.CPUContext):  # type: ignore[misc]
@@ -26,14 +40,14 @@ class Context(cpu.CPUContext):  # type: ignore[misc]
 
     enable_nrt = False
 
-    def __init__(self, typing_context: Any, architecture: Architecture) -> None:
-        self.architecture = architecture
+    def __init__(self, typing_context: Any, processor: Processor) -> None:
+        self.processor = processor
         super().__init__(typing_context)
 
     def init(self) -> None:
         self.is32bit = False
-        data = machine(self.architecture).target_data
-        self._internal_codegen = Codegen(self.architecture, TRIPLE, data)
+        p = self.processor
+        self._internal_codegen = Codegen(p.architecture, p.triple, p.data)
 
     def load_additional_registries(self) -> None:
         """These register where every target looks, when they are imported."""
@@ -70,18 +84,18 @@ class Compiler(compiler.Compiler):  # type: ignore[misc]
 
 
 @cache
-def _contexts(architecture: Architecture) -> tuple[Any, Any]:
+def _contexts(processor: Processor) -> tuple[Any, Any]:
     typing_context = typing.Context()
-    return typing_context, Context(typing_context, architecture)
+    return typing_context, Context(typing_context, processor)
 
 
 def lowered(
-    function: Any, arguments: tuple[Any, ...], architecture: Architecture, fast_math: frozenset[str]
+    function: Any, arguments: tuple[Any, ...], processor: Processor, fast_math: frozenset[str]
 ) -> tuple[Any, ir.Function]:
     """A function of these argument types for a processor: the context that lowered it, and the
     function in its module. The caller holds numba's compiler lock.
     """
-    typing_context, target = _contexts(architecture)
+    typing_context, target = _contexts(processor)
     typing_context.refresh()
     target.refresh()
     flags = compiler.Flags()
