@@ -263,7 +263,7 @@ def test_wrong_arguments(models: dict[str, Any]) -> None:
         PromptLookup(0)
     with pytest.raises(ArgumentError, match="beams must be an integer of at least 1"):
         model.beams([1], 3, 0)
-    with pytest.raises(LaunchError, match="typical_p must be in"):
+    with pytest.raises(LaunchError, match="typical_p must be from 0.0 to 1.0"):
         Sampling(typical_p=1.5)
     assert not together.active
 
