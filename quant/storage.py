@@ -20,7 +20,7 @@ from cubepy.quant.linear.linear import quantized_linear
 from cubepy.quant.weights.weight import QuantizedWeight
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.tensor import Storage, register
-from cubepy.tensor.storage import HOST, home, moved
+from cubepy.tensor.storage import HOST, home, moved, packed_linear
 
 
 class Quantized(Storage):
@@ -84,15 +84,9 @@ class Quantized(Storage):
 
 @register("linear", "quantized")
 def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    x, weight, bias, residual = inputs
-    if not isinstance(weight, Quantized):
-        raise KernelTypeError(
-            "in a linear layer only the weight can be quantized, not its input, bias or residual",
-            hint="convert the other: cb.tensor(x.numpy())",
-        )
+    x, weight, bias, residual = packed_linear(inputs, Quantized, "quantized")
     dtype = promote(x.dtype, weight.dtype).numpy
-    b, r = (None if s is None else s.dense() for s in (bias, residual))
-    return quantized_linear(x.dense(), weight.weight, b, r, attrs["activation"], dtype)
+    return quantized_linear(x.dense(), weight.weight, bias, residual, attrs["activation"], dtype)
 
 
 @register("embedding", "quantized")

@@ -8,12 +8,12 @@ for the ops that read it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from cubepy.errors import DeviceError
+from cubepy.errors import DeviceError, KernelTypeError
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime.device import Device, current, gpu_of
 from cubepy.runtime.memory.device_array import DeviceArray, empty, host, upload
@@ -184,3 +184,27 @@ def moved(array: Any, device: Device) -> Any:
         out[...] = array
         return out
     return array if gpu_of(device) is None else upload(array, device)
+
+
+def packed_linear(
+    inputs: Sequence[Any], packed: type[Storage], said: str
+) -> tuple[Any, Any, Any, Any]:
+    """The inputs of the op "linear" where the weight is packed: x and the weight as storages, bias
+    and residual as arrays or None.
+
+    Args:
+        inputs: of the op.
+        packed: the class of the weight.
+        said: what a message says of it: "in blocks".
+
+    Raises:
+        KernelTypeError: another input is packed.
+    """
+    x, weight, bias, residual = inputs
+    if not isinstance(weight, packed):
+        raise KernelTypeError(
+            f"in a linear layer only the weight can be {said}, not its input, bias or residual",
+            hint="convert the other: cb.tensor(x.numpy())",
+        )
+    bias, residual = (None if s is None else s.dense() for s in (bias, residual))
+    return x, weight, bias, residual

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cubepy.errors import KernelTypeError
 from cubepy.kernels.indexing.bounds import check_indices
 from cubepy.kernels.matmul.matmul import matmul
 from cubepy.kernels.movement.copy import contiguous
@@ -27,7 +26,7 @@ from cubepy.models.packed.grouped_kernels import (
 from cubepy.runtime.device import Device, device_properties
 from cubepy.runtime.memory.pool import empty
 from cubepy.tensor import Storage, register
-from cubepy.tensor.storage import HOST, moved
+from cubepy.tensor.storage import HOST, moved, packed_linear
 
 MINIMUMS = ("Q4_1", "Q5_1", "Q2_K", "Q4_K", "Q5_K")
 MOST_ROWS = 4
@@ -122,16 +121,10 @@ class GroupedBytes(Storage):
 
 @register("linear", "grouped bytes")
 def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    x, weight, bias, residual = inputs
-    if not isinstance(weight, GroupedBytes):
-        raise KernelTypeError(
-            "in a linear layer only the weight can be in blocks, not its input, bias or residual",
-            hint="convert the other: cb.tensor(x.numpy())",
-        )
+    x, weight, bias, residual = packed_linear(inputs, GroupedBytes, "in blocks")
     count, columns = weight.shape
     given = contiguous(x.dense())
     dtype = promote(x.dtype, weight.dtype).numpy
-    bias, residual = (None if s is None else s.dense() for s in (bias, residual))
     out = empty((*given.shape[:-1], count), dtype)
     if out.size == 0:
         return out

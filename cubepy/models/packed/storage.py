@@ -23,7 +23,7 @@ from cubepy.quant.storage import Quantized
 from cubepy.runtime.device import Device, current, device_properties, gpu_of
 from cubepy.runtime.memory.pool import empty
 from cubepy.tensor import Storage, register
-from cubepy.tensor.storage import HOST
+from cubepy.tensor.storage import HOST, packed_linear
 
 ACTIVATIONS_OF_BLOCKS = ("int8", "float")
 """What may meet blocks: bytes with a scale for 32 of them, or floats."""
@@ -120,16 +120,10 @@ def check_activations(given: str) -> None:
 
 @register("linear", "blocks")
 def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    x, weight, bias, residual = inputs
-    if not isinstance(weight, Blocks):
-        raise KernelTypeError(
-            "in a linear layer only the weight can be in blocks, not its input, bias or residual",
-            hint="convert the other: cb.tensor(x.numpy())",
-        )
+    x, weight, bias, residual = packed_linear(inputs, Blocks, "in blocks")
     count, columns = weight.shape
     given, shape = x.dense(), (*x.shape[:-1], count)
     out = empty(shape, np.float32)
-    bias, residual = (None if s is None else s.dense() for s in (bias, residual))
     if out.size == 0:
         return out
     rows = contiguous(given.reshape(-1, columns))
