@@ -37,9 +37,11 @@ from tests.runtime.replay import gpu_calls
 from tests.runtime.replay.gpu_calls import Executable, Repetitions, memory_of, new, same, some
 
 
+@pytest.mark.parametrize("fake", [("cuda", order) for order in range(3)], indirect=True)
 def test_clusters_and_tensor_maps_get_stream_and_addresses(
     fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Which GPUs of NVIDIA have."""
     seen: list[Any] = []
 
     def launch(self: Any, config: int, function: int, parameters: int, extra: int) -> int:
