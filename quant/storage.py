@@ -12,9 +12,10 @@ import numpy as np
 
 from cubepy.errors import KernelTypeError
 from cubepy.kernels.indexing.bounds import check_indices
+from cubepy.kernels.matmul.matmul import matmul
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.lang.dtypes import DType, f32, promote
-from cubepy.quant.linear.gpu.dequantize import taken
+from cubepy.quant.linear.gpu.dequantize import dense_copy, taken
 from cubepy.quant.linear.gpu.layout import arranged_of
 from cubepy.quant.linear.linear import quantized_linear
 from cubepy.quant.weights.weight import QuantizedWeight
@@ -76,6 +77,12 @@ class Quantized(Storage):
     def host(self) -> np.ndarray:
         return self.weight.on(HOST).dequantize().astype(self.dtype.numpy, copy=False)
 
+    def floats(self, dtype: np.dtype) -> Any:
+        """All elements as floats, where the weight is."""
+        if gpu_of(self.device) is not None:
+            return dense_copy(self.weight, dtype, scaled=True)
+        return self.weight.dequantize().astype(dtype, copy=False)
+
     def to(self, device: Device) -> Quantized:
         return (
             self if device == self.device else Quantized(self.weight.on(device), self.dtype, device)
@@ -87,6 +94,13 @@ def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     x, weight, bias, residual = packed_linear(inputs, Quantized, "quantized")
     dtype = promote(x.dtype, weight.dtype).numpy
     return quantized_linear(x.dense(), weight.weight, bias, residual, attrs["activation"], dtype)
+
+
+@register("packed_product", "quantized")
+def _packed_product(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """A product with the weight as floats, which live for the call."""
+    a, weight = inputs
+    return matmul(a.dense(), weight.floats(promote(a.dtype, weight.dtype).numpy))
 
 
 @register("embedding", "quantized")

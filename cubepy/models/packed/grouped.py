@@ -119,6 +119,13 @@ class GroupedBytes(Storage):
         return GroupedBytes(named["codes"], named["scales"], named.get("minimums"), device)
 
 
+@register("packed_product", "grouped bytes")
+def _packed_product(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """A product with the weight as floats, which live for the call."""
+    a, weight = inputs
+    return matmul(a.dense(), weight.taken(None, promote(a.dtype, weight.dtype).numpy))
+
+
 @register("linear", "grouped bytes")
 def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     x, weight, bias, residual = packed_linear(inputs, GroupedBytes, "in blocks")

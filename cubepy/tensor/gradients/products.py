@@ -49,6 +49,19 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def _back(g: Any, weight: Any) -> Any:
+    """g @ weight, for weights of any storage."""
+    packed = weight.storage.kind != "dense"
+    return apply("packed_product", g, weight) if packed else g @ weight
+
+
+@vjp("packed_product")
+def _packed_product(b: Backward, g: Any) -> Any:
+    """A linear layer."""
+    by_a = apply("linear", g, b.inputs[1], None, None, activation=None)
+    return by_a, None
+
+
 @vjp("linear")
 def _linear(b: Backward, g: Any) -> Any:
     """The activation's gradient goes by what it was given, which is computed again."""
@@ -60,7 +73,7 @@ def _linear(b: Backward, g: Any) -> Any:
         op, attrs = _ACTIVATIONS.get(name, (name, {}))
         g = through(op, before, g, **attrs)
     rows = _rows(g)
-    by_x = g @ weight if b.needs[0] else None
+    by_x = _back(g, weight) if b.needs[0] else None
     by_weight = rows.transpose(0, 1) @ _rows(x) if b.needs[1] else None
     by_bias = rows.sum(axis=0) if b.needs[2] else None
     return by_x, by_weight, by_bias, by_residual

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.errors import DTypeError, ShapeError
+from cubepy.errors import DTypeError, KernelTypeError, ShapeError
 from cubepy.lang.dtypes import i8, i32, promote
 from cubepy.tensor.ops.library import function, kernels
 from cubepy.tensor.ops.op import Spec, broadcast, define
@@ -83,3 +83,15 @@ def _linear(
     if residual is not None and residual.shape != shape:
         raise ShapeError(f"linear: expected a residual of shape {shape}, got {residual.shape}")
     return Spec(shape, promote(x.dtype, weight.dtype))
+
+
+def _not_packed(*_: Any, **__: Any) -> Any:
+    raise KernelTypeError("a packed product is one with a packed weight; others are matmul's")
+
+
+@define("opaque", {"packed_product": _not_packed})
+def _packed_product(a: Spec, weight: Spec) -> Spec:
+    """(..., N) times a packed weight (N, K): gradients by what a linear layer reads."""
+    if len(weight.shape) != 2 or not a.shape or a.shape[-1] != weight.shape[0]:
+        raise ShapeError(f"a packed product of {a.shape} and a weight {weight.shape}")
+    return Spec((*a.shape[:-1], weight.shape[1]), promote(a.dtype, weight.dtype))

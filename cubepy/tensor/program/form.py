@@ -133,7 +133,8 @@ def contributed(leaf: Any, fixed: bool) -> Any:
         return exact(leaf) if fixed else float
     if isinstance(leaf, np.ndarray) or hasattr(leaf, "__dlpack__"):
         raise ArgumentError(
-            f"a program takes tensors, not {type(leaf).__name__}",
+            "a program takes tensors of cubepy, not "
+            f"{type(leaf).__module__.partition('.')[0]}.{type(leaf).__qualname__}",
             hint="wrap it where it is passed: f(cb.tensor(array))",
         )
     return exact(leaf) if isinstance(leaf, PLAIN) else Same(leaf)

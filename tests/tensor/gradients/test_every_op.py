@@ -27,7 +27,8 @@ def given(inputs: tuple[Any, ...]) -> list[Tensor | None]:
 
 
 def test_every_op_has_samples() -> None:
-    differentiable = {n for n, op in OPS.items() if op.vjp is not None}
+    packed = {"packed_product"}  # needs packed weights: tests/quant/test_gradients.py
+    differentiable = {n for n, op in OPS.items() if op.vjp is not None} - packed
     assert differentiable == SAMPLES.keys() | ONCE.keys()
     assert not SAMPLES.keys() & ONCE.keys()
     others = ("make", "effect")
