@@ -1,8 +1,11 @@
-"""Settings of the test run: one cache for the session, quick and repeatable property tests."""
+"""Settings of the test run: one cache for the session, quick and repeatable property tests, random
+numbers of a test's own.
+"""
 
 from __future__ import annotations
 
 import os
+import zlib
 from pathlib import Path
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "tests"
@@ -12,6 +15,7 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     # beside sources.
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(CACHE / "bytecode"))
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -22,3 +26,16 @@ settings.register_profile(
     suppress_health_check=list(HealthCheck),
 )
 settings.load_profile("cubepy")
+
+
+@pytest.fixture(autouse=True)
+def draws(request: pytest.FixtureRequest) -> None:
+    """The generator of a module begins anew for each test, from the test's name: what it draws does
+    not depend on what ran before.
+    """
+    if hasattr(request.module, "RNG"):
+        import numpy as np
+
+        if isinstance(request.module.RNG, np.random.Generator):
+            seed = zlib.crc32(request.node.nodeid.encode())
+            request.module.RNG = np.random.default_rng(seed)

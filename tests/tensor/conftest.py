@@ -1,10 +1,7 @@
-"""Memory of programs holds garbage before it is written, so that a test sees what reads it; random
-numbers are a test's own, whatever ran before.
-"""
+"""Memory of programs holds garbage before it is written, so that a test sees what reads it."""
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import numpy as np
@@ -33,11 +30,3 @@ def garbage(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(host, "aligned", filled)
     monkeypatch.setattr(host.HostProgram, "small", staticmethod(small))
-
-
-@pytest.fixture(autouse=True)
-def draws(request: pytest.FixtureRequest) -> None:
-    """The generator of a module begins anew for each test, from the test's name."""
-    if isinstance(getattr(request.module, "RNG", None), np.random.Generator):
-        seed = zlib.crc32(request.node.nodeid.encode())
-        request.module.RNG = np.random.default_rng(seed)
