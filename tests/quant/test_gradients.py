@@ -111,3 +111,18 @@ def test_second_derivatives_are_those_of_the_unpacked_weight(scheme: str) -> Non
 
     right = along(plain)
     assert np.abs(along(layer) - right).max() / np.abs(right).max() < 1e-5
+
+
+@pytest.mark.parametrize("scheme", ["int4", "int8"])
+def test_gradients_of_weights_in_the_memory_of_a_gpu(scheme: str) -> None:
+    from tests.backends.hip.emulator.device import emulated
+
+    layer, weight = quantized(scheme, "float")
+    x, g = (RNG.standard_normal((3, n), np.float32) for n in (64, 24))
+    with emulated("gfx1100"), cb.use("gfx1100"):
+        layer.to("gfx1100")
+        given = cb.tensor(x, device="gfx1100", requires_grad=True)
+        (layer(given) * cb.tensor(g, device="gfx1100")).sum().backward()
+        found = given.grad.numpy()
+    right = g.astype(float) @ weight
+    assert np.abs(found - right).max() / np.abs(right).max() < 1e-5
