@@ -97,7 +97,7 @@ def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
 
 
 @register("packed_product", "quantized")
-def _packed_product(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+def product_of_floats(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """A product with the weight as floats, which live for the call."""
     a, weight = inputs
     return matmul(a.dense(), weight.floats(promote(a.dtype, weight.dtype).numpy))

@@ -23,6 +23,7 @@ from cubepy.models.packed.grouped_kernels import (
     regroup,
     take_grouped,
 )
+from cubepy.quant.storage import product_of_floats
 from cubepy.runtime.device import Device, device_properties
 from cubepy.runtime.memory.pool import empty
 from cubepy.tensor import Storage, register
@@ -100,6 +101,10 @@ class GroupedBytes(Storage):
             )
         return out
 
+    def floats(self, dtype: np.dtype) -> Any:
+        """All elements as floats, where they are."""
+        return self.taken(None, dtype)
+
     def dense(self) -> Any:
         """A float copy: for looking at it, never for computing."""
         return moved(self.host(), self.device)
@@ -119,11 +124,7 @@ class GroupedBytes(Storage):
         return GroupedBytes(named["codes"], named["scales"], named.get("minimums"), device)
 
 
-@register("packed_product", "grouped bytes")
-def _packed_product(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    """A product with the weight as floats, which live for the call."""
-    a, weight = inputs
-    return matmul(a.dense(), weight.taken(None, promote(a.dtype, weight.dtype).numpy))
+register("packed_product", "grouped bytes")(product_of_floats)
 
 
 @register("linear", "grouped bytes")

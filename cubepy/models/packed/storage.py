@@ -19,7 +19,7 @@ from cubepy.models.packed.four_bits import FOUR_BITS, four_bits
 from cubepy.models.packed.grouped import GroupedBytes
 from cubepy.models.packed.integer_kernels import GROUP, byte_product, facts_of, round_rows
 from cubepy.models.packed.kernels import KINDS, Blueprint, product, unpack_all, unpack_rows
-from cubepy.quant.storage import Quantized
+from cubepy.quant.storage import Quantized, product_of_floats
 from cubepy.runtime.device import Device, current, device_properties, gpu_of
 from cubepy.runtime.memory.pool import empty
 from cubepy.tensor import Storage, register
@@ -84,6 +84,10 @@ class Blocks(Storage):
     def host(self) -> np.ndarray:
         return dequantize(self.blocks.name, self.raw)
 
+    def floats(self, dtype: np.dtype) -> np.ndarray:
+        """All elements as floats."""
+        return self.host().astype(dtype, copy=False)
+
     def to(self, device: Device) -> Storage:
         """On a GPU blocks of four bits become its own int4, all others bytes by group; both go
         with rows of bf16.
@@ -118,11 +122,7 @@ def check_activations(given: str) -> None:
         )
 
 
-@register("packed_product", "blocks")
-def _packed_product(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    """A product with the weight as floats, which live for the call."""
-    a, weight = inputs
-    return matmul(a.dense(), weight.host())
+register("packed_product", "blocks")(product_of_floats)
 
 
 @register("linear", "blocks")
