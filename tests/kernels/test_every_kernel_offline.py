@@ -25,6 +25,7 @@ from cubepy.kernels.attention.append import groups_of
 from cubepy.kernels.attention.cached import cached_attention
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
 from cubepy.kernels.elementwise.sequence import steps
+from cubepy.kernels.fused.bundles import bundled_map
 from cubepy.kernels.fused.maps import fused_map
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives import updates
@@ -167,6 +168,15 @@ def both_ways(a, b):
     return a + b, a - b
 
 
+def adam_of_two(p: Any, numbers: Any) -> None:
+    members, shapes = [[p] * 4, [p[:100]] * 4], [(4096,), (100,)]
+    bundled_map(updates.adam, members, shapes, [p.dtype] * 3, (numbers,))
+
+
+def sums_of_two(x: Any, number: Any) -> None:
+    bundled_map(f.add, [(x, number), (x[:100], number)], [(4096,), (100,)], [x.dtype])
+
+
 CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "gelu": each(K.gelu, (F32, F16, BF16), 4096),
     "add": [(lambda a, b: K.map(f.add, a, b), (ROWS, ROWS[0])), (lambda a, b: K.map(f.add, a, b), (ROWS, ROWS[:, :1]))],
@@ -259,6 +269,7 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
                   for o in (("int8",), ("int4",), ("int4", 16), ("int8", None, "float"), ("int4", 32, "float"))],
     "fused_map": [(lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F16)), (ROWS, ROWS[:, :1])),
                   (lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F32)), (ROWS, ROWS))],
+    "bundled_map": [(adam_of_two, (zeros(4096), zeros(10))), (sums_of_two, (zeros(4096), zeros(1)))],
     "fused_rows": each(fused_rows, (F32, BF16), 64, 512),
     "device_calls": [(function, arrays) for function, arrays in DEVICE_CALLS.values()],
 }  # fmt: skip

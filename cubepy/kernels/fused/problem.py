@@ -24,6 +24,26 @@ class Maps(NamedTuple):
     numbers: tuple[Any, ...] = ()
 
 
+class Bundle(NamedTuple):
+    """results = function(*numbers, *inputs) for several members: contiguous arrays of rank 1 and
+    one size, not empty.
+
+    Attributes:
+        results: those of the first member, of the second ...
+        inputs: likewise.
+        many: the members.
+        fixed: which inputs of a member are of one element, for all of its elements.
+        numbers: arrays of rank 1: what is the same for all elements of all members.
+    """
+
+    function: Func
+    results: list[Any]
+    inputs: list[Any]
+    many: int
+    fixed: tuple[bool, ...]
+    numbers: tuple[Any, ...] = ()
+
+
 def fixed_along_rows(arrays: Sequence[Any]) -> tuple[bool, ...]:
     """Which arrays are constant along the last axis."""
     return tuple(a.strides[-1] == 0 and a.shape[-1] > 1 for a in arrays)
