@@ -50,7 +50,7 @@ class Code(GpuCode):
     architecture: Architecture
     printer = CudaPrinter
     reserved = RESERVED
-    lowering = "cuda/codegen/lowering.py"
+    lowering = "cuda/codegen/lowering.py gpu/codegen/target.py gpu/codegen/modules.py"
     packages = ("numba", "numba-cuda", "llvmlite", "nvidia-nvjitlink", "nvidia-nvvm")
 
     def translated(self) -> bytes:
@@ -70,7 +70,7 @@ class Code(GpuCode):
     @property
     def nvvm(self) -> str:
         """The LLVM IR, in NVIDIA's dialect."""
-        return "\n".join(self.job.lowered())
+        return self.job.lowered()
 
     @property
     def sass(self) -> str:

@@ -29,21 +29,20 @@ class Job(GpuJob):
         code: bytes = self.translated("cubin")
         return code
 
-    def lowered(self) -> list[str]:
-        """LLVM IR in NVIDIA's dialect, one text for each module."""
+    def lowered(self) -> str:
+        """LLVM IR in NVIDIA's dialect."""
         from cubepy.backends.cuda.codegen import lowering
 
-        modules: list[str] = lowering.lower(
-            self.function(),
+        return lowering.lower(
+            self.source(),
+            self.text,
             self.typed_parameters(),
             self.symbol,
-            self.architecture,
             lowering.Bounds(self.units, self.resident, self.aligned),
             frozenset(self.fast_math),
             self.noalias,
             frozenset(self.read_only),
         )
-        return modules
 
     def translated(self, to: str) -> Any:
         """The program as "ptx" or "cubin".
@@ -58,7 +57,7 @@ class Job(GpuJob):
             return getattr(lowering, to)(
                 self.lowered(), self.architecture, frozenset(self.fast_math)
             )
-        except BackendCompileError:
+        except (BackendCompileError, RecursionError):  # more stack may help the latter
             raise
         except Exception as error:
             major, minor, suffix = self.architecture
