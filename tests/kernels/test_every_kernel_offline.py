@@ -154,6 +154,14 @@ def in_order(x: Any, index: Any) -> None:
         K.scatter(x, 0, index, 1.0, "add")
 
 
+def fused_columns(x: Any) -> None:
+    t = cb.tensor(x)
+    with record(t) as recorder:
+        y = t * 0.5 + 1
+        outputs = y, y.sum(axis=0), (y * t).max(axis=0)
+    execute(optimise(recorder.graph(*outputs), t.device), recorder.inputs)
+
+
 def fused_rows(x: Any) -> None:
     t = cb.tensor(x)
     with record(t) as recorder:
@@ -270,6 +278,8 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "fused_map": [(lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F16)), (ROWS, ROWS[:, :1])),
                   (lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F32)), (ROWS, ROWS))],
     "bundled_map": [(adam_of_two, (zeros(4096), zeros(10))), (sums_of_two, (zeros(4096), zeros(1)))],
+    "fused_columns": each(fused_columns, (F32, BF16), 64, 512)
+                     + each(fused_columns, (F32,), 2000, 9),
     "fused_rows": each(fused_rows, (F32, BF16), 64, 512),
     "device_calls": [(function, arrays) for function, arrays in DEVICE_CALLS.values()],
 }  # fmt: skip

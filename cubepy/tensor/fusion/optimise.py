@@ -15,7 +15,8 @@ from cubepy.tensor.fusion.literals import read_literals
 from cubepy.tensor.fusion.maps import fuse_maps
 from cubepy.tensor.fusion.matrices import as_matrices
 from cubepy.tensor.fusion.packed import pack_weights
-from cubepy.tensor.fusion.rows import MOST_BUFFERS, fuse_rows
+from cubepy.tensor.fusion.reductions.columns import fuse_columns
+from cubepy.tensor.fusion.reductions.rows import MOST_BUFFERS, fuse_rows
 from cubepy.tensor.fusion.schedule import Schedule, graph_of, schedule_of, structure
 from cubepy.tensor.fusion.steady import Preparation, prepared
 from cubepy.tensor.ir import Graph
@@ -86,16 +87,21 @@ def _fewest(schedule: Schedule, buffers: int) -> Schedule:
     on_matrices = _on_matrices.get(key)
     found: list[Schedule] = []
     if on_matrices is not True:
-        found.append(fuse_maps(fuse_rows(schedule, buffers)))
+        found.append(_in_groups(schedule, buffers))
     if on_matrices is not False:
         matrices = as_matrices(schedule)
         if matrices is not schedule or not found:
-            found.append(fuse_maps(fuse_rows(matrices, buffers)))
+            found.append(_in_groups(matrices, buffers))
     best = min(found, key=_launches)
     if on_matrices is None:
         room(_on_matrices, KEPT)
         _on_matrices[key] = best is not found[0]
     return best
+
+
+def _in_groups(schedule: Schedule, buffers: int) -> Schedule:
+    """Reductions and the maps around them, then the maps that are left."""
+    return fuse_maps(fuse_columns(fuse_rows(schedule, buffers)))
 
 
 def _launches(schedule: Schedule) -> int:
