@@ -150,7 +150,7 @@ def room_for(m: MatrixInstruction, shape: Shape, p: DeviceProperties) -> int:
         return 440
     if m.lengths[0] == NEIGHBOURS:
         return 170 if shape.held else 100
-    return 150 if shape.held else 120
+    return 140 if shape.held else 120
 
 
 def fits(m: MatrixInstruction, shape: Shape, depth: int, width: int, p: DeviceProperties) -> bool:
