@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from cubepy.lang.dtypes import bf16, f16, f32
 from cubepy.runtime.device import Device, device_properties, gpu_of
 from cubepy.runtime.tables import room
 from cubepy.tensor.fusion.bundles import SMALL, SMALL_ON_GPU, bundle_maps
@@ -18,7 +19,7 @@ from cubepy.tensor.fusion.packed import pack_weights
 from cubepy.tensor.fusion.reductions.columns import fuse_columns
 from cubepy.tensor.fusion.reductions.rows import MOST_BUFFERS, fuse_rows
 from cubepy.tensor.fusion.schedule import Schedule, graph_of, schedule_of, structure
-from cubepy.tensor.fusion.steady import Preparation, prepared
+from cubepy.tensor.fusion.steady import Preparation, prepared, steady
 from cubepy.tensor.ir import Graph
 from cubepy.tensor.storage import HOST
 
@@ -68,11 +69,15 @@ def fused(graph: Graph, device: Device = HOST, weights: Collection[int] = ()) ->
     given = [schedule.inputs[n] for n in weights]
     single = read_literals(join_parts(fuse_epilogues(schedule.without_repeats())))
     made: list[Preparation] = []
-    if on_host:
-        single = fuse_convolutions(single, given)
+    dtypes = (f32,) if on_host else (f32, f16, bf16)
+    if on_host or weights:
+        single = fuse_convolutions(single, given, dtypes)
     if weights:
-        single = with_channels_last(single)
-        single, made = prepared(pack_weights(single, given, device_properties(device)), given)
+        kept = () if on_host else steady(single, given)
+        single = with_channels_last(single, dtypes, kept)
+        if on_host:
+            single = pack_weights(single, given, device_properties(device))
+        single, made = prepared(single, given)
     steps = bundle_maps(_fewest(single, buffers), SMALL if on_host else SMALL_ON_GPU)
     reads = tuple(number[i] for i in steps.inputs if i in number)
     ways = tuple(p._replace(inputs=tuple(number[i] for i in p.inputs)) for p in made)
