@@ -98,6 +98,8 @@ def bases_alone(array: np.ndarray, alone: bool) -> bool:
     base = array.base
     if base is None:
         return alone
+    if isinstance(base, memoryview) and base.readonly:  # of a file, or of bytes
+        base = base.obj
     if isinstance(base, (bytes, mmap.mmap)):
         return fixed
     ours = type(base).__module__.startswith("cubepy.")

@@ -11,7 +11,10 @@ from cubepy.tensor.ir import ABSENT, Graph
 
 
 def execute(
-    graph: Graph, inputs: Sequence[Any], before: Callable[[int], Any] | None = None
+    graph: Graph,
+    inputs: Sequence[Any],
+    before: Callable[[int], Any] | None = None,
+    run: Callable[..., Any] = apply,
 ) -> list[Tensor]:
     """Replay a graph on tensors (or arrays) and return its outputs as tensors.
 
@@ -20,6 +23,7 @@ def execute(
         inputs: one value for each of `graph.inputs`; the shapes may differ from the recorded ones
             as far as every op accepts them.
         before: is told the number of each node before it runs.
+        run: gives the results of an op.
 
     Raises:
         ShapeError: too few or too many inputs, or shapes that an op refuses.
@@ -35,7 +39,7 @@ def execute(
         if n.op == "detach":
             values[first] = values[n.inputs[0]].detach()  # type: ignore[union-attr]
         elif n.op != "input":
-            made = apply(n.op, *(values[i] for i in n.inputs), **dict(n.attrs))
+            made = run(n.op, *(values[i] for i in n.inputs), **dict(n.attrs))
             values.update(enumerate(made if type(made) is list else [made], first))
         for i in set(n.inputs):  # what no later op reads is let go, as in the run that was recorded
             if last.get(i) == at and i not in graph.outputs:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from cubepy.runtime.device import Device, device_properties, gpu_of
 from cubepy.runtime.tables import room
+from cubepy.tensor.fusion.bundles import SMALL, SMALL_ON_GPU, bundle_maps
 from cubepy.tensor.fusion.convolutions import fuse_convolutions, with_channels_last
 from cubepy.tensor.fusion.epilogues import fuse_epilogues
 from cubepy.tensor.fusion.joined import join_parts
@@ -14,7 +15,8 @@ from cubepy.tensor.fusion.literals import read_literals
 from cubepy.tensor.fusion.maps import fuse_maps
 from cubepy.tensor.fusion.matrices import as_matrices
 from cubepy.tensor.fusion.packed import pack_weights
-from cubepy.tensor.fusion.rows import MOST_BUFFERS, fuse_rows
+from cubepy.tensor.fusion.reductions.columns import fuse_columns
+from cubepy.tensor.fusion.reductions.rows import MOST_BUFFERS, fuse_rows
 from cubepy.tensor.fusion.schedule import Schedule, graph_of, schedule_of, structure
 from cubepy.tensor.fusion.steady import Preparation, prepared
 from cubepy.tensor.ir import Graph
@@ -59,18 +61,19 @@ def fused(graph: Graph, device: Device = HOST, weights: Collection[int] = ()) ->
         device: where it will run.
         weights: inputs, by their numbers among all, that stay as they are from call to call.
     """
-    buffers = MOST_BUFFERS if gpu_of(device) is None else 0
+    on_host = gpu_of(device) is None
+    buffers = MOST_BUFFERS if on_host else 0
     schedule = schedule_of(graph)
     number = {i: n for n, i in enumerate(schedule.inputs)}
     given = [schedule.inputs[n] for n in weights]
     single = read_literals(join_parts(fuse_epilogues(schedule.without_repeats())))
     made: list[Preparation] = []
-    if gpu_of(device) is None:
+    if on_host:
         single = fuse_convolutions(single, given)
     if weights:
         single = with_channels_last(single)
         single, made = prepared(pack_weights(single, given, device_properties(device)), given)
-    steps = _fewest(single, buffers)
+    steps = bundle_maps(_fewest(single, buffers), SMALL if on_host else SMALL_ON_GPU)
     reads = tuple(number[i] for i in steps.inputs if i in number)
     ways = tuple(p._replace(inputs=tuple(number[i] for i in p.inputs)) for p in made)
     return Fused(graph_of(steps), reads, ways)
@@ -84,16 +87,21 @@ def _fewest(schedule: Schedule, buffers: int) -> Schedule:
     on_matrices = _on_matrices.get(key)
     found: list[Schedule] = []
     if on_matrices is not True:
-        found.append(fuse_maps(fuse_rows(schedule, buffers)))
+        found.append(_in_groups(schedule, buffers))
     if on_matrices is not False:
         matrices = as_matrices(schedule)
         if matrices is not schedule or not found:
-            found.append(fuse_maps(fuse_rows(matrices, buffers)))
+            found.append(_in_groups(matrices, buffers))
     best = min(found, key=_launches)
     if on_matrices is None:
         room(_on_matrices, KEPT)
         _on_matrices[key] = best is not found[0]
     return best
+
+
+def _in_groups(schedule: Schedule, buffers: int) -> Schedule:
+    """Reductions and the maps around them, then the maps that are left."""
+    return fuse_maps(fuse_columns(fuse_rows(schedule, buffers)))
 
 
 def _launches(schedule: Schedule) -> int:

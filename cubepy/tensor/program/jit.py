@@ -157,26 +157,27 @@ class Jitted:
                 leaf = Scalar(leaf, f"a{n}", frozenset([n]), fixed)
             given.append(leaf)
         args, kwargs = rebuilt(structure, iter(given))
-        with uncollected(), self.history.trace(self.key(structure, leaves), self.programs):
-            try:
-                with recorded_by(tracer):
-                    result = self.function(*args, **kwargs)
-                trace, result = tracer.trace(result)
-                program = self.program_of(trace, structure, leaves, fixed, guards)
-                if tracer.runs:
-                    compute(tracer, trace, program)
-            except BaseException:
-                tracer.undo()
-                raise
-        if program is not None:
-            variants = self.programs.setdefault(self.key(structure, leaves), [])
-            variants.insert(0, program)
-            del variants[VARIANTS:]
-            self.latest = program.call
-            tracer.close(result)
-        tracer.hand_over()
-        if tracer.runs:
-            tracer.forget()
+        with uncollected():
+            with self.history.trace(self.key(structure, leaves), self.programs):
+                try:
+                    with recorded_by(tracer):
+                        result = self.function(*args, **kwargs)
+                    trace, result = tracer.trace(result)
+                    program = self.program_of(trace, structure, leaves, fixed, guards)
+                    if tracer.runs:
+                        compute(tracer, trace, program)
+                except BaseException:
+                    tracer.undo()
+                    raise
+            if program is not None:
+                variants = self.programs.setdefault(self.key(structure, leaves), [])
+                variants.insert(0, program)
+                del variants[VARIANTS:]
+                self.latest = program.call
+                tracer.close(result)
+            tracer.hand_over()
+            if tracer.runs:
+                tracer.forget()
         return result
 
     def program_of(

@@ -11,13 +11,15 @@ from cubepy.errors import CubeError
 from cubepy.runtime import recording
 from cubepy.runtime.device import Device, use
 from cubepy.runtime.memory.spans import meet
-from cubepy.tensor.array import Tensor
+from cubepy.tensor.array import Tensor, apply
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import Graph
 from cubepy.tensor.modes import no_grad
 from cubepy.tensor.ops.library import kernels
+from cubepy.tensor.program.plans.host import Recording
 from cubepy.tensor.program.plans.in_place import InPlace
+from cubepy.tensor.program.plans.repeated import repeating
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import located, outside
 
@@ -48,9 +50,11 @@ def arrays_by_steps(
         if before is not None and node + first >= 0:
             before(node + first)
 
+    recorded = recording.current() if recording.active else None
+    run = repeating(recorded) if type(recorded) is Recording else apply
     try:
         with no_grad(), use(home):
-            return [t.storage.dense() for t in execute(graph, tensors, note)]
+            return [t.storage.dense() for t in execute(graph, tensors, note, run)]
     except CubeError as error:
         lines = lineage().lines(at)
         if lines and error.location in (None, located(outside())):

@@ -32,6 +32,8 @@ class Recording(Recorder):
 
     Attributes:
         fresh: that memory: bytes by address.
+        kept: that memory.
+        asked: shape, dtype and bytes of each.
     """
 
     marks = True
@@ -40,9 +42,11 @@ class Recording(Recorder):
         super().__init__()
         self.fresh: dict[int, int] = {}
         self.kept: list[Any] = []
+        self.asked: list[tuple[Any, ...]] = []
         self.mapped = 0
 
     def memory(self, shape: tuple[int, ...], dtype: Any, size: int) -> Any:
+        self.asked.append((shape, dtype, size))
         if size >= pool.POOLED and AVAILABLE:
             pool.host_pool.check(size, self.mapped)
             piece = Piece(size, len(self.kept), self.released)
@@ -67,7 +71,7 @@ class Recording(Recorder):
     def forget(self) -> None:
         """Let go of all that was seen: pieces that are results know their recording."""
         self.steps, self.constants, self.flags = [], [], {}
-        self.kept, self.fresh = [], {}
+        self.kept, self.asked, self.fresh = [], [], {}
 
     def launch(self, prepared: Any, leaves: Sequence[Any]) -> None:
         super().launch(prepared, [without_pages(leaf) for leaf in leaves])
