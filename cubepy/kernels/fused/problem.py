@@ -83,6 +83,11 @@ class Columns(NamedTuple):
     rows: int
 
 
+def lanes_for(lanes: int, n: int) -> int:
+    """Lanes of the lines of a short row, so that not much of the last one is empty."""
+    return lanes // 2 if n % lanes and -n % lanes * 4 >= n and n % (lanes // 2) == 0 else lanes
+
+
 def fixed_along_rows(arrays: Sequence[Any]) -> tuple[bool, ...]:
     """Which arrays are constant along the last axis."""
     return tuple(a.strides[-1] == 0 and a.shape[-1] > 1 for a in arrays)

@@ -16,6 +16,7 @@ from cubepy.tensor.fusion.maps import fuse_maps
 from cubepy.tensor.fusion.matrices import as_matrices
 from cubepy.tensor.fusion.packed import pack_weights
 from cubepy.tensor.fusion.reductions.columns import fuse_columns
+from cubepy.tensor.fusion.reductions.opened import open_rows, split
 from cubepy.tensor.fusion.reductions.rows import MOST_BUFFERS, fuse_rows
 from cubepy.tensor.fusion.schedule import Schedule, graph_of, schedule_of, structure
 from cubepy.tensor.fusion.steady import Preparation, prepared
@@ -73,10 +74,25 @@ def fused(graph: Graph, device: Device = HOST, weights: Collection[int] = ()) ->
     if weights:
         single = with_channels_last(single)
         single, made = prepared(pack_weights(single, given, device_properties(device)), given)
-    steps = bundle_maps(_fewest(single, buffers), SMALL if on_host else SMALL_ON_GPU)
+    steps = bundle_maps(
+        _opened(single, buffers) if on_host else _fewest(single, buffers),
+        SMALL if on_host else SMALL_ON_GPU,
+    )
     reads = tuple(number[i] for i in steps.inputs if i in number)
     ways = tuple(p._replace(inputs=tuple(number[i] for i in p.inputs)) for p in made)
     return Fused(graph_of(steps), reads, ways)
+
+
+def _opened(schedule: Schedule, buffers: int) -> Schedule:
+    """The same with softmax and norms written out where they join with maps as a whole."""
+    closed: set[int] = set()
+    while True:
+        single, opened = open_rows(schedule, closed)
+        found = _fewest(single, buffers)
+        parts = split(found, opened)
+        if not parts:
+            return found
+        closed |= parts
 
 
 def _fewest(schedule: Schedule, buffers: int) -> Schedule:
