@@ -70,6 +70,7 @@ COMPILED_ELSEWHERE = {
     "attention.sm90.backward_passes": "attention.test_offline",
     "attention.sm90.masks": "attention.test_offline",
     "attention.gpu.flash_mma": "attention.test_offline",
+    "attention.gpu.flash_fragments": "attention.test_fragments_emulated",
     "attention.gpu.flash_decoding": "attention.test_offline",
     "convolution.gpu.depthwise": "convolution.test_offline",
     "convolution.gpu.depthwise_weight_gradient": "convolution.test_offline",

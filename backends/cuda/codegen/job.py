@@ -81,7 +81,9 @@ REPLACES = "hip-python-interop"
 
 
 def _needs_compiler() -> None:
-    """Say what to install when numba-cuda is missing, or to uninstall when it cannot work."""
+    """Say what to install when numba-cuda is missing, which brings NVIDIA's compiler, or to
+    uninstall when that cannot work.
+    """
     if version_of(REPLACES) != ABSENT:
         raise BackendCompileError(
             f"the package {REPLACES} puts HIP in the place of NVIDIA's cuda-bindings: with it "

@@ -16,7 +16,7 @@ import llvmlite.binding as ll
 from llvmlite import ir
 from numba.core import types
 
-from cubepy.backends.cuda.codegen.ready import numpy_for_numba_cuda
+from cubepy.backends.cuda.codegen import nvvm
 from cubepy.backends.gpu.codegen.target import Processor, lowered
 from cubepy.backends.gpu.words import number
 from cubepy.backends.llvm.emitted import Parameter
@@ -24,11 +24,8 @@ from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.ops.types import SCALARS
 
 _i32, _i64 = ir.IntType(32), ir.IntType(64)
-TRIPLE = "nvptx64-nvidia-cuda"
 MAP_BYTES = 128
 ALIGNED = 16
-
-numpy_for_numba_cuda()
 
 
 @dataclass(frozen=True)
@@ -59,17 +56,13 @@ def lower(
     read_only: frozenset[str],
 ) -> str:
     """NVVM IR of a generated function behind an entry point `symbol`; see `gpu.job.GpuJob`."""
-    from numba.cuda.cudadrv import nvvm
-
     arguments = tuple(_type_of(p) for p in parameters)
     context, inner = lowered(source, text, arguments, symbol, processor(), fast_math)
-    nvvm.add_ir_version(inner.module)
     entry = _add_entry(
         context, inner, arguments, parameters, symbol, noalias, read_only, bounds.aligned
     )
-    nvvm.set_cuda_kernel(entry)
-    limits = (bounds.units, bounds.cubes_of_a_core) if bounds.cubes_of_a_core else (bounds.units,)
-    nvvm.set_launch_bounds(entry, limits)
+    limits = {"maxntidx": bounds.units, "minctasm": bounds.cubes_of_a_core}
+    nvvm.mark_kernel(entry, **{name: value for name, value in limits.items() if value})
     # LLVM 7 knows no type after byval.
     return str(inner.module).replace(f"byval([{MAP_BYTES} x i8])", "byval")
 
@@ -77,9 +70,7 @@ def lower(
 @cache
 def processor() -> Processor:
     """What functions are lowered for: the dialect is that of every NVIDIA GPU."""
-    from numba.cuda.cudadrv import nvvm
-
-    return Processor("nvvm", TRIPLE, ll.create_target_data(nvvm.NVVM().data_layout))
+    return Processor("nvvm", nvvm.TRIPLE, ll.create_target_data(nvvm.LAYOUT))
 
 
 def _add_entry(
@@ -116,12 +107,7 @@ def _add_entry(
                 if p.name in read_only:
                     set.add(a.attributes, "readonly")
     if constants:
-        note = module.add_metadata(
-            (entry, ir.MetaDataString(module, "grid_constant"), module.add_metadata(constants))
-        )
-        from numba.core import cgutils
-
-        cgutils.get_or_insert_named_metadata(module, "nvvm.annotations").add(note)
+        nvvm.annotate(entry, "grid_constant", module.add_metadata(constants))
     builder = ir.IRBuilder(entry.append_basic_block())
     values = [
         _unpack(builder, a, context.get_value_type(t), p)
@@ -141,20 +127,15 @@ def _unpack(builder: Any, word: Any, value_type: Any, p: Parameter) -> Any:
     return number(builder, word, value_type, p.kind)
 
 
-def options(cc: tuple[int, int, str], fast_math: frozenset[str]) -> dict[str, Any]:
+def options(cc: tuple[int, int, str], fast_math: frozenset[str]) -> list[str]:
     """Options of libNVVM."""
-    out: dict[str, Any] = {"opt": 3, "arch": f"compute_{cc[0]}{cc[1]}{cc[2]}"}
-    if not {"contract", "fast"} & fast_math:
-        out["fma"] = False
-    return out
+    out = ["-opt=3", f"-arch=compute_{cc[0]}{cc[1]}{cc[2]}"]
+    return out if {"contract", "fast"} & fast_math else [*out, "-fma=0"]
 
 
 def ptx(text: str, cc: tuple[int, int, str], fast_math: frozenset[str] = frozenset()) -> str:
     """The PTX of NVVM IR."""
-    from numba.cuda.cudadrv import nvvm
-
-    data: bytes = nvvm.compile_ir(text, **options(cc, fast_math))
-    return data.decode().strip("\x00").strip()
+    return nvvm.compiled(text, options(cc, fast_math)).decode().strip("\x00").strip()
 
 
 def cubin(text: str, cc: tuple[int, int, str], fast_math: frozenset[str] = frozenset()) -> bytes:
@@ -162,9 +143,8 @@ def cubin(text: str, cc: tuple[int, int, str], fast_math: frozenset[str] = froze
     setmaxnreg).
     """
     from cuda.bindings import nvjitlink
-    from numba.cuda.cudadrv import nvvm
 
-    ltoir = nvvm.compile_ir(text, **options(cc, fast_math), **{"gen-lto": None})
+    ltoir = nvvm.compiled(text, [*options(cc, fast_math), "-gen-lto"])
     flags = [
         f"-arch=sm_{cc[0]}{cc[1]}{cc[2]}",
         "-lto",
