@@ -10,7 +10,7 @@ from cubepy.runtime.tables import room
 from cubepy.tensor.fusion.bundles import SMALL, SMALL_ON_GPU, bundle_maps
 from cubepy.tensor.fusion.convolutions import fuse_convolutions, with_channels_last
 from cubepy.tensor.fusion.epilogues import fuse_epilogues
-from cubepy.tensor.fusion.joined import join_parts
+from cubepy.tensor.fusion.joined import join_parts, join_results
 from cubepy.tensor.fusion.literals import read_literals
 from cubepy.tensor.fusion.maps import fuse_maps
 from cubepy.tensor.fusion.matrices import as_matrices
@@ -117,7 +117,7 @@ def _fewest(schedule: Schedule, buffers: int) -> Schedule:
 
 def _in_groups(schedule: Schedule, buffers: int) -> Schedule:
     """Reductions and the maps around them, then the maps that are left."""
-    return fuse_maps(fuse_columns(fuse_rows(schedule, buffers)))
+    return join_results(fuse_maps(fuse_columns(fuse_rows(schedule, buffers))))
 
 
 def _launches(schedule: Schedule) -> int:
