@@ -15,6 +15,7 @@ from cubepy.tensor.fusion.literals import read_literals
 from cubepy.tensor.fusion.maps import fuse_maps
 from cubepy.tensor.fusion.matrices import as_matrices
 from cubepy.tensor.fusion.packed import pack_weights
+from cubepy.tensor.fusion.parted import part_maps, work
 from cubepy.tensor.fusion.reductions.columns import fuse_columns
 from cubepy.tensor.fusion.reductions.opened import open_rows, split
 from cubepy.tensor.fusion.reductions.rows import MOST_BUFFERS, fuse_rows
@@ -74,13 +75,19 @@ def fused(graph: Graph, device: Device = HOST, weights: Collection[int] = ()) ->
     if weights:
         single = with_channels_last(single)
         single, made = prepared(pack_weights(single, given, device_properties(device)), given)
-    steps = bundle_maps(
-        _opened(single, buffers) if on_host else _fewest(single, buffers),
-        SMALL if on_host else SMALL_ON_GPU,
-    )
+    steps = bundle_maps(_parted(single, buffers, on_host), SMALL if on_host else SMALL_ON_GPU)
     reads = tuple(number[i] for i in steps.inputs if i in number)
     ways = tuple(p._replace(inputs=tuple(number[i] for i in p.inputs)) for p in made)
     return Fused(graph_of(steps), reads, ways)
+
+
+def _parted(schedule: Schedule, buffers: int, on_host: bool) -> Schedule:
+    """Fused, with maps of what is put together done part by part where that is less work."""
+    fuse = _opened if on_host else _fewest
+    found, parted = fuse(schedule, buffers), part_maps(schedule)
+    if parted is schedule:
+        return found
+    return min(found, fuse(parted, buffers), key=work)
 
 
 def _opened(schedule: Schedule, buffers: int) -> Schedule:

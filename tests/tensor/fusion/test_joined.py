@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.tensor import Tensor, concat, execute, record, stack
+from cubepy.tensor import Tensor, concat, execute, record, stack, where
 from cubepy.tensor.fusion.optimise import optimise
 from tests.tensor.fusion.test_rows import steps_of
 
@@ -48,11 +48,25 @@ def swapped(x: Tensor, c: Tensor, s: Tensor) -> list[Tensor]:
     return [concat([b * a, a + 1], axis=1), a > b]
 
 
+def rotated(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
+    """A rotary embedding of halves that are put together before they are scaled."""
+    n, cosines, sines = x.shape[-1] // 2, x[0, 0], x[-1, -1]
+    return x * cosines + concat([-x[..., n:], x[..., :n]], axis=-1) * sines * s[:, :1]
+
+
+def stacked_rows(x: Tensor, c: Tensor, s: Tensor) -> list[Tensor]:
+    """Along the first axis, with numbers, a row of them, and a mask."""
+    both = concat([x * 2, x.abs()], axis=0)
+    return [where(both > 0.5, both * s[:1, :1] - 0.3, 0.0)]
+
+
 CASES: dict[str, Callable[..., Any]] = {
     "halves": halves,
     "neighbours": neighbours,
     "rows": rows,
     "swapped": swapped,
+    "rotated": rotated,
+    "stacked_rows": stacked_rows,
 }
 
 
@@ -78,7 +92,7 @@ def test_parts_are_written_where_they_are(name: str, shape: tuple[int, ...], dty
 
 def test_programs_repeat_them() -> None:
     given = [some(2, 4, 16, 64), some(16, 32), some(16, 32)]
-    for function in (halves, neighbours):
+    for function in (halves, neighbours, rotated):
         program, want = cb.jit(function), function(*given).numpy()
         for _ in range(4):
             np.testing.assert_array_equal(program(*given).numpy(), want)
@@ -101,7 +115,7 @@ def test_units_of_a_gpu_write_parts() -> None:
     from tests.backends.cuda.emulator.device import emulated
 
     given = [some(2, 3, 5, 34), some(5, 17), some(5, 17)]
-    for function in (halves, neighbours):
+    for function in (halves, neighbours, rotated):
         want = function(*given).numpy()
         with emulated() as gpu:
             there = [cb.tensor(t.numpy(), device=gpu) for t in given]
@@ -111,3 +125,13 @@ def test_units_of_a_gpu_write_parts() -> None:
             assert "joined_map" in steps_of(graph)
             found = execute(graph, recorder.inputs)[0].numpy()
         np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6)
+
+
+def test_what_is_read_whole_or_is_not_even_stays_together() -> None:
+    x, y = some(6, 40), some(6, 20)
+    with record(x, y) as recorder:
+        uneven, even = concat([x, y], axis=1), concat([x * 2, x.tanh()], axis=1)
+        outputs = uneven * 2 + 1, even * 0.3 - even.sum(axis=-1, keepdims=True), even.sort(-1)[0]
+    graph = optimise(recorder.graph(*outputs))
+    for one, other in zip(execute(graph, recorder.inputs), outputs, strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-5, atol=1e-5)
