@@ -92,6 +92,7 @@ COMPILED_ELSEWHERE = {
     "matmul.sm90.cluster_split_k": "matmul.test_tiles",
     "matmul.sm90.tma_simt": "matmul.test_tiles",
     "matmul.sm90.tma_simt_split_k": "matmul.test_tiles",
+    "quant.linear.gpu.gemm_int4": "quant.test_amd_int4",
     "quant.linear.gpu.gemm_int8": "quant.test_amd_int8",
     "quant.linear.gpu.gemm_mma_int8": "quant.test_offline",
     "quant.linear.gpu.gemv": "quant.test_offline",

@@ -150,10 +150,17 @@ def compiled(name: str, dtype: str, depth: int, width: int, mask: str, few: bool
     m = p.matrix_instruction(dtype, shape.side)
     assert m is not None and fits(m, shape, depth, width, p)
     plan = FragmentAttention(
-        kind, m.rows, shape.planes, p.plane_size, shape.keys,
-        *rounded(depth, min(width, shape.columns), m), mask != "none", mask, depth % 32 == 0,
+        kind,
+        m.rows,
+        shape.planes,
+        p.plane_size,
+        shape.keys,
+        *rounded(depth, min(width, shape.columns), m),
+        mask != "none",
+        mask,
+        depth % 32 == 0,
         shape.held,
-    )  # fmt: skip
+    )
     blocks = lambda n: np.zeros((1, 2, 512, -(-n // 8) * 8), np.uint16)
     marks = {"none": None, "bool": np.zeros((1, 2, 512, 512), np.bool_)}
     marks["float"] = np.zeros((1, 2, 512, 512), F32)

@@ -118,29 +118,39 @@ def put(held, tiles, at, count, along_k):
 @cb.func
 def stage_product(acc, tiles, at_a, at_b, start, shape, m, dtype):
     """acc += one stage, for a plane's part of the tile: rows and columns from `start` on."""
+    for run in cb.unroll(range(runs(m))):
+        run_product(acc, tiles, at_a, at_b, run, start, shape, m, dtype)
+
+
+@cb.func
+def runs(m):
+    """How often all units together read a piece, or two, to have all of a stage."""
+    return cb.comptime(PIECES // (m.depth // m.a.count * max(1, m.lengths[0] // 4)))
+
+
+@cb.func
+def run_product(acc, tiles, at_a, at_b, run: cb.Comptime[int], start, shape, m, dtype):
+    """acc += a part of a stage, whose columns follow each other: the run-th of `runs`."""
     top, left = start
     high, wide = shape
     words, side = m.lengths[0], m.rows
     pieces = max(1, words // 4)  # that a unit reads at once
     together = max(1, 4 // words)  # instructions that they are enough for
     groups = m.depth // m.a.count  # of units with parts of the depth of their own
-    lane = cb.UNIT_POS_PLANE
-    row_b, k = coordinates(m.a, lane)
-    row_a = coordinates(m.b, lane)[1]
-    part = k // m.a.count * pieces
-    for run in cb.unroll(range(PIECES // (groups * pieces))):
-        piece = run * groups * pieces + part
-        b = tuple(
-            words_of(tiles, at_b, left + j * side + row_b, piece, pieces)
-            for j in cb.unroll(range(wide // side))
-        )
-        for i in cb.unroll(range(high // side)):
-            a = words_of(tiles, at_a, top + i * side + row_a, piece, pieces)
-            for t in cb.unroll(range(together)):
-                x = cb.slice_line(a, t * words, words)
-                for j in cb.unroll(range(wide // side)):
-                    y = cb.slice_line(b[j], t * words, words)
-                    acc[i, j] = cb.mma(y, x, acc[i, j], dtype)
+    row_b, k = coordinates(m.a, cb.UNIT_POS_PLANE)
+    row_a = coordinates(m.b, cb.UNIT_POS_PLANE)[1]
+    piece = run * groups * pieces + k // m.a.count * pieces
+    b = tuple(
+        words_of(tiles, at_b, left + j * side + row_b, piece, pieces)
+        for j in cb.unroll(range(wide // side))
+    )
+    for i in cb.unroll(range(high // side)):
+        a = words_of(tiles, at_a, top + i * side + row_a, piece, pieces)
+        for t in cb.unroll(range(together)):
+            x = cb.slice_line(a, t * words, words)
+            for j in cb.unroll(range(wide // side)):
+                y = cb.slice_line(b[j], t * words, words)
+                acc[i, j] = cb.mma(y, x, acc[i, j], dtype)
 
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
