@@ -207,7 +207,9 @@ class Tensor(
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if self.device.backend != "cuda":
             raise AttributeError("__cuda_array_interface__")
-        return self.storage.dense().__cuda_array_interface__  # type: ignore[no-any-return]
+        array = self.storage.dense()
+        expose(array)
+        return array.__cuda_array_interface__  # type: ignore[no-any-return]
 
     def __cubepy_array__(self) -> Any:
         if blocks:

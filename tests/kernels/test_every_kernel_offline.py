@@ -26,7 +26,7 @@ from cubepy.kernels.attention.cached import cached_attention
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
 from cubepy.kernels.elementwise.sequence import steps
 from cubepy.kernels.fused.bundles import bundled_map
-from cubepy.kernels.fused.maps import fused_map
+from cubepy.kernels.fused.maps import fused_map, joined_map
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives import updates
 from cubepy.kernels.random.stateful import drawn, dropped
@@ -280,6 +280,8 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "fused_map": [(lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F16)), (ROWS, ROWS[:, :1])),
                   (lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F32)), (ROWS, ROWS))],
     "bundled_map": [(adam_of_two, (zeros(4096), zeros(10))), (sums_of_two, (zeros(4096), zeros(1)))],
+    "joined_map": [(lambda a, b: joined_map(both_ways, (a, b), a.shape, (F32, F32), (1, 0), 1),
+                    (ROWS, ROWS))],
     "fused_columns": each(fused_columns, (F32, BF16), 64, 512)
                      + each(fused_columns, (F32,), 2000, 9),
     "fused_rows": each(fused_rows, (F32, BF16), 64, 512),

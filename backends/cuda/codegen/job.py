@@ -30,7 +30,12 @@ class Job(GpuJob):
         return code
 
     def lowered(self) -> str:
-        """LLVM IR in NVIDIA's dialect."""
+        """LLVM IR in NVIDIA's dialect.
+
+        Raises:
+            BackendCompileError: NVIDIA's compiler is not installed.
+        """
+        _needs_compiler()
         from cubepy.backends.cuda.codegen import lowering
 
         return lowering.lower(

@@ -12,7 +12,14 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.elementwise.map_cpu import following, lines_at
-from cubepy.kernels.fused.problem import ColumnPlan, Columns, fixed_along_rows, given_by, put
+from cubepy.kernels.fused.problem import (
+    ColumnPlan,
+    Columns,
+    fixed_along_rows,
+    given_by,
+    lanes_for,
+    put,
+)
 from cubepy.kernels.primitives.vector_width import lanes_on
 from cubepy.runtime import memory
 from cubepy.tune import CpuRoutine, bucket
@@ -123,9 +130,7 @@ def cuts(rows: int, columns: int) -> tuple[int, int]:
 def lanes_of(p: Columns, columns: int, properties: cb.DeviceProperties) -> int:
     """Lanes of a line: few of them are beyond the last column."""
     lanes = lanes_on(properties, *p.totals, *p.stored, *p.inputs)
-    if columns >= 4 * lanes:
-        return 2 * lanes
-    return lanes // 2 if columns % lanes and columns % (lanes // 2) == 0 else lanes
+    return 2 * lanes if columns >= 4 * lanes else lanes_for(lanes, columns)
 
 
 class Blocks(CpuRoutine):

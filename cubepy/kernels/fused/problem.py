@@ -17,13 +17,17 @@ class Maps(NamedTuple):
     merged.
 
     Attributes:
+        results: one array each; where there are `parts`, one of rank one more for all of them and
+            then one for each of the others.
         numbers: arrays of rank 1: what is the same for all elements.
+        parts: what the function gives that lies in one array, in this order.
     """
 
     function: Func
     results: list[Any]
     inputs: list[Any]
     numbers: tuple[Any, ...] = ()
+    parts: tuple[int, ...] = ()
 
 
 class Bundle(NamedTuple):
@@ -83,6 +87,11 @@ class Columns(NamedTuple):
     rows: int
 
 
+def lanes_for(lanes: int, n: int) -> int:
+    """Lanes of the lines of a short row, so that not much of the last one is empty."""
+    return lanes // 2 if n % lanes and -n % lanes * 4 >= n and n % (lanes // 2) == 0 else lanes
+
+
 def fixed_along_rows(arrays: Sequence[Any]) -> tuple[bool, ...]:
     """Which arrays are constant along the last axis."""
     return tuple(a.strides[-1] == 0 and a.shape[-1] > 1 for a in arrays)
@@ -94,6 +103,18 @@ def given_by(plan: cb.Comptime[ColumnPlan], values):
     if plan.function is None:
         return values
     return plan.function(*values)
+
+
+@cb.func
+def put_all(results, lead, k, found, parts: cb.Comptime[tuple], lanes: cb.Comptime[int], valid):
+    """Store what a function gave: parts in the first array, then one array each."""
+    for n in cb.unroll(range(len(parts))):
+        put(results[0], (n,) + lead + (k,), found[parts[n]], lanes, valid)
+    done = 1 if len(parts) > 0 else 0
+    for n in cb.unroll(range(len(found))):
+        if n not in parts:
+            put(results[done], lead + (k,), found[n], lanes, valid)
+            done = done + 1
 
 
 @cb.func

@@ -23,7 +23,7 @@ ALONE = {
     "make": "makes its values of nothing",
     "view": "is other strides of the same elements, or a copy of them",
     "reduce": "reduces other axes than the last, or all others, or is another reduction",
-    "row": "is a kernel of its own along rows",
+    "row": "is a kernel of its own along rows, which joins no map of another shape",
     "product": "is a product with a kernel of its own",
     "index": "reads by indices that are data",
     "order": "sorts or scans",

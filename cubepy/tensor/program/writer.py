@@ -17,6 +17,7 @@ from cubepy.runtime.device import current, gpu_of
 from cubepy.runtime.generated import written
 from cubepy.runtime.memory.pool import POOLED
 from cubepy.tensor.array import Tensor
+from cubepy.tensor.exposed import own
 from cubepy.tensor.exposed import version as touched
 from cubepy.tensor.fusion.optimise import Fused, fused
 from cubepy.tensor.fusion.prepared import Prepared
@@ -121,14 +122,16 @@ class Writer(Looks):
 
     def weights(self) -> list[int]:
         """The inputs that stay from call to call: tensors from outside that the function only
-        reads, and by which it gives no gradients.
+        reads, and by which it gives no gradients. On a GPU they are of interest to convolutions.
         """
         trace = self.trace
         given = {id(e.handle.of) for e in trace.effects}
         trained = trace.differentiable or any(type(e) is GradientGiven for e in trace.effects)
-        if self.gpu is not None or self.home.backend != "cpu" or trained or trace.gradients:
-            return []
         graph = trace.graph
+        here = self.home.backend == "cpu" and self.gpu is None
+        convolves = self.gpu is not None and any(n.op == "conv" for n in graph.nodes)
+        if not (here or convolves) or trained or trace.gradients:
+            return []
         written = written_in_place(graph.nodes)
         return [
             n
@@ -136,7 +139,7 @@ class Writer(Looks):
             if source.kind == "held"
             and graph.inputs[n] not in written
             and type(value.storage) is Dense
-            and type(value.storage.array) is np.ndarray
+            and (type(value.storage.array) is np.ndarray if here else own(value.storage.array))
             and id(source.of) not in given
         ]
 

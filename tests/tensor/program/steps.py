@@ -121,6 +121,10 @@ OTHERS: dict[str, Step] = {
     "row": lambda xp, a, b: a[-1, :] * b,
     "column": lambda xp, a, b: a[:, :1] - b,
     "stacked": lambda xp, a, b: xp.sum(xp.stack([a, b, a * b]), axis=0),
+    "doubled": lambda xp, a, b: xp.concat([a * b - a, a * 0.5 + b], axis=0)[: a.shape[0], :],
+    "mirrored": lambda xp, a, b: (
+        xp.concat([-a, b], axis=0) * 0.5 + xp.concat([b, a * 2.0], axis=0)
+    )[: a.shape[0], :],
     "taken": lambda xp, a, b: xp.take(a, xp.asarray([0] * a.shape[1]), axis=1) + b,
     "sorted": lambda xp, a, b: xp.sort(a, axis=-1) - b,
     "scanned": lambda xp, a, b: xp.cumulative_sum(a, axis=1) * 0.1 + b,
