@@ -78,8 +78,8 @@ def _packed_channels(x: Spec) -> Spec:
     return x
 
 
-@define("product", {"ordered_filters": _run_last})
-def _ordered_filters(weight: Spec) -> Spec:
+@define("product", {"packed_filters_last": _run_last})
+def _packed_filters_last(weight: Spec) -> Spec:
     """Filters with their channels last in memory, as a GPU's copy engine takes them."""
     return weight
 
@@ -317,7 +317,7 @@ def with_channels_last(
                 if weight not in last:
                     last[weight] = max(specs) + 1
                     specs[last[weight]] = specs[weight]
-                    steps.append(Step("ordered_filters", (weight,), {}, (last[weight],)))
+                    steps.append(Step("packed_filters_last", (weight,), {}, (last[weight],)))
                 step = replace(step, inputs=(step.inputs[0], last[weight], *step.inputs[2:]))
         steps.append(step)
     return replace(schedule, steps=tuple(steps), specs=specs)
