@@ -6,6 +6,7 @@ from typing import Any
 
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.program.plans.steady import exchange
 from cubepy.tensor.value import Value
 
 
@@ -42,7 +43,7 @@ class Parameter(Tensor):
             cb.f16
         """
         wanted = self.requires_grad
-        self.value = Value(as_tensor(data).storage)
+        exchange(self, Value(as_tensor(data).storage))
         self._train(wanted)
         return self
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -18,7 +19,9 @@ from cubepy.lang.dtypes import DType, f32, promote
 from cubepy.quant.linear.gpu.dequantize import dense_copy, taken
 from cubepy.quant.linear.gpu.layout import arranged_of
 from cubepy.quant.linear.linear import quantized_linear
+from cubepy.quant.weights.joined import joinable, joined
 from cubepy.quant.weights.weight import QuantizedWeight
+from cubepy.runtime import recording
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.tensor import Storage, register
 from cubepy.tensor.storage import HOST, home, moved, packed_linear
@@ -26,6 +29,11 @@ from cubepy.tensor.storage import HOST, home, moved, packed_linear
 
 class Quantized(Storage):
     """A weight that stays packed in memory.
+
+    Attributes:
+        weight: the packed arrays.
+        whole: the weight of several layers of which this one's rows are some, if they became
+            `one_weight`.
 
     Example:
         >>> from cubepy import nn, quant
@@ -36,7 +44,7 @@ class Quantized(Storage):
     """
 
     kind: ClassVar[str] = "quantized"
-    __slots__ = ("_weight",)
+    __slots__ = ("_weight", "whole")
 
     def __init__(
         self, weight: QuantizedWeight, dtype: DType = f32, device: Device | None = None
@@ -52,13 +60,17 @@ class Quantized(Storage):
     @weight.setter
     def weight(self, weight: QuantizedWeight) -> None:
         self._weight, self.packed = weight, None
+        self.whole: QuantizedWeight | None = None
 
     def arrays(self) -> dict[str, Any]:
         return self.weight.arrays()
 
     def read(self) -> list[Any]:
-        arranged = arranged_of(self.weight)
-        return [*self.weight.arrays().values(), *(() if arranged is None else arranged.arrays())]
+        weights = [self.weight] if self.whole is None else [self.weight, self.whole]
+        found = [array for weight in weights for array in weight.arrays().values()]
+        for arranged in filter(None, map(arranged_of, weights)):
+            found += arranged.arrays()
+        return found
 
     def plan(self) -> Any:
         w = self.weight
@@ -87,6 +99,35 @@ class Quantized(Storage):
         return (
             self if device == self.device else Quantized(self.weight.on(device), self.dtype, device)
         )
+
+
+def parts_of_one(stores: Sequence[Quantized]) -> bool:
+    """Whether weights are parts of one, in this order, or may become that."""
+    whole = stores[0].whole
+    if any(store.whole is not whole for store in stores):
+        return False
+    if whole is None:
+        return joinable([store.weight for store in stores])
+    return all(s.weight is part for s, part in zip(stores, _parts(whole, stores), strict=True))
+
+
+def _parts(whole: QuantizedWeight, stores: Sequence[Quantized]) -> list[QuantizedWeight]:
+    ends = list(itertools.accumulate(store.shape[0] for store in stores))
+    return [whole.rows(a, b) for a, b in zip([0, *ends], ends, strict=False)]
+
+
+def one_weight(stores: Sequence[Quantized]) -> QuantizedWeight:
+    """One weight on a GPU with the rows of several, of `parts_of_one`. It is made at the first use,
+    and they become parts of it: nothing is stored twice.
+    """
+    whole = stores[0].whole
+    if whole is None:
+        recording.spoil()  # a repetition of what is recorded now would join them again
+        whole = joined([store.weight for store in stores])
+        for store, part in zip(stores, _parts(whole, stores), strict=True):
+            store.weight = part
+            store.whole = whole
+    return whole
 
 
 @register("linear", "quantized")

@@ -2,6 +2,7 @@
 
     python scripts/fuzz_kernels.py --seed 1 --count 1000 --jobs 2
     python scripts/fuzz_kernels.py --seed 1 --count 1000 --backend cuda --seconds 120 --jobs 16
+    python scripts/fuzz_kernels.py --seed 1 --count 1000 --backend gfx942     # an emulated processor
     python scripts/fuzz_kernels.py --seed 1234 --count 1 --show          # print one kernel
 
 A kernel is its seed: --seed 1 --count 1000 are the kernels 1 to 1000. Those that differ, or that a
@@ -11,6 +12,7 @@ backend refuses, are kept in the folder --out; the exit status says whether ther
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import sys
@@ -23,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import pytest
 
+from cubepy.backends.hip.codegen.architecture import KNOWN
+from tests.backends.hip.emulator.device import emulated
 from tests.conformance.random_kernels.compare import check, load, random_case
 from tests.staging import staged
 
@@ -40,10 +44,11 @@ def one(job: Job) -> tuple[int, str | None, str]:
     source, shape = random_case(seed, size)
     try:
         module = load(source, Path(folder), f"random_kernel_{seed}")
-        if device == "cuda":
-            with pytest.MonkeyPatch.context() as patch, staged(patch):
-                found = check(module, device, shape)
-        else:
+        with contextlib.ExitStack() as stack:
+            if device in KNOWN:
+                stack.enter_context(emulated(device))
+            if device != "cpu":
+                stack.enter_context(staged(stack.enter_context(pytest.MonkeyPatch.context())))
             found = check(module, device, shape)
     except Exception:
         found = traceback.format_exc(limit=-3)
@@ -62,7 +67,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first kernel")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--size", type=int, default=4, help="statements of a block, at most")
-    parser.add_argument("--backend", default="cpu", help="cpu or cuda")
+    parser.add_argument("--backend", default="cpu", help="cpu, cuda or gfx942 (and so on)")
     parser.add_argument("--jobs", type=int, default=cores(), help="processes")
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="begin no kernel after so long"

@@ -46,6 +46,7 @@ PARTS = (
     "quant",
     "launch",
     "minilm",
+    "models",
     "training",
     "cold_start",
     "sweep",

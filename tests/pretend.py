@@ -17,6 +17,7 @@ from cubepy.backends.cpu.backend import CpuBackend
 from cubepy.backends.cuda.ahead import ALIGNMENT, HostMemory, Stream, elements
 from cubepy.backends.llvm.machine_code import REFUSED
 from cubepy.backends.llvm.replay_table import Table
+from cubepy.errors import OutOfMemoryError
 from cubepy.lang.annotations import TensorMap
 from cubepy.runtime import device as devices
 from cubepy.runtime.backend import Unsuitable
@@ -34,10 +35,13 @@ class Memory(Tracked):
 
     def __init__(self, size: int, gpu: PretendGpu) -> None:
         super().__init__()
-        self.raw = (ctypes.c_uint8 * (size + ALIGNMENT))()
-        self.address = -(-ctypes.addressof(self.raw) // ALIGNMENT) * ALIGNMENT
         self.gpu = gpu
         gpu.live += 1
+        try:
+            self.raw = (ctypes.c_uint8 * (size + ALIGNMENT))()
+        except MemoryError:
+            raise OutOfMemoryError(f"there are no {size} bytes to give") from None
+        self.address = -(-ctypes.addressof(self.raw) // ALIGNMENT) * ALIGNMENT
 
     def __del__(self) -> None:
         self.gpu.live -= 1

@@ -13,15 +13,15 @@ from functools import cache
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, compiler, cpu, types, typing
+from numba.core import cgutils, compiler, cpu, types
 from numba.core.compiler import _make_subtarget
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.fastmathpass import rewrite_module
 from numba.core.registry import cpu_target
-from numba.core.typing.templates import RegistryLoader
 
 from cubepy.backends.llvm.emitted import Parameter
 from cubepy.backends.llvm.ops import Ptr
+from cubepy.backends.llvm.ops.signatures import Signatures, code_of_operators
 from cubepy.backends.llvm.ops.types import SCALARS
 from cubepy.backends.llvm.optimise import alone, on_lines, optimised
 from cubepy.backends.llvm.passes import lean, remembered, uncollected
@@ -93,31 +93,17 @@ def lower(
     return bytes(machine.emit_object(module)), module
 
 
-class _Typing(typing.Context):  # type: ignore[misc]
-    """numba's typing of operators, ranges and our ops; without NumPy's functions, lists, ..."""
-
-    def load_additional_registries(self) -> None:
-        """None are needed."""
-
-    def install_registry(self, registry: Any) -> None:
-        """Attributes are left out: to declare one of an array or a text loads all of numba."""
-        loader = self._registries.setdefault(registry, RegistryLoader(registry))
-        for _ in loader.new_registrations("attributes"):
-            """Taken, so that numba's own loop finds none."""
-        super().install_registry(registry)
-
-
 class _Target(cpu.CPUContext):  # type: ignore[misc]
     """What lowers them; to load all of numba takes as long as a small kernel to compile."""
 
     def load_additional_registries(self) -> None:
-        """These register where every target looks, when they are imported."""
-        from numba.cpython import builtins, numbers, rangeobj  # noqa: F401
+        """Those of operators and ranges alone."""
+        code_of_operators()
 
 
 @cache
 def _small() -> Any:
-    return _Target(_Typing())
+    return _Target(Signatures())
 
 
 def _small_target() -> Any:

@@ -1,7 +1,6 @@
-"""The CUDA backend: generated Python, compiled by numba-cuda to a cubin, launched through the
-driver.
+"""The CUDA backend: generated Python, compiled to a cubin, launched through the driver.
 
-The journey of a program: emit.py prints it, lowering.py has numba-cuda lower it and NVIDIA's
+The journey of a program: emit.py prints it, target.py and lowering.py lower it and have NVIDIA's
 libraries compile it, compile.py keeps the result on disk; what loads it, lays launches out and puts
 them on streams is that of every GPU (backends.gpu).
 """

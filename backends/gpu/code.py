@@ -14,6 +14,7 @@ from cubepy.backends.gpu.versions import versions
 from cubepy.compiler.ir import Program
 from cubepy.config import config
 from cubepy.runtime import cache as disk
+from cubepy.runtime.deep_stack import with_room
 from cubepy.runtime.stats import counters
 
 
@@ -77,7 +78,7 @@ class GpuCode(ABC):
             counters.loaded += 1
             return code
         counters.compiled += 1
-        code = self.translated()
+        code = with_room(self.translated)
         disk.write(self.key, code)
         return code
 

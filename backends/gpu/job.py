@@ -36,10 +36,10 @@ class GpuJob(jobs.Job):
             BackendCompileError: it cannot be compiled.
         """
 
-    def function(self) -> Callable[..., Any]:
-        """The generated function."""
-        function: Callable[..., Any] = load_source(cache.write_source(self.key, self.text)).kernel
-        return function
+    def source(self) -> Callable[[], Callable[..., Any]]:
+        """What gives the generated function, whose module is written to the cache."""
+        path = cache.write_source(self.key, self.text)
+        return lambda: load_source(path).kernel  # type: ignore[no-any-return]
 
     def typed_parameters(self) -> tuple[Parameter, ...]:
         """The parameters of the generated function."""

@@ -11,6 +11,6 @@ SHARED = OPS | frozenset(
     plane_shuffle plane_broadcast plane_shuffle_xor plane_shuffle_up plane_shuffle_down plane_sum
     plane_prod plane_max plane_min plane_inclusive_sum plane_exclusive_sum plane_all plane_any
     plane same_in_plane approximate_exp approximate_exp2 approximate_log approximate_log2 plain_sqrt
-    no_unroll mma
+    no_unroll mma pack unpack
     """.split()
 )

@@ -25,7 +25,7 @@ def versions(lowering: str, packages: tuple[str, ...]) -> str:
         *backends.glob("llvm/ops/**/*.py"),
         *backends.glob("gpu/ops/*.py"),
         *backends.glob(f"{backend}/ops/*.py"),
-        backends / "llvm/passes.py",
+        *(backends / f"llvm/{name}.py" for name in ("generated_source", "passes", "straight")),
         *(file for files in lowering.split() for file in backends.glob(files)),
     ]
     sources = hashlib.sha256()

@@ -1,11 +1,13 @@
-"""Generated files: as modules of Python, and what their text says of names and numbers."""
+"""Generated files: as modules of Python, and what their text says of ops, names and numbers."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,32 @@ def load_source(path: Path) -> Any:
     return module
 
 
-FOLDED: dict[type[ast.AST], Callable[..., Any]] = {
+def ops_of(head: Sequence[ast.stmt]) -> dict[str, Any]:
+    """The ops that the imports at the top of a generated module name."""
+    return _ops(*(s.module or "" for s in head if isinstance(s, ast.ImportFrom)))
+
+
+@cache
+def _ops(*modules: str) -> dict[str, Any]:
+    return {name: op for module in modules for name, op in import_module(module).OPS.items()}
+
+
+BINARY: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+    ast.FloorDiv: operator.floordiv,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
 }
+FOLDED = (ast.Add, ast.Sub, ast.Mult)
+"""What Python itself makes of literals."""
 
 
 def once_set(function: ast.FunctionDef) -> set[str]:
@@ -77,6 +100,15 @@ def once_set(function: ast.FunctionDef) -> set[str]:
     return given.keys() - several
 
 
+def continues(body: Sequence[ast.stmt]) -> bool:
+    """Whether a loop's body has a `continue` of its own."""
+    return any(
+        isinstance(s, ast.Continue)
+        or (isinstance(s, ast.If) and (continues(s.body) or continues(s.orelse)))
+        for s in body
+    )
+
+
 def folded(e: ast.expr) -> int | None:
     """The whole number that Python itself makes of sums and products of literals, or None."""
     if isinstance(e, ast.Constant):
@@ -86,5 +118,11 @@ def folded(e: ast.expr) -> int | None:
     left, right = folded(e.left), folded(e.right)
     if left is None or right is None:
         return None
-    number: int = FOLDED[type(e.op)](left, right)
+    number: int = BINARY[type(e.op)](left, right)
     return number
+
+
+def wrapped(number: int, t: Any) -> int:
+    """A whole number in a dtype of numba."""
+    number &= (1 << t.bitwidth) - 1
+    return number - (1 << t.bitwidth) if t.signed and number >> (t.bitwidth - 1) else number

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any
 
 from numba.core.types import BaseFunction
@@ -34,17 +33,15 @@ NEEDLESS = frozenset(
 )
 
 
-def lean(pipeline: Any, instead: Mapping[type, type] = MappingProxyType({})) -> Any:
-    """A pipeline of numba without the passes that generated code has no use for, others `instead`
-    of some.
+def lean(pipeline: Any) -> Any:
+    """A pipeline of numba without the passes that generated code has no use for.
 
     Every variable of a kernel keeps its type, there are no closures and no `with`, and branches
     were decided before. Single assignment alone looks at the whole function once for each variable;
     without these passes a kernel takes half the time to compile, and LLVM makes the same
     instructions of it.
     """
-    kept = [(step, text) for step, text in pipeline.passes if step.__name__ not in NEEDLESS]
-    pipeline.passes[:] = [(instead.get(step, step), text) for step, text in kept]
+    pipeline.passes[:] = [step for step in pipeline.passes if step[0].__name__ not in NEEDLESS]
     pipeline.finalize()
     return pipeline
 

@@ -16,31 +16,16 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types, typing
 
-from cubepy.backends.llvm import ops
-from cubepy.backends.llvm.generated_source import folded, once_set
+from cubepy.backends.llvm import generated_source as source
 from cubepy.backends.llvm.ops.registry import Op
 
-BINARY: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Mod: operator.mod,
-    ast.FloorDiv: operator.floordiv,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}
 INTEGERS = {
     getattr(types, f"{kind}nt{bits}"): f"{kind[0]}{bits}"
     for kind in ("i", "ui")
@@ -55,25 +40,25 @@ class Unusual(Exception):
     """Generated code that this walk does not know; numba does."""
 
 
-def wrapped(number: int, t: Any) -> int:
-    """A whole number in a dtype of numba."""
-    number &= (1 << t.bitwidth) - 1
-    return number - (1 << t.bitwidth) if t.signed and number >> (t.bitwidth - 1) else number
-
-
 class Walk:
-    """One function of generated code on its way to LLVM."""
+    """One function of generated code on its way to LLVM; `ops` are what it calls."""
 
-    def __init__(self, context: Any, function: ir.Function, tree: ast.FunctionDef) -> None:
+    as_numba = False
+    """Whether loops over ranges are numba's own, and what was computed is computed again."""
+
+    def __init__(
+        self, context: Any, function: ir.Function, tree: ast.FunctionDef, ops: Mapping[str, Op]
+    ) -> None:
         self.context, self.typing = context, context.typing_context
-        self.function, self.tree = function, tree
+        self.function, self.tree, self.ops = function, tree, ops
         self.main_blocks = 0
         self.builder = ir.IRBuilder()
         self.go_on_in(ir.Block(function, "entry"))
         self.values: dict[str, Typed] = {}
         self.slots: dict[str, Typed] = {}
-        self.single = once_set(tree)
+        self.single = source.once_set(tree)
         self.loops: list[tuple[Any, Any]] = []
+        self.jumps_back: list[tuple[Any, Any]] = []
         self.signatures: dict[Any, Any] = {}
         self.constants: dict[Any, Typed] = {}
         self.operators: dict[Any, Any] = {}
@@ -82,6 +67,7 @@ class Walk:
     def run(self, arguments: Sequence[Any]) -> None:
         """Lower the body; `arguments` are the types of the parameters."""
         call_conv = self.context.call_conv
+        call_conv.init_call_helper(self.builder)
         given = call_conv.decode_arguments(self.builder, arguments, self.function)
         entry, first = self.builder.block, ir.Block(self.function, "body")
         self.go_on_in(first)
@@ -91,6 +77,9 @@ class Walk:
         if self.builder.block.is_terminated:
             raise Unusual("a function without an end")
         call_conv.return_value(self.builder, self.context.get_dummy_value())
+        for block, head in self.jumps_back:
+            self.go_on_in(block)
+            self.builder.branch(head)
         self.builder.position_at_end(entry)
         self.builder.branch(first)
 
@@ -123,6 +112,8 @@ class Walk:
 
     def once(self, key: Any, values: Sequence[Any], make: Callable[[], Any]) -> Any:
         """A pure operation on values, which is not written twice in a block."""
+        if self.as_numba:
+            return make()
         known = self.known()
         key = *key, *map(id, values)
         if key not in known:
@@ -200,13 +191,19 @@ class Walk:
                 self.block(body, after)
                 self.go_to(after)
 
-    def loop_body(self, body: list[ast.stmt], head: Any, after: Any) -> None:
-        """The body of a loop; branches at its end meet before the jump back."""
-        meeting = ir.Block(self.function) if isinstance(body[-1], ast.If) else None
-        self.loops.append((head, after))
+    def loop_body(self, body: list[ast.stmt], head: Any, after: Any, again: bool = True) -> None:
+        """The body of a loop, whose end goes to its head `again`; branches at the end meet before
+        the jump back. All that goes back in a loop of numba's meets behind everything.
+        """
+        merged = self.as_numba and again and source.continues(body)
+        meeting = ir.Block(self.function) if merged or isinstance(body[-1], ast.If) else None
+        self.loops.append((meeting if merged else head, after))
         self.block(body, meeting)
         self.loops.pop()
-        if meeting is not None:
+        if merged:
+            self.go_to(meeting)
+            self.jumps_back.append((meeting, head))
+        elif meeting is not None:
             self.go_on_in(meeting)
 
     def stmt_While(self, s: ast.While) -> None:
@@ -219,7 +216,7 @@ class Walk:
         if not always:
             self.jump_if(s.test, body, after)
             self.go_on_in(body)
-        self.loop_body(s.body, head, after)
+        self.loop_body(s.body, head, after, always)
         if always:
             self.go_to(head)
         elif not self.builder.block.is_terminated:
@@ -236,7 +233,7 @@ class Walk:
         signature, values = self.prepared(range, self.operator(range), arguments)
         kind = signature.return_type.iterator_type
         number = kind.yield_type
-        if step > 0:
+        if step > 0 and not self.as_numba:
             zero = ir.Constant(values[0].type, 0)
             start, stop = values[:2] if len(values) > 1 else (zero, values[0])
             self.count(s, number, start, stop, step)
@@ -345,16 +342,16 @@ class Walk:
         return self.operation(kind, self.value(e.operand))
 
     def expr_BinOp(self, e: ast.BinOp) -> Typed:
-        number = folded(e)
+        number = source.folded(e)
         if number is not None:
             return self.constant(number)
-        kind = BINARY.get(type(e.op))
+        kind = source.BINARY.get(type(e.op))
         if kind is None:
             raise Unusual(ast.dump(e.op))
         return self.operation(kind, self.value(e.left), self.value(e.right))
 
     def expr_Compare(self, e: ast.Compare) -> Typed:
-        kind = BINARY.get(type(e.ops[0]))
+        kind = source.BINARY.get(type(e.ops[0]))
         if kind is None or len(e.ops) != 1:
             raise Unusual(ast.dump(e.ops[0]))
         return self.operation(kind, self.value(e.left), self.value(e.comparators[0]))
@@ -363,15 +360,15 @@ class Walk:
         if e.keywords or not isinstance(e.func, ast.Name):
             raise Unusual("a call with keywords")
         arguments = [self.value(a) for a in e.args]
-        op = getattr(ops, e.func.id, None)
-        if not isinstance(op, Op) or e.func.id in self.values or e.func.id in self.slots:
+        op = self.ops.get(e.func.id)
+        if op is None or e.func.id in self.values or e.func.id in self.slots:
             raise Unusual(f"a call of {e.func.id}")
         signature, values = self.prepared(op, op, arguments)
         t = signature.return_type
         if isinstance(t, types.Integer) and e.func.id == INTEGERS.get(t):
             number = getattr(values[0], "constant", None)
             if isinstance(number, int):  # LLVM need not be told to convert literals
-                return t, ir.Constant(self.context.get_value_type(t), wrapped(number, t))
+                return t, ir.Constant(self.context.get_value_type(t), source.wrapped(number, t))
         make = partial(op.lower, self.context, self.builder, signature, tuple(values))
         return t, self.once((op, id(signature)), values, make) if op.pure else make()
 
@@ -424,7 +421,13 @@ class Walk:
 
 
 def straight(
-    context: Any, module: Any, name: str, text: str, arguments: Any, noalias: bool
+    context: Any,
+    module: Any,
+    name: str,
+    text: str,
+    arguments: Any,
+    noalias: bool,
+    walk: type[Walk] = Walk,
 ) -> ir.Function:
     """Add the function `kernel` of a generated module to an LLVM module, in numba's calling
     convention.
@@ -432,12 +435,12 @@ def straight(
     Raises:
         Unusual: the code holds what only numba knows.
     """
-    tree = ast.parse(text).body[-1]
+    *head, tree = ast.parse(text).body
     if not isinstance(tree, ast.FunctionDef):
         raise Unusual("a module that does not end with its function")
     convention = context.call_conv
     function = ir.Function(module, convention.get_function_type(types.void, arguments), name)
     names = [a.arg for a in tree.args.args]
     convention.decorate_function(function, names, arguments, noalias=noalias)
-    Walk(context, function, tree).run(arguments)
+    walk(context, function, tree, source.ops_of(head)).run(arguments)
     return function

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.backends.python.builtins import means
-from cubepy.backends.python.values import Value
+from cubepy.backends.python.values import Value, strong
 from cubepy.errors import FeatureError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.dtypes import as_dtype
@@ -45,3 +45,16 @@ def _mma(a: Value, b: Value, c: Value, dtype: Any, other: Any = None) -> Value:
             total = c.data.astype(np.int64) + flat.astype(np.int64)
             return Value((total & 0xFFFFFFFF).astype(np.uint32).view(np.int32), dt.i32)
         return Value((c.data.astype(np.float64) + flat).astype(np.float32), dt.f32)
+
+
+@means("pack")
+def _pack(v: Any, dtype: Any) -> Value:
+    with np.errstate(all="ignore"):
+        floats = strong(v).wide.astype(np.float32).astype(as_dtype(dtype).numpy)
+    return Value(floats.view(np.uint32), dt.u32)
+
+
+@means("unpack")
+def _unpack(words: Value, dtype: Any) -> Value:
+    floats = np.ascontiguousarray(words.data).view(as_dtype(dtype).numpy)
+    return Value(floats.astype(np.float32), dt.f32)

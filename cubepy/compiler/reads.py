@@ -216,6 +216,8 @@ class Reads:
             if getattr(fn, name) is not None:
                 self.note("attribute", fn, name, getattr(fn, name))
         names = set(_names(fn.__code__))
+        for value in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
+            self.named(value, names)
         for name in sorted(set(_globals(fn.__code__)) & fn.__globals__.keys()):
             self.named(self.name(fn, name), names)
         for cell in fn.__closure__ or ():

@@ -1,8 +1,8 @@
 """What a backend must offer. The floors above know nothing else of it.
 
-The CPU backend prints a `Program` as Python for numba; a GPU backend prints the same program for
-numba.cuda. The python backend runs the user's own function instead, after the same front end has
-checked it.
+A compiled backend prints a `Program` as Python of ops, which is lowered to LLVM IR with numba's
+signatures, on a GPU as on a CPU. The python backend runs the user's own function instead, after the
+same front end has checked it.
 """
 
 from __future__ import annotations

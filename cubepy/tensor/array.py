@@ -34,7 +34,7 @@ from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.observe import looked, numbered, promised, same, settled
 from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
-from cubepy.tensor.replay import of_numbers, perform, quick
+from cubepy.tensor.replay import of_numbers, perform, quick, view_again
 from cubepy.tensor.storage import Dense, moved
 from cubepy.tensor.value import Call, Number, Value, identities, located, outside
 
@@ -207,7 +207,9 @@ class Tensor(
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if self.device.backend != "cuda":
             raise AttributeError("__cuda_array_interface__")
-        return self.storage.dense().__cuda_array_interface__  # type: ignore[no-any-return]
+        array = self.storage.dense()
+        expose(array)
+        return array.__cuda_array_interface__  # type: ignore[no-any-return]
 
     def __cubepy_array__(self) -> Any:
         if blocks:
@@ -315,6 +317,19 @@ class Tensor(
 
     def _unary(self, op: str, **attrs: Any) -> Tensor:
         return apply(op, self, **attrs)
+
+    def _view(self, op: str, attribute: str, given: Any) -> Tensor:
+        before = self.value
+        if not (before.needs_grad or blocks or recording.detours):
+            storage = view_again(op, before.storage, given)
+            if storage is not None:
+                value = Value.__new__(Value)
+                value.storage, value.id, value.call = storage, next(identities), None
+                value.needs_grad = False
+                result = Tensor.__new__(Tensor)
+                result.value = value
+                return result
+        return apply(op, self, **{attribute: given})  # type: ignore[no-any-return]
 
     def _binary(self, op: str, other: Any) -> Tensor:
         return apply(op, self, operand(other, self))

@@ -12,6 +12,7 @@ from cubepy.runtime import recording
 from cubepy.tensor.gradients.engine import walk_back
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program.observe import blocks, exchanges, gradient, same
+from cubepy.tensor.program.plans.steady import changed, exchange
 from cubepy.tensor.value import Handle, Value, located, outside
 
 
@@ -64,8 +65,11 @@ class Differentiable(Handle):
             raise GradientError(f"only floats have gradients, not {self.dtype.name}")
         if wanted != value.needs_grad:
             recording.ask()
-            value.needs_grad = bool(wanted)
-            value.handle = weakref.ref(self)
+            try:
+                value.needs_grad = bool(wanted)
+                value.handle = weakref.ref(self)
+            finally:
+                changed((value,))
         return self
 
     @property
@@ -200,7 +204,7 @@ class Differentiable(Handle):
         if blocks:
             exchanges(self)
         if not before.needs_grad or before.call is not None:
-            self.value = new.value
+            exchange(self, new.value)
             if mode.assigned is not None and new.value.call is not None:
                 mode.assigned.append(self)
         elif mode.enabled and new.value.needs_grad:
@@ -209,10 +213,11 @@ class Differentiable(Handle):
                 hint="change it within `with cb.no_grad():`, or compute a new tensor",
             )
         else:
-            self.value = Value(new.storage)
+            value = Value(new.storage)
             if blocks:
-                same(self.value, new)
-            self.value.needs_grad, self.value.handle = True, weakref.ref(self)
+                same(value, new)
+            value.needs_grad, value.handle = True, weakref.ref(self)
+            exchange(self, value)
         return self
 
     def _in_place(self, op: str, other: Any) -> Any:

@@ -15,8 +15,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.hazards import Tracked
 from cubepy.tensor.storage import Dense
 
+ARRAYS = (np.ndarray, DeviceArray)
 version = [0]
 """Counts how often memory that `Untouched` speaks of was given out."""
 
@@ -42,14 +45,21 @@ def expose(array: Any) -> None:
     """Say that an array is given out. A step of a decoder says it of every cache, so that the
     emptiness of the table is asked of what it wraps.
     """
-    if _known.data and type(array) is np.ndarray:  # type: ignore[attr-defined]
+    if _known.data and type(array) in ARRAYS:  # type: ignore[attr-defined]
         found = _known.get(id(_root(array)))
         if found is not None:
             found.holds = False
             version[0] += 1
 
 
-def _root(array: np.ndarray) -> np.ndarray:
+def own(array: Any) -> bool:
+    """Whether an array is in memory of a GPU that is ours, not another library's."""
+    return type(array) is DeviceArray and isinstance(array.owner, Tracked)
+
+
+def _root(array: Any) -> Any:
+    if type(array) is DeviceArray:
+        return array.owner
     while type(array.base) is np.ndarray:
         array = array.base
     return array
@@ -59,7 +69,7 @@ def untouched(storage: Dense, holders: int = 0) -> Untouched | None:
     """That nobody but a storage has its memory; None where somebody has, or may have.
 
     Args:
-        storage: on the host.
+        storage: whose memory.
         holders: how many variables of the caller's have the array.
     """
     key = id(_root(storage.array))
@@ -76,6 +86,8 @@ def _alone(storage: Dense, holders: int) -> bool:
     if not exact():
         return False
     alone = sys.getrefcount(storage.array) <= 2 + holders
+    if type(storage.array) is DeviceArray:
+        return alone and own(storage.array) and sys.getrefcount(storage.array.owner) <= 2
     return bases_alone(storage.array, alone)
 
 
@@ -98,6 +110,8 @@ def bases_alone(array: np.ndarray, alone: bool) -> bool:
     base = array.base
     if base is None:
         return alone
+    if isinstance(base, memoryview) and base.readonly:  # of a file, or of bytes
+        base = base.obj
     if isinstance(base, (bytes, mmap.mmap)):
         return fixed
     ours = type(base).__module__.startswith("cubepy.")

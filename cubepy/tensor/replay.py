@@ -63,7 +63,9 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
             if device.backend != "cpu":
                 return _quick_on_gpu(op, inputs, attrs, device)
             if op in VIEWS:
-                return _quick_view(op, inputs, attrs)
+                if len(inputs) > 1 or len(attrs) != 1:
+                    return None
+                return view_again(op, store, *attrs.values())
         if type(store) is Dense:
             values.append(store.array)
             if store.shape:
@@ -86,32 +88,34 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     return None if result is REFUSED else result
 
 
-def _quick_view(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    """A view on the host whose shape and attributes were accepted before."""
-    store = inputs[0].value.storage
-    if len(inputs) > 1 or type(store) is not Dense or not store.shape:
+def view_again(op: str, store: Any, given: Any) -> Dense | None:
+    """A view of elements on the host, whose shape and attribute were accepted before; None where
+    they were not, or something is launched.
+    """
+    if type(store) is not Dense or not store.shape:
         return None
     array = store.array
     if op not in STRIDED and not (op == "reshape" and array.flags.c_contiguous):
         return None  # something is launched, on the device that is current
-    known = _views.get((op, store.shape, store.dtype, *attrs.values()))
-    if known is None:
+    known = _views.get((op, store.shape, store.dtype, given))
+    if known is None or store.device.backend != "cpu":
         return None
     out = Dense.__new__(Dense)
     out.array = array = known(array)
     out.shape, out.dtype, out.device = array.shape, store.dtype, store.device
+    out.packed = None
     return out
 
 
-def _viewed(op: str, attrs: dict[str, Any], array: np.ndarray) -> Callable[[Any], Any]:
+def _viewed(op: str, given: Any, array: np.ndarray) -> Callable[[Any], Any]:
     """What gives a view of an array."""
     if op == "permute":
-        return methodcaller("transpose", attrs["axes"])
+        return methodcaller("transpose", given)
     if op == "reshape":
-        return methodcaller("reshape", attrs["shape"])
+        return methodcaller("reshape", given)
     if op == "slice":
-        return itemgetter(as_index(attrs["index"]))
-    return _expanded(attrs["shape"], array)
+        return itemgetter(as_index(given))
+    return _expanded(given, array)
 
 
 def _expanded(shape: tuple[int, ...], array: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
@@ -232,8 +236,10 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
     if unplanned and known is not None:
         if (op in STRIDED or op == "reshape") and not on_gpu and type(stores[0]) is Dense:
             room(_views, LIMIT)
-            key_of_view = (op, stores[0].shape, stores[0].dtype, *attrs.values())
-            _views[key_of_view] = _viewed(op, attrs, stores[0].array)
+            (given,) = attrs.values()
+            _views[op, stores[0].shape, stores[0].dtype, given] = _viewed(
+                op, given, stores[0].array
+            )
         return _on_host(known, device, run(op, stores, attrs, known.numpy))
     wrap = _on_device if on_gpu else partial(_on_host, known, device)
 

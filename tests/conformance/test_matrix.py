@@ -98,6 +98,27 @@ def test_every_element_is_held(device: str, dtype: Any) -> None:
 
 
 @cb.kernel
+def there_and_back(x: cb.Array, words: cb.Array, out: cb.Array, dtype: cb.Comptime):
+    packed = cb.pack(x.load(0, 8), dtype)
+    words.store(0, packed)
+    out.store(0, cb.unpack(packed, dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda d: as_dtype(d).name)
+def test_floats_become_words_of_fragments(device: str, dtype: Any) -> None:
+    there(device, dtype)
+    x = np.array([1, -0.0, 1 / 3, 1e5, -7e-8, np.inf, -np.inf, np.nan], np.float32)
+    with cb.use(device):
+        words, out = cb.tensor(np.zeros(4, np.uint32)), cb.tensor(np.zeros(8, np.float32))
+        there_and_back[1, 1](cb.tensor(x), words, out, as_dtype(dtype))
+        got, back = words.numpy(), out.numpy()
+    with np.errstate(over="ignore"):
+        want = x.astype(dtype)
+    np.testing.assert_array_equal(got[:3], want[:6].view(np.uint32))
+    np.testing.assert_array_equal(back, want.astype(np.float32))
+
+
+@cb.kernel
 def too_long(out: cb.Array, dtype: cb.Comptime):
     w = cb.splat(cb.u32(0), 16)
     out[0] = cb.mma(w, w, cb.splat(cb.f32(0), 32), dtype)[0]

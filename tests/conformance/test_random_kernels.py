@@ -12,6 +12,7 @@ from cubepy.compiler import specialise
 from cubepy.compiler.checks.uniform import check_barriers
 from cubepy.compiler.ir import Program
 from cubepy.compiler.webs import split_variables
+from tests.backends.hip.emulator.device import emulated
 from tests.conformance.random_kernels.compare import check, load, random_case
 from tests.staging import gpu_missing, staged
 
@@ -52,3 +53,10 @@ def test_variables_that_are_split_mean_the_same(seed: int, monkeypatch: pytest.M
 def test_the_gpu_agrees_on_random_kernels(seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch, staged(patch):
         compare(seed, "cuda")
+
+
+@pytest.mark.parametrize("processor", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize("seed", [1, 3, 15])
+def test_emulated_processors_agree_on_random_kernels(seed: int, processor: str) -> None:
+    with emulated(processor), pytest.MonkeyPatch.context() as patch, staged(patch):
+        compare(seed, processor)

@@ -206,6 +206,17 @@ def test_splitting_keys_does_not_vary_and_any_parts_agree() -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_planes_without_keys_wait_for_those_that_have_some(dtype: Any) -> None:
+    """Of four teams one has keys; the others' sums go where its keys were."""
+    arrays = inputs(dtype, 2, 3, 3, 3, 20, 32)
+    there = on_device(arrays)
+    with cb.tune.force("attention", "split"):
+        found = [K.attention(*there) for _ in range(2000)]
+    assert len({one.numpy().tobytes() for one in found}) == 1
+    close(found[0], expected(*arrays), TOLERANCE[dtype])
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_random_shapes(seed: int) -> None:
     """By whatever the rules choose: few queries and many, heads of one key head, lengths that fill

@@ -25,6 +25,7 @@ if WHERE:
         "entry/test_device_arrays.py",
         "entry/test_masked_arrays.py",
         "test_thread_counts.py",
+        "attention/test_cached.py",
         "attention/test_gradients.py",
     ]  # they choose their own devices, or are about NumPy's arrays
     collect_ignore_glob = ["*/test_tune.py", "*emulated.py", "*offline.py"]  # so do these

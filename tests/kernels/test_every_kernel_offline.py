@@ -25,7 +25,8 @@ from cubepy.kernels.attention.append import groups_of
 from cubepy.kernels.attention.cached import cached_attention
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
 from cubepy.kernels.elementwise.sequence import steps
-from cubepy.kernels.fused.maps import fused_map
+from cubepy.kernels.fused.bundles import bundled_map
+from cubepy.kernels.fused.maps import fused_map, joined_map
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives import updates
 from cubepy.kernels.random.stateful import drawn, dropped
@@ -69,6 +70,7 @@ COMPILED_ELSEWHERE = {
     "attention.sm90.backward_passes": "attention.test_offline",
     "attention.sm90.masks": "attention.test_offline",
     "attention.gpu.flash_mma": "attention.test_offline",
+    "attention.gpu.flash_fragments": "attention.test_fragments_emulated",
     "attention.gpu.flash_decoding": "attention.test_offline",
     "convolution.gpu.depthwise": "convolution.test_offline",
     "convolution.gpu.depthwise_weight_gradient": "convolution.test_offline",
@@ -90,6 +92,7 @@ COMPILED_ELSEWHERE = {
     "matmul.sm90.cluster_split_k": "matmul.test_tiles",
     "matmul.sm90.tma_simt": "matmul.test_tiles",
     "matmul.sm90.tma_simt_split_k": "matmul.test_tiles",
+    "quant.linear.gpu.gemm_int4": "quant.test_amd_int4",
     "quant.linear.gpu.gemm_int8": "quant.test_amd_int8",
     "quant.linear.gpu.gemm_mma_int8": "quant.test_offline",
     "quant.linear.gpu.gemv": "quant.test_offline",
@@ -153,6 +156,14 @@ def in_order(x: Any, index: Any) -> None:
         K.scatter(x, 0, index, 1.0, "add")
 
 
+def fused_columns(x: Any) -> None:
+    t = cb.tensor(x)
+    with record(t) as recorder:
+        y = t * 0.5 + 1
+        outputs = y, y.sum(axis=0), (y * t).max(axis=0)
+    execute(optimise(recorder.graph(*outputs), t.device), recorder.inputs)
+
+
 def fused_rows(x: Any) -> None:
     t = cb.tensor(x)
     with record(t) as recorder:
@@ -165,6 +176,15 @@ def fused_rows(x: Any) -> None:
 def both_ways(a, b):
     """a + b and a - b"""
     return a + b, a - b
+
+
+def adam_of_two(p: Any, numbers: Any) -> None:
+    members, shapes = [[p] * 4, [p[:100]] * 4], [(4096,), (100,)]
+    bundled_map(updates.adam, members, shapes, [p.dtype] * 3, (numbers,))
+
+
+def sums_of_two(x: Any, number: Any) -> None:
+    bundled_map(f.add, [(x, number), (x[:100], number)], [(4096,), (100,)], [x.dtype])
 
 
 CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
@@ -259,6 +279,11 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
                   for o in (("int8",), ("int4",), ("int4", 16), ("int8", None, "float"), ("int4", 32, "float"))],
     "fused_map": [(lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F16)), (ROWS, ROWS[:, :1])),
                   (lambda a, b: fused_map(both_ways, (a, b), a.shape, (F32, F32)), (ROWS, ROWS))],
+    "bundled_map": [(adam_of_two, (zeros(4096), zeros(10))), (sums_of_two, (zeros(4096), zeros(1)))],
+    "joined_map": [(lambda a, b: joined_map(both_ways, (a, b), a.shape, (F32, F32), (1, 0), 1),
+                    (ROWS, ROWS))],
+    "fused_columns": each(fused_columns, (F32, BF16), 64, 512)
+                     + each(fused_columns, (F32,), 2000, 9),
     "fused_rows": each(fused_rows, (F32, BF16), 64, 512),
     "device_calls": [(function, arrays) for function, arrays in DEVICE_CALLS.values()],
 }  # fmt: skip

@@ -20,6 +20,8 @@ with cb.config.override(serial_elements=0):
         for axis in (None, 0, 1):
             for name in ("sum", "mean", "prod", "max", "min", "argmax", "argmin"):
                 bits.update(np.ascontiguousarray(getattr(K, name)(x, axis)).tobytes())
+        for found in cb.jit(lambda t: ((t * t).sum(axis=0), (t + 1.5).mean(axis=0)))(cb.tensor(x)):
+            bits.update(found.numpy().tobytes())
 print(bits.hexdigest())
 """
 

@@ -1,1 +1,1 @@
-"""From a program to a cubin: printing, lowering by numba-cuda, linking, disassembly."""
+"""From a program to a cubin: printing, lowering, linking, disassembly."""

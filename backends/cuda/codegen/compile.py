@@ -50,8 +50,17 @@ class Code(GpuCode):
     architecture: Architecture
     printer = CudaPrinter
     reserved = RESERVED
-    lowering = "cuda/codegen/lowering.py"
-    packages = ("numba", "numba-cuda", "llvmlite", "nvidia-nvjitlink", "nvidia-nvvm")
+    lowering = (
+        "cuda/codegen/lowering.py cuda/codegen/nvvm.py gpu/codegen/target.py gpu/codegen/modules.py"
+    )
+    packages = (
+        "numba",
+        "llvmlite",
+        "nvidia-nvjitlink",
+        "nvidia-nvvm",
+        "nvidia-nvjitlink-cu12",
+        "nvidia-cuda-nvcc-cu12",
+    )
 
     def translated(self) -> bytes:
         code: bytes = self.job.translated("cubin")
@@ -70,7 +79,7 @@ class Code(GpuCode):
     @property
     def nvvm(self) -> str:
         """The LLVM IR, in NVIDIA's dialect."""
-        return "\n".join(self.job.lowered())
+        return self.job.lowered()
 
     @property
     def sass(self) -> str:

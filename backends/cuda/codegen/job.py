@@ -29,21 +29,25 @@ class Job(GpuJob):
         code: bytes = self.translated("cubin")
         return code
 
-    def lowered(self) -> list[str]:
-        """LLVM IR in NVIDIA's dialect, one text for each module."""
+    def lowered(self) -> str:
+        """LLVM IR in NVIDIA's dialect.
+
+        Raises:
+            BackendCompileError: NVIDIA's compiler is not installed.
+        """
+        _needs_compiler()
         from cubepy.backends.cuda.codegen import lowering
 
-        modules: list[str] = lowering.lower(
-            self.function(),
+        return lowering.lower(
+            self.source(),
+            self.text,
             self.typed_parameters(),
             self.symbol,
-            self.architecture,
             lowering.Bounds(self.units, self.resident, self.aligned),
             frozenset(self.fast_math),
             self.noalias,
             frozenset(self.read_only),
         )
-        return modules
 
     def translated(self, to: str) -> Any:
         """The program as "ptx" or "cubin".
@@ -58,7 +62,7 @@ class Job(GpuJob):
             return getattr(lowering, to)(
                 self.lowered(), self.architecture, frozenset(self.fast_math)
             )
-        except BackendCompileError:
+        except (BackendCompileError, RecursionError):  # more stack may help the latter
             raise
         except Exception as error:
             major, minor, suffix = self.architecture
@@ -82,7 +86,9 @@ REPLACES = "hip-python-interop"
 
 
 def _needs_compiler() -> None:
-    """Say what to install when numba-cuda is missing, or to uninstall when it cannot work."""
+    """Say what to install when numba-cuda is missing, which brings NVIDIA's compiler, or to
+    uninstall when that cannot work.
+    """
     if version_of(REPLACES) != ABSENT:
         raise BackendCompileError(
             f"the package {REPLACES} puts HIP in the place of NVIDIA's cuda-bindings: with it "

@@ -53,6 +53,7 @@ class Codegen(codegen.Codegen):  # type: ignore[misc]
     def _create_empty_module(self, name: str) -> ir.Module:
         module = ir.Module(name)
         module.triple, module.architecture = self.triple, self.architecture
+        module.data_layout = str(self._target_data)
         return module
 
     def _add_module(self, module: Any) -> None:

@@ -45,7 +45,8 @@ class Job(GpuJob):
 
         try:
             return lower(
-                self.function(),
+                self.source(),
+                self.text,
                 self.typed_parameters(),
                 self.symbol,
                 self.architecture,
@@ -55,7 +56,7 @@ class Job(GpuJob):
                 frozenset(self.read_only),
                 self.aligned,
             )
-        except CubeError:
+        except (CubeError, RecursionError):  # more stack may help the latter
             raise
         except Exception as error:
             raise self._defect(error) from error

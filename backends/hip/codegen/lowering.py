@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.core.compiler_lock import global_compiler_lock
 
 from cubepy.backends.gpu.codegen.target import lowered
 from cubepy.backends.gpu.words import number
@@ -21,7 +21,6 @@ from cubepy.backends.hip.codegen.machine import processor
 from cubepy.backends.llvm.emitted import Parameter
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.ops.types import SCALARS
-from cubepy.backends.llvm.passes import remembered, uncollected
 
 _i32, _i64 = ir.IntType(32), ir.IntType(64)
 ALIGNED = 16
@@ -31,11 +30,9 @@ NOTE = 90001
 """Number of the empty metadata that marks of atomics share; numba makes none so high."""
 
 
-@global_compiler_lock  # type: ignore[untyped-decorator]
-@uncollected()
-@remembered()
 def lower(
-    function: Any,
+    source: Callable[[], Any],
+    text: str,
     parameters: tuple[Parameter, ...],
     symbol: str,
     architecture: Architecture,
@@ -45,12 +42,9 @@ def lower(
     read_only: frozenset[str],
     aligned: bool,
 ) -> str:
-    """LLVM's text of `function` behind a kernel `symbol`; see `gpu.job.GpuJob` for the others."""
+    """LLVM's text of a generated function behind a kernel `symbol`; see `gpu.job.GpuJob`."""
     arguments = tuple(Ptr(p.dtype) if p.kind == "ptr" else SCALARS[p.kind] for p in parameters)
-    context, inner = lowered(function, arguments, processor(architecture), fast_math)
-    inner.linkage = "internal"
-    inner.attributes.discard("noinline")
-    inner.attributes.add("alwaysinline")
+    context, inner = lowered(source, text, arguments, symbol, processor(architecture), fast_math)
     module = inner.module
     entry = _entry(context, inner, arguments, parameters, symbol, aligned)
     _promise(entry, architecture, units)

@@ -38,7 +38,7 @@ SELECTABLE = frozenset(
     abs assume bitreverse bswap canonicalize ceil copysign ctlz ctpop cttz fabs
     floor fma fmuladd fptosi.sat fptoui.sat fshl fshr is.fpclass ldexp lifetime.end lifetime.start
     maxnum memcpy memmove memset minnum nearbyint rint roundeven sadd.sat sadd.with.overflow scmp
-    smax smin
+    smax smin experimental.cttz.elts
     smul.with.overflow sqrt ssub.sat ssub.with.overflow trunc uadd.sat uadd.with.overflow ucmp umax
     umin umul.with.overflow usub.sat usub.with.overflow experimental.noalias.scope.decl
     vector.reduce.add vector.reduce.and vector.reduce.fmax vector.reduce.fmin vector.reduce.mul

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cubepy.backends.gpu.ops import memory
+from cubepy.backends.gpu.ops import memory, words
 from cubepy.backends.hip.ops import approximate, atomics, debug, integer, mma, plane, topology
 from cubepy.backends.llvm.ops.registry import Op
 
-_MODULES = (topology, approximate, memory, plane, atomics, integer, debug, mma)
+_MODULES = (topology, approximate, memory, plane, atomics, integer, debug, mma, words)
 OPS: dict[str, Op] = {
     name: value
     for module in _MODULES

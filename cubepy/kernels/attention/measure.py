@@ -98,10 +98,12 @@ class Attend(TunedOp):
     def typical(self, device: str) -> Sequence[Attention]:
         """Heads of 64 and 128 as language models have them, and a single query."""
         features = device_properties(device).features
-        dtype = "f16" if "mma" in features else "f32"
-        units: Units = (
-            "wgmma" if {"wgmma", "tma"} <= features else "mma" if "mma" in features else ""
-        )
+        units: Units = ""
+        if "mma" in features:
+            units = "wgmma" if {"wgmma", "tma"} <= features else "mma"
+        elif {"mfma", "wmma"} & features:
+            units = "fragments"
+        dtype = "f16" if units else "f32"
         shapes = [
             (8, 12, 128, 128, 64),
             (1, 12, 512, 512, 64),

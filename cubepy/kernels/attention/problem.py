@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from cubepy.kernels.attention.gpu import flash_fragments_plan as fragments
 from cubepy.kernels.attention.gpu import flash_mma_plan as planes
 from cubepy.kernels.attention.sm90 import plan as hopper
 from cubepy.kernels.matmul.problem import name_of
@@ -13,7 +14,7 @@ from cubepy.runtime import memory
 from cubepy.runtime.device import DeviceProperties, current, device_properties
 
 Mask = Literal["none", "bool", "float"]
-Units = Literal["", "mma", "wgmma"]
+Units = Literal["", "fragments", "mma", "wgmma"]
 
 
 class Attention(NamedTuple):
@@ -23,8 +24,8 @@ class Attention(NamedTuple):
     Attributes: device: such as "cpu". batch, heads, length, keys, depth: lengths. width: of a
         value, 0: as long as a key. groups: heads of keys and values, 0: as many as of queries.
         dtype: its name. mask: its kind. causal: whether a query sees keys up to its own position
-        only. units: the matrix units of a GPU that can take the arrays as they are: "mma", or
-        "wgmma" as well.
+        only. units: the matrix units of a GPU that can take the arrays: "mma" as they are, or
+        "wgmma" as well; "fragments" that the device describes.
     """
 
     device: str
@@ -113,7 +114,7 @@ def units_for(
 ) -> Units:
     """The matrix units of a device that can take the arrays."""
     if "mma" not in p.features:
-        return ""
+        return "fragments" if fragments.plan_for(q, k, v, kind, causal, p) is not None else ""
     # A mask is added before scores are scaled there, and hidden scores are less than others before
     # they are.
     if (kind == "none" or factor > 0) and max(q.shape[3], v.shape[3]) % 8 == 0:

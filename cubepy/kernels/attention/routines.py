@@ -15,6 +15,8 @@ from cubepy.kernels.attention.cpu import short
 from cubepy.kernels.attention.flash_lines import QueryBlocks
 from cubepy.kernels.attention.gpu import flash_decoding as split
 from cubepy.kernels.attention.gpu import flash_decoding_plan as split_plan
+from cubepy.kernels.attention.gpu import flash_fragments as fragments
+from cubepy.kernels.attention.gpu import flash_fragments_plan as fragments_plan
 from cubepy.kernels.attention.gpu import flash_mma as planes
 from cubepy.kernels.attention.gpu import flash_mma_plan as planes_plan
 from cubepy.kernels.attention.gpu import operands
@@ -73,7 +75,7 @@ class Planes(TunedRoutine):
 
     def supports(self, p: Attention, properties: cb.DeviceProperties) -> str | None:
         """Any floats, widths up to 256."""
-        return None if p.units else "arrays are not for matrix units"
+        return None if p.units in ("mma", "wgmma") else "arrays are not for matrix units"
 
     def blueprints(
         self, p: Attention, properties: cb.DeviceProperties
@@ -98,6 +100,32 @@ class Planes(TunedRoutine):
         planes.launch(q, k, v, mask, out, lse, factor, plan)
 
 
+class Fragments(TunedRoutine):
+    """Matrix units whose fragments the device describes: AMD's."""
+
+    name = "fragments"
+
+    def supports(self, p: Attention, properties: cb.DeviceProperties) -> str | None:
+        """16-bit floats, widths up to 256."""
+        return None if p.units == "fragments" else "arrays are not for such fragments"
+
+    def blueprints(
+        self, p: Attention, properties: cb.DeviceProperties
+    ) -> Iterator[fragments_plan.Shape]:
+        """By the rules, then others."""
+        yield fragments_plan.Shape()
+        width = p.width or p.depth
+        found = fragments_plan.shapes(p.dtype, p.length, p.depth, width, properties)
+        yield from list(found)[1:]
+
+    def launch(self, blueprint: fragments_plan.Shape, p: Attention, args: tuple[Any, ...]) -> None:
+        """Arrays are copied where their rows are not whole blocks of 16 bytes."""
+        q, k, v, mask, out, lse, factor = args
+        plan = fragments_plan.plan_for(q, k, v, p.mask, p.causal, p.properties, blueprint)
+        assert plan is not None, "the routine does not support it"
+        fragments.launch(q, k, v, mask, out, lse, factor, plan)
+
+
 class Split(TunedRoutine):
     """Matrix units of a plane, keys split among planes and cubes, query heads of a key head
     together.
@@ -107,7 +135,7 @@ class Split(TunedRoutine):
 
     def supports(self, p: Attention, properties: cb.DeviceProperties) -> str | None:
         """Any floats, widths up to 256."""
-        if not p.units:
+        if p.units not in ("mma", "wgmma"):
             return "arrays are not for matrix units"
         fits = planned(p, properties, split_plan.Shape())
         return None if fits else "a tile does not fit shared memory"
@@ -260,6 +288,8 @@ class Lines(TunedRoutine):
 
 def guess(p: Attention) -> str:
     """The routine that is taken without a measurement."""
+    if p.units == "fragments":
+        return "fragments"
     if p.units:
         if split_pays(p) and planned(p, p.properties, split_plan.Shape()):
             return "split"
@@ -279,4 +309,6 @@ class Guessed(Attend):
         return guess(problem)
 
 
-ATTENTION = Guessed("attention", [Hopper(), Planes(), Split(), Short(), Few(), Lines()])
+ATTENTION = Guessed(
+    "attention", [Hopper(), Planes(), Fragments(), Split(), Short(), Few(), Lines()]
+)

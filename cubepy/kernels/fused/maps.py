@@ -9,7 +9,7 @@ import numpy as np
 
 from cubepy.kernels.elementwise.problem import described
 from cubepy.kernels.elementwise.routines import MAP
-from cubepy.kernels.entry.shapes import merged
+from cubepy.kernels.entry.shapes import merged, strided
 from cubepy.kernels.fused import maps_cpu, maps_gpu
 from cubepy.kernels.fused.problem import Maps
 from cubepy.lang.declare import Func
@@ -59,6 +59,45 @@ def fused_map(
     n = len(results)
     FUSED_MAP.run(Maps(function, arrays[:n], arrays[n:], numbers))
     return results
+
+
+def joined_map(
+    function: Func,
+    inputs: Sequence[Any],
+    shape: tuple[int, ...],
+    dtypes: Sequence[Any],
+    parts: tuple[int, ...],
+    axis: int,
+) -> list[Any]:
+    """New arrays of what a function gives: some of its results in one array, with an axis of their
+    own, then the others.
+
+    Args:
+        function: of as many values as there are arrays; gives a tuple of as many as dtypes.
+        inputs: arrays that broadcast to the shape.
+        shape: of a result; not empty.
+        dtypes: of the results; one for all parts.
+        parts: which results are in the first array, in this order.
+        axis: where their axis is in its shape.
+
+    Example:
+        >>> import numpy as np, cubepy as cb
+        >>> @cb.func
+        ... def both(a, b):
+        ...     return a + b, a - b
+        >>> two, three = (np.full(2, n, np.float32) for n in (2, 3))
+        >>> joined_map(both, (two, three), (2,), [np.float32] * 2, (1, 0), 0)[0].tolist()
+        [[-1.0, -1.0], [5.0, 5.0]]
+    """
+    whole = memory.empty((*shape[:axis], len(parts), *shape[axis:]), np.dtype(dtypes[parts[0]]))
+    others = [memory.empty(shape, np.dtype(d)) for n, d in enumerate(dtypes) if n not in parts]
+    first = whole[(slice(None),) * axis + (0,)]
+    spread = [x if x.shape == shape else np.broadcast_to(x, shape) for x in inputs]
+    head, *arrays = merged([first, *others, *spread])
+    strides = (whole.strides[axis], *head.strides)
+    results = [strided(whole, (len(parts), *head.shape), strides), *arrays[: len(others)]]
+    FUSED_MAP.run(Maps(function, results, arrays[len(others) :], (), parts))
+    return [whole, *others]
 
 
 FUSED_MAP = Op("fused_map", [maps_gpu.Lines(), maps_cpu.Rows()])

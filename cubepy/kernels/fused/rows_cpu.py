@@ -7,13 +7,16 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.elementwise.map_cpu import following, lines_at
 from cubepy.kernels.elementwise.map_gpu import widened
-from cubepy.kernels.fused.problem import put
+from cubepy.kernels.fused.problem import lanes_for, put
 from cubepy.kernels.fused.row_plan import RowPlan, Rows, across, put_number
 from cubepy.kernels.primitives.vector_width import lanes_on
 from cubepy.tune import CpuRoutine
 
 ROOM = 8192  # elements of a row that buffers have room for
 STREAMS = 4  # registers of a line: sums go on in all of them at once
+LONG = (
+    8  # registers of a row, at least, so that lines are so long: the ends of short ones are empty
+)
 ELEMENTS = 16384  # of a cube, about
 CUBES = 32
 
@@ -109,7 +112,8 @@ class Walks(CpuRoutine):
     def launch(self, p: Rows, properties: cb.DeviceProperties) -> None:
         """Cubes enough for all threads."""
         count = p.results[0].size // p.results[0].shape[-1]
-        lanes = lanes_on(properties, *p.results, *p.wides, *p.narrows) * STREAMS
+        lanes = lanes_on(properties, *p.results, *p.wides, *p.narrows)
+        lanes = STREAMS * lanes if p.n >= LONG * lanes else lanes_for(lanes, p.n)
         rows = max(1, min(ELEMENTS // p.n, count // CUBES))
         room = ROOM if p.plan.buffers else 0
         given = tuple(p.results), tuple(p.wides), tuple(p.narrows), p.plan, p.n, rows, lanes, room

@@ -17,3 +17,9 @@ def coordinates(fragment, lane, element=0):
         row += (lane >> k) % 2 * rows
         column += (lane >> k) % 2 * columns
     return row, column
+
+
+@cb.func
+def instruction_of(dtype, side):
+    """The device's product of matrices of a dtype, a unit's sums being neighbours."""
+    return cb.device_properties().matrix_instruction(dtype.name, side).rows_in_order  # type: ignore[union-attr]

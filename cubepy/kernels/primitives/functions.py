@@ -13,6 +13,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.errors import ArgumentError
+from cubepy.kernels.primitives import exponentials
 from cubepy.kernels.primitives.exponentials import bounded_exp, bounded_power_of_two
 from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func
@@ -94,6 +95,12 @@ def silu(x):
 def sigmoid(x):
     """1 / (1 + exp(-x))"""
     return 1.0 / (1.0 + power_of_e(-x))
+
+
+@cb.func
+def exp_below_one(x):
+    """e ** x of what is not above 0: for f32 on a CPU in fewer steps."""
+    return cb.exp(x) if cb.PLANE_DIM > 1 or x.dtype != cb.f32 else exponentials.exp_below_one(x)
 
 
 @cb.func

@@ -186,7 +186,7 @@ class Attention(Module):
         """(B, L, width) -> the same, plus `residual`."""
         batch, length = x.shape[:2]
         layers = (self.q, self.k, self.v)
-        if joined.fits(x, layers):
+        if joined.aligned(x, layers):
             q, k, v = joined.side_by_side(x, layers)
         else:
             q, k, v = (layer(x) for layer in layers)

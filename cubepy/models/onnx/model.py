@@ -18,6 +18,7 @@ from cubepy.models.plain import array_of_plain, is_plain
 from cubepy.runtime.device import as_device
 from cubepy.tensor import Tensor
 from cubepy.tensor.methods.target import is_device, target_of
+from cubepy.tensor.modes import mode
 
 assert ops.__name__  # imported for its records
 
@@ -68,7 +69,8 @@ class OnnxModel(nn.Module):
         self.__dict__["outputs"] = graph.outputs
         taken = {i.name: Taken(i) for i in (*self.inputs, *self.optional)}
         self.__dict__["taken"] = taken
-        self.__dict__["needed"] = [i.name for i in self.inputs if i.type.kind != "optional"]
+        needed = [i.name for i in self.inputs if i.type.kind != "optional"]
+        self.__dict__["needed"] = dict.fromkeys(needed)
         scope = Scope(file, self._parameters, self._modules)
         scope.where[0] = device
         self.__dict__["scope"] = scope
@@ -84,7 +86,7 @@ class OnnxModel(nn.Module):
     optional: list[ValueInfo]
     outputs: list[ValueInfo]
     taken: dict[str, Taken]
-    needed: list[str]
+    needed: dict[str, None]
     file: Model
     scope: Scope
     runner: Runner
@@ -101,9 +103,16 @@ class OnnxModel(nn.Module):
             ModelError: inputs of a wrong name, number, rank or dtype.
         """
         env = self._named(args, named)
-        with cb.set_grad_enabled(False):
+        before, mode.enabled = mode.enabled, False
+        try:
             found = self.runner.call(env)
-        return {o.name: self._result(v) for o, v in zip(self.outputs, found, strict=True)}
+        finally:
+            mode.enabled = before
+        names = self.runner.outputs
+        return {
+            name: value if type(value) is Tensor else self._result(value)
+            for name, value in zip(names, found, strict=True)
+        }
 
     def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> OnnxModel:
         """Move the weights to a device, or convert the float ones to a dtype; gives the model."""
@@ -132,11 +141,13 @@ class OnnxModel(nn.Module):
             raise ModelError(f"the model takes {len(names)} inputs, not {len(args)}: {names}")
         if len(args) == 1 and not named and isinstance(args[0], dict):
             return self._named((), args[0])
-        given = dict(zip([i.name for i in self.inputs], args, strict=False))
-        for name, value in named.items():
-            if name in given:
-                raise ModelError(f"the input {name!r} is given twice")
-            given[name] = value
+        given = named
+        if args:
+            given = dict(zip([i.name for i in self.inputs], args, strict=False))
+            for name, value in named.items():
+                if name in given:
+                    raise ModelError(f"the input {name!r} is given twice")
+                given[name] = value
         known = self.taken
         if not given.keys() <= known.keys():
             wrong = ", ".join(repr(n) for n in given if n not in known)
@@ -144,8 +155,8 @@ class OnnxModel(nn.Module):
                 f"the model has no input {wrong}",
                 hint=f"its inputs are {', '.join(map(repr, known))}",
             )
-        lacking = [n for n in self.needed if n not in given]
-        if lacking:
+        if not given.keys() >= self.needed.keys():
+            lacking = [n for n in self.needed if n not in given]
             raise ModelError(f"the input {', '.join(map(repr, lacking))} is not given")
         device = self.scope.device()
         found = {name: known[name](value, device) for name, value in given.items()}
@@ -165,11 +176,13 @@ class Taken:
     Attributes:
         info: name and type.
         wanted: the dtype, if the file says it.
+        seen: the shape of the array before.
         lengths: of axes; None is open. None if the rank is open, too.
     """
 
     def __init__(self, info: ValueInfo) -> None:
         self.info, self.kind, self.wanted = info, info.type.kind, info.type.dtype
+        self.seen: tuple[int, ...] | None = None
         shape = info.type.shape
         self.lengths = (
             None
@@ -180,6 +193,8 @@ class Taken:
         self.inner = None if inner is None else Taken(ValueInfo(info.name, inner))
 
     def __call__(self, value: Any, device: Any) -> Any:
+        if type(value) is np.ndarray and value.shape == self.seen and value.dtype == self.wanted:
+            return cb.tensor(value, device=device)  # like one before
         if self.inner is not None:
             if value is None and self.kind == "optional":
                 return None
@@ -195,6 +210,8 @@ class Taken:
                 if not liftable(value):
                     self.check(value.dtype, value.shape)
                     return value
+                self.check(value.dtype, value.shape)
+                self.seen = value.shape
             value = cb.tensor(value, device=device)
         self.check(value.dtype.numpy, value.shape)
         return value if device is None else value.to(device)

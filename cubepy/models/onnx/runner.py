@@ -8,6 +8,8 @@ out, and what is before and behind it become segments of their own.
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,24 +60,32 @@ class Runner:
         steps: in their order.
         inputs: names of the graph's inputs that are given.
         outputs: names of its outputs.
-        captured: names that it reads from around it.
-        constants: weights and constants of the graph.
+        captured: names of what is computed around it and read here.
+        constants: weights and constants of the graph, and those around it that it reads.
     """
 
-    def __init__(self, graph: Graph, scope: Scope, opsets: dict[str, int]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        scope: Scope,
+        opsets: dict[str, int],
+        around: Mapping[str, Any] | None = None,
+    ) -> None:
         self.scope, self.opsets = scope, opsets
         self.constants: dict[str, Any] = {
             name: scope.constant(name, weight) for name, weight in graph.weights.items()
         }
         self.inputs = [i.name for i in graph.inputs]
         self.outputs = [o.name for o in graph.outputs]
-        self.captured = sorted(outer_of(graph))
+        outer, around = outer_of(graph), around or {}
+        self.around = {name: around[name] for name in sorted(outer) if name in around}
+        self.captured = sorted(outer - self.around.keys())
         self.steps: list[Step] = []
         for node in Rewriting(graph, scope, self.constants).nodes():
             self._add(node)
+        self.constants |= self.around
         self.split = {n for n, step in enumerate(self.steps) if step.record.splits}
-        self.segments: dict[tuple[int, int], Segment] = {}
-        self.behind: dict[int, list[str]] = {}
+        self.stages: dict[int, Stage] = {}
         self._lives()
 
     def _add(self, node: Node) -> None:
@@ -96,7 +106,9 @@ class Runner:
         for value in node.attributes.values():
             for graph in value if isinstance(value, list) else [value]:
                 if isinstance(graph, Graph):
-                    bodies[id(graph)] = Runner(graph, self.scope.inner(node.shown()), self.opsets)
+                    scope = self.scope.inner(node.shown())
+                    known = ChainMap(self.constants, self.around)
+                    bodies[id(graph)] = Runner(graph, scope, self.opsets, known)
         if bodies:
             call.state = bodies
         outer = {name for body in bodies.values() for name in body.captured}
@@ -148,6 +160,13 @@ class Runner:
         if found is None and name not in self.constants:
             raise ModelError(f"the value {name!r} was not computed")
         return found
+
+    def here(self, env: Env, first: int, last: int) -> None:
+        """Run some steps here and now, without what is between them afterwards."""
+        self._steps(env, first, last)
+        for step in self.steps[first:last]:
+            for name in step.last:
+                env.pop(name, None)
 
     def _steps(self, env: Env, first: int, last: int, free: bool = False) -> None:
         for n in range(first, last):
@@ -224,39 +243,54 @@ class Runner:
         """Run the steps as programs; `env` has the inputs and what is read from around."""
         at = 0
         while at < len(self.steps):
-            end = next((n for n in range(at, len(self.steps)) if n in self.split), None)
-            if end == at:
-                self._steps(env, at, at + 1)
-                at += 1
+            stage = self.stages.get(at) or self._stage(at)
+            if stage.segment is None:
+                self._steps(env, at, stage.end)
             else:
-                end = len(self.steps) if end is None else end
                 try:
-                    self._segment(at, end)(env)
+                    stage.segment(env)
                 except NeedsElements as wish:
-                    if not at <= wish.at < end:
+                    if not at <= wish.at < stage.end:
                         raise
                     self.split.add(wish.at)
+                    self.stages.pop(at, None)
                     continue
-                at = end
-            if at < len(self.steps):
-                for name in self.dead(at):
-                    env.pop(name, None)
+            for name in stage.dead:
+                env.pop(name, None)
+            at = stage.end
         return [self.value(env, name) for name in self.outputs]
 
-    def dead(self, at: int) -> list[str]:
-        """Names that no step from a number on reads."""
-        if at not in self.behind:
-            self.behind[at] = [n for step in self.steps[:at] for n in step.last]
-        return self.behind[at]
+    @property
+    def segments(self) -> list[Segment]:
+        """The programs of calls until now, in their order."""
+        found = [stage.segment for _, stage in sorted(self.stages.items())]
+        return [segment for segment in found if segment is not None]
 
-    def _segment(self, first: int, last: int) -> Segment:
-        key = (first, last)
-        if key not in self.segments:
-            self.segments = {
-                (a, b): s for (a, b), s in self.segments.items() if b <= first or a >= last
-            }
-            self.segments[key] = Segment(self, first, last)
-        return self.segments[key]
+    def _stage(self, at: int) -> Stage:
+        """What runs from a step on: this step alone, or all until one that data decide."""
+        end = next((n for n in range(at, len(self.steps)) if n in self.split), len(self.steps))
+        alone = end == at
+        end = at + 1 if alone else end
+        dead = {n for step in self.steps[at:end] for n in step.last}
+        made = self.stages[at] = Stage(end, None if alone else Segment(self, at, end), dead)
+        return made
+
+
+class Stage:
+    """A step, or several as a program, in a call.
+
+    Attributes:
+        end: the number of the step behind it.
+        segment: the program; None for a single step that is no program.
+        dead: names that nobody reads afterwards.
+    """
+
+    __slots__ = ("dead", "end", "segment")
+
+    def __init__(self, end: int, segment: Segment | None, dead: set[str]) -> None:
+        self.end, self.segment = end, segment
+        within = set() if segment is None else {*segment.reads}
+        self.dead = tuple(dead if segment is None else dead & within)
 
 
 class Segment:
@@ -272,13 +306,13 @@ class Segment:
         self.runner, self.first, self.last = runner, first, last
         steps = runner.steps[first:last]
         made = {o for step in steps for o in step.outputs if o}
-        self.reads = sorted({n for s in steps for n in s.inputs if n} - made)
+        fixed = runner.constants.keys() - set(runner.inputs)
+        self.reads = sorted({n for s in steps for n in s.inputs if n} - made - fixed)
         later = {n for s in runner.steps[last:] for n in s.inputs} | set(runner.outputs)
         self.gives = sorted(made & later)
         self.layers = [
             s.call["module"] for s in steps if s.record.domain == OURS and s.record.name == "Linear"
         ]
-        self.hosts: dict[Any, Env] = {}
         self.program = cb.jit(self.traced)
 
     def __cubepy_reads__(self, reads: Any) -> None:
@@ -288,8 +322,8 @@ class Segment:
 
     def __call__(self, env: Env) -> None:
         tensors: dict[str, Tensor] = {}
-        others: Env = {}
         hosts: list[Any] = []
+        program = bool(self.gives)
         for name in self.reads:
             if name not in env:
                 continue
@@ -301,25 +335,21 @@ class Segment:
             elif value is None:
                 hosts.append((name, None, None, None))
             else:
-                others[name] = value
-        if others or not len(self.gives):
-            self.runner._steps(env, self.first, self.last)
-            return
-        key = tuple(hosts)
-        kind = (key, *[(n, t.shape, t.dtype.name) for n, t in tensors.items()])
-        found = self.program(tensors, Hosts(key, kind))
-        env.update(found)
-        env.update(self.hosts[kind])
+                program = False
+        if program:
+            env.update(self.program(tensors, Hosts(tuple(hosts)) if hosts else None))
+        else:
+            self.runner.here(env, self.first, self.last)
 
-    def traced(self, tensors: dict[str, Tensor], given: Any) -> dict[str, Tensor]:
-        """The steps over tensors and host arrays; what they give besides tensors is kept."""
+    def traced(self, tensors: dict[str, Tensor], given: Hosts | None) -> Env:
+        """The steps over tensors and host arrays; host arrays among the results are the same in
+        every call of a kind.
+        """
         env: Env = dict(tensors)
-        for name, dtype, shape, raw in given.key:
+        for name, dtype, shape, raw in () if given is None else given.key:
             env[name] = None if raw is None else np.frombuffer(raw, dtype).reshape(shape)
         self.runner._steps(env, self.first, self.last)
-        found = {n: env[n] for n in self.gives if n in env}
-        self.hosts[given.kind] = {n: v for n, v in found.items() if not isinstance(v, Tensor)}
-        return {n: v for n, v in found.items() if isinstance(v, Tensor)}
+        return {n: env[n] for n in self.gives if n in env}
 
 
 class Hosts:
@@ -327,17 +357,16 @@ class Hosts:
 
     known: ClassVar[dict[Any, Hosts]] = {}
 
-    def __new__(cls, key: Any, kind: Any) -> Hosts:
-        found = cls.known.get(kind)
+    def __new__(cls, key: Any) -> Hosts:
+        found = cls.known.get(key)
         if found is None:
             if len(cls.known) >= 4096:
                 cls.known.clear()
-            found = cls.known[kind] = object.__new__(cls)
-            found.key, found.kind = key, kind
+            found = cls.known[key] = object.__new__(cls)
+            found.key = key
         return found
 
     key: Any
-    kind: Any
 
     def __cubepy_reads__(self, reads: Any) -> None:
         """It never changes."""

@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.fusion.grouping import MOST_ARRAYS, MOST_LONG, MOST_STEPS
-from cubepy.tensor.fusion.rows import LONGEST, REDUCTIONS
+from cubepy.tensor.fusion.reductions.columns import (
+    LEAST,
+    LEAST_OF_LONG,
+    down_columns,
+    over_leading_axes,
+)
+from cubepy.tensor.fusion.reductions.rows import LONGEST, REDUCTIONS
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.fusion.written import LONG, SAME, writable
 from cubepy.tensor.ops import OPS, Spec
@@ -16,8 +22,8 @@ from cubepy.tensor.ops import OPS, Spec
 ALONE = {
     "make": "makes its values of nothing",
     "view": "is other strides of the same elements, or a copy of them",
-    "reduce": "reduces other axes than the last, or is no sum, mean, maximum or minimum",
-    "row": "is a kernel of its own along rows",
+    "reduce": "reduces other axes than the last, or all others, or is another reduction",
+    "row": "is a kernel of its own along rows, which joins no map of another shape",
     "product": "is a product with a kernel of its own",
     "index": "reads by indices that are data",
     "order": "sorts or scans",
@@ -79,6 +85,9 @@ def _why(first: Step, second: Step, a: int, b: int, lineage: Lineage) -> str:
         return f"a way from one to the other leads through {names}"
     both = [*lineage.inside[a], *lineage.inside[b]]
     long = sum(s.op in LONG for s in both)
+    columns = any(down_columns(s, single.specs) for s in (first, second))
+    if columns and long and (one or (0,))[-1] < LEAST_OF_LONG:
+        return f"long functions of fewer than {LEAST_OF_LONG} columns are quicker on their own"
     if len(both) > MOST_STEPS or long > MOST_LONG:
         return (
             f"together they are {len(both)} ops, {long} of them long functions; a step has at "
@@ -96,19 +105,21 @@ def _space(step: Step, schedule: Schedule) -> tuple[int, ...] | None:
     specs, spec = schedule.specs, schedule.specs[step.results[0]]
     dtypes = [specs[i].dtype for i in step.read]
     if step.op in REDUCTIONS:
-        return _reduced(step, specs[step.inputs[0]])
+        return _reduced(step, specs)
     map_like = OPS[step.op].kind == "map" or step.op in SAME
     if not map_like or len(step.results) != 1 or 0 in spec.shape:
         return None
     return spec.shape if writable(step.op, step.attrs, dtypes, spec.dtype) else None
 
 
-def _reduced(step: Step, given: Spec) -> tuple[int, ...] | None:
+def _reduced(step: Step, specs: dict[int, Spec]) -> tuple[int, ...] | None:
     axis = step.attrs["axis"]
     axes = (axis,) if isinstance(axis, int) else axis
-    shape, dtype = given
+    shape, dtype = specs[step.inputs[0]]
     if not shape or axes is None or not dtype.is_float or dtype.storage_only:
         return None
+    if down_columns(step, specs) is not None:
+        return shape
     last = [a % len(shape) for a in axes] == [len(shape) - 1]
     return shape if last and 1 < shape[-1] <= LONGEST else None
 
@@ -121,6 +132,8 @@ def _alone(step: Step, schedule: Schedule) -> str:
         return f"{stored} is only stored, not computed with"
     if any(0 in s.shape for s in specs):
         return f"{step.op} has no elements"
+    if step.op in REDUCTIONS and over_leading_axes(step, schedule.specs):
+        return f"{step.op} is of fewer than {LEAST} columns"
     return f"{step.op} {ALONE[OPS[step.op].kind]}"
 
 

@@ -5,11 +5,11 @@ not train) goes into filters and bias that stay, a residual and an activation in
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from cubepy.lang.dtypes import f32
+from cubepy.lang.dtypes import DType, bf16, f16, f32
 from cubepy.tensor.fusion.epilogues import ACTIVATIONS, named
 from cubepy.tensor.fusion.packed import packed_filter
 from cubepy.tensor.fusion.schedule import Schedule, Step
@@ -35,11 +35,12 @@ def _run_conv(
     how: tuple[Ints, Ints, Ints, int],
     filters: Ints | None,
     activation: str | None,
+    precision: str | None = None,
 ) -> Any:
     stride, padding, dilation, groups = how
     w = weight if filters is None else packed_filter(weight, filters, groups)
     function = getattr(kernels(), f"conv{len(stride)}d")
-    epilogue = {"activation": activation, "add": residual}
+    epilogue = {"activation": activation, "add": residual, "precision": precision}
     return function(x, w, bias, stride, padding, dilation, groups, **epilogue)
 
 
@@ -52,6 +53,7 @@ def _fused_conv(
     how: tuple[Ints, Ints, Ints, int],
     filters: Ints | None,
     activation: str | None,
+    precision: str | None = None,
 ) -> Spec:
     """activation(conv + residual): `how` is stride, padding, dilation and groups; `filters` is the
     shape of the weight if that is packed.
@@ -59,7 +61,7 @@ def _fused_conv(
     stride, padding, dilation, _ = how
     shape = weight.shape if filters is None else filters
     size = conv_size(x.shape[2:], shape[2:], stride, padding, dilation)
-    return Spec((x.shape[0], shape[0], *size), f32)
+    return Spec((x.shape[0], shape[0], *size), x.dtype)
 
 
 def _run_last(dtype: Any, x: Any) -> Any:
@@ -76,16 +78,28 @@ def _packed_channels(x: Spec) -> Spec:
     return x
 
 
-def fuse_convolutions(schedule: Schedule, given: Iterable[int]) -> Schedule:
-    """The schedule where convolutions of f32 do what only follows them.
+@define("product", {"packed_filters_last": _run_last})
+def _packed_filters_last(weight: Spec) -> Spec:
+    """Filters with their channels last in memory, as a GPU's copy engine takes them."""
+    return weight
+
+
+def fuse_convolutions(
+    schedule: Schedule, given: Iterable[int], dtypes: Collection[DType] = (f32,)
+) -> Schedule:
+    """The schedule where convolutions do what only follows them.
+
+    What scales and shifts channels of 16-bit floats in f32 goes into filters in f32, which are
+    rounded once, at the end.
 
     Args:
         schedule: of single steps.
         given: the inputs that stay: channels are scaled and shifted by what is made of these alone.
+        dtypes: of convolutions that are looked at.
     """
     if not any(s.op == "conv" for s in schedule.steps):
         return schedule
-    return _Convolutions(schedule, set(given)).schedule()
+    return _Convolutions(schedule, set(given), dtypes).schedule()
 
 
 class _Convolutions:
@@ -98,10 +112,10 @@ class _Convolutions:
         made_by: by value, where its step is.
     """
 
-    def __init__(self, schedule: Schedule, given: set[int]) -> None:
+    def __init__(self, schedule: Schedule, given: set[int], dtypes: Collection[DType]) -> None:
         self.given, self.specs = schedule, dict(schedule.specs)
         self.values = steady(schedule, given) if given else set()
-        self.steps: list[list[Step]] = [[_begun(s, schedule)] for s in schedule.steps]
+        self.steps: list[list[Step]] = [[_begun(s, schedule, dtypes)] for s in schedule.steps]
         readers: dict[int, int] = {}
         for step in schedule.steps:
             for i in step.read:
@@ -120,7 +134,7 @@ class _Convolutions:
                     self.steps[n] = done
                     self.made_by[step.results[0]] = n
                     break
-        single = [_ended(s) for steps in self.steps for s in steps]
+        single = [one for steps in self.steps for s in steps for one in self.ended(s)]
         return replace(self.given, specs=self.specs).with_steps(single)
 
     def convolution(self, value: int) -> Step | None:
@@ -131,8 +145,14 @@ class _Convolutions:
 
     def joined(self, conv: Step, step: Step, source: int) -> list[Step] | None:
         """The steps that do a convolution and what follows; None where that cannot be."""
-        spec = self.specs[step.results[0]]
-        if conv.attrs["activation"] is not None or spec != self.specs[source]:
+        spec, wide = self.specs[step.results[0]], conv.attrs["wide"]
+        if step.op == "cast" and spec.dtype is self.specs[conv.inputs[0]].dtype and wide:
+            return self.narrowed(conv, step.results)
+        if conv.attrs["activation"] is not None:
+            return None
+        if step.op == "cast" and spec.dtype is f32 and not wide:
+            return self.widened(conv, step.results)
+        if spec != self.specs[source]:
             return None
         if step.op in ACTIVATIONS:
             attrs = {**conv.attrs, "activation": named(step)}
@@ -142,9 +162,10 @@ class _Convolutions:
         left = step.inputs[0] == source
         other = step.inputs[1] if left else step.inputs[0]
         free = conv.inputs[3] == ABSENT
-        if step.op == "add" and free and self.specs[other] == spec:
+        if step.op == "add" and free and self.specs[other] == spec and not wide:
             return [replace(conv, inputs=(*conv.inputs[:3], other), results=step.results)]
         stay = {conv.inputs[1], other} <= self.values and self.by_channel(other, len(spec.shape))
+        stay = stay and self.specs[conv.inputs[1]].dtype is f32
         if stay and free and (left or step.op in ("add", "mul")):
             return self.affine(conv, step, other)
         return None
@@ -153,7 +174,42 @@ class _Convolutions:
         """Whether a value is a number for each channel, or for all."""
         shape, dtype = self.specs[value]
         whole = (1,) * (rank - len(shape)) + shape
-        return dtype is f32 and all(n == 1 for d, n in enumerate(whole) if d != 1)
+        return dtype in (f32, f16, bf16) and all(n == 1 for d, n in enumerate(whole) if d != 1)
+
+    def new(self, made: list[Step], op: str, inputs: Ints, to: Spec, **attrs: Any) -> int:
+        """A value of another step, which stays."""
+        value = max(self.specs) + 1
+        self.specs[value] = to
+        self.values.add(value)
+        made.append(Step(op, inputs, attrs, (value,)))
+        return value
+
+    def cast(self, made: list[Step], value: int, dtype: DType) -> int:
+        """A value in another dtype."""
+        shape, before = self.specs[value]
+        if before is dtype:
+            return value
+        return self.new(made, "cast", (value,), Spec(shape, dtype), dtype=dtype.name)
+
+    def widened(self, conv: Step, results: Ints) -> list[Step] | None:
+        """A convolution of 16-bit floats whose result is f32, until it is rounded."""
+        if conv.inputs[3] != ABSENT or conv.inputs[1] not in self.values:
+            return None
+        if conv.inputs[2] not in (ABSENT, *self.values):
+            return None
+        return self.in_dtype(conv, f32, results)
+
+    def narrowed(self, conv: Step, results: Ints) -> list[Step]:
+        """The same where it is rounded."""
+        return self.in_dtype(conv, self.specs[conv.inputs[0]].dtype, results)
+
+    def in_dtype(self, conv: Step, dtype: DType, results: Ints) -> list[Step]:
+        made: list[Step] = []
+        x, weight, bias, residual = conv.inputs
+        bias = bias if bias == ABSENT else self.cast(made, bias, dtype)
+        inputs = (x, self.cast(made, weight, dtype), bias, residual)
+        attrs = {**conv.attrs, "wide": dtype is not self.specs[x].dtype}
+        return [*made, replace(conv, inputs=inputs, attrs=attrs, results=results)]
 
     def affine(self, conv: Step, step: Step, other: int) -> list[Step]:
         """A convolution whose filters and bias do the arithmetic of a step, too."""
@@ -163,14 +219,10 @@ class _Convolutions:
         made: list[Step] = []
 
         def new(op: str, inputs: tuple[int, ...], size: Ints, **attrs: Any) -> int:
-            value = max(self.specs) + 1
-            self.specs[value] = Spec(size, f32)
-            self.values.add(value)
-            made.append(Step(op, inputs, attrs, (value,)))
-            return value
+            return self.new(made, op, inputs, Spec(size, f32), **attrs)
 
         flat = (math.prod(self.specs[other].shape),)
-        channel = new("reshape", (other,), flat, shape=flat)
+        channel = new("reshape", (self.cast(made, other, f32),), flat, shape=flat)
         if flat != (filters,):
             channel = new("expand", (channel,), (filters,), shape=(filters,))
         if step.op in ("mul", "div"):
@@ -187,44 +239,62 @@ class _Convolutions:
         inputs = (conv.inputs[0], weight, bias, conv.inputs[3])
         return [*made, replace(conv, inputs=inputs, results=step.results)]
 
+    def ended(self, step: Step) -> list[Step]:
+        """A step as it will run: a convolution that took nothing as it was."""
+        if step.op != "fused_conv":
+            return [step]
+        if step.attrs["wide"]:  # nobody rounded its result
+            shape, _ = self.specs[step.results[0]]
+            dtype, result = self.specs[step.inputs[0]].dtype, max(self.specs) + 1
+            self.specs[result] = Spec(shape, dtype)
+            *made, conv = self.narrowed(step, (result,))
+            cast = Step("cast", (result,), {"dtype": "f32"}, step.results)
+            return [*made, *self.ended(conv), cast]
+        attrs = {name: value for name, value in step.attrs.items() if name != "wide"}
+        if attrs["activation"] is not None or step.inputs[3] != ABSENT:
+            return [replace(step, attrs=attrs)]
+        names = ("stride", "padding", "dilation", "groups")
+        plain = dict(zip(names, attrs["how"], strict=True))
+        plain["precision"] = attrs["precision"]
+        return [Step("conv", step.inputs[:3], plain, step.results)]
 
-def _begun(step: Step, schedule: Schedule) -> Step:
-    """A convolution as one that may take more; another step as it is."""
-    if step.op != "conv" or any(schedule.specs[i].dtype is not f32 for i in step.read):
+
+def _begun(step: Step, schedule: Schedule, dtypes: Collection[DType]) -> Step:
+    """A convolution as one that may take more; another step as it is. It is `wide` while its result
+    is f32, and its input 16-bit floats.
+    """
+    read = {schedule.specs[i].dtype for i in step.read}
+    if step.op != "conv" or len(read) > 1 or not read.issubset(dtypes):
         return step
     a = step.attrs
     how = a["stride"], a["padding"], a["dilation"], a["groups"]
     attrs = {"how": how, "filters": None, "activation": None, "precision": a["precision"]}
-    return replace(step, op="fused_conv", inputs=(*step.inputs, ABSENT), attrs=attrs)
-
-
-def _ended(step: Step) -> Step:
-    """A convolution that took nothing as it was."""
-    if step.op != "fused_conv":
-        return step
-    attrs = dict(step.attrs)
-    precision = attrs.pop("precision")
-    if attrs["activation"] is not None or step.inputs[3] != ABSENT:
-        return replace(step, attrs=attrs)
-    names = ("stride", "padding", "dilation", "groups")
-    plain = dict(zip(names, attrs["how"], strict=True))
-    return Step("conv", step.inputs[:3], {**plain, "precision": precision}, step.results)
+    return replace(
+        step, op="fused_conv", inputs=(*step.inputs, ABSENT), attrs={**attrs, "wide": False}
+    )
 
 
 IMAGES = ("conv", "fused_conv", "max_pool", "avg_pool", "packed_channels")
 """Ops whose results lie as the images lie that they are given."""
 
 
-def with_channels_last(schedule: Schedule) -> Schedule:
+def with_channels_last(
+    schedule: Schedule, dtypes: Collection[DType] = (f32,), filters: Collection[int] = ()
+) -> Schedule:
     """The schedule where images that come to convolutions have channels last, if these have many:
     results lie as images do, so that one copy at the beginning is enough. Nothing changes where a
     map reads an image, whose result would have channels first again.
+
+    Args:
+        schedule: of single steps.
+        dtypes: of images.
+        filters: values that stay, of which filters have their channels last, too.
     """
     specs, images, total, many = schedule.specs, set[int](), 0.0, 0.0
     for step in schedule.steps:
         seen = [i for i in step.read if i in images]
         if step.op in ("conv", "fused_conv"):
-            work, pays = _work(step, specs)
+            work, pays = _work(step, specs, dtypes)
             total, many = total + work, many + work * pays
         elif seen and OPS[step.op].kind not in ("reduce", "view"):
             return schedule
@@ -241,16 +311,24 @@ def with_channels_last(schedule: Schedule) -> Schedule:
                 specs[last[x]] = specs[x]._replace()
                 steps.append(Step("packed_channels", (x,), {}, (last[x],)))
             step = replace(step, inputs=(last[x], *step.inputs[1:]))
+        if step.op in ("conv", "fused_conv") and step.inputs[1] in filters:
+            weight = step.inputs[1]
+            if math.prod(specs[weight].shape[2:]) > 1:
+                if weight not in last:
+                    last[weight] = max(specs) + 1
+                    specs[last[weight]] = specs[weight]
+                    steps.append(Step("packed_filters_last", (weight,), {}, (last[weight],)))
+                step = replace(step, inputs=(step.inputs[0], last[weight], *step.inputs[2:]))
         steps.append(step)
     return replace(schedule, steps=tuple(steps), specs=specs)
 
 
-def _work(step: Step, specs: dict[int, Spec]) -> tuple[float, bool]:
+def _work(step: Step, specs: dict[int, Spec], dtypes: Collection[DType]) -> tuple[float, bool]:
     """The products of a convolution, and whether it has many filters and channels."""
     filters, channels, *window = step.attrs.get("filters") or specs[step.inputs[1]].shape
     result = specs[step.results[0]].shape
     groups = step.attrs["how"][3] if "how" in step.attrs else step.attrs["groups"]
     depthwise = channels == 1 and groups >= MANY_FILTERS
     enough = filters // groups >= MANY_FILTERS and channels >= MANY_CHANNELS
-    flat = specs[step.inputs[0]].dtype is f32 and len(window) > 1
+    flat = specs[step.inputs[0]].dtype in dtypes and len(window) > 1
     return math.prod(result) * channels * math.prod(window), flat and (depthwise or enough)

@@ -1,5 +1,8 @@
-"""Sums of zeros with parts of an array in them as one array that is made of the parts: what
-gradients of slices (queries, keys and values of one product) add up to.
+"""Arrays that are made of parts.
+
+Sums of zeros with parts of an array in them (what gradients of slices, such as queries, keys and
+values of one product, add up to) are the parts side by side. Maps whose results are put side by
+side, such as the halves of a rotary embedding, write them there.
 """
 
 from __future__ import annotations
@@ -7,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from cubepy.lang.dtypes import dtype_named
+from cubepy.tensor.fusion import written
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.ops import Spec
 from cubepy.tensor.ops.movement import spans
+from cubepy.tensor.ops.op import define
 
 
 def join_parts(schedule: Schedule) -> Schedule:
@@ -94,3 +100,89 @@ def _span_of(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[int, int, 
                 return None
             found = d, span.start, span.stop
     return found
+
+
+def _run_joined_map(
+    dtype: Any,
+    *xs: Any,
+    shape: tuple[int, ...],
+    text: str,
+    names: tuple[tuple[str, str], ...],
+    dtypes: tuple[str, ...],
+    parts: tuple[int, ...],
+    axis: int,
+    stacked: bool,
+) -> Any:
+    from cubepy.kernels.fused.maps import joined_map
+
+    kinds = written.dtypes_named(dtypes)
+    made = joined_map(written.compiled(text, names), xs, shape, kinds, parts, axis)
+    made[0] = made[0].reshape(_whole(shape, len(parts), axis, stacked))
+    return made if len(made) > 1 else made[0]
+
+
+@define("map", {"joined_map": _run_joined_map})
+def _joined_map(
+    *xs: Spec,
+    shape: tuple[int, ...],
+    dtypes: tuple[str, ...],
+    parts: tuple[int, ...],
+    axis: int,
+    stacked: bool,
+    **how: Any,
+) -> Any:
+    """The results of a function of elements: `parts` of them side by side, then the others."""
+    first = Spec(_whole(shape, len(parts), axis, stacked), dtype_named(dtypes[parts[0]]))
+    others = [
+        Spec(tuple(shape), dtype_named(name)) for k, name in enumerate(dtypes) if k not in parts
+    ]
+    return [first, *others] if others else first
+
+
+def _whole(shape: tuple[int, ...], parts: int, axis: int, stacked: bool) -> tuple[int, ...]:
+    """The shape of parts side by side."""
+    if stacked:
+        return (*shape[:axis], parts, *shape[axis:])
+    return (*shape[:axis], parts * shape[axis], *shape[axis + 1 :])
+
+
+def join_results(schedule: Schedule) -> Schedule:
+    """The schedule where maps whose results are only put side by side write them there."""
+    made_by, readers = schedule.made_by, schedule.readers
+    joined: dict[int, Step] = {}  # by the first result of a map, what it becomes
+    gone = set[int]()
+    for step in schedule.steps:
+        if step.op != "concat":
+            continue
+        sources, stacked = [], [made_by[i].op == "reshape" for i in step.read if i in made_by]
+        axis = step.attrs["axis"] % len(schedule.specs[step.results[0]].shape)
+        if len(stacked) < len(step.read) or len(set(stacked)) > 1:
+            continue
+        for i in step.read:
+            source = made_by[i].inputs[0] if stacked[0] else i
+            shape = schedule.specs[source].shape
+            fits = not stacked[0] or schedule.specs[i].shape == (*shape[:axis], 1, *shape[axis:])
+            alone = all(len(readers[v]) == 1 and v not in schedule.outputs for v in (i, source))
+            if fits and alone and source in made_by:
+                sources.append(source)
+        maps = {made_by[i].results[0]: made_by[i] for i in sources}
+        if len(set(sources)) < len(step.read) or len(maps) > 1:
+            continue
+        ((first, one),) = maps.items()
+        if one.op != "fused_map" or first in joined:
+            continue
+        parts = tuple([one.results.index(i) for i in sources])
+        if len({one.attrs["dtypes"][k] for k in parts}) > 1:
+            continue
+        others = [r for r in one.results if r not in sources]
+        attrs = {**one.attrs, "parts": parts, "axis": axis, "stacked": stacked[0]}
+        joined[first] = Step("joined_map", one.inputs, attrs, (step.results[0], *others))
+        gone |= {step.results[0], *step.read}
+    if not joined:
+        return schedule
+    steps = [
+        joined.get(s.results[0], s)
+        for s in schedule.steps
+        if s.results[0] in joined or not gone & set(s.results)
+    ]
+    return schedule.with_steps(steps)

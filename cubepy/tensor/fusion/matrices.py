@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from cubepy.tensor.fusion import written
-from cubepy.tensor.fusion.rows import REDUCTIONS
+from cubepy.tensor.fusion.reductions.rows import REDUCTIONS
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.ops import OPS, Spec
 

@@ -17,6 +17,7 @@ from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import Graph
 from cubepy.tensor.modes import no_grad
 from cubepy.tensor.ops import Spec
+from cubepy.tensor.program.plans.steady import renew
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Value
 
@@ -82,6 +83,7 @@ class Prepared:
                 return None
         by = dict(zip(self.inputs, values, strict=True))
         with _lock:
+            renew()  # what programs saw has the arrays, too, and these are counted
             now, lasting, arrays = version[0], True, []
             for p in self.preparations:
                 first, *others = [by[i] for i in p.inputs]

@@ -126,7 +126,7 @@ def _line(step: Step, names: dict[str, str]) -> str:
         assert isinstance(run, Mapped)
         if isinstance(run, Rounded) and not step.dtypes[0].is_float:
             return given[0]
-        text = run.text
+        text = "f:exp_below_one" if attrs.get("below_one") else run.text
     name = text.replace(":", "_")
     names[name] = text
     return rounded(f"{name}({', '.join(given)})", step.result)

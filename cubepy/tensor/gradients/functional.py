@@ -10,6 +10,7 @@ from cubepy.errors import ArgumentError, GradientError
 from cubepy.tensor.array import Tensor, tensor
 from cubepy.tensor.gradients.engine import depends_on_others, walk_back
 from cubepy.tensor.modes import enable_grad, mode
+from cubepy.tensor.program.plans.steady import exchange
 from cubepy.tensor.value import Value
 
 
@@ -86,7 +87,7 @@ def detach(handles: Sequence[Any], wanted: Sequence[Value]) -> None:
             if mode.assigned is not None:
                 mode.assigned.append(handle)
         else:
-            handle.value = handle.detach().value
+            exchange(handle, handle.detach().value)
 
 
 def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Any:

@@ -30,6 +30,10 @@ class Applied(Handle, Generic[T]):
         """`op(self)`."""
         raise NotImplementedError
 
+    def _view(self, op: str, attribute: str, given: Any) -> T:
+        """`op(self)` where it mostly gives the same elements with other strides."""
+        raise NotImplementedError
+
     def _binary(self, op: str, other: Any) -> T:
         """`op(self, other)`; a Python number takes the tensor's dtype."""
         raise NotImplementedError

@@ -55,7 +55,7 @@ class Indexing(Applied[T]):
                 if _is_array(p):
                     return self._selected(_selection(self, parts))
                 taken += 1
-        return self._apply("slice", self, index=_encoded(self, parts, taken))  # type: ignore[no-any-return]
+        return self._view("slice", "index", _encoded(self, parts, taken))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         parts = index if isinstance(index, tuple) else (index,)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from cubepy.errors import ArgumentError, ShapeError
@@ -10,6 +13,41 @@ from cubepy.runtime.device import use
 from cubepy.tensor.methods.applied import Applied, ints
 
 R = TypeVar("R")
+
+
+@lru_cache(4096)
+def _exchanged(rank: int, first: int, second: int) -> tuple[int, ...]:
+    """Axes, two of them exchanged."""
+    order = list(range(rank))
+    order[first], order[second] = second, first
+    return tuple(order)
+
+
+@lru_cache(4096)
+def _flattened(shape: tuple[int, ...], first: int, last: int) -> tuple[int, ...]:
+    """A shape with some axes as one."""
+    return (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
+
+
+@lru_cache(4096)
+def _squeezed(shape: tuple[int, ...], drop: tuple[int, ...] | None) -> tuple[int, ...]:
+    """A shape without axes of length 1, all or those that are named."""
+    return tuple([n for d, n in enumerate(shape) if n != 1 or drop is not None and d not in drop])
+
+
+@lru_cache(4096)
+def _stretched(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """Lengths, where -1 stands for that of a shape."""
+    lead = len(wanted) - len(shape)
+    return tuple([shape[d - lead] if n == -1 and d >= lead else n for d, n in enumerate(wanted)])
+
+
+@lru_cache(4096)
+def _parts(axis: int, lengths: tuple[int, ...]) -> tuple[Any, ...]:
+    """The indices of pieces of an axis one after the other, as the op "slice" takes them."""
+    ends = list(itertools.accumulate(lengths))
+    before = ((None, None, None),) * axis
+    return tuple([(*before, (end - n, end, None)) for n, end in zip(lengths, ends, strict=True)])
 
 
 class Shaping(Applied[R]):
@@ -31,7 +69,7 @@ class Shaping(Applied[R]):
 
     def reshape(self, *shape: Any) -> R:
         """The elements in another shape (one length may be -1); copied only if strides force it."""
-        return self._apply("reshape", self, shape=ints(shape))  # type: ignore[no-any-return]
+        return self._view("reshape", "shape", ints(shape))
 
     view = reshape
 
@@ -44,20 +82,16 @@ class Shaping(Applied[R]):
             raise ShapeError(
                 f"flatten: axis {start_dim} comes after axis {end_dim} (rank {self.ndim})"
             )
-        return self.reshape(
-            *self.shape[:first], math.prod(self.shape[first : last + 1]), *self.shape[last + 1 :]
-        )
+        return self._view("reshape", "shape", _flattened(self.shape, first, last))
 
     def permute(self, *axes: Any) -> R:
         """Axes in another order; no copy."""
-        return self._apply("permute", self, axes=ints(axes))  # type: ignore[no-any-return]
+        return self._view("permute", "axes", ints(axes))
 
     def transpose(self, dim0: int, dim1: int) -> R:
         """Two axes exchanged, as in PyTorch; no copy."""
-        order = list(range(self.ndim))
         first, second = self._dim(dim0, "transpose"), self._dim(dim1, "transpose")
-        order[first], order[second] = order[second], order[first]
-        return self.permute(*order)
+        return self._view("permute", "axes", _exchanged(self.ndim, first, second))
 
     def movedim(self, source: Any, destination: Any) -> R:
         """Axes moved to other places, the others in their order; no copy."""
@@ -72,14 +106,15 @@ class Shaping(Applied[R]):
     @property
     def T(self) -> R:
         """The axes reversed; no copy."""
-        return self.permute(*reversed(range(self.ndim)))
+        return self._view("permute", "axes", tuple(range(self.ndim - 1, -1, -1)))
 
     @property
     def mT(self) -> R:
         """The last two axes exchanged: matrices transposed; no copy."""
-        if self.ndim < 2:
+        rank = self.ndim
+        if rank < 2:
             raise ShapeError(f"mT needs two axes or more, not the shape {self.shape}")
-        return self.transpose(-2, -1)
+        return self._view("permute", "axes", _exchanged(rank, rank - 2, rank - 1))
 
     def unsqueeze(self, dim: int) -> R:
         """A new axis of length 1 at `dim`."""
@@ -89,22 +124,18 @@ class Shaping(Applied[R]):
             raise ShapeError(
                 f"unsqueeze: axis {dim} is out of range for a tensor of rank {self.ndim}"
             )
-        at = dim % (self.ndim + 1)
-        return self.reshape(*self.shape[:at], 1, *self.shape[at:])
+        shape = self.shape
+        at = operator.index(dim) % (len(shape) + 1)
+        return self._view("reshape", "shape", (*shape[:at], 1, *shape[at:]))
 
     def squeeze(self, dim: Any = None) -> R:
         """Without axes of length 1 (all, or those of `dim` that are)."""
-        drop = self._dims(dim, "squeeze")
-        return self.reshape(*(n for d, n in enumerate(self.shape) if n != 1 or d not in drop))
+        drop = None if dim is None else self._dims(dim, "squeeze")
+        return self._view("reshape", "shape", _squeezed(self.shape, drop))
 
     def expand(self, *shape: Any) -> R:
         """Axes of length 1 stretched, without a copy; -1 keeps a length."""
-        wanted = ints(shape)
-        lead = len(wanted) - self.ndim
-        full = tuple(
-            self.shape[d - lead] if n == -1 and d >= lead else n for d, n in enumerate(wanted)
-        )
-        return self._unary("expand", shape=full)
+        return self._view("expand", "shape", _stretched(self.shape, ints(shape)))
 
     def flip(self, *dims: Any) -> R:
         """Axes backwards (all by default); no copy."""
@@ -184,13 +215,8 @@ class Shaping(Applied[R]):
             if sum(lengths) != n:
                 raise ShapeError(f"split into {lengths} of an axis of length {n}")
         else:
-            lengths = tuple(min(split_size, n - k) for k in range(0, n, split_size)) or (0,)
-        whole: Any = self
-        parts, start = [], 0
-        for length in lengths:
-            parts.append(whole[(slice(None),) * axis + (slice(start, start + length),)])
-            start += length
-        return tuple(parts)
+            lengths = tuple([min(split_size, n - k) for k in range(0, n, split_size)]) or (0,)
+        return tuple([self._view("slice", "index", part) for part in _parts(axis, lengths)])
 
     def tril(self, diagonal: int = 0) -> R:
         """The elements of matrices on and below a diagonal, zeros elsewhere."""

@@ -21,9 +21,14 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"cubepy.kernels.{name}")
 
 
+def function_of(op: str) -> Any:
+    """The function of elements that a step is."""
+    return getattr(_module("primitives.updates"), op.removesuffix("_step"))
+
+
 def _step(name: str, in_place: bool = False) -> Run:
     def run_step(dtype: np.dtype, numbers: Any, *arrays: Any) -> Any:
-        function = getattr(_module("primitives.updates"), name)
+        function = function_of(name)
         rows = [x if x.flags.c_contiguous else kernels().copy(x) for x in arrays]
         dtypes = [dtype] * (len(rows) - 1)
         results = [arrays[0], *arrays[2:]] if in_place else None

@@ -7,7 +7,7 @@ fixed; everything else that is no tensor is part of the kind.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from cubepy.lang.dtypes import as_dtype, f32
 from cubepy.runtime import memory
 from cubepy.runtime.device import as_device, current, use
 from cubepy.tensor.array import Tensor, as_tensor
+from cubepy.tensor.program.plans.steady import Bundle
 from cubepy.tensor.program.promised import compute
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle
@@ -96,7 +97,7 @@ def leaves_of(tree: Any, leaves: list[Any]) -> Any:
         ((<class 'tuple'>, None, (<class 'list'>, None, None)), [1.0, 2, 'x'])
     """
     kind = type(tree)
-    if kind is tuple or kind is list:
+    if kind is tuple or kind is list or kind is Bundle:
         return (kind, *[leaves_of(part, leaves) for part in tree])
     if kind is dict:
         return (kind, tuple(tree), *[leaves_of(part, leaves) for part in tree.values()])
@@ -140,20 +141,45 @@ def contributed(leaf: Any, fixed: bool) -> Any:
     return exact(leaf) if isinstance(leaf, PLAIN) else Same(leaf)
 
 
-def paths(structure: Any, at: str, checks: list[str], found: list[str], keys: list[Any]) -> None:
-    """Expressions for the leaves of a tree that is named `at`, and for what says that it has the
-    structure; `keys` are the values that they name.
+@dataclass
+class Paths:
+    """Where the leaves of a call are.
+
+    Attributes:
+        checks: expressions that say whether the call has the structure.
+        found: expressions for the leaves.
+        keys: values that these name.
+        bundles: where bundles are, the checks of what is in them, and the numbers of their leaves.
     """
-    if structure is None:
-        found.append(at)
-        return
-    kind, *parts = structure
-    checks.append(f"type({at}) is {kind.__name__} and len({at}) == {len(parts) - (kind is dict)}")
-    if kind is not dict:
-        for n, part in enumerate(parts):
-            paths(part, f"{at}[{n}]", checks, found, keys)
-        return
-    for key, part in zip(parts[0], parts[1:], strict=True):
-        keys.append(key)
-        checks.append(f"key{len(keys) - 1} in {at}")
-        paths(part, f"{at}[key{len(keys) - 1}]", checks, found, keys)
+
+    checks: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    keys: list[Any] = field(default_factory=list)
+    bundles: list[tuple[str, list[str], range]] = field(default_factory=list)
+
+    def add(self, structure: Any, at: str) -> None:
+        """A tree of a structure that is named `at`."""
+        if structure is None:
+            self.found.append(at)
+            return
+        kind, *parts = structure
+        self.checks.append(f"type({at}) is {kind.__name__}")
+        if kind is Bundle:
+            outer, self.checks, first = self.checks, [], len(self.found)
+            self.parts(kind, parts, at)
+            self.bundles.append((at, self.checks, range(first, len(self.found))))
+            self.checks = outer
+        else:
+            self.parts(kind, parts, at)
+
+    def parts(self, kind: type, parts: list[Any], at: str) -> None:
+        """What a tuple, list or dict is made of."""
+        self.checks.append(f"len({at}) == {len(parts) - (kind is dict)}")
+        if kind is not dict:
+            for n, part in enumerate(parts):
+                self.add(part, f"{at}[{n}]")
+            return
+        for key, part in zip(parts[0], parts[1:], strict=True):
+            self.keys.append(key)
+            self.checks.append(f"key{len(self.keys) - 1} in {at}")
+            self.add(part, f"{at}[key{len(self.keys) - 1}]")

@@ -10,6 +10,7 @@ from typing import Any
 
 from cubepy.errors import LaunchError
 from cubepy.tensor.ir import Node
+from cubepy.tensor.program.plans.steady import changed
 from cubepy.tensor.program.promised import is_there
 from cubepy.tensor.storage import Gone, Storage
 from cubepy.tensor.value import Call, Value, located
@@ -80,6 +81,7 @@ class Made:
             alias = value.id in same
             if same.get(value.id, value.id) in moving and not (alias and is_there(value.storage)):
                 value.storage = Leaked(value.storage, what, line)
+                changed((value,))
 
 
 def moving_in(nodes: Sequence[tuple[tuple[int, ...], Node]], fixed: set[int]) -> set[int]:

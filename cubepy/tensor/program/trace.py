@@ -1,8 +1,7 @@
 """Tracing: a function of tensors runs once, and its ops are kept with where their inputs came from.
 
-The arguments are handles of their own while it runs, so that a tensor that is passed and also read
-as a global stays two inputs. What handles from outside were given meanwhile (`assign_`, `+=`,
-`backward`) are effects of the program.
+The arguments are handles of their own while it runs: a tensor that is passed and read as a global,
+too, stays two inputs. What handles from outside were given (`assign_`, `backward`) are its effects.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from cubepy.tensor.program.differentiated import remember
 from cubepy.tensor.program.exact import ExactRecorder
 from cubepy.tensor.program.form import leaves_of
 from cubepy.tensor.program.leaked import moving_in
+from cubepy.tensor.program.plans.steady import exchange
 from cubepy.tensor.program.promised import Promised, compute, keep, leave_to_program
 from cubepy.tensor.program.scalar import Scalar, number_of
 from cubepy.tensor.program.stepwise import arrays_by_steps
@@ -262,18 +262,18 @@ class Tracer(ExactRecorder):
         for n, mine in self.own.items():
             original = self.originals[n]
             if id(mine) in self.exchanged:
-                original.value = mine.value
                 if mine.value.needs_grad:
-                    original.value.handle = weakref.ref(original)
+                    mine.value.handle = weakref.ref(original)
+                exchange(original, mine.value)
             if id(mine) in self.changed:
                 original._grad = mine._grad
 
     def undo(self) -> None:
         """Give handles back what they had."""
         for tensor, value in self.had.values():
-            tensor.value = value
             if value.needs_grad and value.call is None:
                 value.handle = weakref.ref(tensor)
+            exchange(tensor, value)
         for tensor, grad in self.gradients_before.values():
             tensor._grad = grad  # type: ignore[attr-defined]
 
@@ -302,7 +302,7 @@ class Tracer(ExactRecorder):
             remember(program, tuple(inputs), [self.outputs[n][0].value for n in through])
             for n in through:
                 for handle in self.outputs[n]:
-                    handle.value = self.outputs[n][0].value
+                    exchange(handle, self.outputs[n][0].value)
 
     def compute(self) -> None:
         """Compute all that somebody has, as no program does."""

@@ -11,40 +11,34 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.compiler.reads import same
 from cubepy.errors import OutOfMemoryError
 from cubepy.runtime import recording
 from cubepy.runtime.device import current, gpu_of
 from cubepy.runtime.generated import written
-from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.pool import POOLED
 from cubepy.tensor.array import Tensor
+from cubepy.tensor.exposed import own
 from cubepy.tensor.exposed import version as touched
 from cubepy.tensor.fusion.optimise import Fused, fused
 from cubepy.tensor.fusion.prepared import Prepared
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import written_in_place
 from cubepy.tensor.program.differentiated import remember
-from cubepy.tensor.program.form import paths
 from cubepy.tensor.program.guards import Guards
 from cubepy.tensor.program.plans.anew import around, given_anew
+from cubepy.tensor.program.plans.looked import Layouts, Looks, guarded, held_steadily
 from cubepy.tensor.program.plans.states import Update
+from cubepy.tensor.program.plans.steady import Exchanged, Memo
 from cubepy.tensor.program.trace import Given, GradientGiven, Output, Source, Trace
 from cubepy.tensor.program.watched import version
 from cubepy.tensor.storage import Dense
-from cubepy.tensor.value import Handle, Number, Value, identities
+from cubepy.tensor.value import Number, Value, identities
 
 MISS = object()
 """What a program gives for a call that is not of its kind, with nothing done."""
-Layouts = Callable[[tuple[Any, ...]], Any]
 
 
-def layouts_of(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Dtypes, shapes and strides of arrays."""
-    return tuple([(type(a), a.dtype, a.shape, a.strides) for a in arrays])
-
-
-class Writer:
+class Writer(Looks):
     """The text of calls of one kind.
 
     Args:
@@ -56,7 +50,6 @@ class Writer:
         short: what writes a key of arrays.
 
     Attributes:
-        paths: expressions for the leaves of the arguments.
         fused: what will run.
         prepared: what it has of its weights, or None.
         values: names of the arrays of its inputs; None for those that are not dense.
@@ -78,23 +71,20 @@ class Writer:
         guards: Guards,
         short: Layouts | None,
     ) -> None:
-        self.trace, self.guards = trace, guards
-        self.device = current()
+        super().__init__(trace, short)
+        self.guards = guards
         homes = [v.storage.device for v in trace.values if type(v) is not Number] or [self.device]
         self.gpu = next((d for d in homes if gpu_of(d) is not None), None)
         self.home = self.gpu or homes[0]
         self.numbers = {n for n, v in enumerate(trace.values) if type(v) is Number}
         self.fused: Fused = fused(trace.graph, self.home, self.weights())
         self.prepared: Prepared | None = None
-        self.scope: dict[str, Any] = {
+        self.scope |= {
             "MISS": MISS,
             "mode": mode,
             "recording": recording,
             "current": current,
-            "device": self.device,
             "home": self.home,
-            "same": same,
-            "Dense": Dense,
             "Value": Value,
             "Tensor": Tensor,
             "identities": identities,
@@ -104,13 +94,10 @@ class Writer:
             "asarray": np.asarray,
             "OutOfMemoryError": OutOfMemoryError,
         }
-        self.lines: list[str] = []
         self.last: list[str] = []  # what happens once the call is known to be of the kind
-        self.names: dict[Any, str] = {}
         self.values: list[str | None] = []
         self.stores: list[Any] = []
         self.inputs: list[str] = []
-        self.known: list[tuple[str, Any]] = []
         self.enabled = mode.enabled
         self.miss(f"mode.enabled is not {mode.enabled} or recording.detours")
         self.add("here = current()")
@@ -120,12 +107,9 @@ class Writer:
             self.names[Source("gradient", source)] = f"g{n}"
             self.add(f"g{n} = getattr({self.handle(source)}, '_grad', None)")
             self.miss(f"g{n} is None" if had else f"g{n} is not None")
-        for n, source in enumerate(trace.sources):
-            self.input(n, source, leaves)
-        if self.fused.preparations:
-            self.weights_made()
+        self.all_inputs(leaves)
         if self.known:
-            self.layouts(short)
+            self.layouts()
         if guards.guard is not None:
             self.scope |= {"holds": guards.guard.holds, "valid": guards.guard.valid}
             self.miss("not holds() and not valid()")
@@ -136,89 +120,18 @@ class Writer:
         self.updated: dict[int, int] = {}
         self.known, trace.values = [], []  # a program keeps no arrays of one call
 
-    def add(self, line: str) -> None:
-        """A line of the function."""
-        self.lines.append(line)
-
-    def miss(self, condition: str) -> None:
-        """The call is not of this kind where a condition holds."""
-        self.lines += [f"if {condition}:", "    return MISS"]
-
-    def name(self, letter: str, value: Any) -> str:
-        """A new name for a value."""
-        found = f"{letter}{len(self.scope)}"
-        self.scope[found] = value
-        return found
-
-    def arguments(self, structure: Any, leaves: Sequence[Any], fixed: set[int]) -> None:
-        """The leaves of the arguments, and whether they are of the kind."""
-        checks: list[str] = []
-        found: list[str] = []
-        keys: list[Any] = []
-        if structure[2] == (dict, ()):
-            structure = (structure[0], structure[1])
-            self.miss("kwargs")
-        _, *parts = structure
-        for part, at in zip(parts, ("args", "kwargs"), strict=False):
-            paths(part, at, checks, found, keys)
-        self.scope |= {f"key{n}": key for n, key in enumerate(keys)}
-        self.paths = found
-        for check in checks:
-            self.miss(f"not ({check})")
-        first: dict[int, int] = {}
-        exchanged = any(e.handle.kind == "argument" for e in self.trace.effects)
-        for n, (leaf, at) in enumerate(zip(leaves, found, strict=True)):
-            self.add(f"a{n} = {at}")
-            if isinstance(leaf, Handle):
-                for other, number in first.items():
-                    if other == id(leaf):
-                        self.miss(f"a{n} is not a{number}")
-                    elif exchanged:
-                        self.miss(f"a{n} is a{number}")
-                first.setdefault(id(leaf), n)
-                self.names[Source("argument", n)] = f"a{n}"
-                self.miss(f"type(a{n}) is not {self.name('type', type(leaf))}")
-                self.tensor(n, f"a{n}", leaf.value)
-            elif type(leaf) is float and n not in fixed:
-                self.miss(f"type(a{n}) is not float")
-            else:
-                self.scope[f"k{n}"] = leaf
-                self.miss(f"a{n} is not k{n} and not same(a{n}, k{n})")
-
-    def tensor(self, n: int | str, handle: str, value: Value, reads: bool = True) -> str | None:
-        """The array of a handle, which has a storage as a value had; if it is read."""
-        self.add(f"v{n} = {handle}.value")
-        store = value.storage
-        if reads:
-            self.add(f"s{n} = v{n}.storage")
-        self.miss(f"v{n}.needs_grad is not {value.needs_grad}")
-        if value.needs_grad:
-            self.miss(f"v{n}.call is not None")
-        if not reads:
-            return None
-        if type(store) is not Dense:
-            self.miss(f"s{n} is not {self.name('store', store)}")
-            return None
-        self.miss(f"type(s{n}) is not Dense")
-        if store.device is not self.device:
-            name = self.name("device", store.device)
-            self.miss(f"s{n}.device is not {name} and s{n}.device != {name}")
-        else:
-            self.miss(f"s{n}.device is not device and s{n}.device != device")
-        self.add(f"x{n} = s{n}.array")
-        self.known.append((f"x{n}", store.array))
-        return f"x{n}"
-
     def weights(self) -> list[int]:
         """The inputs that stay from call to call: tensors from outside that the function only
-        reads, and by which it gives no gradients.
+        reads, and by which it gives no gradients. On a GPU they are of interest to convolutions.
         """
         trace = self.trace
         given = {id(e.handle.of) for e in trace.effects}
         trained = trace.differentiable or any(type(e) is GradientGiven for e in trace.effects)
-        if self.gpu is not None or self.home.backend != "cpu" or trained or trace.gradients:
-            return []
         graph = trace.graph
+        here = self.home.backend == "cpu" and self.gpu is None
+        convolves = self.gpu is not None and any(n.op == "conv" for n in graph.nodes)
+        if not (here or convolves) or trained or trace.gradients:
+            return []
         written = written_in_place(graph.nodes)
         return [
             n
@@ -226,35 +139,54 @@ class Writer:
             if source.kind == "held"
             and graph.inputs[n] not in written
             and type(value.storage) is Dense
-            and type(value.storage.array) is np.ndarray
+            and (type(value.storage.array) is np.ndarray if here else own(value.storage.array))
             and id(source.of) not in given
         ]
 
-    def weights_made(self) -> None:
-        """What was made of weights, made again if one has other elements."""
+    def weights_made(self, named: dict[int, str]) -> None:
+        """What was made of weights, made again if one has other elements.
+
+        Args:
+            named: names of their values.
+        """
         values, fused = self.trace.graph.values, self.fused
         specs = {n: values[i] for n, i in enumerate(self.trace.graph.inputs)}
         self.prepared = Prepared(fused.preparations, specs, set(fused.inputs))
         self.scope |= {"prepared": self.prepared, "touched": touched}
-        found = "".join(f"{self.inputs[n]}, " for n in self.prepared.inputs)
+        found = "".join(f"{named[n]}, " for n in self.prepared.inputs)
         self.add("state = prepared.state")
         self.add(f"if state[0] != ({found}) or state[1] != touched[0]:")
         self.add(f"    state = prepared.renew(({found}))")
         self.miss("state is None")
         names = [f"p{n}" for n in range(len(fused.preparations))]
         self.add(f"{''.join(f'{name}, ' for name in names)} = state[2]")
-        self.values += names
-        self.stores += [None] * len(names)
+        self.kept += names
 
-    def handle(self, source: Source) -> str:
-        """The name of a handle."""
-        found = self.names.get(source)
-        if found is None:
-            found = self.names[source] = self.name("h", source.of)
-        return found
+    def all_inputs(self, leaves: Sequence[Any]) -> None:
+        """The arrays of the inputs of the graph, and of what is made of weights."""
+        sources, found = self.trace.sources, dict[int, tuple[str, str | None, Any]]()
+        steady = held_steadily(self.trace)
 
-    def input(self, n: int, source: Source, leaves: Sequence[Any]) -> None:
-        """The array of an input of the graph."""
+        def look() -> None:
+            found.update({n: self.input(n, sources[n], leaves) for n in steady})
+            if self.fused.preparations:
+                self.weights_made({n: value for n, (value, *_) in found.items()})
+
+        if steady:
+            self.scope["memo"] = Memo([sources[n].of for n in steady])
+            self.once("memo", look, bool(self.fused.preparations))
+        for n, source in enumerate(sources):
+            value, name, store = found.get(n) or self.input(n, source, leaves)
+            self.inputs.append(value)
+            if n in self.fused.inputs:
+                self.values.append(name)
+                self.stores.append(store if name is None else None)
+        made = [f"p{n}" for n in range(len(self.fused.preparations))]
+        self.values += made
+        self.stores += [None] * len(made)
+
+    def input(self, n: int, source: Source, leaves: Sequence[Any]) -> tuple[str, str | None, Any]:
+        """An input of the graph: the names of its value and of its array, and its storage."""
         store: Any = None
         if source.kind == "argument":
             store = leaves[source.of].value.storage
@@ -273,10 +205,7 @@ class Writer:
             value = self.trace.values[n]
             store = value.storage
             name = self.tensor(f"_{n}", self.handle(source), value, n in self.fused.inputs)
-        self.inputs.append(self.value_of(n, source, store, name))
-        if n in self.fused.inputs:
-            self.values.append(name)
-            self.stores.append(store if name is None else None)
+        return self.value_of(n, source, store, name), name, store
 
     def value_of(self, n: int, source: Source, store: Any, name: str | None) -> str:
         """The value of an input, or the array of a number."""
@@ -285,25 +214,6 @@ class Writer:
         if source.kind == "constant":
             return self.name("value", Value(store))
         return str(name) if source.kind in ("number", "computed") else f"v_{n}"
-
-    def layouts(self, short: Layouts | None) -> None:
-        """Whether arrays have the layouts that they had."""
-        names = ", ".join([f"{name}, " for name, _ in self.known]).replace(", , ", ", ")
-        arrays = tuple([array for _, array in self.known])
-        found = None
-        if short is not None and all(type(a) is np.ndarray for a in arrays):
-            found = short(arrays)
-        if found is None:
-            short, found = layouts_of, layouts_of(arrays)
-        self.scope |= {"short": short, "known": found}
-        changed = f"short(({names})) != known"
-        if all(type(a) is DeviceArray for a in arrays):  # whose layouts are interned
-            self.scope["interned"] = tuple([a.layout for a in arrays])
-            interned = "".join(f"{name}.layout, " for name, _ in self.known)
-            changed = f"({interned}) != interned and {changed}"
-        self.miss(changed)
-
-    # The end
 
     def function(
         self,
@@ -365,7 +275,7 @@ class Writer:
             through = [f"u{n}" for n in self.trace.differentiable if n in made]
             inputs = "".join(f"{name}, " for name in self.inputs)
             lines.append(f"remember(attrs, ({inputs}), [{', '.join(through)}])")
-        after = []
+        after, exchanged = list[str](), list[Source]()
         for effect in self.trace.effects:
             handle = self.handle(effect.handle)
             if isinstance(effect, Given) and effect.output in self.updated:
@@ -376,12 +286,17 @@ class Writer:
                     after += [f"u{effect.output}.needs_grad = True"]
                     after += [f"u{effect.output}.handle = ref({handle})"]
                 after.append(f"{handle}.value = u{effect.output}")
+                exchanged.append(effect.handle)
             elif effect.to is None:
                 after.append(f"{handle}._grad = None")
             else:
                 to = effect.to
                 given = self.handle(to) if isinstance(to, Source) else tensor(to)
                 after.append(f"{handle}._grad = {given}")
+        if exchanged:
+            held = Exchanged([source.of for source in exchanged if source.kind == "held"])
+            others = [self.handle(source) for source in exchanged if source.kind != "held"]
+            after = guarded(self.name("exchanged", held), others, after)
         lines += [*after, f"return {result}"]
         text = "\n".join(["def call(args, kwargs):", *[f"    {line}" for line in lines]])
         return written(text, "<program>", dict(self.scope))

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 import cubepy as cb
+from cubepy.backends.cuda.codegen import job
 from cubepy.backends.cuda.offline import compile_for
 from cubepy.errors import BackendCompileError
 from cubepy.runtime import cache
@@ -50,3 +51,28 @@ def test_an_architecture_that_the_compiler_does_not_know() -> None:
     with pytest.raises(BackendCompileError, match="compiled for sm_999a") as caught:
         _ = compile_for("sm_999", doubled, 96, x, x).ptx
     assert "knows no sm_999;" in caught.value.hint and "sm_90a" in caught.value.hint
+
+
+def test_without_its_compiler_even_the_ir_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = np.zeros(8, np.float32)
+    code = compile_for("sm_90a", doubled, 96, x, x)
+    assert "cubepy_doubled" in code.nvvm
+    monkeypatch.setattr(job.importlib.util, "find_spec", lambda name: None)
+    for what in ("nvvm", "ptx"):
+        with pytest.raises(BackendCompileError, match="needs the package numba-cuda") as caught:
+            getattr(code, what)
+        assert 'pip install "cubepy[cuda13]"' in caught.value.hint
+
+
+def test_what_the_compiler_does_not_take_is_said_in_its_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = np.zeros(8, np.float32)
+    code = compile_for("sm_90a", doubled, 96, x, x)
+    text = code.nvvm.replace("define void", "define nonsense void")
+    monkeypatch.setattr(job.Job, "lowered", lambda self: text)
+    with pytest.raises(BackendCompileError, match=r"ERROR_INVALID_IR.*expected type") as caught:
+        code.translated()
+    assert "defect of cubepy" in caught.value.hint

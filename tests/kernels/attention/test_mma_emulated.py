@@ -17,6 +17,7 @@ from cubepy.kernels.attention.gpu import flash_mma as planes
 from cubepy.kernels.attention.gpu import flash_mma_plan as planes_plan
 from cubepy.kernels.attention.online_softmax import LOG2E
 from tests.backends.cuda.emulator.launch import emulate
+from tests.kernels.attention.exact import exact
 
 BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
 
@@ -52,21 +53,6 @@ class Placed(np.ndarray):
     @property
     def address(self) -> int:
         return int(self.__array_interface__["data"][0])
-
-
-def exact(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The result and the log-sum-exp in float64; zeros for a query that sees nothing."""
-    k, v = (np.repeat(a, q.shape[1] // a.shape[1], axis=1).astype(np.float64) for a in (k, v))
-    s = q.astype(np.float64) @ k.swapaxes(2, 3) / math.sqrt(q.shape[3])
-    if mask is not None:
-        s = np.where(mask, s, -np.inf) if mask.dtype == np.bool_ else s + mask
-    if causal:
-        s = np.where(np.tril(np.ones(s.shape[2:], np.bool_)), s, -np.inf)
-    top = s.max(-1, keepdims=True)
-    w = np.exp(s - np.where(np.isinf(top), 0, top))
-    total = w.sum(-1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        return w @ v / np.where(total == 0, 1, total), (top + np.log(total))[..., 0]
 
 
 @pytest.mark.parametrize(("case", "late"), [*((c, 1.0) for c in CASES), (CASES[0], 0.5)], ids=str)

@@ -32,8 +32,8 @@ from cubepy.runtime import device as devices
 from cubepy.runtime.memory import device_array
 from cubepy.tune import force
 from tests.backends.cuda.thorough import THOROUGH, some
+from tests.backends.hip.emulator.banks import met_banks
 from tests.backends.hip.emulator.device import emulated
-from tests.backends.hip.emulator.memory import Shared
 from tests.kernels.matmul.matrices import laid_out
 
 BF16 = ml_dtypes.bfloat16
@@ -204,28 +204,7 @@ def test_instructions_of_a_step(name: str) -> None:
 @pytest.mark.parametrize("name", EMULATED)
 @pytest.mark.parametrize("layout", ["along K", "across K"])
 def test_no_bank_is_met_twice(name: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """128 bytes of neighbouring lanes at a time, from 32 banks of four bytes; but CDNA reads 16
-    bytes of lanes 0 to 3 together with those of lanes 20 to 23, and so on (AMD, "Avoiding LDS bank
-    conflicts on AMD GPUs using CK-Tile framework").
-    """
-    met: list[int] = []
-    fours = np.arange(32).reshape(8, 4)
-    mixed = fours[[0, 5, 1, 4, 2, 7, 3, 6]].ravel()
-    plain, of_reads = np.arange(64), np.concatenate([mixed, 32 + mixed])
-
-    def watched(known: Any) -> Any:
-        def look(self: Any, wave: int, places: np.ndarray, what: str) -> None:
-            lanes = max(1, 128 // places.shape[1])
-            order = of_reads if what.startswith("ds_read_b128") else plain
-            for first in range(0, len(places), lanes):
-                words = np.unique(places[order[first : first + lanes]] // 4)
-                met.append(int(np.bincount(words % 32).max()))
-            known(self, wave, places, what)
-
-        return look
-
-    for method in ("reads", "writes"):
-        monkeypatch.setattr(Shared, method, watched(getattr(Shared, method)))
+    met = met_banks(monkeypatch)
     rng = np.random.default_rng(5)
     a = laid_out(rng, (64, 64), np.float16, "rows" if layout == "along K" else "columns")
     b = laid_out(rng, (64, 64), np.float16, "columns" if layout == "along K" else "rows")

@@ -4,6 +4,7 @@ compiled.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy.kernels.matmul.gpu.simt import SimtRoutine
 from cubepy.kernels.matmul.problem import Product
 from cubepy.kernels.matmul.sm90.cluster_split_k import (
     ClusterSplitK,
@@ -25,6 +27,7 @@ from cubepy.kernels.matmul.sm90.tma_simt_split_k import (
 )
 from cubepy.kernels.primitives.functions_half import silu_narrow
 from cubepy.kernels.primitives.pipeline import BLOCK, ROW_BYTES
+from cubepy.runtime.device import device_properties
 
 pytest.importorskip("numba_cuda", reason="printing code for NVIDIA GPUs needs numba-cuda")
 
@@ -259,3 +262,14 @@ def test_pairs_share_the_depth_where_tiles_are_few_and_long(
     assert ClusterSplitKRoutine().supports(problem._replace(aligned=False), properties)
     assert ClusterSplitKRoutine().supports(problem._replace(a="f32", b="f32"), properties)
     assert ClusterSplitKRoutine().supports(problem, offline("sm_80"))
+
+
+@pytest.mark.parametrize("room", [48 << 10, 64 << 10, 227 << 10])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i64", "i8"])
+def test_tiles_of_plain_arithmetic_fit_into_shared_memory(dtype: str, room: int) -> None:
+    rng = np.random.default_rng(room)
+    properties = replace(device_properties("python"), cores=60, max_shared_memory=room)
+    for m, k, n in np.exp(rng.uniform(0, 9, (40, 3))).astype(int):
+        problem = Product("python", int(m), int(k), int(n), a=dtype, b=dtype)
+        plans = list(SimtRoutine().blueprints(problem, properties))
+        assert plans and all(p.shared * p.dtype.itemsize <= room for p in plans)

@@ -13,6 +13,7 @@ from cubepy import nn
 from cubepy.errors import ModelError
 from cubepy.models.onnx import OnnxModel, load
 from cubepy.quant import quantize
+from cubepy.tensor.fusion.prepared import NEVER
 from tests.models.onnx.writer import graph, model, node, tensor, value
 
 RNG = np.random.default_rng(0)
@@ -150,7 +151,7 @@ def test_a_graph_is_one_program_and_another_batch_has_no_new_kernels() -> None:
 
     assert cb.stats().compiled == compiled
     assert np.allclose(found[-1], mlp_formula(x, **weights), atol=1e-5)
-    (segment,) = net.runner.segments.values()
+    (segment,) = net.runner.segments
     assert not segment.program.refused
 
 
@@ -167,7 +168,7 @@ def test_arithmetic_of_shapes_leaves_nothing_in_the_program() -> None:
     for _ in range(3):
         assert net(floats(2, 3, 4))["y"].shape == (2, 12)
 
-    (segment,) = net.runner.segments.values()
+    (segment,) = net.runner.segments
     (programs,) = segment.program.programs.values()
     assert [n.op for n in programs[0].graph.nodes if n.op != "input"] == ["reshape"]
 
@@ -185,6 +186,39 @@ def test_data_decide_a_branch() -> None:
     for _ in range(3):
         assert net(x, np.array(True))["y"].tolist() == [4, 25]
         assert net(x, np.array(False))["y"].tolist() == [1, 16]
+
+
+def test_filters_of_a_file_are_laid_out_once_whichever_branch_reads_them(tmp_path: Path) -> None:
+    w, b, x = floats(16, 8, 3, 3), floats(16), floats(1, 8, 12, 12)
+    yes = graph([node("Conv", "h w b", "a", pads=[1, 1, 1, 1])], [], ["a"])
+    no = graph([node("Conv", "h w b", "p"), node("Neg", "p", "a")], [], ["a"])
+    nodes = [
+        node("Conv", "x v", "h", pads=[1, 1, 1, 1]),
+        node("If", "c", "u", then_branch=yes, else_branch=no),
+        node("Relu", "u", "y"),
+    ]
+    v = floats(8, 8, 3, 3)
+    weights = [tensor("v", v), tensor("w", w), tensor("b", b)]
+    path = tmp_path / "branches.onnx"
+    inputs = [value("x"), value("c", bool)]
+    path.write_bytes(model(graph(nodes, inputs, ["y"], weights)))
+    net = load(path)
+    conv2d = nn.functional.conv2d
+    h = conv2d(x, v, padding=1).numpy()
+    expected = {
+        True: np.maximum(conv2d(h, w, b, padding=1).numpy(), 0),
+        False: np.maximum(-conv2d(h, w, b).numpy(), 0),
+    }
+    for _ in range(4):
+        for c, y in expected.items():
+            assert np.allclose(net(x, np.array(c))["y"].numpy(), y, atol=1e-4)
+
+    bodies = net.runner.steps[1].call.state.values()
+    assert not any(n in ("w", "b") for body in bodies for n in body.captured)
+    segments = [segment for runner in (net.runner, *bodies) for segment in runner.segments]
+    programs = [p for s in segments for variants in s.program.programs.values() for p in variants]
+    prepared = [p.writer.prepared for p in programs if p.writer.prepared is not None]
+    assert len(prepared) == 3 and all(p.state[1] != NEVER for p in prepared)
 
 
 def test_a_loop_carries_and_stacks_until_its_condition_ends_it() -> None:
@@ -237,7 +271,10 @@ def test_what_data_choose_splits_the_program_and_only_there() -> None:
     for numbers in ([1, 0, 2], [0, 0, 5], [1, 1, 1]):
         found = net(np.float32(numbers))["y"].numpy()
         assert found.ravel().tolist() == np.flatnonzero(numbers).tolist()
-    assert net.runner.split == {1} and sorted(net.runner.segments) == [(0, 1), (2, 3)]
+    assert net.runner.split == {1} and [(s.first, s.last) for s in net.runner.segments] == [
+        (0, 1),
+        (2, 3),
+    ]
 
 
 def test_convolution_pool_and_norm_are_those_of_nn() -> None:

@@ -82,3 +82,48 @@ def test_a_decoder_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         right = model(tokens).numpy()
     for one in found:
         np.testing.assert_allclose(one, right, rtol=1e-4, atol=1e-4 * np.abs(right).max())
+
+
+def four_bits_layer(rows: int, device: str) -> nn.Linear:
+    """A layer of blocks of four bits on a GPU."""
+    found = layer("Q4_0", rows, 64)
+    found.weight = found.weight.to(device)
+    return found
+
+
+@pytest.mark.parametrize("processor", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 9)])
+def test_packed_layers_on_a_gpu_become_one_weight(processor: str, shape: tuple[int, int]) -> None:
+    from tests.backends.hip.emulator.device import emulated
+
+    with emulated(processor), cb.use(processor):
+        layers = [four_bits_layer(rows, processor) for rows in (32, 16, 5)]
+        data = np.random.default_rng(7).standard_normal((*shape, 64)).astype(np.float32)
+        x = cb.tensor(data, device=processor)
+        right = [one(x).numpy() for one in layers]
+        assert joined.aligned(x, layers) and not joined.fits(x, layers)
+        for found, one in zip(joined.side_by_side(x, layers), right, strict=True):
+            np.testing.assert_allclose(found.numpy(), one, rtol=1e-5, atol=1e-6)
+        stores = [one.weight.storage for one in layers]
+        whole = stores[0].whole
+        assert whole is not None and all(s.whole is whole for s in stores)
+        assert all(s.weight.codes.base is not None for s in stores)  # nothing is stored twice
+        for one, single in zip(layers, right, strict=True):
+            np.testing.assert_array_equal(one(x).numpy(), single)
+        step = cb.jit(lambda x: joined.side_by_side(x, layers))
+        for _ in range(3):
+            for found, single in zip(step(x), right, strict=True):
+                np.testing.assert_allclose(found.numpy(), single, rtol=1e-5, atol=1e-6)
+        assert not joined.aligned(x, [layers[1], layers[0], layers[2]])  # another order
+        layers[0].weight = four_bits_layer(48, processor).weight  # others stay parts of the first
+        assert not joined.aligned(x, layers)
+        for found, one in zip(step(x), layers, strict=True):
+            np.testing.assert_allclose(found.numpy(), one(x).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_what_needs_a_gradient_is_not_joined() -> None:
+    layers = [layer("Q4_0", 16) for _ in range(3)]
+    x = cb.tensor(np.ones((1, 512), np.float32))
+    assert joined.aligned(x, layers)
+    x.requires_grad_()
+    assert not joined.aligned(x, layers) and not joined.fits(x, layers)

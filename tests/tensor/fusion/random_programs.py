@@ -27,6 +27,7 @@ BINARY: list[Callable[[Any, Any], Any]] = [
 REDUCTIONS: list[Callable[[Any], Any]] = [
     lambda x: x.sum(axis=-1, keepdims=True), lambda x: x.max(axis=-1, keepdims=True),
     lambda x: x.mean(axis=-1, keepdims=True), lambda x: x.softmax(-1), lambda x: x.sum(axis=0),
+    lambda x: (x * 0.5).max(axis=0, keepdims=True), lambda x: (x * x).mean(axis=0),
     lambda x: x.mean(axis=-1) if x.shape[0] == x.shape[1] else x,
 ]  # fmt: skip
 

@@ -190,3 +190,79 @@ def test_random_networks(seed: int) -> None:
     net = spread(nn.Sequential(*layers, *tail))
     given = numbers(rng.choice([1, 2]), layers[0].in_channels, 17, rng.choice([8, 17, 19]))
     compared(net, given, scale=100)
+
+
+class Residual(nn.Module):
+    """1x1, 3x3 and 1x1 with norms, added to what came in."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+
+        def normed(n: int, m: int, window: int) -> nn.Module:
+            conv = nn.Conv2d(n, m, window, padding=window // 2, bias=False)
+            return nn.Sequential(conv, nn.BatchNorm2d(m))
+
+        half = channels // 2
+        self.one, self.two = normed(channels, half, 1), normed(half, half, 3)
+        self.three = normed(half, channels, 1)
+
+    def forward(self, x: Any) -> Any:
+        return F.relu(x + self.three(F.relu(self.two(F.relu(self.one(x))))))
+
+
+@cb.kernel
+def doubled(x: cb.Array) -> None:
+    at = cb.ABSOLUTE_POS
+    if at < x.shape[0]:
+        x[at] = x[at] + x[at]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_norms_go_into_filters_on_a_gpu(dtype: str) -> None:
+    """In f32, rounded once; no worse than one by one. Filters are made anew when a weight is."""
+    from tests.backends.hip.emulator.device import emulated
+
+    net, wide = spread(Residual(64)).to(dtype), Residual(64).eval()
+    wide.load_state_dict({k: v.numpy() for k, v in net.state_dict().items()})
+    wide.to("f64")
+    x = numbers(1, 64, 5, 4).astype(dtype)
+
+    def error(found: Any) -> float:
+        with cb.use("cpu"), cb.no_grad():
+            right = wide(x.astype("f64")).numpy()
+        return float(np.linalg.norm(found.astype("f32").numpy() - right) / np.linalg.norm(right))
+
+    with emulated("gfx1100"), cb.use("gfx1100"), cb.no_grad():
+        net.to("gfx1100")
+        given = x.to("gfx1100")
+        run, made = program_of(net, given)
+        ops = [n.op for n in made.graph.nodes if n.op != "input"]
+        assert ops == ["packed_channels"] + ["fused_conv"] * 3
+        assert error(run(given)) <= 1.3 * error(net(given)) + 1e-6
+        run(given)  # the eager call had the weights
+        before = cb.stats().ops
+        run(given)
+        assert cb.stats().ops - before <= len(ops)
+        norm, plain = net.two[1], wide.two[1]
+        norm.weight.assign_(norm.weight * 2)
+        with cb.use("cpu"):
+            plain.weight.assign_(plain.weight * 2)
+        assert error(run(given)) <= 1.3 * error(net(given)) + 1e-6
+        doubled[1, 64](norm.bias)
+        with cb.use("cpu"):
+            plain.bias.assign_(plain.bias * 2)
+        assert error(run(given)) <= 1.3 * error(net(given)) + 1e-6
+
+
+def program_of(net: Any, *given: cb.Tensor) -> tuple[Any, Any]:
+    """A program that was called, and how it runs."""
+
+    @cb.jit
+    def run(*xs: Any) -> Any:
+        with cb.no_grad():
+            return net(*xs)
+
+    for _ in range(3):
+        run(*given)
+    ((made,),) = run.programs.values()
+    return run, made

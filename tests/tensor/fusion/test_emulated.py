@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.tensor import execute, record, where
+from cubepy.tensor import apply, execute, record, where
 from cubepy.tensor.fusion.optimise import optimise
 
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 from tests.backends.cuda.emulator.device import emulated
 from tests.tensor.fusion.test_rows import norm, numpy_norm, numpy_softmax, softmax, steps_of
+
+RNG = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (2, 3, 33), (2, 1030)])
@@ -44,3 +46,41 @@ def test_several_results_of_the_same_elements() -> None:
     np.testing.assert_array_equal(found[0], x * 2 - x[0])
     np.testing.assert_array_equal(found[1], np.maximum(x, x[0]).astype(np.float16))
     np.testing.assert_array_equal(found[2], x > 0)
+
+
+@pytest.mark.parametrize("shape", [(3, 9), (2, 35, 40), (700, 64)])
+def test_columns_are_shared_by_units(shape: tuple[int, ...]) -> None:
+    """In one launch, or where there are many rows in pieces that another one joins."""
+    x, y = (RNG.standard_normal(s).astype(np.float32) for s in (shape, shape[-1:]))
+    axes = tuple(range(len(shape) - 1))
+    with emulated() as gpu:
+        t, row = cb.tensor(x, device=gpu), cb.tensor(y, device=gpu)
+        with record(t, row) as recorder:
+            both = t * 2 + row
+            outputs = both, both.mean(axis=axes), (both * t).max(axis=axes)
+        graph = optimise(recorder.graph(*outputs), gpu)
+        assert steps_of(graph) == ["fused_columns"]
+        found = [v.numpy() for v in execute(graph, recorder.inputs)]
+    want = x.astype(np.float64) * 2 + y
+    np.testing.assert_allclose(found[0], want, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(found[1], want.mean(axes), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[2], (want * x).max(axes), rtol=1e-5, atol=1e-6)
+
+
+def test_steps_of_small_parameters_are_one_launch() -> None:
+    shapes = [(3, 5), (300,), (2, 40), (1,)]
+    numbers = RNG.uniform(0.1, 1, 10).astype(np.float32)
+    given = [[RNG.uniform(0.1, 1, s).astype(np.float32) for _ in range(4)] for s in shapes]
+    want = [
+        t.numpy() for each in given for t in apply("adam_step", *map(cb.tensor, (numbers, *each)))
+    ]
+    with emulated() as gpu:
+        rates = cb.tensor(numbers, device=gpu)
+        there = [[cb.tensor(v, device=gpu) for v in each] for each in given]
+        with record(rates, *(t for each in there for t in each)) as recorder:
+            outputs = [t for each in there for t in apply("adam_step", rates, *each)]
+        graph = optimise(recorder.graph(*outputs), gpu)
+        assert steps_of(graph) == ["bundled_map"]
+        found = [v.numpy() for v in execute(graph, recorder.inputs)]
+    for one, other in zip(found, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)

@@ -11,7 +11,7 @@ import pytest
 import cubepy as cb
 from cubepy.tensor import execute, record
 from cubepy.tensor.fusion.optimise import optimise
-from cubepy.tensor.fusion.rows import fuse_rows
+from cubepy.tensor.fusion.reductions.rows import fuse_rows
 from cubepy.tensor.ir import Graph
 from tests.tensor.fusion.random_programs import program
 

@@ -83,6 +83,12 @@ def norm(xp: Any, x: Any) -> Any:
     return centred / xp.sqrt(xp.mean(centred * centred, axis=-1, keepdims=True) + 1e-2)
 
 
+def standardised(xp: Any, x: Any) -> Any:
+    """A batch norm of columns."""
+    centred = x - xp.mean(x, axis=0)
+    return centred / xp.sqrt(xp.mean(centred * centred, axis=0) + 1e-2)
+
+
 def rms_norm(xp: Any, x: Any) -> Any:
     return x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + 1e-2)
 
@@ -90,6 +96,8 @@ def rms_norm(xp: Any, x: Any) -> Any:
 OTHERS: dict[str, Step] = {
     "sum": lambda xp, a, b: xp.sum(a, axis=-1, keepdims=True) * 0.1 + b,
     "columns": lambda xp, a, b: xp.sum(a, axis=0) * 0.2 - b,
+    "column_map": lambda xp, a, b: xp.sum(a * b + a, axis=0) * 0.1 + b,
+    "standardised": lambda xp, a, b: standardised(xp, a) * b,
     "mean": lambda xp, a, b: xp.mean(a) + b,
     "greatest": lambda xp, a, b: (
         xp.max(a, axis=0, keepdims=True) - xp.min(b, axis=-1, keepdims=True)
@@ -113,6 +121,10 @@ OTHERS: dict[str, Step] = {
     "row": lambda xp, a, b: a[-1, :] * b,
     "column": lambda xp, a, b: a[:, :1] - b,
     "stacked": lambda xp, a, b: xp.sum(xp.stack([a, b, a * b]), axis=0),
+    "doubled": lambda xp, a, b: xp.concat([a * b - a, a * 0.5 + b], axis=0)[: a.shape[0], :],
+    "mirrored": lambda xp, a, b: (
+        xp.concat([-a, b], axis=0) * 0.5 + xp.concat([b, a * 2.0], axis=0)
+    )[: a.shape[0], :],
     "taken": lambda xp, a, b: xp.take(a, xp.asarray([0] * a.shape[1]), axis=1) + b,
     "sorted": lambda xp, a, b: xp.sort(a, axis=-1) - b,
     "scanned": lambda xp, a, b: xp.cumulative_sum(a, axis=1) * 0.1 + b,

@@ -74,6 +74,27 @@ def test_closures_and_defaults() -> None:
     right(program, function, x)
 
 
+def test_what_objects_among_defaults_hold() -> None:
+    """A module and an optimizer whose steps go on counting."""
+
+    def trained(compiled: bool) -> list[float]:
+        nn.init.manual_seed(1)
+        net = nn.Linear(3, 2)
+        optimizer = nn.optim.Adam(net.parameters(), lr=0.1)
+
+        def step(x: Tensor, net: Any = net, *, optimizer: Any = optimizer) -> Tensor:
+            optimizer.zero_grad()
+            loss = (net(x) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        call = cb.jit(step) if compiled else step
+        return [call(cb.tensor([[1.0, 2.0, 3.0]])).item() for _ in range(6)]
+
+    np.testing.assert_allclose(trained(True), trained(False), rtol=1e-6)
+
+
 def test_modules_training_parameters_and_attributes() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:

@@ -5,9 +5,11 @@ however it was given them.
 from __future__ import annotations
 
 import gc
+import mmap
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -161,15 +163,28 @@ def test_an_array_that_somebody_still_has() -> None:
     assert program_of(run).writer.prepared.state[1] != NEVER
 
 
-def test_memory_that_nobody_can_write() -> None:
+def mapped(path: Path, data: bytes) -> memoryview:
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+@pytest.mark.parametrize("kind", ["bytes", "view of bytes", "view of a file", "view of a buffer"])
+def test_memory_that_nobody_can_write(kind: str, tmp_path: Path) -> None:
     net, _, x = warmed()
-    fixed = np.frombuffer(numbers(80, 24).tobytes(), np.float32).reshape(80, 24)
+    data: Any = numbers(80, 24).tobytes()
+    if kind == "view of a file":
+        data = mapped(tmp_path / "weight", data)
+    elif kind != "bytes":
+        data = memoryview(data if kind == "view of bytes" else bytearray(data))
+    fixed = np.frombuffer(data, np.float32).reshape(80, 24)
     net.up.weight.take_over_(cb.tensor(fixed))
     run = inference(net)
     for _ in range(4):
         assert_right(net, run, x)
     run(x), run(x)
-    assert program_of(run).writer.prepared.state[1] != NEVER
+    lasting = program_of(run).writer.prepared.state[1] != NEVER
+    assert lasting == (kind != "view of a buffer")
 
 
 def test_programs_of_all_shapes_have_the_same_panels() -> None:

@@ -93,11 +93,13 @@ def _store_matrix(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
 
 @lowers("pack", "unpack")
 def _pack(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
-    require(s, name)
+    if not s.properties.matrix_instructions:
+        require(s, name)
     v, dtype_v = unpack(name, args, kwargs, "v", "dtype")
-    dtype = matrix_dtype(
-        s, dtype_v, name, ("f16", "bf16", "f32", *FP8) if name == "pack" else ("f16", "bf16", "f32")
-    )
+    kinds: tuple[str, ...] = ("f16", "bf16")
+    if "mma" in s.properties.features:
+        kinds = ("f16", "bf16", "f32", *FP8) if name == "pack" else ("f16", "bf16", "f32")
+    dtype = matrix_dtype(s, dtype_v, name, kinds)
     each = 32 // dtype.bits
     if name == "unpack":
         x = words(s, v, tuple(range(1, 64 // each + 1)), "what cb.unpack takes apart")

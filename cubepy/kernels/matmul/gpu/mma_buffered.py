@@ -2,10 +2,8 @@
 MFMA and WMMA. Any strides, any size.
 
 Two stages of both operands lie in shared memory: while one is multiplied, the next is on its way to
-registers, and one barrier a step is enough. A stage has 64 bytes of K of every row. Pairs of rows
-are 128 bytes, whose eight pieces of 16 are permuted by exclusive or with a linear function of the
-pair's number. It is such that the lanes that are served together meet every bank once, when they
-read a piece of eight rows, in any order that fragments have, and when they write words across K.
+registers, and one barrier a step is enough. A stage has 64 bytes of K of every row, in the order of
+primitives/stages.py.
 
 The product that is computed is the transposed one: a unit's sums are then neighbours along a row of
 the result. Where a unit's elements are along K does not change a product, so units read 16 bytes at
@@ -23,15 +21,10 @@ from cubepy.kernels.matmul.gpu.operands import copies, fitted, once, oriented
 from cubepy.kernels.matmul.gpu.simt import tile_start
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
-from cubepy.kernels.primitives.fragments import coordinates
+from cubepy.kernels.primitives.fragments import coordinates, instruction_of
+from cubepy.kernels.primitives.stages import DEPTH_BYTES, PIECE, PIECES, piece_start, words_of
 from cubepy.lang.dtypes import as_dtype
 from cubepy.tune import GpuRoutine, TunedRoutine
-
-PIECE = 16
-"""Bytes that a unit moves at once."""
-DEPTH_BYTES = 64
-"""Bytes of K in a stage."""
-PIECES = DEPTH_BYTES // PIECE
 
 
 @dataclass(frozen=True)
@@ -60,20 +53,6 @@ class Buffered(Epilogue):
     a_whole: bool = False
     b_whole: bool = False
     k_whole: bool = False
-
-
-@cb.func
-def instruction_of(dtype, side):
-    """The device's product of matrices of a dtype, a unit's sums being neighbours."""
-    return cb.device_properties().matrix_instruction(dtype.name, side).rows_in_order  # type: ignore[union-attr]
-
-
-@cb.func
-def piece_start(row, piece, size):
-    """Where a piece of a row of a stage lies, in elements of `size` bytes."""
-    pair = row // 2
-    moved = (row % 2 * PIECES + piece) ^ ((pair ^ (pair >> 1 & 2)) % 8)
-    return (pair * 2 * PIECES + moved) * (PIECE // size)
 
 
 @cb.func
@@ -137,43 +116,41 @@ def put(held, tiles, at, count, along_k):
 
 
 @cb.func
-def words_of(tiles, at, row, piece, pieces):
-    """One or two neighbouring pieces of a row as words."""
-    size = tiles.dtype.itemsize
-    per = PIECE // size
-    found = cb.bitcast(tiles.load(at + piece_start(row, piece, size), per), cb.u32)
-    if pieces == 1:
-        return found
-    more = tiles.load(at + piece_start(row, piece + 1, size), per)
-    return cb.concat(found, cb.bitcast(more, cb.u32))
+def stage_product(acc, tiles, at_a, at_b, start, shape, m, dtype):
+    """acc += one stage, for a plane's part of the tile: rows and columns from `start` on."""
+    for run in cb.unroll(range(runs(m))):
+        run_product(acc, tiles, at_a, at_b, run, start, shape, m, dtype)
 
 
 @cb.func
-def stage_product(acc, tiles, at_a, at_b, start, shape, m, dtype):
-    """acc += one stage, for a plane's part of the tile: rows and columns from `start` on."""
+def runs(m):
+    """How often all units together read a piece, or two, to have all of a stage."""
+    return cb.comptime(PIECES // (m.depth // m.a.count * max(1, m.lengths[0] // 4)))
+
+
+@cb.func
+def run_product(acc, tiles, at_a, at_b, run: cb.Comptime[int], start, shape, m, dtype):
+    """acc += a part of a stage, whose columns follow each other: the run-th of `runs`."""
     top, left = start
     high, wide = shape
     words, side = m.lengths[0], m.rows
     pieces = max(1, words // 4)  # that a unit reads at once
     together = max(1, 4 // words)  # instructions that they are enough for
     groups = m.depth // m.a.count  # of units with parts of the depth of their own
-    lane = cb.UNIT_POS_PLANE
-    row_b, k = coordinates(m.a, lane)
-    row_a = coordinates(m.b, lane)[1]
-    part = k // m.a.count * pieces
-    for run in cb.unroll(range(PIECES // (groups * pieces))):
-        piece = run * groups * pieces + part
-        b = tuple(
-            words_of(tiles, at_b, left + j * side + row_b, piece, pieces)
-            for j in cb.unroll(range(wide // side))
-        )
-        for i in cb.unroll(range(high // side)):
-            a = words_of(tiles, at_a, top + i * side + row_a, piece, pieces)
-            for t in cb.unroll(range(together)):
-                x = cb.slice_line(a, t * words, words)
-                for j in cb.unroll(range(wide // side)):
-                    y = cb.slice_line(b[j], t * words, words)
-                    acc[i, j] = cb.mma(y, x, acc[i, j], dtype)
+    row_b, k = coordinates(m.a, cb.UNIT_POS_PLANE)
+    row_a = coordinates(m.b, cb.UNIT_POS_PLANE)[1]
+    piece = run * groups * pieces + k // m.a.count * pieces
+    b = tuple(
+        words_of(tiles, at_b, left + j * side + row_b, piece, pieces)
+        for j in cb.unroll(range(wide // side))
+    )
+    for i in cb.unroll(range(high // side)):
+        a = words_of(tiles, at_a, top + i * side + row_a, piece, pieces)
+        for t in cb.unroll(range(together)):
+            x = cb.slice_line(a, t * words, words)
+            for j in cb.unroll(range(wide // side)):
+                y = cb.slice_line(b[j], t * words, words)
+                acc[i, j] = cb.mma(y, x, acc[i, j], dtype)
 
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))

@@ -63,6 +63,12 @@ class Simt(Epilogue):
         """Groups of units that share a tile, each with its part of K."""
         return UNITS // (self.across * self.down)
 
+    @property
+    def shared(self) -> int:
+        """Elements of a cube's shared memory: two stages, and at the end what teams add up."""
+        stages = 2 * self.depth * (self.rows + self.columns + 2 * LANES)
+        return max(stages, 0 if self.teams == 1 else self.teams * self.rows * self.columns)
+
 
 @cb.func
 def tile_start(out, rows, columns):
@@ -127,9 +133,7 @@ def simt_product(
     pitch_a = rows + LANES
     pitch_b = columns + LANES
     behind = 2 * depth * pitch_a  # where the stages of b start
-    tiles = cb.shared(
-        max(behind + 2 * depth * pitch_b, 0 if teams == 1 else teams * rows * columns), dtype
-    )
+    tiles = cb.shared(blueprint.shared, dtype)
     held_a = cb.local(rows * depth // LANES // UNITS, dtype, lanes=LANES)
     held_b = cb.local(columns * depth // LANES // UNITS, dtype, lanes=LANES)
     batch, row, column = tile_start(out, rows, columns)
@@ -233,8 +237,9 @@ class SimtRoutine(GpuRoutine, TunedRoutine):
             return SIMT_TILES[tile] * -(-tiles // properties.cores)
 
         for tile in sorted(SIMT_TILES, key=cost):
-            if sums.bits <= 32 or tile[0] * tile[1] < 128 * 128:
-                yield Simt(sums, *tile)
+            plan, small = Simt(sums, *tile), sums.bits <= 32 or tile[0] * tile[1] < 128 * 128
+            if small and plan.shared * sums.itemsize <= properties.max_shared_memory:
+                yield plan
 
     def launch(self, blueprint: Simt, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""

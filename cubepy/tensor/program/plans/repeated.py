@@ -1,9 +1,10 @@
 """Nodes of a program like one that ran before: its launches again, on other memory.
 
 What an op launches follows from the layouts of its arrays, how those lie to each other that share
-memory, its attributes, and of what it writes where that begins in a line of the cache. While a program's launches are recorded a node that has all of
-these in common with one before (another layer's, or of a program of other shapes) is no op any
-more: its launches come with addresses of their own, and are recorded as if the op had run.
+memory, its attributes, and of what it writes where that begins in a line of the cache. While a
+program's launches are recorded a node that has all of these in common with one before (another
+layer's, or of a program of other shapes) is no op any more: its launches come with addresses of
+their own, and are recorded as if the op had run.
 """
 
 from __future__ import annotations
@@ -230,13 +231,13 @@ def learned(
         [*zip(recorded.kept[before[1] :], recorded.asked[before[1] :], strict=True)],
         recorded.constants[before[2] :],
     )
-    places: list[tuple[int, int, int, int]] = []  # first byte, past the last, kind, number
+    spans: list[tuple[int, int, int, int]] = []  # first byte, past the last, kind, number
     for n, array in enumerate(arrays):
         if array is not None:
             low, high = extent(array)
-            places.append((address(array) + low, address(array) + high, INPUT, n))
+            spans.append((address(array) + low, address(array) + high, INPUT, n))
     for n, (raw, (_, _, size)) in enumerate(taken):
-        places.append((address(raw), address(raw) + size, MEMORY, n))
+        spans.append((address(raw), address(raw) + size, MEMORY, n))
 
     def part(value: Any) -> Part | None:
         if type(value) is not np.ndarray:
@@ -245,7 +246,7 @@ def learned(
             return Part(VALUE, value)
         at, (low, high) = address(value), extent(value)
         layout = (value.shape, value.dtype, value.strides)
-        inside = [p for p in places if p[0] <= at + low and at + high <= p[1]]
+        inside = [p for p in spans if p[0] <= at + low and at + high <= p[1]]
         for _, _, kind, n in inside:
             if kind == INPUT:
                 one = arrays[n]

@@ -24,6 +24,7 @@ import numpy as np
 from cubepy.runtime.memory.address import address
 from cubepy.runtime.memory.pool import ALIGNMENT, host_pool
 from cubepy.tensor.exposed import bases_alone, exact
+from cubepy.tensor.program.plans.steady import changed
 from cubepy.tensor.storage import HOST, Dense
 from cubepy.tensor.value import Handle, Value
 
@@ -80,6 +81,7 @@ class Update:
             OutOfMemoryError: there is none for copies; then nothing was done.
         """
         self.before = states
+        changed([handle for handle, *_ in states])  # others shall not have the arrays
         self.writes = exact() and writing.acquire(blocking=False)
         if self.writes:
             hide([store_of(state) for state in states])
@@ -112,6 +114,7 @@ class Update:
         """Give the handles their new values."""
         for (handle, *_), value in zip(self.before, self.after, strict=True):
             handle.value = value
+        changed([handle for handle, *_ in self.before])
 
     def end(self, failed: Any) -> None:
         """The memory is written, or will not be.

@@ -46,14 +46,16 @@ class Operand:
         value: of a constant.
         half: whether 16 bits are the upper ones of the register.
         neg, mag, sext: what is done to it first: the sign changed, the sign dropped, widened.
+        filled: a constant in every lane, by its kind and how many lanes there are.
     """
 
-    __slots__ = ("at", "half", "kind", "mag", "neg", "sext", "size", "value")
+    __slots__ = ("at", "filled", "half", "kind", "mag", "neg", "sext", "size", "value")
 
     def __init__(self, text: str) -> None:
         self.neg = self.mag = self.sext = False
         self.half, self.size, self.at = 0, 1, 0
         self.value: Any = None
+        self.filled: dict[tuple[str, int], np.ndarray] = {}
         text = self._modified(text.strip())
         if found := _REGISTER.match(text):
             first = int(next(g for g in (found[2], found[3], found[5]) if g is not None))
@@ -90,7 +92,7 @@ class Operand:
         """The k-th register of it, without modifiers."""
         out = Operand.__new__(Operand)
         out.kind, out.at, out.size, out.half = self.kind, self.at + k, size, 0
-        out.neg, out.mag, out.sext, out.value = False, False, False, None
+        out.neg, out.mag, out.sext, out.value, out.filled = False, False, False, None, {}
         return out
 
 

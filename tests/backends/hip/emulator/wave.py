@@ -36,6 +36,8 @@ VECTORS, SCALARS = 256, 128
 SHARED_APERTURE, PRIVATE_APERTURE = 0x10000, 0x20000
 """High words of addresses that mean shared and private memory."""
 GARBAGE = 0xA5
+SPECIAL = frozenset({NULL, SCC, VCCZ, EXECZ, SHARED_BASE, PRIVATE_BASE})
+"""Scalar operands that are no registers."""
 
 
 @dataclass
@@ -125,6 +127,9 @@ class Wave:
     def scalar(self, o: Operand, size: int | None = None) -> int:
         """A scalar operand of so many words."""
         n = size or o.size
+        if o.kind == "s" and o.at not in SPECIAL:
+            s, at = self.s, o.at
+            return s[at] if n == 1 else sum(s[at + k] << 32 * k for k in range(n))
         if o.kind == "k":
             if isinstance(o.value, float):
                 return int(constant(o.value, "u64" if n == 2 else "u32"))
@@ -134,17 +139,14 @@ class Wave:
             address = self.program.address(symbol)
             return address >> (32 if half == "hi" else 0) & M32
         assert o.kind == "s", "a vector register where a scalar belongs"
-        special = {
+        return {
             NULL: 0,
             SCC: self.scc,
             VCCZ: int(not self.vcc),
             EXECZ: int(self.running == 0),
             SHARED_BASE: SHARED_APERTURE << 32 if n == 2 else 0,
             PRIVATE_BASE: PRIVATE_APERTURE << 32 if n == 2 else 0,
-        }
-        if o.at in special:
-            return special[o.at]
-        return self.s[o.at] if n == 1 else sum(self.s[o.at + k] << 32 * k for k in range(n))
+        }[o.at]
 
     def put_scalar(self, o: Operand, value: int, size: int | None = None) -> None:
         """Set a scalar register."""
@@ -172,7 +174,11 @@ class Wave:
     def get(self, o: Operand, kind: str, half: int = 0) -> np.ndarray:
         """An operand in every lane, as numbers of a kind."""
         if o.kind == "k":
-            out = np.full(self.size, constant(o.value, kind), TYPES[kind])
+            out = o.filled.get((kind, self.size))
+            if out is None:
+                out = np.full(self.size, constant(o.value, kind), TYPES[kind])
+                out.flags.writeable = False
+                o.filled[kind, self.size] = out
         else:
             out = self.raw(o, 2 if SIZE[kind] == 8 else 1)
             if SIZE[kind] == 2:
@@ -212,4 +218,4 @@ class Wave:
         whole = self.full and (on is None or on is self.on)
         on = self.on if on is None else on
         for at, word in parts:
-            bank[at] = word if whole else np.where(on, word, bank[at])
+            np.copyto(bank[at], word, where=True if whole else on)

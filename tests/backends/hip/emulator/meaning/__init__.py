@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -94,15 +95,16 @@ def meaning(program: Program, line: str, major: int) -> Step:
         NotImplementedError: it is not known.
     """
     name, _, text = line.strip().partition(" ")
-    step = _found(program, name, text.strip(), line, major)
+    if name.startswith("s_") and "::" not in line:
+        step = _of_scalars(program, name, text.strip())
+    else:
+        step = _of_vectors(line.strip(), major)
     if step is None:
         raise NotImplementedError(f"no meaning for: {line}")
     return step
 
 
-def _found(program: Program, name: str, text: str, line: str, major: int) -> Step | None:
-    if "::" in line:
-        return pair(line)
+def _of_scalars(program: Program, name: str, text: str) -> Step | None:
     if name == "s_endpgm":
         return lambda w: END
     if name in ("s_barrier", "s_barrier_wait"):
@@ -111,8 +113,18 @@ def _found(program: Program, name: str, text: str, line: str, major: int) -> Ste
         return lambda w: None
     if name.startswith("s_set_gpr_idx"):
         return _indexed(name, text)
-    if name.startswith("s_"):
-        return scalar(program, name, text)
+    return scalar(program, name, text)
+
+
+@lru_cache(1 << 16)
+def _of_vectors(line: str, major: int) -> Step | None:
+    """What a line without labels does: the same in every program."""
+    if "::" in line:
+        return pair(line)
+    name, _, text = line.partition(" ")
+    text = text.strip()
+    if name.startswith(IGNORED):
+        return lambda w: None
     if name.startswith("v_s_"):
         return _of_one(name, text)
     if name.startswith("ds_") and not name.startswith(("ds_bpermute", "ds_permute", "ds_swizzle")):

@@ -33,7 +33,7 @@ def _function(name: str, ops: list[Operand], modifiers: dict[str, str]) -> Any:
     if found := _ACCUMULATING.fullmatch(name):
         kind = found[2]
         sources = [*ops[:3], ops[0]] if found[1] in ("fmac", "mac") else ops
-        fused = not (found[1].startswith("ma") and kind == "f32")
+        fused = not found[1].startswith("ma")
         return kind, (kind,) * 3, numbers.FMA[kind] if fused else numbers.unfused, sources
     if name in ("v_bitop3_b32", "v_bitop3_b16"):
         kind, table = f"u{name[-2:]}", int(modifiers["bitop3"], 0)

@@ -37,7 +37,7 @@ def of_floats(f: str) -> dict[str, Meaning]:
     define(f"subrev_{f}", two, lambda a, b: b - a)
     define(f"mul_{f} mul_{f}_pseudo", two, lambda a, b: a * b)
     define(f"fma_{f}", three, n.FMA[f])
-    define(f"mad_{f}", three, n.unfused if f == "f32" else n.FMA[f])
+    define(f"mad_{f}", three, n.unfused)
     define(f"min_{f} min_num_{f}", two, n.smaller)
     define(f"max_{f} max_num_{f}", two, n.larger)
     define(f"minimum_{f}", two, np.minimum)

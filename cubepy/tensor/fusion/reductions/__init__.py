@@ -1,0 +1,1 @@
+"""Groups of reductions and the maps around them, each as one step."""
