@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import hashlib
 import os
 import sys
 import time
 import types
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -119,10 +121,12 @@ def _folders() -> tuple[str, ...]:
 
 def scanned() -> str | None:
     """What tells the sources of cubepy from others: names, sizes and times of all files, as Python
-    itself tells whether a compiled module is up to date. None where a file was written so late
-    that the process may have imported another one.
+    itself tells whether a compiled module is up to date, and what is in them where all have one
+    time. None where a file was written so late that the process may have imported another one.
     """
     parts: list[str] = []
+    paths: list[str] = []
+    times: set[int] = set()
     stack, newest = list(_folders()), 0.0
     while stack:
         with os.scandir(stack.pop()) as entries:
@@ -133,9 +137,13 @@ def scanned() -> str | None:
                 elif entry.name.endswith(".py"):
                     state = entry.stat()
                     newest = max(newest, state.st_mtime)
+                    times.add(state.st_mtime_ns)
+                    paths.append(entry.path)
                     parts.append(f"{entry.path}\0{state.st_size}\0{state.st_mtime_ns}")
     if not parts or newest > STARTED - MARGIN:
         return None
+    if len(times) == 1:  # what installed them gave all files one time, which says nothing
+        parts += [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in sorted(paths)]
     return "\n".join([sys.version, str(sys.flags.optimize), *sorted(parts)])
 
 

@@ -205,6 +205,19 @@ def test_a_changed_file_is_another_name(
     text_of.sources.cache_clear()
 
 
+def test_files_of_one_time_are_told_by_what_is_in_them(
+    settled: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(text_of, "_folders", lambda: (str(tmp_path),))
+    states = set()
+    for text in ("x = 1", "x = 2"):
+        for name in ("a.py", "b.py"):
+            (tmp_path / name).write_text(text)
+            os.utime(tmp_path / name, ns=(1, 1))
+        states.add(text_of.scanned())
+    assert len(states) == 2 and None not in states
+
+
 def test_debug_and_no_cache_walk(settled: None) -> None:
     from cubepy.kernels.elementwise.map_cpu import map_flat
 
