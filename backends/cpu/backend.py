@@ -26,6 +26,7 @@ from cubepy.config import config
 from cubepy.lang.declare import Kernel
 from cubepy.lang.grid import Dim3, cubes_over
 from cubepy.runtime import cache as disk
+from cubepy.runtime.ahead import walked
 from cubepy.runtime.ahead.waiting import WAIT
 from cubepy.runtime.deep_stack import with_room
 from cubepy.runtime.device import DeviceProperties
@@ -99,13 +100,40 @@ class CpuExecutable:
     ) -> None:
         self.program, self.noalias, self.denied = program, not in_place, denied
         self.others: dict[frozenset[Sum] | None, CpuExecutable] = {}
-        self.emitted: CpuText = emit(without_copies(program), _reserved(), denied)
+        self._entry: int | None = None
+        name = self.name_of_kept()
+        known = None if name is None else walked.read(name)
+        if type(known) is tuple and len(known) == 3:
+            self.key, self.sites, self.assumes = known
+        else:
+            self.write_text()
+            if name is not None:
+                walked.write(name, (self.key, self.sites, self.assumes))
+
+    def name_of_kept(self) -> str | None:
+        """The name under which a process finds what launches need of the text that another one has
+        written; None where they do not.
+        """
+        if self.program.kept is None:
+            return None
+        denied = None if self.denied is None else sorted(map(repr, self.denied))
+        options = f"text noalias={self.noalias} denied={denied}"
+        return disk.digest(self.program.kept, options, native.versions())
+
+    def write_text(self) -> None:
+        """Write the text, and what is known by it."""
+        program = self.program
+        self.emitted: CpuText = emit(without_copies(program), _reserved(), self.denied)
+        self.sites, self.assumes = self.emitted.sites, self.emitted.assumes
         options = f"noalias={self.noalias} fast_math={sorted(program.fast_math)}"
         self.key = disk.digest(
             self.emitted.text, options, repr(self.emitted.parameters), native.versions()
         )
-        self.symbol = f"cubepy_{program.name}_{self.key[:16]}"
-        self._entry: int | None = None
+
+    @property
+    def symbol(self) -> str:
+        """The name of the code."""
+        return f"cubepy_{self.program.name}_{self.key[:16]}"
 
     @property
     def entry(self) -> int:
@@ -121,10 +149,19 @@ class CpuExecutable:
         assert self.entry
         return self
 
+    def __getattr__(self, name: str) -> Any:
+        if name != "emitted":
+            raise AttributeError(name)
+        self.write_text()
+        return self.emitted
+
     def _load(self) -> int:
         if config.debug >= 4:
             print(self.emitted.text, file=sys.stderr)
         code = disk.read(self.key)
+        if code is None and "emitted" not in vars(self):
+            self.write_text()  # the code is gone of which only the name was kept
+            code = disk.read(self.key)
         if jobs.found is not None:
             if code is None:
                 jobs.found.setdefault(self.key, self.job())
@@ -166,7 +203,7 @@ class CpuExecutable:
 
     def code_for(self, leaves: list[Any]) -> CpuExecutable:
         """This, or what was made without the assumptions that do not hold; there are few."""
-        if not self.emitted.assumes:
+        if not self.assumes:
             return self
         sizes: dict[tuple[str, int], int] = {}
         for value, argument in zip(leaves, self.program.arguments, strict=True):
@@ -175,7 +212,7 @@ class CpuExecutable:
                 sizes |= {(name, d): n for d, n in enumerate(value.shape)} | {
                     (name, -1): value.size
                 }
-        broken = frozenset(a for a in self.emitted.assumes if not a.holds(sizes))
+        broken = frozenset(a for a in self.assumes if not a.holds(sizes))
         if not broken and max(sizes.values(), default=0) < LONGEST:
             return self
         denied = None if max(sizes.values()) >= LONGEST else (self.denied or frozenset()) | broken

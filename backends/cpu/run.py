@@ -28,7 +28,7 @@ class CpuRunner:
     """A launch whose argument block is laid out: shapes and strides are in it, pointers come at
     every run.
 
-    The executable gives `entry` (the address of its code), `program`, and `emitted.sites` (what can
+    The executable gives `entry` (the address of its code), `program`, and `sites` (what can
     fail).
     """
 
@@ -52,7 +52,7 @@ class CpuRunner:
         self.block = (ctypes.c_int64 * len(words))(*words)
         self.floats = (ctypes.c_double * len(words)).from_buffer(self.block)
         self.at = ctypes.addressof(self.block)
-        self.faults = (ctypes.c_int64 * 3)() if exe.emitted.sites else None
+        self.faults = (ctypes.c_int64 * 3)() if exe.sites else None
         if self.faults is not None:
             self.block[3] = ctypes.addressof(self.faults)
         elements = sum(v.size for v in leaves if isinstance(v, np.ndarray))
@@ -126,7 +126,7 @@ class CpuRunner:
         assert self.faults is not None
         number, index, length = self.faults
         self.faults[0] = 0
-        site = self.exe.emitted.sites[number - 1]
+        site = self.exe.sites[number - 1]
         name = self.exe.program.name
         if site.kind == "assert":
             raise KernelAssertionError(f"in {name}: {site.message}", location=site.location)

@@ -225,7 +225,7 @@ class Program:
         the device that it is made for. axes: whether it asks for positions or counts along Y or Z.
         typed: the dtype of runtime variables by function and name, where all calls agree on it.
         guard: what says whether globals and the like are what they were (`reads.Guard`); None where
-        none were read.
+        none were read. kept: the name under which another process finds what launches need of it.
     """
 
     name: str
@@ -248,6 +248,7 @@ class Program:
     properties: Any = None
     typed: dict[tuple[str, str], DType] = field(default_factory=dict)
     guard: Any = None
+    kept: str | None = None
 
 
 def children(stmt: Stmt) -> list[list[Stmt]]:

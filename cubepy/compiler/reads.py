@@ -101,6 +101,7 @@ class Reads:
     def __init__(self) -> None:
         self.all: dict[Any, Read] = {}
         self.functions: list[Any] = []  # of Python's that ran
+        self.ours: dict[int, Any] = {}  # containers that cubepy's own modules hold
 
     def name(self, fn: Callable[..., Any], name: str) -> Any:
         """What a free name of a function means (closure, module, builtins), or MISSING."""
@@ -116,6 +117,8 @@ class Reads:
             or _own(scope.get("__name__"))
             or (_is_module(value) and _own(value.__name__))
         ):
+            if isinstance(value, HOLDERS):
+                self.ours[id(value)] = value
             return value
         return self.note("global", scope, name, value)
 
@@ -146,7 +149,7 @@ class Reads:
             IndexError, KeyError, TypeError: there is none.
         """
         value = owner[key]
-        if _fixed(owner):
+        if _fixed(owner) or id(owner) in self.ours:
             return value
         if isinstance(key, slice):
             self.inside(owner)

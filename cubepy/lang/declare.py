@@ -129,12 +129,16 @@ class Func(Generic[P, R]):
     """A function that kernels call; it is inlined where it is called.
 
     Outside a kernel it is an ordinary Python function.
+
+    Attributes:
+        text: of what cubepy has written itself, all that it is.
     """
 
     def __init__(self, fn: Callable[P, R]) -> None:
         self.fn = fn = written(fn, "func")
         self.__name__, self.__qualname__, self.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
         self.__module__, self.__wrapped__ = fn.__module__, fn
+        self.text: tuple[Any, ...] | None = None
         self._parameters: tuple[Param, ...] | None = None
 
     @property

@@ -44,12 +44,14 @@ def path_of(key: str, suffix: str) -> Path:
     return directory() / "code" / key[:2] / f"{key}{suffix}"
 
 
-def read(key: str) -> bytes | None:
-    """The machine code of an entry, or None when there is none that is whole."""
+def read(key: str, suffix: str = ".bin") -> bytes | None:
+    """The machine code of an entry (or what has another suffix), or None when there is none that is
+    whole.
+    """
     if not config.cache:
         return None
     try:
-        data = path_of(key, ".bin").read_bytes()
+        data = path_of(key, suffix).read_bytes()
     except OSError:
         return None
     return data[HEAD:] if is_whole(data) else None
@@ -65,12 +67,12 @@ def is_whole(data: bytes) -> bool:
     )
 
 
-def write(key: str, code: bytes) -> None:
+def write(key: str, code: bytes, suffix: str = ".bin") -> None:
     """Store machine code; a failure costs a warning. No code at all is not stored: to run it would
     end the process.
     """
     if config.cache and code:
-        _store(path_of(key, ".bin"), MAGIC + hashlib.sha256(code).digest() + code)
+        _store(path_of(key, suffix), MAGIC + hashlib.sha256(code).digest() + code)
 
 
 def write_source(key: str, text: str) -> Path:

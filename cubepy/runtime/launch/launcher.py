@@ -15,7 +15,6 @@ from typing import Any
 
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec, Target, bind_parameters
-from cubepy.compiler.specialise import specialise
 from cubepy.config import config
 from cubepy.errors import LaunchError
 from cubepy.lang.annotations import TensorMap
@@ -25,6 +24,7 @@ from cubepy.lang.grid import Dim3, Over, dim3
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
 from cubepy.runtime.ahead.waiting import WAIT
+from cubepy.runtime.ahead.walked import program_of
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.deep_stack import with_room
 from cubepy.runtime.interop.arrays import NUMBERS, launched_by
@@ -275,7 +275,7 @@ class Launcher:
             )
             if found is None:
                 with WAIT.compiling(self.kernel.__name__):
-                    found = specialise(self.kernel, specs, target), {}
+                    found = program_of(self.kernel, specs, target), {}
                 del known[: len(known) + 1 - VARIANTS]
                 known.append(found)
             return found

@@ -161,7 +161,9 @@ def compiled(text: str, names: tuple[tuple[str, str], ...]) -> Func[..., Any]:
     scope: dict[str, Any] = {"__name__": "cubepy.fused", "cb": cb}
     scope |= {name: function(where) for name, where in names}
     exec(compile(text, file, "exec"), scope)
-    return Func(scope["group"])
+    made: Func[..., Any] = Func(scope["group"])
+    made.text = text, names
+    return made
 
 
 def dtypes_named(names: Sequence[str]) -> list[Any]:
