@@ -39,13 +39,15 @@ class Untouched:
 
 _known: WeakValueDictionary[int, Untouched] = WeakValueDictionary()
 """By the identity of the array that all views of the memory are based on."""
+noted: Any = _known.data  # type: ignore[attr-defined]
+"""What is true if memory of any tensor is spoken of."""
 
 
 def expose(array: Any) -> None:
     """Say that an array is given out. A step of a decoder says it of every cache, so that the
     emptiness of the table is asked of what it wraps.
     """
-    if _known.data and type(array) in ARRAYS:  # type: ignore[attr-defined]
+    if noted and type(array) in ARRAYS:
         found = _known.get(id(_root(array)))
         if found is not None:
             found.holds = False

@@ -26,7 +26,7 @@ from cubepy.tensor.array import Tensor
 from cubepy.tensor.control.bounded import in_memory
 from cubepy.tensor.explained.lineage import Lineage
 from cubepy.tensor.explained.timed import asked_by
-from cubepy.tensor.exposed import expose
+from cubepy.tensor.exposed import expose, noted
 from cubepy.tensor.ir import ABSENT, Graph
 from cubepy.tensor.ops import OPS, written_in_place
 from cubepy.tensor.program.plans.gpu import GpuCalls
@@ -347,8 +347,9 @@ class Program:
         middle, views = operands.call(plan, self.calls.inputs, scope, view, done)
         middle.append("counters.calls += 1")
         if self.writer.gpu is None and self.caches:  # what is kept of their elements is no more
-            scope["expose"] = expose
-            middle += [f"expose({self.calls.inputs[k]})" for k in sorted(self.caches)]
+            scope |= {"expose": expose, "exposable": noted}
+            middle.append("if exposable:")
+            middle += [f"    expose({self.calls.inputs[k]})" for k in sorted(self.caches)]
         counters.plans += 1
         counters.arena += operands.arena
         before = self.call
