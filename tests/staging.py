@@ -190,7 +190,9 @@ def moved(function: Callable[..., Any]) -> Callable[..., Any]:
 def move_library() -> None:
     """Make every public function of `cubepy.kernels` a `moved` one, for the rest of this process."""
     import cubepy.kernels as library
+    from cubepy.tune.routine import library as load_library
 
+    load_library()
     modules = [
         library,
         *(m for n, m in list(sys.modules.items()) if n.startswith("cubepy.kernels.")),

@@ -20,7 +20,7 @@ from cubepy.lang.declare import Kernel
 from cubepy.lang.grid import Dim3, cubes_over
 from cubepy.runtime.ahead.waiting import WAIT
 from cubepy.runtime.device import DeviceProperties
-from cubepy.runtime.inspection import Inspection
+from cubepy.runtime.inspection import OWN, Inspection
 
 UNITS: dict[int, Dim3] = {1: (256, 1, 1), 2: (32, 8, 1), 3: (32, 4, 2)}
 """Units of a cube of `cb.over`, by the number of axes."""
@@ -43,6 +43,10 @@ class GpuBackend(ABC):
     def missing(self) -> str:
         """Why there is no GPU; empty when there is one."""
         return self.driver.missing()
+
+    def front_end(self) -> str:
+        """What lowers programs; and why nothing else does, where there is a choice."""
+        return OWN
 
     @abstractmethod
     def properties(self, ordinal: int = 0) -> DeviceProperties:

@@ -10,9 +10,10 @@ import math
 import re
 from dataclasses import dataclass
 
+from cubepy.backends.gpu.prints import PRINT, prints
 from cubepy.backends.llvm.emitted import Emitted, Parameter
 from cubepy.backends.llvm.printing import Printer
-from cubepy.compiler.ir import Alloc, Barrier, Expr, Hardware, Mem, Program, walk
+from cubepy.compiler.ir import Alloc, Barrier, DebugPrint, Expr, Hardware, Mem, Program, walk
 
 HEADER = '''"""{title}"""
 from cubepy.backends.llvm.ops import *
@@ -65,6 +66,7 @@ class GpuPrinter(Printer):
 
     ops = ""
     pragma = "no_unroll()"
+    leaves_prints = False  # whether what a kernel prints lies in memory until the host reads it
 
     def __init__(
         self, program: Program, reserved: frozenset[str], rows: frozenset[str] = frozenset()
@@ -96,6 +98,8 @@ class GpuPrinter(Printer):
             self.line("_end = 0")
         if self.sites:
             parameters.append(Parameter("err", "ptr", "i64"))
+        if prints(self.sites):
+            parameters.append(Parameter("said", "ptr", "i64"))
         title = f"{program.name}: {program.mode}, {'x'.join(map(str, program.units))} units"
         names = ", ".join(p.name for p in parameters)
         text = (
@@ -145,6 +149,14 @@ class GpuPrinter(Printer):
         if self.units_count % size == 0 and self.used(("PLANE_POS",)):
             self.line(f"plane = same_in_plane(unit // {size})")
             self.plane = "plane"
+
+    def stmt_DebugPrint(self, s: DebugPrint) -> None:
+        if not self.leaves_prints:
+            super().stmt_DebugPrint(s)
+            return
+        form, values = self.printed(s)
+        number = self.site(PRINT, "", form, None)
+        self.line(f"print_values({', '.join(['said', str(number), *values])})")
 
     def stmt_Barrier(self, s: Barrier) -> None:
         self.line("sync_plane()" if s.plane else "sync_cube()")

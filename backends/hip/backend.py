@@ -8,6 +8,7 @@ from cubepy.backends.gpu.backend import GpuBackend, GpuExecutable
 from cubepy.backends.gpu.printing import WIDEST
 from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
 from cubepy.backends.hip.codegen.compile import Code
+from cubepy.backends.hip.codegen.front_end import front_end, why_not
 from cubepy.backends.hip.codegen.matrix import instructions
 from cubepy.backends.hip.native.driver import DRIVER
 from cubepy.runtime.device import DeviceProperties
@@ -42,13 +43,18 @@ class HipExecutable(GpuExecutable):
     def inspect(self) -> Inspection:
         """The generated Python, its LLVM IR and machine code as text."""
         code: Code = self.known()
-        return Inspection(code.text.text, lambda: code.llvm, lambda: code.assembly)
+        return Inspection(
+            code.text.text, lambda: code.llvm, lambda: code.assembly, front_end=code.front_end
+        )
 
 
 class HipBackend(GpuBackend):
     """Runs kernels on AMD GPUs."""
 
     driver, executables = DRIVER, HipExecutable
+
+    def front_end(self) -> str:
+        return f"{front_end()} ({why_not()})" if why_not() else front_end()
 
     def properties(self, ordinal: int = 0) -> DeviceProperties:
         """What a GPU can do; one whose processor has no code is listed, too, with its name."""

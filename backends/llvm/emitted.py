@@ -20,7 +20,7 @@ class Parameter:
 class Site:
     """A place that may report a fault at run time."""
 
-    kind: str  # "bounds" or "assert"
+    kind: str  # "bounds", "assert", or "print", whose message is the format
     array: str
     message: str
     location: Location | None

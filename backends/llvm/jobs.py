@@ -21,7 +21,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from cubepy.errors import CubeError
@@ -51,7 +51,7 @@ class Job(ABC):
 
     def as_line(self) -> str:
         """The job in one line, for a pipe."""
-        return json.dumps(self.__dict__)
+        return json.dumps({f.name: getattr(self, f.name) for f in fields(self)})
 
     @classmethod
     def of_line(cls, line: str) -> Job:

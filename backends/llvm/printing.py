@@ -268,6 +268,11 @@ class Printer(MemoryText):
         self.atomic(s)
 
     def stmt_DebugPrint(self, s: DebugPrint) -> None:
+        form, values = self.printed(s)
+        self.line(f"print_values({', '.join([repr(form), *values])})")
+
+    def printed(self, s: DebugPrint) -> tuple[str, list[str]]:
+        """The format of C's printf, and its values."""
         form, values = [], []
         for part in s.parts:
             if not isinstance(part, Expr):
@@ -279,8 +284,7 @@ class Printer(MemoryText):
             else:
                 form.append(_printf(part.type))
                 values.append(_printed(part.type, self.value(part)))
-        text = repr(" ".join(form) + "\n")
-        self.line(f"print_values({', '.join([text, *values])})")
+        return " ".join(form) + "\n", values
 
     def stmt_DebugAssert(self, s: DebugAssert) -> None:
         site = self.site("assert", "", s.message, s.loc)

@@ -20,7 +20,9 @@ an operand and a step are differs between backends. Words of a table, all int64:
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from cubepy.backends.llvm.machine_code import REFUSED
@@ -162,8 +164,9 @@ class Table:
     def laid_out(self, head: Sequence[int]) -> Any:
         """The words, as an array of ctypes."""
         counts = [len(rows) for rows in self.rows.values()]
-        words = [*head, *counts, *(w for rows in self.rows.values() for row in rows for w in row)]
-        return (ctypes.c_int64 * len(words))(*words)
+        rows = chain.from_iterable(chain.from_iterable(self.rows.values()))
+        words = array("q", [*head, *counts, *rows])
+        return (ctypes.c_int64 * len(words)).from_buffer(words)
 
     def writes(self, prepared: Any) -> Sequence[int]:
         """The leaves that a launch writes."""

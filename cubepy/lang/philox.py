@@ -15,6 +15,8 @@ from cubepy.lang.builtins import BUILTINS
 from cubepy.lang.declare import func
 from cubepy.lang.dtypes import bf16, f16, f32, i32, u32, u64
 
+LN_2 = math.log(2)
+
 bitcast, cast, fma, sqrt, unroll = (
     BUILTINS[name] for name in ("bitcast", "cast", "fma", "sqrt", "unroll")
 )
@@ -140,7 +142,7 @@ def radius(words: Any) -> Any:
     ):
         p = fma(p, f, c)
     exponents = cast(bitcast(exponent, i32), f32)
-    return sqrt(fma(exponents, -2 * math.log(2) * 2.0**-23, p * f))
+    return sqrt(fma(exponents, -2 * LN_2 * 2.0**-23, p * f))
 
 
 @func

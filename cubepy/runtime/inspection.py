@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
+OWN = "cubepy"
+"""The front end of our own, which stands on numba.core alone."""
+
 
 class Inspection:
     """What a launch would run.
@@ -14,6 +17,8 @@ class Inspection:
         llvm: optimised LLVM IR (made when first read).
         asm: assembly; SASS on an NVIDIA GPU (made when first read).
         ptx: PTX, on an NVIDIA GPU; empty elsewhere.
+        front_end: what makes LLVM IR of the source: "cubepy", or, on AMD GPUs, numba-hip with its
+            version.
     """
 
     def __init__(
@@ -22,8 +27,9 @@ class Inspection:
         llvm: Callable[[], str],
         asm: Callable[[], str],
         ptx: Callable[[], str] = str,
+        front_end: str = OWN,
     ) -> None:
-        self.python = python
+        self.python, self.front_end = python, front_end
         self._llvm, self._asm, self._ptx = llvm, asm, ptx
 
     @cached_property

@@ -5,29 +5,20 @@ LLVM ends the process when it meets what it cannot select, so what reaches it is
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any
 
 import llvmlite.binding as ll
 
-LEVEL = 3
+from cubepy.backends.gpu.codegen import emission
+from cubepy.errors import BackendCompileError
 
-
-@cache
-def _initialised() -> None:
-    ll.initialize_all_targets()
-    ll.initialize_all_asmprinters()
-
-
-@cache
-def target_machine(triple: str, processor: str, features: str) -> Any:
-    """LLVM's target machine of a processor."""
-    _initialised()
-    return ll.Target.from_triple(triple).create_target_machine(
-        cpu=processor, features=features, opt=LEVEL, reloc="pic", codemodel="default"
-    )
+LONGEST = 600.0
+"""Seconds after which a process that compiles one kernel is given up."""
 
 
 def optimised_for(machine: Any, text: str, flags: str = "") -> Any:
@@ -36,7 +27,7 @@ def optimised_for(machine: Any, text: str, flags: str = "") -> Any:
     head = f'target triple = "{machine.triple}"\ntarget datalayout = "{machine.target_data}"\n'
     module = ll.parse_assembly(head + body + flags)
     module.verify()
-    options = ll.create_pipeline_tuning_options(LEVEL)
+    options = ll.create_pipeline_tuning_options(emission.LEVEL)
     passes = ll.create_pass_builder(machine, options)
     passes.getModulePassManager().run(module, passes)
     return module
@@ -62,11 +53,36 @@ def without_types(name: str) -> str:
     return re.sub(rf"(?:\.{_TYPE})+$", "", name.removeprefix("llvm."))
 
 
-def assembly_of(module: Any, machine: Any) -> str:
-    """The machine code of a module as text; the module stays as it is."""
-    return str(machine.emit_assembly(module.clone()))
+def by_child(kind: str, module: Any, *target: str) -> bytes:
+    """The machine code of a module, made by a process that may end while it makes it.
 
+    Args:
+        kind: "object" or "assembly".
+        module: the module.
+        target: the arguments of `target_machine`.
 
-def object_of(module: Any, machine: Any) -> bytes:
-    """The machine code of a module as an ELF object that a linker would take."""
-    return bytes(machine.emit_object(module.clone()))
+    Raises:
+        BackendCompileError: it ended, or took too long.
+    """
+    path = os.pathsep.join(filter(None, sys.path))
+    version = ".".join(map(str, ll.llvm_version_info))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-S", emission.__file__, kind, *target],
+            input=str(module).encode(),
+            capture_output=True,
+            check=False,
+            timeout=LONGEST,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+    except subprocess.TimeoutExpired:
+        why = f"takes more than {LONGEST} seconds"
+    else:
+        if done.returncode == 0:
+            return done.stdout
+        said = done.stderr.decode(errors="replace").strip().splitlines() or ["nothing"]
+        why = f"ended with status {done.returncode} and said: {said[0][:500]}"
+    raise BackendCompileError(
+        f"LLVM {version} cannot compile this kernel for {target[1]}; it {why}",
+        hint="a newer numba brings a newer LLVM",
+    )

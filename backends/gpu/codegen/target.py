@@ -23,7 +23,7 @@ from numba.core.fastmathpass import rewrite_module
 
 from cubepy.backends.gpu.codegen.modules import Codegen
 from cubepy.backends.llvm.ops.signatures import Signatures, code_of_operators
-from cubepy.backends.llvm.passes import lean, remembered, uncollected
+from cubepy.backends.llvm.passes import LeanPipelines, remembered, uncollected
 from cubepy.backends.llvm.straight import Unusual, Walk, straight
 
 
@@ -85,9 +85,8 @@ class Context(cpu.CPUContext):  # type: ignore[misc]
         return module.globals[name]
 
 
-class Compiler(compiler.Compiler):  # type: ignore[misc]
-    def define_pipelines(self) -> list[Any]:
-        return [lean(p) for p in super().define_pipelines()]
+class Compiler(LeanPipelines, compiler.Compiler):  # type: ignore[misc]
+    """numba's passes that generated code has a use for."""
 
 
 class AsNumba(Walk):
@@ -135,12 +134,17 @@ def lowered(
     except Unusual:
         context = _context(processor, of_all=True)
         inner = _by_numba(context, flags, source(), arguments)
+    return context, inlined(inner, fast_math)
+
+
+def inlined(function: ir.Function, fast_math: frozenset[str]) -> ir.Function:
+    """A function that takes these liberties and is inlined where it is called."""
     if fast_math:
-        rewrite_module(inner.module, cpu.FastMathOptions(set(fast_math)))
-    inner.linkage = "internal"
-    inner.attributes.discard("noinline")
-    inner.attributes.add("alwaysinline")
-    return context, inner
+        rewrite_module(function.module, cpu.FastMathOptions(set(fast_math)))
+    function.linkage = "internal"
+    function.attributes.discard("noinline")
+    function.attributes.add("alwaysinline")
+    return function
 
 
 def _straight(

@@ -183,6 +183,8 @@ class NativeGraph:
             if self.arena.home is not None and self.ran:
                 stream.wait(self.arena.home)
             self.arena.home = stream
+        if self.ran and self.faults is not None and self.faults.prints():
+            self.faults.check(stream)  # the launch would clear what was said
         self.ran = True
         where = self.context
         with where.active():

@@ -9,3 +9,4 @@ class HipPrinter(GpuPrinter):
     """Prints one program as a function that every thread runs."""
 
     ops = "cubepy.backends.hip.ops"
+    leaves_prints = True

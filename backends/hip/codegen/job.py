@@ -18,10 +18,12 @@ class Job(GpuJob):
     Attributes:
         processor: LLVM's name of it.
         units: of a cube, along each axis.
+        front_end: what types and lowers the text.
     """
 
     processor: str
     units: tuple[int, int, int]
+    front_end: str
 
     @property
     def architecture(self) -> Architecture:
@@ -29,11 +31,10 @@ class Job(GpuJob):
         return Architecture(self.processor)
 
     def binary(self) -> bytes:
-        from cubepy.backends.gpu.codegen.machine import object_of
         from cubepy.backends.hip.codegen.code_object import loadable
-        from cubepy.backends.hip.codegen.machine import machine
+        from cubepy.backends.hip.codegen.machine import emitted
 
-        return loadable(object_of(self.module, machine(self.architecture)))
+        return loadable(emitted("object", self.module, self.architecture))
 
     def lowered(self) -> str:
         """LLVM's text before it is optimised.
@@ -55,6 +56,7 @@ class Job(GpuJob):
                 self.noalias,
                 frozenset(self.read_only),
                 self.aligned,
+                self.front_end,
             )
         except (CubeError, RecursionError):  # more stack may help the latter
             raise
@@ -80,10 +82,9 @@ class Job(GpuJob):
 
     def assembly(self) -> str:
         """The machine code as text."""
-        from cubepy.backends.gpu.codegen.machine import assembly_of
-        from cubepy.backends.hip.codegen.machine import machine
+        from cubepy.backends.hip.codegen.machine import emitted
 
-        return assembly_of(self.module, machine(self.architecture))
+        return emitted("assembly", self.module, self.architecture).decode()
 
     def _defect(self, error: Exception) -> BackendCompileError:
         return BackendCompileError(

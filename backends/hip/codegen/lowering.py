@@ -14,13 +14,15 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from cubepy.backends.gpu.codegen.target import lowered
+from cubepy.backends.gpu.codegen import target
+from cubepy.backends.gpu.names import RECORDS
 from cubepy.backends.gpu.words import number
 from cubepy.backends.hip.codegen.architecture import Architecture
 from cubepy.backends.hip.codegen.machine import processor
 from cubepy.backends.llvm.emitted import Parameter
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.ops.types import SCALARS
+from cubepy.runtime.inspection import OWN
 
 _i32, _i64 = ir.IntType(32), ir.IntType(64)
 ALIGNED = 16
@@ -41,10 +43,19 @@ def lower(
     noalias: bool,
     read_only: frozenset[str],
     aligned: bool,
+    front_end: str,
 ) -> str:
-    """LLVM's text of a generated function behind a kernel `symbol`; see `gpu.job.GpuJob`."""
+    """LLVM's text of a generated function behind a kernel `symbol`; see `gpu.job.GpuJob`, and for
+    `front_end` the module of that name.
+    """
     arguments = tuple(Ptr(p.dtype) if p.kind == "ptr" else SCALARS[p.kind] for p in parameters)
-    context, inner = lowered(source, text, arguments, symbol, processor(architecture), fast_math)
+    if front_end == OWN:
+        for_processor = processor(architecture)
+        context, inner = target.lowered(source, text, arguments, symbol, for_processor, fast_math)
+    else:
+        from cubepy.backends.hip.codegen import numba_hip
+
+        context, inner = numba_hip.lowered(source, arguments, architecture, fast_math)
     module = inner.module
     entry = _entry(context, inner, arguments, parameters, symbol, aligned)
     _promise(entry, architecture, units)
@@ -76,7 +87,9 @@ def _entry(
     for a, t, p in zip(entry.args, arguments, parameters, strict=True):
         a.name = f"{p.name}.word"
         values.append(_unpack(builder, a, context.get_value_type(t), p))
-        if p.kind == "ptr" and aligned and p.name != "err":  # an attribute would end at the cast
+        if (
+            p.kind == "ptr" and aligned and p.name not in RECORDS
+        ):  # an attribute would end at the cast
             bits = builder.and_(builder.ptrtoint(values[-1], _i64), _i64(ALIGNED - 1))
             builder.assume(builder.icmp_unsigned("==", bits, _i64(0)))
     context.call_conv.call_function(builder, inner, types.void, arguments, values)

@@ -13,12 +13,8 @@ from typing import Any
 
 import llvmlite.binding as ll
 
-from cubepy.backends.gpu.codegen.machine import (
-    optimised_for,
-    target_machine,
-    unselectable,
-    without_types,
-)
+from cubepy.backends.gpu.codegen.emission import assembly_of, object_of, target_machine
+from cubepy.backends.gpu.codegen.machine import by_child, optimised_for, unselectable, without_types
 from cubepy.backends.gpu.codegen.target import Processor
 from cubepy.backends.hip.codegen.architecture import Architecture
 from cubepy.backends.hip.codegen.matrix import INTRINSICS
@@ -51,10 +47,43 @@ ops use them with.
 """
 
 
+OLDEST, PROVEN = 20, 22
+"""The LLVM that knows all of the processors; and that which selected all that the library compiles:
+older ones work in a process that may end.
+"""
+
+
+def _target(architecture: Architecture) -> tuple[str, str, str]:
+    return TRIPLE, str(architecture), architecture.features
+
+
 @cache
 def machine(architecture: Architecture) -> Any:
-    """LLVM's target machine of a processor."""
-    return target_machine(TRIPLE, str(architecture), architecture.features)
+    """LLVM's target machine of a processor.
+
+    Raises:
+        BackendCompileError: LLVM is too old.
+    """
+    found = ll.llvm_version_info[0]
+    if found < OLDEST:
+        raise BackendCompileError(
+            f"code for AMD GPUs needs LLVM {OLDEST} or newer, and numba here brings LLVM {found}",
+            hint='pip install "numba>=0.62"',
+        )
+    return target_machine(*_target(architecture))
+
+
+def emitted(kind: str, module: Any, architecture: Architecture) -> bytes:
+    """The machine code of a module as "object" or "assembly".
+
+    Raises:
+        BackendCompileError: an LLVM that is not proven ended its process.
+    """
+    if ll.llvm_version_info[0] < PROVEN:
+        return by_child(kind, module, *_target(architecture))
+    if kind == "object":
+        return object_of(module, machine(architecture))
+    return assembly_of(module, machine(architecture)).encode()
 
 
 @cache
@@ -81,7 +110,7 @@ def optimised(text: str, architecture: Architecture) -> Any:
             hint="run it on the CPU, or report the kernel: this op has no code for AMD GPUs yet",
         )
     text = str(module)
-    kept = keep_negative_zeros(text)
+    kept = signs_of_numbers(keep_negative_zeros(text))
     return module if kept == text else ll.parse_assembly(kept)
 
 
@@ -118,4 +147,36 @@ def keep_negative_zeros(text: str) -> str:
         return f"{call}{indent}{start.strip()} {kind} {kept}{end}"
 
     out = _TO_HALF.sub(with_call, text)
+    return "\n".join([out, *sorted(declared)])
+
+
+_SIGN_OF_ONE = re.compile(
+    rf"^(\s*)({_VALUE}) = .*call .*@llvm\.copysign\.v1(f\d+)"
+    r"\(<1 x (\w+)> (.+), <1 x \w+> (.+?)\)(?: #\d+)?$",
+    re.M,
+)
+
+
+def signs_of_numbers(text: str) -> str:
+    """A module's text in which no sign is that of a vector of one.
+
+    LLVM (22) ends the process where that vector was widened from narrower floats.
+    """
+    serial = itertools.count()
+    declared: set[str] = set()
+
+    def as_numbers(found: re.Match[str]) -> str:
+        indent, result, suffix, kind, x, y = found.groups()
+        at, name = f'%"sign.{next(serial)}', f"@llvm.copysign.{suffix}"
+        if f"{name}(" not in text:
+            declared.add(f"declare {kind} {name}({kind}, {kind})")
+        lines = (
+            f'{at}.x" = extractelement <1 x {kind}> {x}, i64 0',
+            f'{at}.y" = extractelement <1 x {kind}> {y}, i64 0',
+            f'{at}.z" = call {kind} {name}({kind} {at}.x", {kind} {at}.y")',
+            f'{result} = insertelement <1 x {kind}> poison, {kind} {at}.z", i64 0',
+        )
+        return "\n".join(indent + line for line in lines)
+
+    out = _SIGN_OF_ONE.sub(as_numbers, text)
     return "\n".join([out, *sorted(declared)])

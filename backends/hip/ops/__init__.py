@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cubepy.backends.gpu.ops import memory, words
-from cubepy.backends.hip.ops import approximate, atomics, debug, integer, mma, plane, topology
+from cubepy.backends.gpu.ops import debug, memory, words
+from cubepy.backends.hip.ops import approximate, atomics, integer, mma, plane, topology
 from cubepy.backends.llvm.ops.registry import Op
 
 _MODULES = (topology, approximate, memory, plane, atomics, integer, debug, mma, words)

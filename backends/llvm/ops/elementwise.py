@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from llvmlite import ir
 from numba.core import errors, types
 
 from cubepy.backends.llvm.ops.registry import Op
-from cubepy.backends.llvm.ops.types import described, is_float, is_int, value_type
+from cubepy.backends.llvm.ops.types import I32, described, is_float, is_int, value_type
+from cubepy.backends.llvm.ops.values import lane, on_amd_of_old
 
 Emitter = Callable[..., Any]
 """`emitter(builder, dtype, *values)` -> value."""
@@ -60,9 +62,15 @@ def elementwise(
         if not KINDS[kind](dtype):
             raise errors.TypingError(f"{name} is not defined for {dtype}")
         result = value_type("bool_", lanes) if to_bool else t
-        return result(*(types.unliteral(a) for a in args)), lambda b, *values: emitter(
-            b, dtype, *values
-        )
+
+        def emit(b: Any, *values: Any) -> Any:
+            if lanes == 1 and on_amd_of_old(b):  # high halves of products end the process
+                one = emitter(b, dtype, *(lane(b, v, 0) for v in values))
+                undefined = ir.Constant(ir.VectorType(one.type, 1), ir.Undefined)
+                return b.insert_element(undefined, one, I32(0))
+            return emitter(b, dtype, *values)
+
+        return result(*(types.unliteral(a) for a in args)), emit
 
     define.__doc__ = doc
     return Op(name, define, pure=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import llvmlite.binding as ll
 from llvmlite import ir
 from numba.core import cgutils
 
@@ -94,6 +95,13 @@ def on_nvidia(b: Builder) -> bool:
 def on_amd(b: Builder) -> bool:
     """Whether the module is compiled for an AMD GPU."""
     return str(b.module.triple).startswith("amdgcn")
+
+
+def on_amd_of_old(b: Builder) -> bool:
+    """Whether the module is compiled for an AMD GPU by an LLVM before 22, which is wrong there for
+    some of what ops write.
+    """
+    return on_amd(b) and ll.llvm_version_info[0] < 22
 
 
 def on_gpu(b: Builder) -> bool:

@@ -9,7 +9,9 @@ import pytest
 
 import cubepy as cb
 from cubepy import errors
-from cubepy.backends.gpu.codegen.machine import object_of
+from cubepy.backends.gpu.codegen.elf import sections
+from cubepy.backends.gpu.codegen.emission import object_of
+from cubepy.backends.gpu.codegen.shared_library import PAGE
 from cubepy.backends.hip.codegen import code_object as co
 from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
 from cubepy.backends.hip.codegen.machine import machine, optimised
@@ -41,7 +43,7 @@ def memory_of(image: bytes) -> bytes:
         )
         if kind != 1:
             continue
-        assert (address - offset) % align == 0 and align == co.PAGE
+        assert (address - offset) % align == 0 and align == PAGE
         assert len(out) <= address, "segments overlap"
         out += bytes(address - len(out)) + image[offset : offset + length]
     return bytes(out)
@@ -49,7 +51,7 @@ def memory_of(image: bytes) -> bytes:
 
 def dynamic_symbols(image: bytes, memory: bytes) -> dict[str, int]:
     """Names and addresses, found as a loader finds them: by the dynamic section."""
-    table = co.sections(image)[".dynamic"].data
+    table = sections(image)[".dynamic"].data
     entries = dict(struct.iter_unpack("<qQ", table))
     names, first = entries[5], entries[6]
     buckets, chain = struct.unpack_from("<II", memory, entries[4])
@@ -82,7 +84,7 @@ def test_a_descriptor_leads_to_its_code(name: str, kernel: cb.Kernel) -> None:
 def test_code_notes_and_flags_are_those_of_the_object(name: str) -> None:
     code = compile_for(name, doubled, 64, X, X)
     before = object_of(code.job.module, machine(Architecture(name)))
-    old, new = co.sections(before), co.sections(code.binary)
+    old, new = sections(before), sections(code.binary)
     for section in (".text", ".note"):
         assert new[section].data == old[section].data
     assert code.binary[48:52] == before[48:52]  # the processor
@@ -92,12 +94,12 @@ def test_code_notes_and_flags_are_those_of_the_object(name: str) -> None:
 def test_constants_are_found_from_the_code() -> None:
     """The table of 2 / pi lies in the read-only segment, at the distance that the code adds."""
     code = compile_for("gfx942", sines, 64, X, X)
-    before = co.sections(object_of(code.job.module, machine(Architecture("gfx942"))))
+    before = sections(object_of(code.job.module, machine(Architecture("gfx942"))))
     assert ".rela.text" in before
     memory = memory_of(code.binary)
     table = struct.pack("<2Q", 0, 0xA2F9836E4E441529)
     assert memory.count(table) == 1
-    here, text = memory.index(table), memory.index(co.sections(code.binary)[".text"].data)
+    here, text = memory.index(table), memory.index(sections(code.binary)[".text"].data)
     low = [r for r in struct.iter_unpack("<QQq", before[".rela.text"].data) if r[1] & 0xFF == 10]
     offset = low[0][0]
     found = struct.unpack_from("<i", memory, text + offset)[0]

@@ -15,7 +15,7 @@ from cubepy.backends.hip.offline import compile_for
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.layout import layout_of
 from tests.backends.hip.emulator import Fault, Gpu, gpu
-from tests.backends.hip.emulator.device import block
+from tests.backends.hip.emulator.device import EmulatedBackend, block
 
 F = np.float32
 HEAD = """
@@ -127,6 +127,46 @@ def test_lanes_read_each_other(line: str, source: int) -> None:
     assert given(line) == source
 
 
+@pytest.mark.parametrize(
+    ("line", "result"),
+    [
+        ("v_cndmask_b32_sdwa v3, v1, v2, vcc dst_sel:DWORD src0_sel:DWORD src1_sel:WORD_1", 0xCCDD),
+        ("v_cndmask_b32_sdwa v3, v1, v2, vcc dst_sel:DWORD src0_sel:DWORD src1_sel:BYTE_0", 0xFF),
+        (
+            "v_cndmask_b32_sdwa v3, v1, v2, vcc dst_sel:BYTE_1 src0_sel:DWORD src1_sel:BYTE_2",
+            0xDD00,
+        ),
+        ("v_or_b32_sdwa v3, v1, v2 dst_sel:DWORD src0_sel:BYTE_3 src1_sel:BYTE_1", 0x11 | 0xEE),
+        ("v_add_u16_sdwa v3, v1, v2 dst_sel:WORD_1 src0_sel:WORD_1 src1_sel:WORD_0", 0x210000),
+        ("v_mov_b32_sdwa v3, sext(v2) dst_sel:DWORD src0_sel:BYTE_3", 0xFFFFFFCC),
+    ],
+)
+def test_parts_of_registers(line: str, result: int) -> None:
+    """CDNA's instructions may read and write a byte or a half of a register (SDWA)."""
+    out = np.zeros(64, np.uint32)
+    lines = f"""v_lshlrev_b32_e32 v9, 2, v0
+        v_mov_b32_e32 v1, 0x11223344
+        v_mov_b32_e32 v2, 0xccddeeff
+        s_mov_b64 vcc, -1
+        {line}
+        s_load_dwordx2 s[4:5], s[0:1], 0x0
+        global_store_dword v9, v3, s[4:5]"""
+    run(lines, "gfx942", out)
+    assert out.tolist() == [result] * 64
+
+
+def test_two_at_once_read_before_they_write() -> None:
+    out = np.zeros(64, np.uint32)
+    lines = """v_lshlrev_b32_e32 v9, 3, v0
+        v_mov_b32_e32 v2, 2
+        v_mov_b32_e32 v3, 3
+        v_dual_mov_b32 v2, v3 :: v_dual_mov_b32 v3, v2
+        s_load_b64 s[4:5], s[0:1], 0x0
+        global_store_b64 v9, v[2:3], s[4:5]"""
+    run(lines, "gfx1100", out)
+    assert out.tolist() == [3, 2] * 32
+
+
 def test_short_constants_have_signs() -> None:
     """RDNA 4 adds floats and compares them in scalar registers, too."""
     out = np.zeros(4, np.uint32)
@@ -181,6 +221,15 @@ def test_an_access_beyond_an_array_is_a_fault() -> None:
         run(store + "global_store_b32 v9, v0, s[4:5] offset:4", "gfx1100", out)
     with pytest.raises(Fault, match="no allocation"):
         run(store + "global_load_b128 v[4:7], v9, s[4:5]", "gfx1100", out)
+
+
+def test_memory_that_was_freed_is_no_memory() -> None:
+    backend = EmulatedBackend("gfx942")
+    memory = backend.gpu.allocate(0, 256)
+    address, known = memory.address, backend.chip.memory
+    assert known.whole(address, address + 256) and not known.whole(address, address + 257)
+    del memory
+    assert not known.whole(address, address + 1)
 
 
 def test_shared_memory_has_an_end() -> None:

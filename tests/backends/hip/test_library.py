@@ -75,6 +75,16 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("n", [577, 1119])
+def test_rows_are_shared_by_whole_planes(n: int) -> None:
+    """Of which 96 and 192 units would hold the fewest elements: no whole planes of 64."""
+    x = draw(n) + 1
+    with emulated("gfx942"), cb.use("gfx942"):
+        there = device_array.upload(x, devices.current())
+        found = float(K.var(there, 0).numpy())
+    np.testing.assert_allclose(found, x.astype(np.float64).var(), rtol=1e-5)
+
+
 ALL = [(*case, processor) for case in CASES for processor in PROCESSORS]
 CHOSEN = ALL if THOROUGH else [ALL[2 * k + k % 2] for k in range(len(CASES))]
 """Every second case on the one, the others on the other, unless tests are thorough."""

@@ -10,6 +10,7 @@ from llvmlite import ir
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
 from cubepy.backends.llvm.ops.formulas.powers import power
+from cubepy.backends.llvm.ops.numbers.long_remainder import long_remainder
 from cubepy.backends.llvm.ops.types import F64, I1, bits, is_float, is_signed
 from cubepy.backends.llvm.ops.values import (
     any_lane,
@@ -20,6 +21,7 @@ from cubepy.backends.llvm.ops.values import (
     math,
     negated,
     on_amd,
+    on_amd_of_old,
     shaped,
 )
 
@@ -71,7 +73,9 @@ def _rounded_down(b: Any, x: Any, y: Any, q: Any) -> tuple[Any, Any]:
 
 
 def float_remainder(b: Any, dtype: str, x: Any, y: Any) -> Any:
-    """C's fmod, with the sign of x: exact by fma for small quotients, by libm for the others."""
+    """C's fmod, with the sign of x: exact by fma for small quotients, by libm (or a loop) for the
+    others.
+    """
     size = math(b, "fabs", y)
     whole = math(b, "fabs", x)
     ratio = b.fdiv(whole, size)
@@ -85,7 +89,7 @@ def float_remainder(b: Any, dtype: str, x: Any, y: Any) -> Any:
     r = b.select(b.fcmp_ordered(">=", r, size), b.fsub(r, size), r)
     r = math(b, "copysign", r, x)
     unsure = b.not_(b.fcmp_ordered("<", ratio, const(x.type, _EXACT_QUOTIENT[dtype])))
-    before = b.block
+    before, approximate = b.block, on_amd_of_old(b)
     with b.if_then(any_lane(b, unsure), likely=False):
         pairs = iter(range(x.type.count if isinstance(x.type, ir.VectorType) else 1))
 
@@ -96,7 +100,7 @@ def float_remainder(b: Any, dtype: str, x: Any, y: Any) -> Any:
                 if isinstance(x.type, ir.VectorType)
                 else y
             )
-            return b.frem(u, v)
+            return long_remainder(b, u, v) if approximate else b.frem(u, v)
 
         slow = each_lane(b, x, one)
         inside = b.block

@@ -23,13 +23,13 @@ def met_banks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     plain, of_reads = np.arange(64), np.concatenate([mixed, 32 + mixed])
 
     def watched(known: Any) -> Any:
-        def look(self: Any, wave: int, places: np.ndarray, what: str) -> None:
-            lanes = max(1, 128 // places.shape[1])
+        def look(self: Any, wave: int, at: np.ndarray, size: int, what: str) -> None:
+            lanes, places = max(1, 128 // size), at[:, None] + np.arange(size)
             order = of_reads if what.startswith("ds_read_b128") else plain
             for first in range(0, len(places), lanes):
                 words = np.unique(places[order[first : first + lanes]] // 4)
                 met.append(int(np.bincount(words % 32).max()))
-            known(self, wave, places, what)
+            known(self, wave, at, size, what)
 
         return look
 

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import math
 import sys
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,11 +16,13 @@ import numpy as np
 import pytest
 
 from cubepy.backends.gpu.faults import launch_site, report
+from cubepy.backends.gpu.prints import WORDS, printed, prints
 from cubepy.backends.hip.backend import HipExecutable, offline
 from cubepy.backends.hip.codegen.compile import Code
 from cubepy.runtime import device as devices
 from cubepy.runtime.memory import layout
 from cubepy.runtime.memory.device_array import DeviceArray
+from tests.backends.hip.emulator.assembly import assembly_of
 from tests.backends.hip.emulator.gpu import Gpu
 from tests.pretend import Memory, PretendGpu
 
@@ -38,6 +41,7 @@ class EmulatedMemory(PretendGpu):
     def allocate(self, ordinal: int, size: int) -> Memory:
         memory = super().allocate(ordinal, size)
         self.chip.memory.add(memory.address, max(4, -(-size // 4) * 4))
+        weakref.finalize(memory, self.chip.memory.remove, memory.address)
         ctypes.memset(memory.address, GARBAGE, size)
         return memory
 
@@ -101,7 +105,19 @@ class Runner:
         if code.text.sites:
             chip.memory.add(ctypes.addressof(record), 8 * FAULT_WORDS)
             words.append(ctypes.addressof(record))
-        chip.launch(code.assembly, words, self.cubes, code.units, code.text.shared_bytes)
+        said = (ctypes.c_int64 * (WORDS if prints(code.text.sites) else 0))()
+        if said:
+            chip.memory.add(ctypes.addressof(said), 8 * WORDS)
+            words.append(ctypes.addressof(said))
+        shared = code.text.shared_bytes
+        try:
+            chip.launch(assembly_of(code), words, self.cubes, code.units, shared)
+        finally:
+            chip.memory.remove(ctypes.addressof(record))
+            if said:
+                chip.memory.remove(ctypes.addressof(said))
+        if said:
+            sys.stdout.write("".join(printed(code.text.sites, said)))
         if record[0]:
             self.exe.sites = code.text.sites
             raise report(self.exe, record[0], record[1], record[2], launch_site())

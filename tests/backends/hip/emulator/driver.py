@@ -19,6 +19,7 @@ from cubepy.backends.hip.backend import offline
 from cubepy.backends.hip.codegen.architecture import KNOWN
 from cubepy.backends.hip.codegen.compile import Code
 from tests.backends.gpu.fake_driver import FakeDriver, fake_driver
+from tests.backends.hip.emulator.assembly import assembly_of
 from tests.backends.hip.emulator.gpu import Gpu
 
 WANTED = os.environ.get("CUBEPY_TEST_HIP", "")
@@ -63,8 +64,7 @@ class EmulatedDriver(FakeDriver):
         return code
 
     def free(self, address: int) -> int:
-        memory = self.chips[self.homes[address]].memory
-        memory.set([(a, b) for a, b in memory.ranges if a != address])
+        self.chips[self.homes[address]].memory.remove(address)
         return super().free(address)
 
     def load_module(self, out: Any, *rest: Any) -> int:
@@ -84,7 +84,7 @@ class EmulatedDriver(FakeDriver):
         assert tuple(sizes[3:6]) == code.units
         try:
             chip = self.chips[kernel.device]
-            chip.launch(code.assembly, words, tuple(sizes[:3]), code.units, sizes[6])
+            chip.launch(assembly_of(code), words, tuple(sizes[:3]), code.units, sizes[6])
         except Exception as error:  # who waits is told
             self.failures.append(error)
 

@@ -18,6 +18,12 @@ LONGEST = 3_000_000
 """Instructions of a wave between two barriers, at most."""
 BEHIND = 64
 """Bytes behind the arguments, which code may read ahead."""
+GARBAGE = 1 << 17
+"""Random words, of which registers begin with some."""
+
+
+class TooLong(BaseException):
+    """A launch has more instructions than are to be executed; nobody shall take it for an error."""
 
 
 class Gpu:
@@ -25,6 +31,7 @@ class Gpu:
 
     Attributes:
         executed: instructions of waves so far.
+        left: how many more are executed, if not all.
     """
 
     def __init__(self, name: str, seed: int = 0) -> None:
@@ -32,6 +39,13 @@ class Gpu:
         self.random = random.Random(seed)
         self.memory = Memory()
         self.executed = 0
+        self.left: int | None = None
+        self._garbage = np.frombuffer(self.random.randbytes(4 * GARBAGE), np.uint32)
+
+    def garbage(self, words: int) -> np.ndarray:
+        """Random words, not to be written to."""
+        first = self.random.randrange(GARBAGE - words)
+        return self._garbage[first : first + words]
 
     def launch(
         self,
@@ -53,24 +67,27 @@ class Gpu:
         Raises:
             Fault: what the kernel did wrong.
             NotImplementedError: an instruction that is not known.
+            TooLong: there are more than `left` instructions.
         """
         program = parsed(text, self.major)
         x, y, z = (*cubes, 1, 1)[:3]
         arguments = _arguments(program, words, (x, y, z), units)
-        kept = self.memory.ranges
         place = ctypes.addressof(arguments)
-        for begin, end in (*program.allocations(), (place, place + len(arguments))):
-            self.memory.add(begin, end - begin)  # nothing else is there any more
+        own = [*program.allocations(), (place, place + len(arguments))]
+        for begin, end in own:
+            self.memory.add(begin, end - begin)
         shared += program.descriptor.get("group_segment_fixed_size", 0)
+        waves = -(-units[0] * units[1] * units[2] // program.wave)
         positions = [(i, j, k) for k in range(z) for j in range(y) for i in range(x)]
         self.random.shuffle(positions)
         try:
             with np.errstate(all="ignore"):
                 for position in positions:
-                    memory = Shared(self.random.randbytes(shared))
+                    memory = Shared(self.random.randbytes(shared), waves)
                     self._cube(program, Cube(place, position, units, memory))
         finally:
-            self.memory.set(kept)
+            for begin, _ in own:
+                self.memory.remove(begin)
 
     def _cube(self, program: Program, cube: Cube) -> None:
         n = cube.units[0] * cube.units[1] * cube.units[2]
@@ -90,11 +107,14 @@ class Gpu:
     def _until_barrier(self, program: Program, wave: Wave) -> bool:
         """Run a wave to a barrier or its end; whether it waits."""
         code, count = program.code, 0
+        most = LONGEST if self.left is None else min(LONGEST, self.left)
         while True:
             step = code[wave.pc]
             wave.pc += 1
             count += 1
-            if count > LONGEST:
+            if count > most:
+                if most < LONGEST:
+                    raise TooLong
                 raise Fault(f"a wave runs on and on, at {program.lines[wave.pc - 1]}")
             to = step(wave)
             if to is None:
@@ -103,6 +123,8 @@ class Gpu:
                 wave.pc = to
             else:
                 self.executed += count
+                if self.left is not None:
+                    self.left -= count
                 return to == BARRIER
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+
 import numpy as np
 
 FIRST = 4096
@@ -29,42 +31,62 @@ class Memory:
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int]] = []
         self.bytes = _everything()
-        self._sorted: tuple[np.ndarray, np.ndarray] | None = None
+        self._sorted: tuple[list[int], list[int]] | None = None
+        self._last = (0, 0)
 
     def add(self, address: int, size: int) -> None:
         """Let an allocation be touched; what lay there before is gone."""
         end = address + size
         self.set([(a, b) for a, b in self.ranges if b <= address or a >= end] + [(address, end)])
 
+    def remove(self, address: int) -> None:
+        """Forget the allocation that begins here."""
+        self.set([(a, b) for a, b in self.ranges if a != address])
+
     def set(self, ranges: list[tuple[int, int]]) -> None:
         """Let these be touched, and nothing else."""
-        self.ranges, self._sorted = ranges, None
+        self.ranges, self._sorted, self._last = ranges, None, (0, 0)
+
+    def whole(self, begin: int, end: int) -> bool:
+        """Whether all bytes from one address to another lie in one allocation."""
+        a, b = self._last
+        if a <= begin and end <= b:
+            return True
+        if self._sorted is None:
+            bounds = sorted(self.ranges)
+            self._sorted = [a for a, _ in bounds], [b for _, b in bounds]
+        starts, ends = self._sorted
+        k = bisect.bisect_right(starts, begin) - 1
+        if k < 0 or end > ends[k]:
+            return False
+        self._last = starts[k], ends[k]
+        return True
 
     def check(self, address: np.ndarray, size: int, what: str) -> None:
         """Fail where `size` bytes at one of the addresses lie outside of every allocation."""
-        if self._sorted is None:
-            bounds = np.array(sorted(self.ranges), np.uint64).reshape(-1, 2)
-            self._sorted = np.ascontiguousarray(bounds[:, 0]), np.ascontiguousarray(bounds[:, 1])
-        starts, ends = self._sorted
-        k = np.searchsorted(starts, address, "right").astype(np.int64) - 1
-        bad = (k < 0) | (address + np.uint64(size) > ends[np.maximum(k, 0)])
-        if bad.any():
-            worst = int(address[bad.argmax()])
-            raise Fault(f"{what}: {size} bytes at {worst:#x}, which lie in no allocation")
+        if self.whole(int(address.min()), int(address.max()) + size):
+            return
+        for at in address.tolist():
+            if not self.whole(at, at + size):
+                raise Fault(f"{what}: {size} bytes at {at:#x}, which lie in no allocation")
 
 
 NOBODY, SEVERAL = -1, -2
+EACH = 0x0001_0001_0001_0001
+"""By which a wave's number is that of four bytes."""
 
 
 class Shared:
     """The shared memory of a cube: garbage at first. Between two barriers no byte that a wave
     writes may be touched by another, but by atomics.
+
+    `waves`: how many the cube has; one alone races with nobody.
     """
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, waves: int) -> None:
         self.bytes = np.frombuffer(content, np.uint8).copy()
-        self.writer = np.full(len(content), NOBODY, np.int16)
-        self.reader = np.full(len(content), NOBODY, np.int16)
+        self.waves, size = waves, -(-len(content) // 4) * 4 if waves > 1 else 0
+        self.writer, self.reader = np.full(size, NOBODY, np.int16), np.full(size, NOBODY, np.int16)
 
     def barrier(self) -> None:
         """Whatever was written may be read now."""
@@ -73,22 +95,65 @@ class Shared:
 
     def check(self, at: np.ndarray, size: int, what: str) -> None:
         """Fail where `size` bytes at one of the places are not all inside."""
-        if at.size and (at + size > self.bytes.size).any():
+        if at.size and int(at.max()) + size > self.bytes.size:
             raise Fault(f"{what}: byte {int(at.max())} of {self.bytes.size} bytes of shared memory")
 
-    def reads(self, wave: int, places: np.ndarray, what: str) -> None:
-        """A wave reads these bytes."""
+    def reads(self, wave: int, at: np.ndarray, size: int, what: str) -> None:
+        """A wave reads so many bytes at these places."""
+        if self.waves == 1:
+            return
+        if words := _words(at, size):
+            mine, writer, reader = (
+                wave * EACH,
+                self.writer.view(np.int64),
+                self.reader.view(np.int64),
+            )
+            if _free(writer, words, mine) and _free(reader, words, mine):
+                for k in words:
+                    reader[k] = mine
+                return
+        places = at[:, None] + np.arange(size)
         writer = self.writer[places]
         if ((writer != NOBODY) & (writer != wave)).any():
             raise Fault(f"{what}: reads shared memory that another wave wrote since the barrier")
         reader = self.reader[places]
         self.reader[places] = np.where((reader == NOBODY) | (reader == wave), wave, SEVERAL)
 
-    def writes(self, wave: int, places: np.ndarray, what: str) -> None:
-        """A wave writes these bytes."""
+    def writes(self, wave: int, at: np.ndarray, size: int, what: str) -> None:
+        """A wave writes so many bytes at these places."""
+        if self.waves == 1:
+            return
+        if words := _words(at, size):
+            mine, writer, reader = (
+                wave * EACH,
+                self.writer.view(np.int64),
+                self.reader.view(np.int64),
+            )
+            if _free(writer, words, mine) and _free(reader, words, mine):
+                for k in words:
+                    writer[k] = mine
+                return
+        places = at[:, None] + np.arange(size)
         for other in (self.writer[places], self.reader[places]):
             if ((other != NOBODY) & (other != wave)).any():
                 raise Fault(
                     f"{what}: writes shared memory that another wave uses since the barrier"
                 )
         self.writer[places] = wave
+
+
+def _words(at: np.ndarray, size: int) -> list[np.ndarray]:
+    """The words of four bytes that an access touches; none, unless it is whole ones."""
+    if size % 4 or (at & 3).any():
+        return []
+    first = at >> 2
+    return [first + k for k in range(size // 4)]
+
+
+def _free(users: np.ndarray, words: list[np.ndarray], mine: int) -> bool:
+    """Whether nobody, or this wave alone, has touched all bytes of these words."""
+    for k in words:
+        found = users[k]
+        if not ((found == NOBODY) | (found == mine)).all():
+            return False
+    return True

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import random
 from typing import Any
 
 import numpy as np
 
+from tests.backends.hip.emulator.fused import Fused
 from tests.backends.hip.emulator.operands import TYPES, U32
 
 Lanes = Any
-_libm = ctypes.CDLL(ctypes.util.find_library("m"))
-_libm.fma.restype = ctypes.c_double
-_libm.fma.argtypes = [ctypes.c_double] * 3
 
 
-def _fma32(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """Rounded once: the sum in f64 is rounded to odd, after which rounding to f32 is right."""
+def _fma16(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+    """Rounded once: the sum in f64 is rounded to odd, after which rounding to f16 is right."""
     product, c = a.astype(np.float64) * b, c.astype(np.float64)
     total = product + c
     moved = total - product
@@ -26,16 +22,7 @@ def _fma32(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     code = total.view(np.int64)
     inexact = np.isfinite(total) & (rest != 0) & (code & 1 == 0) & np.isfinite(rest)
     odd = code + np.where((rest > 0) == (total > 0), 1, -1)
-    return np.where(inexact, odd, code).view(np.float64).astype(np.float32)
-
-
-def _fma64(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    triples = zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
-    return np.array([_libm.fma(x, y, z) for x, y, z in triples])
-
-
-def _fma16(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    return (a.astype(np.float64) * b + c).astype(np.float16)
+    return np.where(inexact, odd, code).view(np.float64).astype(np.float16)
 
 
 def unfused(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
@@ -43,7 +30,13 @@ def unfused(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     return a * b + c
 
 
-FMA = {"f16": _fma16, "f32": _fma32, "f64": _fma64}
+QUIET = {2: 1 << 9, 4: 1 << 22, 8: 1 << 51}
+"""The bit by which a NaN is quiet, by the bytes of a float."""
+FMA: dict[str, Any] = {
+    "f16": _fma16,
+    "f32": Fused("f32", np.float32),
+    "f64": Fused("f64", np.float64),
+}
 
 
 def smaller(a: Lanes, b: Lanes) -> Lanes:
@@ -56,6 +49,27 @@ def larger(a: Lanes, b: Lanes) -> Lanes:
     """The larger of two floats; of two zeros the positive one; a NaN is ignored."""
     zeros = (a == 0) & (b == 0)
     return np.where(zeros, np.where(np.signbit(a), b, a), np.fmax(a, b))
+
+
+def signalling(x: Lanes) -> Lanes:
+    """Which are NaN that are not quiet."""
+    return np.isnan(x) & (x.view(f"u{x.itemsize}") & QUIET[x.itemsize] == 0)
+
+
+def ieee_smaller(a: Lanes, b: Lanes) -> Lanes:
+    """The smaller of two floats by IEEE's rules: a NaN that is not quiet is not ignored."""
+    return np.where(signalling(a) | signalling(b), a.dtype.type(np.nan), smaller(a, b))
+
+
+def ieee_larger(a: Lanes, b: Lanes) -> Lanes:
+    """The larger of two floats by IEEE's rules: a NaN that is not quiet is not ignored."""
+    return np.where(signalling(a) | signalling(b), a.dtype.type(np.nan), larger(a, b))
+
+
+def ieee_median(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+    """The middle one of three floats; with a NaN among them the smallest by IEEE's rules."""
+    nan = np.isnan(a) | np.isnan(b) | np.isnan(c)
+    return np.where(nan, ieee_smaller(ieee_smaller(a, b), c), median(a, b, c))
 
 
 def median(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
@@ -83,11 +97,14 @@ def to_int(x: Lanes, kind: str) -> Lanes:
 
 def ldexp(x: Lanes, k: Lanes) -> Lanes:
     """x * 2**k, rounded once."""
-    k = np.clip(k.astype(np.int64), -4000, 4000)
+    most = 4000 if x.dtype == np.float64 else 900
+    k = np.minimum(np.maximum(k.astype(np.int64), -most), most)
     if x.dtype != np.float64:
-        return np.ldexp(x.astype(np.float64), np.clip(k, -900, 900)).astype(x.dtype)
+        return np.ldexp(x.astype(np.float64), k).astype(x.dtype)
+    if (np.abs(k) <= 1000).all():
+        return np.ldexp(x, k)
     half = k // 2  # the first step is exact, or beyond already
-    return np.ldexp(np.ldexp(x, half), k - half) if (np.abs(k) > 1000).any() else np.ldexp(x, k)
+    return np.ldexp(np.ldexp(x, half), k - half)
 
 
 def exponent(x: Lanes) -> Lanes:
@@ -161,8 +178,7 @@ def classed(x: Lanes, mask: Lanes) -> Lanes:
     """Whether x is of one of the ten classes of floats whose bits are set."""
     tiny, negative = np.finfo(x.dtype).tiny, np.signbit(x)
     subnormal, normal = (np.abs(x) < tiny) & (x != 0), np.isfinite(x) & (np.abs(x) >= tiny)
-    quiet_bit = {2: 1 << 9, 4: 1 << 22, 8: 1 << 51}[x.itemsize]
-    quiet, nan, zero = (x.view(f"u{x.itemsize}") & quiet_bit) != 0, np.isnan(x), x == 0
+    quiet, nan, zero = (x.view(f"u{x.itemsize}") & QUIET[x.itemsize]) != 0, np.isnan(x), x == 0
     classes = [
         nan & ~quiet, nan & quiet, np.isneginf(x), normal & negative, subnormal & negative,
         zero & negative, zero & ~negative, subnormal & ~negative, normal & ~negative, np.isposinf(x),
@@ -173,38 +189,46 @@ def classed(x: Lanes, mask: Lanes) -> Lanes:
     return out
 
 
-_DIVISION = {"f32": (96, 64, 23, 127), "f64": (768, 128, 53, 1023)}
-"""Difference of exponents that is large, the step of rescaling, mantissa bits, bias."""
+_DIVISION = {
+    "f32": (96, 64, 23, 127, np.finfo(np.float32).tiny),
+    "f64": (768, 128, 53, 1023, np.finfo(np.float64).tiny),
+}
+"""Difference of exponents that is large, the step of rescaling, mantissa bits, bias, the smallest
+normal number.
+"""
+_UNDERFLOW = {"f32": (23, -150), "f64": (52, -1075)}
+"""Mantissa bits, and the difference of exponents below which a quotient is zero."""
+SMALLEST = np.finfo(np.float64).tiny
 
 
 def division_scale(x: Lanes, below: Lanes, above: Lanes, kind: str) -> tuple[Lanes, Lanes]:
     """An operand of above / below, brought to where the steps of a division neither overflow nor
     lose bits; and whether the quotient has to be scaled back.
     """
-    large, step, low, bias = _DIVISION[kind]
-    out, flag = x.copy(), np.zeros(x.shape, bool)
-    tiny, smallest = np.finfo(TYPES[kind]).tiny, np.finfo(np.float64).tiny
-    for k in range(len(x)):
-        a, d, n = x[k], below[k], above[k]
-        whole = [np.frexp(float(v))[1] - 1 + bias if abs(v) >= tiny else 0 for v in (d, n)]
-        if n == 0 or d == 0:
-            out[k] = np.nan
-        elif whole[1] - whole[0] >= large:
-            flag[k] = True
-            out[k] = np.ldexp(a, step) if a == d else a
-        elif abs(d) < tiny:
-            out[k] = np.ldexp(a, step)
-        elif 0 < abs(1.0 / np.float64(d)) < smallest and abs(n / d) < tiny:
-            flag[k] = True  # the documents say up, which would overflow
-            out[k] = np.ldexp(a, -step) if a == d else a
-        elif 0 < abs(1.0 / np.float64(d)) < smallest:
-            out[k] = np.ldexp(a, -step)
-        elif abs(n / d) < tiny:
-            flag[k] = True
-            out[k] = np.ldexp(a, step) if a == n else a
-        elif whole[1] <= low:
-            out[k] = np.ldexp(a, step)
-    return out, flag
+    large, step, low, bias, tiny = _DIVISION[kind]
+    d, n = (
+        np.where(np.abs(v) >= tiny, np.frexp(v.astype(np.float64))[1] - 1 + bias, 0)
+        for v in (below, above)
+    )
+    inside = (np.minimum(n, d) > low) & (d < 2 * bias - 8) & (np.abs(n - d) < large)
+    if inside.all() and np.isfinite(below).all():  # far from every edge
+        return x, np.zeros(x.shape, bool)
+    up, down = (ldexp(x, np.full(x.shape, k)) for k in (step, -step))
+    size, inverse = np.abs(below), np.abs(1.0 / below.astype(np.float64))
+    small, lost = np.abs(above / below) < tiny, (inverse > 0) & (inverse < SMALLEST)
+    cases = [
+        ((above == 0) | (below == 0), np.full_like(x, np.nan), False),
+        (n - d >= large, np.where(x == below, up, x), True),
+        (size < tiny, up, False),
+        # the documents say up, which would overflow
+        (lost & small, np.where(x == below, down, x), True),
+        (lost, down, False),
+        (small, np.where(x == above, up, x), True),
+        (n <= low, up, False),
+    ]
+    conditions = [case[0] for case in cases]
+    out = np.select(conditions, [case[1] for case in cases], x)
+    return out, np.select(conditions, [case[2] for case in cases], False)
 
 
 def division_fixup(q: Lanes, below: Lanes, above: Lanes, kind: str) -> Lanes:
@@ -213,6 +237,10 @@ def division_fixup(q: Lanes, below: Lanes, above: Lanes, kind: str) -> Lanes:
     d, n, inf = np.abs(below), np.abs(above), t(np.inf)
     out = np.where(np.isnan(q), inf, np.abs(q))
     out = np.where((n == 0) | np.isinf(d), t(0), out)
+    low, least = _UNDERFLOW.get(kind, (0, 0))
+    if least:  # less than half of the smallest float
+        e1, e2 = (x.view(f"i{x.itemsize}") >> low for x in (d, n))
+        out = np.where(e2 - e1 < least, t(0), out)
     out = np.where((d == 0) | np.isinf(n), inf, out)
     out = np.where(((n == 0) & (d == 0)) | (np.isinf(n) & np.isinf(d)), t(np.nan), out)
     out = np.where(np.signbit(below) != np.signbit(above), -out, out)

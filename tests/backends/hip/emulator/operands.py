@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ SIZE = {kind: np.dtype(t).itemsize for kind, t in TYPES.items()}
 
 VCC, M0, NULL, EXEC, SCC = 106, 124, 125, 126, 253
 VCCZ, EXECZ, SHARED_BASE, PRIVATE_BASE = 251, 252, 235, 237
+SPECIAL = frozenset({NULL, SCC, VCCZ, EXECZ, SHARED_BASE, PRIVATE_BASE})
+"""Scalar operands that are no registers."""
 TRAP = 108
 NAMED = {
     "vcc": (VCC, 2), "vcc_lo": (VCC, 1), "vcc_hi": (VCC + 1, 1), "m0": (M0, 1), "null": (NULL, 2),
@@ -46,16 +49,18 @@ class Operand:
         value: of a constant.
         half: whether 16 bits are the upper ones of the register.
         neg, mag, sext: what is done to it first: the sign changed, the sign dropped, widened.
-        filled: a constant in every lane, by its kind and how many lanes there are.
+        readers: what reads it, as numbers of a kind.
+        parts: registers of it that were asked for.
     """
 
-    __slots__ = ("at", "filled", "half", "kind", "mag", "neg", "sext", "size", "value")
+    __slots__ = ("at", "half", "kind", "mag", "neg", "parts", "readers", "sext", "size", "value")
 
     def __init__(self, text: str) -> None:
         self.neg = self.mag = self.sext = False
         self.half, self.size, self.at = 0, 1, 0
         self.value: Any = None
-        self.filled: dict[tuple[str, int], np.ndarray] = {}
+        self.readers: dict[tuple[str, int], Any] = {}
+        self.parts: dict[tuple[int, int], Operand] = {}
         text = self._modified(text.strip())
         if found := _REGISTER.match(text):
             first = int(next(g for g in (found[2], found[3], found[5]) if g is not None))
@@ -90,10 +95,26 @@ class Operand:
 
     def register(self, k: int, size: int = 1) -> Operand:
         """The k-th register of it, without modifiers."""
-        out = Operand.__new__(Operand)
+        known = self.parts.get((k, size))
+        if known is not None:
+            return known
+        out = self.parts[k, size] = Operand.__new__(Operand)
         out.kind, out.at, out.size, out.half = self.kind, self.at + k, size, 0
-        out.neg, out.mag, out.sext, out.value, out.filled = False, False, False, None, {}
+        out.neg, out.mag, out.sext, out.value, out.readers, out.parts = (
+            False,
+            False,
+            False,
+            None,
+            {},
+            {},
+        )
         return out
+
+
+@lru_cache(1 << 14)
+def operand(text: str) -> Operand:
+    """The operand of a text: one for all instructions."""
+    return Operand(text)
 
 
 def number(text: str) -> float | int:
@@ -124,6 +145,12 @@ FLAGS = {"glc", "slc", "dlc", "sc0", "sc1", "nt", "clamp", "gds", "fi", "lds", "
 
 def split(text: str) -> tuple[list[str], dict[str, str]]:
     """Operands by commas that are not inside brackets, and the modifiers behind them."""
+    parts, modifiers = _split(text)
+    return list(parts), dict(modifiers)
+
+
+@lru_cache(1 << 14)
+def _split(text: str) -> tuple[list[str], dict[str, str]]:
     parts, depth, now = [], 0, ""
     for c in text:
         depth += (c in "[(") - (c in "])")

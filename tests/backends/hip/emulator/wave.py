@@ -18,16 +18,15 @@ from tests.backends.hip.emulator.operands import (
     PRIVATE_BASE,
     SCC,
     SHARED_BASE,
-    SIZE,
+    SPECIAL,
     TRAP,
-    TYPES,
-    U32,
     VCC,
     VCCZ,
     Operand,
     constant,
 )
 from tests.backends.hip.emulator.program import Program
+from tests.backends.hip.emulator.registers import REMEMBERED, Writer, reader, views_of, writer
 
 if TYPE_CHECKING:
     from tests.backends.hip.emulator.gpu import Gpu
@@ -36,8 +35,9 @@ VECTORS, SCALARS = 256, 128
 SHARED_APERTURE, PRIVATE_APERTURE = 0x10000, 0x20000
 """High words of addresses that mean shared and private memory."""
 GARBAGE = 0xA5
-SPECIAL = frozenset({NULL, SCC, VCCZ, EXECZ, SHARED_BASE, PRIVATE_BASE})
-"""Scalar operands that are no registers."""
+LANE = {size: np.arange(size) for size in (32, 64)}
+_masks: dict[int, dict[int, np.ndarray]] = {32: {}, 64: {}}
+_writers: dict[tuple[object, ...], Writer] = {}
 
 
 @dataclass
@@ -63,20 +63,19 @@ class Wave:
         self.size = program.wave
         self.v = self._bank()
         self.a = self._bank() if gpu.major == 9 else self.v
-        self.s = [gpu.random.getrandbits(32) for _ in range(SCALARS)]
-        self.lane = np.arange(self.size)
-        self.bit = self.lane.astype(np.uint64)
+        self.views = views_of((self.v, self.a))
+        self.s: list[int] = gpu.garbage(SCALARS).tolist()
+        self.lane = LANE[self.size]
         self.scc = self.pc = 0
         self.index: tuple[int, bool, bool] | None = None
         self.s[EXEC], self.s[EXEC + 1] = (1 << min(count, 32)) - 1, (1 << max(count - 32, 0)) - 1
         self._start(first)
         private = max(1, program.descriptor.get("private_segment_fixed_size", 0))
-        self.private = np.full((private, self.size), GARBAGE, np.uint8)
+        self.private = np.full((self.size, private), GARBAGE, np.uint8)
         self._masked()
 
     def _bank(self) -> np.ndarray:
-        raw = self.gpu.random.randbytes(4 * VECTORS * self.size)
-        return np.frombuffer(raw, np.uint32).reshape(VECTORS, self.size).copy()
+        return self.gpu.garbage(VECTORS * self.size).reshape(VECTORS, self.size).copy()
 
     def _start(self, first: int) -> None:
         """The registers that a wave begins with, as its descriptor asks for them."""
@@ -116,8 +115,17 @@ class Wave:
         return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
 
     def lanes_of(self, word: int) -> np.ndarray:
-        """A number as a mask of lanes."""
-        return (np.uint64(word & M64) >> self.bit & np.uint64(1)).astype(bool)
+        """A number as a mask of lanes, which is not to be written to."""
+        known = _masks[self.size]
+        found = known.get(word)
+        if found is None:
+            if len(known) >= REMEMBERED:
+                known.clear()
+            raw = np.frombuffer((word & M64).to_bytes(8, "little"), np.uint8)
+            found = np.unpackbits(raw, bitorder="little")[: self.size].astype(bool)
+            found.flags.writeable = False
+            known[word] = found
+        return found
 
     @property
     def vcc(self) -> int:
@@ -172,20 +180,11 @@ class Wave:
         return np.full(self.size, self.scalar(o, words), np.uint64 if words == 2 else np.uint32)
 
     def get(self, o: Operand, kind: str, half: int = 0) -> np.ndarray:
-        """An operand in every lane, as numbers of a kind."""
-        if o.kind == "k":
-            out = o.filled.get((kind, self.size))
-            if out is None:
-                out = np.full(self.size, constant(o.value, kind), TYPES[kind])
-                out.flags.writeable = False
-                o.filled[kind, self.size] = out
-        else:
-            out = self.raw(o, 2 if SIZE[kind] == 8 else 1)
-            if SIZE[kind] == 2:
-                out = (out >> U32(16 if half or o.half else 0)).astype(np.uint16)
-            out = out.view(TYPES[kind])
-        out = np.abs(out) if o.mag else out
-        return -out if o.neg else out
+        """An operand in every lane, as numbers of a kind (see `registers.reader`)."""
+        found = o.readers.get((kind, half))
+        if found is None:
+            found = o.readers[kind, half] = reader(o, kind, half)
+        return np.asarray(found(self))
 
     def put(
         self,
@@ -196,26 +195,8 @@ class Wave:
         on: np.ndarray | None = None,
         clear: bool = False,
     ) -> None:
-        """Set a vector register in the lanes that run (or in `on`).
-
-        `half`: 16 bits go to the upper half; `clear`: else the upper half becomes zero.
-        """
-        bank, size = self.bank(o), SIZE[kind]
-        value = np.ascontiguousarray(value.astype(TYPES[kind], copy=False))
-        if size == 8:
-            u = value.view(np.uint64)
-            low = (u & np.uint64(M32)).astype(np.uint32)
-            parts = [(o.at, low), (o.at + 1, (u >> np.uint64(32)).astype(np.uint32))]
-        elif size == 4:
-            parts = [(o.at, value.view(np.uint32))]
-        else:
-            u, old = value.view(f"u{size}").astype(np.uint32), bank[o.at]
-            if half or o.half:
-                u = old & U32(0xFFFF) | u << U32(16)
-            elif not clear:
-                u = old & U32(0xFFFF0000) | u
-            parts = [(o.at, u)]
-        whole = self.full and (on is None or on is self.on)
-        on = self.on if on is None else on
-        for at, word in parts:
-            np.copyto(bank[at], word, where=True if whole else on)
+        """Set a vector register in the lanes that run, or in `on` (see `registers.writer`)."""
+        found = _writers.get((o.kind, o.at, o.half, kind, half, clear))
+        if found is None:
+            found = _writers[o.kind, o.at, o.half, kind, half, clear] = writer(o, kind, half, clear)
+        found(self, value, self.on if on is None else on)

@@ -23,7 +23,7 @@ from tests.backends.hip.emulator.meaning.vector import (
     vector,
 )
 from tests.backends.hip.emulator.meaning.vector_table import TABLE
-from tests.backends.hip.emulator.operands import U32, Operand, split
+from tests.backends.hip.emulator.operands import U32, Operand, operand, split
 from tests.backends.hip.emulator.program import BARRIER, END, Program, Step
 from tests.backends.hip.emulator.wave import Wave
 
@@ -153,7 +153,7 @@ def _indexed(name: str, text: str) -> Step | None:
 
 def _of_one(name: str, text: str) -> Step | None:
     """v_s_exp_f32 and the like: a vector function of a scalar."""
-    ops = [Operand(t) for t in split(text)[0]]
+    ops = [operand(t) for t in split(text)[0]]
     known = TABLE.get(name.replace("v_s_", "v_"))
     if known is None or known[1] != ("f32",):
         return None

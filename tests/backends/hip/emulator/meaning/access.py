@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from tests.backends.hip.emulator.memory import FIRST, Fault
-from tests.backends.hip.emulator.operands import M32, M64, U32, Operand, offset_of, split
+from tests.backends.hip.emulator.operands import M32, M64, U32, Operand, offset_of, operand, split
 from tests.backends.hip.emulator.program import Step
+from tests.backends.hip.emulator.registers import reader, scalar_reader
 from tests.backends.hip.emulator.wave import PRIVATE_APERTURE, SHARED_APERTURE, Wave
 
 WIDTH = {
@@ -30,23 +31,25 @@ def address_of(name: str, ops: list[Operand], modifiers: dict[str, str]) -> Addr
     """The address that every lane goes to, by the operands behind the data: a vector register, and
     a scalar one or "off".
     """
-    offset, base, words = np.uint64(offset_of(modifiers) & M64), ops[0], 2
+    offset, base, words = offset_of(modifiers), ops[0], 2
     scalar = ops[1] if len(ops) > 1 else None
     if name.startswith("scratch"):
         words = 1
     elif name.startswith("buffer"):  # register, descriptor (of private memory alone), scalar
         scalar, words = ops[2], 1
-        base = base if "offen" in modifiers else Operand("off")
+        base = base if "offen" in modifiers else operand("off")
+    given = scalar is not None and scalar.kind != "off"
+    from_scalar = scalar_reader(scalar, words) if given and scalar is not None else lambda w: 0
+    wide = not given and words == 2
+    lanes = None if base.kind == "off" else reader(base, "u64" if wide else "u32")
 
     def address(w: Wave) -> np.ndarray:
-        at = np.zeros(w.size, np.uint64)
-        if scalar is not None and scalar.kind != "off":
-            at += np.uint64(w.scalar(scalar, words))
-            if base.kind != "off":
-                at += w.raw(base, 1).astype(np.uint64)
-        elif base.kind != "off":
-            at += w.raw(base, words)
-        at = at + offset
+        start = np.uint64((from_scalar(w) + offset) & M64)
+        if lanes is None:
+            at = np.full(w.size, start)
+        else:
+            x = lanes(w)
+            at = (x if wide else x.astype(np.uint64)) + start
         return at & np.uint64(M32) if words == 1 else at
 
     return address
@@ -64,79 +67,106 @@ def space_of(w: Wave, name: str, at: np.ndarray) -> tuple[str, np.ndarray]:
     return ARRAYS, at
 
 
-def _places(at: np.ndarray, size: int) -> np.ndarray:
-    return at.astype(np.int64)[:, None] + np.arange(size)
+def _where(w: Wave, space: str, at: np.ndarray, size: int, line: str) -> Any:
+    """The memory that the lanes that run go to, and where in it, after all checks."""
+    there = at if w.full else at[w.on]
+    if space == ARRAYS:
+        w.gpu.memory.check(there, size, line)
+        return w.gpu.memory, (there - np.uint64(FIRST)).view(np.int64)
+    if space == SHARED:
+        w.cube.shared.check(there, size, line)
+        return w.cube.shared, there.view(np.int64)
+    _check_private(w, there, size, line)
+    return None, there.view(np.int64)
 
 
 def read(w: Wave, space: str, at: np.ndarray, size: int, line: str) -> np.ndarray:
-    """The bytes of every lane, [lanes, size]; zeros where a lane is off."""
-    out = np.zeros((w.size, size), np.uint8)
-    on = w.on
-    if not on.any():
-        return out
-    there = at[on]
-    if space == ARRAYS:
-        w.gpu.memory.check(there, size, line)
-        out[on] = w.gpu.memory.bytes[_places(there - np.uint64(FIRST), size)]
-    elif space == SHARED:
-        w.cube.shared.check(there, size, line)
-        places = _places(there, size)
-        w.cube.shared.reads(w.number, places, line)
-        out[on] = w.cube.shared.bytes[places]
-    else:
-        _check_private(w, there, size, line)
-        out[on] = w.private[_places(there, size), w.lane[on][:, None]]
-    return out
+    """The bytes that every lane that runs finds, [lanes, size]."""
+    if not w.running:
+        return np.zeros((0, size), np.uint8)
+    memory, there = _where(w, space, at, size, line)
+    if memory is None:
+        return w.private[w.lane[w.on][:, None], there[:, None] + np.arange(size)]
+    if space == SHARED:
+        memory.reads(w.number, there, size, line)
+    return got(memory.bytes, there, size)
 
 
 def write(w: Wave, space: str, at: np.ndarray, raw: np.ndarray, line: str) -> None:
-    """Write the bytes of the lanes that run."""
-    on, size = w.on, raw.shape[1]
-    if not on.any():
+    """Write the bytes of the lanes that run, [lanes, size]."""
+    if not w.running:
         return
-    there = at[on]
-    if space == ARRAYS:
-        w.gpu.memory.check(there, size, line)
-        w.gpu.memory.bytes[_places(there - np.uint64(FIRST), size)] = raw[on]
-    elif space == SHARED:
-        w.cube.shared.check(there, size, line)
-        places = _places(there, size)
-        w.cube.shared.writes(w.number, places, line)
-        w.cube.shared.bytes[places] = raw[on]
+    size = raw.shape[1]
+    memory, there = _where(w, space, at, size, line)
+    if memory is None:
+        w.private[w.lane[w.on][:, None], there[:, None] + np.arange(size)] = raw
+        return
+    if space == SHARED:
+        memory.writes(w.number, there, size, line)
+    first = int(there[0])
+    if _in_a_row(there, size):
+        memory.bytes[first : first + raw.size] = raw.ravel()
+    elif size >= 4 and not (there & 3).any():
+        words = memory.bytes[: memory.bytes.size & ~3].view(U32)
+        columns = np.ascontiguousarray(raw).view(U32)
+        for k in range(size // 4):
+            words[(there >> 2) + k] = columns[:, k]
     else:
-        _check_private(w, there, size, line)
-        w.private[_places(there, size), w.lane[on][:, None]] = raw[on]
+        memory.bytes[there[:, None] + np.arange(size)] = raw
+
+
+def _in_a_row(there: np.ndarray, size: int) -> bool:
+    """Whether lanes touch one place behind the other."""
+    n = len(there)
+    if int(there[-1]) - int(there[0]) != (n - 1) * size:
+        return False
+    return n <= 2 or bool((there[1:] - there[:-1] == size).all())
+
+
+def got(memory: np.ndarray, there: np.ndarray, size: int) -> np.ndarray:
+    """The bytes at places of a memory, [places, size]."""
+    first = int(there[0])
+    if _in_a_row(there, size):
+        return memory[first : first + len(there) * size].reshape(-1, size).copy()
+    if size >= 4 and not (there & 3).any():
+        words = memory[: memory.size & ~3].view(U32)
+        return words[(there >> 2)[:, None] + np.arange(size // 4)].view(np.uint8)
+    return memory[there[:, None] + np.arange(size)]
 
 
 def _check_private(w: Wave, at: np.ndarray, size: int, line: str) -> None:
-    if (at + np.uint64(size) > w.private.shape[0]).any():
-        raise Fault(f"{line}: beyond the {w.private.shape[0]} bytes of a unit's private memory")
+    if (at + np.uint64(size) > w.private.shape[1]).any():
+        raise Fault(f"{line}: beyond the {w.private.shape[1]} bytes of a unit's private memory")
 
 
-def words_of(raw: np.ndarray, sign: int) -> list[np.ndarray]:
-    """Loaded bytes as registers; what is shorter is widened."""
+def words_of(raw: np.ndarray, sign: int) -> np.ndarray:
+    """Loaded bytes as registers, [registers, lanes]; what is shorter is widened."""
     size = raw.shape[1]
     if size < 4:
         kind = f"{'i' if sign else 'u'}{size}"
-        return [np.ascontiguousarray(raw).view(kind)[:, 0].astype(np.int32).view(U32)]
-    flat = np.ascontiguousarray(raw).view(U32)
-    return [flat[:, k] for k in range(size // 4)]
+        return np.ascontiguousarray(raw).view(kind).T.astype(np.int32).view(U32)
+    return np.ascontiguousarray(raw).view(U32).T
 
 
-def put_words(w: Wave, o: Operand, words: list[np.ndarray], part: str) -> None:
-    """Loaded registers; `part` names a half that alone is set."""
+def put_words(w: Wave, o: Operand, words: np.ndarray, part: str) -> None:
+    """Set registers to what lanes that run have loaded; `part` names a half that alone is set."""
+    bank = w.bank(o)
     for k, word in enumerate(words):
+        row = bank[o.at + k]
         if part:
-            w.put(o.register(k), word.astype(np.uint16), "u16", half=int(part == "d16_hi"))
+            row = row.view(np.uint16)[int(part == "d16_hi") :: 2]
+        if w.full:
+            row[:] = word
         else:
-            w.put(o.register(k), word, "u32")
+            row[w.on] = word
 
 
 def stored(w: Wave, o: Operand, size: int, part: str) -> np.ndarray:
-    """The bytes of registers that are stored, [lanes, size]."""
-    data = np.ascontiguousarray(w.bank(o)[o.at : o.at + -(-size // 4)].T)
+    """The bytes of registers that lanes that run store, [lanes, size]."""
+    data = w.bank(o)[o.at : o.at + -(-size // 4)]
+    data = np.ascontiguousarray((data if w.full else data[:, w.on]).T)
     data = data >> U32(16) if part == "d16_hi" else data
-    return np.ascontiguousarray(data).view(np.uint8)[:, :size]
+    return data.view(np.uint8)[:, :size]
 
 
 _NAME = re.compile(
@@ -152,7 +182,7 @@ def access(name: str, text: str) -> Step | None:
     texts, modifiers = split(text)
     if "idxen" in modifiers or "lds" in modifiers:
         return None
-    ops, line = [Operand(t) for t in texts], f"{name} {text}"
+    ops, line = [operand(t) for t in texts], f"{name} {text}"
     size, sign = WIDTH[found[4]]
     part = found[3] or found[5] or ""
     if found[2] == "load":
@@ -163,12 +193,14 @@ def access(name: str, text: str) -> Step | None:
         data, rest = ops[1], [ops[0], *ops[2:]]
     address = address_of(name, rest, modifiers)
 
+    fixed = ARRAYS if name.startswith("global") else ""
+
     def load(w: Wave) -> None:
-        space, at = space_of(w, name, address(w))
+        space, at = (fixed, address(w)) if fixed else space_of(w, name, address(w))
         put_words(w, data, words_of(read(w, space, at, size, line), sign), part)
 
     def store(w: Wave) -> None:
-        space, at = space_of(w, name, address(w))
+        space, at = (fixed, address(w)) if fixed else space_of(w, name, address(w))
         write(w, space, at, stored(w, data, size, part), line)
 
     return load if found[2] == "load" else store
@@ -186,7 +218,7 @@ def shared_access(name: str, text: str) -> Step | None:
     if found is None or found[4] not in WIDTH:
         return None
     texts, modifiers = split(text)
-    ops, line = [Operand(t) for t in texts], f"{name} {text}"
+    ops, line = [operand(t) for t in texts], f"{name} {text}"
     size, sign = WIDTH[found[4]]
     part = found[3] or found[5] or ""
     offsets = [offset_of(modifiers)]
@@ -198,10 +230,10 @@ def shared_access(name: str, text: str) -> Step | None:
         return w.get(o, "u32").astype(np.uint64) + np.uint64(offset) & np.uint64(M32)
 
     def load(w: Wave) -> None:
-        got: list[Any] = []
-        for offset in offsets:
-            got += words_of(read(w, SHARED, at(w, ops[1], offset), size, line), sign)
-        put_words(w, ops[0], got, part)
+        words = [
+            words_of(read(w, SHARED, at(w, ops[1], offset), size, line), sign) for offset in offsets
+        ]
+        put_words(w, ops[0], np.concatenate(words) if len(words) > 1 else words[0], part)
 
     def store(w: Wave) -> None:
         for offset, o in zip(offsets, ops[1:], strict=True):

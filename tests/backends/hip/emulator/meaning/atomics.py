@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.backends.hip.emulator.meaning.access import ARRAYS, SHARED, address_of, space_of
 from tests.backends.hip.emulator.memory import FIRST, Fault
-from tests.backends.hip.emulator.operands import M32, SIZE, TYPES, Operand, offset_of, split
+from tests.backends.hip.emulator.operands import M32, SIZE, TYPES, offset_of, operand, split
 from tests.backends.hip.emulator.program import Step
 from tests.backends.hip.emulator.wave import Wave
 
@@ -76,7 +76,7 @@ def _updated(
 def global_atomic(name: str, text: str) -> Step | None:
     """An atomic of arrays (or of shared memory by a flat address)."""
     texts, modifiers = split(text)
-    ops, line = [Operand(t) for t in texts], f"{name} {text}"
+    ops, line = [operand(t) for t in texts], f"{name} {text}"
     flat = name.startswith("flat")
     what, kind = operation(name)
     if what not in UPDATE and what != "cmpswap":
@@ -107,7 +107,7 @@ def global_atomic(name: str, text: str) -> Step | None:
 def shared_atomic(name: str, text: str, major: int) -> Step | None:
     """An atomic of shared memory."""
     texts, modifiers = split(text)
-    ops, offset, line = [Operand(t) for t in texts], offset_of(modifiers), f"{name} {text}"
+    ops, offset, line = [operand(t) for t in texts], offset_of(modifiers), f"{name} {text}"
     what, kind = operation(name)
     if what not in UPDATE and what != "cmpswap":
         return None

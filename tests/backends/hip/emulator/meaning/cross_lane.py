@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.backends.hip.emulator.operands import U32, Operand, offset_of, split
+from tests.backends.hip.emulator.operands import U32, offset_of, operand, split
 from tests.backends.hip.emulator.program import Step
 from tests.backends.hip.emulator.wave import Wave
 
@@ -65,7 +65,7 @@ def exchanged(
 
 
 def read_first(name: str, text: str) -> Step:
-    ops = [Operand(t) for t in split(text)[0]]
+    ops = [operand(t) for t in split(text)[0]]
 
     def run(w: Wave) -> None:
         k = (w.running & -w.running).bit_length() - 1 if w.running else 0
@@ -75,7 +75,7 @@ def read_first(name: str, text: str) -> Step:
 
 
 def read_lane(name: str, text: str) -> Step:
-    ops = [Operand(t) for t in split(text)[0]]
+    ops = [operand(t) for t in split(text)[0]]
 
     def run(w: Wave) -> None:
         k = w.scalar(ops[2], 1) & w.size - 1
@@ -85,7 +85,7 @@ def read_lane(name: str, text: str) -> Step:
 
 
 def write_lane(name: str, text: str) -> Step:
-    ops = [Operand(t) for t in split(text)[0]]
+    ops = [operand(t) for t in split(text)[0]]
 
     def run(w: Wave) -> None:
         w.bank(ops[0])[ops[0].at, w.scalar(ops[2], 1) & w.size - 1] = w.scalar(ops[1], 1)
@@ -94,7 +94,7 @@ def write_lane(name: str, text: str) -> Step:
 
 
 def swap(name: str, text: str) -> Step:
-    ops = [Operand(t) for t in split(text)[0]]
+    ops = [operand(t) for t in split(text)[0]]
 
     def run(w: Wave) -> None:
         a, b = w.raw(ops[0], 1).copy(), w.raw(ops[1], 1).copy()
@@ -106,13 +106,13 @@ def swap(name: str, text: str) -> Step:
 
 def permute_halves(name: str, text: str) -> Step:
     """v_permlane64: the halves of a plane change places."""
-    ops = [Operand(t) for t in split(text)[0]]
+    ops = [operand(t) for t in split(text)[0]]
     return lambda w: w.put(ops[0], np.roll(w.raw(ops[1], 1), 32), "u32")
 
 
 def permute_row(name: str, text: str) -> Step:
     """v_permlane16, v_permlanex16: within a row of 16, or from the row beside it."""
-    ops = [Operand(t) for t in split(text)[0]]
+    ops = [operand(t) for t in split(text)[0]]
     beside = 16 if "x16" in name else 0
 
     def run(w: Wave) -> None:
@@ -127,7 +127,7 @@ def permute_swap(name: str, text: str) -> Step:
     """v_permlane32_swap, v_permlane16_swap: the odd rows of one register for the even ones of
     another.
     """
-    ops = [Operand(t) for t in split(text)[0]]
+    ops = [operand(t) for t in split(text)[0]]
     n = 32 if "32_swap" in name else 16
 
     def run(w: Wave) -> None:
@@ -141,7 +141,7 @@ def permute_swap(name: str, text: str) -> Step:
 
 def count_below(name: str, text: str) -> Step:
     """v_mbcnt: bits of a mask that belong to lanes below."""
-    ops = [Operand(t) for t in split(text)[0]]
+    ops = [operand(t) for t in split(text)[0]]
     start = 32 if "_hi_" in name else 0
 
     def run(w: Wave) -> None:
@@ -158,7 +158,7 @@ def shared_permute(name: str, text: str) -> Step:
     off gives 0.
     """
     texts, modifiers = split(text)
-    ops, offset = [Operand(t) for t in texts], offset_of(modifiers)
+    ops, offset = [operand(t) for t in texts], offset_of(modifiers)
 
     def run(w: Wave) -> None:
         at = (w.get(ops[1], "u32") + U32(offset)) // U32(4) % U32(w.size)
@@ -175,7 +175,7 @@ def shared_permute(name: str, text: str) -> Step:
 
 def shared_swizzle(name: str, text: str) -> Step:
     """ds_swizzle: lanes of a group by a pattern in the offset."""
-    ops = [Operand(t) for t in split(text)[0][:2]]
+    ops = [operand(t) for t in split(text)[0][:2]]
     found = re.search(r"offset:(?:swizzle\((.*)\)|(\w+))", text)
     assert found is not None
     code = int(found[2], 0) if found[2] else _swizzle(found[1])

@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.backends.hip.emulator.meaning.vector import SUFFIX
 from tests.backends.hip.emulator.memory import Fault
-from tests.backends.hip.emulator.operands import U32, Operand, listed, split
+from tests.backends.hip.emulator.operands import U32, listed, operand, split
 from tests.backends.hip.emulator.program import Step
 from tests.backends.hip.emulator.wave import Wave
 
@@ -38,7 +38,7 @@ def elements(words: np.ndarray, kind: str) -> np.ndarray | None:
 def matrix(name: str, text: str) -> Step | None:
     """The meaning of an instruction of matrix units, or None."""
     texts, modifiers = split(text)
-    ops = [Operand(t) for t in texts]
+    ops = [operand(t) for t in texts]
     found = _NAME.fullmatch(SUFFIX.sub("", name))
     if found is None or "b_" in found[6]:
         return None

@@ -10,7 +10,7 @@ import numpy as np
 from tests.backends.hip.emulator import numbers
 from tests.backends.hip.emulator.meaning.vector import SUFFIX
 from tests.backends.hip.emulator.meaning.vector_table import TABLE
-from tests.backends.hip.emulator.operands import TYPES, U32, Operand, listed, split
+from tests.backends.hip.emulator.operands import TYPES, U32, Operand, listed, operand, split
 from tests.backends.hip.emulator.program import Step
 from tests.backends.hip.emulator.wave import Wave
 
@@ -34,7 +34,7 @@ _WIDE: dict[str, Any] = {
 def packed(name: str, text: str) -> Step | None:
     """The meaning of an instruction that begins with v_pk_, or None."""
     texts, modifiers = split(text)
-    ops = [Operand(t) for t in texts]
+    ops = [operand(t) for t in texts]
     n = len(ops) - 1
     choice = [listed(modifiers, "op_sel", [0] * n), listed(modifiers, "op_sel_hi", [1] * n)]
     signs = [listed(modifiers, "neg_lo", [0] * n), listed(modifiers, "neg_hi", [0] * n)]

@@ -12,8 +12,18 @@ from tests.backends.hip.emulator import numbers
 from tests.backends.hip.emulator.meaning import scalar_table as table
 from tests.backends.hip.emulator.meaning import vector_table
 from tests.backends.hip.emulator.meaning.scalar_table import signed
-from tests.backends.hip.emulator.operands import M32, M64, TYPES, U32, Operand, offset_of, split
+from tests.backends.hip.emulator.operands import (
+    M32,
+    M64,
+    TYPES,
+    U32,
+    Operand,
+    offset_of,
+    operand,
+    split,
+)
 from tests.backends.hip.emulator.program import Program, Step
+from tests.backends.hip.emulator.registers import scalar_reader, scalar_writer
 from tests.backends.hip.emulator.wave import Wave
 
 BRANCHES: dict[str, Any] = {
@@ -37,7 +47,7 @@ def scalar(program: Program, name: str, text: str) -> Step | None:
     if name in BRANCHES:
         return _branch(program.labels[text], BRANCHES[name])
     texts, modifiers = split(text)
-    ops = [Operand(t) for t in texts]
+    ops = [operand(t) for t in texts]
     if name.startswith("s_load_") and name[7:] in LOADED:
         return _load(ops, LOADED[name[7:]], name[7] == "i", offset_of(modifiers), f"{name} {text}")
     if name == "s_getpc_b64":  # addresses of data are whole ones here, not distances
@@ -56,10 +66,12 @@ def _branch(target: int, taken: Any) -> Step:
 
 def _load(ops: list[Operand], size: int, sign: bool, offset: int, line: str) -> Step:
     words = max(1, size // 4)
+    base = scalar_reader(ops[1], 2)
 
     def load(w: Wave) -> None:
-        at = w.scalar(ops[1], 2) + (w.scalar(ops[2], 1) if len(ops) > 2 else 0) + offset
-        w.gpu.memory.check(np.array([at], np.uint64), size, line)
+        at = base(w) + (w.scalar(ops[2], 1) if len(ops) > 2 else 0) + offset
+        if not w.gpu.memory.whole(at, at + size):
+            w.gpu.memory.check(np.array([at], np.uint64), size, line)
         value = int.from_bytes(ctypes.string_at(at, size), "little", signed=sign)
         w.put_scalar(ops[0], value & ((1 << 32 * words) - 1), words)
 
@@ -76,11 +88,14 @@ def _of_numbers(name: str, ops: list[Operand]) -> Step:
     second = 1 if re.match(r"s_(lsh[lr]|ashr|bfe|bfm)_", name) else wide
     result, one = 1 if counts else wide, len(ops) == 2
 
+    a, b = scalar_reader(ops[1], first), (lambda w: 0) if one else scalar_reader(ops[2], second)
+    put = scalar_writer(ops[0], result)
+
     def run(w: Wave) -> None:
-        b = 0 if one else w.scalar(ops[2], second)
-        value, scc = function(w.scalar(ops[1], first), b, w.scc)
-        w.scc = w.scc if scc is None else scc
-        w.put_scalar(ops[0], value, result)
+        value, scc = function(a(w), b(w), w.scc)
+        if scc is not None:
+            w.scc = scc
+        put(w, value)
 
     return run
 
@@ -88,11 +103,12 @@ def _of_numbers(name: str, ops: list[Operand]) -> Step:
 def _compare(ops: list[Operand], short: str, name: str, kind: str) -> Step:
     test, size = table.COMPARISONS[name], 2 if kind == "u64" else 1
     number = signed if kind == "i32" else int
+    left, right = scalar_reader(ops[0], size), scalar_reader(ops[1], size)
 
     def compare(w: Wave) -> None:
-        b = w.scalar(ops[1], size)
+        b = right(w)
         b = signed(b & 0xFFFF, 16) & M32 if short and kind == "i32" else b
-        w.scc = int(test(number(w.scalar(ops[0], size)), number(b)))
+        w.scc = int(test(number(left(w)), number(b)))
 
     return compare
 
@@ -173,10 +189,11 @@ def _mask(ops: list[Operand], name: str, what: str, width: str) -> Step:
     """Change the lanes that run; the result is the mask before or after."""
     size, function = int(width) // 32, table.MASKS[name]
     running = Operand("exec" if size == 2 else "exec_lo")
+    before, given = scalar_reader(running, size), scalar_reader(ops[1], size)
 
     def change(w: Wave) -> None:
-        old = w.scalar(running, size)
-        new = function(w.scalar(ops[1], size), old) & (M32 if size == 1 else M64)
+        old = before(w)
+        new = function(given(w), old) & (M32 if size == 1 else M64)
         w.put_scalar(ops[0], old if what == "save" else new, size)
         w.put_scalar(running, new, size)
         w.scc = int(new != 0)

@@ -62,7 +62,7 @@ def of_width(w: int) -> dict[str, Function]:
     define("bcnt1_i32_b", lambda a, b, c: _or_zero(a.bit_count()))
     define("bcnt0_i32_b", lambda a, b, c: _or_zero(w - a.bit_count()))
     define("bfe_u", lambda a, b, c: _or_zero(a >> (b & w - 1) & (1 << (b >> 16 & 127)) - 1))
-    define("bfe_i", lambda a, b, c: _or_zero(_field(a, b & w - 1, b >> 16 & 127) & mask))
+    define("bfe_i", lambda a, b, c: _or_zero(_field(signed(a, w), b & w - 1, b >> 16 & 127) & mask))
     return out
 
 
@@ -86,14 +86,14 @@ def of_integers() -> dict[str, Function]:
     define("mul_hi_u32", lambda a, b, c: (a * b >> 32, None))
     define("mul_hi_i32", lambda a, b, c: (signed(a) * signed(b) >> 32 & M32, None))
     define("min_i32", lambda a, b, c: (a, 1) if signed(a) < signed(b) else (b, 0))
-    define("max_i32", lambda a, b, c: (a, 1) if signed(a) > signed(b) else (b, 0))
+    define("max_i32", lambda a, b, c: (a, 1) if signed(a) >= signed(b) else (b, 0))
     define("min_u32", lambda a, b, c: (a, 1) if a < b else (b, 0))
-    define("max_u32", lambda a, b, c: (a, 1) if a > b else (b, 0))
+    define("max_u32", lambda a, b, c: (a, 1) if a >= b else (b, 0))
     for k in (1, 2, 3, 4):
         define(f"lshl{k}_add_u32",
                lambda a, b, c, k=k: ((a << k) + b & M32, int((a << k) + b > M32)))  # fmt: skip
     define("abs_i32", lambda a, b, c: _or_zero(abs(signed(a)) & M32))
-    define("absdiff_i32", lambda a, b, c: _or_zero(abs(signed(a) - signed(b)) & M32))
+    define("absdiff_i32", lambda a, b, c: _or_zero(abs(signed(a - b & M32)) & M32))
     define("sext_i32_i8", lambda a, b, c: (signed(a & 0xFF, 8) & M32, None))
     define("sext_i32_i16", lambda a, b, c: (signed(a & 0xFFFF, 16) & M32, None))
     define("pack_ll_b32_b16", lambda a, b, c: (a & 0xFFFF | b << 16 & M32, None))

@@ -9,7 +9,7 @@ import numpy as np
 from tests.backends.hip.emulator import numbers
 from tests.backends.hip.emulator.meaning.cross_lane import exchanged
 from tests.backends.hip.emulator.meaning.vector import SUFFIX
-from tests.backends.hip.emulator.operands import M32, M64, U32, Operand, listed, split
+from tests.backends.hip.emulator.operands import M32, TYPES, U32, Operand, listed, operand, split
 from tests.backends.hip.emulator.program import Step
 from tests.backends.hip.emulator.wave import Wave
 
@@ -18,7 +18,7 @@ def carry(name: str, text: str) -> Step | None:
     """Sums and differences that take or give a bit of every lane."""
     base = SUFFIX.sub("", name)
     texts, modifiers = split(text)
-    ops, lanes_move = [Operand(t) for t in texts], "dpp" in name
+    ops, lanes_move = [operand(t) for t in texts], "dpp" in name
     if "sdwa" in name:
         return None
     takes = "_ci_" in base or base.startswith(("v_addc", "v_subb"))
@@ -40,34 +40,40 @@ def carry(name: str, text: str) -> Step | None:
 
 def multiply_add(name: str, text: str) -> Step:
     """v_mad_u64_u32, v_mad_i64_i32: a product of words and a sum of 64 bits."""
-    ops = [Operand(t) for t in split(text)[0]]
+    ops = [operand(t) for t in split(text)[0]]
     sign = "i64" in name
 
     def run(w: Wave) -> None:
-        a, b = (w.get(o, "i32" if sign else "u32").tolist() for o in ops[2:4])
-        c = w.get(ops[4], "i64" if sign else "u64").tolist()
-        exact = [x * y + z for x, y, z in zip(a, b, c, strict=True)]
-        w.put(ops[0], np.array([v & M64 for v in exact], np.uint64), "u64")
-        beyond = np.array([not 0 <= v <= M64 for v in exact])
+        word, wide = ("i32", "i64") if sign else ("u32", "u64")
+        a, b = (w.get(o, word).astype(TYPES[wide]) for o in ops[2:4])
+        product, c = a * b, w.get(ops[4], wide)
+        total = product + c
+        beyond = total < product
+        if sign:  # below zero
+            one, both = (product < 0) != (c < 0), (product < 0) & (c < 0)
+            beyond = both | (one & (total < 0))
+        w.put(ops[0], total, wide)
         w.put_scalar(ops[1], w.bits(beyond & w.on), w.size // 32)
 
     return run
 
 
 def division_scale(name: str, text: str) -> Step:
-    ops, kind = [Operand(t) for t in split(text)[0]], name[12:15]
+    ops, kind = [operand(t) for t in split(text)[0]], name[12:15]
 
     def run(w: Wave) -> None:
-        out, flag = numbers.division_scale(*(w.get(o, kind) for o in ops[2:5]), kind)
+        given = [w.get(o, kind) for o in ops[2:5]]
+        out, flag = given[0].copy(), np.zeros(w.size, bool)
+        out[w.on], flag[w.on] = numbers.division_scale(*(x[w.on] for x in given), kind)
         w.put(ops[0], out, kind)
-        w.put_scalar(ops[1], w.bits(flag & w.on), w.size // 32)
+        w.put_scalar(ops[1], w.bits(flag), w.size // 32)
 
     return run
 
 
 def division_step(name: str, text: str) -> Step:
     """v_div_fmas: a fused product and sum, scaled back where vcc says so."""
-    ops, kind = [Operand(t) for t in split(text)[0]], name[11:14]
+    ops, kind = [operand(t) for t in split(text)[0]], name[11:14]
     step, bias = (64, 127) if kind == "f32" else (128, 1023)
 
     def run(w: Wave) -> None:
@@ -83,14 +89,14 @@ def division_step(name: str, text: str) -> Step:
 def dot_of_bytes(name: str, text: str) -> Step:
     """v_dot4_i32_iu8: each operand has signs or not, as `neg_lo` says."""
     texts, modifiers = split(text)
-    ops, signs = [Operand(t) for t in texts], listed(modifiers, "neg_lo", [0, 0, 0])
+    ops, signs = [operand(t) for t in texts], listed(modifiers, "neg_lo", [0, 0, 0])
     how = bool(signs[0]), bool(signs[1])
     return lambda w: w.put(ops[0], numbers.dot4(*(w.get(o, "u32") for o in ops[1:4]), how), "u32")
 
 
 def dot_of_halves(name: str, text: str) -> Step:
     """v_dot2: two products of f16 or bf16, summed in f32."""
-    ops, wide = [Operand(t) for t in split(text)[0]], "bf16" in name
+    ops, wide = [operand(t) for t in split(text)[0]], "bf16" in name
 
     def part(w: Wave, o: Operand, k: int) -> np.ndarray:
         u = w.get(o, "u32") >> U32(16 * k) & U32(0xFFFF)
@@ -109,7 +115,7 @@ def dot_of_halves(name: str, text: str) -> Step:
 def mixed(name: str, text: str) -> Step:
     """v_fma_mix: operands that are f16 or f32 each, fused in f32."""
     texts, modifiers = split(text)
-    ops = [Operand(t) for t in texts]
+    ops = [operand(t) for t in texts]
     upper = listed(modifiers, "op_sel", [0, 0, 0])
     short = listed(modifiers, "op_sel_hi", [0, 0, 0])
     half = re.search(r"mix(lo|hi)", name)

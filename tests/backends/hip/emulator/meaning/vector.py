@@ -13,8 +13,25 @@ import numpy as np
 from tests.backends.hip.emulator import numbers
 from tests.backends.hip.emulator.meaning.cross_lane import exchanged
 from tests.backends.hip.emulator.meaning.vector_table import COMPARISONS, TABLE, by_truth
-from tests.backends.hip.emulator.operands import EXEC, M32, SIZE, TYPES, U32, Operand, listed, split
+from tests.backends.hip.emulator.operands import (
+    EXEC,
+    M32,
+    SIZE,
+    TYPES,
+    U32,
+    Operand,
+    listed,
+    operand,
+    split,
+)
 from tests.backends.hip.emulator.program import Step
+from tests.backends.hip.emulator.registers import (
+    Reader,
+    reader,
+    scalar_reader,
+    scalar_writer,
+    writer,
+)
 from tests.backends.hip.emulator.wave import Wave
 
 SUFFIX = re.compile(r"_(e32|e64|e64_dpp|dpp|sdwa|dpp8|e64_dpp8)$")
@@ -52,6 +69,10 @@ def part_of(w: Wave, o: Operand, part: str, kind: str) -> np.ndarray:
     return -x if o.neg else x
 
 
+def _part_reader(o: Operand, kind: str, part: str) -> Reader:
+    return lambda w: part_of(w, o, part, kind)
+
+
 def _into_part(w: Wave, o: Operand, x: np.ndarray, modifiers: dict[str, str]) -> np.ndarray:
     """A result in a byte or a half of its register (SDWA), as the whole register."""
     part = modifiers["dst_sel"]
@@ -73,7 +94,7 @@ def later(name: str, text: str) -> Later | None:
     """
     base = SUFFIX.sub("", name).replace("v_dual_", "v_")
     texts, modifiers = split(text)
-    found = _function(base, [Operand(t) for t in texts], modifiers)
+    found = _function(base, [operand(t) for t in texts], modifiers)
     if found is None:
         return None
     kind, kinds, function, ops = found
@@ -105,6 +126,7 @@ def later(name: str, text: str) -> Later | None:
             whole = _into_part(w, target, y, modifiers)
             return lambda: w.put(target, whole, "u32", on=on)
         clear = short and w.gpu.major == 9  # CDNA clears the upper half
+        y = y.copy() if y.base is not None else y  # a register that the other of a pair may write
         return lambda: w.put(target, y, kind, upper, on, clear)
 
     return run
@@ -112,11 +134,35 @@ def later(name: str, text: str) -> Later | None:
 
 def vector(name: str, text: str) -> Step | None:
     """The meaning of an instruction of the table, or None."""
-    found = later(name, text)
+    return _direct(name, text) or _whole(later(name, text))
+
+
+def _whole(found: Later | None) -> Step | None:
     if found is None:
         return None
     known = found
     return lambda w: known(w)()
+
+
+def _direct(name: str, text: str) -> Step | None:
+    """The meaning of an instruction of the table that reads whole operands and writes a whole
+    result: most are.
+    """
+    texts, modifiers = split(text)
+    base = SUFFIX.sub("", name)
+    found = None if modifiers else _function(base, [operand(t) for t in texts], modifiers)
+    if found is None or "dpp" in name or "sdwa" in name or SIZE[found[0]] == 2:
+        return None
+    kind, kinds, function, (target, *sources) = found
+    put = writer(target, kind)
+    reads = [reader(o, t) for o, t in zip(sources, kinds, strict=False)]
+    if len(reads) == 1:
+        (x,) = reads
+        return lambda w: put(w, function(x(w)), w.on)
+    if len(reads) == 2:
+        x, y = reads
+        return lambda w: put(w, function(x(w), y(w)), w.on)
+    return lambda w: put(w, function(*[read(w) for read in reads]), w.on)
 
 
 def pair(line: str) -> Step | None:
@@ -137,7 +183,7 @@ def pair(line: str) -> Step | None:
 
 
 def _chosen_by_vcc(text: str) -> Later:
-    ops = [Operand(t) for t in split(text)[0]]
+    ops = [operand(t) for t in split(text)[0]]
 
     def run(w: Wave) -> Callable[[], None]:
         y = np.where(w.lanes_of(w.vcc), w.get(ops[2], "u32"), w.get(ops[1], "u32"))
@@ -149,7 +195,7 @@ def _chosen_by_vcc(text: str) -> Later:
 def compare(name: str, text: str) -> Step | None:
     """v_cmp and v_cmpx: a mask of lanes, or the lanes that run."""
     texts, modifiers = split(text)
-    ops = [Operand(t) for t in texts]
+    ops = [operand(t) for t in texts]
     found = re.fullmatch(r"v_cmp(x?)_(\w+)_(\w+)", SUFFIX.sub("", name))
     if found is None or (found[2] not in COMPARISONS and found[2] != "class"):
         return None
@@ -162,20 +208,22 @@ def compare(name: str, text: str) -> Step | None:
     parts = [modifiers.get(f"src{k}_sel", "DWORD") for k in range(2)]
     lanes_move = "dpp" in name
 
-    def operand(w: Wave, k: int, t: str) -> np.ndarray:
-        if parts[k] != "DWORD":
-            return part_of(w, ops[k + 1], parts[k], t)
-        return w.get(ops[k + 1], t, halves[k] if SIZE[t] == 2 else 0)
+    reads = [
+        _part_reader(o, t, part) if part != "DWORD" else reader(o, t, half if SIZE[t] == 2 else 0)
+        for o, t, part, half in zip(ops[1:3], (kind, second), parts, halves, strict=False)
+    ]
+    put = {size: scalar_writer(ops[0], size) for size in (1, 2)}
 
     def run(w: Wave) -> None:
-        a, b, on = operand(w, 0, kind), operand(w, 1, second), w.on
+        a, b, on = reads[0](w), reads[1](w), w.on
         if lanes_move:
             a, on = exchanged(w, a, on, modifiers)
-        word, size = w.bits(test(a, b) & on), w.size // 32
+        found = test(a, b)
+        word, size = w.bits(found if w.full and on is w.on else found & on), w.size // 32
         if not running:
-            w.put_scalar(ops[0], word, size)
+            put[size](w, word)
             return
-        w.put_scalar(Operand("exec"), word, 2)
+        w.put_scalar(operand("exec"), word, 2)
         if ops[0].at != EXEC:
             w.put_scalar(ops[0], word, size)
 
@@ -185,22 +233,27 @@ def compare(name: str, text: str) -> Step | None:
 def choose(name: str, text: str) -> Step | None:
     """v_cndmask: by a mask of lanes."""
     texts, modifiers = split(text)
-    ops = [Operand(t) for t in texts]
-    mask = ops[3] if len(ops) > 3 else Operand("vcc")
+    ops = [operand(t) for t in texts]
+    mask = ops[3] if len(ops) > 3 else operand("vcc")
     changed = any(o.neg or o.mag for o in ops[1:3])
     kind = {16: "f16" if changed else "u16", 32: "f32" if changed else "u32"}[
         16 if "b16" in name else 32
     ]
     halves, lanes_move = listed(modifiers, "op_sel", [0, 0]), "dpp" in name
-    if "src0_sel" in modifiers or "src1_sel" in modifiers:
-        return None
+    into = modifiers.get("dst_sel", "DWORD") != "DWORD"
+    parts = [modifiers.get(f"src{k}_sel", "DWORD") for k in range(2)]
+    no, yes = (
+        _part_reader(o, kind, part) if part != "DWORD" else reader(o, kind, half)
+        for o, part, half in zip(ops[1:3], parts, halves, strict=False)
+    )
+    masks, put = {size: scalar_reader(mask, size) for size in (1, 2)}, writer(ops[0], kind)
 
     def run(w: Wave) -> None:
-        a, b, on = w.get(ops[1], kind, halves[0]), w.get(ops[2], kind, halves[1]), w.on
+        a, b, on = no(w), yes(w), w.on
         if lanes_move:
             a, on = exchanged(w, a, on, modifiers)
-        chosen = w.lanes_of(w.scalar(mask, w.size // 32))
-        w.put(ops[0], np.where(chosen, b, a), kind, on=on)
+        y = np.where(w.lanes_of(masks[w.size // 32](w)), b, a)
+        put(w, _into_part(w, ops[0], y, modifiers).view(TYPES[kind]) if into else y, on)
 
     return run
 
@@ -208,7 +261,7 @@ def choose(name: str, text: str) -> Step | None:
 def move(name: str, text: str) -> Step | None:
     """v_mov_b32, whose registers CDNA may count from an index."""
     plain = vector(name, text)
-    ops = [Operand(t) for t in split(text)[0]]
+    ops = [operand(t) for t in split(text)[0]]
 
     def run(w: Wave) -> None:
         if w.index is None:
@@ -224,11 +277,11 @@ def move(name: str, text: str) -> Step | None:
 
 def move_relative(name: str, text: str) -> Step | None:
     """v_movrels, v_movreld: registers counted from M0."""
-    ops = [Operand(t) for t in split(text)[0]]
+    ops = [operand(t) for t in split(text)[0]]
     source, target = "rels" in name, "reld" in name or "relsd" in name
 
     def run(w: Wave) -> None:
-        count = w.scalar(Operand("m0"), 1)
+        count = w.scalar(operand("m0"), 1)
         x = w.get(ops[1].register(count) if source else ops[1], "u32")
         w.put(ops[0].register(count) if target else ops[0], x, "u32")
 
