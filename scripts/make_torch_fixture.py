@@ -3,7 +3,7 @@
     PYTHONPATH=. python scripts/make_torch_fixture.py      (an environment with torch, transformers)
 
 Every case is checked before it is written; `--check` writes nothing. Operators are functions of one
-line, in `torch_cases.py`; families of transformers are there to see whole graphs.
+line, in `torch_cases.py`, `torch_rare_cases.py` and `torch_loop_cases.py`; families of transformers are there to see whole graphs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from torch.utils import _pytree
 from cubepy.models.exported.model import TorchModel
 from cubepy.models.exported.reading import exported_of, tensor_of
 from scripts.torch_cases import operators, trained
+from scripts.torch_loop_cases import cells, control
+from scripts.torch_rare_cases import rare
 from tests.models.exported.recorded import FIXTURE, encoded, write
 
 
@@ -193,7 +195,8 @@ def main() -> None:
     arrays: dict[str, np.ndarray] = {}
     graphs, wrong = {}, []
     made = [
-        (n, f if isinstance(f, nn.Module) else Called(f), a, None, ()) for n, f, a in operators()
+        (n, f if isinstance(f, nn.Module) else Called(f), a, None, ())
+        for n, f, a in (*operators(), *rare(), *cells(), *control())
     ]
     for name, module, args, dynamic, others in [*made, *whole()]:
         if options.only not in name:

@@ -41,6 +41,7 @@ from cubepy.nn.functional.activations import (
     threshold,
 )
 from cubepy.nn.functional.attention import attention_with_weights, scaled_dot_product_attention
+from cubepy.nn.functional.columns import fold, unfold
 from cubepy.nn.functional.distances import (
     cosine_embedding_loss,
     cosine_similarity,
@@ -60,6 +61,7 @@ from cubepy.nn.functional.losses import (
     one_hot,
 )
 from cubepy.nn.functional.normalization import group_norm, instance_norm, layer_norm, normalize
+from cubepy.nn.functional.sampling import affine_grid, grid_sample
 from cubepy.nn.functional.shapes import pixel_shuffle, pixel_unshuffle
 from cubepy.nn.functional.windows import (
     adaptive_avg_pool1d,
@@ -91,6 +93,7 @@ __all__ = [
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "affine_grid",
     "alpha_dropout",
     "attention_with_weights",
     "avg_pool1d",
@@ -112,8 +115,10 @@ __all__ = [
     "elu",
     "embedding",
     "feature_dropout",
+    "fold",
     "gelu",
     "glu",
+    "grid_sample",
     "group_norm",
     "hardshrink",
     "hardsigmoid",
@@ -155,4 +160,5 @@ __all__ = [
     "tanh",
     "tanhshrink",
     "threshold",
+    "unfold",
 ]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import cubepy as cb
 from cubepy import nn
-from cubepy.errors import CubeError, ModelError
+from cubepy.errors import ModelError
 from cubepy.models.exported import targets
+from cubepy.models.exported.bodies import computed, value_in, with_bodies
 from cubepy.models.exported.program import Exported, Input, Node, Ref
 from cubepy.models.exported.records import run_of
 from cubepy.models.plain import array_of_plain, is_plain
@@ -119,7 +121,7 @@ class Steps:
         self.weights = {i.name: i.key for i in exported.inputs if i.kind in WEIGHTS}
         self.names = [i.name for i in exported.inputs if i.kind not in WEIGHTS]
         self.layers = {name: model.get_submodule(path) for name, path in layers.items()}
-        self.nodes = [(node, run_of(node.target)) for node in nodes]
+        self.nodes: list[Any] = [(node, run_of(node.target)) for node in nodes]
         uses = Counter(name for node in nodes for name in read_of(node))
         uses.update(name for name in refs(self.outputs))
         last = {name: n for n, node in enumerate(nodes) for name in read_of(node)}
@@ -142,19 +144,13 @@ class Steps:
             table, last = self.homes[key]
             env[name] = table[last]
         for n, (node, run) in enumerate(self.nodes):
-            args = [_value(a, env) for a in node.args]
-            try:
-                layer = self.layers.get(node.name)
-                if layer is not None:
-                    env[node.name] = layer(args[0])
-                else:
-                    kwargs = {k: _value(v, env) for k, v in node.kwargs.items()}
-                    env[node.name] = run(*args, **kwargs)  # type: ignore[misc]
-            except (CubeError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
-                raise ModelError(f"{node.target}{_at(node)}: {error}") from error
+            layer = self.layers.get(node.name)
+            if layer is not None:
+                node = replace(node, args=node.args[:1])
+            env[node.name] = computed(node, layer or run, env)
             for name in self.ended.get(n, ()):
                 env.pop(name, None)
-        return [_value(o, env) for o in self.outputs]
+        return [value_in(o, env) for o in self.outputs]
 
 
 class Taken:
@@ -285,7 +281,7 @@ def refuse_missing(nodes: list[Node]) -> None:
         ModelError: all of them, with the lines that asked.
     """
     lines: dict[str, dict[str, None]] = {}
-    for node in nodes:
+    for node in with_bodies(nodes):
         if run_of(node.target) is None:
             lines.setdefault(node.target, {})[node.line or f"node {node.name}"] = None
     if lines:
@@ -356,15 +352,3 @@ def _tree(
             layer.__dict__["bias"] = None
         layer.__dict__.update(zip(("out_features", "in_features"), layer.weight.shape, strict=True))
     return homes
-
-
-def _value(given: Any, env: dict[str, Any]) -> Any:
-    if isinstance(given, Ref):
-        return env[given.name]
-    if isinstance(given, (list, tuple)):
-        return [_value(v, env) for v in given]
-    return given
-
-
-def _at(node: Node) -> str:
-    return f" ({node.line})" if node.line else ""

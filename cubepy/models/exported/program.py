@@ -35,6 +35,21 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Body:
+    """A graph inside of a graph: a branch, or what a loop repeats.
+
+    Attributes:
+        inputs: names of what it is given, in order.
+        nodes: in running order.
+        outputs: `Ref`s and plain values.
+    """
+
+    inputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class Input:
     """What the graph reads.
 

@@ -16,7 +16,7 @@ from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import DType, dtype_named
 from cubepy.models.exported.archive import harmless
 from cubepy.models.exported.model import TorchModel
-from cubepy.models.exported.program import Exported, Input, Node, Ref, Tree
+from cubepy.models.exported.program import Body, Exported, Input, Node, Ref, Tree
 from cubepy.models.formats.pickled import DTYPES
 from cubepy.runtime.device import use
 from cubepy.tensor import as_tensor
@@ -289,6 +289,8 @@ class Reader:
         """A call as nodes."""
         at = WRAPPED.get(getattr(node.target, "__name__", ""))
         if at is None:
+            _laid_out(node)
+            known = {**known, **self.bodies(node, name)}
             args = tuple(self.value(a, known) for a in node.args)
             kwargs = {k: self.value(v, known) for k, v in node.kwargs.items() if k not in LEFT_OUT}
             return [Node(name, name_of(node.target), args, kwargs, line_of(node))]
@@ -303,6 +305,27 @@ class Reader:
         results = given[""]
         many = list(results) if isinstance(results, (list, tuple)) else [results]
         return [*made, Node(name, "cubepy.values", tuple(many), {}, line_of(node))]
+
+    def bodies(self, node: Any, name: str) -> dict[str, Any]:
+        """The graphs that a branch or a loop is given, by the names under which it is."""
+        found = {}
+        for one in node.args if name_of(node.target).startswith("higher_order.") else ():
+            if getattr(one, "op", "") != "get_attr":
+                continue
+            inner = _attribute(self.module, one.target)
+            if not hasattr(inner, "graph"):
+                continue
+            self.calls += 1
+            prefix = f"{name}.{self.calls}."
+            inputs = [n.name for n in inner.graph.nodes if n.op == "placeholder"]
+            given: dict[str, Any] = {n: Ref(prefix + n) for n in inputs}
+            outer, self.module = self.module, inner
+            nodes = self.nodes(inner.graph, given, prefix)
+            self.module = outer
+            results = given[""]
+            many = results if isinstance(results, (list, tuple)) else [results]
+            found[one.name] = Body(tuple(prefix + n for n in inputs), tuple(nodes), tuple(many))
+        return found
 
     def value(self, value: Any, known: dict[str, Any]) -> Any:
         """An argument as plain data."""
@@ -321,6 +344,22 @@ class Reader:
         return None if kind in ("device", "layout", "memory_format") else value
 
 
+def _laid_out(node: Any) -> None:
+    """Raise where strides are asked for of elements that lie in another order than they count.
+
+    Raises:
+        ModelError: with the line.
+    """
+    if not name_of(node.target).startswith("aten.as_strided"):
+        return
+    given = node.args[0].meta.get("val")
+    if given is None or not given.is_contiguous() or given.storage_offset():
+        raise ModelError(
+            f"as_strided of a tensor that is a view of another one ({line_of(node)})",
+            hint="call .contiguous() before it",
+        )
+
+
 def _attribute(module: Any, path: str) -> Any:
     for part in path.split("."):
         module = getattr(module, part)
@@ -331,6 +370,8 @@ def name_of(target: Any) -> str:
     """The name of an operator, with its overload: "aten.add.Tensor", "_operator.mul"."""
     if hasattr(target, "_schema"):
         return str(target)
+    if type(target).__module__.startswith("torch._higher_order_ops"):
+        return f"higher_order.{target.__name__}"
     name = getattr(target, "__name__", str(target))
     module = str(getattr(target, "__module__", "") or "")
     return f"{module}.{name}" if module else name

@@ -37,5 +37,8 @@ def run_of(name: str) -> Callable[..., Any] | None:
     if not name.startswith("aten."):
         return TARGETS.get(name)
     _, base, overload = (*name.split("."), "", "")[:3]
-    found = TARGETS.get(f"{base}.{overload}")
-    return TARGETS.get(base) if found is None else found
+    for name in (base, base.removesuffix("_copy")):  # a copy of a view is the view
+        found = TARGETS.get(f"{name}.{overload}") or TARGETS.get(name)
+        if found is not None:
+            return found
+    return None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.lang.dtypes import DType, dtype_named
-from cubepy.models.exported.program import Exported, Input, Node, Ref, Tree
+from cubepy.models.exported.program import Body, Exported, Input, Node, Ref, Tree
 
 BY_NAME = {"bfloat16": "bf16"}
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "torch_graphs.npz"
@@ -19,6 +19,8 @@ def plain(value: Any) -> Any:
     """A value of a graph as JSON has it."""
     if isinstance(value, Ref):
         return {"ref": value.name}
+    if isinstance(value, Body):
+        return {"body": [list(value.inputs), nodes_said(value.nodes), plain(value.outputs)]}
     if isinstance(value, DType):
         return {"dtype": value.name}
     if isinstance(value, Tree):
@@ -42,8 +44,29 @@ def value_of(given: Any) -> Any:
         return [value_of(v) for v in given]
     if isinstance(given, dict):
         ((kind, one),) = given.items()
-        return {"ref": Ref, "dtype": dtype_named, "float": float}[kind](one)
+        return {"ref": Ref, "dtype": dtype_named, "float": float, "body": body_of}[kind](one)
     return given
+
+
+def nodes_said(nodes: Any) -> list[Any]:
+    """Nodes as JSON has them."""
+    return [
+        [n.name, n.target, plain(n.args), {k: plain(v) for k, v in n.kwargs.items()}, at(n)]
+        for n in nodes
+    ]
+
+
+def nodes_of(given: Any) -> list[Node]:
+    """What `nodes_said` was given."""
+    return [
+        Node(name, target, tuple(value_of(args)), {k: value_of(v) for k, v in said.items()}, at)
+        for name, target, args, said, at in given
+    ]
+
+
+def body_of(given: Any) -> Body:
+    inputs, nodes, outputs = given
+    return Body(tuple(inputs), tuple(nodes_of(nodes)), tuple(value_of(outputs)))
 
 
 def tree(given: Any) -> Tree:
@@ -59,10 +82,7 @@ def encoded(name: str, found: Exported, arrays: dict[str, np.ndarray]) -> dict[s
             same[id(value)] = f"{name}/w/{key}"
             arrays[same[id(value)]] = value.numpy()
     return {
-        "nodes": [
-            [n.name, n.target, plain(n.args), {k: plain(v) for k, v in n.kwargs.items()}, at(n)]
-            for n in found.nodes
-        ],
+        "nodes": nodes_said(found.nodes),
         "inputs": [
             [i.name, i.kind, i.key, i.dtype and i.dtype.name, list(i.shape), i.value]
             for i in found.inputs
@@ -80,10 +100,7 @@ def decoded(given: dict[str, Any], arrays: Any) -> Exported:
     """The graph of a recorded case."""
     kept = {where: arrays[where] for where in set(given["weights"].values())}
     return Exported(
-        [
-            Node(name, target, tuple(value_of(args)), {k: value_of(v) for k, v in said.items()}, at)
-            for name, target, args, said, at in given["nodes"]
-        ],
+        nodes_of(given["nodes"]),
         [
             Input(name, kind, key, dtype and dtype_named(dtype), tuple(shape), value)
             for name, kind, key, dtype, shape, value in given["inputs"]

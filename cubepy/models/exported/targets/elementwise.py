@@ -68,12 +68,16 @@ ACTIVATIONS: dict[str, Any] = {
     "softplus": F.softplus,
     "mish": F.mish,
     "log_sigmoid": F.logsigmoid,
-    "prelu": F.prelu,
     "glu": F.glu,
     "threshold": F.threshold,
 }
 for _name, _function in ACTIVATIONS.items():
     target(_name)(_activation(_function))
+
+
+@target("prelu")
+def prelu(x: Tensor, weight: Tensor) -> Tensor:
+    return F.prelu(x, weight if x.ndim else weight.reshape(()))
 
 
 @target("gelu")
@@ -93,9 +97,11 @@ def neg(x: Tensor) -> Tensor:
     return -x
 
 
-@target("sign")
+@target("sign sgn")
 def sign(x: Tensor) -> Tensor:
     """Of NaN it is 0 for torch."""
+    if x.dtype is bool_:
+        return x
     return T.where(x == x, x.sign(), 0) if x.dtype.is_float else x.sign()
 
 
@@ -224,17 +230,17 @@ def _of_two(name: str, floating: bool = False) -> Callable[..., Any]:
     def run(a: Any, b: Any) -> Any:
         a, b = promoted(a, b)
         a = as_tensor(a)
+        if a.dtype is bool_ and not floating:
+            return a | b if name == "maximum" else a & b
         return getattr(floats(a) if floating else a, name)(b)
 
     return run
 
 
-for _name in ("maximum", "minimum"):
-    target(_name)(_of_two(_name))
+maximum = target("maximum max.other")(_of_two("maximum"))
+minimum = target("minimum min.other")(_of_two("minimum"))
 for _name in ("atan2", "hypot", "copysign", "logaddexp"):
     target(_name)(_of_two(_name, floating=True))
-target("max.other")(_of_two("maximum"))
-target("min.other")(_of_two("minimum"))
 target("arctan2")(_of_two("atan2", floating=True))
 
 

@@ -208,6 +208,33 @@ def group_norm(
     return F.group_norm(x, groups, weight, bias, eps)
 
 
+@target("native_layer_norm")
+def native_layer_norm(
+    x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> list[Tensor]:
+    """With the means and what divides."""
+    axes = tuple(range(x.ndim - len(shape), x.ndim))
+    wide = x.astype("f32") if x.dtype.bits < 32 else x
+    spread = (wide.var(axes, True) + eps).rsqrt()
+    return [F.layer_norm(x, tuple(shape), weight, bias, eps), wide.mean(axes, True), spread]
+
+
+@target("native_group_norm")
+def native_group_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    n: int,
+    c: int,
+    size: int,
+    groups: int,
+    eps: float,
+) -> list[Tensor]:
+    rows = x.reshape(n, groups, -1)
+    spread = (rows.var(2) + eps).rsqrt()
+    return [F.group_norm(x, groups, weight, bias, eps), rows.mean(2), spread]
+
+
 def _normalized(x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, eps: float) -> Tensor:
     return apply("channel_norm", x, mean, var, weight, bias, eps=eps)  # type: ignore[no-any-return]
 

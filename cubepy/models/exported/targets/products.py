@@ -43,6 +43,9 @@ def einsum(equation: str, tensors: Sequence[Tensor], **said: Any) -> Tensor:
 
 @target("tensordot")
 def tensordot(a: Tensor, b: Tensor, dims_a: Sequence[int], dims_b: Sequence[int]) -> Tensor:
+    for m, n in zip(dims_a, dims_b, strict=True):  # an axis of 1 goes with any other
+        a = a.sum(m, True) if b.shape[n] == 1 else a
+        b = b.sum(n, True) if a.shape[m] == 1 else b
     return T.tensordot(a, b, axes=(list(dims_a), list(dims_b)))
 
 
@@ -73,8 +76,10 @@ def attention(
     lead = q.shape[:-3]
     if attn_mask is not None and attn_mask.dtype is not bool_:
         attn_mask = attn_mask.astype(q.dtype)
-    if q.ndim == 2:
+    if q.ndim < 4:
         q, k, v = (t.unsqueeze(0) for t in (q, k, v))
+        if attn_mask is not None and attn_mask.ndim == 3:
+            attn_mask = attn_mask.unsqueeze(0)
         return attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)[0]
     if len(lead) > 1:
         q, k, v = (t.reshape((-1, *t.shape[-3:])) for t in (q, k, v))

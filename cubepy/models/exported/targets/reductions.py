@@ -1,12 +1,12 @@
-"""Sums and the like along axes, orders, running sums."""
+"""Sums and the like along axes, running sums, areas."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from cubepy import tensor as T
-from cubepy.errors import ModelError
-from cubepy.lang.dtypes import DType, i32, i64, u8
+from cubepy.lang.dtypes import DType, i64, u8
+from cubepy.models.exported.lifting import lifted
 from cubepy.models.exported.promotion import floats
 from cubepy.models.exported.records import target
 from cubepy.models.exported.targets.elementwise import truth
@@ -26,26 +26,44 @@ def _summable(x: Tensor, dtype: DType | None) -> Tensor:
 
 
 @target("sum")
+@lifted
 def total(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     return _summable(x, dtype).sum(_axes(dim), keepdim)
 
 
 @target("prod")
+@lifted
 def prod(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     return _summable(x, dtype).prod(_axes(dim), keepdim)
 
 
 @target("mean")
+@lifted
 def mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     return (x.astype(dtype) if dtype else floats(x)).mean(_axes(dim), keepdim)
 
 
+@target("nansum")
+def nansum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    there = T.where(x == x, x, 0) if x.dtype.is_float else x
+    return total(there, dim, keepdim, dtype=dtype)  # type: ignore[no-any-return]
+
+
+@target("nanmean")
+def nanmean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    x = x.astype(dtype) if dtype else floats(x)
+    count = (x == x).astype(x.dtype).sum(_axes(dim), keepdim)
+    return nansum(x, dim, keepdim) / count  # type: ignore[no-any-return]
+
+
 @target("amax")
+@lifted
 def amax(x: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
     return x.max(_axes(dim), keepdim)
 
 
 @target("amin")
+@lifted
 def amin(x: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
     return x.min(_axes(dim), keepdim)
 
@@ -54,22 +72,34 @@ target("max.default")(lambda x: x.max())
 target("min.default")(lambda x: x.min())
 
 
+@target("aminmax")
+@lifted
+def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> list[Tensor]:
+    if dim is None and keepdim:
+        dim = tuple(range(x.ndim))  # type: ignore[assignment]
+    return [x.min(dim, keepdim), x.max(dim, keepdim)]
+
+
 @target("max.dim")
+@lifted
 def max_along(x: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
     return [x.max(dim, keepdim), x.argmax(dim, keepdim)]
 
 
 @target("min.dim")
+@lifted
 def min_along(x: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
     return [x.min(dim, keepdim), x.argmin(dim, keepdim)]
 
 
 @target("argmax")
+@lifted
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return x.argmax(dim, keepdim).astype(i64)
 
 
 @target("argmin")
+@lifted
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return x.argmin(dim, keepdim).astype(i64)
 
@@ -80,11 +110,13 @@ def _judged(found: Tensor, x: Tensor) -> Tensor:
 
 
 @target("any")
+@lifted
 def any_of(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     return _judged(truth(x).any(_axes(dim), keepdim), x)
 
 
 @target("all")
+@lifted
 def all_of(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     return _judged(truth(x).all(_axes(dim), keepdim), x)
 
@@ -102,12 +134,14 @@ def _spread(x: Tensor, dim: Any, args: tuple[Any, ...], said: dict[str, Any]) ->
 
 
 @target("var")
+@lifted
 def var(x: Tensor, dim: Any = None, *args: Any, **said: Any) -> Tensor:
     axes, correction, keepdim = _spread(x, dim, args, said)
     return x.var(axes, keepdim, correction=correction)
 
 
 @target("std")
+@lifted
 def std(x: Tensor, dim: Any = None, *args: Any, **said: Any) -> Tensor:
     axes, correction, keepdim = _spread(x, dim, args, said)
     return x.std(axes, keepdim, correction=correction)
@@ -119,7 +153,14 @@ def var_mean(x: Tensor, dim: Any = None, *args: Any, **said: Any) -> list[Tensor
     return [x.var(axes, keepdim, correction=correction), x.mean(axes, keepdim)]
 
 
+@target("std_mean")
+def std_mean(x: Tensor, dim: Any = None, *args: Any, **said: Any) -> list[Tensor]:
+    axes, correction, keepdim = _spread(x, dim, args, said)
+    return [x.std(axes, keepdim, correction=correction), x.mean(axes, keepdim)]
+
+
 @target("linalg_vector_norm norm.ScalarOpt_dim norm.Scalar")
+@lifted
 def norm(
     x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
@@ -137,16 +178,19 @@ def norm(
 
 
 @target("logsumexp")
+@lifted
 def logsumexp(x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     return floats(x).logsumexp(_axes(dim), keepdim)
 
 
 @target("softmax _softmax")
+@lifted
 def softmax(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
     return (x.astype(dtype) if isinstance(dtype, DType) else floats(x)).softmax(dim)
 
 
 @target("log_softmax _log_softmax")
+@lifted
 def log_softmax(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
     return F.log_softmax(x.astype(dtype) if isinstance(dtype, DType) else floats(x), dim)
 
@@ -166,45 +210,49 @@ def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Any = None, append: Any 
     return T.diff(x, axis=dim, n=n, prepend=prepend, append=append)
 
 
-@target("topk")
-def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Any]:
-    return list(x.topk(k, dim, largest))
-
-
-@target("sort.default")
-def sort(x: Tensor, dim: int = -1, descending: bool = False) -> list[Tensor]:
-    return list(x.sort(dim, descending))
-
-
-@target("sort.stable")
-def stable_sort(
-    x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
-) -> list[Tensor]:
-    return list(x.sort(dim, descending))
-
-
-@target("argsort")
-def argsort(x: Tensor, *args: Any, **said: Any) -> Tensor:
-    given = {**dict(zip(("dim", "descending"), args, strict=False)), **said}
-    return x.argsort(given.get("dim", -1), given.get("descending", False))
-
-
-@target("searchsorted.Tensor")
-def searchsorted(
-    sequence: Tensor,
-    x: Tensor,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: Tensor | None = None,
-) -> Tensor:
-    if sequence.ndim != 1:
-        raise ModelError("searchsorted in several sequences at once")
-    found = T.searchsorted(sequence, x, side=side or ("right" if right else "left"), sorter=sorter)
-    return found.astype(i32 if out_int32 else i64)
-
-
 @target("count_nonzero")
 def count_nonzero(x: Tensor, dim: Any = None) -> Tensor:
     return truth(x).astype(i64).sum(_axes(dim))  # type: ignore[no-any-return]
+
+
+@target("dist")
+def dist(a: Tensor, b: Tensor, p: float = 2) -> Tensor:
+    return norm(floats(a - b), p)  # type: ignore[no-any-return]
+
+
+@target("renorm")
+def renorm(x: Tensor, p: float, dim: int, most: float) -> Tensor:
+    """Slices along an axis, none longer than `most`."""
+    axes = tuple(d for d in range(x.ndim) if d != dim % x.ndim)
+    size = norm(x, p, axes, True)
+    return x * T.where(size > most, most / (size + 1e-7), 1.0)
+
+
+def _trapezoids(y: Tensor, x: Any, dim: int) -> Tensor:
+    """Areas between neighbours along the last axis; x: a distance, or positions."""
+    y = floats(y).movedim(dim, -1)
+    means = (y[..., 1:] + y[..., :-1]) * 0.5
+    if not isinstance(x, Tensor):
+        return means * x
+    x = floats(x).movedim(dim, -1) if x.ndim > 1 else floats(x)
+    return means * (x[..., 1:] - x[..., :-1])
+
+
+@target("trapezoid.x trapz.x")
+def trapezoid(y: Tensor, x: Tensor, *, dim: int = -1) -> Tensor:
+    return _trapezoids(y, x, dim).sum(-1)
+
+
+@target("trapezoid.dx trapz.dx")
+def trapezoid_of_steps(y: Tensor, *, dx: Any = 1, dim: int = -1) -> Tensor:
+    return _trapezoids(y, dx, dim).sum(-1)
+
+
+@target("cumulative_trapezoid.x")
+def cumulative_trapezoid(y: Tensor, x: Tensor, *, dim: int = -1) -> Tensor:
+    return _trapezoids(y, x, dim).cumsum(-1).movedim(-1, dim)
+
+
+@target("cumulative_trapezoid.dx")
+def cumulative_trapezoid_of_steps(y: Tensor, *, dx: Any = 1, dim: int = -1) -> Tensor:
+    return _trapezoids(y, dx, dim).cumsum(-1).movedim(-1, dim)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from cubepy import tensor as T
 from cubepy.errors import ModelError
-from cubepy.lang.dtypes import DType
+from cubepy.lang.dtypes import DType, i64
 from cubepy.models.exported.promotion import result_dtype
 from cubepy.models.exported.records import target
 from cubepy.nn import functional as F
-from cubepy.tensor import Tensor, apply
+from cubepy.tensor import Tensor, apply, as_tensor
 
 
 @target("view reshape _unsafe_view _reshape_alias")
@@ -53,7 +56,7 @@ def reversed_axes(x: Tensor) -> Tensor:
     return x.permute(tuple(range(x.ndim))[::-1])
 
 
-@target("mT adjoint")
+@target("mT adjoint mH matrix_H")
 def matrix_transposed(x: Tensor) -> Tensor:
     return x.transpose(-1, -2)
 
@@ -130,12 +133,12 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
     return x[(*[slice(None)] * dim, index)]
 
 
-@target("split split_with_sizes")
+@target("split split_with_sizes unsafe_split unsafe_split_with_sizes")
 def split(x: Tensor, size: Any, dim: int = 0) -> list[Tensor]:
     return list(x.split(size if isinstance(size, int) else list(size), dim))
 
 
-@target("chunk")
+@target("chunk unsafe_chunk")
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
     return list(x.chunk(chunks, dim))
 
@@ -144,6 +147,22 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
 def tensor_split(x: Tensor, sections: int, dim: int = 0) -> list[Tensor]:
     each, more = divmod(x.shape[dim], sections)
     return list(x.split([each + (n < more) for n in range(sections)], dim))
+
+
+@target("tensor_split.indices")
+def split_at(x: Tensor, indices: Sequence[int], dim: int = 0) -> list[Tensor]:
+    """Parts between positions, which slices' rules hold for: those behind the end give nothing."""
+    bounds = [None, *indices, None]
+    return [cut(x, dim, a, b) for a, b in itertools.pairwise(bounds)]
+
+
+def _split_along(x: Tensor, given: Any, dim: int) -> list[Tensor]:
+    return (tensor_split if isinstance(given, int) else split_at)(x, given, dim)
+
+
+target("hsplit")(lambda x, given: _split_along(x, given, 0 if x.ndim == 1 else 1))
+target("vsplit")(lambda x, given: _split_along(x, given, 0))
+target("dsplit")(lambda x, given: _split_along(x, given, 2))
 
 
 @target("unbind")
@@ -164,6 +183,35 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return T.stack([t.astype(dtype) for t in tensors], axis=dim)
 
 
+def _at_least(x: Tensor, rank: int) -> Tensor:
+    """With axes of 1 as torch (and NumPy) adds them."""
+    if x.ndim >= rank:
+        return x
+    if rank == 3 and x.ndim:
+        return x.reshape((1, *x.shape, 1) if x.ndim == 1 else (*x.shape, 1))
+    return x.reshape((1,) * (rank - x.ndim) + x.shape)
+
+
+for _rank in (1, 2, 3):
+    target(f"atleast_{_rank}d.default")(lambda x, rank=_rank: _at_least(x, rank))
+    target(f"atleast_{_rank}d.Sequence")(lambda xs, rank=_rank: [_at_least(x, rank) for x in xs])
+
+
+@target("hstack")
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    parts = [_at_least(t, 1) for t in tensors]
+    return cat(parts, 0 if parts[0].ndim == 1 else 1)
+
+
+target("vstack row_stack")(lambda tensors: cat([_at_least(t, 2) for t in tensors], 0))
+target("dstack")(lambda tensors: cat([_at_least(t, 3) for t in tensors], 2))
+
+
+@target("column_stack")
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    return cat([t if t.ndim > 1 else t.reshape((-1, 1)) for t in tensors], 1)
+
+
 @target("repeat")
 def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
     return x.repeat(*repeats)
@@ -182,6 +230,22 @@ def repeat_interleave(x: Tensor, repeats: int, dim: int | None = None, **said: A
 @target("flip")
 def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
     return x.flip(*dims)
+
+
+target("fliplr")(lambda x: x.flip(1))
+target("flipud")(lambda x: x.flip(0))
+
+
+@target("rot90")
+def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    a, b = dims
+    k %= 4
+    if k == 0:
+        return x
+    if k == 2:
+        return x.flip(a, b)
+    turned = x.transpose(a, b)
+    return turned.flip(a) if k == 1 else turned.flip(b)
 
 
 @target("roll")
@@ -223,7 +287,23 @@ def pad(x: Tensor, widths: Sequence[int], mode: str = "constant", value: Any = N
         for k in range(0, len(widths), 2):
             x = _around(x, x.ndim - 1 - k // 2, *widths[k : k + 2])
         return x
+    for k in range(0, len(widths), 2):
+        before, after = widths[k : k + 2]
+        if min(before, after) < 0:
+            x = _continued(x, x.ndim - 1 - k // 2, before, after, mode)
+            widths = [*widths[:k], 0, 0, *widths[k + 2 :]]
+    if not any(widths):
+        return x
     return apply("pad", x, widths=tuple(widths), mode=mode, value=0.0)  # type: ignore[no-any-return]
+
+
+def _continued(x: Tensor, dim: int, before: int, after: int, mode: str) -> Tensor:
+    """An axis with elements away at one end or both, and its edge or reflection at the other."""
+    n = x.shape[dim]
+    at = np.arange(-before, n + after)
+    at = np.abs(at) if mode == "reflect" else at.clip(0, n - 1)
+    at = np.where(at > n - 1, 2 * (n - 1) - at, at)
+    return x.index_select(dim, as_tensor(at).to(x.device))
 
 
 def _around(x: Tensor, dim: int, before: int, after: int) -> Tensor:
@@ -262,6 +342,8 @@ def pixel_unshuffle(x: Tensor, factor: int) -> Tensor:
 @target("unfold")
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     """Windows along an axis, in a new last one."""
+    if not x.ndim:
+        return x.reshape(1)[:size]
     dim %= x.ndim
     count = (x.shape[dim] - size) // step + 1
     columns = [cut(x, dim, k, k + step * (count - 1) + 1, step) for k in range(size)]
@@ -277,6 +359,58 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     flat = x.reshape((*x.shape[:-2], rows * columns))
     start = first * columns + begin
     return cut(flat, -1, start, start + count * (columns + 1), columns + 1)[..., :count]
+
+
+@target("diag_embed")
+def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Rows as diagonals of matrices of zeros."""
+    n = x.shape[-1]
+    size = n + abs(offset)
+    index = T.arange(n, dtype=i64) * (size + 1) + max(-offset, 0) * size + max(offset, 0)
+    flat = T.zeros((*x.shape[:-1], size * size), dtype=x.dtype)
+    made = flat.index_copy(-1, index, x) if n else flat
+    rank = x.ndim + 1
+    return made.reshape((*x.shape[:-1], size, size)).movedim((-2, -1), (dim1 % rank, dim2 % rank))
+
+
+@target("diag")
+def diag(x: Tensor, offset: int = 0) -> Tensor:
+    return diag_embed(x, offset) if x.ndim == 1 else diagonal(x, offset)
+
+
+@target("diagflat")
+def diagflat(x: Tensor, offset: int = 0) -> Tensor:
+    return diag_embed(x.reshape(-1), offset)
+
+
+@target("linalg_diagonal")
+def matrix_diagonal(x: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    return diagonal(x, offset, dim1, dim2)
+
+
+@target("diagonal_scatter")
+def diagonal_scatter(
+    x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    moved = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = moved.shape[-2:]
+    start = max(-offset, 0) * columns + max(offset, 0)
+    index = T.arange(source.shape[-1], dtype=i64) * (columns + 1) + start
+    flat = moved.reshape((*moved.shape[:-2], rows * columns))
+    made = flat.index_copy(-1, index, source.astype(x.dtype))
+    return made.reshape(moved.shape).movedim((-2, -1), (dim1, dim2))
+
+
+@target("sum_to_size")
+def sum_to_size(x: Tensor, size: Sequence[int]) -> Tensor:
+    lead = x.ndim - len(size)
+    axes = [d for d in range(x.ndim) if d < lead or (size[d - lead] == 1 and x.shape[d] != 1)]
+    return (x.sum(tuple(axes)) if axes else x).reshape(tuple(size))
+
+
+@target("ravel")
+def ravel(x: Tensor) -> Tensor:
+    return x.reshape(-1)
 
 
 # Casts
