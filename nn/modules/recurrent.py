@@ -13,7 +13,8 @@ from cubepy.nn.modules.cells import gru, lstm, plain
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor, as_tensor, scan
 from cubepy.tensor.array import constant
-from cubepy.tensor.namespace import concat
+from cubepy.tensor.control.recurrence import recur, serves
+from cubepy.tensor.namespace import concat, stack
 from cubepy.tensor.record import recording_here
 
 LONG = 100
@@ -97,6 +98,12 @@ class _Recurrent(Module):
                     raise ShapeError(f"a state of shape {shape} is needed, not {s.shape}")
         last: list[list[Tensor]] = [[] for _ in range(self.states)]
         for layer in range(self.num_layers):
+            made = self._at_once(x, [s[layer * len(ways) :][: len(ways)] for s in given], layer)
+            if made is not None:
+                x = made[0]
+                for all_ends, end in zip(last, made[1:], strict=True):
+                    all_ends.append(end)
+                continue
             outputs = []
             for n, way in enumerate(ways):
                 first = tuple(s[layer * len(ways) + n] for s in given)
@@ -111,6 +118,30 @@ class _Recurrent(Module):
         if alone:
             return x.squeeze(1), [s.squeeze(1) for s in ended]
         return (x.transpose(0, 1) if self.batch_first else x), ended
+
+    def _at_once(self, x: Tensor, first: list[Tensor], layer: int) -> list[Tensor] | None:
+        """One layer in all directions, its steps in one launch; None where that is not for it, as
+        where gradients are wanted.
+        """
+
+        def weights(name: str) -> list[Tensor]:
+            return [getattr(self, f"{name}_l{layer}{way}") for way in self._ways()]
+
+        w_ih, w_hh = weights("weight_ih"), weights("weight_hh")
+        b_ih, b_hh = (weights("bias_ih"), weights("bias_hh")) if self.bias else ([], [])
+        if not serves(x, *first, *w_ih, *w_hh, *b_ih, *b_hh):
+            return None
+        separate = self.cell_name == "gru"  # whose reset gate weighs its bias of states
+        if b_ih and not separate:
+            b_ih = [b + c for b, c in zip(b_ih, b_hh, strict=True)]
+        gates = F.linear(x, _joined(w_ih), _joined(b_ih) if b_ih else None)
+        bias = stack(b_hh) if separate and b_hh else None
+        return recur(self.cell_name, gates, stack(w_hh), tuple(first), bias)
+
+    @property
+    def cell_name(self) -> str:
+        """What the cell is called as an op."""
+        return type(self).__name__.lower()
 
     def _along(
         self, x: Tensor, state: tuple[Tensor, ...], suffix: str, back: bool
@@ -145,6 +176,10 @@ class _Recurrent(Module):
         text += f", num_layers={self.num_layers}" if self.num_layers > 1 else ""
         text += ", batch_first=True" if self.batch_first else ""
         return text + (", bidirectional=True" if self.bidirectional else "")
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else concat(parts, axis=0)
 
 
 class RNN(_Recurrent):
@@ -186,6 +221,11 @@ class RNN(_Recurrent):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         )
         self.nonlinearity = nonlinearity
+
+    @property
+    def cell_name(self) -> str:
+        """See the other networks."""
+        return self.nonlinearity
 
     def _cell(self, x: Tensor, state: tuple[Tensor, ...], *weights: Any) -> tuple[Tensor, ...]:
         return (plain(x, state[0], weights[0], weights[1], self.nonlinearity),)

@@ -18,6 +18,9 @@ from cubepy import nn
 from cubepy.models.formats.onnx import Graph, Node, read_of
 from cubepy.models.formats.onnx_tensor import of_array
 from cubepy.models.onnx.constants import Constant, Scope, constant_node
+from cubepy.models.packed.nbits import BlockCodes, bytes_of, int4_of
+from cubepy.quant.storage import Quantized
+from cubepy.tensor import Storage, Tensor, as_tensor
 
 OURS = "cubepy"
 
@@ -76,13 +79,17 @@ class Rewriting:
         plain = weight.key.removesuffix(".weight")
         if "::" in plain:
             plain = self.scope.prefix + name
+        self.scope.modules[self.free(plain)] = made
+        return made
+
+    def free(self, plain: str) -> str:
+        """A name for a module that none has."""
         key = base = re.sub(r"\W+", "_", plain).strip("_") or "linear"
         n = 1
         while key in self.scope.modules:
             n += 1
             key = f"{base}_{n}"
-        self.scope.modules[key] = made
-        return made
+        return key
 
     def keep(self, node: Node, old: Constant | None, arrays: dict[str, Any]) -> tuple[str, ...]:
         """New constants instead of an old one; their names."""
@@ -227,10 +234,69 @@ def quantized_lstm(graph: Rewriting, node: Node) -> Node | None:
     return Node("IntegerLSTM", OURS, node.name, inputs, node.outputs, node.attributes)
 
 
+def matmul_nbits(graph: Rewriting, node: Node) -> Node | None:
+    """MatMulNBits of constants in f32: a linear layer that reads the codes as they lie. With
+    `accuracy_level` 4 activations become bytes, where groups are those of int4.
+    """
+    names = (*node.inputs, *[""] * 6)[:6]
+    given = [graph.constants.get(name) if name else None for name in names]
+    codes, scales, zeros, order, bias = given[1:]
+    n, k, block = (node.attributes.get(name, 0) for name in ("N", "K", "block_size"))
+    bits = node.attributes.get("bits", 4)
+    if not isinstance(codes, Constant) or not isinstance(scales, Constant) or bits not in (4, 8):
+        return None
+    if block < 16 or block & (block - 1) or min(n, k) < 1 or names[4] or order is not None:
+        return None
+    if any(name and value is None for name, value in zip(names[1:], given[1:], strict=True)):
+        return None
+    blocks = -(-k // block)
+    raw, by = codes.host(), host_of(scales)
+    if raw.dtype != np.uint8 or by.dtype != np.float32 or by.size != n * blocks:
+        return None
+    if raw.size != n * blocks * block * bits // 8:
+        return None
+    points = points_of(host_of(zeros), n, blocks, bits)
+    if points is None or (bias is not None and host_of(bias).shape != (n,)):
+        return None
+    found = BlockCodes(raw.reshape(n, -1), by.reshape(n, blocks), points, k, bits, block)
+    exact = int4_of(found) if node.attributes.get("accuracy_level", 0) == 4 else None
+    module = packed_layer(graph, found if exact is None else Quantized(exact), bias, names[1])
+    for name, old in zip(names[1:4], given[1:4], strict=True):
+        if isinstance(old, Constant) and graph.uses[name] == 2:
+            graph.scope.parameters.pop(old.key, None)
+    return Node("Linear", OURS, node.name, names[:1], node.outputs, {"module": module})
+
+
+def points_of(given: Any, rows: int, blocks: int, bits: int) -> np.ndarray | None:
+    """Zero points (rows, blocks) as floats, of packed ones, floats or none; None for others."""
+    if given is None:
+        return np.full((rows, blocks), 1 << (bits - 1), np.float32)
+    if given.dtype.kind == "f":
+        whole = given.size == rows * blocks
+        return np.asarray(given.reshape(rows, blocks), np.float32) if whole else None
+    each = -(-blocks * bits // 8)
+    if given.dtype != np.uint8 or given.size != rows * each:
+        return None
+    found: np.ndarray = bytes_of(given.reshape(rows, each), bits)[:, :blocks]
+    return found.astype(np.float32)
+
+
+def packed_layer(graph: Rewriting, storage: Storage, bias: Constant | None, name: str) -> Any:
+    """A linear layer whose weight is packed."""
+    made = nn.Linear.__new__(nn.Linear)
+    nn.Module.__init__(made)
+    made.weight = nn.Parameter(Tensor(storage), False)
+    made.bias = None if bias is None else nn.Parameter(as_tensor(host_of(bias)), False)
+    made.out_features, made.in_features = storage.shape
+    graph.scope.modules[graph.free(graph.scope.prefix + name)] = made
+    return made
+
+
 RULES: dict[tuple[str, str], Any] = {
     ("", "MatMul"): matmul,
     ("", "Gemm"): gemm,
     ("", "MatMulInteger"): matmul_integer,
     ("", "ConvInteger"): conv_integer,
     ("com.microsoft", "DynamicQuantizeLSTM"): quantized_lstm,
+    ("com.microsoft", "MatMulNBits"): matmul_nbits,
 }

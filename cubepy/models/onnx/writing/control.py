@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from cubepy.models.onnx.writing import messages
-from cubepy.models.onnx.writing.graph import Op, Writer, form
-from cubepy.tensor.control.body import graph_of
+from cubepy.models.onnx.writing.graph import Op, Unwritable, Writer, form
+from cubepy.tensor.control.body import graph_of, traced
+from cubepy.tensor.control.recurrence import formula
 from cubepy.tensor.ir import ABSENT
+from cubepy.tensor.namespace.creation import zeros
 
 
 def body(
@@ -49,6 +51,8 @@ def body(
 def scan(w: Writer, op: Op, *names: str) -> Any:
     """A loop along first axes; one without slices goes along zeros."""
     carries, slices = op.attrs["carries"], op.attrs["slices"]
+    if op.attrs.get("until"):
+        raise Unwritable("scan that ends where data say so")
     given, more = list(names[: carries + slices]), []
     if not slices:
         given.append(w.constant(np.zeros(op.attrs["length"], np.bool_), np.bool_))
@@ -73,3 +77,21 @@ def cond(w: Writer, op: Op, pred: str, *names: str) -> Any:
     ]
     (then, count), (otherwise, _) = branches
     return w.add("If", pred, count=count, then_branch=then, else_branch=otherwise)
+
+
+@form("recurrence")
+def recurrence(w: Writer, op: Op, *names: str) -> list[str]:
+    """A recurrence as the scans that it stands for."""
+    there = [k for k, name in enumerate(names) if name]
+
+    def again(*tensors: Any) -> Any:
+        given = dict(zip(there, tensors, strict=True))
+        gates, matrix, bias, peepholes, lengths, h, c = (given.get(k) for k in range(7))
+        assert gates is not None and matrix is not None and h is not None
+        return tuple(formula(gates, matrix, bias, peepholes, h, c, lengths, **op.attrs))
+
+    like = tuple(zeros(op.spec(k).shape, dtype=op.spec(k).dtype) for k in there)
+    graph = graph_of(traced(again, like, "cb.save").text)
+    known = {ABSENT: "", **{at: names[k] for at, k in zip(graph.inputs, there, strict=True)}}
+    w.write(graph, known)
+    return [known[value] for value in graph.outputs]

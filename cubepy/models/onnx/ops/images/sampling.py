@@ -9,77 +9,10 @@ import numpy as np
 
 from cubepy import tensor as T
 from cubepy.models.onnx.records import Call, ints, operator
+from cubepy.nn import functional as F
+from cubepy.nn.functional.sampling import positions, sampled
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
-
-
-def read_at(x: Tensor, at: list[Tensor], padding: str, align: bool) -> Tensor:
-    """x (N, C, *size) at whole positions (N, *out), one tensor for each axis; (N, C, *out)."""
-    size = x.shape[2:]
-    inside, flat = None, None
-    for position, n in zip(at, size, strict=True):
-        if padding == "reflection":
-            position = reflected(position, n, align)
-        within = (position >= 0) & (position <= n - 1)
-        inside = within if inside is None else inside & within
-        whole = position.maximum(0).minimum(n - 1).astype("i64")
-        flat = whole if flat is None else flat * n + whole
-    assert flat is not None and inside is not None
-    n, c = x.shape[:2]
-    out = flat.shape[1:]
-    index = flat.reshape(n, 1, -1).expand(n, c, int(np.prod(out))).contiguous()
-    found = x.reshape(n, c, -1).gather(2, index).reshape(n, c, *out)
-    if padding == "zeros":
-        found = T.where(inside.unsqueeze(1), found, T.zeros_like(found))
-    return found
-
-
-def reflected(position: Tensor, n: int, align: bool) -> Tensor:
-    """Positions outside folded back, at the middle of the border's pixels or at their edges."""
-    low, high = (0.0, float(n - 1)) if align else (-0.5, n - 0.5)
-    span = high - low
-    if span == 0:
-        return position * 0
-    away = (position - low).abs()
-    folds = (away / span).floor()
-    rest = away - folds * span
-    odd = (folds - (folds / 2).floor() * 2) > 0.5
-    return T.where(odd, high - rest, low + rest)
-
-
-def weights_cubic(t: Tensor, a: float = -0.75) -> list[Tensor]:
-    """Weights of the four pixels around a position (Keys, 1981)."""
-
-    def near(d: Tensor) -> Tensor:
-        return ((d * (a + 2)) - (a + 3)) * d * d + 1
-
-    def away(d: Tensor) -> Tensor:
-        return ((d * a - 5 * a) * d + 8 * a) * d - 4 * a
-
-    return [away(t + 1), near(t), near(1 - t), away(2 - t)]
-
-
-def sampled(x: Tensor, at: list[Tensor], mode: str, padding: str, align: bool = True) -> Tensor:
-    """x (N, C, *size) at positions (N, *out) in pixels, one tensor for each axis."""
-    if mode == "nearest":
-        return read_at(x, [apply("round", p) for p in at], padding, align)
-    first, weights = [], []
-    for position in at:
-        base = position.floor()
-        t = position - base
-        first.append(base if mode == "linear" else base - 1)
-        weights.append([1 - t, t] if mode == "linear" else weights_cubic(t))
-    result = None
-    for taps in itertools.product(range(len(weights[0])), repeat=len(at)):
-        weight = None
-        for k, tap in enumerate(taps):
-            weight = weights[k][tap] if weight is None else weight * weights[k][tap]
-        assert weight is not None
-        value = read_at(x, [b + tap for b, tap in zip(first, taps, strict=True)], padding, align)
-        part = value * weight.unsqueeze(1).astype(x.dtype)
-        result = part if result is None else result + part
-    assert result is not None
-    return result
 
 
 @operator("GridSample")
@@ -89,32 +22,14 @@ def grid_sample(call: Call, x: Tensor, grid: Tensor) -> Tensor:
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     align = bool(call.get("align_corners", 0))
     padding = call.get("padding_mode", "zeros")
-    rank, at = len(x.shape) - 2, []
-    for k, n in enumerate(x.shape[2:]):
-        g = grid[..., rank - 1 - k]
-        position = (g + 1) * ((n - 1) / 2) if align else ((g + 1) * n - 1) / 2
-        if padding == "border" and mode != "cubic":
-            position = position.maximum(0).minimum(n - 1)
-        elif padding == "reflection" and mode != "cubic":
-            position = reflected(position, n, align).maximum(0).minimum(n - 1)
-        at.append(position)
+    at = positions(grid, x.shape[2:], mode, padding, align)
     return sampled(x, at, mode, padding, align)
 
 
 @operator("AffineGrid", reads=(1,))
 def affine_grid(call: Call, theta: Tensor, size: Any) -> Tensor:
     """Positions that an affine map gives, for `GridSample`."""
-    _, _, *lengths = ints(size)
-    align, rank = call.get("align_corners", 0), len(lengths)
-    axes = []
-    for n in lengths:
-        steps = np.linspace(-1, 1, n) if align else (np.arange(n) * 2 + 1) / n - 1
-        axes.append(steps)
-    full = np.meshgrid(*axes, indexing="ij")
-    ones = np.stack([*full[::-1], np.ones(lengths)], -1).reshape(-1, rank + 1)
-    base = T(ones, dtype=theta.dtype, device=theta.device)
-    made = base.unsqueeze(0) @ theta.permute(0, 2, 1)
-    return made.reshape(theta.shape[0], *lengths, rank)
+    return F.affine_grid(theta, tuple(ints(size)), bool(call.get("align_corners", 0)))
 
 
 @operator("RoiAlign", reads=(1, 2))

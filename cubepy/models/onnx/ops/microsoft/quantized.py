@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cubepy import tensor as T
+from cubepy.lang.dtypes import f32
 from cubepy.models.onnx.ops.microsoft.heads import projected
 from cubepy.models.onnx.ops.quantization import (
     centered,
@@ -15,12 +16,16 @@ from cubepy.models.onnx.ops.quantization import (
     quantize_linear,
     requantized,
 )
-from cubepy.models.onnx.ops.sequence.recurrent import lstm_of
+from cubepy.models.onnx.ops.sequence.recurrent import begun, is_usual, laid_out, lstm_of, ordered
 from cubepy.models.onnx.records import Call, dtype_of, operator
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
+from cubepy.tensor.control.recurrence import serves
 
 MS = "com.microsoft"
+WIDE, FEW = 256, 4
+"""States from which on, and sequences up to which, an LSTM of codes rounds all sequences to one
+range; else each has its own."""
 
 operator("QuantizeLinear", domain=MS, plain=True)(quantize_linear)
 operator("DequantizeLinear", domain=MS, plain=True)(dequantize_linear)
@@ -168,8 +173,58 @@ def integer_lstm(
         made = apply("matmul_codes", found, codes) - zero.astype("i32") * sums
         return made.astype("f32") * (by * scale)
 
+    if is_usual(call, "sigmoid", "tanh", "tanh") and not call.get("input_forget", 0):
+        made = _codes_at_once(call, x, (b, lengths, h, c, p), given, states)
+        if made is not None:
+            return made
     products = (lambda d, t: product(given, d, t)), (lambda d, t: product(states, d, t))
     return lstm_of(call, x, states[0].shape[1], (b, lengths, h, c, p), products)
+
+
+def _codes_at_once(
+    call: Call,
+    x: Tensor,
+    others: tuple[Tensor | None, ...],
+    given: tuple[Tensor, ...],
+    states: tuple[Tensor, ...],
+) -> tuple[Any, ...] | None:
+    """All steps of an LSTM of codes in one launch; None where that is not for it.
+
+    Args:
+        call: the node.
+        x: inputs.
+        others: biases, lengths, first states and cells, peepholes.
+        given, states: codes, sums of columns and scales, of inputs and of states.
+    """
+    b, lengths, h, c, p = others
+    width = states[0].shape[1]
+    x, first = begun(call, x, width, h, c)
+    if not serves(x, b, p, *first) or x.dtype is not f32:
+        return None
+
+    def in_order(t: Tensor) -> Tensor:
+        parts = [t[..., k * width : (k + 1) * width] for k in (0, 2, 3, 1)]
+        return T.concat(parts, axis=-1)
+
+    def widened(scale: Tensor) -> Tensor:
+        return scale.expand(scale.shape[0], 4 * width)
+
+    count = states[0].shape[0]
+    codes, sums = (T.concat([in_order(t)[d] for d in range(count)], axis=-1) for t in given[:2])
+    scale = in_order(widened(given[2])).reshape(-1)
+    found, by, zero = dynamic(x)
+    made = (apply("matmul_codes", found, codes) - zero.astype("i32") * sums).astype("f32")
+    gates = made * (by * scale)
+    if b is not None:
+        gates = gates + in_order(b[:, : 4 * width] + b[:, 4 * width :]).reshape(-1)
+    weights = in_order(states[0]), in_order(states[1]), in_order(widened(states[2]))
+    holes = None if p is None else ordered(p, (0, 2, 1), width)
+    back = call.get("direction", "forward") == "reverse"
+    joint = WIDE < width and 1 < x.shape[1] <= FEW  # as onnxruntime does, whatever its threads
+    y, *last = apply(
+        "recurrence_of_codes", gates, *weights, holes, lengths, *first, reverse=back, joint=joint
+    )
+    return laid_out(call, y, last)
 
 
 @operator("QAttention", domain=MS)

@@ -8,7 +8,9 @@ from typing import Any
 from cubepy import tensor as T
 from cubepy.models.onnx.ops.indexing import reversed_until
 from cubepy.models.onnx.records import Call, operator
+from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, scan
+from cubepy.tensor.control.recurrence import recur, serves
 from cubepy.tensor.record import recording_here
 
 SHORT = 8
@@ -126,8 +128,13 @@ def layer(
 def prepared(
     call: Call, x: Tensor, width: int, usual: tuple[str, ...], *states: Tensor | None
 ) -> tuple[Tensor, list[Tensor], list[list[Any]]]:
+    """What `begun` gives, and the activations of each direction."""
+    return *begun(call, x, width, *states), activations(call, usual, _count(call))
+
+
+def begun(call: Call, x: Tensor, width: int, *states: Tensor | None) -> tuple[Tensor, list[Tensor]]:
     """The input with time first; first states (directions, batch, width), of zeros where none are
-    given; and the activations of each direction.
+    given.
     """
     count, batched = _count(call), bool(call.get("layout", 0))
     x = x.permute(1, 0, 2) if batched else x
@@ -137,7 +144,7 @@ def prepared(
         else (s.permute(1, 0, 2) if batched else s)
         for s in states
     ]
-    return x, first, activations(call, usual, count)
+    return x, first
 
 
 def _count(call: Call) -> int:
@@ -150,6 +157,60 @@ def _count(call: Call) -> int:
 def _clipped(call: Call, x: Tensor) -> Tensor:
     limit = call.get("clip", 0.0)
     return x.maximum(-limit).minimum(limit) if limit else x
+
+
+def is_usual(call: Call, *usual: str) -> bool:
+    """Whether cells are those of the kernel: nothing clipped, with the usual activations."""
+    names = [name.lower() for name in call.get("activations") or usual * _count(call)]
+    return names == list(usual) * _count(call) and not call.get("clip", 0.0)
+
+
+def at_once(
+    call: Call,
+    cell: str,
+    x: Tensor,
+    weights: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
+    lengths: Tensor | None,
+    states: tuple[Tensor | None, ...],
+    peepholes: Tensor | None = None,
+) -> tuple[Any, ...] | None:
+    """All directions and steps of a layer in one launch; None where that is not for it.
+
+    Args:
+        call: the node.
+        cell: see `recur`.
+        x: inputs, as the node has them.
+        weights: matrices of inputs and of states, biases (directions, rows) of their products; in
+            the order of the gates of `cell`.
+        lengths: of the sequences.
+        states: the first ones, as the node has them.
+        peepholes: in the order of `recur`.
+    """
+    w, r, b, c = weights
+    x, first = begun(call, x, r.shape[2], *states)
+    if not serves(x, w, r, b, c, peepholes, *first):
+        return None
+    gates = F.linear(x, w.reshape(-1, w.shape[2]), None if b is None else b.reshape(-1))
+    back = call.get("direction", "forward") == "reverse"
+    y, *last = recur(cell, gates, r, tuple(first), c, peepholes, lengths, back)
+    return laid_out(call, y, last)
+
+
+def laid_out(call: Call, y: Tensor, last: list[Tensor]) -> tuple[Any, ...]:
+    """What a recurrence gives, with the axes of the node."""
+    count, _, width = last[0].shape
+    y = y.reshape(*y.shape[:2], count, width)
+    if call.get("layout", 0):
+        return y.permute(1, 0, 2, 3), *(s.permute(1, 0, 2) for s in last)
+    single = 1 in y.shape[1:3]
+    y = y.reshape(y.shape[0], count, y.shape[1], y.shape[3]) if single else y.permute(0, 2, 1, 3)
+    return y, *last
+
+
+def ordered(weights: Tensor, order: tuple[int, ...], width: int) -> Tensor:
+    """Weights (directions, rows, ...) with their gates in another order."""
+    parts = [weights[:, k * width : (k + 1) * width] for k in order]
+    return T.concat(parts, axis=1)
 
 
 @operator("LSTM")
@@ -165,6 +226,16 @@ def lstm(
     p: Tensor | None = None,
 ) -> tuple[Any, ...]:
     """Long short-term memory; gates are input, output, forget, cell (Hochreiter, 1997)."""
+    if is_usual(call, "sigmoid", "tanh", "tanh") and not call.get("input_forget", 0):
+        width = r.shape[2]
+        w_now, r_now = (ordered(m, (0, 2, 3, 1), width) for m in (w, r))
+        bias = None
+        if b is not None:
+            bias = ordered(b[:, : 4 * width] + b[:, 4 * width :], (0, 2, 3, 1), width)
+        holes = None if p is None else ordered(p, (0, 2, 1), width)
+        made = at_once(call, "lstm", x, (w_now, r_now, bias, None), lengths, (h, c), holes)
+        if made is not None:
+            return made
     backs = [r[d].T for d in range(r.shape[0])]
     products = (lambda d, t: t @ w[d].T), (lambda d, t: t @ backs[d])
     return lstm_of(call, x, r.shape[-1], (b, lengths, h, c, p), products)
@@ -231,8 +302,14 @@ def gru(
 ) -> tuple[Any, ...]:
     """Gated recurrent units; gates are update, reset, hidden (Cho et al., 2014)."""
     width = r.shape[-1]
-    x, (h,), chosen = prepared(call, x, width, ("sigmoid", "tanh"), h)
     linear_first = bool(call.get("linear_before_reset", 0))
+    if linear_first and is_usual(call, "sigmoid", "tanh"):
+        parts = [None, None] if b is None else [b[:, : 3 * width], b[:, 3 * width :]]
+        given = [None if m is None else ordered(m, (1, 0, 2), width) for m in (w, r, *parts)]
+        made = at_once(call, "gru", x, tuple(given), lengths, (h,))  # type: ignore[arg-type]
+        if made is not None:
+            return made
+    x, (h,), chosen = prepared(call, x, width, ("sigmoid", "tanh"), h)
 
     def step_of(d: int) -> Callable[[State, Tensor], State]:
         f, g = chosen[d]
@@ -278,6 +355,12 @@ def rnn(
 ) -> tuple[Any, ...]:
     """A plain recurrent layer."""
     width = r.shape[-1]
+    cell = next((name for name in ("tanh", "relu") if is_usual(call, name)), None)
+    if cell is not None:
+        bias = None if b is None else b[:, :width] + b[:, width:]
+        made = at_once(call, cell, x, (w, r, bias, None), lengths, (h,))
+        if made is not None:
+            return made
     x, (h,), chosen = prepared(call, x, width, ("tanh",), h)
 
     def step_of(d: int) -> Callable[[State, Tensor], State]:

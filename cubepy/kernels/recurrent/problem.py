@@ -1,0 +1,58 @@
+"""What a recurrence is: products of inputs, matrices of states, first states, and what is
+written.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from cubepy.lang.dtypes import DType, as_dtype, f32
+
+GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
+"""Gates of a cell; of an LSTM input, forget, cell, output, of a GRU reset, update, new."""
+
+
+class Recurrence(NamedTuple):
+    """States along a sequence, in D directions.
+
+    Attributes:
+        cell: a name of `GATES`.
+        gates: the inputs' products with their matrices, and biases, (T, B, D * G * H), direction
+            after direction, gate after gate.
+        panels: what the states are multiplied by, as `panels_cpu.pack` lays it out.
+        bias: of the states' products, (D, G * H); or None.
+        peepholes: what the cells add to the gates input, forget, output, (D, 3 * H); or None.
+        lengths: how many steps each sequence has, (B,) i32; None: all.
+        first: the first states (h, c), or (h,), each (D, B, H).
+        reverse: whether a single direction begins at the end; the second of two does.
+        y: the states of all steps, (T, B, D * H); zeros behind a sequence's end.
+        last: the last states, as `first`.
+        codes: of panels of codes (see `codes_cpu`) the sums of columns, i32, and the scales of the
+            matrices, f32, both (D, G * H); None: they are floats.
+        joint: whether all sequences are rounded to one range.
+    """
+
+    cell: str
+    gates: Any
+    panels: Any
+    bias: Any
+    peepholes: Any
+    lengths: Any
+    first: tuple[Any, ...]
+    reverse: bool
+    y: Any
+    last: tuple[Any, ...]
+    codes: tuple[Any, Any] | None = None
+    joint: bool = False
+
+    @property
+    def acc(self) -> DType:
+        """What sums are made in."""
+        dtype = as_dtype(self.gates.dtype)
+        return dtype if dtype.bits >= 32 else f32
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Steps, sequences, directions, width of a state."""
+        directions, batch, width = self.first[0].shape
+        return self.gates.shape[0], batch, directions, width

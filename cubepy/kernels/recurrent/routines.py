@@ -1,0 +1,9 @@
+"""The routines of recurrences, in order of preference."""
+
+from __future__ import annotations
+
+from cubepy.kernels.recurrent.cubes_gpu import Cubes
+from cubepy.kernels.recurrent.steps_cpu import Meetings
+from cubepy.tune import Op
+
+RECURRENCE = Op("recurrence", [Cubes(), Meetings()])

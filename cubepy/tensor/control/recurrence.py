@@ -1,0 +1,150 @@
+"""A recurrence as one op: states that go along a sequence, all steps in one launch.
+
+Its formula in ops is a scan; gradients go through that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cubepy.runtime.device import gpu_of
+from cubepy.tensor.array import Tensor, apply
+from cubepy.tensor.control.scan import scan
+from cubepy.tensor.gradients.functional import through_formula
+from cubepy.tensor.gradients.rules import Backward, vjp
+from cubepy.tensor.modes import mode
+from cubepy.tensor.namespace import arange, concat, stack, where, zeros_like
+
+State = tuple[Tensor, ...]
+
+
+def serves(*given: Tensor | None) -> bool:
+    """Whether one launch is the way for a recurrence of such tensors: floats of one dtype on the
+    host, dense, of which nobody wants a gradient. (A gradient computes the states again.)
+    """
+    there = [t for t in given if t is not None]
+    if mode.enabled and any(t.requires_grad for t in there):
+        return False
+    same = {t.dtype for t in there}
+    return (
+        len(same) == 1
+        and there[0].dtype.is_float
+        and not there[0].dtype.storage_only
+        and all(t.storage.kind == "dense" and gpu_of(t.device) is None for t in there)
+    )
+
+
+def recur(
+    cell: str,
+    gates: Tensor,
+    matrix: Tensor,
+    first: State,
+    bias: Tensor | None = None,
+    peepholes: Tensor | None = None,
+    lengths: Tensor | None = None,
+    reverse: bool = False,
+) -> list[Tensor]:
+    """The states of all steps and the last ones of a cell, in one launch.
+
+    Args:
+        cell: "lstm", "gru" (gates reset, update, new), "tanh" or "relu".
+        gates: inputs times their matrices, and biases, (T, B, D * G * H).
+        matrix: of states, (D, G * H, H).
+        first: h, and c of an LSTM, (D, B, H).
+        bias: what is added to the states' products, (D, G * H).
+        peepholes: of an LSTM's gates input, forget, output, (D, 3 * H).
+        lengths: steps of each sequence, (B,).
+        reverse: a single direction begins at the end; the second of two always does.
+
+    Example:
+        >>> import numpy as np, cubepy as cb
+        >>> gates, matrix = cb.tensor(np.ones((3, 1, 2))), cb.tensor(np.eye(2)[None])
+        >>> y, h = recur("relu", gates, matrix, (cb.tensor(np.zeros((1, 1, 2))),))
+        >>> y.tolist(), h.tolist()
+        ([[[1.0, 1.0]], [[2.0, 2.0]], [[3.0, 3.0]]], [[[3.0, 3.0]]])
+    """
+    h, c = (*first, None)[:2]
+    given = gates, matrix, bias, peepholes, lengths, h, c
+    made: list[Tensor] = apply("recurrence", *given, cell=cell, reverse=reverse)
+    return made
+
+
+def formula(
+    gates: Tensor,
+    matrix: Tensor,
+    bias: Tensor | None,
+    peepholes: Tensor | None,
+    h: Tensor,
+    c: Tensor | None,
+    lengths: Tensor | None,
+    cell: str,
+    reverse: bool,
+) -> list[Tensor]:
+    """The same as scans in ops of tensors."""
+    rows = matrix.shape[1]
+    outputs, ends = [], []
+    goes = None
+    if lengths is not None:
+        steps = arange(gates.shape[0], dtype="i64", device=gates.device).reshape(-1, 1, 1)
+        goes = steps < lengths.astype("i64").reshape(1, -1, 1)
+    for d in range(matrix.shape[0]):
+        weights = (
+            matrix[d].T,
+            None if bias is None else bias[d],
+            None if peepholes is None else peepholes[d],
+        )
+        given = gates[:, :, d * rows : (d + 1) * rows]
+        first = (h[d],) if c is None else (h[d], c[d])
+
+        def step(now: State, part: Any, weights: Any = weights) -> tuple[State, Tensor]:
+            x, here = (part, None) if goes is None else part
+            new = next_states(cell, x, now, *weights)
+            if here is None:
+                return new, new[0]
+            kept = tuple(where(here, n, o) for n, o in zip(new, now, strict=True))
+            return kept, where(here, new[0], zeros_like(new[0]))
+
+        slices = given if goes is None else (given, goes)
+        last, y = scan(step, first, slices, reverse=reverse or d == 1)
+        outputs.append(y)
+        ends.append(last)
+    joined = outputs[0] if len(outputs) == 1 else concat(outputs, axis=-1)
+    return [joined, *(stack(list(parts), axis=0) for parts in zip(*ends, strict=True))]
+
+
+def next_states(
+    cell: str, x: Tensor, now: State, matrix: Tensor, bias: Tensor | None, peepholes: Tensor | None
+) -> State:
+    """The states after a step; `matrix` is (H, G * H)."""
+    total = now[0] @ matrix
+    total = total if bias is None else total + bias
+    width = now[0].shape[-1]
+
+    def part(t: Tensor, n: int) -> Tensor:
+        return t[..., n * width : (n + 1) * width]
+
+    if cell == "lstm":
+        i, f, n, o = (part(x, k) + part(total, k) for k in range(4))
+        c = now[1]
+        if peepholes is not None:
+            i, f = i + part(peepholes, 0) * c, f + part(peepholes, 1) * c
+        c = f.sigmoid() * c + i.sigmoid() * n.tanh()
+        o = o if peepholes is None else o + part(peepholes, 2) * c
+        return o.sigmoid() * c.tanh(), c
+    if cell == "gru":
+        reset, update = ((part(x, k) + part(total, k)).sigmoid() for k in range(2))
+        new = (part(x, 2) + reset * part(total, 2)).tanh()
+        return (new + update * (now[0] - new),)
+    return ((x + total).tanh() if cell == "tanh" else (x + total).relu(),)
+
+
+@vjp("recurrence")
+def _recurrence(b: Backward, *grads: Any) -> Any:
+    gates, matrix, bias, peepholes, lengths, h, c = b.inputs
+
+    def again(*given: Any) -> list[Tensor]:
+        g, m, by_bias, holes, first, cells = given
+        return formula(g, m, by_bias, holes, first, cells, lengths, **b.attrs)
+
+    made = through_formula(again, (gates, matrix, bias, peepholes, h, c), grads)
+    return (*made[:4], None, *made[4:])
