@@ -27,6 +27,7 @@ def add_commands(commands: Any) -> None:
     transcribe.add_argument("file", help="WAV, integers of any width, rate and number of channels")
     transcribe.add_argument("--language", default=None, help="its code; the model says by default")
     transcribe.add_argument("--task", default="transcribe", help="or translate, to English")
+    transcribe.add_argument("--beam-size", type=int, default=1, help="texts that are followed")
     transcribe.add_argument("--timestamps", action="store_true", help="a line for each segment")
     transcribe.add_argument("--device", default=None)
     for parser in (generate, chat):
@@ -69,7 +70,7 @@ def transcribed(model: Any, arguments: argparse.Namespace) -> None:
     """Print what was said, segment by segment."""
     if not hasattr(model, "segments"):
         raise ArgumentError(f"{arguments.model} is no model that hears speech")
-    options = {"language": arguments.language, "task": arguments.task}
+    options = {name: getattr(arguments, name) for name in ("language", "task", "beam_size")}
     for n, segment in enumerate(model.segments(arguments.file, **options)):
         if arguments.timestamps:
             print(segment, flush=True)

@@ -30,7 +30,7 @@ def test_logits_and_text(name: str, tmp_path: Path) -> None:
     prompts = given["tokens"].tolist()
     model.ends = frozenset()  # the right tokens go on behind it
     assert model.generate(prompts, max_new_tokens=20) == given["greedy"].tolist()
-    assert sum(model.steps.greedy.traces.values()) == 1
+    assert sum(model.steps.several.traces.values()) == 1
     alone = model.generate(prompts[1], max_new_tokens=20)
     assert alone == given["greedy"][1].tolist()
 

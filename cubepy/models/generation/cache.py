@@ -23,7 +23,7 @@ from cubepy.runtime.device import current, gpu_of, use
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.exposed import expose
 from cubepy.tensor.namespace import zeros
-from cubepy.tensor.program.plans.steady import Bundle
+from cubepy.tensor.program.plans.steady import Steady
 from cubepy.tensor.storage import Dense
 
 LEAST = 512
@@ -96,7 +96,7 @@ class KeyValueCache:
         self.windows = sorted({w for w in c.windows if w})
         self.oldest = np.zeros((batch, len(self.windows)), np.int64)
         self.capacity = self.rounded(positions)
-        self.layers = Bundle([self.empty(n, self.room(n, self.capacity)) for n in range(c.layers)])
+        self.layers = Steady([self.empty(n, self.room(n, self.capacity)) for n in range(c.layers)])
 
     def rounded(self, positions: int) -> int:
         """Positions in steps of powers of two, at most what the model can see."""
@@ -154,7 +154,7 @@ class KeyValueCache:
             for small, large in zip(old, new, strict=True):
                 self.write(array_of(large)[:, :, :before], array_of(small))
             larger.append(new)
-        self.layers, self.capacity = Bundle(larger), capacity
+        self.layers, self.capacity = Steady(larger), capacity
 
     def write(self, target: Any, source: Any) -> None:
         """Write an array of the same dtype where the cache is."""

@@ -10,6 +10,7 @@ import numpy as np
 from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.generation.sampling import Sampling, log_probability
+from cubepy.models.generation.steps import MOST
 
 
 class Drafts(Protocol):
@@ -99,11 +100,15 @@ class Request:
         self, token: int, scores: np.ndarray | None, ends: frozenset[int], context: int
     ) -> None:
         """Write a token."""
-        self.written.append(token)
-        self.tokens.append(token)
         if self.wants_log_probabilities and scores is not None:
             self.log_probabilities.append(log_probability(scores, token))
-        if token in ends:
+        self.took_all([token], ends, context)
+
+    def took_all(self, tokens: list[int], ends: frozenset[int], context: int) -> None:
+        """Write tokens, of which only the last one may end it."""
+        self.written += tokens
+        self.tokens += tokens
+        if tokens[-1] in ends:
             self.ended = "end"
         elif len(self.written) >= self.limit:
             self.ended = "length"
@@ -143,7 +148,7 @@ def stepwise(decoding: Any, requests: list[Request]) -> Iterator[list[int | None
     given = [0] * len(requests)
     while any(not r.ended or given[n] < len(r.written) for n, r in enumerate(requests)):
         if decoding.active:
-            decoding.step()
+            decoding.step(MOST)
         while any(given[n] < len(r.written) for n, r in enumerate(requests)):
             row: list[int | None] = [None] * len(requests)
             for request in requests:

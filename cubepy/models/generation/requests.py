@@ -23,7 +23,9 @@ from cubepy.models.generation import saved
 from cubepy.models.generation.cache import PIECE, cache_dtype_of, cache_for
 from cubepy.models.generation.request import Drafts, Request, at_least_one, shared
 from cubepy.models.generation.sampling import Sampling
+from cubepy.models.generation.several import Several
 from cubepy.models.generation.steps import (
+    MOST,
     PIECE_OF_GPU,
     check_prompts,
     read_first,
@@ -90,6 +92,7 @@ class Decoding:
         self.ends = getattr(model, "ends", frozenset()) if ends is None else ends
         self.context, self.trained = model.config.context, trained_on(model)
         self.device = model.embed.weight.device
+        self.on_host = self.device.backend == "cpu"
         self.chunk = max(chunk, drafts.count if drafts is not None else 1)
         self.cache = cache_for(model, rows, min(positions, self.context), dtype, self.chunk)
         self.rows: list[Request | None] = [None] * rows
@@ -97,6 +100,7 @@ class Decoding:
         self.long = [False] * rows
         self.waiting: list[Request] = []
         self.steps = steps_of(model)
+        self.several = Several(rows, self.ends)
         self.following: tuple[Any, ...] | None = None
 
     def add(
@@ -216,10 +220,14 @@ class Decoding:
     def run(self) -> None:
         """Go on until every request has ended."""
         while self.active:
-            self.step()
+            self.step(MOST)
 
-    def step(self) -> list[tuple[Request, list[int]]]:
+    def step(self, tokens: int = 1) -> list[tuple[Request, list[int]]]:
         """Read pieces of prompts, and write; gives the new tokens.
+
+        Args:
+            tokens: how many a text may get; those of texts that take the likeliest tokens come out
+                of one call, up to the first token that ends a text.
 
         Raises:
             LaunchError: scores that are not numbers.
@@ -235,6 +243,7 @@ class Decoding:
             reading = self._reading()
             if reading:
                 found += self._read(reading)
+                self.several.turns = 1  # what comes first is waited for
             writing = {
                 row: request
                 for row, request in enumerate(self.rows)
@@ -244,7 +253,7 @@ class Decoding:
                 and len(self.held[row]) == len(request.tokens) - 1
             }
             if writing:
-                found += self._write(writing)
+                found += self._write(writing, tokens)
         self._release()
         return found
 
@@ -347,13 +356,16 @@ class Decoding:
         assert found is not None
         return found
 
-    def _write(self, writing: dict[int, Request]) -> list[tuple[Request, list[int]]]:
-        """A step of all rows."""
+    def _write(self, writing: dict[int, Request], most: int) -> list[tuple[Request, list[int]]]:
+        """A step of all rows, or several."""
         guessed = {} if self.drafts is None else self._guessed(writing)
         width = 1 + (self.drafts.count if self.drafts is not None and guessed else 0)
         if not self._room(max(len(self.held[row]) for row in writing) + width):
             writing = {row: r for row, r in writing.items() if not r.ended}
-            return self._write(writing) if writing else []
+            return self._write(writing, most) if writing else []
+        plain = all(r.plain for r in writing.values())
+        if plain and width == 1 and self.on_host:
+            return self.several.write(self, writing, most)
         tokens = np.zeros((len(self.rows), width), np.int64)
         for row, request in writing.items():
             tokens[row, 0] = request.tokens[-1]
@@ -361,7 +373,7 @@ class Decoding:
             tokens[row, 1 : 1 + len(guess)] = guess
         starts = np.array([len(h) for h in self.held], np.int64)
         given = (*self._there(tokens, starts), self.cache.layers)
-        if not all(r.plain for r in writing.values()):
+        if not plain:
             found = self.steps.scores(*given).numpy()
         elif width > 1:
             found = self.steps.likeliest(*given).numpy()

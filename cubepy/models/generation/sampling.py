@@ -18,6 +18,8 @@ import numpy as np
 from cubepy.errors import ArgumentError, LaunchError
 from cubepy.kernels.entry.options import shown
 
+RUN = 64
+"""Scores side by side of which the largest one says whether to look at them."""
 _BOUNDS = {
     "temperature": (0.0, None),
     "top_p": (0.0, 1.0),
@@ -93,8 +95,13 @@ class Sampling:
     @property
     def greedy(self) -> bool:
         """Whether the likeliest token is taken as it is."""
-        plain = self.repetition_penalty == 1 and not self.logit_bias
-        return plain and not (self.temperature or self.presence_penalty or self.frequency_penalty)
+        return not (self.temperature or self.penalizes)
+
+    @property
+    def penalizes(self) -> bool:
+        """Whether scores depend on what came, or are biased."""
+        other = self.repetition_penalty != 1 or bool(self.logit_bias)
+        return other or bool(self.presence_penalty or self.frequency_penalty)
 
     def penalized(
         self, scores: np.ndarray, prompt: Sequence[int], written: Sequence[int]
@@ -117,13 +124,31 @@ class Sampling:
 
     def distribution(self, scores: np.ndarray) -> np.ndarray:
         """The probability of each token, of scores (vocabulary,); 0 where a token is out."""
-        scores = np.asarray(scores, np.float64) / (self.temperature or 1.0)
+        scores = np.asarray(scores)
+        tokens, chances = self.left(scores)
+        if tokens is None:
+            return chances
+        found = np.zeros(len(scores))
+        found[tokens] = chances
+        return found
+
+    def left(self, scores: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+        """Tokens that are left, in their order, with the probability of each, of scores
+        (vocabulary,); None in place of all tokens. Few are sorted, however many there are.
+        """
+        tokens: np.ndarray | None = None
         if 0 < self.top_k < len(scores):
-            least = np.partition(scores, -self.top_k)[-self.top_k]
-            scores = np.where(scores < least, -np.inf, scores)
+            tokens = _largest(scores, self.top_k)
+            scores = scores[tokens]
+        scores = np.asarray(scores, np.float64) / (self.temperature or 1.0)
         weights = np.exp(scores - scores.max())
         found: np.ndarray = weights / weights.sum()
         if self.top_p < 1:
+            # what is less likely than this comes, all together, behind what is left
+            least = (1 - self.top_p) / (2 * len(found))
+            if len(found) > RUN and self.top_p > 0:
+                near = np.flatnonzero(found >= least)
+                found, tokens = found[near], near if tokens is None else tokens[near]
             order = np.argsort(-found, kind="stable")
             before = np.cumsum(found[order]) - found[order]
             out = order[before > self.top_p] if self.top_p > 0 else order[1:]
@@ -132,7 +157,7 @@ class Sampling:
         if self.min_p > 0:
             found[found < self.min_p * found.max()] = 0
             found /= found.sum()
-        return _typical(found, self.typical_p) if self.typical_p < 1 else found
+        return tokens, _typical(found, self.typical_p) if self.typical_p < 1 else found
 
     def choose(
         self, scores: np.ndarray, prompt: Sequence[int], written: Sequence[int], seed: int
@@ -142,7 +167,8 @@ class Sampling:
         Raises:
             LaunchError: scores that are not numbers.
         """
-        scores = self.penalized(scores, prompt, written)
+        if self.penalizes:
+            scores = self.penalized(scores, prompt, written)
         if not np.isfinite(scores.max()):
             raise LaunchError(
                 "the model gave NaN or infinity instead of scores of tokens",
@@ -150,9 +176,28 @@ class Sampling:
             )
         if self.temperature == 0:
             return int(scores.argmax())
-        chances = np.cumsum(self.distribution(scores))
+        tokens, left = self.left(scores)
+        chances = np.cumsum(left)
         found = int(np.searchsorted(chances, uniform(seed, len(written)) * chances[-1], "right"))
-        return min(found, len(scores) - 1)
+        found = min(found, len(left) - 1)
+        return found if tokens is None else int(tokens[found])
+
+
+def _largest(scores: np.ndarray, count: int) -> np.ndarray:
+    """The numbers of the largest scores, and of those that are equal to the least of them.
+
+    Example:
+        >>> _largest(np.array([1.0, 3.0, 2.0, 2.0]), 2)
+        array([1, 2, 3])
+    """
+    near: np.ndarray | None = None
+    runs = len(scores) // RUN
+    if 4 * count <= runs:  # of so many runs the largest one is not below the least that is wanted
+        tops = scores[: runs * RUN].reshape(runs, RUN).max(axis=1)
+        near = np.flatnonzero(scores >= np.partition(tops, -count)[-count])
+        scores = scores[near]
+    found = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
+    return found if near is None else near[found]
 
 
 def _typical(chances: np.ndarray, mass: float) -> np.ndarray:

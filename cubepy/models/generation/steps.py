@@ -12,7 +12,10 @@ from cubepy.errors import ArgumentError, LaunchError
 from cubepy.models.architectures.decoder import Decoder
 from cubepy.models.generation.cache import KeyValueCache
 from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.namespace import where
 
+MOST = 8
+"""Tokens that one program writes in each row at most."""
 PIECE_OF_GPU = 1 << 16
 """Tokens of prompts that are read at once on a GPU: what comes first sees itself alone."""
 
@@ -27,6 +30,8 @@ class Steps:
         scores: (rows, width, vocabulary).
         likeliest: the best ones, (rows, width).
         greedy: the same of one token for each row, and starts of the step behind it.
+        several: the likeliest tokens one after the other, (MOST, rows), of `request_of` and caches:
+            as many as are asked for, or up to one that ends a text of a row that is written.
     """
 
     def __init__(self, model: Decoder) -> None:
@@ -40,8 +45,25 @@ class Steps:
             hidden = model.hidden(tokens, starts, caches)
             return model.logits(hidden[:, 0]).argmax(-1).unsqueeze(1), starts + 1
 
+        def several(given: Tensor, caches: Any) -> Tensor:
+            rows = caches[0][0].shape[0]
+            left, ends, rest = given[:1], given[1 : -3 * rows], given[-3 * rows :]
+            tokens, starts, written = (rest[n * rows : (n + 1) * rows] for n in range(3))
+
+            def step(carry: Any, _: None) -> Any:
+                tokens, starts, left = carry
+                hidden = model.hidden(tokens.unsqueeze(1), starts, caches)
+                best = model.logits(hidden[:, 0]).argmax(-1)
+                ended = ((best.unsqueeze(1) == ends) & (written.unsqueeze(1) != 0)).any()
+                return (best, starts + written, where(ended, 0, left - 1)), best
+
+            until = lambda carry: carry[2] <= 0
+            found: Tensor = cb.scan(step, (tokens, starts, left), None, MOST, until=until)[1]
+            return found
+
         self.model = model
-        self.scores, self.likeliest, self.greedy = cb.jit(scores), cb.jit(likeliest), cb.jit(greedy)
+        self.scores, self.likeliest = cb.jit(scores), cb.jit(likeliest)
+        self.greedy, self.several = cb.jit(greedy), cb.jit(several)
 
 
 def steps_of(model: Decoder) -> Steps:

@@ -18,6 +18,7 @@ from cubepy.models.generation.request import stepwise
 from cubepy.models.generation.requests import Decoding
 from cubepy.models.generation.sampling import Sampling
 from cubepy.models.generation.steps import Steps, check_prompts, steps_of
+from cubepy.models.generation.tokenizer import Growing
 from cubepy.models.tokenized import Tokenized
 from cubepy.tensor import Tensor, as_tensor
 
@@ -103,13 +104,14 @@ class TextModel(Decoder, Tokenized):
         written: list[list[int]] = [[] for _ in prompts]
         ended = [False] * len(prompts)
         cut: list[str | None] = [None] * len(prompts)
+        grows = [Growing(self.needed_tokenizer().decode) for _ in prompts] if stops else []
         for step in self._decoded(prompts, max_new_tokens, seed, options):
             for b, token in enumerate(step):
                 if token is None or ended[b]:
                     continue
                 written[b].append(token)
-                if stops:
-                    cut[b] = _before(self._text(written[b]), stops)
+                if stops and token not in self.ends:
+                    cut[b] = _before(grows[b].add(token), stops)
                     ended[b] = cut[b] is not None
             if all(ended):
                 break
@@ -151,15 +153,18 @@ class TextModel(Decoder, Tokenized):
     ) -> Iterator[Any]:
         written: list[int] = []
         said = 0
+        grows = Growing(self.needed_tokenizer().decode) if texts else None
         held = max(map(len, stops), default=1) - 1  # a stop may have begun
         for (token,) in self._decoded(prompts, limit, seed, options):
             if token is None:
                 continue
             written.append(token)
-            if not texts:
+            if grows is None:
                 yield token
                 continue
-            text = self._text(written)
+            if token in self.ends:
+                continue
+            text = grows.add(token)
             if (end := _before(text, stops)) is not None:
                 if end[said:]:
                     yield end[said:]
@@ -168,8 +173,8 @@ class TextModel(Decoder, Tokenized):
             if safe > said:
                 yield text[said:safe]
                 said = safe
-        if texts and self._text(written)[said:]:
-            yield self._text(written)[said:]
+        if texts and (rest := self._text(written)[said:]):
+            yield rest
 
     def _decoded(
         self, prompts: list[list[int]], limit: int, seed: Any, options: dict[str, Any]

@@ -5,7 +5,8 @@ file says of its vocabulary.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ ENDS = (
     "<EOT>",
 )
 """Control tokens after which a text is done, whatever the metadata say."""
+WINDOW, BESIDE = 64, 8
+"""Tokens that are decoded together while a text grows, and how many of them come again."""
 
 
 def library() -> Any:
@@ -81,6 +84,48 @@ class Tokenizer:
         text = self.template.render(messages)
         found: list[int] = self.pieces.encode(text, add_special_tokens=False).ids
         return found
+
+
+class Growing:
+    """The text of tokens that come one after the other: new ones are decoded beside a few before
+    them, not beside all.
+
+    The few move on where they give the text of all tokens; where they do not, since a token changes
+    what is far before it, all tokens are decoded from then on.
+
+    Args:
+        decode: gives the text of tokens.
+
+    Example:
+        >>> grows = Growing(lambda tokens: " ".join(map(str, tokens)))
+        >>> [grows.add(n) for n in (7, 8)]
+        ['7', '7 8']
+    """
+
+    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+        self.decode, self.tokens, self.window = decode, list[int](), WINDOW
+        self.first, self.before, self.known = 0, "", ""
+
+    def add(self, token: int) -> str:
+        """The text of all tokens, with one more."""
+        self.tokens.append(token)
+        text = self.decode(self.tokens[self.first :])
+        if not text.startswith(self.known):
+            return self.as_whole()
+        text = self.before + text[len(self.known) :]
+        if len(self.tokens) - self.first < self.window:
+            return text
+        if text != self.decode(self.tokens):
+            return self.as_whole()
+        known = self.decode(self.tokens[-BESIDE:])
+        if known and not known.endswith("\ufffd"):  # else bytes of a letter are missing
+            self.first, self.before, self.known = len(self.tokens) - BESIDE, text, known
+        return text
+
+    def as_whole(self) -> str:
+        """The text of all tokens, which are decoded together from now on."""
+        self.first, self.before, self.known, self.window = 0, "", "", sys.maxsize
+        return self.decode(self.tokens)
 
 
 def folder_tokenizer(folder: Path) -> Tokenizer | None:

@@ -89,7 +89,7 @@ def grouped_product(
     a plane does TOGETHER rows of the weight, its units share K. words (N, K / 4) u32: four codes
     each.
     """
-    epilogue = LineEpilogue(out, plan.activation, bias, None, residual)
+    epilogue = LineEpilogue(out, plan.activation, bias, residual)
     rows, count, depth = plan.rows, words.shape[0], x.shape[1]
     lane = cb.UNIT_POS_PLANE
     first = (cb.CUBE_POS * PLANES + cb.PLANE_POS) * TOGETHER

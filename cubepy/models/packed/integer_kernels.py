@@ -304,7 +304,7 @@ def byte_product(
     codes (rows, K) i8 and facts as `round_rows` gives them, raw (N, bytes), halves: the same as
     f16, out (1, rows, N).
     """
-    epilogue = LineEpilogue(out, plan.activation, bias, None, residual)
+    epilogue = LineEpilogue(out, plan.activation, bias, residual)
     first = cb.CUBE_POS * plan.lanes
     sums = cb.shared((plan.rows, plan.lanes), cb.f32)
     rows_of(sums, codes, facts, raw, halves, first, plan)

@@ -165,7 +165,7 @@ def product(
 
     x (rows, K) f32, raw (N, bytes), halves: the same as f16, out (1, rows, N).
     """
-    epilogue = LineEpilogue(out, plan.activation, bias, None, residual)
+    epilogue = LineEpilogue(out, plan.activation, bias, residual)
     lanes, rows = plan.lanes, plan.rows
     count, blocks = raw.shape[0], x.shape[1] // plan.elements
     first = cb.CUBE_POS * lanes

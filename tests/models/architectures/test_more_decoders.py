@@ -35,7 +35,7 @@ def test_logits_and_text(name: str, tmp_path: Path) -> None:
         assert error(model(given["long"])[:, -1], given["long_logits"]) < 1e-5
     model.ends = frozenset()
     assert model.generate(given["tokens"].tolist(), max_new_tokens=12) == given["greedy"].tolist()
-    assert sum(model.steps.greedy.traces.values()) == 1
+    assert sum(model.steps.several.traces.values()) == 1
 
 
 def test_every_way_through_experts_is_the_same(tmp_path: Path) -> None:

@@ -164,7 +164,9 @@ class Drawn:
         self.dtype = [None, "int8"][int(rng.integers(2))]
         drafts = [None, PromptLookup(3, 2, 1), DraftModel(model_of((6, 0)), 3)]
         self.drafts: Any = drafts[int(rng.integers(3))]
-        options = {"cache_dtype": self.dtype, "chunk": int(rng.integers(1, 24))}
+        self.ends = frozenset(rng.integers(0, 40, int(rng.integers(3))).tolist())
+        options: dict[str, Any] = {"cache_dtype": self.dtype, "chunk": int(rng.integers(1, 24))}
+        options["ends"] = self.ends
         self.together = Decoding(self.model, int(rng.integers(1, 4)), drafts=self.drafts, **options)
         self.system = prompt(rng, 30)
         self.asked: list[tuple[Any, int, dict[str, Any]]] = []
@@ -205,7 +207,7 @@ class Drawn:
         """A few dozen steps."""
         for _ in range(40):
             drawn = self.rng.integers(20)
-            if drawn < 4 and len(self.asked) < 10:
+            if drawn < 5 and len(self.asked) < 10:
                 self.add()
             elif drawn == 5:
                 self.fork()
@@ -213,15 +215,18 @@ class Drawn:
                 self.finish()
             elif drawn == 7:
                 self.move()
-            self.together.step()
+            self.together.step(int(self.rng.integers(1, 12)))
         self.together.run()
 
     def check(self) -> None:
-        """Compare each text with the one that is written alone, with whole caches."""
+        """Compare each text with the one that is written alone, with whole caches, token by
+        token.
+        """
         for request, limit, options in self.asked:
-            alone = Decoding(self.model, 1, cache_dtype=self.dtype, chunk=CONTEXT)
+            alone = Decoding(self.model, 1, cache_dtype=self.dtype, chunk=CONTEXT, ends=self.ends)
             right = alone.add(request.prompt, limit, **options)
-            alone.run()
+            while alone.active:
+                alone.step()
             if request.ended == "finished":
                 assert request.written == right.written[: len(request.written)]
             else:
@@ -231,8 +236,45 @@ class Drawn:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_everything_together_writes_what_each_text_writes_alone(seed: int) -> None:
+def test_everything_together_writes_what_each_text_writes_alone(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cubepy.models.generation.several.SECONDS", 1e9)
     drawn = Drawn(seed)
     drawn.live()
     assert len(drawn.asked) > 3
     drawn.check()
+
+
+@pytest.mark.parametrize("windows", [(0, 0), (7, 0)], ids=str)
+def test_tokens_come_several_at_a_time(
+    windows: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One, two, four, eight; up to what ends a text, or its length; one where calls are slow."""
+    model = model_of(windows)
+    given = [3, 1, 4, 1, 5]
+    slow = Decoding(model, 1)
+    right = slow.add(given, 40)
+    monkeypatch.setattr("cubepy.models.generation.several.SECONDS", 0.0)
+    counts = []
+    while slow.active:
+        counts.append([len(new) for _, new in slow.step(20)])
+    assert counts == [[1, 1]] + [[1]] * 38
+    monkeypatch.setattr("cubepy.models.generation.several.SECONDS", 1e9)
+    fast = Decoding(model, 2)
+    request = fast.add(given, 40)
+    counts = []
+    while fast.active:
+        counts.append([len(new) for _, new in fast.step(20)])
+    assert counts == [[1, 1], [2], [4], [8], [8], [8], [8]] and request.written == right.written
+    end = right.written[20]
+    until = right.written.index(end) + 1
+    ends = Decoding(model, 2, ends=frozenset([end]))
+    first, other = ends.add(given, 40), ends.add([9, 2], 40)
+    ends.run()
+    assert (first.written, first.ended) == (right.written[:until], "end")
+    alone = Decoding(model, 1, ends=frozenset([end]))
+    its = alone.add([9, 2], 40)
+    while alone.active:
+        alone.step()
+    assert (other.written, other.ended) == (its.written, its.ended)

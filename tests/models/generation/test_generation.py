@@ -13,6 +13,7 @@ import cubepy as cb
 from cubepy.errors import ArgumentError, LaunchError
 from cubepy.models.generation.cache import KeyValueCache
 from cubepy.models.generation.sampling import Sampling, uniform
+from cubepy.models.generation.tokenizer import Growing
 from tests.models.folders import fixture, folder
 from tests.pretend import NAME, pretend
 
@@ -169,3 +170,67 @@ def test_random_numbers_are_uniform_and_choices_follow_them() -> None:
     s = Sampling(temperature=1.0)
     counts = np.bincount([s.choose(SCORES, [], [0] * n, 1) for n in range(2000)], minlength=5)
     np.testing.assert_allclose(counts / 2000, softmax(SCORES), atol=0.03)
+
+
+def plainly(scores: np.ndarray, s: Sampling) -> np.ndarray:
+    """Probabilities of all tokens, with all of them sorted."""
+    scores = scores.astype(np.float64) / s.temperature
+    if s.top_k:
+        scores = np.where(scores < np.sort(scores)[-s.top_k], -np.inf, scores)
+    found = np.exp(scores - scores.max())
+    found /= found.sum()
+    order = np.argsort(-found, kind="stable")
+    before = np.cumsum(found[order]) - found[order]
+    if s.top_p < 1:
+        found[order[before > s.top_p]] = 0
+    return found / found.sum()
+
+
+@pytest.mark.parametrize("top_k", [0, 1, 7, 60, 900])
+@pytest.mark.parametrize("top_p", [0.1, 0.95, 0.9999, 1.0])
+def test_few_of_many_tokens_are_sorted(top_k: int, top_p: float) -> None:
+    rng = np.random.default_rng([top_k, int(top_p * 10_000)])
+    for spread, size in ((0.1, 3000), (4.0, 3001), (2.0, 70)):
+        scores = (spread * rng.standard_normal(size)).astype(np.float32)
+        scores[: size // 2] = scores[: size // 2].round(1)  # many are equal
+        sampling = Sampling(temperature=0.7, top_k=min(top_k, size - 1), top_p=top_p)
+        found, wanted = sampling.distribution(scores), plainly(scores, sampling)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=0)
+        for seed in range(5):
+            at = np.searchsorted(np.cumsum(wanted), uniform(seed, 2) * wanted.sum(), "right")
+            assert sampling.choose(scores, [1], [2, 3], seed) == at
+
+
+def as_bytes(tokens: Any) -> str:
+    return bytes(tokens).decode("utf-8", "replace")
+
+
+def as_words(tokens: Any) -> str:
+    return "".join(f" w{t}" for t in tokens).lstrip()
+
+
+def with_a_count(tokens: Any) -> str:
+    return f"{len(tokens) // 100} hundred:" + as_words(tokens)
+
+
+@pytest.mark.parametrize("decode", [as_bytes, as_words, with_a_count])
+def test_a_text_that_grows_is_that_of_all_its_tokens(decode: Any) -> None:
+    """Letters of several bytes, a space that goes at the beginning, words that change what is
+    before them.
+    """
+    rng = np.random.default_rng(2)
+    letters = rng.choice(list("ab \u00e9\u20ac\U0001f600"), 300)
+    tokens = list("".join(letters).encode())
+    decoded: list[int] = []
+
+    def counting(given: Any) -> str:
+        decoded.append(len(given))
+        return str(decode(given))
+
+    grows = Growing(counting)
+    for n, token in enumerate(tokens, 1):
+        text = grows.add(token)
+        if decode is not with_a_count or not 100 <= n < 120:  # that is seen when the few move on
+            assert text == decode(tokens[:n])
+    if decode is not with_a_count:
+        assert sum(decoded) < 60 * len(tokens) < sum(range(len(tokens))) / 2

@@ -90,13 +90,13 @@ def test_programs_are_traced_once_for_a_width(models: dict[str, Any]) -> None:
         for prompt in PROMPTS:
             together.add(prompt, 20)
         together.run()
-    assert sum(together.steps.greedy.traces.values()) == 1
+    assert sum(together.steps.several.traces.values()) == 1
     assert not together.steps.scores.traces and not together.steps.likeliest.traces
     again = Decoding(model, rows=3, drafts=PromptLookup(3))
     again.add(PROMPTS[2], 30)
     again.run()
     assert sum(together.steps.likeliest.traces.values()) == 1
-    assert sum(together.steps.greedy.traces.values()) == 1
+    assert sum(together.steps.several.traces.values()) == 1
 
 
 def test_guesses_beyond_the_vocabulary_are_none(models: dict[str, Any]) -> None:

@@ -292,6 +292,9 @@ def test_ops_without_a_form_are_named_with_the_line(tmp_path: Path) -> None:
         y = x.lgamma()  # this line
         return y + x.digamma()
 
+    ends = lambda x: cb.scan(lambda c, s: (c + s, c), x[0], x, until=lambda c: c.sum() > 1)[1]
+    with cb.no_grad(), pytest.raises(ModelError, match="scan that ends where data say so"):
+        cb.save(ends, tmp_path / "x.onnx", [draw(3, 2)])
     with pytest.raises(ModelError, match="no form for: lgamma, digamma") as caught:
         cb.save(wrong, tmp_path / "x.onnx", [draw(3)])
     assert "this line" in str(caught.value) and "test_saving.py" in str(caught.value)
@@ -323,3 +326,15 @@ def test_a_file_is_complete_or_the_old_one(tmp_path: Path, monkeypatch: Any) -> 
     with pytest.raises(OSError, match="no space left"):
         cb.save(nn.Linear(3, 4), path, [draw(1, 3)])
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_without_gradients_are_written_as_scans(kind: Any, tmp_path: Path) -> None:
+    net = kind(3, 5, bidirectional=True).eval()
+    for p in net.parameters():
+        p.requires_grad_(False)
+    x = np.random.default_rng(3).standard_normal((6, 2, 3)).astype(np.float32)
+    cb.save(lambda x: net(x)[0], tmp_path / "net.onnx", [x])
+    assert cb.look(tmp_path / "net.onnx").operators["Scan"] == 2
+    found = cb.load(tmp_path / "net.onnx")(x)["output"].numpy()
+    np.testing.assert_allclose(found, net(x)[0].numpy(), atol=1e-6)

@@ -102,3 +102,17 @@ def pieces_of(
         if words:
             found.append((begin, end, words))
     return found, min(max(following, 1), frames)
+
+
+def spoken_of(written: Sequence[int], tokens: SpeechTokens) -> list[int]:
+    """What the next window may read of a window with timestamps: all, or up to the pair from which
+    on it is heard again.
+
+    Example:
+        >>> spoken_of([60, 1, 65, 65, 2], SpeechTokens(start=51, end=50, no_timestamps=59))
+        [60, 1, 65]
+    """
+    first = tokens.first_time
+    is_time = [token >= first for token in written]
+    cuts = [n + 1 for n in range(len(written) - 1) if is_time[n] and is_time[n + 1]]
+    return list(written[: cuts[-1]] if cuts and is_time[-2:] != [False, True] else written)

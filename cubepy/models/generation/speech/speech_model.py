@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -14,25 +14,21 @@ from cubepy.errors import ArgumentError, LaunchError
 from cubepy.models.architectures.speech.mel import Mel, resampled
 from cubepy.models.architectures.speech.whisper import Pair, Whisper, WhisperConfig
 from cubepy.models.formats.wav import read_wav
-from cubepy.models.generation.speech.segments import Segment, Transcript, pieces_of
+from cubepy.models.generation.speech.decoding import (
+    Decoding,
+    Step,
+    Writer,
+    Written,
+    chosen,
+    logarithms,
+)
+from cubepy.models.generation.speech.segments import Segment, Transcript, pieces_of, spoken_of
 from cubepy.models.generation.speech.tokens import SpeechTokens
 from cubepy.models.tokenized import Tokenized
 from cubepy.tensor import Tensor, as_tensor
 
-
-@dataclass(frozen=True)
-class Written:
-    """What the decoder wrote for a window.
-
-    Attributes:
-        tokens: without the one that ends them.
-        likelihood: the mean of their logarithms.
-        silence: the probability that nobody spoke.
-    """
-
-    tokens: list[int]
-    likelihood: float
-    silence: float
+UNSURE = 0.5
+"""A text drawn at a higher temperature is not read by the next window."""
 
 
 class SpeechModel(Whisper, Tokenized):
@@ -79,10 +75,9 @@ class SpeechModel(Whisper, Tokenized):
         language: str | None = None,
         task: str = "transcribe",
         timestamps: bool = True,
-        silence: float = 0.6,
-        likelihood: float = -1.0,
+        **how: Any,
     ) -> Transcript:
-        """What was said, by the likeliest token at each step.
+        """What was said.
 
         Args:
             source: the path of a WAV file, or samples: floats between -1 and 1, (n,) or
@@ -92,27 +87,32 @@ class SpeechModel(Whisper, Tokenized):
             task: "transcribe", or "translate" to English.
             timestamps: whether the model says when something was said; else windows stand side by
                 side, and may cut words.
-            silence: a window is skipped where the model says with this probability that nobody
-                spoke, unless its text is likely; 1: never.
-            likelihood: the mean logarithm from which on a text is likely.
+            how: `beam_size`, `best_of`, `temperatures`, `compression`, `likelihood`, `silence`,
+                `previous` and `seed`: see `Decoding`.
 
         Raises:
             FileFormatError: a file that is no WAV file of integers.
-            ArgumentError: a language or task that the model does not know, samples of another kind.
+            ArgumentError: a language or task that the model does not know, samples of another kind,
+                options that are none.
             LaunchError: samples that are NaN or infinite.
         """
-        segments = list(self._heard(source, rate, language, task, timestamps, silence, likelihood))
+        segments = list(self._heard(source, rate, language, task, timestamps, _decoding(how)))
         *found, (code, seconds) = segments
         text = self._text([t for s in found for t in s.tokens])
         return Transcript(text, code, tuple(found), seconds)
 
-    def segments(self, source: Any, rate: int | None = None, **options: Any) -> Iterator[Segment]:
+    def segments(
+        self,
+        source: Any,
+        rate: int | None = None,
+        *,
+        language: str | None = None,
+        task: str = "transcribe",
+        timestamps: bool = True,
+        **how: Any,
+    ) -> Iterator[Segment]:
         """The same as `transcribe`, segment by segment, as they come."""
-        names = {"language": None, "task": "transcribe", "timestamps": True}
-        given = names | {"silence": 0.6, "likelihood": -1.0}
-        if wrong := options.keys() - given.keys():
-            raise ArgumentError(f"segments: there is no option {wrong.pop()!r}")
-        for found in self._heard(source, rate, *(given | options).values()):
+        for found in self._heard(source, rate, language, task, timestamps, _decoding(how)):
             if isinstance(found, Segment):
                 yield found
 
@@ -123,8 +123,7 @@ class SpeechModel(Whisper, Tokenized):
         language: str | None,
         task: str,
         timestamps: bool,
-        silence: float,
-        likelihood: float,
+        how: Decoding,
     ) -> Iterator[Any]:
         """Segments, then the language and the seconds of sound."""
         samples = self._samples(source, rate)
@@ -139,19 +138,30 @@ class SpeechModel(Whisper, Tokenized):
         features = self.mel.features(np.concatenate([samples, quiet]))
         per_frame = hop / self.mel.rate
         code, prompt = self._prompt(features, content, language, task, timestamps)
-        at = 0
+        at, draws = 0, np.random.Generator(np.random.Philox(how.seed))
+        before: list[int] = []
         while at < content:
             frames = min(window, content - at)
-            written = self._written(features[:, at : at + frames], prompt, timestamps)
-            if written.silence > silence and written.likelihood < likelihood:
+            whole = [*self._before(before if how.previous else []), *prompt]
+            written = self._written(features[:, at : at + frames], whole, timestamps, how, draws)
+            if written.silence > how.silence and written.likelihood < how.likelihood:
                 at += frames
                 continue
             pieces, step = pieces_of(written.tokens, self.tokens, frames, timestamps, per_frame)
             start = at * per_frame
+            before += spoken_of(written.tokens, self.tokens) if timestamps else written.tokens
+            before = before if written.temperature <= UNSURE else []
             for begin, end, tokens in pieces:
                 yield Segment(start + begin, start + end, self._text(tokens), tokens)
             at += step
         yield code, len(samples) / self.mel.rate
+
+    def _before(self, written: list[int]) -> list[int]:
+        """What a prompt says of the text before: its last tokens, at most half of what fits."""
+        most = self.config.context // 2 - 1
+        if not written or self.tokens.previous is None or most < 1:
+            return []
+        return [self.tokens.previous, *written[-most:]]
 
     def _samples(self, source: Any, rate: int | None) -> np.ndarray:
         """Sound at the model's rate, one channel."""
@@ -200,42 +210,61 @@ class SpeechModel(Whisper, Tokenized):
         return found
 
     @cb.no_grad()
-    def _written(self, features: np.ndarray, prompt: list[int], timestamps: bool) -> Written:
+    def _written(
+        self,
+        features: np.ndarray,
+        prompt: list[int],
+        timestamps: bool,
+        how: Decoding,
+        draws: np.random.Generator,
+    ) -> Written:
         """What the decoder writes for a window."""
         c = self.config
         crossed = self._crossed(features)
         device = self.words.weight.device
         shape = (1, c.decoder_heads, c.context, c.width // c.decoder_heads)
 
-        def number(value: int) -> Tensor:
-            return as_tensor(np.array([value])).to(device)
+        def numbers(values: Any) -> Tensor:
+            return as_tensor(np.array(values, np.int64)).to(device)
 
         def empty() -> Tensor:
             return as_tensor(np.zeros(shape, np.float32)).to(device)
 
-        caches = [(empty(), empty()) for _ in range(c.decoder_layers)]
-        given = as_tensor(np.array([prompt])).to(device)
-        every = self.logits(self.hidden(given, crossed, caches, number(0))).numpy()[0]
+        began = [(empty(), empty()) for _ in range(c.decoder_layers)]
+        every = self.logits(self.hidden(numbers([prompt]), crossed, began, numbers([0]))).numpy()[0]
         quiet = self.tokens.no_speech
-        silence = (
-            0.0 if quiet is None else float(_shares(every[prompt.index(self.tokens.start)])[quiet])
-        )
-        scores, tokens, total = every[-1], list[int](), 0.0
-        for at in range(len(prompt), c.context + 1):
-            if not np.isfinite(scores).all():
-                raise LaunchError(
-                    "the model gave NaN or infinity instead of scores of tokens",
-                    hint="are its weights those of its config?",
-                )
-            scores = self.tokens.allowed(scores, tokens, timestamps)
-            chosen = int(scores.argmax())
-            total += float(np.log(max(_shares(scores)[chosen], 1e-30)))
-            if chosen == self.tokens.end:
-                break
-            tokens.append(chosen)
-            if at < c.context:
-                scores = self.programs[1](number(chosen), number(at), caches, crossed).numpy()[0]
-        return Written(tokens, total / (len(tokens) + 1), silence)
+        at_start = every[prompt.index(self.tokens.start)]
+        silence = 0.0 if quiet is None else float(np.exp(logarithms(at_start)[quiet]))
+
+        def steps(rows: int) -> Step:
+            each = numbers([0] * rows)
+            caches = [tuple(t.index_select(0, each) for t in pair) for pair in began]
+            at = len(prompt)
+
+            def step(kept: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
+                nonlocal caches, at
+                if list(kept) != list(range(rows)):
+                    order = numbers(kept)
+                    caches = [tuple(t.index_select(0, order) for t in pair) for pair in caches]
+                starts = numbers([at] * rows)
+                at += 1
+                found: np.ndarray = self.programs[1](
+                    numbers(tokens), starts, caches, crossed
+                ).numpy()
+                return found
+
+            return step
+
+        room = c.context + 1 - len(prompt)
+        writer = Writer(self.tokens, timestamps, every[-1], room, steps)
+        return chosen(writer, how, silence, self._said, draws)
+
+    def _said(self, tokens: list[int]) -> bytes:
+        """What repeats itself or not: the text; of a model without a tokenizer its tokens."""
+        words = [t for t in tokens if t < self.tokens.end]
+        if self.tokenizer is None:
+            return np.array(words, "<u2").tobytes()
+        return self._text(words).encode()
 
     def _text(self, tokens: Any) -> str:
         if self.tokenizer is None:
@@ -244,8 +273,15 @@ class SpeechModel(Whisper, Tokenized):
         return found
 
 
-def _shares(scores: np.ndarray) -> np.ndarray:
-    """The softmax of scores."""
-    raised = np.exp(scores - scores.max())
-    found: np.ndarray = raised / raised.sum()
-    return found
+def _decoding(how: dict[str, Any]) -> Decoding:
+    """Options as a `Decoding`.
+
+    Raises:
+        ArgumentError: an option that is none.
+    """
+    known = {f.name for f in fields(Decoding)}
+    if wrong := how.keys() - known:
+        raise ArgumentError(
+            f"transcribe: there is no option {min(wrong)!r}", hint=f"there are {', '.join(known)}"
+        )
+    return Decoding(**how)
