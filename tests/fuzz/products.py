@@ -1,4 +1,4 @@
-"""Matrix products and attention."""
+"""Matrix products, attention and recurrent layers."""
 
 from __future__ import annotations
 
@@ -220,3 +220,98 @@ def _(d: Draw, name: str) -> Call:
 
 
 assert BF16 in FLOATS and as_dtype(F32) is promote(cb.f32, cb.bf16)
+
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+class State:
+    """h and c of a sequence, and how far off each may be."""
+
+    def __init__(self, h: np.ndarray, c: np.ndarray) -> None:
+        self.h, self.c = h, c
+        self.off_h, self.off_c = np.zeros_like(h), np.zeros_like(c)
+
+    def step(self, name: str, x: Any, off: Any, u: Any, off_u: Any) -> None:
+        """x: products of the input, and u: of the states, each with its error; (G, H)."""
+        small = 8 * unit(F32)
+        if name == "lstm":
+            total, off = x + u, off + off_u
+            i, f, o = (sigmoid(total[k]) for k in (0, 1, 3))
+            n = np.tanh(total[2])
+            gain = np.abs(n) * off[0] / 4 + off[2] + np.abs(self.c) * off[1] / 4
+            self.off_c = f * self.off_c + gain + small * (1 + np.abs(self.c))
+            self.c = f * self.c + i * n
+            self.off_h = off[3] / 4 + self.off_c + small
+            self.h = o * np.tanh(self.c)
+        elif name == "gru":
+            reset, update = sigmoid(x[0] + u[0]), sigmoid(x[1] + u[1])
+            off_r, off_z = (off[k] + off_u[k] for k in (0, 1))
+            n = np.tanh(x[2] + reset * u[2])
+            off_n = off[2] + off_u[2] + np.abs(u[2]) * (off_r / 4 + small) + small
+            gap = np.abs(self.h - n)
+            self.off_h = off_n + self.off_h + gap * (off_z / 4 + small) + small
+            self.h = n + update * (self.h - n)
+        else:
+            self.off_h = off[0] + off_u[0] + small
+            self.h = np.tanh(x[0] + u[0])
+
+
+@draws("lstm", "gru", "rnn")
+def _(d: Draw, name: str) -> Call:
+    dtype, gates = d.one(FLOATS), GATES[name]
+    length, batch, features = d.between(0, 6), d.between(1, 5), d.between(1, 40)
+    directions, width = d.any((1, 2)), d.between(1, 50)
+    rows = gates * width
+    x = d.array((length, batch, features), dtype, "normal")
+    w = d.array((directions, rows, features), dtype, "normal")
+    v = d.array((directions, rows, width), dtype, "normal")
+    b, c = (d.array((directions, rows), dtype, "normal") if d.maybe() else None for _ in range(2))
+    h = d.array((directions, batch, width), dtype, "normal") if d.maybe() else None
+    lengths = (
+        d.placed(np.array([d.between(0, length) for _ in range(batch)])) if d.maybe() else None
+    )
+    reverse = d.maybe()
+
+    def wants() -> list[Want]:
+        xs, ws, vs = (a.astype(np.float64) for a in (x, w, v))
+        bs, cs = (
+            np.zeros((directions, rows)) if a is None else a.astype(np.float64) for a in (b, c)
+        )
+        y, off_y = (np.zeros((length, batch, directions, width)) for _ in range(2))
+        ends = [[np.zeros((directions, batch, width)) for _ in range(2)] for _ in range(2)]
+        for k in range(directions):
+            apart = name == "gru"  # the bias of states stays with them
+            own, more = (bs[k], cs[k]) if apart else (bs[k] + cs[k], 0 * cs[k])
+            given = xs @ ws[k].T + own
+            size = np.abs(xs) @ np.abs(ws[k]).T + np.abs(bs[k]) + np.abs(cs[k])
+            off = (depth(features) + 4) * sums(dtype) * size + 2 * unit(dtype) * size
+            for row in range(batch):
+                first = np.zeros(width) if h is None else h[k, row].astype(np.float64)
+                state = State(first, np.zeros(width))
+                count = length if lengths is None else int(lengths[row])
+                for s in range(count):
+                    t = count - 1 - s if reverse or k == 1 else s
+                    u = vs[k] @ state.h + more
+                    rounding = (depth(width) + 4) * sums(dtype)
+                    off_u = np.abs(vs[k]) @ (state.off_h + rounding * np.abs(state.h))
+                    off_u = off_u + rounding * np.abs(more)
+                    parts = (
+                        a.reshape(gates, width) for a in (given[t, row], off[t, row], u, off_u)
+                    )
+                    state.step(name, *parts)
+                    y[t, row, k], off_y[t, row, k] = state.h, state.off_h
+                ends[0][0][k, row], ends[0][1][k, row] = state.h, state.off_h
+                ends[1][0][k, row], ends[1][1][k, row] = state.c, state.off_c
+        shape = (length, batch, directions * width)
+        found = [Want(y.reshape(shape), dtype, off_y.reshape(shape))]
+        return found + [
+            Want(*(end[0], dtype, end[1])) for end in ends[: 2 if name == "lstm" else 1]
+        ]
+
+    options = {"h": h, "lengths": lengths, "reverse": reverse}
+    return Call(getattr(K, name), (x, w, v, b, c), wants, options, out=False)

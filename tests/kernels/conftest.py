@@ -1,11 +1,13 @@
 """The library's tests on a GPU: `CUBEPY_TEST_DEVICE=cuda python -m pytest tests/kernels`; gfx942 and
-other processors of AMD's are emulated.
+other processors of AMD's are emulated, as far as that ends.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from cubepy.kernels.pooling.routines import MAX_POOL, MAX_POOL_INPUT
 from cubepy.kernels.windows.banded_map import BANDED
 from cubepy.runtime.device import GPUS
 from tests.backends.hip.emulator.device import emulated
+from tests.backends.hip.emulator.gpu import TooLong
 from tests.pretend import NAME, pretend
 from tests.properties import choose_as_on
 from tests.staging import WHERE, gpu_missing, move_library, staged
@@ -31,6 +34,32 @@ if WHERE:
     collect_ignore_glob = ["*/test_tune.py", "*emulated.py", "*offline.py"]  # so do these
 
 
+LONGEST = int(os.environ.get("CUBEPY_TEST_LONGEST", "1000000"))
+"""Instructions of waves that the emulator executes for a test, at most: one with more is skipped as
+too long, and listed.
+"""
+TOO_LONG = f"too long for the emulator, more than {LONGEST:,} instructions"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that is too long for the emulator has neither passed nor failed."""
+    try:
+        return (yield)
+    except TooLong:
+        pytest.skip(TOO_LONG)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """List the tests that were too long."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    long = sorted(r.nodeid for r in skipped if TOO_LONG in str(r.longrepr))
+    if long:
+        terminalreporter.section(f"{len(long)} {TOO_LONG}")
+        for name in long:
+            terminalreporter.write_line(name)
+
+
 @pytest.fixture(autouse=True)
 def where(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing, unless a device is named: then every call of the library has its arrays there."""
@@ -43,7 +72,8 @@ def where(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if WHERE == NAME:
             stack.enter_context(pretend(monkeypatch))
         if WHERE in KNOWN:
-            stack.enter_context(emulated(WHERE))
+            chip = stack.enter_context(emulated(WHERE)).chip
+            chip.left = LONGEST
         stack.enter_context(staged(monkeypatch))
         stack.enter_context(cb.use(WHERE))
         yield

@@ -99,6 +99,15 @@ def with_places(function: Callable[..., Any], rest: bool = False) -> Callable[[]
     return call
 
 
+def recurred(function: Callable[..., Any], gates: int) -> Callable[[], Any]:
+    def call() -> Any:
+        x, width = some(n(30, 7), n(9), n(60)), n(200)
+        rows = gates * width
+        return function(x, some(1, rows, x.shape[2]), some(1, rows, width), some(1, rows))
+
+    return call
+
+
 def attended(back: bool, forward: bool = False) -> Callable[[], Any]:
     def call() -> Any:
         heads, length, keys = n(6), n(), n()
@@ -143,6 +152,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "gather": with_places(K.gather), "scatter": with_places(K.scatter, True),
     "take_along_axis": lambda: K.take_along_axis(x := matrix(), zeros(n(), x.shape[1]), 0),
     "index_put": lambda: K.index_put(x := matrix(), (zeros(k := n()),), some(k, x.shape[1])),
+    "lstm": recurred(K.lstm, 4), "gru": recurred(K.gru, 3), "rnn": recurred(K.rnn, 1),
     "attention": attended(False), "attention_forward": attended(False, True), "attention_gradients": attended(True),
     "layer_norm": normalised(K.layer_norm), "rms_norm": normalised(K.rms_norm),
     "group_norm": lambda: K.group_norm(image(2, 4 * n(16)), 4), "batch_norm": moments,

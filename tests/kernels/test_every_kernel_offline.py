@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import ml_dtypes
@@ -30,6 +30,7 @@ from cubepy.kernels.fused.maps import fused_map, joined_map
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives import updates
 from cubepy.kernels.random.stateful import drawn, dropped
+from cubepy.kernels.recurrent.recurrence import packed, recurrence
 from cubepy.lang.declare import Kernel
 from cubepy.quant.linear.gpu.dequantize import taken
 from cubepy.quant.schemes.scheme import parse_scheme
@@ -119,6 +120,11 @@ def each(
 def attention_by_matrices(q: Any, k: Any) -> None:
     out, log_sums = attention_forward(q, k, k, True)
     attention_gradients(q, q, k, k, out, log_sums, True)
+
+
+def recurrent(cell: str, gates: Any, matrix: Any, h: Any) -> None:
+    first = (h, h) if cell == "lstm" else (h,)
+    recurrence(cell, gates, packed(matrix, cell), matrix[:, :, 0], None, None, first, False)
 
 
 def quantized(
@@ -285,6 +291,8 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "fused_columns": each(fused_columns, (F32, BF16), 64, 512)
                      + each(fused_columns, (F32,), 2000, 9),
     "fused_rows": each(fused_rows, (F32, BF16), 64, 512),
+    "recurrence": [(partial(recurrent, cell), (zeros(5, 2, g * 40, dtype=d), zeros(1, g * 40, 40, dtype=d), zeros(1, 2, 40, dtype=d)))
+                   for cell, g in (("lstm", 4), ("gru", 3), ("tanh", 1)) for d in (F32, F16, np.float64)],
     "device_calls": [(function, arrays) for function, arrays in DEVICE_CALLS.values()],
 }  # fmt: skip
 

@@ -5,12 +5,10 @@ their gradients.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.convolution.cpu.filters import PackedFilter, has_few
 from cubepy.kernels.convolution.cpu.implicit_gemm_plan import LIGHT
@@ -23,6 +21,7 @@ from cubepy.kernels.entry.arguments import float_array, per_axis, rounds_to_tf32
 from cubepy.kernels.entry.dispatch import repeated_with
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement.copy import contiguous, convert_into
+from cubepy.kernels.primitives.epilogue import after_sum
 from cubepy.kernels.primitives.functions import activation_of
 from cubepy.runtime import memory
 from cubepy.runtime.memory.address import address
@@ -184,18 +183,6 @@ def as_it_lies(input: Any, layout: Any, out: Any, axes: int) -> Any:
     return view if first and view.flags.c_contiguous and view.shape[-1] > 1 else None
 
 
-@lru_cache(maxsize=256)
-def after_sum(function: Any) -> Any:
-    """A func of two values: `function` of their sum."""
-
-    @cb.func
-    def of_sum(a, b):  # type: ignore[no-untyped-def]
-        total = cb.cast(a, cb.f32) + cb.cast(b, cb.f32)
-        return total if function is None else function(total)
-
-    return of_sum
-
-
 def _overlap(a: Any, b: Any) -> bool:
     """Whether the memory of two arrays may be the same."""
     (start, stop), (first, last) = (
@@ -212,9 +199,9 @@ def _convolve(
     like it.
     """
     w = _plain(w) if p.on_gpu else w
-    alone = p.on_gpu or has_few(p.all_filters, p.groups) or function not in LIGHT
-    if add is not None and alone:  # no kernel does it on its way
-        rounded = p.on_gpu or target.itemsize > 2  # else once, at the end
+    alone = has_few(p.all_filters, p.groups) or function not in LIGHT
+    if add is not None and alone and not p.on_gpu:  # no kernel does it on its way
+        rounded = target.itemsize > 2  # else once, at the end
         sums = target if rounded else memory.empty(target.shape, np.float32)
         _convolve(p._replace(add=False), view, w, bias, None, sums, None)
         run(after_sum(function), [sums, add], target)

@@ -21,7 +21,8 @@ from cubepy.kernels.convolution.cpu.register_tile import tile_for, tiles
 from cubepy.kernels.convolution.im2col import by_columns
 from cubepy.kernels.convolution.measure import Convolve
 from cubepy.kernels.convolution.problem import Convolution, first_of, flat_of, in_three, shape_of
-from cubepy.kernels.convolution.sm90.implicit_gemm_plan import Boxes, boxes_for, convolve_on_gpu
+from cubepy.kernels.convolution.routes_gpu import convolve_on_gpu
+from cubepy.kernels.convolution.sm90.implicit_gemm_plan import Boxes, boxes_for
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.movement.pad import pad
 from cubepy.kernels.movement.transpose import transpose
@@ -281,9 +282,8 @@ class BoxesOnGpu(TunedRoutine):
 
     def launch(self, blueprint: Boxes, p: Convolution, args: tuple[Any, ...]) -> None:
         """Images are laid out where the copy engine cannot bring them."""
-        view, w, bias, _, out, function = args
-        shape, how = shape_of(p), (p.groups, p.last, function, p.properties, blueprint)
-        convolve_on_gpu(view, w, bias, out, shape, *how)
+        view, w, bias, add, out, function = args
+        convolve_on_gpu(p, view, w, bias, add, out, function, blueprint)
 
 
 class Columns(TunedRoutine):

@@ -15,8 +15,14 @@ from cubepy.lang.dtypes import as_dtype
 from cubepy.tune import GpuRoutine
 
 UNITS = 256  # of a cube
+PLANE = 32
+"""Units that read a stretch of memory at once, at least."""
 QUICK = ("contract", "afn", "nsz")
 AHEAD = 4  # lines that a unit reads before it writes the first, of all inputs together
+LEAST_BYTES = 16
+"""Of arrays that a unit reads before it writes, where lines are short: rows begin anywhere."""
+BUSY = 0.9
+"""Part of a cube's units that have a line, of which more is not better."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,15 @@ quick_rows = cb.kernel(fast_math=QUICK)(rows_of)
 """For functions of `primitives.functions_half`."""
 
 
+def units_across(lines: int) -> int:
+    """Units along a row of so many lines, a power of two: of those that few units idle with, or
+    else the fewest, the most.
+    """
+    most = min(UNITS, power_of_two(lines))
+    widths = [most >> k for k in range(4) if most >> k >= PLANE] or [most]
+    return max(widths, key=lambda units: (min(BUSY, lines / (-(-lines // units) * units)), units))
+
+
 class Lines(GpuRoutine):
     """Neighbouring units take neighbouring lines.
 
@@ -158,9 +173,12 @@ class Lines(GpuRoutine):
             kernel[cubes, UNITS](dest, tuple(inputs), quick or function, plan, mode="unchecked")
             return
         n = dest.shape[-1]
-        across = min(UNITS, power_of_two(-(-n // lanes)))
+        across = units_across(-(-n // lanes))
+        blocks, down = -(-n // (across * lanes)), UNITS // across
+        short = LEAST_BYTES // (lanes * max(a.itemsize for a in (dest, *inputs))) // len(inputs)
+        if short > ahead and dest.size // n // (down * short) * blocks >= properties.cores:
+            ahead = short
         plan = LinePlan(lanes, ahead, fixed, across)
-        down = UNITS // across * ahead
-        cubes = -(-(dest.size // n) // down) * -(-n // (across * lanes))
+        cubes = -(-(dest.size // n) // (down * ahead)) * blocks
         kernel = map_rows_wide if quick is None else quick_rows
         kernel[cubes, UNITS](dest, tuple(inputs), quick or function, plan, mode="unchecked")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.errors import DTypeError, LaunchError, ShapeError
+from cubepy.errors import ArgumentError, DTypeError, LaunchError, ShapeError
 from cubepy.kernels.elementwise.map import map as map_
 from cubepy.kernels.entry.arguments import array_of, number_of, rounds_to_tf32
 from cubepy.kernels.entry.dispatch import repeated_with
@@ -45,6 +45,8 @@ def matmul(
     bias: Any = None,
     activation: Any = None,
     residual: Any = None,
+    add: Any = None,
+    gate: Any = None,
     mask: Any = None,
     fill: float = 0.0,
     alpha: float = 1.0,
@@ -58,12 +60,13 @@ def matmul(
     Args: a: (..., M, K) or (K,). b: (..., K, N) or (K,); a transposed view is as good as any. Or a
         matrix from `prepack`. bias: (N,), added to every row. activation: "gelu", "gelu_tanh",
         "relu", "silu", "sigmoid", "tanh", or a `@cb.func` of one value. residual: of the result's
-        shape, added last. mask: bools that broadcast to the result's shape; where one is false, the
-        result is `fill`. fill: what the result is where the mask is false, such as `-math.inf` for
-        scores; whatever the sums are there. alpha: factor of the product. out: array to write.
-        dtype: of the result; the promoted dtype by default. f32 for f16 and bf16, i32 for 8-bit
-        integers. precision: "tf32" lets matrix units round f32 operands to 10 bits of fraction; by
-        default they are not used.
+        shape, added last. add: instead of a residual, an array that is added before the activation.
+        gate: instead of both, one that the result is multiplied by, last. mask: bools that
+        broadcast to the result's shape; where one is false, the result is `fill`. fill: what the
+        result is where the mask is false, such as `-math.inf` for scores; whatever the sums are
+        there. alpha: factor of the product. out: array to write. dtype: of the result; the promoted
+        dtype by default. f32 for f16 and bf16, i32 for 8-bit integers. precision: "tf32" lets
+        matrix units round f32 operands to 10 bits of fraction; by default they are not used.
 
     Returns: (..., M, N) in the promoted dtype; sums are in f32 (f64 and integers: exact types,
         without epilogue tiles).
@@ -71,6 +74,7 @@ def matmul(
     Raises:
         ShapeError: the inner lengths differ, or batches or the mask do not broadcast.
         DTypeError: the mask does not hold bools.
+        ArgumentError: more than one of residual, add and gate.
 
     Example:
         >>> import numpy as np
@@ -81,17 +85,22 @@ def matmul(
         >>> matmul(x, y, mask=np.tri(2, dtype=bool), fill=-1)
         array([[ 3., -1.],
                [ 3.,  3.]], dtype=float32)
+        >>> matmul(x, y, activation="relu", add=np.full((2, 2), -2, np.float32))
+        array([[1., 1.],
+               [1., 1.]], dtype=float32)
     """
     alpha, fill = (
         number_of(alpha, "alpha"),
         fill if isinstance(fill, int) else number_of(fill, "fill"),
     )
     activation, tf32 = activation_of(activation), rounds_to_tf32(precision)
+    residual, joined = _joined(residual, add, gate)
     if isinstance(b, Packed):
         _in_one_position(array_of(a, "a"), b.panels)
         b = b.panels if b.panels.ndim == 2 else b
     if isinstance(b, Packed):
-        return _with_packed(a, b, bias, activation, residual, mask, fill, alpha, out, dtype)
+        ending = Epilogue(bias, residual, activation, alpha, mask, fill, joined)
+        return _with_packed(a, b, ending, out, dtype)
     wrap = wrapper(a, b)
     x, y = array_of(a, "a"), array_of(b, "b")
     if x.ndim == 0 or y.ndim == 0:
@@ -124,12 +133,13 @@ def matmul(
             _fill(result, kept, fill)
         return finish(result, out, wrap)
     result = output(out, shape, dtype.numpy, x, y)
-    extra = _epilogue(bias, residual, full)
+    extra = _epilogue(bias, residual, full, joined)
     if result.size:
         on_host = not isinstance(result, DeviceArray)
         fused = kept.reshape(full) if kept is not None and on_host else None
         target = result.reshape(full) if result.flags.c_contiguous else result
-        _floats(x, y, target, full, Epilogue(*extra, activation, alpha, fused, fill), tf32)
+        ending = Epilogue(*extra, activation, alpha, fused, fill, joined)
+        _floats(x, y, target, full, ending, tf32)
         if kept is not None and not on_host:
             _fill(result, kept, fill)
     return finish(result, out, wrap)
@@ -184,25 +194,14 @@ def _in_one_position(x: Any, panels: Any) -> None:
         )
 
 
-def _with_packed(
-    a: Any,
-    b: Packed,
-    bias: Any,
-    activation: Any,
-    residual: Any,
-    mask: Any,
-    fill: float,
-    alpha: float,
-    out: Any,
-    dtype: Any,
-) -> Any:
+def _with_packed(a: Any, b: Packed, ending: Epilogue, out: Any, dtype: Any) -> Any:
     """The product with a matrix that is laid out in panels already."""
     wrap, x = wrapper(a), array_of(a, "a")
     rows, columns = b.shape
     if x.ndim < 1 or x.shape[-1] != rows:
         raise ShapeError(f"matmul of {x.shape} and a packed {b.shape}: the inner lengths differ")
     full = (*x.shape[:-1], columns)
-    kept = None if mask is None else _mask(mask, full)
+    kept = None if ending.mask is None else _mask(ending.mask, full)
     dtype = _asked_dtype(x.dtype, b.dtype.numpy, dtype)
     if dtype.bits == 64:
         raise DTypeError(
@@ -210,7 +209,7 @@ def _with_packed(
             hint="give the matrix itself instead of prepack's, or an a of f32",
         )
     result = output(out, full, dtype.numpy, x)
-    add, residual = _epilogue(bias, residual, full)
+    bias, residual = _epilogue(ending.bias, ending.residual, full, ending.joined)
     if result.size:
         if not as_dtype(x.dtype).is_float or as_dtype(x.dtype).storage_only:
             x, given = memory.empty(x.shape, np.float32), x
@@ -225,7 +224,7 @@ def _with_packed(
         panels = b.panels
         if panels.dtype == np.uint32 and x3.dtype != as_dtype("bf16").numpy:
             panels = widened(panels, rows)
-        epilogue = Epilogue(add, r3, activation, alpha, m3, fill)
+        epilogue = ending._replace(bias=bias, residual=r3, mask=m3)
         _launch(x3, panels, out3, epilogue, "rows", panels.shape[3])
         if target is not result:
             convert_into(result, target)
@@ -277,13 +276,28 @@ def _bytes(x: np.ndarray, y: np.ndarray) -> bool:
     return fit and "int8_dot" in device_properties(current()).features
 
 
-def _epilogue(bias: Any, residual: Any, full: tuple[int, ...]) -> tuple[Any, Any]:
+def _joined(residual: Any, add: Any, gate: Any) -> tuple[Any, str]:
+    """The array that is joined with the sums, and what is done with it."""
+    given = {"residual": residual, "add": add, "gate": gate}
+    there = [name for name, array in given.items() if array is not None]
+    if len(there) > 1:
+        raise ArgumentError(
+            f"matmul takes one of residual, add and gate, not {' and '.join(there)}",
+            hint="add or multiply the other one afterwards",
+        )
+    name = there[0] if there else "residual"
+    return given[name], name
+
+
+def _epilogue(
+    bias: Any, residual: Any, full: tuple[int, ...], joined: str = "residual"
+) -> tuple[Any, Any]:
     b = None if bias is None else array_of(bias, "bias")
     r = None if residual is None else array_of(residual, "residual")
     if b is not None and b.shape != (full[-1],):
         raise ShapeError(f"bias has shape {b.shape}, but the product has {full[-1]} columns")
     if r is not None and r.shape != full and r.size != int(np.prod(full)):
-        raise ShapeError(f"residual has shape {r.shape}, but the product has shape {full}")
+        raise ShapeError(f"{joined} has shape {r.shape}, but the product has shape {full}")
     return b, r
 
 

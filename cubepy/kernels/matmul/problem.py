@@ -49,7 +49,8 @@ class Product(NamedTuple):
 
 class Epilogue(NamedTuple):
     """What follows a product: `function(alpha * product + bias) + residual` where the mask is
-    true, and `fill` elsewhere.
+    true, and `fill` elsewhere; `joined` says what is done with the residual (see
+    `primitives.epilogue`).
     """
 
     bias: Any = None
@@ -58,6 +59,7 @@ class Epilogue(NamedTuple):
     alpha: float = 1.0
     mask: Any = None
     fill: float = 0.0
+    joined: str = "residual"
 
     @property
     def there(self) -> bool:
@@ -68,7 +70,8 @@ class Epilogue(NamedTuple):
     @property
     def given(self) -> tuple[Any, ...]:
         """What a routine is given: a mask where there is one, of which those of a CPU know."""
-        return self if self.mask is not None else self[:4]
+        short = self.mask is None and self.joined == "residual"
+        return self[:4] if short else self
 
 
 def layout_of(b: Any) -> Layout:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import cubepy as cb
@@ -17,32 +18,36 @@ class Epilogue:
         bias, residual: whether there are any.
         activation: a function of the kernel language, or None.
         scaled: alpha is not 1.
+        joined: what is done with the residual: as a "residual" it is added behind the activation,
+            as "add" before it; a "gate" is multiplied behind it.
     """
 
     bias: bool = False
     residual: bool = False
     activation: Any = None
     scaled: bool = False
+    joined: str = "residual"
 
 
 @cb.struct
 class LineEpilogue:
-    """out = `activation(alpha * sums + bias + add) + residual` where the mask is set, else `fill`.
+    """out = `activation(alpha * sums + bias) + residual` where the mask is set, else `fill`;
+    `joined` may have the residual elsewhere (see `Epilogue`).
 
-    What is None is left out. `out`, `add`, `residual` and `mask` have the same axes; neighbours of
-    a line are neighbours along the last one. The bias lies along `axis` of them: along a line, or
-    it is one number for all of it.
+    What is None is left out. `out`, `residual` and `mask` have the same axes; neighbours of a line
+    are neighbours along the last one. The bias lies along `axis` of them: along a line, or it is
+    one number for all of it.
     """
 
     out: Any
     activation: cb.Comptime[Any]
     bias: Any = None
-    add: Any = None
     residual: Any = None
     alpha: Any = None
     mask: Any = None
     fill: Any = 0.0
     axis: cb.Comptime[int] = 2
+    joined: cb.Comptime[str] = "residual"
 
     def shift(self, at, lanes, valid=None):
         """The bias of a line of the result that begins at `at`."""
@@ -61,12 +66,11 @@ class LineEpilogue:
             sums = sums * self.alpha
         if self.bias is not None:
             sums = sums + (self.shift(at, lanes, valid) if shift is None else shift)
-        if self.add is not None:
-            sums = sums + cb.cast(self.add.load(at, lanes, valid=valid), cb.f32)
-        if self.activation is not None:
-            sums = self.activation(sums)
-        if self.residual is not None:
-            sums = sums + cb.cast(self.residual.load(at, lanes, valid=valid), cb.f32)
+        if self.residual is None:
+            sums = ended(sums, None, self.activation, self.joined)
+        else:
+            other = cb.cast(self.residual.load(at, lanes, valid=valid), cb.f32)
+            sums = ended(sums, other, self.activation, self.joined)
         if self.mask is not None:
             kept = self.mask.load(at, lanes, valid=valid)
             sums = cb.select(kept, sums, cb.splat(cb.cast(self.fill, cb.f32), lanes))
@@ -88,13 +92,39 @@ class LineEpilogue:
 
 
 @cb.func
+def ended(sums, other, activation, joined):
+    """What becomes of sums with the residual's numbers, or None."""
+    if other is not None and joined == "add":
+        sums = sums + other
+    if activation is not None:
+        sums = activation(sums)
+    if other is not None and joined == "gate":
+        sums = sums * other
+    if other is not None and joined == "residual":
+        sums = sums + other
+    return sums
+
+
+@cb.func
 def epilogue_of(blueprint, out, bias, residual, alpha):
     """The epilogue that a blueprint says: what it lacks is not looked at."""
     return LineEpilogue(
         out,
         blueprint.activation,
         bias if blueprint.bias else None,
-        None,
         residual if blueprint.residual else None,
         alpha if blueprint.scaled else None,
+        joined=blueprint.joined,
     )
+
+
+@lru_cache(maxsize=256)
+def after_sum(function: Any) -> Any:
+    """A func of two values: `function` of their sum."""
+
+    @cb.func
+    def of_sum(a, b):  # type: ignore[no-untyped-def]
+        total = cb.cast(a, cb.f32) + cb.cast(b, cb.f32)
+        return total if function is None else function(total)
+
+    return of_sum

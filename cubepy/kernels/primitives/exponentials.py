@@ -8,11 +8,12 @@ import math
 
 import cubepy as cb
 
-LOG2_E = 1 / math.log(2)
+LN_2 = math.log(2)
+LOG2_E = 1 / LN_2
 ROUND = 1.5 * 2.0**23 + 127
 """Added to a float it leaves the nearest integer, and 127 more, in the lowest bits."""
 
-LOWEST, HIGHEST = -127 * math.log(2), 128 * math.log(2)
+LOWEST, HIGHEST = -127 * LN_2, 128 * LN_2
 
 TWO_TO = (
     1.0,
@@ -26,7 +27,7 @@ TWO_TO = (
 """2 ** r for |r| <= 1/2, lowest power first; the greatest relative error is 2e-9."""
 
 
-E_TO = tuple(c / math.log(2) ** k for k, c in enumerate(TWO_TO))
+E_TO = tuple(c / LN_2**k for k, c in enumerate(TWO_TO))
 """e ** r for |r| <= ln 2 / 2, likewise."""
 
 
@@ -70,7 +71,7 @@ def bounded_exp(x):
 def scaled_exp(x):
     """e ** x in the same way. One product takes n * ln 2 off, whose constant is wrong by 2e-9."""
     shifted = cb.fma(x, LOG2_E, ROUND)
-    return scaled(powers(cb.fma(shifted - ROUND, -math.log(2), x), E_TO), shifted)
+    return scaled(powers(cb.fma(shifted - ROUND, -LN_2, x), E_TO), shifted)
 
 
 @cb.func

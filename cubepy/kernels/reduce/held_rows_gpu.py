@@ -243,14 +243,20 @@ def row_plan(
     `most` elements; where units hold more than the row, `room` is the most bytes of one.
     """
     size = max(4, *(a.itemsize for a in arrays))
-    return _row_plan(n, min(most, line_of(*arrays)), size, "cluster" in properties.features, room)
+    plane, clusters = properties.plane_size, "cluster" in properties.features
+    return _row_plan(n, min(most, line_of(*arrays)), size, clusters, room, plane)
 
 
 @cache
-def _row_plan(n: int, lanes: int, size: int, clusters: bool, room: int) -> HeldPlan:
-    """The plan that leaves the fewest units without work, in as few cubes as can be."""
+def _row_plan(
+    n: int, lanes: int, size: int, clusters: bool, room: int, plane: int = PLANE
+) -> HeldPlan:
+    """The plan that leaves the fewest units without work, in as few cubes as can be. Units that
+    share a row are a part of a plane or whole planes.
+    """
     lines = -(-n // lanes)
-    shares = (power_of_two(lines),) if lines < SHARES[0] else SHARES
+    shares = tuple(units for units in SHARES if plane % units == 0 or units % plane == 0)
+    shares = (power_of_two(lines),) if lines < shares[0] else shares
     best, least = HeldPlan(lanes, MOST, 1, 0), 0.0
     for parts in PARTS if clusters else PARTS[:1]:
         for units in shares:
@@ -259,7 +265,7 @@ def _row_plan(n: int, lanes: int, size: int, clusters: bool, room: int) -> HeldP
                 held = -(-held // STEP) * STEP
             cost = units * parts * held / lines
             cost *= EXTRA if held * lanes * size > HELD else 1.0
-            cost *= MEETING if units > PLANE else 1.0
+            cost *= MEETING if units > plane else 1.0
             whole = units * parts * held * lanes == n
             limit = room if clusters and not whole else 2 * HELD
             if held * lanes * size <= limit and (not least or cost < least):

@@ -149,8 +149,9 @@ def units_joined(known, walk: cb.Comptime[Walk], group: cb.Comptime[int], scratc
     """What `group` neighbouring units know together, given to all of them, in an order that never
     changes.
 
-    `group` is a power of two; `scratch`, shared memory with a slot for every plane of the cube, is
-    used only where a group is wider than a plane (then all units of the cube have to call it).
+    `group` is a power of two, or whole planes; `scratch`, shared memory with a slot for every plane
+    of the cube, is used only where a group is wider than a plane (then all units of the cube have
+    to call it).
     """
     for k in cb.unroll(range(6)):
         if (32 >> k) < group and (32 >> k) < cb.PLANE_DIM:

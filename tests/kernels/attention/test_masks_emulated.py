@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +17,7 @@ from cubepy.kernels.attention.sm90.flash import hopper_attend, tiles_of
 from cubepy.kernels.attention.sm90.plan import HopperAttention
 from tests.backends.cuda.emulator.launch import emulate
 from tests.backends.cuda.thorough import some
+from tests.kernels.attention.exact import exact
 
 BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
 DTYPES = {
@@ -46,20 +46,6 @@ def mask_of(kind: str, heads: int, length: int, seen: int) -> np.ndarray:
     added = rng.standard_normal(shown.shape, F32)
     added[..., :128] = 0
     return np.where(shown, added, -np.inf).astype(DTYPES[kind])
-
-
-def exact(q: Any, k: Any, v: Any, mask: np.ndarray, causal: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The result and its log-sum-exp in float64."""
-    q, k, v = (np.repeat(a, q.shape[1] // a.shape[1], axis=1).astype(np.float64) for a in (q, k, v))
-    s = q @ k.swapaxes(2, 3) / math.sqrt(q.shape[3])
-    s = np.where(mask, s, -np.inf) if mask.dtype == np.bool_ else s + mask.astype(np.float64)
-    if causal:
-        s = np.where(np.tril(np.ones(s.shape[2:], np.bool_)), s, -np.inf)
-    top = s.max(-1, keepdims=True)
-    w = np.exp(s - np.where(np.isinf(top), 0, top))
-    total = w.sum(-1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        return w @ v / np.where(total == 0, 1, total), (top + np.log(total))[..., 0]
 
 
 CASES = [

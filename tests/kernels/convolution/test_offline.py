@@ -93,7 +93,10 @@ ROUTES: dict[str, tuple[Any, tuple[np.ndarray, ...], list[str]]] = {
     "one place": (lambda x, w, b: K.conv2d(x, w, b, layout="NHWC"), (LAST, ONE, BIAS), ["hopper_product"]),
     "one place, channels first": (lambda x, w: K.conv2d(x, w), (IMAGE, ONE), ["hopper_product"]),
     "one place in four": (lambda x, w: K.conv2d(x, w, stride=2, layout="NHWC"), (LAST, ONE), ["hopper_convolution"]),
-    "a line": (lambda x, w: K.conv1d(x, w, layout="NLC"), (zeros(2, 40, 8), zeros(8, 8, 3)), ["hopper_convolution"]),
+    "a line": (lambda x, w: K.conv1d(x, w, layout="NLC"), (zeros(2, 40, 24), zeros(8, 24, 3)), ["hopper_convolution"]),
+    "a line of few channels": (
+        lambda x, w: K.conv1d(x, w, layout="NLC"), (zeros(2, 40, 8), zeros(8, 8, 15)), ["lay_filters", "hopper_convolution"],
+    ),
     "a volume": (
         lambda x, w: K.conv3d(x, w, layout="NDHWC"), (zeros(2, 4, 5, 6, 8), zeros(8, 8, 3, 3, 3)), ["hopper_convolution"],
     ),
@@ -139,6 +142,22 @@ ROUTES: dict[str, tuple[Any, tuple[np.ndarray, ...], list[str]]] = {
         (LAST, LAST), ["channelwise_tiles", "add_columns"],
     ),
     "long strides": (lambda x, w: K.conv2d(x, w, stride=3, layout="NHWC"), (LAST, FILTERS), ["hopper_product"]),
+    "a residual": (
+        lambda x, w, b, r: K.conv2d(x, w, b, padding=1, layout="NHWC", add=r, activation="relu"),
+        (LAST, FILTERS, BIAS, LAST), ["hopper_convolution"],
+    ),
+    "a residual, one place": (
+        lambda x, w, b, r: K.conv2d(x, w, b, layout="NHWC", add=r, activation="relu"),
+        (LAST, ONE, BIAS, LAST), ["hopper_product"],
+    ),
+    "a residual, single": (
+        lambda x, w, b, r: K.conv2d(x, w, b, padding=1, layout="NHWC", add=r, activation="relu"),
+        tuple(v.astype(np.float32) for v in (LAST, FILTERS, BIAS, LAST)), ["fma_convolution"],
+    ),
+    "a residual, channels first": (
+        lambda x, w, r: K.conv2d(x, w, padding=1, add=r, activation="relu"), (IMAGE, FILTERS, IMAGE),
+        ["transpose_pairs", "hopper_convolution", "transpose_pairs"],
+    ),
     "single": (
         lambda x, w: K.conv2d(x, w, layout="NHWC"), (LAST.astype(np.float32), FILTERS.astype(np.float32)),
         ["fma_convolution"],
@@ -175,6 +194,8 @@ def test_what_runs_a_convolution(route: str) -> None:
 
 SPILLS = [
     "single",
+    "a residual",
+    "a residual, single",
     "few channels",
     "few channels, every place",
     "every channel has its own filter",
@@ -202,7 +223,16 @@ def test_sums_of_all_taps_and_of_ranges_stay_in_registers() -> None:
     code = compile_for("sm_90a", fold_taps, FOLDERS, sums, out, 64, 9, mode="unchecked")
     assert usage(code.cubin).stack == 0
     code = compile_for(
-        "sm_90a", add_ranges, ADDERS, sums, out[0], out, 3, ACTIVATIONS["gelu"], mode="unchecked"
+        "sm_90a",
+        add_ranges,
+        ADDERS,
+        sums,
+        out[0],
+        out,
+        out,
+        3,
+        ACTIVATIONS["gelu"],
+        mode="unchecked",
     )
     assert usage(code.cubin).stack == 0
 

@@ -48,10 +48,21 @@ def _images() -> dict[str, Call]:
 
 _heads, _rows, _square = some(1, 2, 6, 8), some(1, 2, 6), some(6, 8)
 _image = some(1, 4, 4, 4)
+_sequence = some(5, 2, 3)
+
+
+def _recurrent(gates: int) -> Call:
+    rows = gates * 4
+    return (_sequence, some(1, rows, 3), some(1, rows, 4), some(1, rows), some(1, rows) + 1), {}
+
+
 CALLS: dict[str, Call] = {
     **_images(),
     **{name: ((_square, 1), {}) for name in functions_of_an_axis()},
     **{name: ((_square,), {}) for name in ("copy", "gelu", "norm", "transpose", "prepack")},
+    "lstm": _recurrent(4),
+    "gru": _recurrent(3),
+    "rnn": _recurrent(1),
     "attention": ((_heads, _heads + 0, _heads + 0, places(6, 6).astype(bool)), {}),
     "attention_forward": ((_heads, _heads + 0, _heads + 0), {}),
     "attention_gradients": ((_heads, *[_heads + 0] * 4, _rows), {}),

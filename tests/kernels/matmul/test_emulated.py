@@ -5,6 +5,7 @@ units and copies.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -68,8 +69,11 @@ def hopper(
     right = x.astype(np.float64) @ y.astype(np.float64).swapaxes(1, 2)
     right = right * 0.5 if plan.scaled else right
     right = right + bias.astype(np.float64) if plan.bias else right
+    other = residual.astype(np.float64)
+    right = right + other if plan.joined == "add" else right
     right = gelu(right) if plan.activation is not None else right
-    right = right + residual.astype(np.float64) if plan.residual else right
+    right = right * other if plan.joined == "gate" else right
+    right = right + other if plan.residual and plan.joined == "residual" else right
     return float(np.linalg.norm(result.astype(np.float64) - right) / np.linalg.norm(right))
 
 
@@ -123,6 +127,13 @@ def test_fused_epilogues(rows: int, columns: int, turns: bool) -> None:
         scaled=True,
     )
     assert hopper(plan, 200, 392, 72, 1) < 3e-3
+
+
+@pytest.mark.parametrize("joined", ["add", "gate"])
+@pytest.mark.parametrize(("out", "turns"), [(BF16, True), (BF16, False), (np.float32, True)])
+def test_residuals_before_the_activation_and_gates(out: Any, turns: bool, joined: str) -> None:
+    plan = Hopper(128, 128, 3, pingpong=turns, bias=True, residual=True, activation=gelu_narrow)
+    assert hopper(replace(plan, joined=joined), 136, 200, 72, 1, BF16, out) < 3e-3
 
 
 @pytest.mark.parametrize("turns", [True, False])

@@ -39,6 +39,7 @@ def near(got: np.ndarray, want: np.ndarray, unit: float) -> None:
 )  # fmt: skip
 def test_every_way_of_sharing_the_depth(plan: Across) -> None:
     m, n, k = plan.rows - plan.rows // 4, int(RNG.integers(1, 150)), int(RNG.integers(1, 900))
+    n = -(-n // plan.lanes) * plan.lanes
     x, y, out = draw(m, k), draw(k, n), np.full((1, m, n), np.nan, np.float32)
     emulate(few_across, UNITS, -(-n // plan.columns) * plan.parts, x, y, out, None, None, 1.0, plan)
     near(out[0], x.astype(np.float64) @ y, 1e-6)
@@ -71,6 +72,11 @@ def test_functions_of_few_rows_and_few_columns(dtype: Any) -> None:
             }
             got = K.matmul(upload(x, gpu), upload(y, gpu), **ends).numpy()
             near(got, np.maximum(wide + bias, 0) + residual, 2 * unit)
+            other = ends.pop("residual")
+            got = K.matmul(upload(x, gpu), upload(y, gpu), add=other, **ends).numpy()
+            near(got, np.maximum(wide + bias + residual, 0), 2 * unit)
+            got = K.matmul(upload(x, gpu), upload(y, gpu), gate=other, **ends).numpy()
+            near(got, np.maximum(wide + bias, 0) * residual, 2 * unit)
 
 
 @pytest.mark.parametrize(

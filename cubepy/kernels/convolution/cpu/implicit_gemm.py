@@ -112,7 +112,7 @@ class Block:
                         if plan.add and plan.filters_last:
                             pixel = self.origin + self.pixel + asked
                             for j in range(lines):
-                                self.epilogue.add.prefetch((self.n, pixel, column + j * lanes))
+                                self.epilogue.residual.prefetch((self.n, pixel, column + j * lanes))
                             asked = asked + 1
         if not plan.filters_last or (plan.pieces and not last):
             for i in cb.unroll(range(rows)):
@@ -224,7 +224,9 @@ def convolve(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, geometry, 
     it copies its input) for `block_panels` panels.
     """
     g = Geometry(*geometry)
-    epilogue = LineEpilogue(out, plan.activation, bias, add, axis=2 if plan.filters_last else 1)
+    epilogue = LineEpilogue(
+        out, plan.activation, bias, add, axis=2 if plan.filters_last else 1, joined="add"
+    )
     panel_blocks = (g.panels + g.block_panels - 1) // g.block_panels
     first_panel = (cb.CUBE_POS % panel_blocks) * g.block_panels
     at = cb.CUBE_POS // panel_blocks

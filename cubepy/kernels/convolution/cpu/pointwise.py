@@ -124,7 +124,7 @@ def convolve_points(
     line.
     """
     block_pixels = plan.lines * plan.lanes
-    epilogue = LineEpilogue(out, plan.activation, bias, add, axis=1)
+    epilogue = LineEpilogue(out, plan.activation, bias, add, axis=1, joined="add")
     depth = x.shape[1] // groups
     blocks = out.shape[2] // block_pixels
     left = (out.shape[2] - blocks * block_pixels + plan.lanes - 1) // plan.lanes

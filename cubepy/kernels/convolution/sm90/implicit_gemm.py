@@ -156,6 +156,19 @@ def store_part(outs, part, corner, column, staging, first, blueprint):
 
 
 @cb.func
+def load_residual(residual, corner, column, staging, first, arrived, buffer):
+    """Start bringing the residual's box that starts at a corner to where the output's will
+    stand.
+    """
+    cb.barrier_expect(arrived, buffer, residual.nbytes)
+    n, d, h, w = corner
+    if residual.ndim == 4:
+        cb.tma_load(staging, first, residual, (n, h, w, column), arrived, buffer)
+    else:
+        cb.tma_load(staging, first, residual, (n, d, h, w, column), arrived, buffer)
+
+
+@cb.func
 def store_box(out, corner, column, staging, first):
     """Start writing the box of the output that starts at a corner."""
     if out.ndim == 4:
@@ -175,7 +188,6 @@ class WindowProduct:
     outs: Any
     epilogue: TileEpilogue
     counts: Any
-    column_tiles: Any
     views: Any
     block: Any
     ranges: Any
@@ -184,7 +196,7 @@ class WindowProduct:
     def position(self, tile):
         """The part or range of a tile, its box, and its first filter."""
         row_tiles = self.counts[0] * self.counts[1] * self.counts[2] * self.counts[3]
-        part, row, column = tile_position(tile, row_tiles, self.column_tiles, self.blueprint.band)
+        part, row, column = tile_position(tile, row_tiles, self.counts[4], self.blueprint.band)
         return part, row, column * self.blueprint.columns
 
     def steps(self, position):
@@ -241,9 +253,34 @@ class WindowProduct:
         return stage
 
     def begin(self, position):
-        """The tile's bias."""
-        if self.blueprint.bias:
+        """The tile's bias, and the first boxes of the residual; the products hide their way."""
+        blueprint = self.blueprint
+        if blueprint.bias:
             self.epilogue.load_bias(cb.UNIT_POS // GROUP - 1, position[2])
+        if blueprint.residual:
+            seat = cb.UNIT_POS // GROUP - 1 if blueprint.pingpong else 0
+            if cb.UNIT_POS == (seat + 1) * GROUP:
+                width = ROW_BYTES // self.epilogue.staging.dtype.itemsize
+                cb.tma_wait(0)
+                for n in cb.unroll(range(min(2, blueprint.columns // width))):
+                    self.load_residual(position, seat, n)
+
+    def load_residual(self, position, seat, n):
+        """Start bringing piece `n` of a tile's residual."""
+        blueprint, staging = self.blueprint, self.epilogue.staging
+        part, box, column = position
+        start = corner_in(self.outs, part, box, self.counts, blueprint)
+        width = ROW_BYTES // staging.dtype.itemsize
+        buffer = seat * min(2, blueprint.columns // width) + n % 2
+        load_residual(
+            self.epilogue.residual,
+            start,
+            column + n * width,
+            staging,
+            buffer * blueprint.rows * width,
+            self.epilogue.arrived,
+            buffer,
+        )
 
     def finish(self, acc, position, done):
         """The epilogue, 64 columns after the other: all planes of a tile put theirs into shared
@@ -262,10 +299,15 @@ class WindowProduct:
         leader = cb.UNIT_POS == (seat + 1) * GROUP
         row = own + cb.PLANE_POS % 4 * PLANE_ROWS
         for n in cb.unroll(range(pieces)):
-            first = (seat * min(2, pieces) + n % 2) * blueprint.rows * width
-            if leader:  # of an odd number, the last and the next first one share a buffer
-                cb.tma_wait(1 - pieces % 2)
-            cb.sync_group(3 + seat, team)
+            buffer = seat * min(2, pieces) + n % 2
+            first = buffer * blueprint.rows * width
+            if blueprint.residual:
+                each = (pieces + 1 - n % 2) // 2
+                cb.barrier_wait(self.epilogue.arrived, buffer, (done * each + n // 2) % 2)
+            else:
+                if leader:  # of an odd number, the last and the next first one share a buffer
+                    cb.tma_wait(1 - pieces % 2)
+                cb.sync_group(3 + seat, team)
             for m in cb.unroll(range(blueprint.share // BLOCK)):
                 for j in cb.unroll(range(width // 16)):
                     left = n * width + j * 16
@@ -281,6 +323,9 @@ class WindowProduct:
             if leader:
                 store_part(self.outs, part, start, column + n * width, staging, first, blueprint)
                 cb.tma_commit()
+                if blueprint.residual and n + 2 < pieces:
+                    cb.tma_wait(0)
+                    self.load_residual(position, seat, n + 2)
 
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
@@ -289,25 +334,25 @@ def hopper_convolution(
     weight: cb.TensorMap,
     outs,
     bias,
+    residual,
     counts,
-    column_tiles,
     views,
     block,
     ranges,
     blueprint: cb.Comptime,
 ):
     """out[n, d, h, w, f] = function(sum of taps and channels of x * weight[f, tap, channel] +
-    bias[f]).
+    bias[f] + residual[n, d, h, w, f]).
 
     `xs` are the maps of x and its further phases (N, D, H, W, C), or without the depth; boxes have
     `ROW_BYTES` of channels. weight is (filters, taps, channels), or (channels, taps, filters) of 16
     bits with `transpose_b`. `counts` are the boxes of the output along images, depth, height and
-    width. `views` are of each part the window, its dilation, the padding, and the walk: the
-    window's first tap and the steps to the next ones along its axes. `block` are channels, and
-    filters that see the same ones; the next filters see the next channels. The sum's steps (a tap
-    and a box's channels) are cut into as many `ranges` of so many, each with images of its own in
-    the output, whole boxes; or there are as many parts, each with one of the maps `outs`. A launch
-    has at most one cube for each core of the device.
+    width, and the columns of tiles. `views` are of each part the window, its dilation, the padding,
+    and the walk: the window's first tap and the steps to the next ones along its axes. `block` are
+    channels, and filters that see the same ones; the next filters see the next channels. The sum's
+    steps (a tap and a box's channels) are cut into as many `ranges` of so many, each with images of
+    its own in the output, whole boxes; or there are as many parts, each with one of the maps
+    `outs`. A launch has at most one cube for each core of the device.
     """
     rows, columns, pingpong = blueprint.rows, blueprint.columns, blueprint.pingpong
     out = outs[0].dtype
@@ -316,11 +361,10 @@ def hopper_convolution(
     buffers = (2 if pingpong else 1) * min(2, columns // width)
     staging = cb.shared(buffers * rows * width, out)
     shift = cb.shared(2 * columns if blueprint.bias else 1, cb.f32)
-    epilogue = TileEpilogue(outs, bias, None, 1.0, staging, shift, None, blueprint)
-    product = WindowProduct(
-        xs, weight, outs, epilogue, counts, column_tiles, views, block, ranges, blueprint
-    )
-    tiles = counts[0] * counts[1] * counts[2] * counts[3] * column_tiles * ranges[0]
+    arrived = cb.barrier(4, 1)
+    epilogue = TileEpilogue(outs, bias, residual, 1.0, staging, shift, arrived, blueprint)
+    product = WindowProduct(xs, weight, outs, epilogue, counts, views, block, ranges, blueprint)
+    tiles = counts[0] * counts[1] * counts[2] * counts[3] * counts[4] * ranges[0]
     if cb.UNIT_POS < GROUP:
         cb.set_registers(40, False)
         if cb.UNIT_POS == 0:

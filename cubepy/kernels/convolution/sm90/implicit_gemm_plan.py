@@ -1,6 +1,4 @@
-"""Convolutions on a GPU: as a matrix product where the window is one pixel, by the Hopper kernel
-where the copy engine can take the input, and else by columns.
-"""
+"""Convolutions by the kernels for Hopper: tiles, boxes of pixels, and what a launch is given."""
 
 from __future__ import annotations
 
@@ -9,39 +7,26 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import cubepy as cb
 from cubepy.errors import TuneError
-from cubepy.kernels.convolution.gpu.depthwise import by_channel_on_gpu
-from cubepy.kernels.convolution.gpu.depthwise_nchw import by_planes_on_gpu
-from cubepy.kernels.convolution.gpu.in_order import in_order
-from cubepy.kernels.convolution.im2col import by_columns
-from cubepy.kernels.convolution.problem import Problem, without_skipped_pixels
-from cubepy.kernels.convolution.sm90.depthwise_nhwc import by_boxes_of_channels
+from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.convolution.sm90.implicit_gemm import HopperWindow, hopper_convolution
 from cubepy.kernels.convolution.sm90.implicit_gemm_simt import FmaWindow, fma_convolution
-from cubepy.kernels.convolution.sm90.operand_layout import (
-    in_blocks,
-    in_boxes,
-    laid_out,
-    starting_well,
-)
+from cubepy.kernels.convolution.sm90.operand_layout import in_boxes, starting_well
 from cubepy.kernels.convolution.sm90.split_k import added
 from cubepy.kernels.entry.shapes import strided
 from cubepy.kernels.matmul.gpu.operands import ALIGNMENT, NARROW_FLOATS, activation_for
-from cubepy.kernels.matmul.matmul import matmul
-from cubepy.kernels.movement.copy import contiguous, convert_into
-from cubepy.kernels.movement.transpose import transpose
 from cubepy.kernels.primitives.pipeline import BLOCK, ROW_BYTES
-from cubepy.kernels.primitives.vector_width import address
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 
 TILES = {
     HopperWindow(128, 256, 4, pingpong=False): (1.57, 0.26, 0.20),
+    HopperWindow(128, 192, 4, pingpong=False): (1.20, 0.20, 0.20),
     HopperWindow(128, 128, 5): (0.87, 0.015, 0.13),
     HopperWindow(128, 64, 8): (0.68, 0.015, 0.13),
     HopperWindow(64, 128, 8): (0.62, 0.015, 0.22),
@@ -70,7 +55,22 @@ SIDES = (1, 2, 4, 7, 8, 14, 16, 28, 32, 56, 64, 128)
 
 Four = tuple[int, int, int, int]
 Tile = HopperWindow | FmaWindow
-Part = tuple[Any, Problem, Four]
+
+
+class Part(NamedTuple):
+    """One of the convolutions of a launch.
+
+    Attributes:
+        out: the output (N, *out, F).
+        problem: the convolution.
+        walk: over the window: the first tap, and the steps to the next ones along its axes.
+        add: what is added before the activation, which lies as out does.
+    """
+
+    out: Any
+    problem: Problem
+    walk: Four
+    add: Any = None
 
 
 @dataclass(frozen=True)
@@ -104,96 +104,6 @@ def boxes_for(
     yield from (Boxes(ranges=ranges) for ranges in (2, 4, 8) if is_whole(steps, ranges))
 
 
-def convolve_on_gpu(
-    view: Any,
-    w: Any,
-    bias: Any,
-    target: Any,
-    problem: Problem,
-    groups: int,
-    channels_last: bool,
-    function: Any,
-    properties: cb.DeviceProperties,
-    chosen: Boxes = Boxes(),
-) -> None:
-    """target = function(convolution + bias): view is (N, *size, C) in any layout, target is
-    contiguous, (N, *out, F) or channels first. If something is chosen, it is done by boxes.
-    """
-    n, filters = view.shape[0], w.shape[0]
-    if groups == 1:
-        view, problem = without_skipped_pixels(view, problem)
-        alone = math.prod(problem.window) == math.prod(problem.stride) == 1 and not any(problem.pad)
-        if alone and chosen == Boxes():
-            as_rows = channels_last and view.flags.c_contiguous
-            as_planes = not channels_last and bias is None
-            if as_rows or as_planes or not suits(view, w, problem, properties):
-                by_product(view, w, bias, target, channels_last, function, problem.precision)
-                return
-    elif by_channel(view, w, bias, target, problem, channels_last, function, properties):
-        return
-    elif by_channel_on_gpu(view, w, bias, target, problem, channels_last, function):
-        return
-    if suits(view, w, problem, properties):
-        laid = (
-            (*laid_out(view, w, problem), 0) if groups == 1 else in_blocks(view, w, problem, groups)
-        )
-        if laid is not None:
-            x, taps, problem, group = laid
-            direct = channels_last and address(target) % ALIGNMENT == 0 and len(taps) == filters
-            spatial = target.shape[1:-1] if channels_last else target.shape[2:]
-            last = target if direct else memory.empty((n, *spatial, len(taps)), target.dtype)
-            by_boxes(x, taps, bias, last, problem, function, properties.cores, group, chosen)
-            if not channels_last:
-                transpose(
-                    last[..., :filters], (0, last.ndim - 1, *range(1, last.ndim - 1)), out=target
-                )
-            elif not direct:
-                convert_into(target, last[..., :filters])
-            return
-    flat = (n, -1, filters) if channels_last else (n, filters, -1)
-    by_columns(view, w, bias, target.reshape(flat), problem, groups, channels_last, function)
-
-
-def by_channel(
-    view: Any,
-    w: Any,
-    bias: Any,
-    target: Any,
-    problem: Problem,
-    channels_last: bool,
-    function: Any,
-    properties: cb.DeviceProperties,
-) -> bool:
-    """target = function(convolution + bias) where every channel has one filter, by the kernels that
-    work in shared memory, if one of them takes it; arrays as for `convolve_on_gpu`.
-    """
-    function = activation_for(function, as_dtype(target.dtype))
-    if channels_last:
-        return by_boxes_of_channels(view, w, bias, target, problem, function, properties)
-    first = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
-    return by_planes_on_gpu(first, w, bias, target, problem, function, properties.cores)
-
-
-def by_product(
-    view: Any, w: Any, bias: Any, target: Any, channels_last: bool, function: Any, precision: str | None
-) -> None:  # fmt: skip
-    """A window of one pixel: a product of matrices, whose last step has bias and activation."""
-    n, c, how = view.shape[0], view.shape[-1], {"activation": function, "precision": precision}
-    matrix = contiguous(w).reshape(-1, c)
-    if channels_last:
-        rows = in_order(view).reshape(-1, c)
-        flat = target.reshape(-1, w.shape[0])
-        matmul(rows, matrix.T, out=flat, bias=bias, **how)
-    elif bias is None:
-        planes = contiguous(view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))).reshape(
-            n, c, -1
-        )
-        matmul(matrix, planes, out=target.reshape(n, w.shape[0], -1), **how)
-    else:
-        done = matmul(in_order(view).reshape(-1, c), matrix.T, bias=bias, **how)
-        transpose(done.reshape(n, -1, w.shape[0]), (0, 2, 1), out=target.reshape(n, w.shape[0], -1))
-
-
 def suits(view: Any, w: Any, problem: Problem, properties: cb.DeviceProperties) -> bool:
     """Whether the kernels for Hopper take a convolution, if need be laid out anew."""
     return suited(problem, as_dtype(view.dtype).name, as_dtype(w.dtype).name, properties)
@@ -222,6 +132,7 @@ def by_boxes(
     cores: int,
     group: int = 0,
     chosen: Boxes = Boxes(),
+    add: Any = None,
 ) -> None:
     """out (N, *out, F), contiguous, by the kernels for Hopper; the rest as for `prepared`."""
     n, c = x.shape[0], taps.shape[2] if group else x.shape[-1]
@@ -230,12 +141,13 @@ def by_boxes(
         n, problem.out, out.shape[-1], steps, cores, group, RANGES, is_plain(x, problem), chosen
     )
     if ranges == 1:
-        launch(*prepared(x, taps, bias, out, problem, function, cores, plan, group))
+        part = part_of(out, problem, add)
+        launch(*prepared_parts(x, taps, bias, (part,), function, cores, plan, group))
         return
     box, counts = box_for(n, problem.out, plan.rows)
     sums = memory.empty((ranges * counts[0] * box[0], *out.shape[1:]), np.float32)
     launch(*prepared(x, taps, None, sums, problem, None, cores, plan, group, ranges))
-    added(sums, bias, out, ranges, activation_for(function, as_dtype(out.dtype)))
+    added(sums, bias, out, ranges, activation_for(function, as_dtype(out.dtype)), add)
 
 
 def is_plain(x: Any, problem: Problem) -> bool:
@@ -260,8 +172,13 @@ def prepared(
     So many filters as `group` see the same channels (0: all do). With several `ranges` of the sum,
     out has images for each, whole boxes.
     """
-    part = out, problem, (0, *steps_of(problem.window))
+    part = part_of(out, problem)
     return prepared_parts(x, taps, bias, (part,), function, cores, plan, group, ranges)
+
+
+def part_of(out: Any, problem: Problem, add: Any = None) -> Part:
+    """A convolution by the whole window."""
+    return Part(out, problem, (0, *steps_of(problem.window)), add)
 
 
 def prepared_parts(
@@ -271,19 +188,18 @@ def prepared_parts(
     """As `prepared`, for one to four convolutions of one input in a launch, with outputs of much
     the same sizes.
 
-    taps are (F, taps, C), or (C, taps, F) of 16 bits if they lie `across`. A part is an output, its
-    convolution, and the walk over the window: the first tap and the steps to the next ones along
-    its axes.
+    taps are (F, taps, C), or (C, taps, F) of 16 bits if they lie `across`. Only where there is one
+    part something may be added to it.
     """
-    out, problem, _ = parts[0]
+    out, problem, _, add = parts[0]
     n, c, filters = (
         x.shape[0],
         taps.shape[2] if group else x.shape[-1],
         taps.shape[2 if across else 0],
     )
     depth = ROW_BYTES // x.itemsize
-    out_size: Any = tuple(max(p.out[axis] for _, p, _ in parts) for axis in range(3))
-    steps = -(-sum(math.prod(p.window) for _, p, _ in parts) * -(-c // depth) // len(parts))
+    out_size: Any = tuple(max(p.out[axis] for _, p, *_ in parts) for axis in range(3))
+    steps = -(-sum(math.prod(p.window) for _, p, *_ in parts) * -(-c // depth) // len(parts))
     if plan is None:
         plan = tile_for(
             n * len(parts), out_size, filters, steps, cores, group, is_plain(x, problem)
@@ -295,7 +211,12 @@ def prepared_parts(
         plan = replace(plan, stages=plan.stages - 2 * two, transpose_b=across)
     phases = problem.stride[1:]
     plan = _with(
-        plan, phases, bias is not None, activation_for(function, as_dtype(out.dtype)), len(parts)
+        plan,
+        phases,
+        bias is not None,
+        activation_for(function, as_dtype(out.dtype)),
+        len(parts),
+        add is not None,
     )
     box, counts = box_for(n, out_size, plan.rows)
     x = in_boxes(x)
@@ -306,12 +227,13 @@ def prepared_parts(
     ]
     tf32 = problem.tf32 and x.itemsize == 4
     maps = [map_of(view, box, tf32) for view in views]
-    outs = [map_of(in_boxes(view), box) for view, _, _ in parts]
+    outs = [map_of(in_boxes(view), box) for view, *_ in parts]
     column_tiles = -(-filters // plan.columns)
+    other = None if add is None else map_of(in_boxes(add), box)
     arguments = (
         tuple(maps),
         cb.tensor_map(starting_well(taps), (depth, 1, BLOCK) if across else (plan.columns, 1, depth), tf32=tf32),
-        tuple(outs), bias, counts, column_tiles, tuple((p.window, p.dilation, p.pad, walk) for _, p, walk in parts),
+        tuple(outs), bias, other, (*counts, column_tiles), tuple((p.window, p.dilation, p.pad, walk) for _, p, walk, _ in parts),
         (c, group or filters), (ranges * len(parts), -(-steps // ranges)), plan,
     )  # fmt: skip
     tiles = math.prod(counts) * column_tiles * ranges * len(parts)
@@ -324,8 +246,12 @@ def steps_of(window: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 @lru_cache
-def _with(plan: Tile, phases: tuple[int, int], bias: bool, activation: Any, parts: int) -> Tile:
-    return replace(plan, phases=phases, bias=bias, activation=activation, parts=parts)
+def _with(
+    plan: Tile, phases: tuple[int, int], bias: bool, activation: Any, parts: int, add: bool
+) -> Tile:
+    joined = "add" if add else "residual"
+    ending = replace(plan, bias=bias, residual=add, activation=activation, joined=joined)
+    return replace(ending, phases=phases, parts=parts)
 
 
 def map_of(a: Any, box: Four, tf32: bool = False) -> Any:

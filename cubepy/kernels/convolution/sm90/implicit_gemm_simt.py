@@ -16,6 +16,7 @@ from cubepy.kernels.convolution.sm90.implicit_gemm import (
     box_of,
     box_start,
     corner_in,
+    load_residual,
     load_tap,
     range_of,
     step_pixel,
@@ -24,6 +25,7 @@ from cubepy.kernels.convolution.sm90.implicit_gemm import (
 )
 from cubepy.kernels.matmul.sm90.persistent import tile_position
 from cubepy.kernels.matmul.sm90.tma_simt import DEPTH, WIDE, Fma, seat, stage_sums
+from cubepy.kernels.primitives.epilogue import ended
 from cubepy.kernels.primitives.pipeline import Stage
 
 
@@ -72,14 +74,20 @@ class WindowOperands:
         cb.tma_load(tiles, at + rows * DEPTH, self.weight, start, stage.full, stage.slot)
 
 
+@cb.func
+def swizzled_at(rows, r, c):
+    """Where row r, column c of a tile stands in boxes of `DEPTH` columns, as they are swizzled."""
+    return (c // DEPTH * rows + r) * DEPTH + (c % DEPTH // 4 ^ (r % 8)) * 4 + c % 4
+
+
 @cb.kernel(fast_math=("contract", "nsz"))
 def fma_convolution(
     xs,
     weight: cb.TensorMap,
     outs,
     bias,
+    residual,
     counts,
-    column_tiles,
     views,
     block,
     ranges,
@@ -95,9 +103,10 @@ def fma_convolution(
     )
     channels, group = block
     full = cb.barrier(stages, 1)
+    arrived = cb.barrier(1, columns // DEPTH)
     buffer = cb.shared(stages * (rows + columns) * DEPTH, cb.f32)
     row_tiles = counts[0] * counts[1] * counts[2] * counts[3]
-    part, row, column = tile_position(cb.CUBE_POS, row_tiles, column_tiles, blueprint.band)
+    part, row, column = tile_position(cb.CUBE_POS, row_tiles, counts[4], blueprint.band)
     column = column * columns
     start = box_start(row, counts, box_of(xs[0]))
     near = column // group * channels
@@ -128,22 +137,29 @@ def fma_convolution(
         if blueprint.bias:
             if column + left + 8 * j < bias.shape[0]:
                 shift[j] = cb.cast(bias[column + left + 8 * j], cb.f32)
-    for i in cb.unroll(
-        range(high)
-    ):  # the sums go where the stages were, 32 columns beside each other
-        value = acc[i] + shift.load(0, WIDE)
-        if blueprint.activation is not None:
-            value = blueprint.activation(value)
+    corner = corner_in(outs, part, row, counts, blueprint)
+    # the sums go where the stages were, 32 columns beside each other
+    if blueprint.residual:
+        if cb.UNIT_POS == 0:
+            for n in cb.unroll(range(columns // DEPTH)):
+                to = n * rows * DEPTH
+                load_residual(residual, corner, column + n * DEPTH, buffer, to, arrived, 0)
+        cb.barrier_wait(arrived, 0, 0)
+    other = cb.local(WIDE, cb.f32)
+    for i in cb.unroll(range(high)):
         r = top + 8 * i
+        value = acc[i] + shift.load(0, WIDE)
+        if blueprint.residual:
+            for j in cb.unroll(range(WIDE)):
+                other[j] = buffer[swizzled_at(rows, r, left + 8 * j)]
+            value = ended(value, other.load(0, WIDE), blueprint.activation, blueprint.joined)
+        else:
+            value = ended(value, None, blueprint.activation, blueprint.joined)
         for j in cb.unroll(range(WIDE)):
-            c = left + 8 * j
-            buffer[(c // DEPTH * rows + r) * DEPTH + (c % DEPTH // 4 ^ (r % 8)) * 4 + c % 4] = (
-                value[j]
-            )
+            buffer[swizzled_at(rows, r, left + 8 * j)] = value[j]
     cb.fence_async()
     cb.sync_cube()
     if cb.UNIT_POS == 0:
-        corner = corner_in(outs, part, row, counts, blueprint)
         for n in cb.unroll(range(columns // DEPTH)):
             store_part(outs, part, corner, column + n * DEPTH, buffer, n * rows * DEPTH, blueprint)
         cb.tma_commit()

@@ -23,41 +23,57 @@ MEASURE = 8
 FOLDED = 16
 """Channels that the pixels of a folded input have at most."""
 ROW = 64
-"""Channels of a step of the sum."""
+"""Channels of a step of the sum, of 16 bits."""
+SAVED, PIXELS = 10, 1 << 14
+"""Steps of all rounds that a copy of an input is worth which could be taken as it lies, and the
+pixels of a round (as layers of 8 and 16 channels took on an H100).
+"""
 
 
 @cb.kernel
 def widen(x: cb.Array, out: cb.Array, before, lanes: cb.Comptime[int]):
     """out[n, h, w, c] = x[n, h, w - before, c], with zeros where x has nothing; a unit does a
-    pixel.
+    line of a pixel.
     """
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
-    w = at % out.shape[2]
-    h = at // out.shape[2] % out.shape[1]
-    n = at // out.shape[2] // out.shape[1]
+    lines = out.shape[3] // lanes
+    first = at % lines * lanes
+    pixel = at // lines
+    w = pixel % out.shape[2]
+    h = pixel // out.shape[2] % out.shape[1]
+    n = pixel // out.shape[2] // out.shape[1]
     if n < out.shape[0]:
-        inside = w >= before and w - before < x.shape[2]
-        for c in range(0, out.shape[3], lanes):
-            count = x.shape[3] - c if inside else 0
-            out.store((n, h, w, c), x.load((n, h, w - before, c), lanes, valid=count))
+        channels, column = x.shape[3], w - before
+        seen = cb.min(cb.max(column, 0), x.shape[2] - 1)
+        line = cb.local((lanes,), x.dtype)
+        for k in cb.unroll(range(lanes)):
+            value = x[n, h, seen, cb.min(first + k, channels - 1)]
+            line[k] = cb.select(column == seen and first + k < channels, value, x.dtype(0))
+        out.store((n, h, w, first), line.load((0,), lanes))
 
 
 @cb.kernel
 def lay_filters(w: cb.Array, out: cb.Array, inner):
-    """out[f, t, v * inner + c] = w[f, c, t, v], with zeros where w has nothing; a unit does an
-    element.
+    """out[f, t, v * inner + c] = w[f, c, t, v], with zeros where w has nothing; a unit does a
+    line of `MEASURE` elements.
     """
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
-    j = at % out.shape[2]
-    t = at // out.shape[2] % out.shape[1]
-    f = at // out.shape[2] // out.shape[1]
+    lines = out.shape[2] // MEASURE
+    first = at % lines * MEASURE
+    t = at // lines % out.shape[1]
+    f = at // lines // out.shape[1]
     if f < out.shape[0]:
-        c = j % inner
-        v = j // inner
-        if f < w.shape[0] and c < w.shape[1] and v < w.shape[3]:
-            out[f, t, j] = w[f, c, t, v]
-        else:
-            out[f, t, j] = 0
+        filters, channels, across = w.shape[0], w.shape[1], w.shape[3]
+        line = cb.local((MEASURE,), w.dtype)
+        c, v = first % inner, first // inner
+        for k in cb.unroll(range(MEASURE)):
+            here = cb.min(f, filters - 1), cb.min(c, channels - 1), t, cb.min(v, across - 1)
+            value = w[here]
+            line[k] = cb.select(f < filters and c < channels and v < across, value, w.dtype(0))
+            c = c + 1
+            if c == inner:
+                c, v = 0, v + 1
+        out.store((f, t, first), line.load((0,), MEASURE))
 
 
 @cb.kernel
@@ -134,40 +150,61 @@ def laid_out(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
     of an array whose pixels overlap.
     """
     n, c, filters = view.shape[0], view.shape[-1], w.shape[0]
-    if c % MEASURE == 0 and filters % MEASURE == 0:
-        return view, in_order(w.transpose(0, *range(2, w.ndim), 1)).reshape(filters, -1, c), problem
     _, high, wide = problem.window
+    whole = measured(c)
+    few = of_a_pixel(c, problem.stride[2])
+    single = problem.size[0] == problem.window[0] == problem.dilation[2] == 1
+    row = ROW * 2 // view.itemsize
+    steps, in_rows = high * wide * -(-whole // row), high * -(-wide * few // row)
+    fits = c % MEASURE == 0
+    rounds = -(-n * math.prod(problem.out) // PIXELS)
+    worth = single and (in_rows < steps if not fits else (steps - in_rows) * rounds >= SAVED)
+    if fits and filters % MEASURE == 0 and not worth:
+        return view, in_order(w.transpose(0, *range(2, w.ndim), 1)).reshape(filters, -1, c), problem
     if folds(problem, c):
         return folded(view, w, problem)
-    whole = measured(c)
-    unit = MEASURE // math.gcd(MEASURE, problem.stride[2])
-    few = -(-c // unit) * unit
-    as_rows = problem.size[0] == problem.window[0] == problem.dilation[2] == 1 and c % MEASURE != 0
-    if as_rows and high * -(-wide * few // ROW) < high * wide * -(-whole // ROW):
-        out_width = problem.out[2]
-        unit = MEASURE // math.gcd(MEASURE, few)  # pixels that fill whole measures
-        room = -(-((out_width - 1) * problem.stride[2] + wide) // unit) * unit
-        x = widened(view.reshape(n, *problem.size[1:], c), room, few, problem.pad[2])
-        row, pixel_stride = x.strides[1], problem.stride[2] * x.strides[2]
-        x = strided(
-            x,
-            (n, problem.size[1], out_width, wide * few),
-            (x.strides[0], row, pixel_stride, x.itemsize),
-        )
-        taps = filters_of(w.reshape(filters, c, high, wide), measured(wide * few), few)
-        smaller = replace(
-            problem,
-            size=(1, problem.size[1], out_width),
-            window=(1, high, 1),
-            stride=(1, problem.stride[1], 1),
-            pad=(0, problem.pad[1], 0),
-        )
-        return x, taps, smaller
+    if worth:
+        return as_rows(view, w, problem, few)
     if c != whole:
         size = view.shape[1:-1]
         flat = view.reshape(n, math.prod(size[:-1]), size[-1], c)
         view = widened(flat, size[-1], whole, 0).reshape(n, *size, whole)
     return view, filters_of(w.reshape(filters, c, -1, 1), whole, whole), problem
+
+
+def of_a_pixel(c: int, stride: int) -> int:
+    """Channels of a pixel, at least c, whose neighbours `stride` pixels on begin at whole
+    measures.
+    """
+    unit = MEASURE // math.gcd(MEASURE, stride)
+    return -(-c // unit) * unit
+
+
+def as_rows(view: Any, w: Any, problem: Problem, few: int) -> tuple[Any, Any, Problem]:
+    """Rows of the window as taps of many channels: the input's pixels have `few` and overlap."""
+    n, c, filters = view.shape[0], view.shape[-1], w.shape[0]
+    _, high, wide = problem.window
+    out_width = problem.out[2]
+    unit = MEASURE // math.gcd(MEASURE, few)  # pixels that fill whole measures
+    room = -(-((out_width - 1) * problem.stride[2] + wide) // unit) * unit
+    x = view.reshape(n, *problem.size[1:], c)
+    if c != few or problem.pad[2] or room > x.shape[2] or not x.flags.c_contiguous:
+        x = widened(x, room, few, problem.pad[2])
+    row, pixel_stride = x.strides[1], problem.stride[2] * x.strides[2]
+    x = strided(
+        x,
+        (n, problem.size[1], out_width, wide * few),
+        (x.strides[0], row, pixel_stride, x.itemsize),
+    )
+    taps = filters_of(w.reshape(filters, c, high, wide), measured(wide * few), few)
+    smaller = replace(
+        problem,
+        size=(1, problem.size[1], out_width),
+        window=(1, high, 1),
+        stride=(1, problem.stride[1], 1),
+        pad=(0, problem.pad[1], 0),
+    )
+    return x, taps, smaller
 
 
 def of_a_block(c: int, filters: int, groups: int) -> int:
@@ -246,9 +283,8 @@ def widened(x: Any, width: int, channels: int, before: int) -> Any:
     it.
     """
     out = memory.empty((*x.shape[:2], width, channels), x.dtype)
-    widen[-(-math.prod(out.shape[:3]) // UNITS), UNITS](
-        x, out, before, math.gcd(channels, MEASURE), mode="unchecked"
-    )
+    lanes = math.gcd(channels, MEASURE)
+    widen[-(-out.size // lanes // UNITS), UNITS](x, out, before, lanes, mode="unchecked")
     return out
 
 
@@ -257,7 +293,7 @@ def filters_of(w: Any, channels: int, inner: int) -> Any:
     `inner` pixels each.
     """
     out = memory.empty((measured(w.shape[0]), w.shape[2], channels), w.dtype)
-    lay_filters[-(-out.size // UNITS), UNITS](w, out, inner, mode="unchecked")
+    lay_filters[-(-out.size // MEASURE // UNITS), UNITS](w, out, inner, mode="unchecked")
     return out
 
 

@@ -17,10 +17,10 @@ LANES = 8
 
 @cb.kernel
 def add_ranges(
-    sums: cb.Array, bias, out: cb.Array, ranges: cb.Comptime[int], function: cb.Comptime
+    sums: cb.Array, bias, add, out: cb.Array, ranges: cb.Comptime[int], function: cb.Comptime
 ):
-    """out[pixel, f] = function(sum over ranges of sums[range, pixel, f] + bias[f]); a unit does a
-    line of filters.
+    """out[pixel, f] = function(sum over ranges of sums[range, pixel, f] + bias[f] + add[pixel, f]);
+    a unit does a line of filters.
     """
     across = out.shape[1] // LANES
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
@@ -32,17 +32,20 @@ def add_ranges(
             total = total + lines[k]
         if bias is not None:
             total = total + cb.cast(bias.load(f, LANES, valid=bias.shape[0] - f), cb.f32)
+        if add is not None:
+            total = total + cb.cast(add.load((pixel, f), LANES), cb.f32)
         if function is not None:
             total = function(total)
         out.store((pixel, f), cb.cast(total, out.dtype))
 
 
-def added(sums: Any, bias: Any, out: Any, ranges: int, function: Any) -> None:
-    """out (N, *pixels, F) of sums (ranges of at least N images, *pixels, F); both are contiguous, F
-    a multiple of 8.
+def added(sums: Any, bias: Any, out: Any, ranges: int, function: Any, add: Any = None) -> None:
+    """out (N, *pixels, F) of sums (ranges of at least N images, *pixels, F), and of what is added,
+    which lies as out does; all are contiguous, F a multiple of 8.
     """
     filters, pixels = out.shape[-1], math.prod(out.shape[:-1])
     parts = sums.reshape(ranges, -1, filters)[:, :pixels]
+    rows = None if add is None else add.reshape(-1, filters)
     add_ranges[-(-pixels * filters // LANES // UNITS), UNITS](
-        parts, bias, out.reshape(-1, filters), ranges, function, mode="unchecked"
+        parts, bias, rows, out.reshape(-1, filters), ranges, function, mode="unchecked"
     )

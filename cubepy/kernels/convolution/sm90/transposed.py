@@ -100,7 +100,7 @@ def parts_of(
             first = sum(r.first * s for r, s in zip(some, steps, strict=True))
             walk: Any = (first, *(r.step * s for r, s in zip(some, steps, strict=True)))
             keys = (slice(r.start, None, s) for r, s in zip(some[3 - axes :], stride, strict=True))
-            yield out[(slice(None), *keys)], problem, walk
+            yield Part(out[(slice(None), *keys)], problem, walk)
 
 
 Settings = tuple[Any, Any, Any, Any]
@@ -139,7 +139,7 @@ def by_remainders(view: Any, w: Any, bias: Any, settings: Settings, tf32: bool, 
     x = in_boxes(view)
     parts = sorted(
         parts_of(x, out, window, stride, cut, dilation, tf32),
-        key=lambda part: -math.prod(part[1].window),
+        key=lambda part: -math.prod(part.problem.window),
     )
     for first in range(0, len(parts), TOGETHER):
         some = parts[first : first + TOGETHER]

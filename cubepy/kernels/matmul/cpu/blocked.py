@@ -180,13 +180,20 @@ def blueprint_of(
     )
 
 
+def ends_of(out: Any, epilogue: Epilogue) -> LineEpilogue:
+    """What becomes of lines of sums."""
+    bias, residual, function, alpha, mask, fill, joined = epilogue
+    numbers = float(alpha), mask, float(fill)
+    return LineEpilogue(out, function, bias, residual, *numbers, joined=joined)
+
+
 def product(plan: TilePlan, x: Any, b: Any, source: str, out: Any, epilogue: Epilogue) -> None:
     """out = epilogue(x @ b): x (batch, M, K) with unit stride along K, out (batch, M, N), b as
     `block_product` says.
     """
     batch, m, n = out.shape
     depth = plan.depth or x.shape[2]
-    bias, residual, function, alpha, mask, fill = epilogue
+    bias, residual, function, _, mask, _, _ = epilogue
     once = x.shape[2] <= depth
     plain = bias is None and residual is None and mask is None and function is None
     paired = once and plain and plan.kind == "bf16" and name_of(out.dtype) == "bf16"
@@ -208,7 +215,7 @@ def product(plan: TilePlan, x: Any, b: Any, source: str, out: Any, epilogue: Epi
     block_product[cubes, 1](
         x,
         b,
-        LineEpilogue(out, function, bias, None, residual, float(alpha), mask, float(fill)),
+        ends_of(out, epilogue),
         row_blocks,
         plan.block_panels,
         depth,
@@ -225,8 +232,7 @@ def multiply_goto(
     caches hold them.
     """
     batch, m, n = out.shape
-    bias, residual, function, alpha, mask, fill = epilogue
-    ends = LineEpilogue(out, function, bias, None, residual, float(alpha), mask, float(fill))
+    ends = ends_of(out, epilogue)
     k, width = x.shape[2], plan.lines * plan.lanes
     blueprint = blueprint_of(
         plan, "panels", k <= plan.depth, False, False, -(-UNROLL // min(plan.block_rows, UNROLL))

@@ -11,7 +11,7 @@ import cubepy as cb
 from cubepy.kernels.matmul.cpu.blocking import even
 from cubepy.kernels.matmul.cpu.gemv_split_k import multiply_split_k
 from cubepy.kernels.matmul.cpu.microkernel import Blueprint
-from cubepy.kernels.matmul.problem import Product, result_dtype
+from cubepy.kernels.matmul.problem import Epilogue, Product, result_dtype
 from cubepy.kernels.primitives.epilogue import LineEpilogue
 from cubepy.tune import TunedRoutine
 
@@ -48,7 +48,9 @@ def dot_rows(
     in the cache.
     """
     lanes = plan.lanes
-    epilogue = LineEpilogue(out, plan.activation, bias, None, residual, alpha, mask, fill)
+    epilogue = LineEpilogue(
+        out, plan.activation, bias, residual, alpha, mask, fill, joined=plan.joined
+    )
     m, channels = a.shape[0], b.shape[0]
     first = cb.CUBE_POS * plan.channels
     buffer = cb.local((rows, plan.channels), cb.f32)
@@ -112,7 +114,9 @@ def sum_rows(
     N).
     """
     lanes, lines = plan.lanes, plan.lines
-    epilogue = LineEpilogue(out, plan.activation, bias, None, residual, alpha, mask, fill)
+    epilogue = LineEpilogue(
+        out, plan.activation, bias, residual, alpha, mask, fill, joined=plan.joined
+    )
     columns = b.shape[1]
     first = cb.CUBE_POS * (lanes * lines)
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
@@ -157,9 +161,10 @@ class GemvPlan:
 
 
 @cache
-def blueprint_of(plan: GemvPlan, function: Any) -> Blueprint:
+def blueprint_of(plan: GemvPlan, function: Any, joined: str) -> Blueprint:
     """The kernels' blueprint; the same object every time, so that keys compare quickly."""
-    return Blueprint(plan.rows, plan.lines, plan.lanes, function, channels=plan.channels)
+    tile = plan.rows, plan.lines, plan.lanes
+    return Blueprint(*tile, function, joined=joined, channels=plan.channels)
 
 
 def whole_rows_are_quicker(problem: Product, properties: cb.DeviceProperties) -> bool:
@@ -226,9 +231,10 @@ class GemvRoutine(TunedRoutine):
 
     def launch(self, blueprint: GemvPlan, problem: Product, args: tuple[Any, ...]) -> None:
         """out (1, M, N) = epilogue(x (1, M, K) @ b (1, K, N))."""
-        x, b, out, bias, residual, function, alpha, mask, fill = (*args, None, 0.0)[:9]
+        (x, b, out), ending = args[:3], Epilogue(*args[3:])
+        bias, residual, function, alpha, mask, fill, joined = ending
         x, b, plan = x[0], b[0], blueprint
-        kernel_plan = blueprint_of(plan, function)
+        kernel_plan = blueprint_of(plan, function, joined)
         if plan.dot:
             cubes = -(-b.shape[1] // plan.channels)
             dot_rows[cubes, 1](

@@ -30,7 +30,8 @@ class Blueprint:
         past the caches. ahead: whether to ask for the piece of the panel that comes next while this
         one is multiplied. fetched: whether to ask for the part of out that a tile writes before its
         products, where a row of it is a line. asks: lines of the next panel that are asked for in
-        an iteration of the inner loop of `goto_product`.
+        an iteration of the inner loop of `goto_product`. joined: what is done with the residual
+        (see `primitives.epilogue`).
     """
 
     rows: int
@@ -48,6 +49,7 @@ class Blueprint:
     ahead: bool = False
     fetched: bool = False
     asks: int = 1
+    joined: str = "residual"
 
     @property
     def exact(self) -> bool:

@@ -18,7 +18,7 @@ from cubepy.kernels.matmul.cpu.blocking import TilePlan, even
 from cubepy.kernels.matmul.cpu.microkernel import Blueprint
 from cubepy.kernels.matmul.cpu.packing_on_stack import PER_WORD
 from cubepy.kernels.matmul.cpu.vnni import kind_of
-from cubepy.kernels.matmul.problem import Product
+from cubepy.kernels.matmul.problem import Epilogue, Product
 from cubepy.kernels.primitives.epilogue import LineEpilogue
 from cubepy.runtime import memory
 from cubepy.tune import CpuRoutine, TunedRoutine
@@ -44,7 +44,9 @@ def add_parts(
     row.
     """
     lanes, columns = plan.lanes, out.shape[2]
-    epilogue = LineEpilogue(out, plan.activation, bias, None, residual, alpha, mask, fill)
+    epilogue = LineEpilogue(
+        out, plan.activation, bias, residual, alpha, mask, fill, joined=plan.joined
+    )
     across = (columns + width - 1) // width
     row, first = cb.CUBE_POS // across, cb.CUBE_POS % across * width
     for j in range(first, cb.min(first + width, columns), lanes):
@@ -73,9 +75,9 @@ class SplitPlan:
 
 
 @cache
-def blueprint_of(kind: str, lanes: int, function: Any) -> Blueprint:
+def blueprint_of(kind: str, lanes: int, function: Any, joined: str) -> Blueprint:
     """The blueprint of the last step."""
-    return Blueprint(1, 1, lanes, function, kind)
+    return Blueprint(1, 1, lanes, function, kind, joined=joined)
 
 
 def cut(x: Any, axis: int, parts: int) -> Any:
@@ -136,7 +138,8 @@ class Split(CpuRoutine, TunedRoutine):
         """Multiply the parts, add them up."""
         if config.deterministic:
             return Tile().launch(blueprint.whole, problem, args)
-        x, y, out, bias, residual, function, alpha, mask, fill = (*args, None, 0.0)[:9]
+        (x, y, out), ending = args[:3], Epilogue(*args[3:])
+        bias, residual, function, alpha, mask, fill, joined = ending
         count, whole = blueprint.parts, blueprint.whole
         sums = np.int32 if whole.kind in ("i8", "u8") else np.float32
         parts = memory.empty((count, *out.shape[1:]), sums)
@@ -144,7 +147,7 @@ class Split(CpuRoutine, TunedRoutine):
         Tile().launch(
             blueprint.part, part_of(problem, count, whole), (*pieces, None, None, None, 1.0)
         )
-        plan = blueprint_of(whole.kind, whole.lanes, function)
+        plan = blueprint_of(whole.kind, whole.lanes, function, joined)
         width = 4 * whole.lanes
         cubes = out.shape[1] * -(-out.shape[2] // width)
         add_parts[cubes, 1](

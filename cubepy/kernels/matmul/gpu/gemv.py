@@ -26,6 +26,10 @@ MOST_DOT_ROWS = 4
 STEP_WORDS = 64
 """32-bit words of a row that a plane takes in one step of its loop: four loads of 16 bytes a unit.
 """
+DOT_STEPS = 4
+"""Steps of long dot products whose loads are under way at once."""
+LONG = 2048
+"""Elements of a long dot product, at least."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Few(Epilogue):
         dot: dot products by plain arithmetic instead of matrix units.
         early: a launch may begin while the one before it ends; not with `dot`.
         units: of a cube, which has `PLANES` planes.
+        steps: with `dot`, steps of the loop whose loads are under way at once.
     """
 
     dtype: str
@@ -47,6 +52,7 @@ class Few(Epilogue):
     dot: bool = False
     early: bool = False
     units: int = UNITS
+    steps: int = 1
 
     @property
     def columns(self) -> int:
@@ -145,12 +151,20 @@ def dot_rows(
     for i in cb.unroll(range(blueprint.rows)):
         for c in cb.unroll(range(blueprint.groups)):
             acc[i, c] = cb.splat(0.0, 4)
-    whole = depth // (4 * cb.PLANE_DIM) * (4 * cb.PLANE_DIM)
-    for k in range(lane * 4, whole, 4 * cb.PLANE_DIM):
+    step = 4 * cb.PLANE_DIM
+    whole = depth // step * step
+    together = depth // (step * blueprint.steps) * (step * blueprint.steps)
+    for k in range(lane * 4, together, step * blueprint.steps):
+        for j in cb.unroll(range(blueprint.steps)):
+            dot_step(acc, x, y, column, k + j * step, 0, n, False, blueprint)
+    if blueprint.steps > 1:
+        for k in range(together + lane * 4, whole, step):
+            dot_step(acc, x, y, column, k, 0, n, False, blueprint)
+    k = whole + lane * 4
+    if k + 4 <= depth:
         dot_step(acc, x, y, column, k, 0, n, False, blueprint)
-    if whole < depth:
-        k = whole + lane * 4
-        dot_step(acc, x, y, column, k, cb.max(depth - k, 0), n, True, blueprint)
+    elif k < depth:
+        dot_step(acc, x, y, column, k, depth - k, n, True, blueprint)
     for i in cb.unroll(range(blueprint.rows)):
         for c in cb.unroll(range(blueprint.groups)):
             total = cb.plane_sum(acc[i, c].sum())
@@ -184,8 +198,11 @@ class FewRoutine(GpuRoutine, TunedRoutine):
         mma = "mma" in properties.features and problem.a == problem.b and problem.a in NARROW_FLOATS
         dot = not (mma and problem.k % 8 == 0 and problem.aligned)
         rows = problem.m if dot else 8 if problem.m <= 8 else 16
-        for groups in (2, 4, 1):
-            plan = Few(problem.a, rows, groups, dot, units=PLANES * properties.plane_size)
+        few = dot and -(-problem.n // (2 * PLANES)) < properties.cores
+        steps = DOT_STEPS if dot and problem.k >= LONG else 1
+        units = PLANES * properties.plane_size
+        for groups in (1, 2, 4) if few else (2, 4, 1):
+            plan = Few(problem.a, rows, groups, dot, units=units, steps=steps)
             # of two launches at once, cubes of 8 rows would stand unevenly on the cores, unless
             # there are many
             many = rows > 8 or -(-problem.n // plan.columns) > 4 * properties.cores
@@ -193,7 +210,7 @@ class FewRoutine(GpuRoutine, TunedRoutine):
 
     def launch(self, blueprint: Few, problem: Product, args: tuple[Any, ...]) -> None:
         """out (1, M, N) = epilogue(x (1, M, K) @ y (1, K, N))."""
-        x, y, out, bias, residual, _, alpha = args
+        x, y, out, bias, residual, _, alpha, *_ = args
         x, y = x if aligned(x) else copy(x), y[0].T
         x = x[0]
         plan = fitted(blueprint, args)

@@ -8,6 +8,7 @@ begin anywhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,7 +44,7 @@ class Across(Epilogue):
 
     Attributes:
         rows: a power of two up to 8.
-        lanes: neighbouring columns of a unit.
+        lanes: neighbouring columns of a unit, which divide the matrix's.
         groups: lines of them.
         parts: cubes of a cluster, which share K.
     """
@@ -62,14 +63,16 @@ class Across(Epilogue):
 @cb.func
 def load_rows(staged, x, k, depth, m, blueprint):
     """A chunk of the rows of x to a plane's shared memory, the rows' elements of one k side by
-    side.
+    side; zeros beyond K.
     """
     lane = cb.UNIT_POS_PLANE
+    at = cb.min(k + lane, depth - 1)
+    found = ()
+    for i in cb.unroll(range(blueprint.rows)):
+        found = found + (x[cb.min(i, m - 1), at],)
     cb.sync_plane()
     for i in cb.unroll(range(blueprint.rows)):
-        value = 0.0
-        if k + lane < depth and i < m:
-            value = cb.cast(x[i, k + lane], cb.f32)
+        value = cb.select(k + lane < depth and i < m, cb.cast(found[i], cb.f32), 0.0)
         staged[(cb.PLANE_POS * CHUNK + lane) * blueprint.rows + i] = value
     cb.sync_plane()
 
@@ -106,15 +109,17 @@ def few_across(
         for step in range(0, CHUNK, UNROLL):
             lines = ()
             for j in cb.unroll(range(UNROLL)):
-                k = chunk + step + j
                 for c in cb.unroll(range(groups)):
+                    # inside for every unit, so that all loads are on their way at once
                     column = first + (c * PLANE + cb.UNIT_POS_PLANE) * lanes
-                    left = cb.select(k < depth, cb.max(n - column, 0), 0)
-                    lines = lines + (y.load((k, column), lanes, valid=left),)
+                    where = cb.min(chunk + step + j, depth - 1), cb.min(column, n - lanes)
+                    lines = lines + (y.load(where, lanes),)
             for j in cb.unroll(range(UNROLL)):
                 values = staged.load((cb.PLANE_POS * CHUNK + step + j) * rows, rows)
+                inside = chunk + step + j < depth
                 for c in cb.unroll(range(groups)):
                     line = cb.cast(lines[j * groups + c], cb.f32)
+                    line = cb.select(inside, line, cb.splat(0.0, lanes))
                     for i in cb.unroll(range(rows)):
                         acc[i, c] = cb.fma(cb.splat(values[i], lanes), line, acc[i, c])
     for i in cb.unroll(range(rows)):
@@ -196,8 +201,9 @@ class AcrossRoutine(GpuRoutine, TunedRoutine):
 
     def launch(self, blueprint: Across, problem: Product, args: tuple[Any, ...]) -> None:
         """out (1, M, N) = epilogue(x (1, M, K) @ y (1, K, N))."""
-        x, y, out, bias, residual, _, alpha = args
-        plan = fitted(replace(blueprint, lanes=min(blueprint.lanes, line_of(y[0]))), args)
+        x, y, out, bias, residual, _, alpha, *_ = args
+        lanes = math.gcd(min(blueprint.lanes, line_of(y[0])), y.shape[2])
+        plan = fitted(replace(blueprint, lanes=lanes), args)
         cubes = -(-y.shape[2] // plan.columns) * plan.parts
         few_across[cubes, UNITS](
             x[0], y[0], out, bias, residual, float(alpha), plan, mode="unchecked"

@@ -255,7 +255,7 @@ class BufferedRoutine(GpuRoutine, TunedRoutine):
 
     def launch(self, blueprint: Buffered, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
-        x, y, out, bias, residual, _, alpha = args
+        x, y, out, bias, residual, _, alpha, *_ = args
         word = {1: "u1", 2: "u2"}[x.itemsize]
         a, b, a_along_k, b_along_k = once(x), once(y).transpose(0, 2, 1), True, True
         if x.itemsize == 2:

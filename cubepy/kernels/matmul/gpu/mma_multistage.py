@@ -270,7 +270,7 @@ class MmaRoutine(GpuRoutine, TunedRoutine):
 
     def launch(self, blueprint: Mma, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
-        x, y, out, bias, residual, _, alpha = args
+        x, y, out, bias, residual, _, alpha, *_ = args
         narrow = x.itemsize == 2
         a, a_along_k = oriented(once(x)) if narrow else (once(x), True)
         b, b_along_k = (

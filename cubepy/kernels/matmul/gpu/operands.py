@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import cubepy as cb
 from cubepy.kernels.entry.shapes import strided
+from cubepy.kernels.matmul.problem import Epilogue as Ending
 from cubepy.kernels.primitives.epilogue import Epilogue
 from cubepy.kernels.primitives.functions_half import NARROW
 from cubepy.kernels.primitives.vector_width import address
@@ -87,17 +88,21 @@ def fitted(blueprint: P, args: tuple[Any, ...], **orders: bool) -> P:
     """A blueprint with the epilogue of a product's arguments, and with the orders of its
     operands.
     """
-    _, _, out, bias, residual, function, alpha = args
-    activation = activation_for(function, as_dtype(out.dtype))
-    return _fitted(
-        blueprint, bias is not None, residual is not None, activation, float(alpha) != 1, **orders
-    )
+    ending = Ending(*args[3:])
+    function = activation_for(ending.function, as_dtype(args[2].dtype))
+    there = ending.bias is not None, ending.residual is not None
+    return _fitted(blueprint, *there, function, ending.alpha != 1, ending.joined, **orders)
 
 
 @cache
 def _fitted(
-    blueprint: P, bias: bool, residual: bool, activation: Any, scaled: bool, **orders: bool
+    blueprint: P,
+    bias: bool,
+    residual: bool,
+    activation: Any,
+    scaled: bool,
+    joined: str,
+    **orders: Any,
 ) -> P:
-    return replace(
-        blueprint, bias=bias, residual=residual, activation=activation, scaled=scaled, **orders
-    )
+    ending = replace(blueprint, bias=bias, residual=residual, activation=activation, joined=joined)
+    return replace(ending, scaled=scaled, **orders)

@@ -243,7 +243,7 @@ class SimtRoutine(GpuRoutine, TunedRoutine):
 
     def launch(self, blueprint: Simt, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
-        x, y, out, bias, residual, _, alpha = args
+        x, y, out, bias, residual, _, alpha, *_ = args
         a, a_along_k = oriented(once(x))
         b, b_along_k = oriented(once(y).transpose(0, 2, 1))
         plan = fitted(blueprint, args, a_along_k=a_along_k, b_along_k=b_along_k)

@@ -235,7 +235,7 @@ SHARED_BY = ((8, 96), (4, 64))
 """Cubes of larger clusters, and the stages of K, at least, for which they are taken where
 MOST_SHARED fit.
 """
-MOST_SHARED = 64
+MOST_SHARED = 96
 """Cubes of larger clusters that surely find room at once: a cluster wants its cores in one part of
 the chip.
 """
@@ -280,7 +280,7 @@ class ClusterSplitKRoutine(GpuRoutine, TunedRoutine):
 
     def launch(self, blueprint: ClusterSplitK, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
-        x, y, out, bias, residual, _, alpha = args
+        x, y, out, bias, residual, _, alpha, *_ = args
         a, a_along_k = oriented(once(x))
         b, b_along_k = oriented(once(y).transpose(0, 2, 1))
         plan = fitted(blueprint, args, transpose_a=not a_along_k, transpose_b=not b_along_k)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
+from cubepy.kernels.primitives.epilogue import ended
 from cubepy.kernels.primitives.pipeline import BLOCK, GROUP, ROW_BYTES
 
 PLANE_ROWS = 16
@@ -21,7 +22,8 @@ BUFFERS = 2
 
 @cb.struct
 class TileEpilogue:
-    """out = activation(alpha * sums + bias) + residual for the tiles of a consumer.
+    """out = activation(alpha * sums + bias) + residual for the tiles of a consumer, or with the
+    residual where the blueprint has it `joined`.
 
     `out` and `residual` are maps of boxes of 16 rows of `ROW_BYTES`, or `out` is an array if the
     blueprint is `plain`. `staging` holds two boxes for each plane, `shift` the bias of a tile for
@@ -143,12 +145,15 @@ class TileEpilogue:
             one = shift.load(left + lane % 4 * 2, 2)
             two = shift.load(left + lane % 4 * 2 + 8, 2)
             value = value + cb.concat(cb.concat(one, one), cb.concat(two, two))
-        if blueprint.activation is not None:
-            value = blueprint.activation(value)
+        function, joined = blueprint.activation, blueprint.joined
+        if function is not None and not (blueprint.residual and joined == "add"):
+            value = function(value)
+            function = None
         if staging.dtype.itemsize == 2:
             to = at + lane % 16 * width + ((2 * j + lane // 16) ^ (lane % 8)) * 8
             if blueprint.residual:
-                value = value + cb.unpack(cb.load_matrix(staging, to, 4), staging.dtype)
+                other = cb.unpack(cb.load_matrix(staging, to, 4), staging.dtype)
+                value = ended(value, other, function, joined)
             cb.store_matrix(staging, to, cb.pack(value, staging.dtype))
         else:
             for piece in cb.unroll(range(4)):
@@ -157,21 +162,31 @@ class TileEpilogue:
                 to = at + row * width + (block ^ (lane // 4)) * 4 + lane % 2 * 2
                 pair = cb.slice_line(value, 2 * piece, 2)
                 if blueprint.residual:
-                    pair = pair + staging.load(to, 2)
+                    pair = ended(pair, staging.load(to, 2), function, joined)
                 staging.store(to, cb.cast(pair, staging.dtype))
 
     def write_box(self, at, start):
         """16 rows of a box from shared memory, where they are swizzled, to rows of any
-        alignment.
+        alignment; a box that is inside the result has all its stores under way at once.
         """
         batch, row, column = start
-        staging, out, lanes = self.staging, self.out, self.blueprint.plain
-        width = ROW_BYTES // staging.dtype.itemsize
-        block = 16 // staging.dtype.itemsize
-        for r in cb.unroll(range(PLANE_ROWS)):
-            if row + r < out.shape[1]:
-                for first in cb.unroll(range(0, width, lanes * cb.PLANE_DIM)):
-                    k = first + cb.UNIT_POS_PLANE * lanes
-                    swizzled = (k // block ^ (r % 8)) * block + k % block
-                    value = staging.load(at + r * width + swizzled, lanes)
-                    out.store((batch, row + r, column + k), value, valid=out.shape[2] - column - k)
+        out, lanes = self.out, self.blueprint.plain
+        width = ROW_BYTES // self.staging.dtype.itemsize
+        lane = cb.UNIT_POS_PLANE * lanes
+        if row + PLANE_ROWS <= out.shape[1] and column + width <= out.shape[2]:
+            for first in cb.unroll(range(0, width, lanes * cb.PLANE_DIM)):
+                for r in cb.unroll(range(PLANE_ROWS)):
+                    value = self.staged(at, r, first + lane, lanes)
+                    out.store((batch, row + r, column + first + lane), value)
+        else:
+            for r in cb.unroll(range(PLANE_ROWS)):
+                if row + r < out.shape[1]:
+                    for first in cb.unroll(range(0, width, lanes * cb.PLANE_DIM)):
+                        k = column + first + lane
+                        value = self.staged(at, r, first + lane, lanes)
+                        out.store((batch, row + r, k), value, valid=out.shape[2] - k)
+
+    def staged(self, at, r, k, lanes):
+        """Neighbours of a row of a box in shared memory, where they are swizzled."""
+        width, block = ROW_BYTES // self.staging.dtype.itemsize, 16 // self.staging.dtype.itemsize
+        return self.staging.load(at + r * width + (k // block ^ (r % 8)) * block + k % block, lanes)

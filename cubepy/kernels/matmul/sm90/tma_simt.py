@@ -229,7 +229,7 @@ class FmaRoutine(GpuRoutine, TunedRoutine):
 
     def launch(self, blueprint: Any, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
-        x, y, out, bias, residual, _, alpha = args
+        x, y, out, bias, residual, _, alpha, *_ = args
         plan = fitted(blueprint, args)
         a, b = once(x), once(y).transpose(0, 2, 1) if plan.b_along_k else once(y)
         box = (plan.columns, DEPTH) if plan.b_along_k else (DEPTH, plan.columns)
