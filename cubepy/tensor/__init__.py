@@ -17,9 +17,11 @@ import sys
 
 from cubepy.tensor import linalg, namespace
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
+from cubepy.tensor.control import recurrence
 from cubepy.tensor.control.checkpoint import checkpoint
 from cubepy.tensor.control.cond import cond
 from cubepy.tensor.control.scan import scan
+from cubepy.tensor.control.while_loop import while_loop
 from cubepy.tensor.custom.kernel_call import kernel_call
 from cubepy.tensor.custom.vjp import custom_vjp
 from cubepy.tensor.execute import register
@@ -67,6 +69,7 @@ _GRADIENTS = (
     pooling,
     products,
     random,
+    recurrence,
     reductions,
 )
 """Imported for the gradients that they add to ops."""
@@ -102,5 +105,6 @@ __all__ = [
     "set_grad_enabled",
     "tensor",
     "value_and_grad",
+    "while_loop",
 ]
 __all__ += namespace.__all__

@@ -24,7 +24,7 @@ from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 from cubepy.tensor.differentiable import Differentiable
 from cubepy.tensor.explained.timed import timed
-from cubepy.tensor.exposed import expose
+from cubepy.tensor.exposed import expose, noted
 from cubepy.tensor.methods.indexing import Indexing
 from cubepy.tensor.methods.operators import Operators
 from cubepy.tensor.methods.reducing import Reducing
@@ -56,6 +56,8 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
     """
     kind: type[Value] = Value
     try:
+        if noted and OPS[op].writes:
+            expose_written(op, inputs, attrs)
         storage = None if recording.detours else quick(op, inputs, attrs)
         if storage is None:
             if blocks:
@@ -87,17 +89,24 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
     return result
 
 
+def expose_written(op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any]) -> None:
+    """Say that an op writes memory of its inputs."""
+    for n in OPS[op].written(attrs):
+        given = inputs[n] if n < len(inputs) else None
+        if given is not None and type(given.value.storage) is Dense:
+            expose(given.value.storage.array)  # type: ignore[attr-defined]
+
+
 def _remembered(
     op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any], given: list[Value]
 ) -> list[Value]:
     """What an op gave, with the call that made it where gradients need that."""
-    if blocks:
-        note(op, inputs, attrs, given)
+    asked = note(op, inputs, attrs, given) if blocks else None
     if mode.enabled and not OPS[op].constant:
         wanted = [v for v in given if v.storage.dtype.is_float]
         if wanted and any(t is not None and t.value.needs_grad for t in inputs):
             values = tuple([None if t is None else t.value for t in inputs])
-            call = Call(op, values, attrs, given)
+            call = Call(op, values, attrs, given, asked)
             if OPS[op].keeps:
                 call.kept = [Value(v.storage) for v in given]
                 for kept, v in zip(call.kept, given, strict=True):

@@ -33,6 +33,8 @@ def execute(
     values: dict[int, Tensor | None] = {ABSENT: None}
     values.update((at, as_tensor(v)) for at, v in zip(graph.inputs, inputs, strict=True))
     last = {i: at for at, n in enumerate(graph.nodes) for i in n.inputs if i != ABSENT}
+    for i in graph.outputs:
+        last.pop(i, None)
     for at, (first, n) in enumerate(zip(graph.firsts, graph.nodes, strict=True)):
         if before is not None:
             before(at)
@@ -42,6 +44,6 @@ def execute(
             made = run(n.op, *(values[i] for i in n.inputs), **dict(n.attrs))
             values.update(enumerate(made if type(made) is list else [made], first))
         for i in set(n.inputs):  # what no later op reads is let go, as in the run that was recorded
-            if last.get(i) == at and i not in graph.outputs:
+            if last.get(i) == at:
                 del values[i]
     return [values[i] for i in graph.outputs]  # type: ignore[misc]

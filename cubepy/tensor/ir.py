@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -216,7 +216,9 @@ def renumbered(
     number = {key: n for n, key in enumerate(key for keys, _ in kept for key in keys)}
     number[ABSENT] = ABSENT
     return Graph(
-        tuple([replace(n, inputs=tuple([number[i] for i in n.inputs])) for _, n in kept]),
+        tuple(
+            [Node(n.op, tuple([number[i] for i in n.inputs]), n.attrs, n.results) for _, n in kept]
+        ),
         tuple([number[i] for i in inputs]),
         tuple([number[i] for i in outputs]),
     )

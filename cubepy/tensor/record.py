@@ -90,12 +90,13 @@ class Recorder:
         inputs: Sequence[Handle | None],
         attrs: dict[str, Any],
         results: Sequence[Value],
-    ) -> None:
-        """Keep an op that ran."""
+    ) -> Any:
+        """Keep an op that ran; gives the user's code that asked for it (see `value.outside`)."""
         names = tuple([ABSENT if t is None else self._input(t) for t in inputs])
         specs = tuple([Spec(v.storage.shape, v.storage.dtype) for v in results])
         self._put(Node(op, names, tuple(sorted(attrs.items())), specs), *[v.id for v in results])
-        self._asked_at[id(specs[0])] = outside()
+        asked = self._asked_at[id(specs[0])] = outside()
+        return asked
 
     def op_of(self, tensor: Handle) -> str | None:
         """The op of this block that made a tensor."""
@@ -207,8 +208,9 @@ def refuse_unrecorded() -> None:
 
 def note(
     op: str, inputs: Sequence[Handle | None], attrs: dict[str, Any], results: Sequence[Value]
-) -> None:
-    """An op ran: if this thread records, the recorder keeps it."""
+) -> Any:
+    """An op ran: if this thread records, the recorder keeps it, and gives the user's code that
+    asked for it.
+    """
     recorder = active.get()
-    if recorder is not None:
-        recorder.add(op, inputs, attrs, results)
+    return None if recorder is None else recorder.add(op, inputs, attrs, results)

@@ -62,7 +62,8 @@ class Call:
         attrs: its attributes.
         results: weak references to what it gave, where that is several values.
         kept: other values of the elements of these, where the gradient reads them.
-        place: the code outside cubepy that asked for it, and the instruction there.
+        place: the code outside cubepy that asked for it, and the instruction there: looked for, if
+            it is not given.
     """
 
     __slots__ = ("attrs", "inputs", "kept", "op", "place", "results")
@@ -73,12 +74,13 @@ class Call:
         inputs: tuple[Value | None, ...],
         attrs: dict[str, Any],
         given: Sequence[Value],
+        asked: tuple[CodeType, int] | None = None,
     ) -> None:
         self.op, self.attrs = op, attrs
         self.inputs: tuple[Value | None, ...] | None = inputs
         self.results = [weakref.ref(value) for value in given] if len(given) > 1 else []
         self.kept: Sequence[Value] = ()
-        self.place = outside()
+        self.place = outside() if asked is None else asked
 
     def free(self) -> None:
         """Let go of what gradients need."""

@@ -47,6 +47,9 @@ SAMPLES: dict[str, Any] = {
     "attention_gradients": lambda: K.attention_gradients(
         *(t(1, 2, 3, 4) for _ in range(5)), np.zeros((1, 2, 3), np.float32)
     ),
+    "lstm": lambda: K.lstm(t(3, 2, 3), t(1, 16, 3), t(1, 16, 4), t(1, 16), t(1, 16))[0],
+    "gru": lambda: K.gru(t(3, 2, 3), t(1, 12, 3), t(1, 12, 4), t(1, 12), t(1, 12))[0],
+    "rnn": lambda: K.rnn(t(3, 2, 3), t(1, 4, 3), t(1, 4, 4))[0],
     "batch_norm": lambda: K.batch_norm(t(2, 3), None, None, t(3), t(3), True),
     "bernoulli": lambda: K.bernoulli(t(3)),
     "concat": lambda: K.concat([np.ones((1, 3), np.float32), t(2, 3)]),
@@ -65,7 +68,8 @@ SAMPLES: dict[str, Any] = {
     "matmul": lambda: K.matmul(
         t(3, 4), t(4, 2), bias=t(2), activation="gelu_tanh", residual=t(3, 2), alpha=0.5,
         mask=np.eye(3, 2, dtype=bool), fill=-1.0,
-    ),
+    ) + K.matmul(t(3, 4), t(4, 2), activation="silu", add=t(3, 2))
+    + K.matmul(t(3, 4), t(4, 2), activation="silu", gate=t(3, 2)),
     "mean": lambda: K.mean(t(3, 4), (0, 1), True),
     "norm": lambda: K.norm(t(3)),
     "pad": lambda: K.pad(t(3), (1, 1)),

@@ -15,7 +15,9 @@ from cubepy.kernels.elementwise.map_cpu import following, lines_at
 from cubepy.kernels.fused.problem import (
     ColumnPlan,
     Columns,
+    begun,
     fixed_along_rows,
+    further,
     given_by,
     lanes_for,
     put,
@@ -98,16 +100,10 @@ def reduced_rows(
     function gives is stored.
     """
     many, lanes = len(plan.steps), lines.lanes
-    parts: Any = ()
-    for j in cb.unroll(range(many)):
-        parts = parts + (cb.cast(cb.splat(plan.starts[j], lanes), plan.sums),)
+    parts = begun(plan, lanes)
     for _ in range(rows):
         found = given_by(plan, lines_at(inputs, at, lines.fixed, k, valid, lanes))
-        new: Any = ()
-        for j in cb.unroll(range(many)):
-            value = cb.splat(cb.cast(found[j], plan.sums), lanes)
-            new = new + (plan.steps[j](parts[j], value),)
-        parts = new
+        parts = further(parts, found, plan, lanes)
         for m in cb.unroll(range(len(stored))):
             put(stored[m], at + (k,), found[many + m], lanes, valid)
         at = following(at, inputs[0].shape)

@@ -5,11 +5,18 @@ side along the columns and go down rows in steps; then they are joined in shared
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.elementwise.map_gpu import LinePlan, read_all
-from cubepy.kernels.fused.problem import ColumnPlan, Columns, fixed_along_rows, given_by, put
+from cubepy.kernels.fused.problem import (
+    ColumnPlan,
+    Columns,
+    begun,
+    fixed_along_rows,
+    further,
+    given_by,
+    put,
+)
 from cubepy.kernels.fused.row_plan import halves
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
@@ -45,17 +52,11 @@ def reduce_columns_of_wide(
     unit = cb.UNIT_POS // lines.across
     stop = cb.min(p * piece + piece, n) if k < columns else 0
     lead = inputs[0].shape[: inputs[0].ndim - 1]
-    parts: Any = ()
-    for j in cb.unroll(range(many)):
-        parts = parts + (cb.cast(cb.splat(plan.starts[j], lanes), plan.sums),)
+    parts = begun(plan, lanes)
     for row in range(p * piece + unit, stop, down):
         at = cb.unravel(row, lead)
         found = given_by(plan, read_all(inputs, at + (k,), columns - k, lines))
-        new: Any = ()
-        for j in cb.unroll(range(many)):
-            value = cb.splat(cb.cast(found[j], plan.sums), lanes)
-            new = new + (plan.steps[j](parts[j], value),)
-        parts = new
+        parts = further(parts, found, plan, lanes)
         for m in cb.unroll(range(len(stored))):
             put(stored[m], at + (k,), found[many + m], lanes, columns - k)
     scratch = cb.shared((cb.CUBE_DIM * lanes,), plan.sums)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import cubepy as cb
-from cubepy.kernels.elementwise.map_gpu import UNITS, LinePlan, read_all
+from cubepy.kernels.elementwise.map_gpu import UNITS, LinePlan, read_all, units_across
 from cubepy.kernels.fused.problem import Maps, fixed_along_rows, put_all
 from cubepy.kernels.primitives.lines import multiple
-from cubepy.kernels.primitives.vector_width import line_of, power_of_two
+from cubepy.kernels.primitives.vector_width import line_of
 from cubepy.tune import GpuRoutine
 
 
@@ -46,7 +46,7 @@ class Lines(GpuRoutine):
         dest, fixed = p.results[0], fixed_along_rows(p.inputs)
         lanes = line_of(*p.results, *(a for a, f in zip(p.inputs, fixed, strict=True) if not f))
         n = dest.shape[-1]
-        across = min(UNITS, power_of_two(-(-n // lanes)))
+        across = units_across(-(-n // lanes))
         down = UNITS // across
         count = dest.size // max(1, len(p.parts)) // n
         cubes = -(-count // down) * -(-n // (across * lanes))

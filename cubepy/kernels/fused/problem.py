@@ -106,6 +106,25 @@ def given_by(plan: cb.Comptime[ColumnPlan], values):
 
 
 @cb.func
+def begun(plan: cb.Comptime[ColumnPlan], lanes: cb.Comptime[int]):
+    """A line of what each reduction starts with."""
+    parts: Any = ()
+    for j in cb.unroll(range(len(plan.steps))):
+        parts = parts + (cb.cast(cb.splat(plan.starts[j], lanes), plan.sums),)
+    return parts
+
+
+@cb.func
+def further(parts, found, plan: cb.Comptime[ColumnPlan], lanes: cb.Comptime[int]):
+    """The same with what a function gave of a row."""
+    new: Any = ()
+    for j in cb.unroll(range(len(plan.steps))):
+        value = cb.splat(cb.cast(found[j], plan.sums), lanes)
+        new = new + (plan.steps[j](parts[j], value),)
+    return new
+
+
+@cb.func
 def put_all(results, lead, k, found, parts: cb.Comptime[tuple], lanes: cb.Comptime[int], valid):
     """Store what a function gave: parts in the first array, then one array each."""
     for n in cb.unroll(range(len(parts))):

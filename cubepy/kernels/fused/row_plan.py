@@ -38,8 +38,8 @@ class Phase:
             known so far: a tuple of what is reduced, then stored, then kept.
         steps: how each is reduced (functions of two values), and what they begin with.
         stores: the results that are written.
-        keeps: the buffers that are written.
-        reads: the buffers that are read.
+        keeps: the buffers that are written; -1, -2, ... are results that a later phase writes.
+        reads: the buffers that are read; -1, -2, ... are results that an earlier phase wrote.
         after: of the length of a row, what was reduced, and the numbers known so far: a tuple of
             numbers that are known from here on; None where nothing was reduced.
     """

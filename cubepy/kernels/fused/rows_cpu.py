@@ -86,7 +86,11 @@ def walked(
     for k, valid in cb.lines(0, n, lanes):
         given = lines_at(wides, lead, (False,) * len(wides), k, valid, lanes)
         for b in cb.unroll(range(len(phase.reads))):
-            given = given + (buffers[phase.reads[b]].load(k, lanes, valid=valid),)
+            if phase.reads[b] < 0:
+                seen = (results[-1 - phase.reads[b]],)
+                given = given + lines_at(seen, lead, (False,), k, valid, lanes)
+            else:
+                given = given + (buffers[phase.reads[b]].load(k, lanes, valid=valid),)
         found = phase.lines(*given, *known)
         new: Any = ()
         for j in cb.unroll(range(many)):
@@ -97,7 +101,10 @@ def walked(
             put(results[phase.stores[j]], lead + (k,), found[many + j], lanes, valid)
         for j in cb.unroll(range(len(phase.keeps))):
             line = cb.splat(cb.cast(found[stored + j], sums), lanes)
-            buffers[phase.keeps[j]].store(k, line, valid=valid)
+            if phase.keeps[j] < 0:
+                put(results[-1 - phase.keeps[j]], lead + (k,), line, lanes, valid)
+            else:
+                buffers[phase.keeps[j]].store(k, line, valid=valid)
     numbers: Any = ()
     for j in cb.unroll(range(many)):
         numbers = numbers + (across(totals[j], phase.steps[j], lanes),)

@@ -14,6 +14,7 @@ from cubepy.tensor.calls import (
     order,
     pooling,
     products,
+    recurrent,
     shapes,
 )
 from cubepy.tensor.calls.table import CALLS, call
@@ -28,5 +29,6 @@ __all__ = [
     "order",
     "pooling",
     "products",
+    "recurrent",
     "shapes",
 ]

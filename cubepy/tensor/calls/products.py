@@ -17,6 +17,8 @@ def matmul(
     bias: Any,
     activation: Any,
     residual: Any,
+    add: Any,
+    gate: Any,
     mask: Any,
     fill: float,
     alpha: float,
@@ -33,7 +35,11 @@ def matmul(
         y = y * alpha
     if bias is not None:
         y = y + as_tensor(bias)
+    if add is not None:
+        y = y + as_tensor(add).reshape(y.shape)
     y = activated(y, activation)
+    if gate is not None:
+        y = y * as_tensor(gate).reshape(y.shape)
     if residual is not None:
         y = y + as_tensor(residual).reshape(y.shape)
     if mask is not None:

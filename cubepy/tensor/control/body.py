@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from cubepy.errors import LaunchError, Location
 from cubepy.lang.dtypes import DType
+from cubepy.runtime import recording
 from cubepy.runtime.device import Device, current
 from cubepy.runtime.tables import room
-from cubepy.tensor.array import Tensor, as_tensor
+from cubepy.tensor.array import Tensor, apply, as_tensor
 from cubepy.tensor.fusion.optimise import optimise
 from cubepy.tensor.fusion.schedule import graph_of as of_schedule
 from cubepy.tensor.fusion.schedule import schedule_of
@@ -24,11 +25,13 @@ from cubepy.tensor.ops import Spec
 from cubepy.tensor.program.exact import ExactRecorder
 from cubepy.tensor.program.form import leaves_of, rebuilt
 from cubepy.tensor.program.observe import active
+from cubepy.tensor.program.plans.repeated import repeating
 from cubepy.tensor.record import recorded_by, recording_here
 from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Handle, Value, identities, located, outside
 
 LIMIT = 1024
+_graphs: dict[str, Graph] = {}
 asked: dict[str, dict[int, Location | None]] = {}
 """Where users asked for the values of a body, by its text and their numbers."""
 watcher: ContextVar[Callable[[str, int], None] | None] = ContextVar("cubepy_watcher", default=None)
@@ -52,10 +55,13 @@ class Body(NamedTuple):
     specs: list[Spec]
 
 
-@lru_cache(256)
 def graph_of(text: str) -> Graph:
     """The graph that a text stands for."""
-    return Graph.from_json(text)
+    found = _graphs.get(text)
+    if found is None:
+        room(_graphs, 256)
+        found = _graphs[text] = Graph.from_json(text)
+    return found
 
 
 def plain(graph: Graph) -> Graph:
@@ -70,7 +76,10 @@ def plain(graph: Graph) -> Graph:
         else:
             steps.append(replace(step, inputs=inputs))
     outputs = tuple([same.get(i, i) for i in schedule.outputs])
-    return of_schedule(replace(schedule, steps=tuple(steps), outputs=outputs))
+    made = of_schedule(replace(schedule, steps=tuple(steps), outputs=outputs))
+    given = dict(zip(graph.firsts, graph.nodes, strict=True))  # inputs say how they are stored
+    nodes = [given[i] for i in graph.inputs]
+    return replace(made, nodes=(*nodes, *made.nodes[len(nodes) :]))
 
 
 @lru_cache(256)
@@ -150,6 +159,8 @@ def traced(function: Callable[..., Any], args: tuple[Any, ...], what: str) -> Bo
             outputs = [as_tensor(leaf) for leaf in found if leaf is not None]
         graph = recorder.differentiated(outputs)
     text = graph.to_json()
+    room(_graphs, 256)
+    _graphs.setdefault(text, graph)
     room(asked, LIMIT)
     asked[text] = recorder.asked_at(graph)
     specs = [graph.values[n] for n in graph.outputs]
@@ -187,11 +198,13 @@ def unseen() -> Iterator[None]:
 def arrays_of(text: str, arrays: Sequence[Any]) -> list[Any]:
     """The arrays that a body gives, of arrays."""
     graph = graph_of(text) if recording_here() else fused(text, current())
+    recorder = recording.current() if recording.active else None
+    run = repeating(recorder) if recorder is not None and recorder.marks else apply
     with unseen():
         given = [Tensor(a if isinstance(a, Storage) else Dense(a)) for a in arrays]
         watch = watcher.get()
         before = None if watch is None else partial(watch, text)
-        made = execute(graph, given, before)
+        made = execute(graph, given, before, run)
         if watch is not None:
             watch(text, END)
         return [t.storage.dense() for t in made]

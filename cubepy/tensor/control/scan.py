@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.errors import ArgumentError, ShapeError
+from cubepy.errors import ArgumentError, LaunchError, ShapeError
+from cubepy.lang.dtypes import bool_
 from cubepy.runtime import memory, recording
+from cubepy.runtime.memory.device_array import host
 from cubepy.runtime.memory.pool import ALIGNMENT
 from cubepy.runtime.memory.spans import beginning, meet
 from cubepy.runtime.replay.host import PEELED
@@ -24,8 +26,8 @@ from cubepy.tensor.gradients.rules import Backward, vjp
 from cubepy.tensor.modes import mode
 from cubepy.tensor.namespace.creation import zeros, zeros_like
 from cubepy.tensor.namespace.manipulation import stack
-from cubepy.tensor.ops.library import kernels
-from cubepy.tensor.ops.op import Spec, define
+from cubepy.tensor.ops.library import kernels, number
+from cubepy.tensor.ops.op import Spec, define, written_in_place
 from cubepy.tensor.program.form import leaves_of, rebuilt
 from cubepy.tensor.record import recording_here
 from cubepy.tensor.value import located, outside
@@ -39,6 +41,7 @@ def scan(
     xs: Any = None,
     length: int | None = None,
     reverse: bool = False,
+    until: Callable[[Any], Any] | None = None,
 ) -> tuple[Any, Any]:
     """Apply `carry, y = f(carry, x)` to the slices of `xs` along their first axis, one after the
     other; the last carry, and all `y` joined along a new first axis.
@@ -52,9 +55,12 @@ def scan(
         xs: tensors of one length, as a tree; or None.
         length: how often, where `xs` is None.
         reverse: begin with the last slices; each `y` is where its `x` is.
+        until: of the next carry; where it gives true (a tensor of one element) nothing comes behind
+            that step, and every other `y` is zeros. Such a loop has no gradients.
 
     Raises:
-        ShapeError: lengths that differ, or a carry that becomes something else.
+        ShapeError: lengths that differ, a carry that becomes something else, several elements that
+            say whether it ends.
         ArgumentError: no function, no length, or a result that is no pair.
 
     Example:
@@ -62,8 +68,8 @@ def scan(
         >>> cb.scan(lambda total, x: (total + x, total * x), cb.tensor(0), cb.tensor([1, 2, 3]))
         (tensor(6), tensor([0, 2, 9]))
     """
-    if not callable(f):
-        raise ArgumentError(f"cb.scan takes a function, not {type(f).__name__}")
+    if wrong := [g for g in (f, until or f) if not callable(g)]:
+        raise ArgumentError(f"cb.scan takes a function, not {type(wrong[0]).__name__}")
     starts: list[Any] = []
     slices: list[Any] = []
     tree = leaves_of(init, starts)
@@ -80,22 +86,30 @@ def scan(
         empty = rebuilt(
             over, iter([t if t is None else zeros(t.shape[1:], dtype=t.dtype) for t in slices])
         )
-        body = traced(
-            lambda c, x: _pair(f(c, x), init), (init, at(0) if count else empty), "cb.scan"
-        )
+
+        def once(carry: Any, x: Any) -> tuple[Any, ...]:
+            made = _pair(f(carry, x), init)
+            return made if until is None else (*made, _ends(until(made[0])))
+
+        body = traced(once, (init, at(0) if count else empty), "cb.scan")
         there = [t for t in starts if t is not None]
         if not count:
             made = [zeros((0, *s.shape), dtype=s.dtype) for s in body.specs[len(there) :]]
-            return shaped(body.form, [*there, *made])  # type: ignore[no-any-return]
-        given = [t for t in slices if t is not None]
-        results = _scanned(body, there, given, count, bool(reverse), mode.enabled)
-        return shaped(body.form, results[: len(body.specs)])  # type: ignore[no-any-return]
+            return shaped(body.form, [*there, *made])[:2]  # type: ignore[no-any-return]
+        rest = [t for t in slices if t is not None]
+        ends = until is not None
+        results = _scanned(body, there, rest, count, bool(reverse), mode.enabled, ends)
+        return shaped(body.form, [*results, None][: len(body.specs)])[:2]  # type: ignore[no-any-return]
     ys: list[list[Any]] = []
     carry, form = init, None
     for n in reversed(range(count)) if reverse else range(count):
         carry, y = _pair(f(carry, at(n)), init)
         ys.append([])
         form = leaves_of(y, ys[-1])
+        if until is not None and _ends(until(carry)).item():
+            behind = [t if t is None else zeros_like(as_tensor(t)) for t in ys[-1]]
+            ys += [behind] * (count - len(ys))
+            break
     if reverse:
         ys.reverse()
     joined = [None if parts[0] is None else stack(parts) for parts in zip(*ys, strict=True)]
@@ -146,8 +160,25 @@ def _pair(result: Any, init: Any) -> tuple[Any, Any]:
     return rebuilt(structure, iter(tensors)), result[1]
 
 
+def _ends(said: Any) -> Tensor:
+    """Whether a loop ends, as a bool of shape ()."""
+    found = as_tensor(said)
+    if found.size != 1:
+        raise ShapeError(
+            f"until of cb.scan gives one element, not a tensor of shape {found.shape}",
+            location=located(outside()),
+        )
+    return (found if found.dtype is bool_ else found != 0).reshape(())
+
+
 def _scanned(
-    body: Body, init: Sequence[Any], xs: Sequence[Any], length: int, reverse: bool, saves: bool
+    body: Body,
+    init: Sequence[Any],
+    xs: Sequence[Any],
+    length: int,
+    reverse: bool,
+    saves: bool,
+    until: bool = False,
 ) -> list[Tensor]:
     """The last carries, the joined results, and (where gradients may be wanted) the carries that
     each step began with.
@@ -157,11 +188,12 @@ def _scanned(
         *init,
         *xs,
         *body.held,
-        body=saving(body.text, len(init)) if saves else body.text,
+        body=saving(body.text, len(init)) if saves and not until else body.text,
         carries=len(init),
         slices=len(xs),
         length=length,
         reverse=reverse,
+        **({"until": True} if until else {}),
     )
     return made
 
@@ -175,7 +207,14 @@ def saving(text: str, carries: int) -> str:
 
 
 def _run(
-    dtype: np.dtype, *arrays: Any, body: str, carries: int, slices: int, length: int, reverse: bool
+    dtype: np.dtype,
+    *arrays: Any,
+    body: str,
+    carries: int,
+    slices: int,
+    length: int,
+    reverse: bool,
+    until: bool = False,
 ) -> list[Any]:
     carry, xs = list(arrays[:carries]), arrays[carries : carries + slices]
     held, graph = arrays[carries + slices :], graph_of(body)
@@ -185,15 +224,21 @@ def _run(
     marks = recorder is not None and recorder.marks and length > 1
     ys = [
         (_stacked if marks else memory.empty)((length, *spec.shape), spec.dtype.numpy)
-        for spec in (graph.values[n] for n in graph.outputs[carries:])
+        for spec in (graph.values[n] for n in graph.outputs[carries : len(graph.outputs) - until])
     ]
+    for y in ys if until else ():
+        copy(np.broadcast_to(number(y, 0, y.dtype), y.shape), out=y)
     if marks and all(y[0, ...].nbytes < PEELED or _lines(y) for y in ys):
-        return _looped(recorder, body, order, carry, xs, held, ys)
+        return _looped(recorder, body, order, carry, xs, held, ys, until)
+    if until and recorder is not None:
+        recorder.spoiled = True  # other elements are another number of launches
     for n in order:
         made = arrays_of(body, [*carry, *[x[n, ...] for x in xs], *held])
         carry = made[:carries]
-        for y, part in zip(ys, made[carries:], strict=True):
+        for y, part in zip(ys, made[carries:], strict=False):
             copy(part, out=y[n, ...])
+        if until and bool(host(made[-1])):
+            break
     return [*carry, *ys]
 
 
@@ -230,6 +275,7 @@ def _looped(
     xs: Sequence[Any],
     held: Sequence[Any],
     ys: Sequence[Any],
+    until: bool,
 ) -> list[Any]:
     """What a scan gives, where one iteration is recorded: carries and slices have buffers."""
     copy, moves = kernels().copy, list[tuple[int, int, int, int]]()
@@ -246,11 +292,11 @@ def _looped(
             move = of.strides[0] * order.step
             moves.append((begin, len(recorder.steps), beginning(part), move))
 
-    def iteration(n: int) -> None:
+    def iteration(n: int) -> Any:
         for x, buffer in zip(xs, slices, strict=True):
             exchanged(x[n, ...], buffer, x, x[n, ...])
         made = arrays_of(body, [*buffers, *slices, *held])
-        for y, value in zip(ys, made[len(buffers) :], strict=True):
+        for y, value in zip(ys, made[len(buffers) :], strict=False):
             exchanged(value, y[n, ...], y, y[n, ...])
         new = made[: len(buffers)]
         separate = [
@@ -260,22 +306,38 @@ def _looped(
         for c, buffer in zip(separate, buffers, strict=True):
             if c is not buffer:
                 copy(c, out=buffer)
+        return made[-1] if until else None
 
     recorder.steps.append(Mark("loop", times=len(order)))
-    iteration(order[0])
-    recorder.steps.append(Mark("again", moves=tuple(moves)))
+    end = iteration(order[0])
+    recorder.steps.append(Mark("again", end, moves=tuple(moves)))
     with recording.suspended():
         for n in order[1:]:
-            iteration(n)
+            if until and bool(host(end)):
+                break
+            end = iteration(n)
     return [*buffers, *ys]
 
 
-@define("opaque", {"scan": _run}, keeps=True, composed=True)
+def _written(attrs: Mapping[str, Any]) -> tuple[int, ...]:
+    """The inputs that a body writes in place."""
+    graph = graph_of(attrs["body"])
+    found = written_in_place(graph.nodes)
+    return tuple([n for n, value in enumerate(graph.inputs) if value in found])
+
+
+@define("opaque", {"scan": _run}, keeps=True, composed=True, writes=_written)
 def _scan(
-    *specs: Spec, body: str, carries: int, slices: int, length: int, reverse: bool
+    *specs: Spec,
+    body: str,
+    carries: int,
+    slices: int,
+    length: int,
+    reverse: bool,
+    until: bool = False,
 ) -> list[Spec]:
     """`body` again and again, of carries, slices along first axes and what stays the same: the last
-    carries, and what else it gave with a first axis.
+    carries, and what else it gave with a first axis; `until` the last thing that it gives is true.
     """
     graph = graph_of(body)
     wanted = [graph.values[i] for i in graph.inputs]
@@ -289,7 +351,8 @@ def _scan(
     results = [graph.values[i] for i in graph.outputs]
     if results[:carries] != list(specs[:carries]):
         raise ShapeError(f"scan: carries {specs[:carries]} become {results[:carries]}")
-    return results[:carries] + [Spec((length, *s.shape), s.dtype) for s in results[carries:]]
+    joined = results[carries : len(results) - until]
+    return results[:carries] + [Spec((length, *s.shape), s.dtype) for s in joined]
 
 
 @vjp("scan")
@@ -297,6 +360,11 @@ def _gradient(seen: Backward, *grads: Any) -> list[Any]:
     """The other way round: gradients by the carry are the carry, and those by what stays the same
     are summed up in it, or behind the loop where products and sums alone read it.
     """
+    if seen.attrs.get("until"):
+        raise LaunchError(
+            "there are no gradients through cb.scan with until",
+            hint="choose what a step gives with where, in a loop of a fixed length",
+        )
     text, carries, slices = (seen.attrs[k] for k in ("body", "carries", "slices"))
     length, reverse = seen.attrs["length"], seen.attrs["reverse"]
     inputs, graph = list(seen.inputs), graph_of(text)

@@ -156,6 +156,7 @@ def bodies_of(node: Node, device: Any, watched: Watched) -> tuple[BodyShown, ...
     names = [f"carry {n}" for n in range(attrs["carries"])]
     names += [f"slice {n}" for n in range(attrs["slices"])]
     order = ", the last slice first" if attrs["reverse"] else ""
+    order += ", or until the last result is true" if attrs.get("until") else ""
     return (body_of(f"{attrs['length']} times{order}", attrs["body"], names, device, watched),)
 
 

@@ -17,6 +17,9 @@ from cubepy.tensor.ops import Spec
 from cubepy.tensor.ops.movement import spans
 from cubepy.tensor.ops.op import define
 
+EVERY = (None, None, None)
+"""A slice of all of an axis."""
+
 
 def join_parts(schedule: Schedule) -> Schedule:
     """The schedule where additions of `unslice` whose slices are all of one axis, side by side, are
@@ -91,8 +94,13 @@ def _joined(parts: list[Step | None], result: int, specs: dict[int, Spec]) -> li
 
 def _span_of(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     """The axis of which a slice takes a part, from where to where; None for other slices."""
-    found = None
-    for d, (span, n) in enumerate(zip(spans(index, shape), shape, strict=True)):
+    found, parts = None, [part for part in index if part != "new"]
+    if 0 in shape:
+        return None
+    for d, (part, n) in enumerate(zip(parts, shape, strict=False)):
+        if part == EVERY:
+            continue
+        (span,) = spans((part,), (n,))
         if span.step != 1 or not len(span):
             return None
         if len(span) != n:

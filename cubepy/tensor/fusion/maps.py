@@ -78,22 +78,8 @@ def _space(step: Step, specs: dict[int, Spec]) -> object | None:
 def _joined(steps: Sequence[Step], schedule: Schedule) -> Step:
     """Steps of one space as one step."""
     specs = schedule.specs
-    inside, made_by = {s.results[0] for s in steps}, schedule.made_by
-    results = tuple(
-        r
-        for r in inside_order(steps)
-        if r in schedule.outputs or any(i not in inside for i in schedule.readers[r])
-    )
-    given = list(dict.fromkeys(i for s in steps for i in s.read if i not in inside))
-    literals = [
-        i for i in given if i in made_by and written.literal(made_by[i].op, made_by[i].attrs)
-    ]
-    given = [i for i in given if i not in literals]
-    number = {i: n for n, i in enumerate([*given, *literals, *inside_order(steps)])}
-    lines = [
-        (number[s.results[0]], written.step_of(s, number, specs))
-        for s in (*(made_by[i] for i in literals), *steps)
-    ]
+    results = tuple(wanted_outside(steps, steps, schedule))
+    given, number, lines = lines_of(steps, steps, schedule)
     text, names = written.text_of(range(len(given)), lines, [number[r] for r in results])
     attrs_of = {
         "shape": specs[results[0]].shape,
@@ -102,6 +88,36 @@ def _joined(steps: Sequence[Step], schedule: Schedule) -> Step:
         "dtypes": tuple(specs[r].dtype.name for r in results),
     }
     return Step("fused_map", tuple(given), attrs_of, results)
+
+
+def wanted_outside(maps: Sequence[Step], group: Sequence[Step], schedule: Schedule) -> list[int]:
+    """The results of maps of a group that are results of the schedule, or read outside."""
+    inside = set(inside_order(group))
+    return [
+        r
+        for r in inside_order(maps)
+        if r in schedule.outputs or any(i not in inside for i in schedule.readers[r])
+    ]
+
+
+def lines_of(
+    maps: Sequence[Step], group: Sequence[Step], schedule: Schedule
+) -> tuple[list[int], dict[int, int], list[tuple[int, written.Step]]]:
+    """The function of a group's maps: the values that it is given, the numbers of all values in it,
+    and its lines. Literals stand in it as they are.
+    """
+    inside, made_by = set(inside_order(group)), schedule.made_by
+    read = dict.fromkeys(i for s in group for i in s.read if i not in inside)
+    literals = [
+        i for i in read if i in made_by and written.literal(made_by[i].op, made_by[i].attrs)
+    ]
+    given = [i for i in read if i not in literals]
+    number = {i: n for n, i in enumerate([*given, *literals, *inside_order(maps)])}
+    lines = [
+        (number[s.results[0]], written.step_of(s, number, schedule.specs))
+        for s in (*(made_by[i] for i in literals), *maps)
+    ]
+    return given, number, lines
 
 
 def inside_order(steps: Sequence[Step]) -> list[int]:

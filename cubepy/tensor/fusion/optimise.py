@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
 
 from cubepy.lang.dtypes import bf16, f16, f32
 from cubepy.runtime.device import Device, device_properties, gpu_of
-from cubepy.runtime.tables import room
 from cubepy.tensor.fusion.bundles import SMALL, SMALL_ON_GPU, bundle_maps
 from cubepy.tensor.fusion.convolutions import fuse_convolutions, with_channels_last
 from cubepy.tensor.fusion.epilogues import fuse_epilogues
@@ -17,31 +15,15 @@ from cubepy.tensor.fusion.maps import fuse_maps
 from cubepy.tensor.fusion.matrices import as_matrices
 from cubepy.tensor.fusion.packed import pack_weights
 from cubepy.tensor.fusion.parted import part_maps, work
+from cubepy.tensor.fusion.reductions import opened
 from cubepy.tensor.fusion.reductions.columns import fuse_columns
-from cubepy.tensor.fusion.reductions.opened import open_rows, split
 from cubepy.tensor.fusion.reductions.rows import MOST_BUFFERS, fuse_rows
-from cubepy.tensor.fusion.schedule import Schedule, graph_of, schedule_of, structure
+from cubepy.tensor.fusion.schedule import Schedule, graph_of, schedule_of
 from cubepy.tensor.fusion.steady import Preparation, prepared, steady
+from cubepy.tensor.fusion.structures.general import Fused
+from cubepy.tensor.fusion.structures.known import fused_alike
 from cubepy.tensor.ir import Graph
 from cubepy.tensor.storage import HOST
-
-KEPT = 256
-"""Structures of which it is remembered how they are fused."""
-_on_matrices: dict[Any, bool] = {}
-
-
-class Fused(NamedTuple):
-    """A graph in fewer steps, and what it reads.
-
-    Attributes:
-        graph: the steps.
-        inputs: which inputs of the traced graph are its first ones.
-        preparations: how the other ones are made.
-    """
-
-    graph: Graph
-    inputs: tuple[int, ...]
-    preparations: tuple[Preparation, ...]
 
 
 def optimise(graph: Graph, device: Device = HOST) -> Graph:
@@ -64,12 +46,19 @@ def fused(graph: Graph, device: Device = HOST, weights: Collection[int] = ()) ->
         device: where it will run.
         weights: inputs, by their numbers among all, that stay as they are from call to call.
     """
+    return fused_alike(graph, device, weights, fused_anew)
+
+
+def fused_anew(graph: Graph, device: Device, weights: Collection[int]) -> Fused:
+    """A graph fused by all passes (see `fused`)."""
     on_host = gpu_of(device) is None
     buffers = MOST_BUFFERS if on_host else 0
     schedule = schedule_of(graph)
     number = {i: n for n, i in enumerate(schedule.inputs)}
     given = [schedule.inputs[n] for n in weights]
-    single = read_literals(join_parts(fuse_epilogues(schedule.without_repeats())))
+    kinds = {i: dict(n.attrs).get("storage", "dense") for i, n in zip(graph.firsts, graph.nodes)}
+    packed = [i for i in graph.inputs if kinds[i] != "dense"]
+    single = read_literals(join_parts(fuse_epilogues(schedule.without_repeats(), packed)))
     made: list[Preparation] = []
     dtypes = (f32,) if on_host else (f32, f16, bf16)
     if on_host or weights:
@@ -88,43 +77,30 @@ def fused(graph: Graph, device: Device = HOST, weights: Collection[int] = ()) ->
 
 def _parted(schedule: Schedule, buffers: int, on_host: bool) -> Schedule:
     """Fused, with maps of what is put together done part by part where that is less work."""
-    fuse = _opened if on_host else _fewest
-    found, parted = fuse(schedule, buffers), part_maps(schedule)
+    found, parted = _opened(schedule, buffers, on_host), part_maps(schedule)
     if parted is schedule:
         return found
-    return min(found, fuse(parted, buffers), key=work)
+    return min(found, _opened(parted, buffers, on_host), key=work)
 
 
-def _opened(schedule: Schedule, buffers: int) -> Schedule:
+def _opened(schedule: Schedule, buffers: int, on_host: bool) -> Schedule:
     """The same with softmax and norms written out where they join with maps as a whole."""
     closed: set[int] = set()
     while True:
-        single, opened = open_rows(schedule, closed)
+        single, within = opened.open_rows(schedule, closed, on_host)
         found = _fewest(single, buffers)
-        parts = split(found, opened)
+        parts = opened.split(found, within)
         if not parts:
             return found
         closed |= parts
 
 
 def _fewest(schedule: Schedule, buffers: int) -> Schedule:
-    """Rows and maps fused as they stand or on matrices, whichever are fewer launches; which it is
-    for one structure is remembered.
-    """
-    key = structure(schedule), buffers
-    on_matrices = _on_matrices.get(key)
-    found: list[Schedule] = []
-    if on_matrices is not True:
-        found.append(_in_groups(schedule, buffers))
-    if on_matrices is not False:
-        matrices = as_matrices(schedule)
-        if matrices is not schedule or not found:
-            found.append(_in_groups(matrices, buffers))
-    best = min(found, key=_launches)
-    if on_matrices is None:
-        room(_on_matrices, KEPT)
-        _on_matrices[key] = best is not found[0]
-    return best
+    """Rows and maps fused as they stand or on matrices, whichever are fewer launches."""
+    found, matrices = _in_groups(schedule, buffers), as_matrices(schedule)
+    if matrices is schedule:
+        return found
+    return min(found, _in_groups(matrices, buffers), key=_launches)
 
 
 def _in_groups(schedule: Schedule, buffers: int) -> Schedule:

@@ -12,12 +12,20 @@ from typing import Any
 from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import f32
 from cubepy.runtime.device import DeviceProperties
+from cubepy.tensor.fusion.epilogues import LAYERS
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.fusion.steady import steady
 from cubepy.tensor.ir import ABSENT
 from cubepy.tensor.ops import Spec
 from cubepy.tensor.ops.library import kernels
 from cubepy.tensor.ops.op import define
+from cubepy.tensor.ops.order import (
+    GATES,
+    recurrence,
+    recurrence_of_codes,
+    run_packed,
+    run_packed_codes,
+)
 
 ROWS = 16
 """Rows of a product from which on panels pay: with fewer, a matrix is read once as it stands."""
@@ -41,25 +49,81 @@ def _packed_matrix(weight: Spec, width: int) -> Spec:
 
 
 def _run_linear(
-    dtype: Any, x: Any, panels: Any, bias: Any, residual: Any, columns: int, activation: Any
+    dtype: Any,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    residual: Any,
+    columns: int | None,
+    activation: Any,
+    joined: str = "residual",
 ) -> Any:
-    weight = _kernel("matmul.prepack").Packed(panels, (panels.shape[2], columns), f32)
-    return kernels().matmul(x, weight, bias=bias, activation=activation, residual=residual)
+    if columns is None:
+        b = weight.T
+    else:
+        b = _kernel("matmul.prepack").Packed(weight, (weight.shape[2], columns), f32)
+    return kernels().matmul(x, b, bias=bias, activation=activation, **{joined: residual})
 
 
 @define("product", {"fused_linear": _run_linear})
 def _fused_linear(
     x: Spec,
-    panels: Spec,
+    weight: Spec,
     bias: Spec | None,
     residual: Spec | None,
-    columns: int,
+    columns: int | None,
     activation: str | None,
+    joined: str = "residual",
 ) -> Spec:
-    """What "linear" gives for a weight in panels, of which so many columns are there."""
-    if x.shape[-1] != panels.shape[2] or not 0 <= panels.shape[1] * panels.shape[3] - columns:
-        raise ShapeError(f"linear of {x.shape} and panels {panels.shape} of {columns} columns")
+    """What "linear" gives for a weight in panels, of which so many columns are there (None: for
+    the weight itself), and with the residual `joined` otherwise, as products of the library do.
+    """
+    if columns is None:
+        return Spec((*x.shape[:-1], weight.shape[0]), x.dtype)
+    if x.shape[-1] != weight.shape[2] or not 0 <= weight.shape[1] * weight.shape[3] - columns:
+        raise ShapeError(f"linear of {x.shape} and panels {weight.shape} of {columns} columns")
     return Spec((*x.shape[:-1], columns), f32)
+
+
+def _run_panels(dtype: Any, matrix: Any, cell: str, shape: tuple[int, ...]) -> Any:
+    return _kernel("recurrent.recurrence").packed(matrix, cell)
+
+
+@define("product", {"packed_states": _run_panels})
+def _packed_states(matrix: Spec, cell: str, shape: tuple[int, ...]) -> Spec:
+    """The matrices (D, G * H, H) of a recurrence as its steps read them."""
+    return Spec(tuple(shape), matrix.dtype)
+
+
+def _run_codes(dtype: Any, codes: Any, cell: str, shape: tuple[int, ...]) -> Any:
+    return _kernel("recurrent.recurrence").packed_codes(codes, cell)
+
+
+define("product", {"packed_codes": _run_codes}, constant=True)(_packed_states)
+
+
+@define("product", {"packed_recurrence_of_codes": run_packed_codes}, constant=True)
+def _packed_recurrence_of_codes(
+    gates: Spec, panels: Spec, sums: Spec, scales: Spec, *rest: Spec | None, **attrs: bool
+) -> list[Spec]:
+    """What "recurrence_of_codes" gives for codes in panels."""
+    h = rest[2]
+    if h is None or panels.shape[0] != h.shape[0]:
+        raise ShapeError(f"panels {panels.shape} do not go with states {h and h.shape}")
+    codes = Spec((h.shape[0], h.shape[2], 4 * h.shape[2]), panels.dtype)
+    return recurrence_of_codes(gates, codes, sums, scales, *rest, **attrs)
+
+
+@define("product", {"packed_recurrence": run_packed})
+def _packed_recurrence(
+    gates: Spec, panels: Spec, *rest: Spec | None, cell: str, reverse: bool
+) -> list[Spec]:
+    """What "recurrence" gives for matrices in panels."""
+    h = rest[3]
+    if h is None or panels.shape[0] != h.shape[0] or panels.shape[2] != h.shape[2]:
+        raise ShapeError(f"panels {panels.shape} do not go with states {h and h.shape}")
+    matrix = Spec((h.shape[0], GATES[cell] * h.shape[2], h.shape[2]), panels.dtype)
+    return recurrence(gates, matrix, *rest, cell=cell, reverse=reverse)
 
 
 def _run_filters(dtype: Any, weight: Any, groups: int, width: int) -> Any:
@@ -113,15 +177,13 @@ def pack_weights(
         return packed["permute", matrix]
 
     for step in schedule.steps:
-        if step.op in ("linear", "matmul") and _is_matrix(step, schedule, values):
-            weight, rest, activation = step.inputs[1], step.inputs[2:], None
-            if step.op == "linear":
-                activation = step.attrs["activation"]
-            else:
-                weight, rest = turned(weight), (ABSENT, ABSENT)
+        if step.op in (*LAYERS, "matmul") and _is_matrix(step, schedule, values):
+            weight, rest, attrs = step.inputs[1], step.inputs[2:], step.attrs
+            if step.op == "matmul":
+                weight, rest, attrs = turned(weight), (ABSENT, ABSENT), {"activation": None}
             _, lines, lanes = _kernel("matmul.cpu.blocking").tile_of(properties)
             made = panels("packed_matrix", weight, {"width": lines * lanes}, _packed_matrix)
-            attrs = {"columns": specs[step.results[0]].shape[-1], "activation": activation}
+            attrs = {**attrs, "columns": specs[step.results[0]].shape[-1]}
             step = Step("fused_linear", (step.inputs[0], made, *rest), attrs, step.results)
         elif step.op in ("conv", "fused_conv") and _are_filters(step, schedule, values):
             how, activation, rest = _parts(step)
@@ -133,6 +195,23 @@ def pack_weights(
             made = panels("packed_filters", step.inputs[1], attrs, _packed_filters)
             attrs = {"how": how, "filters": filters, "activation": activation}
             step = Step("fused_conv", (step.inputs[0], made, *rest), attrs, step.results)
+        elif step.op == "recurrence" and step.inputs[1] in values:
+            matrix, cell = specs[step.inputs[1]], step.attrs["cell"]
+            shape = _kernel("recurrent.panels_cpu").shape_of(
+                matrix.shape, GATES[cell], matrix.dtype.bits, properties
+            )
+            attrs = {"cell": cell, "shape": shape}
+            made = panels("packed_states", step.inputs[1], attrs, _packed_states)
+            given = (step.inputs[0], made, *step.inputs[2:])
+            step = Step("packed_recurrence", given, step.attrs, step.results)
+        elif step.op == "recurrence_of_codes" and step.inputs[1] in values:
+            shape = _kernel("recurrent.codes_cpu").shape_of_codes(
+                specs[step.inputs[1]].shape, GATES["lstm"], properties
+            )
+            attrs = {"cell": "lstm", "shape": shape}
+            made = panels("packed_codes", step.inputs[1], attrs, _packed_states)
+            given = (step.inputs[0], made, *step.inputs[2:])
+            step = Step("packed_recurrence_of_codes", given, step.attrs, step.results)
         steps.append(step)
     return replace(schedule, steps=tuple(steps), specs=specs)
 

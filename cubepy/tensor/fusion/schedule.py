@@ -112,20 +112,6 @@ class Schedule:
         return [values[i] for i in self.outputs]
 
 
-def structure(schedule: Schedule) -> Any:
-    """What a schedule shares with those of other shapes: which ops read which values, and which of
-    their shapes are equal.
-    """
-    number: dict[Any, int] = {}
-    specs = schedule.specs
-    return tuple(
-        [
-            (s.op, s.inputs, *[number.setdefault(specs[r], len(number)) for r in s.results])
-            for s in schedule.steps
-        ]
-    )
-
-
 def schedule_of(graph: Graph) -> Schedule:
     """The steps of a graph."""
     steps = []

@@ -20,7 +20,7 @@ from cubepy.tensor.ops import OPS
 from cubepy.tensor.ops.elementwise import Mapped, Rounded
 from cubepy.tensor.ops.library import function
 
-LITERALS = frozenset({-1.0, 0.0, 0.5, 1.0, 2.0})
+LITERALS = (-1.0, 0.0, 0.5, 1.0, 2.0)
 """Numbers that are written into functions; others are arguments, so that a new one compiles
 nothing."""
 LONG = frozenset("exp log log1p expm1 sin cos tan tanh erf sigmoid silu gelu pow".split())

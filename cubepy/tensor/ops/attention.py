@@ -10,7 +10,6 @@ import numpy as np
 
 from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import f32, i8
-from cubepy.tensor.exposed import expose
 from cubepy.tensor.ops.library import kernels
 from cubepy.tensor.ops.normalization import float_of
 from cubepy.tensor.ops.op import Spec, broadcast, define
@@ -113,9 +112,6 @@ CACHES = (3, 4, 8, 9)
 
 
 def _run_cached(dtype: np.dtype, *arrays: Any, scale: float, window: int, cap: float) -> Any:
-    for n in CACHES:
-        if n < len(arrays) and arrays[n] is not None:
-            expose(arrays[n])
     scales = arrays[8:] if len(arrays) > 8 and arrays[8] is not None else None
     return _cached()(*arrays[:8], (scale, window, cap), scales)
 

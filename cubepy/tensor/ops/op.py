@@ -6,7 +6,7 @@ place that says what an op accepts; `run` computes what a rule has accepted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,6 +38,9 @@ Run = Callable[..., Any]
 name; gives an array, or a list of them."""
 
 
+Writes = tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
+
+
 @dataclass
 class Op:
     """An operation of tensors.
@@ -52,7 +55,8 @@ class Op:
             booleans, steps.
         keeps: whether its gradient reads results that nobody else may keep.
         composed: whether it is made of other ops, which it hands storages that are not dense.
-        writes: the inputs that it writes in place, such as caches; programs may do so, too.
+        writes: the inputs that it writes in place, such as caches; programs may do so, too. Of an
+            op that is made of others: what gives them, of its attributes.
     """
 
     name: str
@@ -63,7 +67,11 @@ class Op:
     constant: bool = False
     keeps: bool = False
     composed: bool = False
-    writes: tuple[int, ...] = ()
+    writes: Writes = ()
+
+    def written(self, attrs: Mapping[str, Any]) -> tuple[int, ...]:
+        """The inputs that it writes in place with these attributes."""
+        return self.writes(attrs) if callable(self.writes) else self.writes
 
 
 OPS: dict[str, Op] = {}
@@ -77,7 +85,7 @@ def define(
     constant: bool = False,
     keeps: bool = False,
     composed: bool = False,
-    writes: tuple[int, ...] = (),
+    writes: Writes = (),
 ) -> Callable[[Rule], Rule]:
     """Define ops whose rule is the function below.
 
@@ -106,7 +114,9 @@ def define(
 def writes_of(node: Any) -> list[int]:
     """The inputs that a node of a graph writes in place, by their numbers among its own."""
     known = OPS.get(node.op)
-    return [] if known is None else [i for i in known.writes if i < len(node.inputs)]
+    if known is None or not known.writes:
+        return []
+    return [i for i in known.written(dict(node.attrs)) if i < len(node.inputs)]
 
 
 def written_in_place(nodes: Iterable[Any]) -> set[int]:

@@ -1,15 +1,20 @@
-"""Sorts and scans along an axis."""
+"""Sorts and scans along an axis, and recurrences along a sequence."""
 
 from __future__ import annotations
 
+import importlib
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.lang.dtypes import DType, i64, u64
+from cubepy.lang.dtypes import DType, f32, i8, i32, i64, u64
 from cubepy.tensor.ops.library import kernels
 from cubepy.tensor.ops.op import Run, Spec, axis_in, define
+
+GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
+"""Gates of a cell; of an LSTM input, forget, cell, output, of a GRU reset, update, new."""
 
 
 def _in_order(x: Spec, axis: int, op: str) -> None:
@@ -67,3 +72,144 @@ def _scans(x: Spec, axis: int, exclusive: bool) -> Spec:
 def _sum_of(dtype: DType) -> DType:
     found = dtype.compute
     return found if found.is_float else (u64 if found.kind == "u" else i64)
+
+
+@cache
+def _kernel() -> Any:
+    return importlib.import_module("cubepy.kernels.recurrent.recurrence")
+
+
+def _run(dtype: np.dtype, gates: Any, matrix: Any, *rest: Any, **attrs: Any) -> Any:
+    return run_packed(dtype, gates, _kernel().packed(matrix, attrs["cell"]), *rest, **attrs)
+
+
+def run_packed(
+    dtype: np.dtype,
+    gates: Any,
+    panels: Any,
+    bias: Any,
+    peepholes: Any,
+    lengths: Any,
+    h: Any,
+    c: Any,
+    cell: str,
+    reverse: bool,
+) -> list[Any]:
+    """What a recurrence gives whose matrices are laid out as its steps read them."""
+    first = (h,) if c is None else (h, c)
+    made: list[Any] = _kernel().recurrence(
+        cell, gates, panels, bias, peepholes, lengths, first, reverse
+    )
+    return made
+
+
+@define("product", {"recurrence": _run})
+def recurrence(
+    gates: Spec,
+    matrix: Spec,
+    bias: Spec | None,
+    peepholes: Spec | None,
+    lengths: Spec | None,
+    h: Spec,
+    c: Spec | None,
+    cell: str,
+    reverse: bool,
+) -> list[Spec]:
+    """The states (T, B, D * H) of all steps, and the last h, and c of an LSTM, (D, B, H).
+
+    gates (T, B, D * G * H): products of inputs, and biases. matrix (D, G * H, H) and bias
+    (D, G * H): of states. peepholes (D, 3 * H): of an LSTM's gates input, forget, output. lengths
+    (B,). h, c: the first states.
+    """
+    if cell not in GATES:
+        raise ShapeError(f"there is no cell {cell!r}", hint=f"one of {', '.join(GATES)}")
+    if len(h.shape) != 3 or h.shape[0] not in (1, 2) or not h.shape[2]:
+        raise ShapeError(f"states are (directions, batch, width), with 1 or 2 first, not {h.shape}")
+    directions, batch, width = h.shape
+    rows = GATES[cell] * width
+    if len(gates.shape) != 3 or gates.shape[1:] != (batch, directions * rows):
+        raise ShapeError(
+            f"{cell}: states {h.shape} need gates (length, {batch}, {directions * rows}), not "
+            f"{gates.shape}"
+        )
+    is_lstm = cell == "lstm"
+    wanted = {
+        "matrix": (matrix, (directions, rows, width)),
+        "bias": (bias, (directions, rows)),
+        "peepholes": (peepholes, (directions, 3 * width) if is_lstm else None),
+        "lengths": (lengths, (batch,)),
+        "c": (c, h.shape if is_lstm else None),
+    }
+    for name, (spec, shape) in wanted.items():
+        if spec is not None and spec.shape != shape:
+            raise ShapeError(f"{cell}: {name} of shape {shape} expected, not {spec.shape}")
+    if is_lstm and c is None:
+        raise ShapeError("an lstm has two first states, h and c")
+    for spec in (gates, matrix, bias, peepholes, h, c):
+        if spec is not None and (spec.dtype is not gates.dtype or not spec.dtype.is_float):
+            raise DTypeError(
+                f"{cell}: floats of one dtype expected, not {gates.dtype.name} and "
+                f"{spec.dtype.name}"
+            )
+    if lengths is not None and not lengths.dtype.is_int:
+        raise DTypeError(f"{cell}: lengths are integers, not {lengths.dtype.name}")
+    last = Spec(h.shape, h.dtype)
+    y = Spec((*gates.shape[:2], directions * width), gates.dtype)
+    return [y, last] if c is None else [y, last, last]
+
+
+def _run_codes(dtype: np.dtype, gates: Any, codes: Any, *rest: Any, **attrs: Any) -> Any:
+    return run_packed_codes(dtype, gates, _kernel().packed_codes(codes, "lstm"), *rest, **attrs)
+
+
+def run_packed_codes(
+    dtype: np.dtype,
+    gates: Any,
+    panels: Any,
+    sums: Any,
+    scales: Any,
+    peepholes: Any,
+    lengths: Any,
+    h: Any,
+    c: Any,
+    reverse: bool,
+    joint: bool,
+) -> list[Any]:
+    """What an LSTM gives whose codes are laid out as its steps read them."""
+    made: list[Any] = _kernel().recurrence(
+        "lstm", gates, panels, None, peepholes, lengths, (h, c), reverse, (sums, scales), joint
+    )
+    return made
+
+
+@define("product", {"recurrence_of_codes": _run_codes}, constant=True)
+def recurrence_of_codes(
+    gates: Spec,
+    codes: Spec,
+    sums: Spec,
+    scales: Spec,
+    peepholes: Spec | None,
+    lengths: Spec | None,
+    h: Spec,
+    c: Spec,
+    reverse: bool,
+    joint: bool,
+) -> list[Spec]:
+    """An LSTM whose matrix of states is signed codes (D, H, 4 * H) times scales (D, 4 * H).
+
+    sums (D, 4 * H): of the columns of codes. Each step rounds the states of each sequence, or of
+    all jointly, to codes of their range.
+    """
+    if gates.dtype is not f32 or codes.dtype is not i8 or sums.dtype is not i32:
+        raise DTypeError(
+            f"lstm of codes: gates f32, codes i8 and sums i32 expected, not {gates.dtype.name}, "
+            f"{codes.dtype.name} and {sums.dtype.name}"
+        )
+    if len(codes.shape) != 3:
+        raise ShapeError(f"lstm: codes (directions, width, gates) expected, not {codes.shape}")
+    directions, width, rows = codes.shape
+    matrix = Spec((directions, rows, width), f32)
+    for name, spec in (("sums", sums), ("scales", scales)):
+        if spec.shape != (directions, rows):
+            raise ShapeError(f"lstm: {name} of shape {(directions, rows)} expected")
+    return recurrence(gates, matrix, scales, peepholes, lengths, h, c, "lstm", reverse)

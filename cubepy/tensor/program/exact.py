@@ -43,15 +43,20 @@ class ExactRecorder(Recorder):
         inputs: Sequence[Handle | None],
         attrs: dict[str, Any],
         results: Sequence[Value],
-    ) -> None:
-        super().add(op, inputs, attrs, results)
-        self.made_here.add(results, outside())
-        values = [None if t is None else t.value for t in inputs]
-        detached = [v is not None and v.call is None and v.id in self._same for v in values]
-        if any(detached):
-            self.cut[len(self._nodes) - 1] = [k for k, so in enumerate(detached) if so]
-        if not mode.enabled and any(v is not None and v.needs_grad for v in values):
+    ) -> Any:
+        asked = super().add(op, inputs, attrs, results)
+        self.made_here.add(results, asked)
+        cut, needed = list[int](), False
+        for k, t in enumerate(inputs):
+            if t is not None:
+                needed = needed or t.value.needs_grad
+                if t.value.call is None and t.value.id in self._same:
+                    cut.append(k)
+        if cut:
+            self.cut[len(self._nodes) - 1] = cut
+        if needed and not mode.enabled:
             self.stopped.update(v.id for v in results)
+        return asked
 
     def differentiated(self, outputs: Sequence[Handle]) -> Graph:
         """The graph of outputs with a node "detach" where gradients stop."""

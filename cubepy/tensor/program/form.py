@@ -18,7 +18,7 @@ from cubepy.lang.dtypes import as_dtype, f32
 from cubepy.runtime import memory
 from cubepy.runtime.device import as_device, current, use
 from cubepy.tensor.array import Tensor, as_tensor
-from cubepy.tensor.program.plans.steady import Bundle
+from cubepy.tensor.program.plans.steady import Steady
 from cubepy.tensor.program.promised import compute
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle
@@ -97,7 +97,7 @@ def leaves_of(tree: Any, leaves: list[Any]) -> Any:
         ((<class 'tuple'>, None, (<class 'list'>, None, None)), [1.0, 2, 'x'])
     """
     kind = type(tree)
-    if kind is tuple or kind is list or kind is Bundle:
+    if kind is tuple or kind is list or kind is Steady:
         return (kind, *[leaves_of(part, leaves) for part in tree])
     if kind is dict:
         return (kind, tuple(tree), *[leaves_of(part, leaves) for part in tree.values()])
@@ -149,13 +149,13 @@ class Paths:
         checks: expressions that say whether the call has the structure.
         found: expressions for the leaves.
         keys: values that these name.
-        bundles: where bundles are, the checks of what is in them, and the numbers of their leaves.
+        steady: where `Steady` tensors are, their checks, and the numbers of their leaves.
     """
 
     checks: list[str] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
     keys: list[Any] = field(default_factory=list)
-    bundles: list[tuple[str, list[str], range]] = field(default_factory=list)
+    steady: list[tuple[str, list[str], range]] = field(default_factory=list)
 
     def add(self, structure: Any, at: str) -> None:
         """A tree of a structure that is named `at`."""
@@ -164,10 +164,10 @@ class Paths:
             return
         kind, *parts = structure
         self.checks.append(f"type({at}) is {kind.__name__}")
-        if kind is Bundle:
+        if kind is Steady:
             outer, self.checks, first = self.checks, [], len(self.found)
             self.parts(kind, parts, at)
-            self.bundles.append((at, self.checks, range(first, len(self.found))))
+            self.steady.append((at, self.checks, range(first, len(self.found))))
             self.checks = outer
         else:
             self.parts(kind, parts, at)

@@ -346,7 +346,7 @@ class Program:
         done = ["update.end(code)"] if self.updated else []
         middle, views = operands.call(plan, self.calls.inputs, scope, view, done)
         middle.append("counters.calls += 1")
-        if self.writer.gpu is None and self.caches:  # what is kept of their elements is no more
+        if self.caches:  # what is kept of their elements is no more
             scope |= {"expose": expose, "exposable": noted}
             middle.append("if exposable:")
             middle += [f"    expose({self.calls.inputs[k]})" for k in sorted(self.caches)]

@@ -19,8 +19,9 @@ from cubepy.runtime.memory.pool import POOLED
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.exposed import own
 from cubepy.tensor.exposed import version as touched
-from cubepy.tensor.fusion.optimise import Fused, fused
+from cubepy.tensor.fusion.optimise import fused
 from cubepy.tensor.fusion.prepared import Prepared
+from cubepy.tensor.fusion.structures.general import Fused
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import written_in_place
 from cubepy.tensor.program.differentiated import remember

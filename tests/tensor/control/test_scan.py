@@ -12,7 +12,7 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.errors import ArgumentError, LaunchError, ShapeError
 from cubepy.nn import functional as F
-from cubepy.tensor import Tensor, zeros
+from cubepy.tensor import Tensor, apply, zeros
 from tests.tensor.finite import check_gradients
 
 RNG = np.random.default_rng(8)
@@ -293,3 +293,99 @@ def test_a_weight_that_is_read_otherwise_is_summed_up_in_the_loop() -> None:
 
     x, w = some(4, 2, 3, dtype=np.float64), some(3, 3, dtype=np.float64)
     check_gradients(cb.jit(function), x.numpy(), w.numpy())
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_loop_ends_where_data_say_so(reverse: bool) -> None:
+    def function(h: Tensor, x: Tensor, most: Tensor) -> Any:
+        def step(carry: Any, x: Tensor) -> Any:
+            h, n = carry
+            h = (h + x).tanh()
+            return (h, n + 1), (h * 2, n)
+
+        ends = lambda carry: (carry[1] >= most).reshape(1)
+        return cb.scan(step, (h, cb.tensor(0)), x, reverse=reverse, until=ends)
+
+    program = cb.jit(function)
+    with cb.no_grad():
+        for n in (3, 1, 7, 20, 2, 5, 7, 1):
+            h, x = some(2, 3), some(7, 2, 3)
+            (h_, count), ys = program(h, x, cb.tensor(n))
+            (wanted, its), its_ys = function(h, x, cb.tensor(n))
+            assert count.item() == its.item() == min(n, 7)
+            np.testing.assert_array_equal(h_.numpy(), wanted.numpy())
+            for one, other in zip(ys, its_ys, strict=True):
+                np.testing.assert_array_equal(one.numpy(), other.numpy())
+            behind = ys[0].numpy()[: 7 - n] if reverse else ys[0].numpy()[n:]
+            assert not behind.any()
+    assert sum(program.traces.values()) == 1
+    assert "one call of machine code" in program.explain()
+    assert "or until the last result is true" in program.explain()
+
+
+def test_a_loop_within_a_loop_ends_anew_each_time() -> None:
+    """What moves from turn to turn goes back to where it began, however often the loop ran."""
+
+    def outer(total: Tensor, most: Tensor) -> Any:
+        def inner(carry: Any, x: Tensor) -> Any:
+            total, n = carry
+            return (total + x, n + 1), total * x
+
+        given = cb.tensor([1.0, 2.0, 3.0, 4.0])
+        (total, _), ys = cb.scan(
+            inner, (total, cb.tensor(0)), given, until=lambda carry: carry[1] >= most
+        )
+        return total, ys
+
+    function = lambda x, most: cb.scan(outer, x, most)
+    program = cb.jit(function)
+    with cb.no_grad():
+        for turns in ([1, 4, 2], [3, 3, 1], [4, 1, 9], [2, 2, 2]):
+            given = cb.tensor(0.5), cb.tensor(turns)
+            found, wanted = program(*given), function(*given)
+            assert found[0].item() == wanted[0].item()
+            np.testing.assert_array_equal(found[1].numpy(), wanted[1].numpy())
+    assert "one call of machine code" in program.explain()
+
+
+def test_what_says_where_a_loop_ends_is_one_element_and_stops_gradients() -> None:
+    step = lambda c, x: (c * x, c)
+    with pytest.raises(ShapeError, match=r"until of cb.scan gives one element, not .* \(2,\)"):
+        cb.jit(lambda x: cb.scan(step, x, x, until=lambda c: cb.tensor([True, False])))(
+            some(3, 1)[0]
+        )
+    with pytest.raises(ArgumentError, match="takes a function, not int"):
+        cb.scan(step, some(3), some(3, 3), until=3)  # type: ignore[arg-type]
+    loss = lambda x: cb.scan(step, x[0], x, until=lambda c: c.sum() > 3)[0].sum()
+    with pytest.raises(LaunchError, match="no gradients through cb.scan with until"):
+        cb.jit(cb.grad(loss))(some(3, 2))
+
+
+def test_caches_are_written_where_they_are_in_a_loop() -> None:
+    """Each turn sees what those before it wrote."""
+    attrs: dict[str, Any] = {"scale": 0.5, "window": 0, "cap": 0.0}
+
+    def function(q: Tensor, keys: Tensor, values: Tensor, starts: Tensor) -> Any:
+        def step(carry: Any, q: Tensor) -> Any:
+            seen, starts = carry
+            k, v = q[:, :1] + seen[:, :1], q[:, 1:]
+            seen = apply("cached_attention", q, k, v, keys, values, starts, None, None, **attrs)
+            return (seen, starts + 1), seen
+
+        return cb.scan(step, (q[0] * 0, starts), q)
+
+    program = cb.jit(function)
+    with cb.no_grad():
+        for _ in range(5):
+            q, starts = some(6, 2, 2, 1, 8), cb.tensor([3, 0])
+            caches = [some(2, 1, 16, 8) for _ in range(2)]
+            there, its = ([cb.tensor(t.numpy().copy()) for t in caches] for _ in range(2))
+            (seen, behind), ys = program(q, *there, starts)
+            (wanted, _), its_ys = function(q, *its, starts)
+            assert behind.tolist() == [9, 6]
+            np.testing.assert_array_equal(ys.numpy(), its_ys.numpy())
+            np.testing.assert_array_equal(seen.numpy(), wanted.numpy())
+            for one, other, before in zip(there, its, caches, strict=True):
+                np.testing.assert_array_equal(one.numpy(), other.numpy())
+                assert (one.numpy() != before.numpy()).any()
+    assert "one call of machine code" in program.explain()

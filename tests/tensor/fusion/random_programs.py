@@ -56,3 +56,14 @@ def program(seed: int, reductions: bool = False) -> tuple[list[Tensor], Schedule
         outputs = [v if v.id not in {g.id for g in given} else v * 1 for v in outputs]
     graph = recorder.graph(*outputs)
     return list(recorder.inputs), schedule_of(graph), outputs
+
+
+def keeps_results(fuse: Callable[[Schedule], Schedule], seed: int) -> None:
+    """A random program with reductions gives fused what its ops give one by one."""
+    inputs, schedule, outputs = program(seed, reductions=True)
+    for found, want in zip(fuse(schedule.without_repeats()).run(inputs), outputs, strict=True):
+        assert found.dtype is want.dtype and found.shape == want.shape
+        a, b = (t.astype("f64").numpy() for t in (found, want))
+        with np.errstate(invalid="ignore"):
+            scale = np.nanmax(np.abs(np.where(np.isfinite(b), b, 0)), initial=1.0)
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5 * scale)

@@ -8,6 +8,7 @@ import pytest
 import cubepy as cb
 from cubepy.tensor import apply, execute, record, where
 from cubepy.tensor.fusion.optimise import optimise
+from cubepy.tensor.fusion.reductions import opened
 
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 from tests.backends.cuda.emulator.device import emulated
@@ -31,6 +32,31 @@ def test_rows_are_shared_by_units(shape: tuple[int, ...]) -> None:
     want = numpy_norm(*(v.astype(np.float64) for v in (x, w, b)))
     np.testing.assert_allclose(found[0], numpy_softmax(want), rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(found[1], want.max(-1), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("longest", [0, 200])
+def test_norms_beside_maps_up_to_a_length_of_rows(
+    longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One launch with the residual and both results, or two beside each other."""
+    monkeypatch.setattr(opened, "LONGEST_ON_GPU", longest)
+    for columns in (130, 300):
+        shapes = (5, columns), (5, columns), (columns,)
+        x, y, w = (RNG.standard_normal(s).astype(np.float32) for s in shapes)
+        with emulated() as gpu:
+            given = [cb.tensor(v, device=gpu) for v in (x, y, w)]
+            with record(*given) as recorder:
+                z = given[0] + given[1]
+                size = {"normalized_shape": (columns,), "eps": 1e-5}
+                outputs = z, apply("layer_norm", z, given[2], given[2], **size), z.softmax(-1)
+            graph = optimise(recorder.graph(*outputs), gpu)
+            short = columns <= longest
+            assert (steps_of(graph) == ["fused_rows"]) == short, steps_of(graph)
+            found = [v.numpy() for v in execute(graph, recorder.inputs)]
+        want = x.astype(np.float64) + y
+        np.testing.assert_allclose(found[0], want, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(found[1], numpy_norm(want, w, w), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found[2], numpy_softmax(want), rtol=1e-5, atol=1e-7)
 
 
 def test_several_results_of_the_same_elements() -> None:

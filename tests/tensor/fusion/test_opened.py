@@ -11,10 +11,10 @@ import pytest
 import cubepy as cb
 from cubepy.tensor import Tensor, apply, execute, record, where
 from cubepy.tensor.fusion.optimise import optimise
-from tests.tensor.fusion.test_rows import steps_of
+from tests.tensor.fusion.test_rows import numpy_norm, numpy_softmax, steps_of
 
 RNG = np.random.default_rng(0)
-SHAPES = [(1, 2), (3, 5), (4, 24), (200, 33), (2, 3, 4, 65), (16, 768), (3, 8000)]
+SHAPES = [(1, 2), (3, 5), (4, 24), (200, 33), (2, 3, 4, 65), (16, 768), (5, 8000)]
 
 
 def layer_norm(x: Any, w: Any = None, b: Any = None, eps: float = 1e-5) -> Any:
@@ -23,16 +23,6 @@ def layer_norm(x: Any, w: Any = None, b: Any = None, eps: float = 1e-5) -> Any:
 
 def rms_norm(x: Any, w: Any = None, eps: float = 1e-6) -> Any:
     return apply("rms_norm", x, w, normalized_shape=x.shape[-1:], eps=eps)
-
-
-def numpy_norm(x: Any, w: Any, b: Any) -> Any:
-    c = x - x.mean(-1, keepdims=True)
-    return c / np.sqrt((c * c).mean(-1, keepdims=True) + 1e-5) * w + b
-
-
-def numpy_softmax(x: Any) -> Any:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 Case = tuple[Callable[..., Any], Callable[..., Any]]
@@ -96,6 +86,45 @@ def test_on_their_own_they_stay_the_librarys() -> None:
         outputs = x.softmax(-1), layer_norm(x, w, w), (x * 2).softmax(0)
     steps = steps_of(optimise(recorder.graph(*outputs)))
     assert sorted(steps) == ["layer_norm", "mul", "softmax", "softmax"]
+
+
+def test_long_rows_of_few_elements_stay_the_librarys() -> None:
+    """The first cache holds what lies between the two launches."""
+    for shape, together in (((1, 8000), False), ((8, 2048), False), ((8, 1024), True)):
+        x, y = some(*shape), some(*shape)
+        with record(x, y) as recorder:
+            outputs = layer_norm(x + y), (x * 0.5).softmax(-1)
+        steps = steps_of(optimise(recorder.graph(*outputs)))
+        assert ("fused_rows" in steps) == together and ("layer_norm" in steps) != together
+
+
+@pytest.mark.parametrize("columns", [24, 5000])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+def test_what_later_walks_read_again(dtype: str, columns: int) -> None:
+    """Values of several rows are kept, in a result or in a buffer; results are read again."""
+    given = [cb.tensor(RNG.standard_normal((9, columns)), dtype) for _ in range(3)]
+
+    def program(x: Any, y: Any, z: Any) -> Any:
+        both = x + y * z
+        low = both - both.mean(axis=-1, keepdims=True)
+        return (
+            both,
+            low * 2,
+            (low * low).sum(axis=-1),
+            (low / (low * low + y).max(-1, keepdims=True)),
+        )
+
+    with record(*given) as recorder:
+        eager = program(*given)
+    graph = optimise(recorder.graph(*eager))
+    assert steps_of(graph) == ["fused_rows"]
+    wide = program(*(t.astype("f64") for t in given))
+    for found, alone, want in zip(execute(graph, recorder.inputs), eager, wide, strict=True):
+        right = want.numpy()
+        errors = [np.abs(t.astype("f64").numpy() - right).max() for t in (found, alone)]
+        assert errors[0] <= max(1.1 * errors[1], 3e-5 * np.abs(right).max())
+    if dtype != "bf16":
+        np.testing.assert_array_equal(execute(graph, recorder.inputs)[0].numpy(), eager[0].numpy())
 
 
 def test_a_small_epsilon_counts_in_16_bits() -> None:

@@ -240,6 +240,41 @@ SAMPLES: dict[str, list[Call]] = {
             for e in (False, True)
         ],
     ],
+    "recurrence": [
+        one(
+            some(2, 2, 8),
+            some(1, 8, 2),
+            some(1, 8),
+            some(1, 6),
+            np.array([2, 1]),
+            some(1, 2, 2),
+            some(1, 2, 2),
+            cell="lstm",
+            reverse=True,
+        ),
+        one(
+            some(2, 1, 12),
+            some(2, 6, 2),
+            some(2, 6),
+            None,
+            None,
+            some(2, 1, 2),
+            None,
+            cell="gru",
+            reverse=False,
+        ),
+        one(
+            some(3, 1, 2),
+            some(1, 2, 2),
+            None,
+            None,
+            None,
+            some(1, 1, 2),
+            None,
+            cell="tanh",
+            reverse=False,
+        ),
+    ],
     "cholesky": [one(definite(3)), one(definite(2, 2))],
     "eigh": [one(definite(3)), one(definite(2, 2))],
     **{n: [one(square(3)), one(square(2, 2))] for n in ("inv", "det", "slogdet")},
@@ -274,8 +309,11 @@ ONCE = {
 }
 """Ops with a gradient that are looked at within others only, and why."""
 
-OF_USERS = {"launch": "a kernel of the user's: see tests/tensor/custom"}
-"""Ops that have no gradient, because users give it."""
+OF_USERS = {
+    "launch": "a kernel of the user's: see tests/tensor/custom",
+    "while_loop": "as many rounds as data say: see tests/tensor/control",
+}
+"""Ops that have no gradient, because users give it, or what they run."""
 
 WITHOUT = {"trigamma": "the third derivative of lgamma is no op"}
 """Ops of floats whose gradient is missing, and why; fused ones are of programs, which differentiate

@@ -14,7 +14,7 @@ from cubepy.lang.dtypes import dtype_named
 from cubepy.tensor.fusion import written
 from cubepy.tensor.fusion.grouping import Item, grouped
 from cubepy.tensor.fusion.literals import stretched
-from cubepy.tensor.fusion.maps import in_order, inside_order
+from cubepy.tensor.fusion.maps import in_order, inside_order, lines_of, wanted_outside
 from cubepy.tensor.fusion.reductions.rows import REDUCTIONS
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.ops import OPS, Spec
@@ -132,30 +132,15 @@ def _mapped(step: Step, specs: dict[int, Spec]) -> tuple[int, ...] | None:
 
 def _joined(group: list[Step], schedule: Schedule) -> Step:
     """Steps of one shape and level as one step."""
-    specs, made_by = schedule.specs, schedule.made_by
+    specs = schedule.specs
     reductions = [s for s in group if s.op in REDUCTIONS]
     maps = [s for s in group if s.op not in REDUCTIONS]
-    inside = set(inside_order(group))
-    stored = [
-        s.results[0]
-        for s in maps
-        if s.results[0] in schedule.outputs
-        or any(i not in inside for i in schedule.readers[s.results[0]])
-    ]
-    given = list(dict.fromkeys(i for s in group for i in s.read if i not in inside))
-    literals = [
-        i for i in given if i in made_by and written.literal(made_by[i].op, made_by[i].attrs)
-    ]
-    given = [i for i in given if i not in literals]
-    number = {i: n for n, i in enumerate([*given, *literals, *inside_order(maps)])}
-    lines = [
-        (number[s.results[0]], written.step_of(s, number, specs))
-        for s in (*(made_by[i] for i in literals), *maps)
-    ]
+    stored = wanted_outside(maps, group, schedule)
+    given, number, lines = lines_of(maps, group, schedule)
     wanted = [number[i] for i in (*(s.inputs[0] for s in reductions), *stored)]
     text, names = written.text_of(range(len(given)), lines, wanted, several=True)
     results = (*stored, *(s.results[0] for s in reductions))
-    dtypes = [specs[i].dtype for i in (*given, *inside)]
+    dtypes = [specs[i].dtype for i in (*given, *inside_order(group))]
     attrs = {
         "shape": specs[reductions[0].inputs[0]].shape,
         "text": text,

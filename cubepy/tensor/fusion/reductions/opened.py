@@ -5,6 +5,7 @@ that a residual, a scale or a mask is in their launch. On their own they stay th
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -18,19 +19,31 @@ from cubepy.tensor.ir import ABSENT
 from cubepy.tensor.ops import OPS, Spec
 
 NORMS = ("softmax", "log_softmax", "layer_norm", "rms_norm")
+LONG_ROWS, FEW_ELEMENTS = 1536, 1 << 15
+"""Elements of a row from which on norms of fewer elements in all stay the library's on the host:
+its loops over what the first cache just holds are quicker than those of a group (0.84 to 1.1 times
+as fast together, Xeon with AVX-512, one thread).
+"""
+LONGEST_ON_GPU = 0
+"""Elements of rows up to which they are written out on a GPU; 0: none, until fused rows have been
+timed there beside the library's kernels (`asv_benchmarks/gpu_fusion.py`).
+"""
 Opened = dict[int, set[int]]
 """By the result of a softmax or norm, the values within it."""
 
 
-def open_rows(schedule: Schedule, closed: set[int]) -> tuple[Schedule, Opened]:
+def open_rows(
+    schedule: Schedule, closed: set[int], on_host: bool = True
+) -> tuple[Schedule, Opened]:
     """The schedule with softmax and norms beside maps written out, and what is within each.
 
     Args:
         schedule: of single ops.
         closed: results of those that stay as they are.
+        on_host: whether it will run on a CPU.
     """
     specs, steps, found = dict(schedule.specs), list[Step](), Opened()
-    chosen = set(_beside_maps(schedule)) - closed
+    chosen = set(_beside_maps(schedule, on_host)) - closed
     if not chosen:
         return schedule, found
     numbers = itertools.count(max(specs) + 1)
@@ -51,12 +64,12 @@ def split(schedule: Schedule, opened: Opened) -> set[int]:
     return {result for result, within in opened.items() if left & within}
 
 
-def _beside_maps(schedule: Schedule) -> Iterator[int]:
+def _beside_maps(schedule: Schedule, on_host: bool) -> Iterator[int]:
     """The softmax and norms of rows that read a map of this shape, or are read by one."""
     specs, alone = schedule.specs, stretched(schedule)
     maps = {s.results[0] for s in schedule.steps if _is_map(s, specs)} - alone.keys()
     for step in schedule.steps:
-        if step.op not in NORMS or not _of_rows(step, specs):
+        if step.op not in NORMS or not _of_rows(step, specs, on_host):
             continue
         result, shape = step.results[0], specs[step.results[0]].shape
         near = [step.inputs[0], *schedule.readers[result]]
@@ -72,12 +85,14 @@ def _is_map(step: Step, specs: dict[int, Spec]) -> bool:
     return written.writable(step.op, step.attrs, dtypes, specs[step.results[0]].dtype)
 
 
-def _of_rows(step: Step, specs: dict[int, Spec]) -> bool:
-    """Whether a softmax or norm is of floats along the last axis alone."""
+def _of_rows(step: Step, specs: dict[int, Spec], on_host: bool) -> bool:
+    """Whether a softmax or norm is of floats along the last axis alone, and of rows that pay."""
     given, shape = specs[step.inputs[0]], specs[step.results[0]].shape
     if not given.dtype.is_float or given.dtype.storage_only or 0 in shape or not shape:
         return False
-    if not 1 < shape[-1] <= BUFFERED:
+    if not 1 < shape[-1] <= (BUFFERED if on_host else LONGEST_ON_GPU):
+        return False
+    if on_host and shape[-1] >= LONG_ROWS and math.prod(shape) < FEW_ELEMENTS:
         return False
     if "axis" in step.attrs:
         return bool(step.attrs["axis"] % len(shape) == len(shape) - 1)

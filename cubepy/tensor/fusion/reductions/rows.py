@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from cubepy.lang.dtypes import dtype_named
+from cubepy.lang.dtypes import dtype_named, f32, f64
 from cubepy.tensor.fusion import written
 from cubepy.tensor.fusion.grouping import Item, grouped
 from cubepy.tensor.fusion.literals import stretched
-from cubepy.tensor.fusion.maps import in_order
+from cubepy.tensor.fusion.maps import in_order, wanted_outside
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.ops import OPS, Spec
 from cubepy.tensor.ops.op import define
@@ -23,6 +23,10 @@ REDUCTIONS = ("sum", "mean", "max", "min")
 LONGEST = 1 << 18  # elements of a row: longer ones are better shared among threads
 BUFFERED = 8192  # elements of a row whose values are kept for a later walk
 MOST_BUFFERS = 2
+MOST_HOME = 4096
+"""Elements of a row whose values are kept in a result's memory: with longer ones a buffer, which
+stays in the first cache from row to row, was quicker (Xeon, AVX-512).
+"""
 MOST_PHASES = 6
 Text = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -209,12 +213,7 @@ class _Rows:
         outside = [i for i in read if i not in self.literals]
         self.wides = [i for i in outside if self.is_wide(i)]
         self.narrows = [i for i in outside if not self.is_wide(i)]
-        self.results = [
-            s.results[0]
-            for s in steps
-            if s.results[0] in schedule.outputs
-            or any(r not in self.by for r in schedule.readers[s.results[0]])
-        ]
+        self.results = wanted_outside(steps, steps, schedule)
         order = [*self.wides, *self.narrows, *self.literals, *(s.results[0] for s in steps)]
         self.number = {i: n for n, i in enumerate(order)}
         self.level: dict[int, int] = {}
@@ -222,6 +221,8 @@ class _Rows:
             made = self.by.get(i)
             above = max((self.level[j] for j in made.read), default=0) if made else 0
             self.level[i] = above + (made is not None and made.op in REDUCTIONS)
+        floats = [self.specs[i].dtype for i in self.number if self.specs[i].dtype.is_float]
+        self.sums = f64 if any(d.bits == 64 for d in floats) else f32
 
     def is_wide(self, i: int) -> bool:
         """Whether a value is a row, not a number for each."""
@@ -236,7 +237,10 @@ class _Rows:
         last = max(self.level.values())
         if last >= MOST_PHASES:
             return None
-        kept = self.kept()
+        kept, again = self.kept(), self.again()
+        where_kept = self.buffered(kept)
+        count = sum(n >= 0 for n in where_kept.values())
+        where_kept |= {i: -1 - self.results.index(i) for i in again}
         known: list[int | str] = [*self.narrows]
         before = self.numbers_of(0)
         first = self.text(known, before, before, several=True) if before else None
@@ -248,7 +252,7 @@ class _Rows:
             if not reduced and not stored:
                 continue
             keeps = [i for i in kept if self.level[i] == level]
-            reads = [i for i in kept if self.level[i] < level]
+            reads = [i for i in (*kept, *again) if self.level[i] < level]
             wanted = [*(s.inputs[0] for s in reduced), *stored, *keeps]
             lines = self.text(
                 [*self.wides, *reads, *known],
@@ -265,16 +269,13 @@ class _Rows:
                     lines,
                     tuple("sum" if s.op == "mean" else s.op for s in reduced),
                     tuple(self.results.index(r) for r in stored),
-                    tuple(kept.index(i) for i in keeps),
-                    tuple(kept.index(i) for i in reads),
+                    tuple(where_kept[i] for i in keeps),
+                    tuple(where_kept[i] for i in reads),
                     after,
                 )
             )
         numbers = tuple(
             (n, known.index(r)) for n, r in enumerate(self.results) if not self.is_wide(r)
-        )
-        double = any(
-            self.specs[i].dtype.bits == 64 for i in self.number if self.specs[i].dtype.is_float
         )
         attrs = {
             "shape": self.shape,
@@ -282,8 +283,8 @@ class _Rows:
             "before": first,
             "walks": tuple(tuple(w) for w in walks),
             "numbers": numbers,
-            "sums": "f64" if double else "f32",
-            "buffers": len(kept),
+            "sums": self.sums.name,
+            "buffers": count,
             "results": tuple(
                 (self.specs[r].shape, self.specs[r].dtype.name, self.is_wide(r))
                 for r in self.results
@@ -347,7 +348,7 @@ class _Rows:
         return written.text_of(names, lines, [self.number[i] for i in outputs], first, several)
 
     def kept(self) -> list[int]:
-        """Wide values that took long, and that a later walk needs again."""
+        """Wide values that took long, or many loads, and that a later walk needs again."""
         if self.shape[-1] > BUFFERED:
             return []
         found = []
@@ -360,26 +361,72 @@ class _Rows:
                 or level > max(self.level.values())
             ):
                 continue
-            if s.op in written.LONG and self.walked_at(i, level) and self.later(i, level):
-                found.append(i)
+            if self.walked_at(i, level) and self.later(i, level):
+                exact = self.sums is f32 or self.specs[i].dtype is f64
+                many = exact and self.saved(i) > 1 and i not in self.again()
+                if s.op in written.LONG or many:
+                    found.append(i)
         return found[: self.buffers]
+
+    def buffered(self, kept: Sequence[int]) -> dict[int, int]:
+        """Where kept values are: the numbers of buffers, or -1, -2, ... for results of their dtype
+        that are written when nobody needs them any more, which take no more of the caches.
+        """
+        same = [r for r in self.results if self.specs[r].dtype is self.sums]
+        free = [r for r in same if self.shape[-1] <= MOST_HOME and self.is_wide(r)]
+        found: dict[int, int] = {}
+        for i in kept:
+            level = self.level[i]
+            above = range(level + 1, max(self.level.values()) + 1)
+            last = max(n for n in above if i in self.needed(self.wanted(n), ()))
+            home = next((r for r in free if self.level[r] >= max(last, level + 1)), None)
+            if home is None:
+                found[i] = sum(n >= 0 for n in found.values())
+            else:
+                free.remove(home)
+                found[i] = -1 - self.results.index(home)
+        return found
+
+    def again(self) -> list[int]:
+        """Wide results that later walks read where they stand, which takes fewer loads than to
+        compute them again.
+        """
+        if not self.buffers:
+            return []
+        found = []
+        for i in self.results:
+            level, spec = self.level[i], self.specs[i]
+            if self.is_wide(i) and spec.dtype in (f32, f64) and self.by[i].op not in written.LONG:
+                if self.later(i, level) and self.saved(i) > 0:
+                    found.append(i)
+        return found
+
+    def saved(self, i: int) -> int:
+        """How many loads of rows later walks save if they read a value."""
+        total = 0
+        for level in range(self.level[i] + 1, max(self.level.values()) + 1):
+            wanted = self.wanted(level)
+            if i in self.needed(wanted, ()) or i in wanted:
+                total += len(self.loads(wanted, ())) - len(self.loads(wanted, (i,))) - 1
+        return total
+
+    def loads(self, wanted: Sequence[int], given: Sequence[int]) -> set[int]:
+        """The rows from outside that values are made of."""
+        steps = [i for i in self.needed(wanted, given) if i not in given]
+        read = {j for i in steps for j in self.by[i].read} | set(wanted) - set(given)
+        return read.intersection(self.wides)
+
+    def wanted(self, level: int) -> list[int]:
+        """What the walk of a level is for: what is reduced, and wide results."""
+        reduced = [s for s in self.steps if s.op in REDUCTIONS]
+        found = [s.inputs[0] for s in reduced if self.level[s.inputs[0]] == level]
+        return found + [r for r in self.results if self.is_wide(r) and self.level[r] == level]
 
     def walked_at(self, i: int, level: int) -> bool:
         """Whether a value is computed in the walk of its own level."""
-        wanted = [
-            s.inputs[0]
-            for s in self.steps
-            if s.op in REDUCTIONS and self.level[s.inputs[0]] == level
-        ]
-        wanted += [r for r in self.results if self.is_wide(r) and self.level[r] == level]
-        return i in self.needed(wanted, ())
+        return i in self.needed(self.wanted(level), ())
 
     def later(self, i: int, level: int) -> bool:
         """Whether a later walk needs a value."""
-        wanted = [
-            s.inputs[0]
-            for s in self.steps
-            if s.op in REDUCTIONS and self.level[s.inputs[0]] > level
-        ]
-        wanted += [r for r in self.results if self.is_wide(r) and self.level[r] > level]
-        return i in self.needed(wanted, ())
+        above = range(level + 1, max(self.level.values()) + 1)
+        return i in self.needed([i for later in above for i in self.wanted(later)], ())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-
-import numpy as np
 
 LINE = 64  # bytes; every array begins at a multiple of it
 
@@ -52,7 +51,7 @@ def planned(buffers: Sequence[Buffer], line: int = LINE) -> tuple[list[int], int
         >>> planned([Buffer(0, 100, 0, 1), Buffer(0, 64, 1, 2), Buffer(0, 50, 2, 3)])
         ([0, 128, 0], 192)
     """
-    block = Block(len(buffers))
+    block = Block()
     for n in largest(buffers):
         block.put(buffers[n], line)
     return [block.offsets[id(b)] for b in buffers], block.size
@@ -69,7 +68,7 @@ def lodged(
         {0: (0, 0)}
     """
     found: dict[int, tuple[int, int]] = {}
-    blocks = [Block(len(buffers)) for _ in spare]
+    blocks = [Block() for _ in spare]
     order = sorted(range(len(spare)), key=lambda k: spare[k].size)
     for n in largest(buffers):
         b = buffers[n]
@@ -91,35 +90,31 @@ def largest(buffers: Sequence[Buffer]) -> list[int]:
 class Block:
     """Memory in which buffers have their offsets.
 
-    Args:
-        most: how many buffers there may be.
-
     Attributes:
         size: bytes up to the end of the last one.
         offsets: of buffers, by identity.
+        taken: start, end, first and last step of each, in the order of their starts.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self) -> None:
         self.size, self.offsets = 0, dict[int, int]()
-        self.starts, self.ends, self.first, self.last = np.zeros((4, most), np.int64)
+        self.taken: list[tuple[int, int, int, int]] = []
 
     def lowest(self, b: Buffer, line: int) -> int:
         """The lowest offset at which a buffer is apart from those that are used with it."""
-        n = len(self.offsets)
-        starts, ends = self.starts[:n], self.ends[:n]
-        beside = np.flatnonzero((self.first[:n] <= b.last) & (b.first <= self.last[:n]))
-        at = 0
-        for other in beside[np.argsort(starts[beside], kind="stable")]:
-            if at + rounded(b.size, line) <= starts[other]:
-                break
-            at = max(at, int(ends[other]))
+        at, size = 0, rounded(b.size, line)
+        for start, end, first, last in self.taken:
+            if end > at and first <= b.last and b.first <= last:
+                if at + size <= start:
+                    break
+                at = end
         return at
 
     def put(self, b: Buffer, line: int, at: int | None = None) -> None:
         """Give a buffer its offset."""
-        n, at = len(self.offsets), self.lowest(b, line) if at is None else at
+        at = self.lowest(b, line) if at is None else at
         end = at + rounded(b.size, line)
-        self.starts[n], self.ends[n], self.first[n], self.last[n] = at, end, b.first, b.last
+        insort(self.taken, (at, end, b.first, b.last))
         self.offsets[id(b)] = at
         self.size = max(self.size, end)
 

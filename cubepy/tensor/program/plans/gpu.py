@@ -306,7 +306,7 @@ class GpuCalls:
     Attributes:
         inputs: names of the arrays that are operands.
         numbered: names of the numbers.
-        arrays, recorded, numbers, brought, in_place: of the call that is recorded: its operands, its
+        arrays, recorded, numbers, brought, in_place: of the recorded call: its operands, its
             launches, the numbers and their memory, which operands are copied into the block, and
             which are written.
     """

@@ -14,11 +14,11 @@ from cubepy.runtime.memory.mapped import AVAILABLE, Piece, of_piece, without_pag
 from cubepy.runtime.memory.pool import POOLED
 from cubepy.runtime.memory.spans import beginning, extent, meet
 from cubepy.runtime.replay.host import host_replay
-from cubepy.runtime.replay.plan import Plan
+from cubepy.runtime.replay.plan import Address, Plan
 from cubepy.runtime.replay.record import Launch, Mark, Recorder
 from cubepy.runtime.tensor_map import ArrayMap
 from cubepy.tensor.program.plans.arena import LINE, Buffer, Lifetime, Spare, lodged, planned
-from cubepy.tensor.program.plans.operands import ProgramOperands, Result
+from cubepy.tensor.program.plans.operands import ProgramOperands, Result, Span
 
 LODGED = pool.POOLED
 """Bytes of results, and of what may lie in their memory before."""
@@ -115,6 +115,9 @@ class HostProgram(ProgramOperands):
 
     Attributes:
         memory: for each new memory of results: its bytes, and whether it has to begin at a line.
+        leaves: of arrays of launches, by identity: where they begin, the span of an input that they
+            lie in, or the buffer.
+        pieces: where buffers lie, by their addresses.
         frames: arenas that no call uses.
 
     Raises:
@@ -130,7 +133,10 @@ class HostProgram(ProgramOperands):
             raise Unsuitable("memory of a GPU")
         super().__init__(host_replay().table(), recorded, inputs)
         self.frames: list[np.ndarray] = []
+        self.leaves: dict[int, tuple[int, Span | None, int]] = {}
+        self.pieces: dict[int, Span] = {}
         buffers = self.buffers()
+        self.begun = sorted(buffers)
         self.memory: list[tuple[int, bool]] = []
         mine: dict[int, int] = {}
         self.outputs = [self.result(v, buffers, mine) for v in outputs]
@@ -142,11 +148,29 @@ class HostProgram(ProgramOperands):
         ]
         arena = len(inputs) + len(self.memory)
         for at, n in mine.items():
-            b = buffers[at]
-            self.spans.append((b.start, b.start + b.size, len(inputs) + n, b.start))
+            self.lies(buffers[at], len(inputs) + n, 0)
         for b, offset in zip(between, offsets, strict=True):
-            self.spans.append((b.start, b.start + b.size, arena, b.start - offset))
+            self.lies(b, arena, offset)
+        self.spans += self.pieces.values()
         self.sort_spans()
+
+    def lies(self, b: Buffer, which: int, offset: int) -> None:
+        """A buffer is so many bytes from the start of an operand."""
+        self.pieces[b.start] = b.start, b.start + b.size, which, b.start - offset
+
+    def locate(self, value: Any, writes: bool) -> Address:
+        leaf = self.leaves.get(id(value))
+        if leaf is None:
+            return super().locate(value, writes)
+        start, found, at = leaf
+        first, _, which, origin = self.pieces[at] if found is None else found
+        if writes and first in self.read_only:
+            raise Unsuitable("an input that is written")
+        return None if which is None else (which, start - origin)
+
+    def forget(self) -> None:
+        super().forget()
+        self.leaves, self.pieces = {}, {}
 
     def lodged(self, between: list[Buffer], results: list[Buffer]) -> list[Buffer]:
         """Let large buffers lie in memory of large results until those are written (by a loop:
@@ -157,8 +181,7 @@ class HostProgram(ProgramOperands):
         large = [b for b in between if b.size >= LODGED]
         found = lodged(large, spare) if spare else {}
         for n, (k, offset) in found.items():
-            b, operand = large[n], len(self.inputs) + which[k]
-            self.spans.append((b.start, b.start + b.size, operand, b.start - offset))
+            self.lies(large[n], len(self.inputs) + which[k], offset)
         gone = {id(large[n]) for n in found}
         return [b for b in between if id(b) not in gone]
 
@@ -181,13 +204,23 @@ class HostProgram(ProgramOperands):
                 array = leaf.array if isinstance(leaf, ArrayMap) else leaf
                 if leaf is flag or type(array) is not np.ndarray or not array.size:
                     continue
+                seen = self.leaves.get(id(array))
+                if seen is not None and (seen[1] is not None or seen[2] in found):
+                    if seen[1] is None:
+                        found[seen[2]].last = n
+                    continue
                 start, (low, high) = beginning(array), extent(array)
-                if self.span(start + low, start + high) is not None:
+                span = self.span(start + low, start + high)
+                if span is not None:
+                    self.leaves[id(array)] = start, span, 0
                     continue
                 near = bisect_right(starts, start + low) - 1
                 fresh = near >= 0 and start + low < sum(given[near])
                 root = whole(array)
                 at, size = given[near] if fresh else (beginning(root), root.nbytes)
+                if start + high > at + size:
+                    raise Unsuitable("memory of which only a part is known")
+                self.leaves[id(array)] = start, None, at
                 known = found.get(at)
                 if known is not None:
                     known.last = n
@@ -234,13 +267,14 @@ class HostProgram(ProgramOperands):
         known = None if array.size else self.known(array)
         if known is not None:
             return known
-        for at, b in buffers.items():
-            if at <= start + low and start + high <= at + b.size:
-                if at not in mine:
-                    mine[at] = len(self.memory)
-                    small = b.size < pool.POOLED
-                    self.memory.append((b.size, at % LINE == 0 and small))
-                return Result("new", mine[at], array, start - at)
+        near = bisect_right(self.begun, start + low) - 1
+        at = self.begun[near] if near >= 0 else start
+        if at in buffers and start + high <= at + buffers[at].size:
+            if at not in mine:
+                mine[at] = len(self.memory)
+                small = buffers[at].size < pool.POOLED
+                self.memory.append((buffers[at].size, at % LINE == 0 and small))
+            return Result("new", mine[at], array, start - at)
         raise Unsuitable("a result that no launch wrote")
 
     @staticmethod

@@ -71,7 +71,7 @@ def in_place(graph: Graph, states: Mapping[int, int]) -> InPlace | None:
         if node.op not in WRITING or not any(large(s) for s in node.results):
             continue
         found: dict[int, int] = {}
-        for k, i in enumerate(OPS[WRITING[node.op]].writes):
+        for k, i in enumerate(OPS[WRITING[node.op]].written({})):
             value, result = node.inputs[i], first + k
             output = states.get(number.get(value, ABSENT), ABSENT)
             fits = output != ABSENT and graph.outputs[output] == result

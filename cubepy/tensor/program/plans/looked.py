@@ -15,7 +15,7 @@ from cubepy.runtime.device import current
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tensor.program.form import Paths
 from cubepy.tensor.program.plans.anew import parts_of
-from cubepy.tensor.program.plans.steady import Bundle, changed, now
+from cubepy.tensor.program.plans.steady import Steady, changed, now
 from cubepy.tensor.program.trace import Given, Source, Trace
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle, Value
@@ -51,7 +51,7 @@ class Looks:
             "device": self.device,
             "same": same,
             "Dense": Dense,
-            "Bundle": Bundle,
+            "Steady": Steady,
             "now": now,
             "changed": changed,
             "number": next(_programs),
@@ -105,7 +105,7 @@ class Looks:
             self.miss(f"not ({check})")
         first: dict[int, int] = {}
         plain = set(range(len(leaves)))
-        for k, (at, checks, numbers) in enumerate(paths.bundles):
+        for k, (at, checks, numbers) in enumerate(paths.steady):
 
             def look(checks: list[str] = checks, numbers: range = numbers) -> None:
                 for check in checks:

@@ -26,15 +26,18 @@ from cubepy.runtime.replay.record import Launch
 from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 from cubepy.tensor.array import Tensor, apply
+from cubepy.tensor.exposed import expose
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.plans.arena import LINE
 from cubepy.tensor.record import blocks
+from cubepy.tensor.replay import STRIDED
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Value
 
 KEPT = 4096
 """Nodes of a thread whose launches are remembered."""
 VALUE, INPUT, MEMORY = range(3)
+VIEWS = STRIDED | {"reshape"}
 
 
 class Part(NamedTuple):
@@ -63,11 +66,12 @@ class Part(NamedTuple):
         array = (inputs if self.kind == INPUT else memory)[self.of]
         if self.whole:
             return array
-        root = array if self.kind == MEMORY else whole_of(array)
+        root, offset = array, self.offset
+        if self.kind == INPUT:
+            root = whole_of(array)
+            offset += address(array) - address(root)
         shape, dtype, strides = self.layout
-        made: Any = np.ndarray(
-            shape, dtype, root, address(array) - address(root) + self.offset, strides
-        )
+        made: Any = np.ndarray(shape, dtype, root, offset, strides)
         if not self.writeable:
             made.flags.writeable = False
         return made
@@ -112,6 +116,8 @@ def repeating(recorded: Any) -> Callable[..., Any]:
     """
 
     def run(op: str, *inputs: Any, **attrs: Any) -> Any:
+        if op in VIEWS and (view := viewed(op, inputs[0], attrs)) is not None:
+            return view
         arrays = arrays_of(inputs)
         if arrays is None or blocks or profile.active or recorded.spoiled:
             return apply(op, *inputs, **attrs)
@@ -137,6 +143,29 @@ def repeating(recorded: Any) -> Callable[..., Any]:
         return result
 
     return run
+
+
+def viewed(op: str, tensor: Any, attrs: dict[str, Any]) -> Any:
+    """A view of the elements of a tensor on the host; None where it is none."""
+    store = tensor.value.storage
+    if blocks or profile.active or type(store) is not Dense or type(store.array) is not np.ndarray:
+        return None
+    if op == "reshape" and not store.array.flags.c_contiguous:
+        return None
+    found = OPS[op].run(store.array.dtype, store.array, **attrs)
+    if type(found) is not np.ndarray:
+        return None
+    counters.ops += 1
+    return made_of(found, store.dtype, store.device)
+
+
+def made_of(array: Any, dtype: DType, device: Device) -> Tensor:
+    """A tensor of an array."""
+    store = Dense.__new__(Dense)
+    store.array, store.shape, store.dtype, store.device = array, array.shape, dtype, device
+    tensor = Tensor.__new__(Tensor)
+    tensor.value = Value(store)
+    return tensor
 
 
 def arrays_of(inputs: Sequence[Any]) -> list[Any] | None:
@@ -197,6 +226,8 @@ def again(known: Known, arrays: Sequence[Any], recorded: Any) -> Any:
     """The result of a node that is like one before."""
     counters.ops += 1
     counters.launches += len(known.launches)
+    for n in known.written:
+        expose(arrays[n])
     memory = [recorded.memory(*taken) for taken in known.memory]
     for constant in known.constants:
         recorded.constant(constant)
@@ -204,14 +235,7 @@ def again(known: Known, arrays: Sequence[Any], recorded: Any) -> Any:
         leaves = [part.found(arrays, memory) for part in parts]
         recorded.launch(prepared, leaves)
         prepared.runner.run(leaves, ())
-    made = []
-    for part, dtype, device in known.results:
-        store = Dense.__new__(Dense)
-        store.array = array = part.found(arrays, memory)
-        store.shape, store.dtype, store.device = array.shape, dtype, device
-        tensor = Tensor.__new__(Tensor)
-        tensor.value = Value(store)
-        made.append(tensor)
+    made = [made_of(p.found(arrays, memory), dtype, home) for p, dtype, home in known.results]
     return made if known.several else made[0]
 
 

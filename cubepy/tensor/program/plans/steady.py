@@ -133,7 +133,7 @@ class Exchanged:
             renew()
 
 
-class Bundle(tuple[Any, ...]):
+class Steady(tuple[Any, ...]):
     """Tensors, in tuples, that are passed in call after call: a program looks at them once.
 
     Attributes:
@@ -144,20 +144,20 @@ class Bundle(tuple[Any, ...]):
 
     Example:
         >>> import cubepy as cb
-        >>> pair = Bundle([(cb.tensor([1.0]), cb.tensor([2.0]))])
+        >>> pair = Steady([(cb.tensor([1.0]), cb.tensor([2.0]))])
         >>> cb.jit(lambda pair: pair[0][0] + pair[0][1])(pair)
         tensor([3.])
     """
 
     memos: dict[int, Memo]
 
-    def __new__(cls, parts: Sequence[Any]) -> Bundle:
+    def __new__(cls, parts: Sequence[Any]) -> Steady:
         made = super().__new__(cls, parts)
         made.memos = {}
         for leaf in made.leaves():
             if not hasattr(leaf, "value"):
                 raise ArgumentError(
-                    f"a Bundle is made of tensors and tuples of them, not {type(leaf).__name__}"
+                    f"a Steady is made of tensors and tuples of them, not {type(leaf).__name__}"
                 )
         return made
 

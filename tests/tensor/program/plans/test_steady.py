@@ -17,7 +17,7 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.errors import ArgumentError
 from cubepy.tensor import Tensor
-from cubepy.tensor.program.plans.steady import Bundle, now, renew
+from cubepy.tensor.program.plans.steady import Steady, now, renew
 
 WIDTH = 192
 """A parameter of WIDTH x WIDTH is large enough for programs that write states where they are."""
@@ -45,13 +45,13 @@ def looks_no_more(program: Any) -> bool:
 
 
 class World:
-    """A model, a tensor outside and a bundle; what may happen to them between calls."""
+    """A model, a tensor outside and a Steady; what may happen to them between calls."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
         self.net = Net().eval()
         self.outside = cb.tensor(self.some(3))
-        self.bundle = Bundle([(self.tensor(3), self.tensor(3)), (self.tensor(3), self.tensor(1))])
+        self.steady = Steady([(self.tensor(3), self.tensor(3)), (self.tensor(3), self.tensor(1))])
         self.x = cb.tensor(self.some(4, WIDTH))
 
         def function(x: Tensor, pairs: Any) -> Tensor:
@@ -79,14 +79,14 @@ class World:
         return found[int(self.rng.integers(len(found)))]
 
     def cached(self) -> Tensor:
-        leaves = self.bundle.leaves()
+        leaves = self.steady.leaves()
         return leaves[int(self.rng.integers(len(leaves)))]
 
     def check(self, calls: int) -> None:
         with cb.no_grad():
             for _ in range(calls):
-                found = self.program(self.x, self.bundle).numpy()
-                wanted = self.function(self.x, self.bundle).numpy()
+                found = self.program(self.x, self.steady).numpy()
+                wanted = self.function(self.x, self.steady).numpy()
                 np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
 
     # What may happen
@@ -132,8 +132,8 @@ class World:
     def weight_written_by_the_user(self) -> None:
         self.parameter().detach().numpy()[...] *= np.float32(0.75)
 
-    def another_bundle(self) -> None:
-        self.bundle = Bundle([(self.tensor(3), self.tensor(3)), (self.tensor(3), self.tensor(1))])
+    def another_steady(self) -> None:
+        self.steady = Steady([(self.tensor(3), self.tensor(3)), (self.tensor(3), self.tensor(1))])
 
     def by_another_program(self) -> None:
         with cb.no_grad():
@@ -181,7 +181,7 @@ class World:
     def training(self) -> None:
         self.net.train(not self.net.training)
         with cb.no_grad():
-            self.program(self.x, self.bundle)
+            self.program(self.x, self.steady)
         self.net.eval()
 
 
@@ -261,14 +261,14 @@ def test_a_shared_value_that_is_said_to_need_gradients() -> None:
 
 
 def test_noted_arrays_are_let_go() -> None:
-    """A program keeps no memory that its tensors do not have any more, nor that of a bundle."""
+    """A program keeps no memory that its tensors do not have any more, nor that of a Steady."""
     weight = cb.tensor(np.ones((64, 64), np.float32))
-    bundle = Bundle([cb.tensor(np.ones((64, 64), np.float32))])
+    steady = Steady([cb.tensor(np.ones((64, 64), np.float32))])
     program = cb.jit(lambda pair: weight + pair[0])
-    settled(program, bundle)
-    arrays = [weakref.ref(t.numpy()) for t in (weight, bundle[0])]
+    settled(program, steady)
+    arrays = [weakref.ref(t.numpy()) for t in (weight, steady[0])]
     weight.assign_(np.zeros((64, 64), np.float32))
-    del bundle
+    del steady
     gc.collect()
     assert [a() for a in arrays] == [None, None]
 
@@ -304,7 +304,7 @@ def test_weights_laid_out_for_products_and_noted() -> None:
 def test_threads_see_no_value_that_was_exchanged_before() -> None:
     """One thread exchanges and calls, others call: nobody sees an older value than before."""
     held = cb.tensor(np.zeros(8, np.float32))
-    cached = Bundle([(cb.tensor(np.zeros(8, np.float32)),)])
+    cached = Steady([(cb.tensor(np.zeros(8, np.float32)),)])
     program = cb.jit(lambda pair: held + pair[0][0])
     settled(program, cached)
     stop, wrong = threading.Event(), list[str]()
@@ -359,20 +359,20 @@ def test_an_interrupt_while_a_handle_is_exchanged() -> None:
 
 @pytest.mark.parametrize("part", [[1], {"a": 1}, 3.0, None])
 def test_a_bundle_is_made_of_tensors(part: Any) -> None:
-    with pytest.raises(ArgumentError, match="Bundle"):
-        Bundle([(cb.tensor([1.0]), part)])
+    with pytest.raises(ArgumentError, match="Steady"):
+        Steady([(cb.tensor([1.0]), part)])
 
 
-def test_bundles_of_one_program_take_turns() -> None:
-    pairs = [Bundle([(cb.tensor([float(n)]),)]) for n in range(3)]
+def test_steady_of_one_program_take_turns() -> None:
+    pairs = [Steady([(cb.tensor([float(n)]),)]) for n in range(3)]
     program = cb.jit(lambda pair: pair[0][0] * 2)
     for _ in range(6):
         for n, pair in enumerate(pairs):
             assert program(pair).item() == 2 * n
     assert sum(program.traces.values()) == 1
-    other = Bundle([(cb.tensor([1.0]), cb.tensor([2.0]))])
+    other = Steady([(cb.tensor([1.0]), cb.tensor([2.0]))])
     assert program(other).item() == 2
-    assert program(Bundle([(cb.tensor([1.0, 2.0]),)])).tolist() == [2, 4]
+    assert program(Steady([(cb.tensor([1.0, 2.0]),)])).tolist() == [2, 4]
 
 
 MADE = ("__new__", "Handle", "Value")

@@ -1,0 +1,1 @@
+"""Graphs of one structure and other sizes: fused once."""

@@ -1,0 +1,101 @@
+"""A fused graph without the numbers of the graph that it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from cubepy.tensor.fusion.steady import Preparation
+from cubepy.tensor.fusion.structures.sizes import Size
+from cubepy.tensor.ir import Graph, Node
+from cubepy.tensor.ops import Spec
+
+
+class Fused(NamedTuple):
+    """A graph in fewer steps, and what it reads.
+
+    Attributes:
+        graph: the steps.
+        inputs: which inputs of the traced graph are its first ones.
+        preparations: how the other ones are made.
+    """
+
+    graph: Graph
+    inputs: tuple[int, ...]
+    preparations: tuple[Preparation, ...]
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """All of its graphs."""
+        return [self.graph, *[way.graph for way in self.preparations]]
+
+    @staticmethod
+    def of(
+        graph: Graph, inputs: tuple[int, ...], ways: Iterable[tuple[tuple[int, ...], Graph]]
+    ) -> Fused:
+        """A graph fused, of its parts."""
+        return Fused(graph, inputs, tuple([Preparation(*way) for way in ways]))
+
+
+class General:
+    """A graph whose lengths get numbers.
+
+    Args:
+        general: the graph.
+        kept: numbers of the values of the graph it was made of, by the identities of their specs.
+        varies: which lengths do.
+
+    Raises:
+        TypeError: an attribute is no plain data.
+    """
+
+    def __init__(self, general: Graph, kept: dict[int, int], varies: Sequence[bool]) -> None:
+        self.inputs, self.outputs, self.varies = general.inputs, general.outputs, varies
+        self.nodes: list[tuple[Any, ...]] = []
+        for node in general.nodes:
+            attrs = self.settled(node.attrs)
+            results = [kept[id(s)] if id(s) in kept else self.settled(s) for s in node.results]
+            self.nodes.append((node.op, node.inputs, attrs, _open(attrs), results))
+
+    def settled(self, value: Any) -> Any:
+        """A value with numbers for the lengths that do not vary."""
+        kind = type(value)
+        if kind is Size:
+            return value if self.varies[value.at] else value.number
+        if kind is tuple:
+            return tuple([self.settled(part) for part in value])
+        if kind is Spec:
+            return Spec(self.settled(value.shape), value.dtype)
+        if kind not in (int, float, str, bool, type(None)):
+            raise TypeError(kind)
+        return value
+
+    def graph(self, specs: Sequence[Spec], lengths: Sequence[int]) -> Graph:
+        """The graph for numbers.
+
+        Args:
+            specs: of the values of the graph that is fused; what stays has the same ones.
+            lengths: all numbers.
+        """
+        nodes = []
+        for op, inputs, attrs, varies, results in self.nodes:
+            if varies:
+                attrs = _filled(attrs, lengths)
+            found = [specs[s] if type(s) is int else _filled(s, lengths) for s in results]
+            nodes.append(Node(op, inputs, attrs, tuple(found)))
+        return Graph(tuple(nodes), self.inputs, self.outputs)
+
+
+def _open(value: Any) -> bool:
+    """Whether there are lengths in a value."""
+    return type(value) is Size or type(value) is tuple and any(map(_open, value))
+
+
+def _filled(value: Any, lengths: Sequence[int]) -> Any:
+    """A value with numbers for its lengths."""
+    kind = type(value)
+    if kind is Size:
+        return lengths[value.at]
+    if kind is tuple:
+        return tuple([_filled(part, lengths) for part in value])
+    return Spec(_filled(value.shape, lengths), value.dtype) if kind is Spec else value
