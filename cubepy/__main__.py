@@ -69,7 +69,7 @@ def information() -> dict[str, Any]:
 
     import cubepy
     from cubepy.runtime import cache
-    from cubepy.runtime.device import BACKENDS, backend_named
+    from cubepy.runtime.device import BACKENDS, GPUS, backend_named
 
     versions = {"python": platform.python_version(), "cubepy": cubepy.__version__}
     for name in ("numpy", "numba", "llvmlite", "ml_dtypes"):
@@ -82,6 +82,7 @@ def information() -> dict[str, Any]:
         "versions": versions,
         "platform": platform.platform(),
         "backends": {b: "available" if backend_named(b).count() else "no device" for b in BACKENDS},
+        "front ends": {b: backend_named(b).front_end() for b in GPUS},
         "devices": [
             {
                 "backend": d.backend,

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,21 @@ from cubepy.errors import BackendCompileError
 _lock = threading.RLock()  # numba compiles one function at a time
 
 
+def numba_version() -> str:
+    """The version of numba, which is not imported for it; nor is what reads metadata, unless more
+    than one version seems to be installed.
+    """
+    spec = find_spec("numba")
+    if spec is not None and spec.origin is not None:
+        near = [*Path(spec.origin).parents[1].glob("numba-*.dist-info")]
+        if len(near) == 1:
+            return near[0].name.removeprefix("numba-").removesuffix(".dist-info")
+    return str(import_module("importlib.metadata").version("numba"))
+
+
 @cache
 def versions() -> str:
     """What machine code depends on besides the source."""
-    from importlib.metadata import version
-
     name, features = host()
     here = Path(__file__).parent
     sources = hashlib.sha256()
@@ -43,7 +55,7 @@ def versions() -> str:
     ):
         sources.update(file.read_bytes())
     return (
-        f"ops {sources.hexdigest()[:16]} numba {version('numba')} llvmlite "
+        f"ops {sources.hexdigest()[:16]} numba {numba_version()} llvmlite "
         f"{llvmlite.__version__} {name} {features}"
     )
 

@@ -24,7 +24,7 @@ from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.ops.signatures import Signatures, code_of_operators
 from cubepy.backends.llvm.ops.types import SCALARS
 from cubepy.backends.llvm.optimise import alone, on_lines, optimised
-from cubepy.backends.llvm.passes import lean, remembered, uncollected
+from cubepy.backends.llvm.passes import LeanPipelines, remembered, uncollected
 from cubepy.backends.llvm.straight import Unusual, straight
 
 _i64 = ir.IntType(64)
@@ -34,9 +34,8 @@ def _type_of(p: Parameter) -> Any:
     return Ptr(p.dtype) if p.kind == "ptr" else SCALARS[p.kind]
 
 
-class Compiler(compiler.Compiler):  # type: ignore[misc]
-    def define_pipelines(self) -> list[Any]:
-        return [lean(p) for p in super().define_pipelines()]
+class Compiler(LeanPipelines, compiler.Compiler):  # type: ignore[misc]
+    """numba's passes that generated code has a use for."""
 
 
 @global_compiler_lock

@@ -14,8 +14,9 @@ Where the entry is 0, a step says which row comes next:
 
     0           jump: rows from here
     1           fork: word of the address of a byte, rows from here if that is zero
-    2           again: word of a counter, how often, rows from here to the first, words of pairs
-        (word of an address, bytes that it moves on each time): the first, one past the last
+    2           again: word of a counter, rows from here to the first, words of pairs (word of an
+        address, bytes that it moves on each time): the first, one past the last. Behind the counter
+        are how often, a zero, and the address of a byte that ends the loop (0: there is none)
 """
 
 from __future__ import annotations
@@ -88,12 +89,15 @@ class _Function(ReplayCode):
             with b.if_then(b.icmp_signed("==", chosen, ir.Constant(ir.IntType(8), 0))):
                 go(load(row, 4))
         with b.if_then(b.icmp_signed("==", kind, number(AGAIN))):
-            counter, count = self.word_at(self.block, load(row, 3)), load(row, 4)
-            done = b.add(load(counter), number(1))
-            more = b.icmp_signed("<", done, count)
+            counter = self.word_at(self.block, load(row, 3))
+            done, end = b.add(load(counter), number(1)), load(counter, 3)
+            end = b.select(b.icmp_signed("==", end, number(0)), b.add(counter, number(16)), end)
+            ends = b.load(b.inttoptr(end, ir.IntType(8).as_pointer()))
+            goes_on = b.icmp_signed("==", ends, ir.Constant(ir.IntType(8), 0))
+            more = b.and_(b.icmp_signed("<", done, load(counter, 1)), goes_on)
             self.store(counter, b.select(more, done, number(0)))
-            times = b.select(more, number(1), b.sub(number(1), count))  # else back to the start
-            first, last = load(row, 6), load(row, 7)
+            times = b.select(more, number(1), b.sub(number(1), done))  # else back to the start
+            first, last = load(row, 5), load(row, 6)
 
             def move(pair: Any) -> None:
                 at = self.word_at(self.block, load(pair))
@@ -102,7 +106,7 @@ class _Function(ReplayCode):
             pairs = b.sdiv(b.sub(last, first), number(2))
             self.rows(self.word_at(self.block, first), pairs, 2, move)
             with b.if_then(more):
-                go(load(row, 5))
+                go(load(row, 4))
 
     def run(self, row: Any) -> None:
         """Run a launch, and look at what it reports."""
@@ -192,15 +196,14 @@ class HostTable(Table):
             raise Unsuitable("a launch that still finds out whether threads pay")
         if flag is not None:
             self.words([0])
-        twin = runner.twin(leaves)
-        begin = self.words(twin.block)
-        self.step(*twin.step(begin), begin - 1 if flag is not None else -1)
-        self.runners.append(twin)
+        begin = self.words(runner.words(leaves, [a is not None for a in addresses]))
+        self.step(*runner.step(begin), begin - 1 if flag is not None else -1)
+        self.runners.append(runner)
         self.starts.append([])
         for value, address, (slot, is_array, _) in zip(
             leaves, addresses, runner.slots, strict=True
         ):
-            if is_array and isinstance(value, np.ndarray):
+            if self.begun and is_array and isinstance(value, np.ndarray):
                 self.starts[-1].append((beginning(value), begin + slot))
             if is_array and value is flag:
                 self.rows["flags"].append((begin + slot, begin - 1))
@@ -229,7 +232,10 @@ class HostTable(Table):
             rows[jump] = (jump + 1, 0, JUMP, here - jump, 0, 0, 0, 0)
         else:
             loop, count = self.begun.pop()
-            words = [AGAIN, self.words([0]), count, loop + 1 - here, *self.moved(mark.moves)]
+            counter = self.words([0, count, 0, 0])
+            if address is not None:
+                self.put(counter + 3, *address)
+            words = [AGAIN, counter, loop + 1 - here, *self.moved(mark.moves), 0]
         self.step(0, *words)
         self.runners.append(None)
         self.starts.append([])

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from cubepy.runtime.memory.address import address
 
 HEAD = 4  # cubes along three axes, address of the fault record
 TRIALS = 3  # short runs in a row after which a launch on few elements stays on one thread
+_FLOAT, _WORD = struct.Struct("=d"), struct.Struct("=q")
 _prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -149,6 +151,23 @@ class CpuRunner:
         twin.fill(leaves)
         return twin
 
+    def words(self, leaves: list[Any], later: Sequence[bool]) -> list[int]:
+        """The block filled with these leaves.
+
+        Args:
+            leaves: of a launch.
+            later: which of them are arrays whose addresses come later.
+        """
+        words: list[int] = list(self.block)
+        for value, (slot, is_array, is_float), comes in zip(leaves, self.slots, later, strict=True):
+            if is_array:
+                words[slot] = 0 if comes else address(value)
+            elif is_float:
+                words[slot] = _bits(value)
+            else:
+                words[slot] = _wrap(int(value))
+        return words
+
     def step(self, begin: int) -> tuple[int, ...]:
         """What machine code needs to run this, when the block begins at a word of its own (see
         `replay`).
@@ -169,6 +188,11 @@ class CpuRunner:
             return twin.go
         entry, cubes, at = twin.entry, twin.cubes, twin.at
         return lambda _alive=twin: entry(0, cubes, at)  # type: ignore[misc]
+
+
+def _bits(value: float) -> int:
+    """A float as the signed number with the same bits."""
+    return int(_WORD.unpack(_FLOAT.pack(value))[0])
 
 
 def _wrap(value: int) -> int:

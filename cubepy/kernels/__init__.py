@@ -14,80 +14,12 @@ Example:
 
 from __future__ import annotations
 
+import importlib
+import sys
 from functools import partial
-from types import FunctionType
+from types import FunctionType, ModuleType
+from typing import Any
 
-from cubepy.kernels.attention.attention import attention
-from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
-from cubepy.kernels.convolution.conv import conv1d, conv2d, conv3d
-from cubepy.kernels.convolution.cpu.filters import prepack_filter
-from cubepy.kernels.convolution.gradients import conv_input, conv_weight
-from cubepy.kernels.convolution.transposed import (
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-)
-from cubepy.kernels.elementwise.activations import gelu
-from cubepy.kernels.elementwise.map import map
-from cubepy.kernels.indexing.embedding import embedding
-from cubepy.kernels.indexing.gather import gather, select, take_along_axis
-from cubepy.kernels.indexing.scatter import index_put, scatter
-from cubepy.kernels.interpolate.interpolate import interpolate, interpolate_input
-from cubepy.kernels.matmul.matmul import matmul
-from cubepy.kernels.matmul.prepack import prepack
-from cubepy.kernels.movement.concat import concat, flip
-from cubepy.kernels.movement.copy import copy
-from cubepy.kernels.movement.pad import pad
-from cubepy.kernels.movement.transpose import transpose
-from cubepy.kernels.normalization.layer_norm import layer_norm
-from cubepy.kernels.normalization.norms import batch_norm, group_norm, log_softmax, rms_norm
-from cubepy.kernels.normalization.softmax import softmax
-from cubepy.kernels.pooling.avg_pool import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool1d_input,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool2d_input,
-    adaptive_avg_pool3d,
-    adaptive_avg_pool3d_input,
-    avg_pool1d,
-    avg_pool1d_input,
-    avg_pool2d,
-    avg_pool2d_input,
-    avg_pool3d,
-    avg_pool3d_input,
-)
-from cubepy.kernels.pooling.max_pool import (
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-)
-from cubepy.kernels.pooling.max_pool_gradient import (
-    adaptive_max_pool1d_input,
-    adaptive_max_pool2d_input,
-    adaptive_max_pool3d_input,
-    max_pool1d_input,
-    max_pool2d_input,
-    max_pool3d_input,
-)
-from cubepy.kernels.primitives import functions
-from cubepy.kernels.random.distributions import (
-    Generator,
-    bernoulli,
-    manual_seed,
-    normal,
-    randint,
-    uniform,
-)
-from cubepy.kernels.reduce.arg import argmax, argmin
-from cubepy.kernels.reduce.reduce import max, mean, min, prod, sum
-from cubepy.kernels.reduce.statistics import all, any, logsumexp, norm, std, var
-from cubepy.kernels.scan.scan import cumprod, cumsum
-from cubepy.kernels.sort.sort import argsort, sort
-from cubepy.kernels.sort.topk import topk
-from cubepy.lang import views
 from cubepy.tune.explain import explain
 
 __all__ = [
@@ -138,12 +70,14 @@ __all__ = [
     "gather",
     "gelu",
     "group_norm",
+    "gru",
     "index_put",
     "interpolate",
     "interpolate_input",
     "layer_norm",
     "log_softmax",
     "logsumexp",
+    "lstm",
     "manual_seed",
     "map",
     "matmul",
@@ -164,6 +98,7 @@ __all__ = [
     "prod",
     "randint",
     "rms_norm",
+    "rnn",
     "scatter",
     "select",
     "softmax",
@@ -178,6 +113,84 @@ __all__ = [
     "views",
 ]
 
-for _name in __all__:
-    if isinstance(_function := globals()[_name], FunctionType):
-        _function.explain = partial(explain, _function)  # type: ignore[attr-defined]
+_FAMILIES = {
+    "attention.attention": "attention",
+    "attention.gradients": "attention_forward attention_gradients",
+    "convolution.conv": "conv1d conv2d conv3d",
+    "convolution.cpu.filters": "prepack_filter",
+    "convolution.gradients": "conv_input conv_weight",
+    "convolution.transposed": "conv_transpose1d conv_transpose2d conv_transpose3d",
+    "elementwise.activations": "gelu",
+    "elementwise.map": "map",
+    "indexing.embedding": "embedding",
+    "indexing.gather": "gather select take_along_axis",
+    "indexing.scatter": "index_put scatter",
+    "interpolate.interpolate": "interpolate interpolate_input",
+    "matmul.matmul": "matmul",
+    "matmul.prepack": "prepack",
+    "movement.concat": "concat flip",
+    "movement.copy": "copy",
+    "movement.pad": "pad",
+    "movement.transpose": "transpose",
+    "normalization.layer_norm": "layer_norm",
+    "normalization.norms": "batch_norm group_norm log_softmax rms_norm",
+    "normalization.softmax": "softmax",
+    "pooling.avg_pool": (
+        "adaptive_avg_pool1d adaptive_avg_pool1d_input adaptive_avg_pool2d "
+        "adaptive_avg_pool2d_input adaptive_avg_pool3d adaptive_avg_pool3d_input avg_pool1d "
+        "avg_pool1d_input avg_pool2d avg_pool2d_input avg_pool3d avg_pool3d_input"
+    ),
+    "pooling.max_pool": (
+        "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d max_pool1d max_pool2d "
+        "max_pool3d"
+    ),
+    "pooling.max_pool_gradient": (
+        "adaptive_max_pool1d_input adaptive_max_pool2d_input adaptive_max_pool3d_input "
+        "max_pool1d_input max_pool2d_input max_pool3d_input"
+    ),
+    "random.distributions": "Generator bernoulli manual_seed normal randint uniform",
+    "recurrent.layers": "gru lstm rnn",
+    "reduce.arg": "argmax argmin",
+    "reduce.reduce": "max mean min prod sum",
+    "reduce.statistics": "all any logsumexp norm std var",
+    "scan.scan": "cumprod cumsum",
+    "sort.sort": "argsort sort",
+    "sort.topk": "topk",
+}
+"""The functions of each module, which is loaded when one of them is used first."""
+_MODULES = {"functions": "cubepy.kernels.primitives.functions", "views": "cubepy.lang.views"}
+_of = {name: module for module, names in _FAMILIES.items() for name in names.split()}
+
+
+class _Library(ModuleType):
+    """The library, in which folders that are named as a function do not hide it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _of or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        found: Any = importlib.import_module(_MODULES[name])
+    elif name in _of:
+        found = getattr(importlib.import_module(f"cubepy.kernels.{_of[name]}"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if isinstance(found, FunctionType):
+        found.explain = partial(explain, found)  # type: ignore[attr-defined]
+    globals()[name] = found
+    return found
+
+
+def load() -> None:
+    """Load the whole library: all of its operations are known from then on (`cubepy.tune.OPS`)."""
+    for name in __all__:
+        getattr(sys.modules[__name__], name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Library

@@ -74,12 +74,14 @@ __all__ = [
     "gather",
     "gelu",
     "group_norm",
+    "gru",
     "index_put",
     "interpolate",
     "interpolate_input",
     "layer_norm",
     "log_softmax",
     "logsumexp",
+    "lstm",
     "manual_seed",
     "map",
     "matmul",
@@ -100,6 +102,7 @@ __all__ = [
     "prod",
     "randint",
     "rms_norm",
+    "rnn",
     "scatter",
     "select",
     "softmax",
@@ -1143,6 +1146,32 @@ group_norm: _group_norm
 """Normalise groups of channels of every image (Wu and He, 2018), as
 `torch.nn.functional.group_norm`."""
 
+class _gru(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, h: Any = None, *,
+        lengths: Any = None, reverse: bool = False
+    ) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, h: Any =
+        None, *, lengths: Any = None, reverse: bool = False
+    ) -> tuple[DeviceArray, DeviceArray]: ...
+    @overload
+    def __call__(
+        self, x: Host, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, h: Any = None, *,
+        lengths: Any = None, reverse: bool = False
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]: ...
+    @overload
+    def __call__(
+        self, x: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, h: Any = None, *,
+        lengths: Any = None, reverse: bool = False
+    ) -> tuple[Any, Any]: ...
+
+gru: _gru
+"""Gated recurrent units along a sequence (Cho et al., 2014); h' = (1 - z) n + z h, where the
+reset gate weighs the product of states in n."""
+
 class _index_put(Function):
     @overload
     def __call__(
@@ -1273,6 +1302,32 @@ class _logsumexp(Function):
 logsumexp: _logsumexp
 """log(sum(exp(x))) over axes, from the maximum down, as `torch.logsumexp`."""
 
+class _lstm(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, h: Any = None, c:
+        Any = None, *, lengths: Any = None, reverse: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, h: Any =
+        None, c: Any = None, *, lengths: Any = None, reverse: bool = False
+    ) -> tuple[DeviceArray, DeviceArray, DeviceArray]: ...
+    @overload
+    def __call__(
+        self, x: Host, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, h: Any = None, c:
+        Any = None, *, lengths: Any = None, reverse: bool = False
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]: ...
+    @overload
+    def __call__(
+        self, x: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, h: Any = None, c:
+        Any = None, *, lengths: Any = None, reverse: bool = False
+    ) -> tuple[Any, Any, Any]: ...
+
+lstm: _lstm
+"""Long short-term memory along a sequence (Hochreiter and Schmidhuber, 1997), in one or both
+directions: c' = f c + i n and h' = o tanh(c')."""
+
 class _manual_seed(Function):
     def __call__(self, seed: int) -> Generator: ...
 
@@ -1302,26 +1357,26 @@ class _matmul(Function):
     @overload
     def __call__(
         self, a: Tensor, b: Any, *, bias: Any = None, activation: Any = None, residual: Any = None,
-        mask: Any = None, fill: float = 0.0, alpha: float = 1.0, out: Any = None, dtype: Any = None,
-        precision: str | None = None
+        add: Any = None, gate: Any = None, mask: Any = None, fill: float = 0.0, alpha: float = 1.0,
+        out: Any = None, dtype: Any = None, precision: str | None = None
     ) -> Tensor: ...
     @overload
     def __call__(
         self, a: DeviceArray, b: Any, *, bias: Any = None, activation: Any = None, residual: Any =
-        None, mask: Any = None, fill: float = 0.0, alpha: float = 1.0, out: Any = None, dtype: Any =
-        None, precision: str | None = None
+        None, add: Any = None, gate: Any = None, mask: Any = None, fill: float = 0.0, alpha: float =
+        1.0, out: Any = None, dtype: Any = None, precision: str | None = None
     ) -> DeviceArray: ...
     @overload
     def __call__(
         self, a: Host, b: Any, *, bias: Any = None, activation: Any = None, residual: Any = None,
-        mask: Any = None, fill: float = 0.0, alpha: float = 1.0, out: Any = None, dtype: Any = None,
-        precision: str | None = None
+        add: Any = None, gate: Any = None, mask: Any = None, fill: float = 0.0, alpha: float = 1.0,
+        out: Any = None, dtype: Any = None, precision: str | None = None
     ) -> np.ndarray[Any, Any]: ...
     @overload
     def __call__(
         self, a: Any, b: Any, *, bias: Any = None, activation: Any = None, residual: Any = None,
-        mask: Any = None, fill: float = 0.0, alpha: float = 1.0, out: Any = None, dtype: Any = None,
-        precision: str | None = None
+        add: Any = None, gate: Any = None, mask: Any = None, fill: float = 0.0, alpha: float = 1.0,
+        out: Any = None, dtype: Any = None, precision: str | None = None
     ) -> Any: ...
 
 matmul: _matmul
@@ -1670,6 +1725,31 @@ class _rms_norm(Function):
 rms_norm: _rms_norm
 """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang and Sennrich, 2019), as torch's
 `rms_norm`."""
+
+class _rnn(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, h: Any = None, *,
+        nonlinearity: str = 'tanh', lengths: Any = None, reverse: bool = False
+    ) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, h: Any =
+        None, *, nonlinearity: str = 'tanh', lengths: Any = None, reverse: bool = False
+    ) -> tuple[DeviceArray, DeviceArray]: ...
+    @overload
+    def __call__(
+        self, x: Host, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, h: Any = None, *,
+        nonlinearity: str = 'tanh', lengths: Any = None, reverse: bool = False
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]: ...
+    @overload
+    def __call__(
+        self, x: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, h: Any = None, *,
+        nonlinearity: str = 'tanh', lengths: Any = None, reverse: bool = False
+    ) -> tuple[Any, Any]: ...
+
+rnn: _rnn
+"""h' = tanh(W x + b + V h + c) along a sequence (Elman, 1990)."""
 
 class _scatter(Function):
     @overload

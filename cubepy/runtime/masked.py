@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-import numpy as np
-
 from cubepy.errors import ArgumentError
+
+
+def is_masked(value: Any) -> bool:
+    """Whether a value is a masked array; there is none before somebody imports `numpy.ma`, which
+    takes a while.
+    """
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(value, masked.MaskedArray)
 
 
 def refuse_masked(value: Any, name: str) -> None:
@@ -16,7 +23,7 @@ def refuse_masked(value: Any, name: str) -> None:
     Raises:
         ArgumentError: it is one.
     """
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         raise ArgumentError(
             f"{name} is a masked array, and masks are not heeded: what lies under them would count",
             hint="pass x.filled(number), or x.data and the mask as arrays of their own",
@@ -26,7 +33,7 @@ def refuse_masked(value: Any, name: str) -> None:
 def refuse_masked_parts(value: list[Any] | tuple[Any, ...], name: str) -> None:
     """`refuse_masked` for the items of a list."""
     for part in value:
-        if isinstance(part, np.ma.MaskedArray):
+        if is_masked(part):
             refuse_masked(part, f"a part of {name}")
 
 

@@ -5,7 +5,6 @@ needs.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import sys
@@ -18,7 +17,7 @@ from cubepy.program import run_program
 from cubepy.runtime.device import as_device
 from cubepy.tune.keys import text_of
 from cubepy.tune.progress import progress_for
-from cubepy.tune.routine import OPS, op_named
+from cubepy.tune.routine import OPS, library, op_named
 from cubepy.tune.table import Table, export_table, import_table
 from cubepy.tune.tuned import TunedOp
 from cubepy.tune.tuner import TUNER
@@ -70,7 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
         TuneError: it asks for nothing, or for something that does not exist.
     """
 
-    importlib.import_module("cubepy.kernels")  # declares the operations of the library
+    library()
     device = str(as_device(arguments.device))
     if arguments.take:
         count = import_table(arguments.take, device, any_device=arguments.any_device)

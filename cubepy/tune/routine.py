@@ -8,6 +8,7 @@ first call, and later ones are replayed. Where the order alone cannot know what 
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -210,21 +211,26 @@ class Op:
 
 
 OPS: dict[str, Op] = {}
-"""Every operation by name, as declared."""
+"""Every operation by name, as declared: by the families of the library that were used, and by
+others.
+"""
+
+
+def library() -> None:
+    """Load the whole kernel library, which declares its operations."""
+    importlib.import_module("cubepy.kernels").load()
 
 
 def op_named(name: str) -> Op:
-    """The operation of this name.
+    """The operation of this name; those of the library are declared when they are asked for first.
 
     Raises:
         TuneError: there is none.
     """
     if name not in OPS:
-        known = (
-            f"the operations are {', '.join(sorted(OPS))}"
-            if OPS
-            else "cubepy.kernels declares its own"
-        )
+        library()
+    if name not in OPS:
+        known = f"the operations are {', '.join(sorted(OPS))}"
         raise TuneError(f"there is no operation {name!r}", hint=known)
     return OPS[name]
 

@@ -123,7 +123,7 @@ def int8_product(
     """out[0] = words (M, K/4 of four u8) times codes (panels, K/4 * 64 of i8), in exact integers,
     then scaled.
     """
-    epilogue = LineEpilogue(out, plan.activation, bias, None, residual)
+    epilogue = LineEpilogue(out, plan.activation, bias, residual)
     rows, lines, lanes = plan.rows, plan.lines, plan.lanes
     m, fours, panels = words.shape[0], words.shape[1], codes.shape[0]
     panel_groups = (panels + lines - 1) // lines
@@ -175,7 +175,7 @@ def int4_product(
 
     The codes of a group are summed in exact integers and turned to floats once for each group.
     """
-    epilogue = LineEpilogue(out, plan.activation, bias, None, residual)
+    epilogue = LineEpilogue(out, plan.activation, bias, residual)
     rows, lines, lanes, group = plan.rows, plan.lines, plan.lanes, plan.group
     m, panels = words.shape[0], codes.shape[0]
     groups = facts.shape[1] - 2

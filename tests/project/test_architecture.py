@@ -36,7 +36,7 @@ FAMILIES = [
     {"elementwise"},
     {"movement"},
     {"indexing", "reduce", "scan", "random", "matmul"},
-    {"convolution", "sort", "attention", "normalization", "windows"},
+    {"convolution", "sort", "attention", "normalization", "windows", "recurrent"},
     {"interpolate", "pooling", "fused"},
 ]
 """Families of kernels, lower ones first; those of one line do not know each other."""

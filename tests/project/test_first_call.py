@@ -26,7 +26,7 @@ WALK = """
 import inspect, json, sys, threading
 import numpy as np
 import cubepy as cb
-from cubepy import kernels as K
+from cubepy.kernels import matmul
 
 cb.use("cpu")
 roots, entered = tuple(sys.argv[1:]), set()
@@ -40,7 +40,7 @@ def note(frame, event, argument):
 a, b = np.ones((64, 256), np.float32), np.ones((256, 128), np.float32)
 threading.setprofile(note)
 sys.setprofile(note)
-result = K.matmul(a, b)
+result = matmul(a, b)
 sys.setprofile(None)
 assert (result == 256).all()
 print(json.dumps(sorted(entered)))

@@ -9,12 +9,12 @@ anything from outside, or that is given something that has no certain text is al
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import pickle
 from typing import Any
 
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec, Target
-from cubepy.compiler.specialise import specialise
 from cubepy.lang.declare import Kernel
 from cubepy.runtime import cache
 from cubepy.runtime.ahead.described import Unknown, described, in_sources, named, sources, unchanged
@@ -24,6 +24,12 @@ LEFT_OUT = frozenset({"body", "variables", "typed", "shared", "reads"})
 """What launches ask of no program."""
 DAMAGED = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, TypeError)
 """What reading a record raises that this version did not write."""
+
+
+def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Program:
+    """A walk (see `cubepy.compiler.specialise`); what does it is loaded for the first one."""
+    walker: Any = importlib.import_module("cubepy.compiler.specialise")
+    return walker.specialise(kernel, specs, target)  # type: ignore[no-any-return]
 
 
 class Walked(Program):

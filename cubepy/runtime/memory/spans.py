@@ -16,6 +16,8 @@ def extent(array: Any) -> tuple[int, int]:
     """The bytes that an array spans, relative to its data pointer: first and one past the last."""
     if type(array) is DeviceArray:
         return array.layout.extent
+    if array.flags.c_contiguous:
+        return 0, array.nbytes
     if array.size == 0:
         return 0, 0
     low = high = 0

@@ -32,7 +32,8 @@ class Mark(NamedTuple):
 
     Attributes:
         kind: "fork": what follows runs where `array` is true, what follows "otherwise" where it is
-            not, up to "join". "loop": what follows runs `times` times, up to "again".
+            not, up to "join". "loop": what follows runs `times` times, up to "again", or until
+            `array` of that is true.
         array: one byte.
         times: how often.
         moves: of "again": (the first step, one past the last, address, bytes): arrays of these

@@ -12,9 +12,11 @@ import pytest
 
 import cubepy as cb
 from cubepy.tensor import Tensor, apply
+from cubepy.tensor.exposed import untouched
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.ops.op import Spec, define
 from cubepy.tensor.program.plans import gpu
+from cubepy.tensor.program.plans.steady import renew
 from tests.backends.gpu.fake_driver import CAPTURE_INVALIDATED, FakeDriver, here
 from tests.runtime.replay.gpu_calls import new, plus, same, some
 
@@ -104,3 +106,31 @@ def test_a_program_inside_a_capture(fake: FakeDriver, adding: str) -> None:
     graph.replay()
     same(y.storage.array, np.full(16, 8, np.float32))
     assert graph.kernels == 3
+
+
+def test_what_is_kept_of_memory_that_a_program_writes_holds_no_more(fake: FakeDriver) -> None:
+    """Weights of a convolution in another program could be a tensor that an op writes in place."""
+
+    def run(dtype: Any, x: Any, y: Any) -> Any:
+        plus(x, y, out=x)
+        return plus(x, y)
+
+    @define("map", {"adding_into": run}, writes=(0,))
+    def rule(x: Spec, y: Spec) -> Spec:
+        return x
+
+    try:
+        written = cb.tensor(new(np.zeros(16, np.float32)))
+        program = cb.jit(lambda y: apply("adding_into", written, y))
+        total = np.zeros(16, np.float32)
+        for _ in range(8):
+            y = some(16)
+            renew()  # what programs saw has arrays, too
+            held = untouched(written.storage)
+            found, total = program(cb.tensor(new(y))), total + y
+            same(found.storage.array, total + y)
+            assert held is None or not held.holds
+        ((made,),) = program.programs.values()
+        assert made.plan is not None and held is not None
+    finally:
+        del OPS["adding_into"]
