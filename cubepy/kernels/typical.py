@@ -114,6 +114,11 @@ def attention(name: str) -> list[Call]:
     return [lambda: function(q, q, q), lambda: function(k, q, q)]
 
 
+def recurrent(gates: int) -> tuple[Any, Any, Any]:
+    """A sequence, and the weights of a layer along it."""
+    return some(8, 1, 64), some(1, gates * 64, 64), some(1, gates * 64, 64)
+
+
 def calls() -> dict[str, list[Call]]:
     """The calls by the function's name."""
     x, one = some(64, 1000), some(1000)
@@ -162,6 +167,9 @@ def calls() -> dict[str, list[Call]]:
         "interpolate_input": [
             lambda: K.interpolate_input((1, 64, 112, 112), image, mode="bilinear")
         ],
+        "lstm": [lambda: K.lstm(*recurrent(4))],
+        "gru": [lambda: K.gru(*recurrent(3))],
+        "rnn": [lambda: K.rnn(*recurrent(1))],
         "bernoulli": [lambda: K.bernoulli(x)],
         "normal": [lambda: K.normal(size=3000)],
         "uniform": [lambda: K.uniform(size=3000)],

@@ -77,6 +77,10 @@ def _why(first: Step, second: Step, a: int, b: int, lineage: Lineage) -> str:
     for step, space in ((first, one), (second, other)):
         if space is None:
             return _alone(step, single)
+    for step, node in ((first, a), (second, b)):
+        ran = lineage.ran.nodes[node].op
+        if ran != step.op and OPS[ran].kind == "product":
+            return f"{step.op} is done by {ran}, a product with a kernel of its own"
     if one != other:
         return f"they go over other elements: {list(one or ())} and {list(other or ())}"
     between = _between(a, b, lineage)

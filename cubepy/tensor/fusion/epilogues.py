@@ -27,7 +27,8 @@ def fuse_epilogues(schedule: Schedule, packed: Collection[int] = ()) -> Schedule
         packed: inputs that are not dense; products with these take activations and residuals
             behind them.
     """
-    return _Products(_as_linear(schedule), set(packed)).schedule()
+    layers = _as_linear(schedule)
+    return _as_products(_Products(layers, set(packed)).schedule(), schedule)
 
 
 def _as_linear(schedule: Schedule) -> Schedule:
@@ -50,6 +51,19 @@ def _as_linear(schedule: Schedule) -> Schedule:
                 step = Step("linear", inputs, {"activation": None}, step.results)
         steps.append(step)
     return replace(schedule, steps=tuple(steps), specs=specs)
+
+
+def _as_products(schedule: Schedule, given: Schedule) -> Schedule:
+    """The schedule where layers that nothing joined are the products that they were."""
+    was = {s.results[0]: s for s in given.steps if s.op == "matmul"}
+    bare = {"activation": None}
+    steps = [
+        was[s.results[0]]
+        if s.results[0] in was and s.inputs[2:] == (ABSENT, ABSENT) and s.attrs == bare
+        else s
+        for s in schedule.steps
+    ]
+    return schedule.with_steps(steps)
 
 
 class _Products:

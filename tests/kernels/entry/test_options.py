@@ -23,6 +23,7 @@ def calls(batch: int) -> dict[str, tuple[Any, ...]]:
     made: dict[str, tuple[Any, ...]] = {
         "gelu": (x,), "index_put": (x, (index[:, 0],), 1.0), "matmul": (x, np.ones((4, 4), np.float32)),
         "pad": (x, (1, 1)), "scatter": (x, 1, index, x),
+        "rnn": (x[:, None], np.ones((1, 3, 4), np.float32), np.ones((1, 3, 3), np.float32)),
     }  # fmt: skip
     for axes in (1, 2, 3):
         shape = (batch, 2, *(8,) * axes)

@@ -121,11 +121,21 @@ def test_what_is_fused_needs_no_reason() -> None:
 def test_a_way_through_others_is_named() -> None:
     def function(x: Tensor) -> Any:
         y = x.exp()
+        return y.sort(0)[0] * y
+
+    found = lineage(function, some(4, 4))
+    (one,) = [r for r in unfused(found) if (r.first, r.second) == ("exp", "mul")]
+    assert one.why == "a way from one to the other leads through sort"
+
+
+def test_what_a_product_does_as_well_is_named() -> None:
+    def function(x: Tensor) -> Any:
+        y = x.exp()
         return (y @ x) * y
 
     found = lineage(function, some(4, 4))
     (one,) = [r for r in unfused(found) if (r.first, r.second) == ("exp", "mul")]
-    assert "matmul" in one.why
+    assert one.why == "mul is done by fused_linear, a product with a kernel of its own"
 
 
 def test_reasons_of_traces_say_what_was_new(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,11 +258,9 @@ def test_what_branches_and_loops_do_is_shown() -> None:
     (loop,) = scan.bodies
     assert loop.title == "5 times, the last slice first"
     assert [s.name for s in loop.steps if s.op == "input"] == ["carry 0", "slice 0", "read 0"]
-    maps = next(s for s in loop.steps if s.op == "tanh")
-    assert maps.formulas == ("%5 = tanh(%4)",) and maps.kernels
-    product = next(s for s in loop.steps if s.op == "linear")
-    assert product.formulas == ("%3 = %0 @ %2", "%4 = %3 + %1") and product.kernels
-    assert product.lines == maps.lines and product.lines[0].startswith(f"{HERE}:")
+    product = next(s for s in loop.steps if s.op == "fused_linear")
+    assert product.formulas == ("%3 = %0 @ %2", "%4 = %3 + %1", "%5 = tanh(%4)")
+    assert product.kernels and product.lines[0].startswith(f"{HERE}:")
     (cond,) = [s for s in loop.steps if s.op == "cond"]
     one, other = cond.bodies
     assert (one.title, other.title) == ("where true", "where false")

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.lang.dtypes import bool_
 from cubepy.models.onnx.writing import messages
 from cubepy.models.onnx.writing.graph import Op, Unwritable, Writer, form
 from cubepy.tensor.control.body import graph_of, traced
 from cubepy.tensor.control.recurrence import formula
-from cubepy.tensor.ir import ABSENT
+from cubepy.tensor.ir import ABSENT, Graph
 from cubepy.tensor.namespace.creation import zeros
+from cubepy.tensor.ops import Spec
 
 
 def body(
@@ -28,23 +30,30 @@ def body(
         more: inputs that the loop gives and the body does not read.
     """
     graph, inner = graph_of(text), w.inside()
-    names: dict[int, str] = {ABSENT: ""}
-    inputs = []
-    for k, at in enumerate(graph.inputs):
-        if k < taken:
-            names[at] = w.name("step")
-            inputs.append(w.info(names[at], graph.values[at]))
-        else:
-            names[at] = held[k - taken]
-            w.used(names[at])
-    inner.write(graph, names)
+    inputs, named = entry(w, graph, taken)
+    known = around(w, graph, [*named, *held])
+    inner.write(graph, known)
     outputs = []
     for value in graph.outputs:
         name = w.name("result")
-        inner.result(names[value], name)
+        inner.result(known[value], name)
         outputs.append(w.info(name, graph.values[value]))
     pieces = messages.graph(inner.nodes, inner.weights, [*inputs, *more], outputs)
     return b"".join(pieces), len(outputs)
+
+
+def entry(w: Writer, graph: Graph, taken: int) -> tuple[list[bytes], list[str]]:
+    """What a loop gives to a graph as its first inputs: said in a file, and named."""
+    named = [w.name("step") for _ in range(taken)]
+    specs = [graph.values[at] for at in graph.inputs[:taken]]
+    return [w.info(name, spec) for name, spec in zip(named, specs, strict=True)], named
+
+
+def around(w: Writer, graph: Graph, names: Sequence[str]) -> dict[int, str]:
+    """The names of a graph's values before it is written: of its inputs."""
+    for name in names:
+        w.used(name)
+    return {ABSENT: "", **dict(zip(graph.inputs, names, strict=True))}
 
 
 @form("scan")
@@ -77,6 +86,37 @@ def cond(w: Writer, op: Op, pred: str, *names: str) -> Any:
     ]
     (then, count), (otherwise, _) = branches
     return w.add("If", pred, count=count, then_branch=then, else_branch=otherwise)
+
+
+@form("while_loop")
+def while_loop(w: Writer, op: Op, *names: str) -> Any:
+    """A loop that asks before its first round, and at the end of each."""
+    asks, makes = (graph_of(text) for text in op.attrs["bodies"])
+    first, second = op.attrs["held"]
+    count = len(names) - first - second
+    carried, asked, made = names[:count], names[count : count + first], names[count + first :]
+    known = around(w, asks, [*carried, *asked])
+    w.write(asks, known)
+    begins = known[asks.outputs[0]]
+
+    inner = w.inside()
+    inputs, named = entry(w, makes, count)
+    known = around(w, makes, [*named, *made])
+    inner.write(makes, known)
+    given = [known[value] for value in makes.outputs]
+    known = around(w, asks, [*given, *asked])
+    inner.write(asks, known)
+    results = [(known[asks.outputs[0]], Spec((), bool_))]
+    results += [(n, makes.values[v]) for n, v in zip(given, makes.outputs, strict=True)]
+    outputs = []
+    for value, spec in results:
+        name = w.name("result")
+        inner.result(value, name)
+        outputs.append(w.info(name, spec))
+    counter = messages.value_info(w.name("round"), np.dtype(np.int64), ())
+    goes_on = messages.value_info(w.name("again"), np.dtype(np.bool_), ())
+    pieces = messages.graph(inner.nodes, inner.weights, [counter, goes_on, *inputs], outputs)
+    return w.add("Loop", "", begins, *carried, count=count, body=(b"".join(pieces)))
 
 
 @form("recurrence")
