@@ -71,7 +71,7 @@ NAMES = """
     nn.functional.softplus nn.functional.softshrink nn.functional.softsign
     nn.functional.tanhshrink nn.functional.threshold digamma linalg.cholesky linalg.cross linalg.det
     linalg.diagonal linalg.inv linalg.matrix_norm linalg.matrix_power linalg.qr linalg.slogdet
-    linalg.solve linalg.svdvals
+    linalg.solve linalg.svdvals nn.functional.grid_sample nn.functional.unfold
 """.split()
 MOST = 10
 """Calls of an op, spread over those that it has."""

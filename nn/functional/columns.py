@@ -8,6 +8,7 @@ from typing import Any
 
 from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import per_axis
+from cubepy.nn.arguments import widened
 from cubepy.tensor import Tensor, apply, as_tensor
 
 Sizes = int | tuple[int, int]
@@ -110,7 +111,7 @@ def fold(
             f"fold into {size} by {kernel}: {many} columns of a multiple of {window}, not {x.shape}"
         )
     n, c = x.shape[0], x.shape[1] // window
-    parts = x.reshape(n, c, window, *counts)
+    parts = widened(x).reshape(n, c, window, *counts)
     full = (n, c, *(a + 2 * p for a, p in zip(size, pads, strict=True)))
     found = None
     for tap, at in enumerate(_taps(kernel, steps, strides, counts)):
@@ -119,7 +120,7 @@ def fold(
         found = part if found is None else found + part
     assert found is not None
     inner = tuple(slice(p, p + a) for p, a in zip(pads, size, strict=True))
-    return found[(..., *inner)] if any(pads) else found
+    return (found[(..., *inner)] if any(pads) else found).astype(x.dtype)
 
 
 def _widths(padding: tuple[int, ...]) -> tuple[int, ...]:

@@ -56,7 +56,7 @@ def grid_sample(
     if padding_mode not in PADDING:
         raise LaunchError(f"padding_mode is one of {', '.join(PADDING)}, not {padding_mode!r}")
     align = arguments.flag("align_corners", bool(align_corners))
-    g = T.where(g == g, g, -1.0)
+    g = T.where(g == g, arguments.widened(g), -1.0)
     kind = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     return sampled(
         x, positions(g, x.shape[2:], kind, padding_mode, align), kind, padding_mode, align
@@ -174,10 +174,10 @@ def sampled(x: Tensor, at: list[Tensor], mode: str, padding: str, align: bool = 
             weight = weights[k][tap] if weight is None else weight * weights[k][tap]
         assert weight is not None
         value = read_at(x, [b + tap for b, tap in zip(first, taps, strict=True)], padding, align)
-        part = value * weight.unsqueeze(1).astype(x.dtype)
+        part = arguments.widened(value) * weight.unsqueeze(1).astype(arguments.widened(x).dtype)
         result = part if result is None else result + part
     assert result is not None
-    return result
+    return result.astype(x.dtype)
 
 
 def affine_grid(theta: Any, size: Sequence[int], align_corners: bool | None = None) -> Tensor:

@@ -1,4 +1,6 @@
-"""Convolutions of 1 to 3 axes, their transposes and gradients."""
+"""Convolutions of 1 to 3 axes, their transposes and gradients; images at positions, and windows as
+columns.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from cubepy import kernels as K
-from tests.fuzz.check import Want, depth
+from cubepy.nn import functional as F
+from tests.fuzz.check import Want, depth, exact
 from tests.fuzz.draws import FLOATS, Call, Draw, draws, sums
 from tests.fuzz.elementwise import ACTIVATIONS
 
@@ -221,3 +224,144 @@ def _(d: Draw, name: str) -> Call:
 
     args = (c.x, other, g) if by_input else (other, c.w, g)
     return Call(getattr(K, name), args, want, c.options(), out=False)
+
+
+def reflected(p: np.ndarray, n: int, align: bool) -> np.ndarray:
+    """Positions folded back at the ends of an axis."""
+    low, span = (0.0, n - 1.0) if align else (-0.5, float(n))
+    if not span:
+        return p * 0
+    rest = np.abs(p - low) % (2 * span)
+    return np.minimum(rest, 2 * span - rest) + low
+
+
+def kept(p: np.ndarray, n: int, padding: str, align: bool) -> np.ndarray:
+    """Positions of an axis where its padding has them."""
+    if padding == "zeros":
+        return p
+    return np.clip(reflected(p, n, align) if padding == "reflection" else p, 0, n - 1)
+
+
+def at_pixels(x: np.ndarray, at: list[np.ndarray], padding: str, align: bool) -> np.ndarray:
+    """x (N, C, *size) at whole positions (N, *out)."""
+    size, inside = x.shape[2:], np.ones(at[0].shape, bool)
+    index = []
+    for p, n in zip(at, size, strict=True):
+        whole = kept(p, n, padding, align)
+        inside &= (whole >= 0) & (whole < n)
+        index.append(np.clip(whole, 0, n - 1).astype(np.int64))
+    batch = np.arange(x.shape[0]).reshape(-1, *(1,) * (at[0].ndim - 1))
+    values = np.moveaxis(x, 1, -1)[(batch, *index)] * inside[..., None]
+    return np.moveaxis(values, -1, 1)
+
+
+def cubic(d: np.ndarray) -> np.ndarray:
+    """The weight of a pixel so far away (Keys, 1981)."""
+    a, d = -0.75, np.abs(d)
+    near = (a + 2) * d**3 - (a + 3) * d**2 + 1
+    away = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, away, 0))
+
+
+@draws("F.grid_sample")
+def _(d: Draw, name: str) -> Call:
+    """Positions are eighths of pixels and none halfway, so that it is known which one is nearest."""
+    axes, dtype = d.one((2, 2, 3)), d.one(FLOATS)
+    mode = d.one(("bilinear", "nearest") if axes == 3 else ("bilinear", "nearest", "bicubic"))
+    padding, align = d.one(("zeros", "border", "reflection")), d.maybe()
+    size = tuple(d.between(1, 7) for _ in range(axes))
+    out = tuple(d.between(0 if d.sometimes(0.05) else 1, 6) for _ in range(axes))
+    batch, channels = d.between(1, 3), d.between(1, 4)
+    x = d.array((batch, channels, *size), dtype, "normal")
+    eighths = d.numbers.choice((-3, -2, -1, 0, 1, 2, 3), (batch, *out, axes)) / 8
+    pixels = d.numbers.integers(-3, np.array(size) + 3, (batch, *out, axes)) + eighths
+    lengths = np.array(size, np.float64)
+    with np.errstate(all="ignore"):
+        grid = 2 * pixels / (lengths - 1) - 1 if align else (2 * pixels + 1) / lengths - 1
+    grid = d.placed(np.nan_to_num(grid, posinf=0, neginf=0)[..., ::-1].astype(dtype))
+    options = {"mode": mode, "padding_mode": padding, "align_corners": align}
+
+    def want() -> Want:
+        v, g = x.astype(np.float64), grid.astype(np.float64)[..., ::-1]
+        at = [
+            (g[..., k] + 1) * (n - 1) / 2 if align else ((g[..., k] + 1) * n - 1) / 2
+            for k, n in enumerate(size)
+        ]
+        if mode != "bicubic":
+            at = [kept(p, n, padding, align) for p, n in zip(at, size, strict=True)]
+        if mode == "nearest":
+            return Want(at_pixels(v, [np.round(p) for p in at], padding, align), dtype)
+        reach = (0, 1) if mode == "bilinear" else (-1, 0, 1, 2)
+        value = np.zeros((batch, channels, *out))
+        for taps in np.ndindex(*(len(reach),) * axes):
+            pixel = [np.floor(p) + reach[t] for p, t in zip(at, taps, strict=True)]
+            weight = np.ones((batch, *out))
+            for p, q in zip(at, pixel, strict=True):
+                weight = weight * (cubic(p - q) if mode == "bicubic" else 1 - np.abs(p - q))
+            value += at_pixels(v, pixel, padding, align) * weight[:, None]
+        return Want(value, dtype, 400 * sums(dtype) * np.abs(v).max(initial=1))
+
+    return Call(F.grid_sample, (x, grid), want, options, out=False)
+
+
+@draws("F.affine_grid")
+def _(d: Draw, name: str) -> Call:
+    axes, dtype, align = d.one((2, 2, 3)), d.one(FLOATS), d.maybe()
+    out = tuple(d.between(1, 9) for _ in range(axes))
+    theta = d.array((d.between(1, 3), axes, axes + 1), dtype, "normal")
+
+    def want() -> Want:
+        ends = [np.linspace(-1, 1, n) if n > 1 else np.zeros(1) for n in out]
+        middles = [(np.arange(n) * 2 + 1) / n - 1 for n in out]
+        full = np.meshgrid(*(ends if align else middles), indexing="ij")
+        base = np.stack([*full[::-1], np.ones(out)], -1).astype(dtype).astype(np.float64)
+        maps = theta.astype(np.float64)
+        value = np.einsum("...k,nrk->n...r", base, maps)
+        size = np.einsum("...k,nrk->n...r", np.abs(base), np.abs(maps))
+        return Want(value, dtype, 8 * sums(dtype) * size)
+
+    size = (theta.shape[0], d.between(1, 4), *out)
+    return Call(F.affine_grid, (theta, size), want, {"align_corners": align}, out=False)
+
+
+@draws("F.unfold", "F.fold")
+def _(d: Draw, name: str) -> Call:
+    dtype, two = d.one(FLOATS), range(2)
+    kernel, dilation, stride = (tuple(d.between(1, n) for _ in two) for n in (3, 2, 3))
+    padding = tuple(d.between(0, 2) for _ in two)
+    reach = [e * (k - 1) + 1 for e, k in zip(dilation, kernel, strict=True)]
+    size = tuple(d.between(max(r - 2 * p, 1), 12) for r, p in zip(reach, padding, strict=True))
+    counts = [
+        (n + 2 * p - r) // s + 1
+        for n, p, r, s in zip(size, padding, reach, stride, strict=True)
+    ]  # fmt: skip
+    batch, channels = d.between(1, 3), d.between(1, 4)
+    whole = (batch, channels, *(n + 2 * p for n, p in zip(size, padding, strict=True)))
+    inner = (..., *(slice(p, p + n) for p, n in zip(padding, size, strict=True)))
+    taps = [
+        (..., *(slice(t * e, t * e + s * (m - 1) + 1, s)
+                for t, e, s, m in zip(tap, dilation, stride, counts, strict=True)))
+        for tap in np.ndindex(*kernel)
+    ]  # fmt: skip
+    how = (kernel, dilation, padding, stride)
+    if name == "F.unfold":
+        x = d.array((batch, channels, *size), dtype)
+
+        def columns() -> Want:
+            padded = np.zeros(whole, dtype)
+            padded[inner] = x
+            parts = [padded[tap].reshape(batch, channels, 1, -1) for tap in taps]
+            return exact(np.concatenate(parts, 2).reshape(batch, channels * len(taps), -1))
+
+        return Call(F.unfold, (x, *how), columns, out=False)
+    x = d.array((batch, channels * len(taps), math.prod(counts)), dtype, "normal")
+
+    def image() -> Want:
+        value, total = np.zeros(whole), np.zeros(whole)
+        parts = x.astype(np.float64).reshape(batch, channels, len(taps), *counts)
+        for k, tap in enumerate(taps):
+            value[tap] += parts[:, :, k]
+            total[tap] += np.abs(parts[:, :, k])
+        return Want(value[inner], dtype, len(taps) * sums(dtype) * total[inner])
+
+    return Call(F.fold, (x, size, *how), image, out=False)

@@ -125,7 +125,7 @@ def test_a_way_through_others_is_named() -> None:
 
     found = lineage(function, some(4, 4))
     (one,) = [r for r in unfused(found) if (r.first, r.second) == ("exp", "mul")]
-    assert one.why == "a way from one to the other leads through sort"
+    assert one.why == "a way from one to the other leads through argsort, take_along_axis"
 
 
 def test_what_a_product_does_as_well_is_named() -> None:

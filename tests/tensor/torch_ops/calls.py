@@ -354,7 +354,7 @@ CALLS: dict[str, Function] = {
         elu gelu glu group_norm hardshrink hardsigmoid hardswish hardtanh huber_loss kl_div l1_loss
         layer_norm leaky_relu linear logsigmoid mish mse_loss nll_loss normalize pixel_shuffle
         pixel_unshuffle prelu relu relu6 scaled_dot_product_attention selu silu smooth_l1_loss
-        softplus softshrink softsign tanhshrink threshold""".split()
+        softplus softshrink softsign tanhshrink threshold grid_sample unfold""".split()
     },
     "nn.functional.batch_norm": batch_norm,
     "nn.functional.bilinear": bilinear,
@@ -420,6 +420,7 @@ LEFT_OUT: dict[str, str] = {
     "round.decimals_3": "rounds to integers only",
     "round.decimals_neg_3": "rounds to integers only",
     "take": "of the flat tensor in torch, along an axis here (the array API)",
+    "unfold": "a method of torch's tensors for one axis, a function of images here",
     "to": "conversions, whose samples are devices and orders of memory",
 }
 """Names of op_db that we have and that are not compared, and why."""
