@@ -71,7 +71,8 @@ def lower(
         flags.fastmath = cpu.FastMathOptions(set(fast_math))
     arguments = tuple(_type_of(p) for p in parameters)
     try:
-        target = _small_target()
+        target = _small()
+        target.refresh()  # ops may have been defined meanwhile
         library = target.codegen().create_library(symbol)
         written = _straight(
             library, _make_subtarget(target, flags), text, arguments, symbol, noalias
@@ -102,14 +103,8 @@ class _Target(cpu.CPUContext):  # type: ignore[misc]
 
 @cache
 def _small() -> Any:
+    """What generated code is typed and lowered with."""
     return _Target(Signatures())
-
-
-def _small_target() -> Any:
-    """What generated code is typed and lowered with; it knows ops that were defined meanwhile."""
-    target = _small()
-    target.refresh()
-    return target
 
 
 def _straight(

@@ -115,7 +115,7 @@ class Reads:
         if (
             value is MISSING
             or _own(scope.get("__name__"))
-            or (_is_module(value) and _own(value.__name__))
+            or (isinstance(value, types.ModuleType) and _own(value.__name__))
         ):
             if isinstance(value, HOLDERS):
                 self.ours[id(value)] = value
@@ -269,15 +269,11 @@ def _own(module: Any) -> bool:
     return isinstance(module, str) and module.partition(".")[0] == "cubepy"
 
 
-def _is_module(value: Any) -> bool:
-    return isinstance(value, types.ModuleType)
-
-
 def _fixed(value: Any) -> bool:
     """Whether an object's attributes and items stay what they are."""
     if isinstance(value, _FIXED):
         return True
-    if _is_module(value):
+    if isinstance(value, types.ModuleType):
         return _own(value.__name__)
     parameters = getattr(type(value), "__dataclass_params__", None)
     return parameters is not None and bool(parameters.frozen)

@@ -158,7 +158,9 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
             _locate(failure, attempt.scope)
             raise failure from cause
         program.guard = guard_of(facts.reads, kernel.fn)
-        program.body = _with_allocs_first(program.body)
+        allocs = [s for s in walk(program.body) if isinstance(s, Alloc)]
+        if allocs:  # local memory is declared once, at the top, wherever the kernel asked for it
+            program.body = [*allocs, *_without_allocs(program.body)]
         if program.mode == "validate":
             check_reductions(program)
         program = with_uniform_barriers(program)
@@ -186,21 +188,13 @@ def _locate(error: CompileError, scope: Scope) -> None:
         error.location = scope.failed_at or scope.location
 
 
-def _with_allocs_first(body: list[Stmt]) -> list[Stmt]:
-    """Local memory is declared once, at the top, wherever the kernel asked for it."""
-    allocs = [s for s in walk(body) if isinstance(s, Alloc)]
-    if not allocs:
-        return body
-
-    def without_allocs(items: list[Stmt]) -> list[Stmt]:
-        out = []
-        for s in items:
-            if isinstance(s, Alloc):
-                continue
-            for name in ("then", "orelse", "body"):
-                if hasattr(s, name):
-                    setattr(s, name, without_allocs(getattr(s, name)))
-            out.append(s)
-        return out
-
-    return [*allocs, *without_allocs(body)]
+def _without_allocs(items: list[Stmt]) -> list[Stmt]:
+    out = []
+    for s in items:
+        if isinstance(s, Alloc):
+            continue
+        for name in ("then", "orelse", "body"):
+            if hasattr(s, name):
+                setattr(s, name, _without_allocs(getattr(s, name)))
+        out.append(s)
+    return out

@@ -966,8 +966,8 @@ def tile_dot(
     """`tile_dot(sums, rows, a, i, b, j, words, dtype)`: sums = `rows` rows of a from a[i] on times
     32 columns of b from b[j] on. Words (u32) hold two bf16 or four bytes that are neighbours
     along the depth: a has rows of `words` of them, b has `words` rows of 32. dtype is that of a
-    (bf16, i8, u8); bytes of b have the other sign. sums is local memory, rows of 32 f32 or i32.
-    For cubes of one unit.
+    (bf16, i8, u8); bytes of b have the other sign. sums is local memory, rows of 32 f32 or i32,
+    zeros where words is 0. For cubes of one unit.
     """
 def wait_previous() -> None:
     """`wait_previous()`: wait for the launches before this one on its stream, and see what they

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FOLDERS = "cubepy", "backends", "nn", "quant"
 FUNCTIONS, FILES = 700, 120
-"""What the first `K.matmul` of a process enters with an empty cache (694 and 119 with AVX-512;
+"""What the first `K.matmul` of a process enters with an empty cache (696 and 119 with AVX-512;
 other instructions differ by a few), records for the next process included. They may only shrink.
 """
 AGAIN = 240, 56

@@ -30,7 +30,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from cubepy.backends.cpu.threads.sharing import LINE, WORK, Code, number, word
+from cubepy.backends.cpu.threads.sharing import LINE, WORK, Code
+from cubepy.backends.llvm.word_code import number, word
 
 SPINS = 200_000
 """How often a thread looks for a launch before it sleeps, about 5 ms: waking one takes 20 to 70 us.

@@ -23,6 +23,7 @@ from typing import Any
 from llvmlite import ir
 
 from cubepy.backends.llvm.machine_code import python_address
+from cubepy.backends.llvm.word_code import number, word
 
 LINE = 16
 SHARE, ALONE, WORK = "cubepy_share", "cubepy_share_alone", "cubepy_work"
@@ -33,18 +34,6 @@ Start = Callable[["Code", Any, Any], None]
 """`start(code, job, threads)` writes what makes `work(thread, job)` run on every thread, and waits
 for all.
 """
-
-word = ir.IntType(64)
-
-
-def number(value: int) -> Any:
-    """An int64 in code."""
-    return ir.Constant(word, value)
-
-
-def _python(name: str) -> Any:
-    """Where a function of Python is."""
-    return number(python_address(name))
 
 
 class Code:
@@ -172,14 +161,16 @@ class Code:
         b = self.b
         words = [
             self.call(
-                _python("PyLong_AsLongLong"), b.load(self.address(values, number(n))), gives=word
+                number(python_address("PyLong_AsLongLong")),
+                b.load(self.address(values, number(n))),
+                gives=word,
             )
             for n in range(ARGUMENTS)
         ]
-        thread = self.call(_python("PyEval_SaveThread"), gives=word)
+        thread = self.call(number(python_address("PyEval_SaveThread")), gives=word)
         b.call(self.module.get_global(name), words)
-        self.call(_python("PyEval_RestoreThread"), thread)
-        b.ret(self.call(_python("PyLong_FromLongLong"), number(0), gives=word))
+        self.call(number(python_address("PyEval_RestoreThread")), thread)
+        b.ret(self.call(number(python_address("PyLong_FromLongLong")), number(0), gives=word))
 
 
 def text(start: Start, more: Callable[[Code], None] | None = None) -> str:

@@ -17,7 +17,7 @@ from numba.core import cgutils, errors, types
 
 from cubepy.backends.llvm.ops.memory.elements import pointer
 from cubepy.backends.llvm.ops.registry import literal_op
-from cubepy.backends.llvm.ops.types import I1, I8, I16, I64, literal
+from cubepy.backends.llvm.ops.types import I1, I8, I16, I32, I64, literal
 
 INSTRUCTIONS = {"bf16": "tdpbf16ps", "i8": "tdpbsud", "u8": "tdpbusd"}
 """By the elements of a; bytes of b have the other sign."""
@@ -26,6 +26,7 @@ LINE = 4 * SIDE  # bytes of a row
 BLOCK = 2 * SIDE  # rows that are multiplied at a time
 SUMS, LEFT, RIGHT = (0, 1, 2, 3), (4, 5), (6, 7)  # numbers of the tiles
 VOID, BYTES = ir.VoidType(), I8.as_pointer()
+SUMS_OF_ROW = ir.VectorType(I32, 2 * SIDE)
 
 
 def _n(value: int) -> ir.Constant:
@@ -55,6 +56,12 @@ class _Function:
             self.part(_n(0), whole, ir.Constant(I1, 1), _n(SIDE))
         with b.if_then(b.icmp_signed(">", rest, _n(0))):
             self.part(b.mul(whole, _n(SIDE)), _n(1), b.icmp_signed("==", whole, _n(0)), rest)
+        with (
+            b.if_then(b.icmp_signed("<=", words, _n(0))),
+            cgutils.for_range(b, self.rows, intp=I64) as row,
+        ):  # sums of nothing
+            at = self.at(self.sums, b.mul(row.index, self.pitch))
+            b.store(ir.Constant(SUMS_OF_ROW, None), b.bitcast(at, SUMS_OF_ROW.as_pointer()), 4)
         self.call("tilerelease")
         b.ret_void()
 
