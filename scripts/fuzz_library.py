@@ -14,6 +14,7 @@ reference.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tests import other_cpus  # noqa: E402
 from tests.fuzz import run  # noqa: E402
 
 SPAN = 10**9  # numbers of a seed
@@ -44,6 +46,11 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, default=0, help="stop after so long")
     parser.add_argument("--device", default="cpu", help='"cuda": arrays lie on the GPU')
+    parser.add_argument(
+        "--cpu",
+        default="",
+        help=f"be another CPU: {', '.join(other_cpus.CPUS)} (tests/other_cpus.py)",
+    )
     parser.add_argument("--call", type=int, help="the number of one call to make again")
     parser.add_argument("--list", action="store_true", help="what functions calls are drawn of")
     return parser.parse_args()
@@ -66,6 +73,8 @@ _told = {"wrong": 0, "crashed": 0}
 def main() -> int:
     """The number of findings, at most 100."""
     a = arguments()
+    os.environ.update(other_cpus.environment(a.cpu))
+    other_cpus.begin()
     names = sorted(run.load())
     for name in a.only:
         if name not in names:

@@ -1,5 +1,5 @@
 """Settings of the test run: one cache for the session, quick and repeatable property tests, random
-numbers of a test's own.
+numbers of a test's own; another CPU by `CUBEPY_TEST_CPU=avx2` (`tests/other_cpus.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import other_cpus
+
+os.environ.update(other_cpus.environment(os.environ.get(other_cpus.VARIABLE, "")))
+other_cpus.begin()
 
 settings.register_profile(
     "cubepy",

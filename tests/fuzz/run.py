@@ -17,6 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests import other_cpus
+
 FAMILIES = (
     "elementwise",
     "reductions",
@@ -231,6 +233,7 @@ def many(
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
+    other_cpus.begin()
     load(given["families"])
     work(
         given["first"],
