@@ -17,7 +17,7 @@ from llvmlite import ir
 
 import cubepy as cb
 from cubepy.backends.cpu import backend
-from cubepy.backends.llvm.ops.amx import INSTRUCTIONS, tile_function
+from cubepy.backends.llvm.ops.amx import INSTRUCTIONS, _Function
 from cubepy.errors import FeatureError, KernelTypeError
 from tests.backends.cpu.amx_stand_in import compare
 
@@ -30,7 +30,7 @@ def test_a_step_is_four_products_of_four_tiles(kind: str) -> None:
     ll.initialize_all_targets()
     ll.initialize_all_asmprinters()
     module = ir.Module()
-    tile_function(module, kind).linkage = ""
+    _Function(module, kind, "tiles").function.linkage = ""
     parsed = ll.parse_assembly(str(module))
     machine = ll.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(
         cpu="sapphirerapids", features="+amx-tile,+amx-bf16,+amx-int8", opt=3
