@@ -41,8 +41,8 @@ def max_unpool(x: Tensor, indices: Tensor, size: Sequence[int], *rest: Any) -> T
     """Zeros, but for the elements of a pool where they were."""
     many = len(size)
     lead = x.shape[: x.ndim - many]
-    flat = x.reshape(*lead, -1)
-    index = indices.reshape(*lead, -1)
+    held = int(np.prod(x.shape[x.ndim - many :]))
+    flat, index = x.reshape(*lead, held), indices.reshape(*lead, held)
     empty = T.zeros((*lead, int(np.prod(size))), dtype=x.dtype)
     return empty.scatter(-1, index, flat).reshape(*lead, *size)
 

@@ -346,6 +346,9 @@ def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
         return x.reshape(1)[:size]
     dim %= x.ndim
     count = (x.shape[dim] - size) // step + 1
+    if not size:
+        starts = x[(*(slice(None),) * dim, slice(None, count))]
+        return starts.unsqueeze(-1)[..., :0]
     columns = [cut(x, dim, k, k + step * (count - 1) + 1, step) for k in range(size)]
     return T.stack(columns, axis=x.ndim)
 
