@@ -135,3 +135,13 @@ def test_what_is_read_whole_or_is_not_even_stays_together() -> None:
     graph = optimise(recorder.graph(*outputs))
     for one, other in zip(execute(graph, recorder.inputs), outputs, strict=True):
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_map_of_one_result_is_put_side_by_side_with_nothing() -> None:
+    def twice(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x / (x.abs() + 1)
+        return stack([stack([y])], axis=1), stack([y])
+
+    x = some(3, 4)
+    for one, other in zip(cb.jit(twice)(x), twice(x), strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
