@@ -68,9 +68,7 @@ def test_layers_are_those_of_the_loop(cell: str, seed: int) -> None:
         none, zero = np.zeros((d, rows)), np.zeros((d, b, h))
         gates = wide["x"] @ wide["w_ih"].reshape(d * rows, i).T + wide.get("b_ih", none).reshape(-1)
         first = tuple(wide.get(n, zero) for n in ("hc" if cell == "lstm" else "h"))
-        want = expected(
-            cell, gates, wide["w_hh"], wide.get("b_hh"), None, lengths, first, reverse
-        )
+        want = expected(cell, gates, wide["w_hh"], wide.get("b_hh"), None, lengths, first, reverse)
         for turn in (given, {k: laid_out(v, rng) for k, v in given.items()}):
             found = called(cell, turn, lengths=lengths, reverse=reverse)
             for one, other in zip(found, want, strict=True):

@@ -111,6 +111,14 @@ target("_upsample_bicubic2d_aa")(_smoothed(_cubic, 2.0))
 # Bags of embeddings
 
 
+@target("embedding_bag.padding_idx")
+def padded_embedding_bag(weight: Tensor, *args: Any) -> list[Any]:
+    """The same; a row that does not count may be named from the end."""
+    padding = args[-1]
+    rows = weight.shape[0]
+    return embedding_bag(weight, *args[:-1], None if padding is None else padding % rows)
+
+
 @target("embedding_bag _embedding_bag _embedding_bag_forward_only")
 def embedding_bag(
     weight: Tensor,
