@@ -51,6 +51,8 @@ def grid_sample(
     axes = x.ndim - 2
     if axes not in (2, 3) or g.ndim != x.ndim or g.shape[-1] != axes or g.shape[0] != x.shape[0]:
         raise ShapeError(f"grid_sample: an image of shape {x.shape} has no grid of {g.shape}")
+    if 0 in x.shape[2:]:
+        raise ShapeError(f"grid_sample: an image of shape {x.shape} has no pixels")
     if mode not in ("bilinear", "nearest", "bicubic") or (mode == "bicubic" and axes == 3):
         raise LaunchError(f"mode is 'bilinear', 'nearest', or of images 'bicubic', not {mode!r}")
     if padding_mode not in PADDING:

@@ -91,6 +91,10 @@ class _Recurrent(Module):
             zero = constant(0, x.dtype).to(x.device).expand(shape)
             given: list[Any] = [zero] * self.states
         else:
+            if len(states) != self.states:
+                raise ShapeError(
+                    f"{type(self).__name__} begins with {self.states} states, not {len(states)}"
+                )
             given = [as_tensor(s) for s in states]
             given = [s.unsqueeze(1) if alone and s.ndim == 2 else s for s in given]
             for s in given:

@@ -153,6 +153,11 @@ def test_dropout_lies_between_layers() -> None:
             ShapeError,
             r"a state of shape \(1, 2, 3\)",
         ),
+        (
+            lambda: nn.LSTM(2, 3)(np.ones((4, 2, 2), np.float32), (np.ones((1, 2, 3)),)),
+            ShapeError,
+            "LSTM begins with 2 states, not 1",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(make: Any, error: Any, text: str) -> None:
