@@ -74,7 +74,8 @@ def lstm_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> list[Tensor]:
-    return list(cells.lstm(F.linear(x, w_ih, b_ih), *states, w_hh, b_hh))
+    h, c = states
+    return list(cells.lstm(F.linear(x, w_ih, b_ih), h, c, w_hh, b_hh))
 
 
 @target("gru_cell")
