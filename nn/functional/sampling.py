@@ -51,6 +51,8 @@ def grid_sample(
     axes = x.ndim - 2
     if axes not in (2, 3) or g.ndim != x.ndim or g.shape[-1] != axes or g.shape[0] != x.shape[0]:
         raise ShapeError(f"grid_sample: an image of shape {x.shape} has no grid of {g.shape}")
+    if 0 in x.shape[2:]:
+        raise ShapeError(f"grid_sample: an image of shape {x.shape} has no pixels")
     if mode not in ("bilinear", "nearest", "bicubic") or (mode == "bicubic" and axes == 3):
         raise LaunchError(f"mode is 'bilinear', 'nearest', or of images 'bicubic', not {mode!r}")
     if padding_mode not in PADDING:
@@ -105,8 +107,8 @@ def read_at(x: Tensor, at: list[Tensor], padding: str, align: bool) -> Tensor:
     assert flat is not None and inside is not None
     n, c = x.shape[:2]
     out = flat.shape[1:]
-    index = flat.reshape(n, 1, -1).expand(n, c, math.prod(out)).contiguous()
-    found = x.reshape(n, c, -1).gather(2, index).reshape(n, c, *out)
+    index = flat.reshape(n, 1, math.prod(out)).expand(n, c, math.prod(out)).contiguous()
+    found = x.reshape(n, c, math.prod(size)).gather(2, index).reshape(n, c, *out)
     if padding == "zeros":
         found = T.where(inside.unsqueeze(1), found, T.zeros_like(found))
     return found
@@ -122,7 +124,7 @@ def reflected(position: Tensor, n: int, align: bool) -> Tensor:
     low, high = (0.0, float(n - 1)) if align else (-0.5, n - 0.5)
     span = high - low
     if span == 0:
-        return position * 0
+        return T.zeros_like(position)
     away = (position - low).abs()
     folds = (away / span).floor()
     rest = away - folds * span
@@ -199,7 +201,7 @@ def affine_grid(theta: Any, size: Sequence[int], align_corners: bool | None = No
         tensor([[[[-0.5,  0.5],
                   [ 0.5,  0.5]]]])
     """
-    maps, lengths = as_tensor(theta), [arguments.size("size", n, 1) for n in size][2:]
+    maps, lengths = as_tensor(theta), [arguments.size("size", n, 1) for n in size[2:]]
     rank = len(lengths)
     if rank not in (2, 3) or maps.ndim != 3 or maps.shape != (size[0], rank, rank + 1):
         raise ShapeError(f"affine_grid of {tuple(size)}: no maps of the shape {maps.shape}")

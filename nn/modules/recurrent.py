@@ -91,6 +91,10 @@ class _Recurrent(Module):
             zero = constant(0, x.dtype).to(x.device).expand(shape)
             given: list[Any] = [zero] * self.states
         else:
+            if len(states) != self.states:
+                raise ShapeError(
+                    f"{type(self).__name__} begins with {self.states} states, not {len(states)}"
+                )
             given = [as_tensor(s) for s in states]
             given = [s.unsqueeze(1) if alone and s.ndim == 2 else s for s in given]
             for s in given:
@@ -98,20 +102,10 @@ class _Recurrent(Module):
                     raise ShapeError(f"a state of shape {shape} is needed, not {s.shape}")
         last: list[list[Tensor]] = [[] for _ in range(self.states)]
         for layer in range(self.num_layers):
-            made = self._at_once(x, [s[layer * len(ways) :][: len(ways)] for s in given], layer)
-            if made is not None:
-                x = made[0]
-                for all_ends, end in zip(last, made[1:], strict=True):
-                    all_ends.append(end)
-                continue
-            outputs = []
-            for n, way in enumerate(ways):
-                first = tuple(s[layer * len(ways) + n] for s in given)
-                y, ends = self._along(x, first, f"_l{layer}{way}", bool(way))
-                outputs.append(y)
-                for all_ends, end in zip(last, ends, strict=True):
-                    all_ends.append(end.unsqueeze(0))
-            x = outputs[0] if len(outputs) == 1 else concat(outputs, axis=-1)
+            first = [s[layer * len(ways) :][: len(ways)] for s in given]
+            x, *ends = self._at_once(x, first, layer) or self._step_by_step(x, first, layer)
+            for all_ends, end in zip(last, ends, strict=True):
+                all_ends.append(end)
             if self.dropout and layer + 1 < self.num_layers:
                 x = F.dropout(x, self.dropout, self.training)
         ended = [concat(s, axis=0) for s in last]
@@ -142,6 +136,16 @@ class _Recurrent(Module):
     def cell_name(self) -> str:
         """What the cell is called as an op."""
         return type(self).__name__.lower()
+
+    def _step_by_step(self, x: Tensor, first: list[Tensor], layer: int) -> list[Tensor]:
+        """One layer in all directions, where gradients may be wanted."""
+        outputs, ends = [], []
+        for n, way in enumerate(self._ways()):
+            y, last = self._along(x, tuple(s[n] for s in first), f"_l{layer}{way}", bool(way))
+            outputs.append(y)
+            ends.append(last)
+        joined = outputs[0] if len(outputs) == 1 else concat(outputs, axis=-1)
+        return [joined, *(stack(list(parts), axis=0) for parts in zip(*ends, strict=True))]
 
     def _along(
         self, x: Tensor, state: tuple[Tensor, ...], suffix: str, back: bool

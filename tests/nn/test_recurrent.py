@@ -136,6 +136,8 @@ def test_dropout_lies_between_layers() -> None:
     nn.init.manual_seed(0)
     model, x = nn.RNN(3, 50, 2, dropout=0.5), np.ones((2, 1, 3), np.float32)
     assert (model(x)[0].numpy() != model(x)[0].numpy()).any()
+    with cb.no_grad():  # where a layer is one launch
+        assert (model(x)[0].numpy() != model(x)[0].numpy()).any()
     model.eval()
     np.testing.assert_array_equal(model(x)[0].numpy(), model(x)[0].numpy())
 
@@ -150,6 +152,11 @@ def test_dropout_lies_between_layers() -> None:
             lambda: nn.GRU(2, 3)(np.ones((4, 2, 2), np.float32), np.ones((1, 1, 3))),
             ShapeError,
             r"a state of shape \(1, 2, 3\)",
+        ),
+        (
+            lambda: nn.LSTM(2, 3)(np.ones((4, 2, 2), np.float32), (np.ones((1, 2, 3)),)),
+            ShapeError,
+            "LSTM begins with 2 states, not 1",
         ),
     ],
 )

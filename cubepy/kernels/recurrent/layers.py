@@ -156,7 +156,11 @@ def _layer(
     bias = None if b is None else contiguous(b).reshape(directions * rows)
     flat = contiguous(inputs).reshape(length * batch, features)
     matrix = contiguous(w).reshape(directions * rows, features)
-    gates = matmul(flat, matrix.T, bias=bias).reshape(length, batch, directions * rows)
+    fused = None if inputs.dtype.itemsize == 8 else bias  # the epilogue has no f64
+    gates = matmul(flat, matrix.T, bias=fused)
+    if fused is not bias:
+        gates = map(add, gates, bias)
+    gates = gates.reshape(length, batch, directions * rows)
     shape = (directions, batch, width)
     begun = tuple(_zeros(shape, inputs.dtype) if s is None else s for s in first)
     made = recurrence(cell, gates, packed(v, cell), c, None, steps, begun, bool(reverse))

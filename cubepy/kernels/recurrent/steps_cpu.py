@@ -287,7 +287,8 @@ def cut_of(
     gates = GATES[cell]
     blocks, lanes = panel_of(gates, 8 * itemsize, properties)
     lines = REGISTERS[32 if properties.vector_registers >= 32 else 16]
-    rows = batch if batch < FEW else max(1, lines // (gates * blocks))
+    most = batch if batch < FEW else max(1, lines // (gates * blocks))
+    rows = -(-batch // -(-batch // most))  # as many in each turn: none is done twice to fill one
     cores = max(1, properties.cores // directions)
     matrix = gates * width * width
     parts = 1

@@ -215,7 +215,7 @@ def quantized_lstm(graph: Rewriting, node: Node) -> Node | None:
     """DynamicQuantizeLSTM of constant matrices without zero points: integer products."""
     if len(node.inputs) != 12:
         return None
-    names: tuple[str, ...] = ()
+    found: list[tuple[Constant, dict[str, Any]]] = []
     for at, scale, zero in ((1, 8, 9), (2, 10, 11)):
         codes = graph.constants.get(node.inputs[at])
         by, points = (host_of(graph.constants.get(node.inputs[k])) for k in (scale, zero))
@@ -229,7 +229,8 @@ def quantized_lstm(graph: Rewriting, node: Node) -> Node | None:
             "sums": array.sum(axis=1, dtype=np.int32),
             "scales": by.reshape(array.shape[0], -1),
         }
-        names += graph.keep(node, codes, parts)
+        found.append((codes, parts))
+    names = [name for one in found for name in graph.keep(node, *one)]
     inputs = (node.inputs[0], *node.inputs[3:8], *names)
     return Node("IntegerLSTM", OURS, node.name, inputs, node.outputs, node.attributes)
 

@@ -177,8 +177,8 @@ def join_results(schedule: Schedule) -> Schedule:
         if len(set(sources)) < len(step.read) or len(maps) > 1:
             continue
         ((first, one),) = maps.items()
-        if one.op != "fused_map" or first in joined:
-            continue
+        if one.op != "fused_map" or len(one.results) < 2 or first in joined:
+            continue  # what gives one result has it where it is
         parts = tuple([one.results.index(i) for i in sources])
         if len({one.attrs["dtypes"][k] for k in parts}) > 1:
             continue

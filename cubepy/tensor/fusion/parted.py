@@ -87,7 +87,8 @@ class _Parts:
         """The steps; a result whose parts are known is these, side by side."""
         for step in self.given.steps:
             result, shape = step.results[0], self.specs[step.results[0]].shape
-            cuts = {self.cut[i][0] for i in step.read if i in self.cut}
+            whole = [i for i in step.read if i in self.cut and self.specs[i].shape == shape]
+            cuts = {self.cut[i][0] for i in whole}  # axes of what is broadcast are others
             if _even(step, self.specs) and _for_maps(step, self.given):
                 cut = Cut(step.attrs["axis"] % len(shape), len(step.read))
                 self.cut[result] = cut, step.read
@@ -115,9 +116,9 @@ class _Parts:
         axis = cut.axis - len(whole.shape) + len(spec.shape)
         if axis < 0 or spec.shape[axis] == 1:
             return (i,) * cut.many
-        if i in self.cut and self.cut[i][0] == cut:
-            return self.cut[i][1]
         there = i, Cut(axis, cut.many)
+        if i in self.cut and self.cut[i][0] == there[1]:
+            return self.cut[i][1]
         if there not in self.known:
             made = self.given.made_by.get(i)
             inner = made is not None and _map_of(made, whole.shape, self.specs)

@@ -57,7 +57,7 @@ def expected(
     """What `recurrence` gives, sequence after sequence."""
     length, batch, _ = gates.shape
     directions, _, width = first[0].shape
-    x = gates.astype(np.float64).reshape(length, batch, directions, -1, width)
+    x = gates.astype(np.float64).reshape(length, batch, directions, GATES[cell], width)
     m = matrix.astype(np.float64).reshape(directions, -1, width, width)
     b = np.zeros(m.shape[:3]) if bias is None else bias.astype(np.float64).reshape(m.shape[:3])
     holes = np.zeros((directions, 3, width))
@@ -75,7 +75,7 @@ def expected(
                 for k, new in zip(last, step(cell, x[t, row, d], sums, states, holes[d])):
                     k[d, row] = new
                 y[t, row, d] = last[0][d, row]
-    return [y.reshape(length, batch, -1), *last]
+    return [y.reshape(length, batch, directions * width), *last]
 
 
 def drawn(

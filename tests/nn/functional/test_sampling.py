@@ -93,6 +93,8 @@ def test_what_does_not_fit_is_refused() -> None:
     x = np.zeros((1, 1, 3, 3), np.float32)
     with pytest.raises(ShapeError, match="has no grid"):
         F.grid_sample(x, np.zeros((1, 2, 2, 3), np.float32))
+    with pytest.raises(ShapeError, match="has no pixels"):
+        F.grid_sample(x[:, :, :0], np.zeros((1, 2, 2, 2), np.float32))
     with pytest.raises(LaunchError, match="mode is"):
         F.grid_sample(x, np.zeros((1, 2, 2, 2), np.float32), "cubic")
     with pytest.raises(LaunchError, match="padding_mode is one of"):

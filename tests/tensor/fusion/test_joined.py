@@ -135,3 +135,30 @@ def test_what_is_read_whole_or_is_not_even_stays_together() -> None:
     graph = optimise(recorder.graph(*outputs))
     for one, other in zip(execute(graph, recorder.inputs), outputs, strict=True):
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_map_of_one_result_is_put_side_by_side_with_nothing() -> None:
+    def twice(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x / (x.abs() + 1)
+        return stack([stack([y])], axis=1), stack([y])
+
+    x = some(3, 4)
+    for one, other in zip(cb.jit(twice)(x), twice(x), strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_parts_that_are_broadcast_are_not_parts_of_the_whole() -> None:
+    """A row in two halves: its first axis is the last one of what it is added to."""
+
+    def sums(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return (x + concat([a * 2, b * 3]) * 0.5) * 4
+
+    def squares(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return x * concat([a, b]).tanh() + concat([b, a], axis=0).exp() * x
+
+    for function in (sums, squares):
+        for lead in ((9, 3), (4,), (2,), ()):
+            given = some(*lead, 10), some(5), some(5)
+            for _ in range(3):
+                found, want = cb.jit(function)(*given), function(*given)
+                np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=1e-5, atol=1e-6)

@@ -34,7 +34,8 @@ def arange(*bounds: Any, dtype: DType | None = None, **said: Any) -> Tensor:
 def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None, **s: Any) -> Tensor:
     dtype = dtype or f32
     if not isinstance(start, Tensor) and not isinstance(end, Tensor):
-        return T.linspace(float(start), float(end), num=steps, dtype=dtype)
+        kind = float if dtype.is_float else int  # integers go between integers
+        return T.linspace(float(kind(start)), float(kind(end)), num=steps, dtype=dtype)
     start, end = (as_tensor(v).astype(dtype) for v in (start, end))
     return start + (end - start) * T.linspace(0.0, 1.0, num=steps, dtype=dtype)
 
@@ -72,7 +73,7 @@ def _window(formula: Callable[..., Any]) -> Callable[..., Tensor]:
         """A window function; a periodic one is that of one element more, without the last."""
         n = length + bool(periodic)
         at = np.arange(length) / max(n - 1, 1)
-        made = formula(at, *rest) if length > 1 or periodic else np.ones(length)
+        made = formula(at, *rest) if length > 1 else np.ones(length)
         return as_tensor(np.asarray(made, np.float64)[:length]).astype(dtype or f32)
 
     return run

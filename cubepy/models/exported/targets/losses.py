@@ -125,7 +125,7 @@ def margin_ranking_loss(
 def hinge_embedding_loss(
     x: Tensor, y: Tensor, margin: float = 1.0, reduction: int = MEAN
 ) -> Tensor:
-    zero = x * 0
+    zero = T.zeros_like(x)
     loss = T.where(y != 1, (margin - x).relu(), zero) + T.where(y != -1, x, zero)
     return reduced(loss, REDUCTIONS[reduction], x)
 
@@ -178,6 +178,8 @@ def multilabel_margin_loss(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tenso
 
 def _length(d: Tensor, p: float, dim: Any = -1, keepdim: bool = False) -> Tensor:
     size = d.abs()
+    if not d.shape[-1]:
+        return size.sum(dim, keepdim)
     if p == 2:
         return size.square().sum(dim, keepdim).sqrt()
     if p == 1:

@@ -12,7 +12,7 @@ from cubepy import tensor as T
 from cubepy.models.exported.promotion import promoted, result_dtype
 from cubepy.models.exported.records import target
 from cubepy.models.exported.targets.products import addmm
-from cubepy.models.exported.targets.reductions import norm
+from cubepy.models.exported.targets.reductions import norm, summable
 from cubepy.tensor import Tensor, linalg
 
 
@@ -68,7 +68,9 @@ def svdvals(x: Tensor, *, driver: str | None = None) -> Tensor:
 
 @target("linalg_eigvalsh")
 def eigvalsh(x: Tensor, UPLO: str = "L") -> Tensor:
-    return linalg.eigvalsh(x if UPLO == "L" else x.mT)
+    """Of the lower or the upper triangle; the other one is not read."""
+    lower = x if UPLO == "L" else x.mT
+    return linalg.eigvalsh(lower.tril() + lower.tril(-1).mT)
 
 
 @target("matrix_power linalg_matrix_power")
@@ -112,7 +114,7 @@ def matrix_norm(
 
 @target("trace")
 def trace(x: Tensor) -> Tensor:
-    return linalg.trace(x)
+    return linalg.trace(summable(x, None))
 
 
 @target("vdot")
@@ -178,10 +180,10 @@ def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) ->
 
 @target("kron")
 def kron(a: Tensor, b: Tensor) -> Tensor:
-    a, b = promoted(a, b)
     rank = max(a.ndim, b.ndim)
     a = a.reshape((*(1,) * (rank - a.ndim), *a.shape))
     b = b.reshape((*(1,) * (rank - b.ndim), *b.shape))
+    a, b = promoted(a, b)
     shape = tuple(n * m for n, m in zip(a.shape, b.shape, strict=True))
     for k in range(rank):
         a, b = a.unsqueeze(2 * k + 1), b.unsqueeze(2 * k)
@@ -212,6 +214,7 @@ def cartesian_prod(tensors: Sequence[Tensor]) -> Tensor:
 
 @target("vander")
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    x = summable(x, None)
     count = x.shape[-1] if N is None else N
     powers = T.arange(count, dtype=x.dtype)
     found = x.unsqueeze(-1) ** powers

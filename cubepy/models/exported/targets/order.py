@@ -141,8 +141,19 @@ def nanmedian_along(x: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
     return _at(*x.sort(axis), axis, ((there - 1) // 2).maximum(0), keepdim)
 
 
-target("median.default")(lambda x: median_along(x.reshape(-1), 0)[0])
-target("nanmedian.default")(lambda x: nanmedian_along(x.reshape(-1), 0)[0])
+def _of_all(along: Callable[..., list[Tensor]]) -> Callable[[Tensor], Tensor]:
+    def run(x: Tensor) -> Tensor:
+        """The one in the middle of all; of none NaN, or the least integer."""
+        if not x.size:
+            none = NAN if x.dtype.is_float else T.iinfo(x.dtype).min
+            return T.full((), none, dtype=x.dtype)
+        return along(x.reshape(-1), 0)[0]
+
+    return run
+
+
+target("median.default")(_of_all(median_along))
+target("nanmedian.default")(_of_all(nanmedian_along))
 
 
 @target("mode")
@@ -155,7 +166,7 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> list[Tensor]:
     counts = (values.unsqueeze(-1) == values.unsqueeze(-2)).astype(i64).sum(-1)
     value = values.gather(-1, counts.argmax(-1, True))
     spots = T.where(rows == value, T.arange(rows.shape[-1], dtype=i64), -1)
-    found = [value, spots.max(-1, True)]
+    found = [value, spots.max(-1, True).maximum(0)]
     return [(f.movedim(-1, axis) if keepdim else f.squeeze(-1)) for f in found]
 
 
@@ -185,10 +196,13 @@ def _quantile(skips: bool) -> Callable[..., Tensor]:
         full = (*rows.shape[:-1], parts.size)
         a, b = (rows.gather(-1, v.astype(i64).expand(full).contiguous()) for v in (low, high))
         weight: Any = 0.5 if interpolation == "midpoint" else at - low
-        found = a + (b - a) * weight if interpolation in ("linear", "midpoint") else a
+        found = a
+        if interpolation in ("linear", "midpoint"):  # from the nearer one, as infinities ask for
+            gap = b - a
+            found = T.where(as_tensor(weight) < 0.5, a + gap * weight, b - gap * (1 - weight))
         broken = missing == n if skips else missing > 0
         found = T.where(broken, NAN, found)
-        if not keepdim:
+        if not keepdim or not rank:
             found = found.movedim(-1, 0)
         elif dim is None:
             found = found.reshape(parts.size, *shape)

@@ -9,6 +9,7 @@ from cubepy import tensor as T
 from cubepy.errors import ModelError
 from cubepy.models.exported.records import target
 from cubepy.nn import functional as F
+from cubepy.nn.modules import cells
 from cubepy.tensor import Tensor
 
 KINDS: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN, "rnn_relu": nn.RNN}
@@ -74,10 +75,7 @@ def lstm_cell(
     b_hh: Tensor | None = None,
 ) -> list[Tensor]:
     h, c = states
-    parts = F.linear(x, w_ih, b_ih) + F.linear(h, w_hh, b_hh)
-    i, f, g, o = parts.chunk(4, -1)
-    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    return [o.sigmoid() * c.tanh(), c]
+    return list(cells.lstm(F.linear(x, w_ih, b_ih), h, c, w_hh, b_hh))
 
 
 @target("gru_cell")
@@ -89,10 +87,7 @@ def gru_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
-    given, kept = F.linear(x, w_ih, b_ih).chunk(3, -1), F.linear(h, w_hh, b_hh).chunk(3, -1)
-    r, z = ((a + b).sigmoid() for a, b in zip(given[:2], kept[:2], strict=True))
-    new = (given[2] + r * kept[2]).tanh()
-    return new + z * (h - new)
+    return cells.gru(F.linear(x, w_ih, b_ih), h, w_hh, b_hh)
 
 
 def _plain_cell(activation: str) -> Any:
@@ -104,7 +99,7 @@ def _plain_cell(activation: str) -> Any:
         b_ih: Tensor | None = None,
         b_hh: Tensor | None = None,
     ) -> Tensor:
-        return getattr(F.linear(x, w_ih, b_ih) + F.linear(h, w_hh, b_hh), activation)()  # type: ignore[no-any-return]
+        return cells.plain(F.linear(x, w_ih, b_ih), h, w_hh, b_hh, activation)
 
     return run
 

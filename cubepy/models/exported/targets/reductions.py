@@ -21,20 +21,21 @@ def _axes(dim: Any) -> Any:
     return tuple(dim) if isinstance(dim, (list, tuple)) else dim
 
 
-def _summable(x: Tensor, dtype: DType | None) -> Tensor:
+def summable(x: Tensor, dtype: DType | None) -> Tensor:
+    """x in the dtype that sums of it have: the one that is asked for, i64 of integers."""
     return x.astype(dtype or i64) if dtype or not x.dtype.is_float else x
 
 
 @target("sum")
 @lifted
 def total(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    return _summable(x, dtype).sum(_axes(dim), keepdim)
+    return summable(x, dtype).sum(_axes(dim), keepdim)
 
 
 @target("prod")
 @lifted
 def prod(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    return _summable(x, dtype).prod(_axes(dim), keepdim)
+    return summable(x, dtype).prod(_axes(dim), keepdim)
 
 
 @target("mean")
@@ -44,12 +45,14 @@ def mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 
 
 @target("nansum")
+@lifted
 def nansum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     there = T.where(x == x, x, 0) if x.dtype.is_float else x
     return total(there, dim, keepdim, dtype=dtype)  # type: ignore[no-any-return]
 
 
 @target("nanmean")
+@lifted
 def nanmean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     x = x.astype(dtype) if dtype else floats(x)
     count = (x == x).astype(x.dtype).sum(_axes(dim), keepdim)
@@ -112,13 +115,13 @@ def _judged(found: Tensor, x: Tensor) -> Tensor:
 @target("any")
 @lifted
 def any_of(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    return _judged(truth(x).any(_axes(dim), keepdim), x)
+    return _judged(truth(x) if dim == [] else truth(x).any(_axes(dim), keepdim), x)
 
 
 @target("all")
 @lifted
 def all_of(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    return _judged(truth(x).all(_axes(dim), keepdim), x)
+    return _judged(truth(x) if dim == [] else truth(x).all(_axes(dim), keepdim), x)
 
 
 def _spread(x: Tensor, dim: Any, args: tuple[Any, ...], said: dict[str, Any]) -> tuple[Any, ...]:
@@ -148,12 +151,14 @@ def std(x: Tensor, dim: Any = None, *args: Any, **said: Any) -> Tensor:
 
 
 @target("var_mean")
+@lifted
 def var_mean(x: Tensor, dim: Any = None, *args: Any, **said: Any) -> list[Tensor]:
     axes, correction, keepdim = _spread(x, dim, args, said)
     return [x.var(axes, keepdim, correction=correction), x.mean(axes, keepdim)]
 
 
 @target("std_mean")
+@lifted
 def std_mean(x: Tensor, dim: Any = None, *args: Any, **said: Any) -> list[Tensor]:
     axes, correction, keepdim = _spread(x, dim, args, said)
     return [x.std(axes, keepdim, correction=correction), x.mean(axes, keepdim)]
@@ -196,21 +201,24 @@ def log_softmax(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
 
 
 @target("cumsum")
+@lifted
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    return _summable(x, dtype).cumsum(dim) if x.ndim else x
+    return summable(x, dtype).cumsum(dim)  # type: ignore[no-any-return]
 
 
 @target("cumprod")
+@lifted
 def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    return _summable(x, dtype).cumprod(dim) if x.ndim else x
+    return summable(x, dtype).cumprod(dim)  # type: ignore[no-any-return]
 
 
 @target("diff")
 def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
-    return T.diff(x, axis=dim, n=n, prepend=prepend, append=append)
+    return T.diff(x, axis=dim, n=n, prepend=prepend, append=append) if n else x
 
 
 @target("count_nonzero")
+@lifted
 def count_nonzero(x: Tensor, dim: Any = None) -> Tensor:
     return truth(x).astype(i64).sum(_axes(dim))  # type: ignore[no-any-return]
 

@@ -41,8 +41,8 @@ def max_unpool(x: Tensor, indices: Tensor, size: Sequence[int], *rest: Any) -> T
     """Zeros, but for the elements of a pool where they were."""
     many = len(size)
     lead = x.shape[: x.ndim - many]
-    flat = x.reshape(*lead, -1)
-    index = indices.reshape(*lead, -1)
+    held = int(np.prod(x.shape[x.ndim - many :]))
+    flat, index = x.reshape(*lead, held), indices.reshape(*lead, held)
     empty = T.zeros((*lead, int(np.prod(size))), dtype=x.dtype)
     return empty.scatter(-1, index, flat).reshape(*lead, *size)
 
@@ -109,6 +109,14 @@ target("_upsample_bicubic2d_aa")(_smoothed(_cubic, 2.0))
 
 
 # Bags of embeddings
+
+
+@target("embedding_bag.padding_idx")
+def padded_embedding_bag(weight: Tensor, *args: Any) -> list[Any]:
+    """The same; a row that does not count may be named from the end."""
+    padding = args[-1]
+    rows = weight.shape[0]
+    return embedding_bag(weight, *args[:-1], None if padding is None else padding % rows)
 
 
 @target("embedding_bag _embedding_bag _embedding_bag_forward_only")

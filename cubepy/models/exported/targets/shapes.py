@@ -14,6 +14,7 @@ from cubepy.errors import ModelError
 from cubepy.lang.dtypes import DType, i64
 from cubepy.models.exported.promotion import result_dtype
 from cubepy.models.exported.records import target
+from cubepy.models.exported.targets.reductions import summable
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, apply, as_tensor
 
@@ -346,6 +347,8 @@ def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
         return x.reshape(1)[:size]
     dim %= x.ndim
     count = (x.shape[dim] - size) // step + 1
+    if not size:
+        return T.zeros((*x.shape[:dim], count, *x.shape[dim + 1 :], 0), dtype=x.dtype)
     columns = [cut(x, dim, k, k + step * (count - 1) + 1, step) for k in range(size)]
     return T.stack(columns, axis=x.ndim)
 
@@ -405,7 +408,8 @@ def diagonal_scatter(
 def sum_to_size(x: Tensor, size: Sequence[int]) -> Tensor:
     lead = x.ndim - len(size)
     axes = [d for d in range(x.ndim) if d < lead or (size[d - lead] == 1 and x.shape[d] != 1)]
-    return (x.sum(tuple(axes)) if axes else x).reshape(tuple(size))
+    summed = summable(x, None).sum(tuple(axes)) if axes or not size else x
+    return summed.reshape(tuple(size))
 
 
 @target("ravel")

@@ -8,7 +8,7 @@ from typing import Any
 
 from cubepy import tensor as T
 from cubepy.errors import ModelError
-from cubepy.lang.dtypes import bool_, i32
+from cubepy.lang.dtypes import bool_, f32, i32
 from cubepy.models.exported.promotion import category, floats, promoted, result_dtype
 from cubepy.models.exported.records import target
 from cubepy.models.exported.targets.elementwise import maximum, minimum
@@ -31,7 +31,7 @@ def signbit(x: Tensor) -> Tensor:
 @target("angle")
 def angle(x: Tensor) -> Tensor:
     x = floats(x)
-    return T.where(x < 0, math.pi, T.where(x == x, 0.0, NAN))
+    return T.where(x < 0, T.full_like(x, math.pi), T.where(x == x, T.zeros_like(x), NAN))
 
 
 target("isposinf")(lambda x: x == INFINITY if x.dtype.is_float else T.zeros_like(x).astype(bool_))
@@ -63,9 +63,10 @@ def _of_log(function: Callable[[Tensor], Tensor]) -> Callable[[Any, Any], Tensor
     """x log y, which is 0 where x is."""
 
     def run(a: Any, b: Any) -> Tensor:
-        a, b = (floats(v) for v in promoted(as_tensor(a) if not isinstance(b, Tensor) else a, b))
-        found = T.where(a == 0, 0.0, a * function(b))
-        return T.where(b != b, NAN, found)
+        dtype = result_dtype(a, b)
+        dtype = dtype if dtype.is_float else f32
+        a, b = (as_tensor(v).astype(dtype) for v in (a, b))
+        return T.where(b != b, NAN, T.where(a == 0, 0.0, a * function(b)))
 
     return run
 
@@ -142,8 +143,7 @@ def mvlgamma(x: Tensor, p: int) -> Tensor:
 
 @target("heaviside")
 def heaviside(x: Tensor, values: Tensor) -> Tensor:
-    step = (x > 0).astype(x.dtype)
-    return T.where(x == 0, values, step if not x.dtype.is_float else T.where(x == x, step, NAN))
+    return T.where(x == 0, values, (x > 0).astype(x.dtype))  # NaN is no step
 
 
 @target("logaddexp2")
@@ -154,7 +154,13 @@ def logaddexp2(a: Any, b: Any) -> Tensor:
 
 @target("ldexp")
 def ldexp(x: Tensor, other: Tensor) -> Tensor:
-    return floats(x) * floats(other).exp2()
+    """x 2^other, in x's dtype where the exponents are whole."""
+    x = floats(x)
+    if not other.dtype.is_float:
+        wide = other.astype("f64" if x.dtype.bits == 64 else "f32").exp2()
+        return (x.astype(wide.dtype) * wide).astype(x.dtype)
+    x, other = promoted(x, other)
+    return x * other.exp2()  # type: ignore[no-any-return]
 
 
 @target("frexp")
@@ -231,7 +237,8 @@ target("gcd")(_common_divisor)
 @target("lcm")
 def lcm(a: Tensor, b: Tensor) -> Tensor:
     divisor = _common_divisor(a, b)
-    return (a // T.where(divisor == 0, 1, divisor) * b).abs()
+    a, b = promoted(a, b)
+    return (a // T.where(divisor == 0, 1, divisor) * b).abs()  # type: ignore[no-any-return]
 
 
 @target("rrelu")
