@@ -54,7 +54,7 @@ class CudaBackend(GpuBackend):
 
 FEATURES = (
     ((7, 5), ("int8_dot",)),
-    ((8, 0), ("mma", "copy_async", "bf16")),
+    ((8, 0), ("mma", "copy_async", "bf16", "resident")),
     ((9, 0), ("barrier", "tma", "cluster", "overlap", "wgmma")),
 )
 """From which compute capability on a GPU has what; wgmma is Hopper's alone."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from cubepy.backends.llvm import jobs
 from cubepy.backends.llvm.emitted import Parameter
 from cubepy.backends.llvm.generated_source import load_source
+from cubepy.errors import BackendCompileError, CubeError
 from cubepy.runtime import cache
 
 
@@ -27,6 +29,24 @@ class GpuJob(jobs.Job):
 
     def compile(self) -> None:
         cache.write(self.key, self.binary())
+
+    @contextmanager
+    def explained(self, architecture: str) -> Iterator[None]:
+        """Errors of the compiler inside become one of cubepy's.
+
+        Raises:
+            BackendCompileError: something failed that cubepy did not refuse itself.
+        """
+        try:
+            yield
+        except (CubeError, RecursionError):  # more stack may help the latter
+            raise
+        except Exception as error:
+            raise BackendCompileError(
+                f"the code of {self.kernel} cannot be compiled for {architecture}: "
+                f"{type(error).__name__}: {str(error)[:2000]}",
+                hint="this is a defect of cubepy; please report it with the kernel",
+            ) from error
 
     @abstractmethod
     def binary(self) -> bytes:

@@ -18,8 +18,8 @@ TYPICAL = {
     "gfx90a": (104, 16, 8),
     "gfx942": (304, 32, 4),
     "gfx950": (256, 32, 4),
-    "gfx1100": (96, 32, 6),
-    "gfx1201": (64, 32, 8),
+    "gfx1100": (48, 32, 6),
+    "gfx1201": (32, 32, 8),
 }
 """GPUs by processor, as AMD's data sheets have them: cores, KiB of first-level cache, MiB of
 second-level cache. Cores decide between routines.
@@ -27,7 +27,7 @@ second-level cache. Cores decide between routines.
 REGISTERS = 256
 
 
-FEATURES = frozenset({"int8_dot"})
+FEATURES = frozenset({"int8_dot", "resident"})
 MATRIX_UNITS = {9: "mfma", 11: "wmma", 12: "wmma"}
 """What the matrix units of a generation are called."""
 

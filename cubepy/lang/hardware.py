@@ -15,6 +15,7 @@ FEATURES = {
     "wgmma": "asynchronous matrix products of four planes",
     "cluster": "clusters of cubes that reach each other's shared memory",
     "tiles": "matrix products of tiles in memory by a CPU's matrix unit",
+    "resident": "registers for a number of cubes at once",
     "overlap": "launches that begin while the launch before them ends",
 }
 """What the features of `DeviceProperties.features` that these builtins need stand for."""
@@ -35,8 +36,6 @@ _BY_FEATURE = {
         "pairs of f16 or bf16, rounded once.",
         "packed_max": "`packed_max(a, b, dtype)`: the larger of words, or lines of them, that "
         "hold pairs of f16 or bf16; NaN if either is NaN.",
-        "resident": "`resident(cubes)`: registers are given out so that so many cubes of this "
-        "kernel fit on a core at once (comptime).",
         "unpack": "`unpack(words, dtype)`: the floats that a line of words holds (f16, bf16, f32).",
     },
     "copy_async": {
@@ -116,6 +115,10 @@ _BY_FEATURE = {
         "has `words` rows of 32. dtype is that of a (bf16, i8, u8); bytes of b have the "
         "other sign. sums is local memory, rows of 32 f32 or i32, zeros where words is 0. For cubes "
         "of one unit."
+    },
+    "resident": {
+        "resident": "`resident(cubes)`: registers are given out so that so many cubes of this "
+        "kernel fit on a core at once (comptime).",
     },
     "overlap": {
         "wait_previous": "`wait_previous()`: wait for the launches before this one on its "

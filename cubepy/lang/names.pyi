@@ -832,10 +832,6 @@ def packed_max(a: Any, b: Any, dtype: DTypeLike) -> Any:
     """`packed_max(a, b, dtype)`: the larger of words, or lines of them, that hold pairs of f16 or
     bf16; NaN if either is NaN.
     """
-def resident(cubes: int) -> None:
-    """`resident(cubes)`: registers are given out so that so many cubes of this kernel fit on a
-    core at once (comptime).
-    """
 def unpack(words: Any, dtype: DTypeLike) -> Line:
     """`unpack(words, dtype)`: the floats that a line of words holds (f16, bf16, f32)."""
 def copy_async(shared: Array, i: Any, array: Array, j: Any, nbytes: int, valid: Any = True) -> None:
@@ -968,6 +964,10 @@ def tile_dot(
     along the depth: a has rows of `words` of them, b has `words` rows of 32. dtype is that of a
     (bf16, i8, u8); bytes of b have the other sign. sums is local memory, rows of 32 f32 or i32,
     zeros where words is 0. For cubes of one unit.
+    """
+def resident(cubes: int) -> None:
+    """`resident(cubes)`: registers are given out so that so many cubes of this kernel fit on a
+    core at once (comptime).
     """
 def wait_previous() -> None:
     """`wait_previous()`: wait for the launches before this one on its stream, and see what they

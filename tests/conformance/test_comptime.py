@@ -50,6 +50,21 @@ def folded(out: cb.Array, *, name: cb.Comptime[str], kind: cb.Comptime, sizes: c
     out[7] = 1
 
 
+@cb.kernel
+def resident_where_it_is(x: cb.Array, out: cb.Array):
+    if "resident" in cb.device_properties().features:
+        cb.resident(4)
+    i = cb.ABSOLUTE_POS
+    out[i] = cb.exp(x[i]) * 2
+
+
+def test_a_number_of_resident_cubes_changes_no_result(device: str) -> None:
+    x = np.linspace(-3, 3, 128, dtype=F)
+    out = np.zeros(128, F)
+    resident_where_it_is[2, 64](x, out, device=device)
+    np.testing.assert_allclose(out, 2 * np.exp(x), rtol=3e-7)
+
+
 def test_strings_dtypes_tuples_and_host_functions(device: str) -> None:
     out = np.zeros(8)
     folded[1, 1](out, name="scaled", kind=cb.u8, sizes=(5, 3), device=device)

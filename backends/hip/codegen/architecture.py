@@ -53,6 +53,13 @@ class Architecture:
         """Units of a plane; RDNA could have 64, too, which is not used."""
         return 64 if self.major == 9 else 32
 
+    def planes_per_simd(self, units: int, cubes: int) -> int:
+        """Planes of so many cubes that each of a core's four SIMD units has at once, at most what
+        it keeps registers for; a core is CDNA's compute unit, RDNA's work-group processor.
+        """
+        most = 8 if self.major == 9 else 16
+        return min(most, -(-cubes * -(-units // self.plane) // 4))
+
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a cube."""

@@ -52,5 +52,6 @@ class Code(GpuCode):
             **self.job_fields(),
             processor=str(self.architecture),
             units=self.units,
+            resident=self.program.resident,
             front_end=self.front_end,
         )

@@ -8,7 +8,6 @@ from typing import Any
 
 from cubepy.backends.gpu.job import GpuJob
 from cubepy.backends.hip.codegen.architecture import Architecture
-from cubepy.errors import BackendCompileError, CubeError
 
 
 @dataclass(frozen=True)
@@ -18,11 +17,13 @@ class Job(GpuJob):
     Attributes:
         processor: LLVM's name of it.
         units: of a cube, along each axis.
+        resident: cubes of a core, at least.
         front_end: what types and lowers the text.
     """
 
     processor: str
     units: tuple[int, int, int]
+    resident: int
     front_end: str
 
     @property
@@ -44,7 +45,7 @@ class Job(GpuJob):
         """
         from cubepy.backends.hip.codegen.lowering import lower
 
-        try:
+        with self.explained(self.processor):
             return lower(
                 self.source(),
                 self.text,
@@ -52,16 +53,13 @@ class Job(GpuJob):
                 self.symbol,
                 self.architecture,
                 self.units,
+                self.resident,
                 frozenset(self.fast_math),
                 self.noalias,
                 frozenset(self.read_only),
                 self.aligned,
                 self.front_end,
             )
-        except (CubeError, RecursionError):  # more stack may help the latter
-            raise
-        except Exception as error:
-            raise self._defect(error) from error
 
     @cached_property
     def module(self) -> Any:
@@ -73,22 +71,11 @@ class Job(GpuJob):
         from cubepy.backends.hip.codegen.machine import optimised
 
         text = self.lowered()
-        try:
+        with self.explained(self.processor):
             return optimised(text, self.architecture)
-        except CubeError:
-            raise
-        except Exception as error:
-            raise self._defect(error) from error
 
     def assembly(self) -> str:
         """The machine code as text."""
         from cubepy.backends.hip.codegen.machine import emitted
 
         return emitted("assembly", self.module, self.architecture).decode()
-
-    def _defect(self, error: Exception) -> BackendCompileError:
-        return BackendCompileError(
-            f"the code of {self.kernel} cannot be compiled for {self.processor}: "
-            f"{type(error).__name__}: {str(error)[:2000]}",
-            hint="this is a defect of cubepy; please report it with the kernel",
-        )

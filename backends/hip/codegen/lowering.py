@@ -39,6 +39,7 @@ def lower(
     symbol: str,
     architecture: Architecture,
     units: tuple[int, int, int],
+    resident: int,
     fast_math: frozenset[str],
     noalias: bool,
     read_only: frozenset[str],
@@ -58,7 +59,7 @@ def lower(
         context, inner = numba_hip.lowered(source, arguments, architecture, fast_math)
     module = inner.module
     entry = _entry(context, inner, arguments, parameters, symbol, aligned)
-    _promise(entry, architecture, units)
+    _promise(entry, architecture, units, resident)
     for p, a in zip(parameters, entry.args, strict=True):
         if p.kind == "ptr" and noalias:
             a.add_attribute("noalias")
@@ -97,8 +98,12 @@ def _entry(
     return entry
 
 
-def _promise(entry: ir.Function, architecture: Architecture, units: tuple[int, int, int]) -> None:
-    """Tell the code generator its processor, and the units of a cube, which all cubes have."""
+def _promise(
+    entry: ir.Function, architecture: Architecture, units: tuple[int, int, int], resident: int
+) -> None:
+    """Tell the code generator its processor, the units of a cube, which all cubes have, and how
+    many cubes a core should have at once.
+    """
     n = math.prod(units)
     promises = {
         "amdgpu-flat-work-group-size": f"{n},{n}",
@@ -106,6 +111,8 @@ def _promise(entry: ir.Function, architecture: Architecture, units: tuple[int, i
         "target-features": architecture.features,
         "uniform-work-group-size": "true",
     }
+    if resident > 1:
+        promises["amdgpu-waves-per-eu"] = str(architecture.planes_per_simd(n, resident))
     for name, value in promises.items():  # llvmlite knows only names without values
         set.add(entry.attributes, f'"{name}"="{value}"')
     set.add(entry.attributes, "nounwind")

@@ -351,12 +351,13 @@ def early(out: cb.Array):
 
 
 @pytest.mark.parametrize(
-    "feature", ["mma", "copy_async", "barrier", "tma", "wgmma", "cluster", "overlap"]
+    "feature",
+    ["mma", "copy_async", "barrier", "tma", "wgmma", "cluster", "overlap", "resident"],
 )
 def test_a_device_without_a_feature_refuses_the_builtins(feature: str) -> None:
     kernel = cb.kernel({"mma": three_tiles, "copy_async": copy_two_bytes, "barrier": wait_for_memory,
                         "tma": store_converts, "wgmma": odd_registers, "cluster": two_clusters,
-                        "overlap": early}[feature])  # fmt: skip
+                        "overlap": early, "resident": no_cubes}[feature])  # fmt: skip
     with pytest.raises(E.FeatureError, match=f"needs the feature '{feature}'") as caught:
         understood(kernel, frozenset(FEATURES) - {feature})
     assert "device_properties().features" in caught.value.hint

@@ -66,6 +66,19 @@ def angles(x: cb.Array, y: cb.Array, out: cb.Array):
     out.store(i, cb.atan2(x.load(i, 1), cb.splat(y[0], 1)))
 
 
+@cb.kernel
+def many_held(x: cb.Array, out: cb.Array, cubes: cb.Comptime[int]):
+    if cubes:
+        cb.resident(cubes)
+    held = cb.local(96, cb.f32)
+    for k in cb.unroll(range(96)):
+        held[k] = x[cb.ABSOLUTE_POS + 256 * k]
+    total = cb.f32(0)
+    for k in cb.unroll(range(96)):
+        total = total * held[95 - k] + held[k]
+    out[cb.ABSOLUTE_POS] = total
+
+
 X = np.zeros(1000, F)
 
 
@@ -128,6 +141,31 @@ def test_signs_of_lines_of_one_are_those_of_numbers(name: str) -> None:
 def test_shared_memory_is_taken_where_it_is() -> None:
     found = instructions(compile_for("gfx942", reversed_in_cube, 256, X, X).assembly)
     assert {"ds_write_b32", "ds_read_b32", "s_barrier"} <= set(found)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_registers_are_given_out_for_resident_cubes(name: str) -> None:
+    """A core has four SIMD units, which keep registers for 8 planes (CDNA) or 16 (RDNA): of 512 and
+    1536. Eight cubes of 256 units are all of them.
+    """
+
+    def registers(cubes: int) -> int:
+        code = compile_for(name, many_held, 256, X, X, cubes, mode="unchecked")
+        promised = re.findall(r'"amdgpu-waves-per-eu"="(\d+)"', code.llvm)
+        planes = 32 if Architecture(name).major == 9 else 64
+        assert promised == ([str(cubes * planes // 32)] if cubes else [])
+        found = re.search(r"\.vgpr_count: *(\d+)", code.assembly)
+        assert found is not None
+        return int(found[1])
+
+    most = 512 // 8 if Architecture(name).major == 9 else 1536 // 16
+    assert registers(8) <= most < registers(0)
+
+
+def test_no_more_cubes_are_promised_than_have_registers() -> None:
+    for name, most in (("gfx942", 8), ("gfx1201", 16)):
+        assert Architecture(name).planes_per_simd(1024, 32) == most
+    assert Architecture("gfx942").planes_per_simd(96, 3) == 2  # planes are whole: 6 for 4 units
 
 
 def test_code_is_kept_on_disk() -> None:
