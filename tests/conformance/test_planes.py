@@ -42,6 +42,15 @@ def votes(x: cb.Array, out: cb.Array, bound):
 
 
 @cb.kernel
+def votes_of_lanes(x: cb.Array, out: cb.Array, bound):
+    i = cb.ABSOLUTE_POS * 4
+    v = x.load(i, 4)
+    out.store((0, i), cb.select(cb.plane_all(v < bound), 1, 0))
+    out.store((1, i), cb.select(cb.plane_any(v < bound), 1, 0))
+    out.store((2, i), cb.select(cb.plane_any(v), 1, 0))
+
+
+@cb.kernel
 def some_units(x: cb.Array, out: cb.Array, n):
     i = cb.ABSOLUTE_POS
     if i < n:
@@ -98,6 +107,17 @@ def test_votes_and_positions(device: str) -> None:
     np.testing.assert_array_equal(out[1], np.repeat((rows < 40.5).any(1), n))
     np.testing.assert_array_equal(out[2], np.arange(64) % n)
     np.testing.assert_array_equal(out[3], np.arange(64) // n)
+
+
+def test_masks_are_voted_on_lane_by_lane(device: str) -> None:
+    x = np.arange(256).astype("float32")
+    x[::4] = 0
+    out = np.zeros((3, 256), "int32")
+    votes_of_lanes[1, 64](x, out, 130, device=device)
+    n = planes(np.arange(64), device).shape[1]
+    rows = x.reshape(-1, n, 4)
+    for got, want in zip(out, ((rows < 130).all(1), (rows < 130).any(1), rows.any(1)), strict=True):
+        np.testing.assert_array_equal(got, np.repeat(want[:, None], n, 1).ravel())
 
 
 def test_units_that_do_not_take_part_are_left_out(device: str) -> None:

@@ -230,34 +230,38 @@ def scan(plane: Plane, name: str, inclusive: bool) -> Op:
     return Op(name, define)
 
 
-def every(plane: Plane) -> Op:
-    """The op `plane_all`."""
+def vote(plane: Plane, name: str, doc: str, decided: Callable[[Any, Any, Any], Any]) -> Op:
+    """An op that asks the active units: `decided` of their mask and of the mask of those where the
+    value holds. Each lane of a line is asked by itself.
+    """
 
     def define(v: Any) -> Any:
-        """`plane_all(v)`: whether v holds in every active unit."""
+        lanes = described(v)[1]
+        kind = value_type("bool_", lanes) if lanes else types.boolean
 
         def emit(b: Any, x: Any) -> Any:
             mask = plane.active(b)
-            return b.icmp_unsigned("==", plane.ballot(b, mask, x), mask)
+            ask = lambda y: decided(b, mask, plane.ballot(b, mask, y))
+            return each_lane(b, x, ask) if lanes else ask(x)
 
-        return types.boolean(types.boolean), emit
+        return kind(kind), emit
 
-    return Op("plane_all", define)
+    define.__doc__ = doc
+    return Op(name, define)
+
+
+def every(plane: Plane) -> Op:
+    """The op `plane_all`."""
+    doc = "`plane_all(v)`: whether v holds in every active unit."
+    return vote(plane, "plane_all", doc, lambda b, mask, found: b.icmp_unsigned("==", found, mask))
 
 
 def some(plane: Plane) -> Op:
     """The op `plane_any`."""
-
-    def define(v: Any) -> Any:
-        """`plane_any(v)`: whether v holds in some active unit."""
-
-        def emit(b: Any, x: Any) -> Any:
-            ballot = plane.ballot(b, plane.active(b), x)
-            return b.icmp_unsigned("!=", ballot, ballot.type(0))
-
-        return types.boolean(types.boolean), emit
-
-    return Op("plane_any", define)
+    doc = "`plane_any(v)`: whether v holds in some active unit."
+    return vote(
+        plane, "plane_any", doc, lambda b, _, found: b.icmp_unsigned("!=", found, found.type(0))
+    )
 
 
 def collectives(plane: Plane) -> dict[str, Op]:

@@ -35,10 +35,9 @@ def _plane(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "plane_exclusive_sum":
             return convert.constant(0, v.type.dtype, v.type.lanes)
         return v
+    if name in ("plane_all", "plane_any"):
+        if v.type.lanes:
+            v = convert.truth(v)
+        return Expr("plane", v.type if v.type.lanes else convert.BOOL, (v,), name)
     rest = tuple(as_index(s, x) for x in values[1:])
-    return Expr(
-        "plane",
-        v.type if name not in ("plane_all", "plane_any") else convert.BOOL,
-        (v, *rest),
-        name,
-    )
+    return Expr("plane", v.type, (v, *rest), name)

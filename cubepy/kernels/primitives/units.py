@@ -5,6 +5,14 @@ from __future__ import annotations
 import cubepy as cb
 
 
+def has_scalars(properties: cb.DeviceProperties) -> bool:
+    """Whether planes of a GPU keep what all their units have alike in registers of their own, a
+    hundred at most, as AMD's do. What comes from another unit, or from the unit itself by way of a
+    shuffle, is in a register of each unit.
+    """
+    return bool({"mfma", "wmma"} & properties.features)
+
+
 @cb.func
 def over_units(value, step, group: cb.Comptime[int], scratch):
     """`step` over the values of `group` neighbouring units, given to all of them, in an order that

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import cubepy as cb
 from cubepy.kernels.recurrent.cells import gru_cell, lstm_cell, plain_cell
+from cubepy.kernels.primitives.units import has_scalars
 from cubepy.kernels.recurrent.problem import GATES, Recurrence
 from cubepy.runtime import memory
 from cubepy.tune import GpuRoutine
@@ -33,6 +34,8 @@ def run_sequence(
     length = steps
     if lengths is not None:
         length = cb.clamp(cb.cast(lengths[row], cb.i32), 0, steps)
+    if has_scalars(cb.device_properties()):  # places in their registers would not fit there
+        d, row = cb.plane_shuffle(d, cb.UNIT_POS_PLANE), cb.plane_shuffle(row, cb.UNIT_POS_PLANE)
     for k in range(cb.UNIT_POS, width, units):
         hidden[0, d, row, k] = cb.cast(first[0][d, row, k], hidden.dtype)
         if len(first) > 1:
@@ -50,6 +53,8 @@ def run_sequence(
             sums[d, row, n] = total
         cb.sync_cube()
         t = length - 1 - s if reverse else s
+        if has_scalars(cb.device_properties()):
+            t = cb.plane_shuffle(t, cb.UNIT_POS_PLANE)
         for k in range(cb.UNIT_POS, width, units):
             next_state(products, weights[2], states, written[0], (d, row, t, now), k, cell)
         cb.sync_cube()

@@ -30,6 +30,10 @@ from cubepy.tune import GpuRoutine
 
 UNITS = 256  # of a cube
 UNITS_OF_CORE = 1280  # that have room for their registers
+UNITS_ON_CDNA = 1536
+"""The same where narrow floats are compared: else LLVM compares so many lanes at once that their
+masks, two scalar registers each, do not fit.
+"""
 LEAST = 8192  # elements of a row that one cube reduces, at least, where it is cut in pieces
 CUBES = 4096  # as many as pieces are cut for: several times what a GPU runs at once
 
@@ -72,6 +76,8 @@ def reduce_rows_wide(
     """
     if work.acc.bits == 32 and plan.lanes <= 4 and not work.walk.positions:
         keep_room()
+    elif work.acc.bits == 16 and "mfma" in cb.device_properties().features:
+        cb.resident(UNITS_ON_CDNA // cb.CUBE_DIM)
     scratch = scratch_for(work)
     n = x.shape[1]
     pieces = out.shape[1]

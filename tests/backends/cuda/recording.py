@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from cubepy.backends.cuda.backend import CudaBackend, offline
 from cubepy.backends.cuda.codegen.compile import Architecture, Code
@@ -23,7 +23,9 @@ class RecordingBackend(Recording, CudaBackend):
 
     name = "cuda"
     codes = Code
-    architectures = {n: name for name, n in ORDINALS.items()} | {EMULATED: "sm_90a"}
+    architectures: ClassVar[dict[int, str]] = {n: name for name, n in ORDINALS.items()} | {
+        EMULATED: "sm_90a"
+    }
 
     def properties(self, ordinal: int = 0) -> Any:
         return offline(self.architectures[ordinal])

@@ -351,8 +351,7 @@ def early(out: cb.Array):
 
 
 @pytest.mark.parametrize(
-    "feature",
-    ["mma", "copy_async", "barrier", "tma", "wgmma", "cluster", "overlap", "resident"],
+    "feature", ["mma", "copy_async", "barrier", "tma", "wgmma", "cluster", "overlap", "resident"]
 )
 def test_a_device_without_a_feature_refuses_the_builtins(feature: str) -> None:
     kernel = cb.kernel({"mma": three_tiles, "copy_async": copy_two_bytes, "barrier": wait_for_memory,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -25,7 +25,7 @@ class Recording:
 
     name: str
     codes: Any
-    architectures: dict[int, str]
+    architectures: ClassVar[dict[int, str]]
     launches: list[tuple[Any, Any]]
 
     def __init__(self) -> None:

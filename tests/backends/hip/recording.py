@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from cubepy.backends.hip.backend import HipBackend, offline
 from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
@@ -20,7 +20,7 @@ class RecordingBackend(Recording, HipBackend):
 
     name = "hip"
     codes = Code
-    architectures = {ordinal: name for name, ordinal in ORDINALS.items()}
+    architectures: ClassVar[dict[int, str]] = {ordinal: name for name, ordinal in ORDINALS.items()}
 
     def properties(self, ordinal: int = 0) -> Any:
         return offline(self.architectures[ordinal])
