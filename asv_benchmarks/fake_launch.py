@@ -82,7 +82,9 @@ def main() -> None:
     with pytest.MonkeyPatch.context() as m, ExitStack() as stack:
         found = {}
         for vendor in VENDORS:
-            m.setattr(fakes.BACKENDS[vendor], "executable", lambda s, k, program, *_: Executable(program))
+            m.setattr(
+                fakes.BACKENDS[vendor], "executable", lambda s, k, program, *_: Executable(program)
+            )
             fake = Nothing(vendor=vendor)
             stack.enter_context(fakes.fake_driver(m, vendor=vendor, fake=fake))
             fake.kernels |= {"add": nothing, "scale": nothing}

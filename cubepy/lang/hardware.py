@@ -118,7 +118,7 @@ _BY_FEATURE = {
     },
     "resident": {
         "resident": "`resident(cubes)`: registers are given out so that so many cubes of this "
-        "kernel fit on a core at once (comptime).",
+        "kernel fit on a core at once (comptime)."
     },
     "overlap": {
         "wait_previous": "`wait_previous()`: wait for the launches before this one on its "

@@ -135,7 +135,7 @@ _ORDINARY = ("no.fine.grained.memory", "no.remote.memory", "ignore.denormal.mode
 def device_text(text: str) -> str:
     """A module's text with what llvmlite's builder cannot say.
 
-    Memory of a unit lies in address space 5. Updates are seen by the whole GPU, and go to its own
+    Memory of a unit lies in address space 5, aligned as it says. Updates are seen by the whole GPU, and go to its own
     memory, where it adds floats in one instruction.
     """
     out, marks = [], ", ".join(f"!amdgpu.{name} !{NOTE}" for name in _ORDINARY)
@@ -145,9 +145,14 @@ def device_text(text: str) -> str:
             own = f'%"{name}.private"'
             out.append(f"{found[1]}{own} = alloca {found[3]}, addrspace(5)")
             out.append(f'{found[1]}%"{name}" = addrspacecast ptr addrspace(5) {own} to ptr')
+            if aligned := re.search(r"align (\d+)", found[3]):  # the cast hides it
+                known = f'"align"(ptr %"{name}", i64 {aligned[1]})'
+                out.append(f"{found[1]}call void @llvm.assume(i1 true) [{known}]")
         elif found := _UPDATE.match(line):
             updates = " = atomicrmw " in found[1]
             out.append(f'{found[1]} syncscope("agent") {found[2]}{", " + marks if updates else ""}')
         else:
             out.append(line)
+    if '@"llvm.assume"(' not in text:
+        out.append("declare void @llvm.assume(i1)")
     return "\n".join([*out, f"!{NOTE} = !{{}}"])

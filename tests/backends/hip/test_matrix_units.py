@@ -15,7 +15,7 @@ import cubepy as cb
 from cubepy.backends.cuda.fragments import instructions as of_nvidia
 from cubepy.backends.hip.backend import offline
 from cubepy.backends.hip.codegen.architecture import KNOWN
-from cubepy.errors import BackendCompileError
+from cubepy.errors import BackendCompileError, FeatureError
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.fragments import MatrixInstruction
 from tests.backends.hip.emulator import Fault
@@ -167,6 +167,46 @@ def test_a_plane_that_is_not_whole_is_a_fault(name: str) -> None:
     assert m is not None
     with pytest.raises(Fault, match="not all lanes"):
         one(name, m, offline(name).plane_size // 2)
+
+
+F8 = {"fp8_e4m3": ml_dtypes.float8_e4m3fn, "fp8_e5m2": ml_dtypes.float8_e5m2}
+
+
+@pytest.mark.parametrize("dtype", F8)
+@pytest.mark.parametrize("name", ["gfx950", "gfx1201"])
+def test_bytes_of_f8_are_those_of_the_open_standard(name: str, dtype: str) -> None:
+    """Every byte, times one: -0 is a number, and the last codes are NaN (and infinity of e5m2).
+    FNUZ, the encoding of gfx942, has NaN in the place of -0 and halves of these numbers.
+    """
+    m = offline(name).matrix_instruction(dtype)
+    assert m is not None and m.rows == m.columns == 16 <= m.depth
+    kind, codes = F8[dtype], np.arange(256, dtype=np.uint8)
+    finite = np.isfinite(codes.view(kind).astype(np.float32))
+    numbers, others = codes * finite, codes[~finite]
+    a, b = np.zeros((2, 16, m.depth), np.uint8), np.zeros((2, m.depth, 16), kind)
+    a[0, :, :16], b[0, :16] = numbers.reshape(16, 16), np.eye(16)
+    a[1, : len(others), 0], b[1, 0] = others, 1  # beside zeros: they would spread along a row
+    wanted = a[0, :, :16], np.repeat(a[1, :, :1], 16, 1)
+    for x, y, want in zip(a, b, wanted, strict=True):
+        c = np.zeros((16, 16), np.float32)
+        units = offline(name).plane_size
+        launch(name, product, units, x, y.view(np.uint8), c, m=m, dtype=as_dtype(dtype))
+        np.testing.assert_array_equal(c, want.view(kind).astype(np.float32))
+
+
+@cb.kernel
+def of_bytes(out: cb.Array, dtype: cb.Comptime):
+    words = cb.splat(cb.u32(0), 2)
+    total = cb.mma(words, words, cb.splat(cb.f32(0), 4), dtype)
+    out[cb.UNIT_POS] = total[0]
+
+
+@pytest.mark.parametrize("dtype", F8)
+@pytest.mark.parametrize("name", ["gfx90a", "gfx942", "gfx1100"])
+def test_f8_is_not_offered_where_it_is_missing_or_encoded_otherwise(name: str, dtype: str) -> None:
+    assert offline(name).matrix_instruction(dtype) is None
+    with pytest.raises(FeatureError, match=f"has no matrix units for {dtype}"):
+        launch(name, of_bytes, 64, np.zeros(64, np.float32), dtype=as_dtype(dtype))
 
 
 @cb.kernel

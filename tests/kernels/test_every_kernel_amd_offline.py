@@ -1,0 +1,105 @@
+"""Every kernel that the library launches on a GPU compiles for AMD's processors: registers of units
+are never spilled, scalars and private memory only where a list says why; no GPU is needed.
+
+By default one kind of each kernel is compiled for two processors, with
+`CUBEPY_TEST_ARCHITECTURES=all` everything for all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+
+from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
+from tests.backends.cuda.thorough import THOROUGH
+from tests.backends.hip.emulator.assembly import assembly_of
+from tests.backends.hip.recording import recording
+from tests.kernels.every_kernel import (
+    CALLS,
+    ON_THE_STACK,
+    ONLY_FOR_CPUS,
+    elsewhere,
+    every_kernel,
+    for_cpus,
+    name_of,
+    run,
+)
+
+PROCESSORS = tuple(KNOWN) if THOROUGH else ("gfx942", "gfx1100")
+WITH_PROCESSOR = [
+    pytest.param(name, marks=pytest.mark.xdist_group(f"every kernel {name}")) for name in PROCESSORS
+]
+
+SPILLS_SCALARS = {
+    "attention.flash_lines.attend": (
+        (9, 11, 12),
+        "one unit, as on a CPU: all that it computes with is a scalar",
+    ),
+    "recurrent.cubes_gpu.run_sequence": (
+        (9,),
+        "LSTM in f64: CDNA's instructions take numbers of 64 bits from two scalars each, and those "
+        "of the cell's functions fill them; what a step does not need waits in lanes of a register",
+    ),
+}
+"""Kernels for whose scalars the registers of a plane do not suffice: by generation, and why. They
+wait in lanes of a unit's register, not in memory.
+"""
+
+
+@cache
+def launched(name: str, processor: str) -> dict[str, tuple[str, Any]]:
+    """The code of what a call launches: kernel and code, by the code's key."""
+    with recording(processor) as launches:
+        run(name)
+    return {code.key: (name_of(kernel), code) for kernel, code in launches}
+
+
+def said(assembly: str, what: str) -> int:
+    """A number of the kernel's description."""
+    found = re.search(rf"\.{what}: *(\d+)", assembly)
+    assert found is not None, what
+    return int(found[1])
+
+
+READ: dict[str, set[str]] = {name: set() for name in KNOWN}
+"""By processor, keys of code that was read, and kernels: one kind of each is enough where not
+everything is compiled.
+"""
+
+
+@pytest.mark.parametrize("processor", WITH_PROCESSOR)
+@pytest.mark.parametrize("name", CALLS)
+def test_nothing_spills(name: str, processor: str) -> None:
+    wrong, generation = {}, Architecture(processor).major
+    for key, (kernel, code) in launched(name, processor).items():
+        if key in READ[processor] or (not THOROUGH and kernel in READ[processor]):
+            continue
+        READ[processor].update((key, kernel))
+        text = assembly_of(code)
+        found = {
+            "registers": said(text, "vgpr_spill_count"),
+            "scalars": said(text, "sgpr_spill_count"),
+            "private bytes": said(text, "private_segment_fixed_size"),
+            "accesses to what may be any memory": len(re.findall(r"^\tflat_", text, re.M)),
+        }
+        if kernel in SPILLS_SCALARS and generation in SPILLS_SCALARS[kernel][0]:
+            del found["scalars"]
+        if kernel in ON_THE_STACK:
+            del found["private bytes"]
+        if any(found.values()):
+            wrong[kernel, key[:8]] = {what: n for what, n in found.items() if n}
+    assert not wrong
+
+
+@pytest.mark.parametrize("processor", WITH_PROCESSOR)
+def test_every_kernel_is_reached(processor: str) -> None:
+    """But those with tests of their own, and what only CPUs run."""
+    reached = {kernel for name in CALLS for kernel, _ in launched(name, processor).values()}
+    known = every_kernel()
+    only = ONLY_FOR_CPUS.keys() | {name for name in known if for_cpus(name)}
+    assert not sorted(n for n in known.keys() - reached - only if not elsewhere(n))
+    assert not reached & only
+    assert SPILLS_SCALARS.keys() | ON_THE_STACK <= reached, "the list names what is not there"
