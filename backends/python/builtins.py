@@ -276,6 +276,8 @@ def _plane(name: str) -> Callable[..., Any]:
         if name in ("plane_all", "plane_any"):
             return compare("ne", v, 0)
         x = strong(v)
+        if x.dtype.kind == "b" and name.endswith(("_sum", "_prod", "_max", "_min")):
+            raise DTypeError(f"cb.{name} takes numbers, not bools")
         return Value(np.zeros_like(x.data), x.dtype) if name == "plane_exclusive_sum" else x
 
     return evaluate

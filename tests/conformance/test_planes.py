@@ -51,6 +51,11 @@ def votes_of_lanes(x: cb.Array, out: cb.Array, bound):
 
 
 @cb.kernel
+def sum_of_bools(x: cb.Array, out: cb.Array):
+    out[0] = cb.select(cb.plane_sum(x[cb.UNIT_POS] > 0), 1, 0)
+
+
+@cb.kernel
 def some_units(x: cb.Array, out: cb.Array, n):
     i = cb.ABSOLUTE_POS
     if i < n:
@@ -118,6 +123,11 @@ def test_masks_are_voted_on_lane_by_lane(device: str) -> None:
     rows = x.reshape(-1, n, 4)
     for got, want in zip(out, ((rows < 130).all(1), (rows < 130).any(1), rows.any(1)), strict=True):
         np.testing.assert_array_equal(got, np.repeat(want[:, None], n, 1).ravel())
+
+
+def test_numbers_are_added_not_bools(device: str) -> None:
+    with pytest.raises(cb.errors.DTypeError, match="plane_sum takes numbers, not bools"):
+        sum_of_bools[1, 32](np.ones(32), np.zeros(1), device=device)
 
 
 def test_units_that_do_not_take_part_are_left_out(device: str) -> None:

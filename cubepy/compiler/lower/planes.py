@@ -8,8 +8,10 @@ from cubepy.compiler.lower.operands import as_index, comptime_int, number
 from cubepy.compiler.lower.registry import Args, Kwargs, lowers, unpack
 from cubepy.compiler.scope import Scope
 from cubepy.compiler.values import Const, Value
-from cubepy.errors import KernelTypeError
+from cubepy.errors import DTypeError, KernelTypeError
 from cubepy.lang.builtins import PLANE_OPS
+
+OF_BOOLS = "ask cb.plane_all or cb.plane_any, or make numbers: cb.cast(v, cb.i32)"
 
 
 @lowers("sync_cube", "sync_plane")
@@ -25,6 +27,8 @@ def _plane(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     two = "broadcast" in name or "shuffle" in name
     values = unpack(name, args, kwargs, "v", *(["unit"] if two else []))
     v = number(s, values[0], name)
+    if v.type.dtype.kind == "b" and name.endswith(("_sum", "_prod", "_max", "_min")):
+        raise DTypeError(f"cb.{name} takes numbers, not bools", hint=OF_BOOLS)
     if "broadcast" in name:
         unit = comptime_int(values[1], "the unit of plane_broadcast")
         if not 0 <= unit < s.plane:
