@@ -6,8 +6,8 @@ Units first make the sums of all gates, neighbouring units of neighbouring colum
 from __future__ import annotations
 
 import cubepy as cb
-from cubepy.kernels.recurrent.cells import gru_cell, lstm_cell, plain_cell
 from cubepy.kernels.primitives.units import has_scalars
+from cubepy.kernels.recurrent.cells import gru_cell, lstm_cell, plain_cell
 from cubepy.kernels.recurrent.problem import GATES, Recurrence
 from cubepy.runtime import memory
 from cubepy.tune import GpuRoutine
