@@ -283,3 +283,21 @@ def test_quotients_beside_whole_numbers_are_exact(dtype: type, device: str) -> N
         q, r = (wrapped(a // b), a % b) if b else (0, 0)
         assert row[:2] == [q, r] and row[3] == wrapped(q - r), (a, b, row)
         assert b == 0 or abs(row[2]) == math.gcd(a, b) or row[2] == info.min, (a, b, row)
+
+
+@cb.kernel
+def extremes_of_bools(x: cb.Array, y: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS * 4
+    a, b = x.load(i, 4), y.load(i, 4)
+    out.store((0, i), cb.max(a, b))
+    out.store((1, i), cb.nan_min(a, b))
+    for k in range(4):
+        out[2, i + k] = cb.clamp(x[i + k], y[i + k], True)
+        out[3, i + k] = cb.min(x[i + k], y[i + k])
+
+
+def test_bools_have_extremes(device: str) -> None:
+    x, y = np.array([0, 0, 1, 1], bool), np.array([0, 1, 0, 1], bool)
+    out = np.zeros((4, 4), bool)
+    extremes_of_bools[1, 1](x, y, out, device=device)
+    assert out.tolist() == [(x | y).tolist(), (x & y).tolist()] * 2

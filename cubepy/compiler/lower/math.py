@@ -96,7 +96,10 @@ def _min_max(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     result = args[0]
     for other in args[1:]:
         a, b = convert.unify(result, other, s.index)
-        result = Expr("call", a.type, (a, b), name)
+        if a.type.dtype.kind == "b":
+            result = convert.binary("or_" if name.endswith("max") else "and_", a, b, s.index)
+        else:
+            result = Expr("call", a.type, (a, b), name)
     return result
 
 
