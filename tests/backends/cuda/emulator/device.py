@@ -18,6 +18,7 @@ from cubepy.runtime.device import Device
 from tests.backends.cuda import recording
 from tests.backends.cuda.emulator.launch import run_cubes
 from tests.backends.cuda.emulator.memory import Place
+from tests.backends.gpu.recording import Note, Recorded
 from tests.pretend import look
 
 
@@ -58,7 +59,7 @@ class Graph:
             launch.run(leaves, values)
 
 
-class Launch(recording.Note):
+class Launch(Note):
     """A launch that the emulator runs at once, or when a graph that records it is launched."""
 
     cubes: tuple[int, ...] = ()
@@ -87,18 +88,18 @@ class Launch(recording.Note):
 @contextlib.contextmanager
 def emulated() -> Iterator[Device]:
     """Make the device exist and the current one."""
-    prepare = recording.Recorded.prepare
+    prepare = Recorded.prepare
 
     def emulating(self: Any, leaves: Any, values: Any, cubes: Any, ordinal: int = 0) -> Any:
         note = prepare(self, leaves, values, cubes, ordinal)
         if ordinal != recording.EMULATED:
             return note
-        launch = Launch(note.kernel, note.code)
+        launch = Launch(note.backend, note.kernel, note.code)
         launch.cubes = tuple(cubes)
         return launch
 
     with pytest.MonkeyPatch.context() as m:
-        m.setattr(recording.Recorded, "prepare", emulating)
+        m.setattr(Recorded, "prepare", emulating)
         m.setattr(recording.BACKEND.gpu, "capture", lambda ordinal: Graph(), raising=False)
         with recording.recording("sm_90a", recording.EMULATED):
             yield devices.current()

@@ -19,7 +19,7 @@ from cubepy.backends.cuda.codegen.disassemble import tool, usage
 from cubepy.errors import BackendCompileError
 from tests.backends.cuda.recording import recording
 from tests.backends.cuda.thorough import ARCHITECTURES, THOROUGH
-from tests.kernels.every_kernel import (
+from tests.kernels.machine_code.every_kernel import (
     CALLS,
     ON_THE_STACK,
     ONLY_FOR_CPUS,

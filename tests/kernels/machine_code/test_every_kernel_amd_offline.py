@@ -17,7 +17,7 @@ from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
 from tests.backends.cuda.thorough import THOROUGH
 from tests.backends.hip.emulator.assembly import assembly_of
 from tests.backends.hip.recording import recording
-from tests.kernels.every_kernel import (
+from tests.kernels.machine_code.every_kernel import (
     CALLS,
     ON_THE_STACK,
     ONLY_FOR_CPUS,
