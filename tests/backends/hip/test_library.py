@@ -67,6 +67,10 @@ CLOSE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "attention": (lambda q: K.attention(q, q, q), (draw(1, 2, 5, 8),)),
     "avg_pool2d": (lambda x: K.avg_pool2d(x, 2), (IMAGE,)),
     "gelu": (lambda x: K.gelu(x), (draw(3, 70),)),
+    "lstm": (
+        lambda x, w, r, b: K.lstm(x, w, r, b)[0],
+        (draw(3, 2, 5), draw(2, 40, 5), draw(2, 40, 10), draw(2, 40)),
+    ),
 }  # fmt: skip
 CASES = [
     *((name, call, 0.0) for name, call in EXACT.items()),
