@@ -20,8 +20,10 @@ from cubepy.kernels.recurrent.problem import GATES, Recurrence
 from cubepy.kernels.recurrent.recurrence import packed, packed_codes, recurrence
 from cubepy.runtime.device import use
 from cubepy.tensor.array import apply
+from tests.staging import WHERE, moved
 
 RNG = np.random.default_rng(0)
+ON_CPUS = pytest.mark.skipif(bool(WHERE), reason="plans and panels of the CPU")
 
 
 def sigmoid(x: Any) -> Any:
@@ -103,6 +105,7 @@ def drawn(
     )
 
 
+@moved
 def run(cell: str, given: tuple[Any, ...], reverse: bool = False) -> list[Any]:
     gates, matrix, *rest = given
     return recurrence(cell, gates, packed(matrix, cell), *rest, reverse)
@@ -136,6 +139,7 @@ def test_dtypes(cell: str, dtype: Any, most: float) -> None:
     assert far(cell, given) < most
 
 
+@ON_CPUS
 @pytest.mark.parametrize("cut", [(1, 1, 2), (3, 1, 3), (2, 2, 2), (1, 4, 1)])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_results_do_not_depend_on_how_cubes_share_a_step(
@@ -151,6 +155,7 @@ def test_results_do_not_depend_on_how_cubes_share_a_step(
                 np.testing.assert_array_equal(one, other)
 
 
+@ON_CPUS
 def test_a_large_step_is_shared_and_a_small_one_is_not() -> None:
     def cut(batch: int, directions: int, width: int, cores: int) -> tuple[int, int, int]:
         properties = cb.device_properties_of("python")
@@ -184,6 +189,7 @@ def test_nan_stays_in_its_sequence() -> None:
     assert np.isfinite(y[:, [0, 2]]).all() and np.isfinite(y[0]).all()
 
 
+@ON_CPUS
 def test_panels_hold_every_number_once() -> None:
     given = drawn("gru", (1, 1, 2, 37))[1]
     found = packed(given, "gru")
@@ -269,6 +275,7 @@ def codes_expected(given: tuple[Any, ...], reverse: bool, joint: bool) -> list[A
     return [y.reshape(length, batch, -1), *last]
 
 
+@ON_CPUS
 @pytest.mark.parametrize("cut", [(1, 1, 1), (2, 1, 3), (3, 2, 1)])
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 4), (6, 3, 2, 70), (4, 5, 1, 130)])
 def test_an_lstm_of_codes_rounds_states_by_their_range(
@@ -300,6 +307,7 @@ def test_an_lstm_of_codes_rounds_states_by_their_range(
                 assert np.abs(one - other).mean() < 1e-5
 
 
+@ON_CPUS
 def test_a_slice_that_is_done_twice_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if somebody had been held up in it: others do it again."""
     given = drawn("lstm", (30, 2, 1, 100))
