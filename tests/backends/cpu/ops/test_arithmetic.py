@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.backends.cpu.compiled_ops import (
+from tests.backends.cpu.ops.compiled_ops import (
     FLOATS,
     INTS,
     NUMPY,

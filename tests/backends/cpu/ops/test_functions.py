@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.backends.cpu.compiled_ops import FLOATS, NUMPY, N, apply, compiled, floats
+from tests.backends.cpu.ops.compiled_ops import FLOATS, NUMPY, N, apply, compiled, floats
 
 
 def spread(dtype: str, low: float, high: float) -> np.ndarray:

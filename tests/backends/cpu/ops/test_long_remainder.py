@@ -14,8 +14,8 @@ pytest.importorskip("numba")
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
 from cubepy.backends.llvm.ops.numbers.long_remainder import long_remainder
-from tests.backends.cpu import compiled_ops
-from tests.backends.cpu.compiled_ops import FLOATS, NUMPY
+from tests.backends.cpu.ops import compiled_ops
+from tests.backends.cpu.ops.compiled_ops import FLOATS, NUMPY
 
 RNG = np.random.default_rng()
 WORDS = {"f32": np.uint32, "f64": np.uint64}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.backends.cpu.compiled_ops import FLOATS, INTS, NUMPY, run
+from tests.backends.cpu.ops.compiled_ops import FLOATS, INTS, NUMPY, run
 
 
 def test_shuffles() -> None:

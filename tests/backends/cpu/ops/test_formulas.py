@@ -12,7 +12,7 @@ import pytest
 numba = pytest.importorskip("numba")
 
 from tests.accuracy import BINARY, UNARY, draws, reference, ulps
-from tests.backends.cpu.compiled_ops import FLOATS, apply, compiled
+from tests.backends.cpu.ops.compiled_ops import FLOATS, apply, compiled
 
 BOUND = {"f32": 0.55, "f64": 2.5}
 CALLED = {"tan": {"tan"}, "lgamma": {"lgamma"}, "fmod": {"fmod", "fmodf"}}

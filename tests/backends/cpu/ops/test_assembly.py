@@ -11,7 +11,7 @@ import cubepy as cb
 
 numba = pytest.importorskip("numba")
 
-from tests.backends.cpu.compiled_ops import compiled
+from tests.backends.cpu.ops.compiled_ops import compiled
 
 
 def assembly(body: str, *dtypes: str) -> str:

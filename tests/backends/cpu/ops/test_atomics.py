@@ -9,7 +9,7 @@ import pytest
 
 numba = pytest.importorskip("numba")
 
-from tests.backends.cpu.compiled_ops import NUMPY, compiled, run
+from tests.backends.cpu.ops.compiled_ops import NUMPY, compiled, run
 
 
 @pytest.mark.parametrize("dtype", [d for d in NUMPY if d != "bool_"])

@@ -18,8 +18,8 @@ from cubepy.backends.llvm.ops.formulas.curves import CURVES
 from cubepy.backends.llvm.ops.formulas.logarithms import _from_zero, _reflected
 from cubepy.backends.llvm.ops.formulas.number import Number
 from cubepy.backends.llvm.ops.formulas.powers import power
-from tests.backends.cpu import compiled_ops
-from tests.backends.cpu.compiled_ops import FLOATS, apply
+from tests.backends.cpu.ops import compiled_ops
+from tests.backends.cpu.ops.compiled_ops import FLOATS, apply
 
 ULPS = {"f32": 0.52, "f64": 2.0}
 

@@ -16,7 +16,7 @@ from cubepy import kernels as K
 
 numba = pytest.importorskip("numba")
 
-from tests.backends.cpu.compiled_ops import NUMPY, compiled, run
+from tests.backends.cpu.ops.compiled_ops import NUMPY, compiled, run
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 NARROWER = [
