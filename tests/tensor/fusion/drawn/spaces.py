@@ -73,6 +73,8 @@ class OfNumPy:
         return x / (1 + np.exp(-x)) if name == "silu" else 1 / (1 + np.exp(-x))
 
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
+        if bias is not None and bias.shape != weight.shape[:1]:
+            raise ValueError("a bias of another length")
         made = x @ weight.T
         return made if bias is None else made + bias
 

@@ -121,6 +121,27 @@ def _(xp: Any, n: Numbers, x: Any, y: Any) -> Any:
     return PAIRS[n[0] % len(PAIRS)](xp, x, y)
 
 
+@step("narrowed pairs", "ff", "ff", "ff")
+def _(xp: Any, n: Numbers, x: Any, y: Any) -> Any:
+    """One that is broadcast: its first element of some axes."""
+    for axis in range(y.ndim):
+        if n[1] >> axis & 1:
+            y = along(y, axis, slice(None, 1))
+    return PAIRS[n[0] % len(PAIRS)](xp, x, y)
+
+
+@step("lifted pairs", "f", "f", "ff")
+def _(xp: Any, n: Numbers, x: Any, *other: Any) -> Any:
+    """One with maps of itself in an array of higher rank, or with another's axes before its own."""
+    pair = PAIRS[n[0] % len(PAIRS)]
+    if other:
+        (y,) = other
+        return pair(xp, x, xp.reshape(y, (*y.shape, *(1,) * x.ndim)))
+    many = [MAPS[n[k] % len(MAPS)](xp, x) for k in range(1, 2 + n[1] % 3)]
+    lifted = xp.stack(many, axis=0) if n[4] % 2 else xp.expand_dims(many[0], axis=n[2] % 2)
+    return pair(xp, lifted, x) if n[5] % 2 else pair(xp, x, lifted)
+
+
 @step("exact pairs", "FF", "II", exact=True)
 def _(xp: Any, n: Numbers, x: Any, y: Any) -> Any:
     return [xp.maximum, xp.minimum][n[0] % 2](x, y)
@@ -216,7 +237,13 @@ def _(xp: Any, n: Numbers, *given: Any) -> Any:
         values[0] = -values[0]
     if n[1] % 2:
         return xp.stack(values, axis=n[0] % (values[0].ndim + 1) - (n[2] % 2) * (values[0].ndim + 1))
-    return xp.concat(values, axis=axis_of(values[0], n[0]))
+    axis = axis_of(values[0], n[0])
+    if n[5] % 2:  # a part of each, so that the size may stay
+        parts = [xp.chunk(x, len(values), axis) for x in values]
+        if any(len(p) < len(values) for p in parts):
+            raise Unfit
+        values = [p[(k + n[4]) % len(values)] for k, p in enumerate(parts)]
+    return xp.concat(values, axis=axis)
 
 
 @step("parts", "*", "*", exact=True)
