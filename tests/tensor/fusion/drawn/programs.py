@@ -42,6 +42,7 @@ class Program:
         kinds: the dtypes of its inputs.
         steps: what it does.
         wanted: which values are its results.
+        floats: which values are floats.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Program:
             self.steps.append(Taken(run, tuple(chosen), numbers))  # type: ignore[arg-type]
             values.append(made)
             exact.append(kind.exact and all(exact[i] for i in chosen))  # type: ignore[index]
+        self.floats = [v.dtype.kind == "f" for v in values]
         made = range(len(self.shapes), len(values))
         most = min(len(made), rng.choice([1, 1, 2, 3]))
         self.wanted = [*rng.sample(made, most - 1), *made[-1:]] if most else [0]
