@@ -142,6 +142,16 @@ def _(xp: Any, n: Numbers, x: Any, *other: Any) -> Any:
     return pair(xp, lifted, x) if n[5] % 2 else pair(xp, x, lifted)
 
 
+@step("sizes", "f", "f")
+def _(xp: Any, n: Numbers, x: Any) -> Any:
+    """Numbers that are lengths, or were computed of them: other ones for other sizes."""
+    size = x.shape[axis_of(x, n[0])]
+    number = [size, size - 1, 1 / (size + 1), size // 2, -size][n[1] % 5]
+    full = xp.full_like(x, number)
+    made = [lambda: x * number, lambda: x + number, lambda: number - x, lambda: full + x]
+    return made[n[2] % 4]()
+
+
 @step("exact pairs", "FF", "II", exact=True)
 def _(xp: Any, n: Numbers, x: Any, y: Any) -> Any:
     return [xp.maximum, xp.minimum][n[0] % 2](x, y)
