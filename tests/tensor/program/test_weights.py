@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.tensor import copysign
 from cubepy import nn
 from cubepy.nn import functional as F
+from cubepy.tensor import copysign
 from cubepy.tensor.fusion.prepared import NEVER
 from cubepy.tensor.program.program import Program
 

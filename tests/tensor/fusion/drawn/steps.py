@@ -246,7 +246,9 @@ def _(xp: Any, n: Numbers, *given: Any) -> Any:
     if n[3] % 3 == 0 and "bool" not in str(values[0].dtype):
         values[0] = -values[0]
     if n[1] % 2:
-        return xp.stack(values, axis=n[0] % (values[0].ndim + 1) - (n[2] % 2) * (values[0].ndim + 1))
+        return xp.stack(
+            values, axis=n[0] % (values[0].ndim + 1) - (n[2] % 2) * (values[0].ndim + 1)
+        )
     axis = axis_of(values[0], n[0])
     if n[5] % 2:  # a part of each, so that the size may stay
         parts = [xp.chunk(x, len(values), axis) for x in values]
