@@ -13,7 +13,7 @@ from cubepy.tensor.program.plans import host
 @pytest.fixture(autouse=True)
 def garbage(monkeypatch: pytest.MonkeyPatch) -> None:
     """NaN in floats, -1 in integers, in the arena and in results."""
-    aligned = host.aligned
+    aligned, maker = host.aligned, host.HostProgram.small
 
     def filled(size: int) -> np.ndarray:
         raw = aligned(size)
@@ -21,8 +21,10 @@ def garbage(monkeypatch: pytest.MonkeyPatch) -> None:
         return raw
 
     def small(size: int) -> Any:
+        make = maker(size)  # large results lie at lines of the cache, and plans rely on it
+
         def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-            made = np.empty(shape, dtype)
+            made = make(shape, dtype)
             made.reshape(-1).view(np.uint8)[...] = 0xFF
             return made
 

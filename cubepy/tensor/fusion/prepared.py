@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from cubepy.compiler.signature import exact
 from cubepy.errors import OutOfMemoryError
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.exposed import Untouched, untouched, version
@@ -43,7 +44,7 @@ class _Made:
         return self.others == tuple(others) and all(m.holds for m in self.memory)
 
 
-_made: WeakKeyDictionary[Value, dict[Graph, _Made]] = WeakKeyDictionary()
+_made: WeakKeyDictionary[Value, dict[Any, _Made]] = WeakKeyDictionary()
 _lock = threading.RLock()
 
 
@@ -56,6 +57,7 @@ class Prepared:
         read: the weights that the program reads as they are, too.
 
     Attributes:
+        keys: of the preparations, by which what they made is known.
         inputs: the numbers of all weights.
         state: the values for which arrays were made, the version of memory at which they hold
             (`NEVER`: made anew for every call), and the arrays.
@@ -65,6 +67,7 @@ class Prepared:
         self, preparations: Sequence[Preparation], specs: dict[int, Spec], read: set[int]
     ) -> None:
         self.preparations = tuple(preparations)
+        self.keys = [_exact(p.graph) for p in preparations]
         self.inputs = tuple(sorted({i for p in preparations for i in p.inputs}))
         self.specs = [specs[i] for i in self.inputs]
         self.read = read
@@ -85,9 +88,9 @@ class Prepared:
         with _lock:
             renew()  # what programs saw has the arrays, too, and these are counted
             now, lasting, arrays = version[0], True, []
-            for p in self.preparations:
+            for p, key in zip(self.preparations, self.keys, strict=True):
                 first, *others = [by[i] for i in p.inputs]
-                found = _made.get(first, {}).get(p.graph)
+                found = _made.get(first, {}).get(key)
                 if found is None or not found.holds(others):
                     stores: list[Any] = [by[i].storage for i in p.inputs]
                     memory = [
@@ -102,7 +105,7 @@ class Prepared:
                         lasting = False
                     else:
                         found.memory = tuple(m for m in memory if m is not None)
-                        _made.setdefault(first, {})[p.graph] = found
+                        _made.setdefault(first, {})[key] = found
                 arrays.append(found.array)
             self.state = values, now if lasting else NEVER, tuple(arrays)
             return self.state
@@ -113,6 +116,11 @@ class Prepared:
         if state is None:
             raise OutOfMemoryError("no memory for what a program keeps of its weights")
         return state[2]
+
+
+def _exact(graph: Graph) -> Any:
+    """A key of a graph that tells apart numbers that are equal: 0.0 and -0.0."""
+    return graph, exact(tuple([node.attrs for node in graph.nodes]))
 
 
 def _run(graph: Graph, values: Sequence[Value]) -> Any:

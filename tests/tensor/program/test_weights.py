@@ -18,6 +18,7 @@ import pytest
 import cubepy as cb
 from cubepy import nn
 from cubepy.nn import functional as F
+from cubepy.tensor import copysign
 from cubepy.tensor.fusion.prepared import NEVER
 from cubepy.tensor.program.program import Program
 
@@ -266,3 +267,13 @@ def test_several_threads_see_changes() -> None:
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_what_is_made_of_weights_by_numbers_of_either_zero_is_told_apart() -> None:
+    """0.0 and -0.0 are equal, and what programs made of one weight by them is not."""
+    weight, x = cb.tensor(np.asarray([1.0, 2.0], np.float32)), cb.tensor(np.ones(2, np.float32))
+    for zero in (0.0, -0.0):
+        program = cb.jit(lambda x, zero=zero: copysign(x, weight * zero * 2))
+        with cb.no_grad():
+            for _ in range(3):
+                np.testing.assert_array_equal(program(x).numpy(), [np.copysign(1, zero)] * 2)
