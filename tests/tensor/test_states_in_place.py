@@ -311,7 +311,7 @@ def test_two_threads_train_two_models() -> None:
 def test_no_memory_for_a_copy() -> None:
     ours, theirs = Training().warm(), Training(jit=lambda f: f).warm()
     held, x = ours.weight.numpy(), cb.tensor(X[4])
-    with cb.config.override(memory_limit=host_pool.stats.in_use + (1 << 18)):
+    with cb.config.override(memory_limit=host_pool.stats.in_use + (1 << 17)):
         with pytest.raises(OutOfMemoryError):
             ours.step(x)
     assert {type(t.storage) for t in ours.states} == {module.Dense}
