@@ -154,6 +154,35 @@ def test_writing_gives_the_handle_a_new_value() -> None:
     assert x.tolist() == [1.0, 2.0, 0.0] and x.requires_grad
 
 
+@pytest.mark.parametrize(
+    "index",
+    [
+        0,
+        (1, 2),
+        slice(0, 0),
+        (None, slice(1, 4), 0),
+        (..., -1),
+        [3, 0],
+        ([1, 2], slice(None), [0, 1]),
+        (slice(None), [2, 0, 1]),
+        np.array([True, False, True, True]),
+    ],
+    ids=str,
+)
+def test_values_may_begin_with_axes_of_length_one(index: Any) -> None:
+    """As NumPy takes them; what has another length in front is refused."""
+    for more in (1, 2):
+        want = some(4, 3, 5)
+        shape = want[index].shape
+        for wide in (shape, (1,) * len(shape)):
+            x, values = cb.tensor(want), some(*(1,) * more, *wide)
+            want[index] = values
+            x[index] = values
+            np.testing.assert_array_equal(x.numpy(), want)
+        with pytest.raises(ShapeError):
+            cb.tensor(want)[index] = some(2, *(1,) * more, *shape)
+
+
 def test_methods_of_indices() -> None:
     x = some(3, 4)
     t = cb.tensor(x)

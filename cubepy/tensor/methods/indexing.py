@@ -66,7 +66,9 @@ class Indexing(Applied[T]):
         x: Any = self
         if not any(map(_is_array, parts)):
             taken = sum(p is not None and p is not Ellipsis for p in parts)
-            found = x._apply("slice_put", x, new, index=_encoded(x, parts, taken))
+            at = _encoded(x, parts, taken)
+            rank = x.ndim + sum((p == "new") - isinstance(p, int) for p in at)
+            found = x._apply("slice_put", x, _without_ones(new, rank), index=at)
         elif len(parts) == 1 and new.ndim == 0 and (mask := _mask(x, parts[0])) is not None:
             found = x._apply("where", mask, new, x)
         else:
@@ -306,6 +308,7 @@ def _put(x: Any, s: Selection, values: Any) -> Any:
     part = _part(x, s.basic)
     merged, at, order = _merged(part, s.axes)
     rank = s.flat.ndim
+    values = _without_ones(values, merged.ndim - 1 + rank)
     if s.ahead and at and values.ndim:
         full = merged.shape[:at] + merged.shape[at + 1 :]
         values = values.expand(s.flat.shape + full)
@@ -319,6 +322,16 @@ def _put(x: Any, s: Selection, values: Any) -> Any:
             back[d] = to
         done = done.reshape(*(part.shape[d] for d in order)).permute(back)
     return done if part is x else x._apply("slice_put", x, done, index=s.basic)
+
+
+def _without_ones(values: Any, rank: int) -> Any:
+    """Values without the axes of length one that they have before `rank` others, as NumPy and
+    PyTorch assign them.
+    """
+    more = values.ndim - rank
+    if more <= 0 or any(n != 1 for n in values.shape[:more]):
+        return values
+    return values.reshape(values.shape[more:])
 
 
 def _mask(x: Any, part: Any) -> Any:
