@@ -14,13 +14,14 @@ from dataclasses import replace
 import llvmlite.binding as ll
 
 VARIABLE = "CUBEPY_TEST_CPU"
-CPUS = {
-    "avx2": ("haswell", ("avx512", "avx10", "avxvnni", "amx", "sse4a", "gfni", "vaes", "vpclmul")),
-    "avx": ("sandybridge", ("avx512", "avx10", "avxvnni", "amx", "sse4a", "gfni", "vaes", "vpclmul",
-                            "avx2", "fma", "f16c", "bmi")),
-    "sse4": ("nehalem", ("avx", "amx", "sse4a", "gfni", "vaes", "vpclmul", "fma", "f16c", "bmi")),
+AMD = "sse4a", "gfni", "vaes", "vpclmul"  # and newer Intel CPUs
+BEYOND_AVX2 = "avx512", "avx10", "avxvnni", "amx", *AMD
+CPUS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "avx2": ("haswell", BEYOND_AVX2),
+    "avx": ("sandybridge", (*BEYOND_AVX2, "avx2", "fma", "f16c", "bmi")),
+    "sse4": ("nehalem", ("avx", "amx", *AMD, "fma", "f16c", "bmi")),
     "amx": ("", ()),
-}  # fmt: skip
+}
 """LLVM's names of CPUs, and what the features begin with that they lack; the matrix unit's has all
 of this one.
 """
