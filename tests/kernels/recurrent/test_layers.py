@@ -89,13 +89,15 @@ def test_calls_that_repeat_give_the_same_from_two_threads() -> None:
         for _ in range(2)
     ]
     want = [K.lstm(**g) for g in given]
+    device = cb.current_device()  # each thread has its own
 
     def work(n: int) -> bool:
-        return all(
-            np.array_equal(one, other)
-            for _ in range(8)
-            for one, other in zip(K.lstm(**given[n]), want[n], strict=True)
-        )
+        with cb.use(device):
+            return all(
+                np.array_equal(one, other)
+                for _ in range(8)
+                for one, other in zip(K.lstm(**given[n]), want[n], strict=True)
+            )
 
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(work, range(2)))
