@@ -150,7 +150,8 @@ KNOBS = (
         "compile_workers",
         0,
         _integer(0, 4096),
-        "processes that `python -m cubepy warm` compiles in; 0: as many as there are cores",
+        "processes that compile, this one included: in the first run of a program, and for "
+        "`python -m cubepy warm`; 0: as many as there are cores",
     ),
     Knob(
         "progress",

@@ -1,6 +1,6 @@
 """`python -m cubepy warm`: compile ahead what functions of the library, or a program, will need.
 
-The work is done by a process of its own, in which launches run nothing (see `backends.llvm.jobs`):
+The work is done by a process of its own, in which launches run nothing (`processes.jobs`):
 it goes through the calls, notes which programs the cache lacks, and lets as many processes as there
 are cores compile them. For another processor, or a GPU, that process pretends to run there.
 """
@@ -180,7 +180,7 @@ def rehearse(
     """
     from cubepy.backends.cpu import backend
     from cubepy.backends.cpu.threads.choice import threads
-    from cubepy.backends.llvm import jobs
+    from cubepy.backends.llvm.processes import jobs, workers
     from cubepy.lang import dtypes
     from cubepy.runtime.device import use
 
@@ -214,7 +214,7 @@ def rehearse(
             text = f"cubepy: compiled {job.kernel} ({done} of {len(found)}) ..."
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
-    wrong = jobs.compile_all(found, config.compile_workers or cores, tell)
+    wrong = workers.compile_all(found, config.compile_workers or cores, tell)
     if terminal:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     for kernel, why in wrong.items():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "tests"
 os.environ.setdefault("CUBEPY_CACHE_DIR", str(CACHE))
+os.environ.setdefault("CUBEPY_COMPILE_WORKERS", "1")  # there is a process for each core already
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     # Processes that tests start would compile all of Numba's modules each; nothing is written
     # beside sources.

@@ -12,13 +12,13 @@ from cubepy.backends.cpu import argument_key, replay
 from cubepy.backends.cpu import compile as native
 from cubepy.backends.cpu.amx import TILES, tiles_granted
 from cubepy.backends.cpu.emit import CpuText, emit
-from cubepy.backends.cpu.jobs import Job, nothing
+from cubepy.backends.cpu.jobs import POOL, Job, nothing
 from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import choice
-from cubepy.backends.llvm import jobs
 from cubepy.backends.llvm.copies import without_copies
 from cubepy.backends.llvm.machine_code import host, load_object
 from cubepy.backends.llvm.names import OPS
+from cubepy.backends.llvm.processes import jobs
 from cubepy.backends.llvm.ranges import Sum
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
@@ -44,6 +44,8 @@ VARIANTS = 4
 other, say.
 """
 LONGEST = 2**31
+MANY = 64
+"""Programs that a process compiles itself before others do; LLVM keeps 100 to 230 KB of each."""
 _loading = threading.RLock()
 pretended: DeviceProperties | None = None
 """The CPU that a process compiles for, if it is another one than its own; nothing can run there."""
@@ -167,14 +169,59 @@ class CpuExecutable:
                 jobs.found.setdefault(self.key, self.job())
             return nothing()
         if code is not None:
-            counters.loaded += 1
+            self.count()
         else:
             with WAIT.compiling(self.program.name):
-                code = self.translate()[0]
-            disk.write(self.key, code)
+                code = self.compiled_elsewhere() or self.compiled_here()
             for written in (replay.entry, argument_key.layouts):
                 written()  # what the second call needs, in the cache now: LLVM is at work anyway
         return load_object(code, self.symbol)
+
+    def count(self) -> None:
+        """The code was in the cache: it was compiled for this process, or earlier."""
+        if self.key in POOL.made:
+            POOL.made.discard(self.key)
+            counters.compiled += 1
+        else:
+            counters.loaded += 1
+
+    def compiled_here(self) -> bytes:
+        """The code, compiled now; in the cache from now on."""
+        code: bytes = self.translate()[0]
+        disk.write(self.key, code)
+        POOL.own += 1
+        return code
+
+    def compiled_elsewhere(self) -> bytes | None:
+        """The code, if another process compiles it (see `foresee`): all of it from `MANY` programs
+        on, since what LLVM keeps of each goes with a process alone.
+        """
+        if POOL.own >= MANY:
+            self.foresee()
+        if not POOL.settle(self.key, alone=POOL.own < MANY):
+            return None
+        code = disk.read(self.key)
+        if code is None:  # it failed, or cannot be written
+            POOL.give_up()
+        else:
+            self.count()
+        return code
+
+    @property
+    def missing(self) -> bool:
+        """Whether the code is neither in memory nor in the cache, and others can compile it."""
+        return (
+            self._entry is None
+            and config.cache
+            and config.debug < 2
+            and POOL.useful
+            and not disk.holds(self.key)
+        )
+
+    def foresee(self) -> None:
+        """The code is needed soon: let another process compile it, if it is missing."""
+        if self.missing:
+            POOL.add(self.job())
 
     def job(self) -> Job:
         """What another process needs to compile this."""
@@ -186,6 +233,7 @@ class CpuExecutable:
             self.symbol,
             tuple(sorted(self.program.fast_math)),
             self.noalias,
+            native.versions(),
         )
 
     def translate(self) -> tuple[bytes, Any]:

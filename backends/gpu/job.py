@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from cubepy.backends.llvm import jobs
 from cubepy.backends.llvm.emitted import Parameter
 from cubepy.backends.llvm.generated_source import load_source
+from cubepy.backends.llvm.processes import jobs
 from cubepy.errors import BackendCompileError, CubeError
 from cubepy.runtime import cache
 

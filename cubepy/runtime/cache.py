@@ -57,6 +57,11 @@ def read(key: str, suffix: str = ".bin") -> bytes | None:
     return data[HEAD:] if is_whole(data) else None
 
 
+def holds(key: str) -> bool:
+    """Whether there is machine code of an entry, whole or not."""
+    return config.cache and path_of(key, ".bin").exists()
+
+
 def is_whole(data: bytes) -> bool:
     """Whether this is an entry's file with machine code that matches its own checksum."""
     body = data[HEAD:]

@@ -23,6 +23,7 @@ from cubepy.lang.dtypes import i32, i64
 from cubepy.lang.grid import Dim3, Over, dim3
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
+from cubepy.runtime.ahead import foresight
 from cubepy.runtime.ahead.waiting import WAIT
 from cubepy.runtime.ahead.walked import program_of
 from cubepy.runtime.backend import Unsuitable
@@ -84,6 +85,9 @@ class Launcher:
     def launch(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         """Run the kernel with these arguments."""
         if recording.asked or recording.detours:
+            if foresight.watching and foresight.looks():
+                self.foresee(grid, args, kwargs)
+                return
             instead = launched_by((*args, *kwargs.values()))
             if instead is not None and instead(self.kernel, grid, args, kwargs):
                 return
@@ -162,6 +166,14 @@ class Launcher:
             )
         else:
             prepared.runner.run(leaves, values, queue)
+
+    def foresee(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Only let the code be compiled that these arguments need."""
+        values, _, mode, where, _ = self.bound(args, kwargs)
+        if not (isinstance(grid, Over) and grid.size == 0):
+            exe, _, leaves, _, _ = self.find(grid, mode, where, values)
+            code = getattr(exe, "code_for", lambda _: exe)(leaves)
+            getattr(code, "foresee", lambda: None)()
 
     def plan_replay(self, grid: Any, prepared: Prepared, args: tuple, values: tuple) -> None:
         """Let a launch that came before be repeated by machine code from now on, if it can be."""
@@ -317,6 +329,8 @@ class Launcher:
             return None
         exe, cubes, leaves, in_place, ordinal = self.find(grid, mode, where, values)
         outputs, ranges = aliasing.plan(exe.program, leaves)
+        if foresight.watching:
+            foresight.meet(getattr(exe, "code_for", lambda _: exe)(leaves))
         runner = exe.prepare(leaves, values, cubes, ordinal)
         simple, converted = self.simple(values, leaves)
         prepared = Prepared(exe, runner, outputs, ranges, in_place, simple, converted)

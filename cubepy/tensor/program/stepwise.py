@@ -9,6 +9,7 @@ import numpy as np
 
 from cubepy.errors import CubeError
 from cubepy.runtime import recording
+from cubepy.runtime.ahead import foresight
 from cubepy.runtime.device import Device, use
 from cubepy.runtime.memory.spans import meet
 from cubepy.tensor.array import Tensor, apply
@@ -17,6 +18,7 @@ from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import Graph
 from cubepy.tensor.modes import no_grad
 from cubepy.tensor.ops.library import kernels
+from cubepy.tensor.program.plans.foreseen import foreseen, on_the_side
 from cubepy.tensor.program.plans.host import Recording
 from cubepy.tensor.program.plans.in_place import InPlace
 from cubepy.tensor.program.plans.repeated import repeating
@@ -52,8 +54,10 @@ def arrays_by_steps(
 
     recorded = recording.current() if recording.active else None
     run = repeating(recorded) if type(recorded) is Recording else apply
+    if foresight.watching and foresight.looks():
+        run = foreseen
     try:
-        with no_grad(), use(home):
+        with no_grad(), use(home), foresight.first_run(on_the_side(graph, tensors, home)):
             return [t.storage.dense() for t in execute(graph, tensors, note, run)]
     except CubeError as error:
         lines = lineage().lines(at)

@@ -14,7 +14,7 @@ from cubepy.__main__ import main
 from cubepy.backends.cuda import backend as gpus
 from cubepy.backends.cuda.ahead import AheadBackend
 from cubepy.backends.cuda.codegen.job import Job
-from cubepy.backends.llvm import jobs
+from cubepy.backends.llvm.processes import jobs
 from cubepy.config import config
 from cubepy.kernels import typical
 from cubepy.runtime import device as devices

@@ -14,8 +14,9 @@ import pytest
 from cubepy import kernels as K
 from cubepy import warm
 from cubepy.__main__ import main
+from cubepy.backends.cpu.compile import versions
 from cubepy.backends.cpu.jobs import Job
-from cubepy.backends.llvm import jobs
+from cubepy.backends.llvm.processes import workers
 from cubepy.config import config
 from cubepy.kernels import typical
 from cubepy.runtime import cache
@@ -135,6 +136,7 @@ JOB = Job(
     "cubepy_empty",
     (),
     True,
+    versions(),
 )
 
 
@@ -142,33 +144,34 @@ def test_jobs_travel_through_a_pipe() -> None:
     assert Job.of_line(JOB.as_line()) == JOB
 
 
-def test_a_job_that_fails_is_told_and_the_others_are_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUBEPY_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("CUBEPY_CACHE", "1")
+def test_a_job_that_fails_is_told_and_the_others_are_done(tmp_path: Path) -> None:
     wrong = dataclasses.replace(
         JOB, kernel="wrong", key="cd" * 32, text=JOB.text.replace("pass", "nobody(first)   # long")
     )
     told: list[tuple[str, bool]] = []
-    failed = jobs.compile_all(
-        [JOB, wrong], 1, lambda job, why: told.append((job.kernel, bool(why)))
-    )
-    assert told == [("wrong", True), ("empty", False)]
-    assert list(failed) == ["wrong"] and "nobody" in failed["wrong"]
     with config.override(cache_dir=str(tmp_path), cache=True):
+        failed = workers.compile_all(
+            [JOB, wrong], 1, lambda job, why: told.append((job.kernel, bool(why)))
+        )
+        assert told == [("wrong", True), ("empty", False)]
+        assert list(failed) == ["wrong"] and "nobody" in failed["wrong"]
         assert cache.read(JOB.key) and not cache.read(wrong.key)
 
 
-def test_a_worker_that_dies_is_told_and_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUBEPY_CACHE_DIR", str(tmp_path))
+def test_a_worker_that_dies_is_told_and_replaced(tmp_path: Path) -> None:
     unreadable = (("first", "i64", "", "more"),) * 9
     dying = dataclasses.replace(JOB, kernel="dying", text=JOB.text * 2, parameters=unreadable)
-    failed = jobs.compile_all([JOB, dying], 1, lambda job, why: None)
+    with config.override(cache_dir=str(tmp_path), cache=True):
+        failed = workers.compile_all([JOB, dying], 1, lambda job, why: None)
     assert list(failed) == ["dying"] and "ended with status 1" in failed["dying"]
     assert cache.path_of(JOB.key, ".bin").name in os.listdir(tmp_path / "code" / JOB.key[:2])
+
+
+def test_a_worker_with_other_versions_refuses(tmp_path: Path) -> None:
+    other = dataclasses.replace(JOB, versions="of another LLVM")
+    with config.override(cache_dir=str(tmp_path), cache=True):
+        failed = workers.compile_all([other], 1, lambda job, why: None)
+        assert "of another LLVM" in failed["empty"] and not cache.read(JOB.key)
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:

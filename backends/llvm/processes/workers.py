@@ -1,102 +1,43 @@
-"""Programs that are found now and compiled later, all at once: launches are prepared, but nothing
-runs.
+"""Processes of Python that compile jobs: they know nothing but what stands in a job, so they import
+no program of the user, and nothing of it runs twice.
 
-Inside `rehearsal()` a launch goes its way up to the machine code; where the cache has
-none, a job is noted in its place, and what "runs" is a function that does nothing. So a call of a
-library function, or a whole program, shows which kernels it needs without waiting for one. Results
-are whatever lay in memory: a process that has rehearsed is good for nothing else, and ends.
-
-Jobs are compiled by processes of Python that know nothing but what stands in a job: they import no
-program of the user, so nothing of it runs twice. They read jobs from a pipe and put the machine
-code into the cache.
+They read jobs from a pipe and put the machine code into the cache.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
+import os
 import queue
 import subprocess
 import sys
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Sequence
 
+from cubepy.backends.llvm.processes.jobs import Job
+from cubepy.config import config
 from cubepy.errors import CubeError
-
-
-@dataclass(frozen=True)
-class Job(ABC):
-    """All that a compiler has to know of a program, as numbers and text.
-
-    Attributes:
-        kernel: its name, for people.
-        key: of the entry in the cache.
-        text: the generated source.
-        parameters: of the generated function: name, kind, dtype.
-        symbol: of the machine code's entry point.
-        fast_math: liberties that LLVM may take.
-        noalias: whether no two arrays share memory.
-    """
-
-    kernel: str
-    key: str
-    text: str
-    parameters: tuple[tuple[str, str, str], ...]
-    symbol: str
-    fast_math: tuple[str, ...]
-    noalias: bool
-
-    def as_line(self) -> str:
-        """The job in one line, for a pipe."""
-        return json.dumps({f.name: getattr(self, f.name) for f in fields(self)})
-
-    @classmethod
-    def of_line(cls, line: str) -> Job:
-        """The job of such a line."""
-        return cls(**{name: _tuples(value) for name, value in json.loads(line).items()})
-
-    @abstractmethod
-    def compile(self) -> None:
-        """Compile, and put the machine code into the cache.
-
-        Raises:
-            BackendCompileError: numba refused the generated code.
-        """
-
-
-def _tuples(value: Any) -> Any:
-    """A value as it was before JSON made lists of its tuples."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-found: dict[str, Job] | None = None
-"""The jobs of the rehearsal that goes on, by key; None where launches run."""
-
-
-@contextlib.contextmanager
-def rehearsal() -> Iterator[dict[str, Job]]:
-    """Find what the block's launches need; it goes into the dict that this gives."""
-    global found
-    found = {}
-    try:
-        yield found
-    finally:
-        found = None
-
 
 LONGEST = 600.0
 """Seconds after which a process that compiles one program is given up."""
 
 
 class Worker:
-    """A process that compiles jobs of one kind, one after the other."""
+    """A process that compiles jobs of one kind, one after the other.
 
-    def __init__(self, kind: type[Job]) -> None:
+    It imports from where this process does, writes to the cache of this process, and is told
+    nothing by the terminal: an interrupt is for who waits for it.
+
+    Args:
+        kind: of the jobs.
+        silent: whether what it says on standard error is nobody's.
+    """
+
+    def __init__(self, kind: type[Job], *, silent: bool = False) -> None:
         program = (
-            "from cubepy.backends.llvm.jobs import serve\n"
+            "import sys\n"
+            f"sys.path[:] = {sys.path!r}\n"
+            "from cubepy.backends.llvm.processes.workers import serve\n"
             f"from {kind.__module__} import {kind.__name__}\n"
             f"serve({kind.__name__})"
         )
@@ -104,7 +45,10 @@ class Worker:
             [sys.executable, "-c", program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if silent else None,
             text=True,
+            env=os.environ | {"CUBEPY_CACHE_DIR": str(config.cache_dir), "CUBEPY_CACHE": "1"},
+            start_new_session=True,
         )
 
     def compile(self, job: Job) -> str:
@@ -123,6 +67,16 @@ class Worker:
         if not answer:
             return f"the process that compiled it ended with status {self.process.wait()}"
         return str(json.loads(answer))
+
+    def leave(self) -> None:
+        """After a fork: only the parent holds the process's pipes. Their numbers stay taken, by
+        what swallows whatever waited to be written.
+        """
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                os.dup2(nowhere, pipe.fileno(), inheritable=False)
+        os.close(nowhere)
 
     def close(self) -> None:
         """End the process, which has nothing to lose between two jobs."""

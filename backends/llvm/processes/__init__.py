@@ -1,0 +1,1 @@
+"""Compiling in other processes: what they need to know, and how they are asked."""
