@@ -21,6 +21,7 @@ import cubepy as cb
 from cubepy.backends.cpu import backend
 from cubepy.backends.cpu.compile import versions
 from cubepy.backends.cpu.jobs import POOL, Job, beside
+from cubepy.backends.cpu.threads import choice
 from cubepy.backends.llvm.processes import pool as pools
 from cubepy.backends.llvm.processes.pool import Pool
 from cubepy.config import config
@@ -143,8 +144,9 @@ def test_a_frozen_program_starts_no_process(monkeypatch: pytest.MonkeyPatch, fol
     assert not POOL.useful
 
 
-def test_as_many_as_cores_less_this_one() -> None:
-    with config.override(compile_workers=0, num_threads=1):
+def test_as_many_as_threads_with_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "threads", lambda: 1)
+    with config.override(compile_workers=0):
         assert beside() == 0
     with config.override(compile_workers=5):
         assert beside() == 4
