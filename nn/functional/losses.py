@@ -11,7 +11,8 @@ from cubepy.nn import arguments
 from cubepy.nn.functional.activations import log_softmax, logsigmoid
 from cubepy.nn.functional.distances import reduced
 from cubepy.tensor import Tensor, apply, as_tensor
-from cubepy.tensor.namespace import where
+from cubepy.tensor.custom.vjp import custom_vjp
+from cubepy.tensor.namespace import arange, where
 
 
 def cross_entropy(
@@ -52,6 +53,8 @@ def cross_entropy(
     if not x.ndim:
         raise ShapeError("cross_entropy: the input has no axis of classes")
     axis = min(x.ndim - 1, 1)
+    if target_rows(x, t, axis, smooth):
+        return _negative_log(None, t, weight, ignore_index, reduction, smooth, axis, x)
     log = log_softmax(arguments.widened(x), axis)
     if t.shape == x.shape and t.dtype.is_float:
         share = arguments.widened(t) * (1 - smooth) + smooth / x.shape[axis]
@@ -98,8 +101,47 @@ def _by_class(weight: Any, x: Tensor, axis: int) -> Tensor:
     return w.reshape(w.size, *(1,) * (x.ndim - axis - 1))
 
 
+def target_rows(x: Tensor, target: Tensor, axis: int, smooth: float) -> bool:
+    """Whether logarithms of the targets' probabilities alone are asked for, of rows on a GPU: there
+    no kernel holds a whole row, and the logarithms of all would go through memory.
+    """
+    if x.device.backend in ("cpu", "python") or axis != x.ndim - 1 or smooth:
+        return False
+    return target.dtype.is_int and target.shape == x.shape[:-1] and x.size > 0
+
+
+@custom_vjp
+def _of_target(x: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """The logarithms of the probabilities of chosen classes, of rows, and those of the sums of
+    exponentials.
+    """
+    sums = apply("logsumexp", x, axis=x.ndim - 1, keepdims=False, wide=True)
+    own = apply("gather", x, chosen.unsqueeze(-1), axis=x.ndim - 1).squeeze(-1)
+    return arguments.widened(own) - sums, sums
+
+
+def _of_target_forward(x: Tensor, chosen: Tensor) -> Any:
+    found = _of_target.function(x, chosen)
+    return found, (x, chosen, found[1])
+
+
+def _of_target_backward(saved: Any, grads: Any) -> tuple[Tensor, None]:
+    """With p the probabilities, the classes' own minus p times the gradient of the first; and p
+    times that of the second.
+    """
+    x, chosen, sums = saved
+    of_one, of_sums = (g.unsqueeze(-1) for g in grads)
+    p = (arguments.widened(x) - sums.unsqueeze(-1)).exp()
+    classes = arange(x.shape[-1], dtype="i32", device=x.device)
+    mine = classes == chosen.astype("i32").unsqueeze(-1)
+    return (where(mine, of_one, 0) + p * (of_sums - of_one)).astype(x.dtype), None
+
+
+_of_target.defvjp(_of_target_forward, _of_target_backward)
+
+
 def _negative_log(
-    log: Tensor,
+    log: Tensor | None,
     target: Tensor,
     weight: Any,
     ignored: int,
@@ -118,15 +160,18 @@ def _negative_log(
         raise ShapeError(f"an input of shape {x.shape} has no target of shape {target.shape}")
     counted = target != ignored
     chosen = where(counted, target, 0)
-    total = apply("gather", log, chosen.unsqueeze(axis), axis=axis).squeeze(axis)
+    if log is None:
+        total, _ = _of_target(x, chosen)
+    else:
+        total = apply("gather", log, chosen.unsqueeze(axis), axis=axis).squeeze(axis)
     if weight is None:
-        counts = counted.astype(log.dtype)
+        counts = counted.astype(total.dtype)
     else:
         each = _by_class(weight, x, axis).reshape(-1)
         of_targets = apply("gather", each, chosen.reshape(-1), axis=0)
         counts = where(counted, of_targets.reshape(target.shape), 0)
     total = where(counted, total * counts, 0)
-    if smooth:
+    if smooth and log is not None:
         spread = log if weight is None else log * _by_class(weight, x, axis)
         spread = where(counted, spread.sum(axis=axis), 0)
         total = total * (1 - smooth) + spread * (smooth / x.shape[axis])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +14,8 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.errors import DTypeError, LaunchError, ShapeError
 from cubepy.nn import functional as F
+from cubepy.nn.functional import losses
+from tests.backends.hip.emulator.device import emulated
 from tests.tensor.finite import check_gradients
 
 RNG = np.random.default_rng(5)
@@ -273,3 +276,57 @@ def test_one_hot() -> None:
 def test_what_does_not_fit_is_refused(make: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
         make()
+
+
+@pytest.fixture(params=["cpu", "python", "gfx1100"])
+def rows_on_a_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A device whose losses are computed as on a GPU: of rows, without all logarithms."""
+    if request.param == "gfx1100":
+        with emulated("gfx1100"):
+            yield request.param
+        return
+
+    def always(x: Any, target: Any, axis: int, smooth: float) -> bool:
+        return axis == x.ndim - 1 and not smooth and target.dtype.is_int and x.size > 0
+
+    monkeypatch.setattr(losses, "target_rows", always)
+    yield request.param
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+def test_rows_of_a_gpu_need_no_logarithms_of_all(rows_on_a_gpu: str, dtype: str) -> None:
+    """The loss, and its gradient, of rows of odd lengths, large numbers, -inf, ignored ones."""
+    for shape in ((7, 33), (1, 1), (5, 130)):
+        x = cb.tensor(some(*shape, high=9.0)).astype(dtype).numpy().copy()
+        t = RNG.integers(0, shape[1], shape[0])
+        if shape[0] > 1:
+            t[0], x[1, 0], x[2] = -100, 60.0, x[2] + 40
+            x[3, (t[3] + 1) % shape[1]] = -np.inf
+        wide = x.astype(np.float64)
+        one = np.eye(shape[1])[np.where(t == -100, 0, t)]
+        counted = (t != -100)[:, None]
+        right = ((np.exp(log_softmax(wide, 1)) - one) * counted) / max(counted.sum(), 1)
+        with cb.use(rows_on_a_gpu):
+            given = cb.tensor(x, device=rows_on_a_gpu, requires_grad=True)
+            of = cb.tensor(t, device=rows_on_a_gpu)
+            for run in (lambda a: F.cross_entropy(a, of), cb.jit(lambda a: F.cross_entropy(a, of))):
+                given.grad = None
+                loss = run(given)
+                loss.backward()
+                want = -(log_softmax(wide, 1)[one > 0] * counted[:, 0]).sum() / counted.sum()
+                step = {"f32": 2e-6, "bf16": 8e-3, "f16": 1e-3}[dtype]
+                assert abs(loss.item() - want) <= step * max(1.0, abs(want))
+                found = given.grad.numpy().astype(np.float64)
+                assert np.abs(found - right).max() <= step * np.abs(right).max() + 1e-9
+
+
+def test_rows_of_a_gpu_have_second_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "target_rows", lambda x, t, axis, smooth: True)
+    t, w = np.array([2, 0, 4, -100]), some(5, low=0.5)
+    x = some(4, 5)
+    check_gradients(lambda a: F.cross_entropy(a, t), x)
+    check_gradients(lambda a: F.cross_entropy(a, t, w, reduction="sum"), x)
+    first = cb.grad(
+        lambda a: (F.cross_entropy(a, t, reduction="none") * [1.0, 2.0, 3.0, 4.0]).sum()
+    )
+    check_gradients(lambda a: (first(a) * np.arange(20.0).reshape(4, 5)).sum(), x)

@@ -103,6 +103,13 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = No
 
 
 @repeated
+def wide_logsumexp(x: Any, axis: int, keepdims: bool = False) -> Any:
+    """`logsumexp` along an axis, of narrow floats in f32."""
+    kind = sums_of(x).numpy
+    return _statistic(x, axis, keepdims, None, LOG_SUM_EXP, 0.0, -math.inf, kind)
+
+
+@repeated
 def norm(
     x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False, *, out: Any = None
 ) -> Any:

@@ -95,7 +95,7 @@ def _std(b: Backward, g: Any) -> Any:
 def _logsumexp(b: Backward, g: Any) -> Any:
     x, top = b.inputs[0], with_axes(b, b.result)
     finite = where(apply("isfinite", top), top, zero_like(top))
-    return with_axes(b, g) * (x - finite).exp()
+    return (with_axes(b, g) * (x - finite).exp()).astype(x.dtype)
 
 
 @vjp("norm")

@@ -33,6 +33,12 @@ def norms() -> Any:
 
 
 @cache
+def statistics() -> Any:
+    """What reduces in several walks."""
+    return importlib.import_module("cubepy.kernels.reduce.statistics")
+
+
+@cache
 def sequence() -> Any:
     """What makes numbers in even steps."""
     return importlib.import_module("cubepy.kernels.elementwise.sequence")

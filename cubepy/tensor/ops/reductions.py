@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import ShapeError
-from cubepy.lang.dtypes import bool_, float_for, i64, u64
-from cubepy.tensor.ops.library import kernels, reduced_array
+from cubepy.lang.dtypes import bool_, f32, float_for, i64, u64
+from cubepy.tensor.ops.library import kernels, reduced_array, statistics
 from cubepy.tensor.ops.normalization import float_of
 from cubepy.tensor.ops.op import Run, Spec, axes_in, define
 
@@ -70,13 +70,16 @@ def _var(x: Spec, axis: Any, correction: float, keepdims: bool) -> Spec:
     return Spec(reduced(x, axis, keepdims, "var"), float_of(x))
 
 
-def _run_logsumexp(dtype: np.dtype, x: Any, axis: Any, keepdims: bool) -> Any:
-    return reduced_array(kernels().logsumexp, x, axis, keepdims)
+def _run_logsumexp(dtype: np.dtype, x: Any, axis: Any, keepdims: bool, wide: bool = False) -> Any:
+    run = statistics().wide_logsumexp if wide else kernels().logsumexp
+    return reduced_array(run, x, axis, keepdims)
 
 
 @define("reduce", {"logsumexp": _run_logsumexp})
-def _logsumexp(x: Spec, axis: Any, keepdims: bool) -> Spec:
-    return Spec(reduced(x, axis, keepdims, "logsumexp"), float_of(x))
+def _logsumexp(x: Spec, axis: Any, keepdims: bool, wide: bool = False) -> Spec:
+    """`wide`: of narrow floats in f32."""
+    found = float_of(x)
+    return Spec(reduced(x, axis, keepdims, "logsumexp"), f32 if wide and found.bits < 32 else found)
 
 
 def _run_norm(dtype: np.dtype, x: Any, ord: float, axis: Any, keepdims: bool) -> Any:
