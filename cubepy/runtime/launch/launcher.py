@@ -129,16 +129,15 @@ class Launcher:
                 return
         elif prepared.fresh:
             prepared.write_quick()
-            for v in args[:1]:
-                note_type(v)
         if prepared.converted:
             values = prepared.exact(values)
         quick = prepared.quick
         if quick is not None and not active and not recording.active and quick(values, queue):
             counters.launches += 1
             only_arrays = not kwargs and not getattr(prepared.runner, "numbers", True)
-            if only_arrays and short not in prepared.tried and not recording.detours:
-                prepared.tried.add(short)
+            mark = short or type(args[0]) if args else None
+            if only_arrays and mark not in prepared.tried and not recording.detours:
+                prepared.tried.add(mark)
                 self.plan_replay(grid, prepared, args, values)
             return
         simple = prepared.simple
@@ -177,6 +176,9 @@ class Launcher:
 
     def plan_replay(self, grid: Any, prepared: Prepared, args: tuple, values: tuple) -> None:
         """Let a launch that came before be repeated by machine code from now on, if it can be."""
+        if not args:
+            return
+        note_type(args[0])  # of a tensor, which the launch before may not have had
         try:
             key = key_of(args, grid, type(grid))
         except TypeError:  # a packed tensor

@@ -323,7 +323,13 @@ def compiled(processor: str, dtype: str, lanes: int, mode: str) -> dict[str, str
     return {op[0]: why for op, why in refused.items()}
 
 
-ALL = [(p, d, n, m) for d in DTYPES for n in WIDTHS for m in MODES for p in KNOWN]
+ALL = [
+    (p, d, n, MODES[(i + j + k) % len(MODES)])
+    for i, d in enumerate(DTYPES)
+    for j, n in enumerate(WIDTHS)
+    for k, p in enumerate(KNOWN)
+]
+"""Every dtype and width on every processor; modes, which change how memory is accessed, by turns."""
 CHOSEN = [
     (tuple(KNOWN)[k % len(KNOWN)], d, WIDTHS[k % 2 * 2], MODES[k % len(MODES)])
     for k, d in enumerate(DTYPES)

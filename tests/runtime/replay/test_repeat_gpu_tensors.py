@@ -13,10 +13,11 @@ import cubepy as cb
 from cubepy.errors import AliasError, LaunchError
 from cubepy.runtime.interop import foreign
 from cubepy.runtime.interop.arrays import QUICK
+from cubepy.runtime.launch.launcher import Launcher
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tensor import Tensor
 from tests.backends.gpu.fake_driver import FakeDriver
-from tests.runtime.replay.gpu_calls import Repetitions, new, plus, same, some, start
+from tests.runtime.replay.gpu_calls import Repetitions, adding, new, plus, same, some, start
 
 
 def test_tensors_give_tensors(fake: FakeDriver) -> None:
@@ -50,13 +51,39 @@ class FakeTensor:
         return self.array.address
 
 
+def pretended_torch(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch, kind: type) -> None:
+    """Let there be tensors of PyTorch that nobody has seen."""
+    version = SimpleNamespace(hip="7.1" if fake.vendor == "hip" else None)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=kind, version=version))
+    monkeypatch.setattr(foreign, "_torch_layouts", {})
+    monkeypatch.setitem(QUICK, kind, foreign.from_torch_or_none)
+
+
+def test_launches_of_tensors_are_repeated_after_those_of_arrays_like_them(
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unseen(FakeTensor):
+        """A kind of tensor that no other test has shown to the launchers."""
+
+    pretended_torch(fake, monkeypatch, Unseen)
+    add = adding()
+    long: list[Any] = []
+    bound = Launcher.bound
+    monkeypatch.setattr(Launcher, "bound", lambda *given: long.append(given) or bound(*given))  # type: ignore[func-returns-value]
+    for make in (lambda a: a, Unseen):
+        for n in range(8):
+            x, y, out = some(), some(), new(some())
+            add[1, 10](make(new(x)), make(new(y)), make(out))
+            same(out, x + y)
+            if n == 4:
+                before = len(long)
+        assert len(long) == before
+
+
 def test_tensors_of_pytorch(
     fake: FakeDriver, monkeypatch: pytest.MonkeyPatch, repetitions: Repetitions
 ) -> None:
-    version = SimpleNamespace(hip="7.1" if fake.vendor == "hip" else None)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=FakeTensor, version=version))
-    monkeypatch.setattr(foreign, "_torch_layouts", {})
-    monkeypatch.setitem(QUICK, FakeTensor, foreign.from_torch_or_none)
+    pretended_torch(fake, monkeypatch, FakeTensor)
     whole = some(64)
     for n in range(8):
         held = new(whole)
