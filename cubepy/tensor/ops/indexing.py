@@ -11,7 +11,7 @@ import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.lang.dtypes import i64, promote
-from cubepy.tensor.ops.library import bounds, flat, function, kernels, number, zeros
+from cubepy.tensor.ops.library import bounds, embeddings, flat, function, kernels, number, zeros
 from cubepy.tensor.ops.op import Spec, axis_in, broadcast, define
 
 UPDATES = ("assign", "add", "mul", "min", "max")
@@ -34,10 +34,11 @@ def _embedding(indices: Spec, weight: Spec) -> Spec:
 
 def _run_embedding_gradient(dtype: np.dtype, g: Any, indices: Any, rows: int) -> Any:
     width = g.shape[-1]
+    values = flat(g).reshape(indices.size, width)
+    if embeddings().is_large(values, rows):
+        return embeddings().rows_summed(values, flat(indices), rows)
     start = zeros(g, (rows, width), dtype)
-    return kernels().index_put(
-        start, (flat(indices),), flat(g).reshape(indices.size, width), "add", out=start
-    )
+    return kernels().index_put(start, (flat(indices),), values, "add", out=start)
 
 
 @define("index", {"embedding_gradient": _run_embedding_gradient})

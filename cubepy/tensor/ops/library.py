@@ -27,6 +27,12 @@ def bounds() -> Any:
 
 
 @cache
+def embeddings() -> Any:
+    """What sums rows by index."""
+    return importlib.import_module("cubepy.kernels.indexing.embedding")
+
+
+@cache
 def norms() -> Any:
     """What computes with the means and variances of channels."""
     return importlib.import_module("cubepy.kernels.normalization.norms")

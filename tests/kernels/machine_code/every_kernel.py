@@ -22,6 +22,7 @@ from cubepy.kernels.attention.gradients import attention_forward, attention_grad
 from cubepy.kernels.elementwise.sequence import steps
 from cubepy.kernels.fused.bundles import bundled_map
 from cubepy.kernels.fused.maps import fused_map, joined_map
+from cubepy.kernels.indexing.embedding import rows_summed
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives import updates
 from cubepy.kernels.random.stateful import drawn, dropped
@@ -200,6 +201,7 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "group_norm": [*each(lambda x: K.group_norm(x, 4), (F32, BF16), 2, 8, 20, 24),
                    *each(lambda x: K.group_norm(x, 1), (F32,), 1, 8, 200, 200)],
     "transpose": [*each(K.transpose, (F32, BF16, np.uint8, np.float64), 256, 512), *each(K.transpose, (BF16,), 77, 79)],
+    "rows_summed": [(lambda v, n: rows_summed(v, n, 64), (zeros(8, 512, dtype=d), zeros(8, dtype=i))) for i in (I32, I64) for d in (F16, BF16)],
     "embedding": [(K.embedding, (zeros(64, dtype=i), zeros(64, 512, dtype=d))) for i in (I32, I64) for d in (F32, BF16)],
     "max_pool": [(lambda x: K.max_pool2d(x, 3, 2, 1), (IMAGE,)), (lambda x: K.max_pool2d(x, 3, 1, 1), (IMAGE,)),
                  (lambda x: K.max_pool2d(x, 3, 2, 1, layout="NHWC"), (zeros(2, 20, 24, 8),)),
