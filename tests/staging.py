@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
@@ -123,7 +124,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     launch, inner_bind = Launcher.launch, BoundLaunch.__call__
 
     def on_gpu(kwargs: dict[str, Any]) -> devices.Device | None:
-        if _inside:  # the library's own launches: what it forgets to move shall fail
+        if _inside.names:  # the library's own launches: what it forgets to move shall fail
             return None
         where = kwargs.get("device")
         found = devices.current() if where is None else devices.as_device(where)
@@ -161,7 +162,14 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-_inside: list[str] = []
+class Inside(threading.local):
+    """The functions of the library that a thread is in."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+
+_inside = Inside()
 
 
 def moved(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,16 +180,16 @@ def moved(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         gpu = devices.current()
-        if devices.gpu_of(gpu) is None or _inside:
+        if devices.gpu_of(gpu) is None or _inside.names:
             return function(*args, **kwargs)
         stage = Stage(gpu)
-        _inside.append(function.__name__)
+        _inside.names.append(function.__name__)
         try:
             result = function(*stage.value(args), **{k: stage.value(v) for k, v in kwargs.items()})
             there_already = any(isinstance(v, da.DeviceArray) for v in (*args, *kwargs.values()))
             return result if there_already else stage.result(result)
         finally:
-            _inside.pop()
+            _inside.names.pop()
             stage.back()
 
     return call
