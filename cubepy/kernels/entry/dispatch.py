@@ -68,7 +68,8 @@ def _at_home(
         if found is not NotImplemented:
             return found
     try:
-        for value in args:
+        named = [v for name, v in kwargs.items() if name != "out"] if kwargs else ()
+        for value in (*args, *named):
             if type(value) not in _NOWHERE:
                 where = home_of(value)
                 if where is not None:

@@ -4,6 +4,7 @@ the host.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -61,6 +62,8 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "conv2d": (lambda x, w: K.conv2d(x, w, None, 2, 1, activation="relu"), (IMAGES, FILTERS)),
     "conv_transpose2d": (lambda x, w: K.conv_transpose2d(x, w, None, 2, 1), (IMAGES, FILTERS.transpose(1, 0, 2, 3).copy())),
     "conv_weight": (lambda x, g: K.conv_weight(x, (6, 4, 3, 3), g, padding=1), (IMAGES, draw(2, 6, 9, 8))),
+    "lstm": (lambda x, w, r: K.lstm(x, w, r)[0], (draw(5, 2, 6), draw(2, 12, 6), draw(2, 12, 3))),
+    "gru": (lambda x, w, r: K.gru(x, w, r)[0], (draw(5, 2, 6), draw(1, 9, 6), draw(1, 9, 3))),
     "bernoulli": (lambda p: K.bernoulli(p, generator=K.Generator(1)), (np.full((3, 7), 0.5, F),)),
 }  # fmt: skip
 
@@ -75,6 +78,32 @@ def test_results_are_those_of_numpy_arrays(backend: PretendBackend, name: str) -
     np.testing.assert_allclose(
         got.numpy(), want, rtol=1e-5, atol=1e-5
     )  # convolutions take another route there
+
+
+class ByName:
+    """The library, of which every argument that has a name is given by it."""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self.library, name)
+        parameters = inspect.signature(function).parameters.values()
+        if isinstance(function, type) or any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            return function
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(**inspect.signature(function).bind(*args, **kwargs).arguments)
+
+        return call
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_arrays_by_name_are_where_they_are(
+    backend: PretendBackend, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(globals(), "K", ByName(K))
+    test_results_are_those_of_numpy_arrays(backend, name)
 
 
 def test_a_matrix_that_was_packed_elsewhere_is_refused(backend: PretendBackend) -> None:
