@@ -75,7 +75,7 @@ class Memory:
 NOBODY, SEVERAL = -1, -2
 EACH = 0x0001_0001_0001_0001
 """By which a wave's number is that of four bytes."""
-SEVERAL_WORD = SEVERAL * EACH
+SEVERAL_WORD = int(np.full(4, SEVERAL, np.int16).view(np.int64)[0])
 
 
 class Shared:
