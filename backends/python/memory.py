@@ -38,6 +38,7 @@ class Memory:
     ) -> None:
         self.run, self.name, self.array, self.kind = run, name, array, kind
         self.dtype = dtype or as_dtype(array.dtype)
+        self.compute = self.dtype.compute
         self.lines = 0
         self.touched: dict[int, _Access] = {}
 
@@ -86,6 +87,8 @@ class Memory:
         return str(self.array)
 
     def _indices(self, key: Any) -> tuple[int, ...]:
+        if type(key) is Value and self.array.ndim == 1 and key.dtype.is_int:
+            return (int(key.data),)
         parts = key if isinstance(key, tuple) else (key,)
         if len(parts) != self.array.ndim - (self.lines > 0):
             raise KernelTypeError(
@@ -125,7 +128,7 @@ class Memory:
         if not self._inside(at):
             return self._zero()
         self.note(at, "read")
-        return Value(self.array[at].astype(self.dtype.compute.numpy), self.dtype.compute)
+        return Value(self.array[at].astype(self.compute.numpy), self.compute)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         at = self._indices(key)
@@ -177,8 +180,37 @@ class Memory:
             )
         return out
 
+    def _whole(self, where: Any, lanes: int, valid: Any) -> tuple[np.ndarray, int] | None:
+        """The elements of a line that is inside one row, a view of them, and the position of the
+        first in C order; None if some lane is missing, or the line goes beyond a row.
+        """
+        array = self.array
+        if self.lines or (valid is not None and int(valid) < lanes):
+            return None
+        if isinstance(where, tuple) and array.ndim > 1:
+            *outer, start = self._indices(where)
+            if any(not 0 <= i < n for i, n in zip(outer, array.shape, strict=False)):
+                return None
+            row, flat = array[tuple(outer)], 0
+            for i, n in zip(outer, array.shape, strict=False):
+                flat = flat * n + i
+            flat = flat * array.shape[-1] + start
+        elif array.ndim == 1:
+            start = int(where[0] if isinstance(where, tuple) else where)
+            row, flat = array, start
+        else:
+            return None
+        inside = 0 <= start and start + lanes <= len(row)
+        return (row[start : start + lanes], flat) if inside else None
+
     def load(self, where: Any, lanes: int, valid: Any = None, other: Any = None) -> Value:
         """A line from a position in C order, or from coordinates; `other` is in missing lanes."""
+        whole = self._whole(where, int(lanes), valid) if other is None else None
+        if whole is not None:
+            if self.kind != "local":
+                for k in range(whole[1], whole[1] + int(lanes)):
+                    self.note_flat(k, "read")
+            return Value(whole[0].astype(self.compute.numpy), self.compute)
         data = np.zeros(int(lanes), self.dtype.compute.numpy)
         if other is not None:
             data[:] = self.storable(other).data
@@ -196,6 +228,13 @@ class Memory:
         """A line to a position in C order, or to coordinates."""
         v = self.storable(line)
         data = np.atleast_1d(v.data)
+        whole = self._whole(where, data.shape[0], valid)
+        if whole is not None:
+            if self.kind != "local":
+                for k in range(whole[1], whole[1] + data.shape[0]):
+                    self.note_flat(k, "write")
+            whole[0][:] = data.astype(self.array.dtype)
+            return
         for k, at in enumerate(self._lane_indices(where, data.shape[0], valid)):
             if at is not None:
                 self.note(at, "write")
@@ -232,6 +271,10 @@ class Memory:
         flat = at[0] if at else 0
         for i, n in zip(at[1:], self.array.shape[1:], strict=False):
             flat = flat * n + i
+        self.note_flat(flat, how)
+
+    def note_flat(self, flat: int, how: str) -> None:
+        """The same for a position in C order, of an array or shared memory."""
         access = self.touched.get(flat)
         if access is None:
             access = self.touched[flat] = _Access()
@@ -256,17 +299,24 @@ class _Access:
         self.atomic = False
         self.readers: dict[tuple[int, int], set[int]] = {}
 
+    def read(self, cube: int, phase: int, unit: int) -> None:
+        """Note a reader; two of a cube and phase are enough to know."""
+        units = self.readers.get((cube, phase))
+        if units is None:
+            self.readers[cube, phase] = {unit}
+        elif len(units) < 2:
+            units.add(unit)
+
     def conflict(self, how: str, cube: int, phase: int, unit: int) -> tuple[int, int, int] | None:
         w = self.writer
+        if how == "read" and w is None:
+            self.read(cube, phase, unit)
+            return None
         me = (cube, phase, unit)
         if w is not None and not _ordered(w, me) and not (how == "atomic" and self.atomic):
             return w
         if how == "read":
-            units = self.readers.get((cube, phase))
-            if units is None:
-                self.readers[cube, phase] = {unit}
-            elif len(units) < 2:
-                units.add(unit)
+            self.read(cube, phase, unit)
             return None
         for (c, p), units in self.readers.items():
             for u in units:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from cubepy.errors import KernelAssertionError, Location
 from cubepy.lang.words import took_missing
@@ -32,6 +32,11 @@ class Missing:
     array: str
     by: tuple[str, ...]
 
+    made: ClassVar[bool] = False  # whether there ever was one: else no result has to be looked at
+
+    def __post_init__(self) -> None:
+        Missing.made = True
+
     def check(self, how: str) -> None:
         """Refuse a maximum ("max") or minimum ("min") of such lanes.
 
@@ -55,6 +60,8 @@ def kept(fn: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(fn)
     def applied(*args: Any, **kwargs: Any) -> Any:
         result = fn(*args, **kwargs)
+        if not Missing.made:
+            return result
         lanes = getattr(result, "lanes", 0)
         if lanes:
             for a in args:

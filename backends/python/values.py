@@ -201,6 +201,20 @@ def convert(v: Any, dtype: DType) -> Value:
     return v if type(v) is Value and v.dtype is dtype else _converted(v, dtype)
 
 
+_small: dict[tuple[str, int], Value] = {}
+REMEMBERED = 1024
+
+
+def _typed(v: int, dtype: DType) -> Value:
+    """A plain integer that meets one of a dtype; nobody writes to its data."""
+    found = _small.get((dtype.name, v))
+    if found is None:
+        found = convert(v, dtype)
+        if len(_small) < REMEMBERED:
+            _small[dtype.name, v] = found
+    return found
+
+
 @kept
 def _converted(v: Any, dtype: DType) -> Value:
     if is_weak(v):
@@ -266,8 +280,26 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 }
 
 
+_DIRECT = frozenset({"add", "sub", "mul", "floordiv", "mod"})
+"""Operators that are NumPy's for all numbers but NARROW ones and bools."""
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two operands are values whose NumPy arrays meet as they are."""
+    if type(a) is not Value or type(b) is not Value or a.dtype is not b.dtype:
+        return False
+    x, y = a.data, b.data
+    if x.ndim and y.ndim and x.shape != y.shape:
+        return False
+    return a.missing is None and b.missing is None and a.dtype.name not in NARROW
+
+
 def binary(op: str, a: Any, b: Any) -> Any:
     """`a op b` for an arithmetic or bit operator."""
+    if type(b) is int and type(a) is Value and a.dtype.is_int and op != "pow":
+        b = _typed(b, a.dtype)
+    if op in _DIRECT and _alike(a, b) and a.dtype.kind != "b":
+        return Value(_UFUNCS[op](a.data, b.data), a.dtype)
     result = _binary(op, a, b)
     square = (op == "mul" and a is b) or (op == "pow" and is_weak(b) and b == 2)
     if square and isinstance(a, Value) and a.missing is not None:
@@ -358,6 +390,10 @@ def compare(op: str, a: Any, b: Any) -> Any:
         isinstance(a, (Value, np.generic)) or is_weak(a)
     ):
         return op == "ne"
+    if type(b) is int and type(a) is Value and a.dtype.is_int:
+        b = _typed(b, a.dtype)
+    if _alike(a, b):
+        return Value(_COMPARE[op](a.data, b.data), dt.bool_)
     x, y = pair(a, b)
     return Value(_COMPARE[op](x.wide, y.wide), dt.bool_)
 

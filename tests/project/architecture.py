@@ -98,12 +98,15 @@ def circles(arrows: set[tuple[str, str]]) -> list[set[str]]:
     return found
 
 
-def identifiers(module: str) -> Iterator[str]:
+@cache
+def identifiers(module: str) -> frozenset[str]:
     """The names that a module gives: of functions, classes, arguments and variables."""
+    found = set()
     for node in ast.walk(tree(module)):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            yield node.name
+            found.add(node.name)
         elif isinstance(node, ast.arg):
-            yield node.arg
+            found.add(node.arg)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
+            found.add(node.id)
+    return frozenset(found)

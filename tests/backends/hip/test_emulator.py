@@ -16,6 +16,7 @@ from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.layout import layout_of
 from tests.backends.hip.emulator import Fault, Gpu, gpu
 from tests.backends.hip.emulator.device import EmulatedBackend, block
+from tests.backends.hip.emulator.memory import Shared
 
 F = np.float32
 HEAD = """
@@ -331,3 +332,18 @@ def test_private_memory(name: str) -> None:
     assert "scratch_store" in assembly or "buffer_store" in assembly
     written = {(k * 7) % n: k for k in range(n)}
     np.testing.assert_array_equal(out, [v + written[int(v) % n] for v in x])
+
+
+@pytest.mark.parametrize("size", [2, 4, 16])
+def test_what_several_waves_read_none_of_them_may_write(size: int) -> None:
+    """By words or by bytes: that another wave reads it too is not forgotten."""
+    at = np.arange(4, dtype=np.int64) * size
+    shared = Shared(bytes(64), 3)
+    for wave in (0, 1, 0):
+        shared.reads(wave, at, size, "a load")
+    with pytest.raises(Fault, match="another wave uses"):
+        shared.writes(0, at, size, "a store")
+    shared.barrier()
+    shared.writes(0, at, size, "a store")
+    with pytest.raises(Fault, match="another wave wrote"):
+        shared.reads(1, at, size, "a load")

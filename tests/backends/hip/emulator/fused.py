@@ -11,8 +11,12 @@ import numpy as np
 LANES = 64
 _TEXT = """
 declare {type} @llvm.fma.{name}({type}, {type}, {type})
-define void @fused(i64 %n, ptr noalias %a, ptr noalias %b, ptr noalias %c, ptr noalias %out) {{
+define void @fused(i64 %n) {{
 begin:
+  %a = inttoptr i64 {0} to ptr
+  %b = inttoptr i64 {1} to ptr
+  %c = inttoptr i64 {2} to ptr
+  %out = inttoptr i64 {3} to ptr
   br label %loop
 loop:
   %k = phi i64 [ 0, %begin ], [ %next, %loop ]
@@ -40,6 +44,7 @@ class Fused:
     def __init__(self, name: str, dtype: Any) -> None:
         self.name = name
         self.given = np.zeros((4, LANES), dtype)
+        self.rows: dict[int, tuple[np.ndarray, ...]] = {}
         self.function: Any = None
 
     def _compiled(self) -> Any:
@@ -49,19 +54,21 @@ class Fused:
         target = llvm.Target.from_default_triple()
         machine = target.create_target_machine(llvm.get_host_cpu_name(), features, opt=2)
         kind = {"f32": "float", "f64": "double"}[self.name]
-        module = llvm.parse_assembly(_TEXT.format(type=kind, name=self.name))
+        rows = [row.ctypes.data for row in self.given]
+        module = llvm.parse_assembly(_TEXT.format(*rows, type=kind, name=self.name))
         self.engine = llvm.create_mcjit_compiler(module, machine)
         self.engine.finalize_object()
         address = self.engine.get_function_address("fused")
-        call = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 4)(address)
-        first, step = self.given.ctypes.data, self.given.strides[0]
-        return lambda n: call(n, first, first + step, first + 2 * step, first + 3 * step)
+        return ctypes.CFUNCTYPE(None, ctypes.c_int64)(address)
 
     def __call__(self, a: Any, b: Any, c: Any) -> np.ndarray:
         """a * b + c."""
         if self.function is None:
             self.function = self._compiled()
-        n, given = len(a), self.given
-        given[0, :n], given[1, :n], given[2, :n] = a, b, c
+        n = len(a)
+        if n not in self.rows:
+            self.rows[n] = tuple(row[:n] for row in self.given)
+        x, y, z, out = self.rows[n]
+        x[:], y[:], z[:] = a, b, c
         self.function(n)
-        return given[3, :n].copy()
+        return out.copy()

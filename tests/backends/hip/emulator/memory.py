@@ -8,6 +8,7 @@ import numpy as np
 
 FIRST = 4096
 END_OF_ADDRESSES = 1 << 47
+LEAST, MOST = np.minimum.reduce, np.maximum.reduce
 
 
 class Fault(Exception):
@@ -64,7 +65,7 @@ class Memory:
 
     def check(self, address: np.ndarray, size: int, what: str) -> None:
         """Fail where `size` bytes at one of the addresses lie outside of every allocation."""
-        if self.whole(int(address.min()), int(address.max()) + size):
+        if self.whole(int(LEAST(address)), int(MOST(address)) + size):
             return
         for at in address.tolist():
             if not self.whole(at, at + size):
@@ -74,6 +75,7 @@ class Memory:
 NOBODY, SEVERAL = -1, -2
 EACH = 0x0001_0001_0001_0001
 """By which a wave's number is that of four bytes."""
+SEVERAL_WORD = int(np.full(4, SEVERAL, np.int16).view(np.int64)[0])
 
 
 class Shared:
@@ -87,31 +89,35 @@ class Shared:
         self.bytes = np.frombuffer(content, np.uint8).copy()
         self.waves, size = waves, -(-len(content) // 4) * 4 if waves > 1 else 0
         self.writer, self.reader = np.full(size, NOBODY, np.int16), np.full(size, NOBODY, np.int16)
+        self.writers, self.readers = self.writer.view(np.int64), self.reader.view(np.int64)
+        self.by_words = True  # so far: the four bytes of a word have one reader, or several
 
     def barrier(self) -> None:
         """Whatever was written may be read now."""
         self.writer.fill(NOBODY)
         self.reader.fill(NOBODY)
+        self.by_words = True
 
     def check(self, at: np.ndarray, size: int, what: str) -> None:
         """Fail where `size` bytes at one of the places are not all inside."""
-        if at.size and int(at.max()) + size > self.bytes.size:
-            raise Fault(f"{what}: byte {int(at.max())} of {self.bytes.size} bytes of shared memory")
+        if at.size and (last := int(MOST(at))) + size > self.bytes.size:
+            raise Fault(f"{what}: byte {last} of {self.bytes.size} bytes of shared memory")
 
     def reads(self, wave: int, at: np.ndarray, size: int, what: str) -> None:
         """A wave reads so many bytes at these places."""
         if self.waves == 1:
             return
-        if words := _words(at, size):
-            mine, writer, reader = (
-                wave * EACH,
-                self.writer.view(np.int64),
-                self.reader.view(np.int64),
-            )
-            if _free(writer, words, mine) and _free(reader, words, mine):
-                for k in words:
-                    reader[k] = mine
+        words, mine = _words(at, size), wave * EACH
+        if words is not None and _free(self.writers[words], mine):
+            known = self.readers[words]
+            if _free(known, mine):
+                self.readers[words] = mine
                 return
+            if self.by_words:
+                one = (known == NOBODY) | (known == mine)
+                self.readers[words] = np.where(one, mine, SEVERAL_WORD)
+                return
+        self.by_words = self.by_words and words is not None
         places = at[:, None] + np.arange(size)
         writer = self.writer[places]
         if ((writer != NOBODY) & (writer != wave)).any():
@@ -123,16 +129,14 @@ class Shared:
         """A wave writes so many bytes at these places."""
         if self.waves == 1:
             return
-        if words := _words(at, size):
-            mine, writer, reader = (
-                wave * EACH,
-                self.writer.view(np.int64),
-                self.reader.view(np.int64),
-            )
-            if _free(writer, words, mine) and _free(reader, words, mine):
-                for k in words:
-                    writer[k] = mine
-                return
+        words, mine = _words(at, size), wave * EACH
+        if (
+            words is not None
+            and _free(self.writers[words], mine)
+            and _free(self.readers[words], mine)
+        ):
+            self.writers[words] = mine
+            return
         places = at[:, None] + np.arange(size)
         for other in (self.writer[places], self.reader[places]):
             if ((other != NOBODY) & (other != wave)).any():
@@ -142,18 +146,21 @@ class Shared:
         self.writer[places] = wave
 
 
-def _words(at: np.ndarray, size: int) -> list[np.ndarray]:
-    """The words of four bytes that an access touches; none, unless it is whole ones."""
-    if size % 4 or (at & 3).any():
-        return []
-    first = at >> 2
-    return [first + k for k in range(size // 4)]
+def whole_words(at: np.ndarray) -> bool:
+    """Whether all places are where a word of four bytes begins."""
+    return not int(np.bitwise_or.reduce(at)) & 3
 
 
-def _free(users: np.ndarray, words: list[np.ndarray], mine: int) -> bool:
-    """Whether nobody, or this wave alone, has touched all bytes of these words."""
-    for k in words:
-        found = users[k]
-        if not ((found == NOBODY) | (found == mine)).all():
-            return False
-    return True
+_STEPS = [np.arange(k).reshape(-1, 1) for k in range(5)]
+
+
+def _words(at: np.ndarray, size: int) -> np.ndarray | None:
+    """The words of four bytes that an access touches; None, unless it is whole ones."""
+    if size % 4 or not whole_words(at):
+        return None
+    return (at >> 2) + _STEPS[size // 4]
+
+
+def _free(users: np.ndarray, mine: int) -> bool:
+    """Whether nobody, or this wave alone, has touched all bytes of words with these users."""
+    return int(np.count_nonzero((users == NOBODY) | (users == mine))) == users.size

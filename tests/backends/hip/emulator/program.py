@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 Step = Callable[["Wave"], "int | None"]
 """What a line does to a wave; gives where to go on, or one of the following."""
 END, BARRIER = -1, -2
+IGNORED = (
+    "s_waitcnt", "s_wait_", "s_nop", "s_clause", "s_delay_alu", "s_sleep", "s_inst_prefetch",
+    "s_set_inst_prefetch", "s_setprio", "s_code_end", "s_setreg", "s_icache", "s_dcache",
+    "s_sendmsg", "s_prefetch", "s_barrier_signal", "buffer_gl0_inv", "buffer_gl1_inv", "buffer_inv",
+    "buffer_wbl2", "buffer_wbinv", "global_inv", "global_wb", "v_nop",
+)  # fmt: skip
+"""Waits, hints and caches, which are not modelled."""
 _SIZES = {".byte": 1, ".short": 2, ".long": 4, ".quad": 8, ".zero": 0}
 
 
@@ -20,7 +27,7 @@ class Program:
     """One kernel.
 
     Attributes:
-        lines: its instructions; `labels` and branches count them.
+        lines: its instructions, without those that are ignored; `labels` and branches count them.
         code: the same as functions of a wave.
         descriptor: the numbers of `.amdhsa_` directives.
         hidden: where the runtime leaves what, behind the kernel's own arguments.
@@ -60,7 +67,7 @@ class Program:
                 return
             elif inside and line.endswith(":"):
                 self.labels[line[:-1]] = len(self.lines)
-            elif inside and line and not line.startswith("."):
+            elif inside and line and not line.startswith((".", *IGNORED)):
                 self.lines.append(line)
 
     def _constants(self, text: str) -> None:

@@ -24,16 +24,8 @@ from tests.backends.hip.emulator.meaning.vector import (
 )
 from tests.backends.hip.emulator.meaning.vector_table import TABLE
 from tests.backends.hip.emulator.operands import U32, Operand, operand, split
-from tests.backends.hip.emulator.program import BARRIER, END, Program, Step
+from tests.backends.hip.emulator.program import BARRIER, END, IGNORED, Program, Step
 from tests.backends.hip.emulator.wave import Wave
-
-IGNORED = (
-    "s_waitcnt", "s_wait_", "s_nop", "s_clause", "s_delay_alu", "s_sleep", "s_inst_prefetch",
-    "s_set_inst_prefetch", "s_setprio", "s_code_end", "s_setreg", "s_icache", "s_dcache",
-    "s_sendmsg", "s_prefetch", "s_barrier_signal", "buffer_gl0_inv", "buffer_gl1_inv", "buffer_inv",
-    "buffer_wbl2", "buffer_wbinv", "global_inv", "global_wb", "v_nop",
-)  # fmt: skip
-"""Waits, hints and caches, which are not modelled."""
 
 FAMILIES: list[tuple[str, Callable[[str, str], Step | None]]] = [
     ("v_mov_b32", move),

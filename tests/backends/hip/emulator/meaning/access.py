@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.backends.hip.emulator.memory import FIRST, Fault
+from tests.backends.hip.emulator.memory import FIRST, Fault, whole_words
 from tests.backends.hip.emulator.operands import M32, M64, U32, Operand, offset_of, operand, split
 from tests.backends.hip.emulator.program import Step
 from tests.backends.hip.emulator.registers import reader, scalar_reader
@@ -106,7 +106,7 @@ def write(w: Wave, space: str, at: np.ndarray, raw: np.ndarray, line: str) -> No
     first = int(there[0])
     if _in_a_row(there, size):
         memory.bytes[first : first + raw.size] = raw.ravel()
-    elif size >= 4 and not (there & 3).any():
+    elif size >= 4 and whole_words(there):
         words = memory.bytes[: memory.bytes.size & ~3].view(U32)
         columns = np.ascontiguousarray(raw).view(U32)
         for k in range(size // 4):
@@ -120,7 +120,7 @@ def _in_a_row(there: np.ndarray, size: int) -> bool:
     n = len(there)
     if int(there[-1]) - int(there[0]) != (n - 1) * size:
         return False
-    return n <= 2 or bool((there[1:] - there[:-1] == size).all())
+    return n <= 2 or int(np.count_nonzero(there[1:] - there[:-1] == size)) == n - 1
 
 
 def got(memory: np.ndarray, there: np.ndarray, size: int) -> np.ndarray:
@@ -128,7 +128,7 @@ def got(memory: np.ndarray, there: np.ndarray, size: int) -> np.ndarray:
     first = int(there[0])
     if _in_a_row(there, size):
         return memory[first : first + len(there) * size].reshape(-1, size).copy()
-    if size >= 4 and not (there & 3).any():
+    if size >= 4 and whole_words(there):
         words = memory[: memory.size & ~3].view(U32)
         return words[(there >> 2)[:, None] + np.arange(size // 4)].view(np.uint8)
     return memory[there[:, None] + np.arange(size)]

@@ -51,6 +51,8 @@ def matrix(name: str, text: str) -> Step | None:
     if modifiers or any(elements(np.zeros((1, 1), U32), kind) is None for kind in kinds):
         return None
 
+    rows: dict[tuple[int, bool], np.ndarray] = {}
+
     def run(w: Wave) -> None:
         if not w.full:
             raise Fault(f"{name} {text}: not all lanes run")
@@ -59,25 +61,27 @@ def matrix(name: str, text: str) -> Step | None:
             for o, kind in zip(ops[1:3], kinds, strict=True)
         )
         rdna3 = unit == "wmma" and w.gpu.major == 11
-        left, right = np.zeros((m, k)), np.zeros((k, n))
-        per = a.shape[1]
-        for lane in range(w.size):
-            first, row = per * (lane // m), lane % m
-            if rdna3:
-                first = 0
-                same = all(np.array_equal(x[lane], x[row], equal_nan=True) for x in (a, b))
-                if not same:
-                    raise Fault(f"{name} {text}: the upper lanes do not repeat the lower ones")
-            left[row, first : first + per] = a[lane]
-            right[first : first + per, row] = b[lane]
+        if rdna3:
+            if not all(np.array_equal(x[:m], x[m:], equal_nan=True) for x in (a, b)):
+                raise Fault(f"{name} {text}: the upper lanes do not repeat the lower ones")
+            left, right = a[:m], b[:m].T
+        else:
+            left, right = _gathered(a, m, k), _gathered(b, n, k).T
         size, c = ops[0].size, ops[3]
-        rows = np.stack([_row(unit, rdna3, m, r, size, w.lane) for r in range(size)])
+        if (w.size, rdna3) not in rows:
+            found = [_row(unit, rdna3, m, r, size, w.lane) for r in range(size)]
+            rows[w.size, rdna3] = np.stack(found)
         t = np.int32 if out == "i32" else np.float32
         before = w.bank(c)[c.at : c.at + size].view(t) if c.kind in "va" else t(c.value)
-        result = ((left @ right)[rows, w.lane % n] + before).astype(t)
+        result = ((left @ right)[rows[w.size, rdna3], w.lane % n] + before).astype(t)
         w.bank(ops[0])[ops[0].at : ops[0].at + size] = result.view(U32)
 
     return run
+
+
+def _gathered(x: np.ndarray, rows: int, k: int) -> np.ndarray:
+    """A factor, [rows, k], of what lanes have: those of a row one behind the other."""
+    return x.reshape(-1, rows, x.shape[1]).transpose(1, 0, 2).reshape(rows, k)
 
 
 def _row(unit: str, rdna3: bool, m: int, register: int, size: int, lane: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from tests.backends.hip.emulator.meaning.cross_lane import exchanged
 from tests.backends.hip.emulator.meaning.vector import SUFFIX
 from tests.backends.hip.emulator.operands import M32, TYPES, U32, Operand, listed, operand, split
 from tests.backends.hip.emulator.program import Step
+from tests.backends.hip.emulator.registers import reader, scalar_reader, scalar_writer, writer
 from tests.backends.hip.emulator.wave import Wave
 
 
@@ -24,16 +25,22 @@ def carry(name: str, text: str) -> Step | None:
     takes = "_ci_" in base or base.startswith(("v_addc", "v_subb"))
     less, reverse = base.startswith("v_sub"), "rev" in base
 
+    left, right = (reader(o, "u32") for o in ops[2:4])
+    mask = {k: scalar_reader(ops[4], k) for k in (1, 2)} if takes else {}
+    put, put_mask = writer(ops[0], "u32"), {k: scalar_writer(ops[1], k) for k in (1, 2)}
+
     def run(w: Wave) -> None:
-        on, (a, b) = w.on, (w.get(o, "u32").astype(np.int64) for o in ops[2:4])
+        on, a, b = w.on, left(w).astype(np.int64), right(w).astype(np.int64)
         if lanes_move:
             a, on = exchanged(w, a, on, modifiers)
         a, b = (b, a) if reverse else (a, b)
-        c = w.lanes_of(w.scalar(ops[4], w.size // 32)).astype(np.int64) if takes else 0
-        total = a - b - c if less else a + b + c
+        total = a - b if less else a + b
+        if takes:
+            c = w.lanes_of(mask[w.size // 32](w))
+            total = total - c if less else total + c
         out = w.bits(((total < 0) if less else (total > M32)) & on)
-        w.put(ops[0], (total & M32).astype(U32), "u32", on=on)
-        w.put_scalar(ops[1], out, w.size // 32)
+        put(w, total.astype(U32), on)
+        put_mask[w.size // 32](w, out)
 
     return run
 
@@ -42,18 +49,20 @@ def multiply_add(name: str, text: str) -> Step:
     """v_mad_u64_u32, v_mad_i64_i32: a product of words and a sum of 64 bits."""
     ops = [operand(t) for t in split(text)[0]]
     sign = "i64" in name
+    word, wide = ("i32", "i64") if sign else ("u32", "u64")
+    left, right, third = reader(ops[2], word), reader(ops[3], word), reader(ops[4], wide)
+    put, put_mask = writer(ops[0], wide), {k: scalar_writer(ops[1], k) for k in (1, 2)}
 
     def run(w: Wave) -> None:
-        word, wide = ("i32", "i64") if sign else ("u32", "u64")
-        a, b = (w.get(o, word).astype(TYPES[wide]) for o in ops[2:4])
-        product, c = a * b, w.get(ops[4], wide)
+        product = left(w).astype(TYPES[wide]) * right(w)
+        c = third(w)
         total = product + c
         beyond = total < product
         if sign:  # below zero
             one, both = (product < 0) != (c < 0), (product < 0) & (c < 0)
             beyond = both | (one & (total < 0))
-        w.put(ops[0], total, wide)
-        w.put_scalar(ops[1], w.bits(beyond & w.on), w.size // 32)
+        put(w, total, w.on)
+        put_mask[w.size // 32](w, w.bits(beyond & w.on))
 
     return run
 

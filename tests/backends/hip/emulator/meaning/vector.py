@@ -27,6 +27,7 @@ from tests.backends.hip.emulator.operands import (
 from tests.backends.hip.emulator.program import Step
 from tests.backends.hip.emulator.registers import (
     Reader,
+    Writer,
     reader,
     scalar_reader,
     scalar_writer,
@@ -148,8 +149,19 @@ def _direct(name: str, text: str) -> Step | None:
     """The meaning of an instruction of the table that reads whole operands and writes a whole
     result: most are.
     """
+    found = _parts(name, text)
+    if found is None:
+        return None
+    put, compute = found
+    return lambda w: put(w, compute(w), w.on)
+
+
+def _parts(name: str, text: str) -> tuple[Writer, Reader] | None:
+    """What writes the result of such an instruction, and what computes it."""
     texts, modifiers = split(text)
-    base = SUFFIX.sub("", name)
+    base = SUFFIX.sub("", name).replace("v_dual_", "v_")
+    if name == "v_dual_cndmask_b32":
+        return _chosen_by_vcc([operand(t) for t in texts])
     found = None if modifiers else _function(base, [operand(t) for t in texts], modifiers)
     if found is None or "dpp" in name or "sdwa" in name or SIZE[found[0]] == 2:
         return None
@@ -158,38 +170,37 @@ def _direct(name: str, text: str) -> Step | None:
     reads = [reader(o, t) for o, t in zip(sources, kinds, strict=False)]
     if len(reads) == 1:
         (x,) = reads
-        return lambda w: put(w, function(x(w)), w.on)
+        return put, lambda w: function(x(w))
     if len(reads) == 2:
         x, y = reads
-        return lambda w: put(w, function(x(w), y(w)), w.on)
-    return lambda w: put(w, function(*[read(w) for read in reads]), w.on)
+        return put, lambda w: function(x(w), y(w))
+    if len(reads) == 3:
+        x, y, z = reads
+        return put, lambda w: function(x(w), y(w), z(w))
+    return put, lambda w: function(*[read(w) for read in reads])
 
 
 def pair(line: str) -> Step | None:
     """Two instructions at once (RDNA's VOPD): both read before either writes."""
-    halves = []
-    for part in line.split("::"):
-        name, _, text = part.strip().partition(" ")
-        found = _chosen_by_vcc(text) if "cndmask" in name else later(name, text)
-        if found is None:
-            return None
-        halves.append(found)
+    instructions = [part.strip().partition(" ")[::2] for part in line.split("::")]
+    halves = [_parts(*instruction) for instruction in instructions]
+    if halves[0] is None or halves[1] is None:
+        return None
+    (put, compute), (put_other, compute_other) = halves
 
     def run(w: Wave) -> None:
-        for write in [half(w) for half in halves]:
-            write()
+        x, y = compute(w), compute_other(w)
+        if x.base is not None:  # perhaps the register that the other one writes
+            x = x.copy()
+        put_other(w, y, w.on)
+        put(w, x, w.on)
 
     return run
 
 
-def _chosen_by_vcc(text: str) -> Later:
-    ops = [operand(t) for t in split(text)[0]]
-
-    def run(w: Wave) -> Callable[[], None]:
-        y = np.where(w.lanes_of(w.vcc), w.get(ops[2], "u32"), w.get(ops[1], "u32"))
-        return lambda: w.put(ops[0], y, "u32")
-
-    return run
+def _chosen_by_vcc(ops: list[Operand]) -> tuple[Writer, Reader]:
+    no, yes = reader(ops[1], "u32"), reader(ops[2], "u32")
+    return writer(ops[0], "u32"), lambda w: np.where(w.lanes_of(w.vcc), yes(w), no(w))
 
 
 def compare(name: str, text: str) -> Step | None:
