@@ -40,15 +40,11 @@ ERF = [
     ("Div x two d|Erf d e|Add e one a|Mul half x m|Mul m a y"),
 ]
 TANH = [
-    (
-        "Pow x three c|Mul c small t|Add x t s|Mul s fast u|Tanh u e|Add e one a|Mul x a m|Mul m half y"
-    ),
-    (
-        "Mul x x q|Mul q x c|Mul small c t|Add t x s|Mul fast s u|Tanh u e|Add one e a|Mul x half m|Mul m a y"
-    ),
-    (
-        "Mul x x q|Mul q small t|Add t one s|Mul x fast f|Mul f s u|Tanh u e|Add e one a|Mul x a m|Mul half m y"
-    ),
+    "Pow x three c|Mul c small t|Add x t s|Mul s fast u|Tanh u e|Add e one a|Mul x a m|Mul m half y",
+    "Mul x x q|Mul q x c|Mul small c t|Add t x s|Mul fast s u|Tanh u e|Add e one a|Mul x half m"
+    "|Mul m a y",
+    "Mul x x q|Mul q small t|Add t one s|Mul x fast f|Mul f s u|Tanh u e|Add e one a|Mul x a m"
+    "|Mul half m y",
 ]
 NUMBERS = {
     "two": 2**0.5,
