@@ -52,9 +52,13 @@ def integer_windows(
     sums: Tensor,
     points: Tensor | None = None,
 ) -> Tensor:
-    """`ConvInteger` as a product of the codes of all windows with the filters."""
+    """`ConvInteger` as a product of the codes of all windows, channels last in each, with the
+    filters.
+    """
     w = windows(call, x.shape[2:], call["kernel_shape"])
-    for axis, (before, after) in enumerate(w.widths()):
+    rank = len(w.kernel)
+    x = x.permute(0, *range(2, 2 + rank), 1).contiguous()
+    for axis, (before, after) in enumerate(w.widths()[2:], 1):
         parts = [x]
         for n, behind in ((before, False), (after, True)):
             if n:
@@ -63,15 +67,14 @@ def integer_windows(
                 value = empty if zero is None else zero.reshape(()).expand(*shape)
                 parts.insert(len(parts) if behind else 0, value)
         x = parts[0] if len(parts) == 1 else T.concat(parts, axis=axis)
-    spans = zip(x.shape[2:], w.spans(), w.stride, strict=True)
+    spans = zip(x.shape[1:], w.spans(), w.stride, strict=False)
     size = [(n - e) // s + 1 for n, e, s in spans]
     taps = []
     for at in np.ndindex(*w.kernel):
         cut = zip(at, w.dilation, size, w.stride, strict=True)
-        taps.append(x[(..., *(slice(k * d, k * d + (m - 1) * s + 1, s) for k, d, m, s in cut))])
-    rank = len(size)
-    columns = T.stack(taps, axis=2).permute(0, *range(3, 3 + rank), 1, 2)
-    columns = columns.reshape(x.shape[0], *size, codes.shape[0])
+        spots = (slice(k * d, k * d + (m - 1) * s + 1, s) for k, d, m, s in cut)
+        taps.append(x[(slice(None), *spots)])
+    columns = taps[0] if len(taps) == 1 else T.concat(taps, axis=-1)
     made = corrected(apply("matmul_codes", columns, codes), columns, zero, sums, points)
     return made.permute(0, rank + 1, *range(1, rank + 1))
 

@@ -51,7 +51,7 @@ def conv_integer(graph: Rewriting, node: Node) -> Node | None:
     if points.size not in (1, filters):
         return None
     points = points.reshape(-1) if points.size > 1 else points.reshape(())
-    flat = np.ascontiguousarray(codes.reshape(filters, -1).T)
+    flat = np.ascontiguousarray(columns_of(codes))
     sums = flat.sum(axis=0, dtype=np.int32) - flat.shape[0] * points
     names = graph.keep(node, weight, {"codes": flat, "sums": sums.astype(np.int32)})
     if points.any():
@@ -84,3 +84,9 @@ def quantized_lstm(graph: Rewriting, node: Node) -> Node | None:
     names = [name for one in found for name in graph.keep(node, *one)]
     inputs = (node.inputs[0], *node.inputs[3:8], *names)
     return Node("IntegerLSTM", OURS, node.name, inputs, node.outputs, node.attributes)
+
+
+def columns_of(filters: np.ndarray) -> np.ndarray:
+    """Filters (M, C, ...) as a matrix (... C, M) that meets windows whose channels lie last."""
+    found: np.ndarray = np.moveaxis(filters, 1, -1).reshape(len(filters), -1).T
+    return found

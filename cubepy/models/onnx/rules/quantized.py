@@ -12,6 +12,7 @@ from cubepy.models.formats.onnx import Node
 from cubepy.models.formats.onnx_tensor import of_array
 from cubepy.models.onnx.constants import Constant
 from cubepy.models.onnx.rewriting import OURS, Rewriting, host_of, layer, pieces, signed
+from cubepy.models.onnx.rules.codes import columns_of
 
 SHORT = 65536
 """Elements up to which dequantized constants are floats whatever reads them."""
@@ -127,8 +128,7 @@ def convolution(graph: Rewriting, node: Node) -> Node | None:
     if node.attributes.get("group", 1) != 1:
         return None
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
-    flat = codes.reshape(len(codes), -1).T
-    inputs = product(graph, node, x, weight, flat, points, bias)
+    inputs = product(graph, node, x, weight, columns_of(codes), points, bias)
     attributes = {**node.attributes, "kernel_shape": list(codes.shape[2:])}
     return Node("CodesWindows", OURS, node.name, inputs, node.outputs, attributes)
 
