@@ -111,15 +111,22 @@ def cosine(ours: Any, theirs: Any) -> float:
     return 1.0 if size == 0 else float(a @ b) / size
 
 
-def timed(ours: Any, theirs: Any, turns: int = 15) -> tuple[float, float]:
-    """Medians of two functions that are called in turns."""
+def timed(ours: Any, theirs: Any, seconds: float = 3.0) -> tuple[list[float], list[float]]:
+    """Times of two functions that are called in turns: 15 to 200 of each."""
     times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(turns):
+    until = time.perf_counter() + seconds
+    while len(times[0]) < 15 or (len(times[0]) < 200 and time.perf_counter() < until):
         for function, kept in zip((ours, theirs), times, strict=True):
             start = time.perf_counter()
             function()
             kept.append(time.perf_counter() - start)
-    return statistics.median(times[0]), statistics.median(times[1])
+    return times
+
+
+def ratio(ours: list[float], theirs: list[float]) -> str:
+    """Medians in milliseconds and their ratio; the least and theirs in brackets."""
+    (a, b), (c, d) = ([f(t) * 1e3 for t in (ours, theirs)] for f in (statistics.median, min))
+    return f"{a:.2f} ms beside {b:.2f}: {b / a:.2f}x (least {c:.2f}, {d:.2f}: {d / c:.2f}x)"
 
 
 def compared(path: Path, wants_time: bool) -> str:
@@ -147,8 +154,8 @@ def compared(path: Path, wants_time: bool) -> str:
         most = max(float(np.abs(a - b).max(initial=0)) for a, b in pairs) if far < np.inf else far
         text = f"{far:.1e} (at most {most:.0e}) cos {close:.5f} first {first:.1f}s"
         if wants_time:
-            ours, theirs = timed(partial(model, **given), partial(session.run, names, given))
-            text += f" {ours * 1e3:.2f} ms beside {theirs * 1e3:.2f}: {theirs / ours:.2f}x"
+            times = timed(partial(model, **given), partial(session.run, names, given))
+            text += " " + ratio(*times)
         parts.append(text)
     return f"open {opened:.2f}s; " + "; ".join(parts or ["no input found"])
 
@@ -159,7 +166,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--time", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     for path in sorted(options.folder.rglob("*.onnx")):
         if options.names and not any(n in str(path) for n in options.names):
             continue

@@ -29,6 +29,7 @@ class _Recurrent(Module):
 
     gates = 1
     states = 1
+    proj_size = 0
 
     def __init__(
         self,
@@ -51,21 +52,28 @@ class _Recurrent(Module):
         self.dropout = arguments.number("dropout", dropout, 0, 1)
         self.bidirectional = arguments.flag("bidirectional", bidirectional)
         bound, rows = 1 / math.sqrt(hidden_size), self.gates * hidden_size
+        given = self._widths()[0]
         for layer in range(self.num_layers):
-            width = input_size if layer == 0 else hidden_size * len(self._ways())
+            width = input_size if layer == 0 else given * len(self._ways())
             for way in self._ways():
                 shapes: dict[str, tuple[int, ...]] = {
                     "weight_ih": (rows, width),
-                    "weight_hh": (rows, hidden_size),
+                    "weight_hh": (rows, given),
                 }
                 if self.bias:
                     shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+                if self.proj_size:
+                    shapes["weight_hr"] = (self.proj_size, hidden_size)
                 for name, shape in shapes.items():
                     full = f"{name}_l{layer}{way}"
                     setattr(self, full, Parameter(init.uniform(shape, bound)))
 
     def _ways(self) -> tuple[str, ...]:
         return ("", "_reverse") if self.bidirectional else ("",)
+
+    def _widths(self) -> tuple[int, ...]:
+        """The widths of the states; that of the first is the output's."""
+        return (self.proj_size or self.hidden_size, self.hidden_size)[: self.states]
 
     def _cell(self, x: Tensor, state: tuple[Tensor, ...], *weights: Any) -> tuple[Tensor, ...]:
         """The next states, of which the first is the output."""
@@ -86,10 +94,10 @@ class _Recurrent(Module):
             x = x.transpose(0, 1)
         ways, batch = self._ways(), x.shape[1]
         count = self.num_layers * len(ways)
-        shape = (count, batch, self.hidden_size)
+        shapes = [(count, batch, width) for width in self._widths()]
         if states is None:
-            zero = constant(0, x.dtype).to(x.device).expand(shape)
-            given: list[Any] = [zero] * self.states
+            zero = constant(0, x.dtype).to(x.device)
+            given: list[Any] = [zero.expand(shape) for shape in shapes]
         else:
             if len(states) != self.states:
                 raise ShapeError(
@@ -97,7 +105,7 @@ class _Recurrent(Module):
                 )
             given = [as_tensor(s) for s in states]
             given = [s.unsqueeze(1) if alone and s.ndim == 2 else s for s in given]
-            for s in given:
+            for s, shape in zip(given, shapes, strict=True):
                 if s.shape != shape:
                     raise ShapeError(f"a state of shape {shape} is needed, not {s.shape}")
         last: list[list[Tensor]] = [[] for _ in range(self.states)]
@@ -115,8 +123,10 @@ class _Recurrent(Module):
 
     def _at_once(self, x: Tensor, first: list[Tensor], layer: int) -> list[Tensor] | None:
         """One layer in all directions, its steps in one launch; None where that is not for it, as
-        where gradients are wanted.
+        where gradients are wanted, or h is projected.
         """
+        if self.proj_size:
+            return None
 
         def weights(name: str) -> list[Tensor]:
             return [getattr(self, f"{name}_l{layer}{way}") for way in self._ways()]
@@ -156,12 +166,13 @@ class _Recurrent(Module):
         w_ih, w_hh = (getattr(self, f"weight_{part}{suffix}") for part in ("ih", "hh"))
         b_ih = getattr(self, f"bias_ih{suffix}") if self.bias else None
         b_hh = getattr(self, f"bias_hh{suffix}") if self.bias else None
+        w_hr = [getattr(self, f"weight_hr{suffix}")] if self.proj_size else []
         projected = F.linear(x, w_ih, b_ih)
-        dtypes = {t.dtype for t in (projected, w_hh, *state)}
+        dtypes = {t.dtype for t in (projected, w_hh, *w_hr, *state)}
         if recording_here() and x.shape[0] >= LONG and len(dtypes) == 1:
 
             def step(now: tuple[Tensor, ...], part: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-                new = tuple(self._cell(part, now, w_hh, b_hh))
+                new = tuple(self._cell(part, now, w_hh, b_hh, *w_hr))
                 return new, new[0]
 
             state, y = scan(step, tuple(state), projected, reverse=back)
@@ -169,7 +180,7 @@ class _Recurrent(Module):
         found: list[Tensor] = []
         steps = range(x.shape[0])
         for t in reversed(steps) if back else steps:
-            state = self._cell(projected[t], state, w_hh, b_hh)
+            state = self._cell(projected[t], state, w_hh, b_hh, *w_hr)
             found.append(state[0].unsqueeze(0))
         if not found:
             return state[0].unsqueeze(0)[:0], state
@@ -177,6 +188,7 @@ class _Recurrent(Module):
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
+        text += f", proj_size={self.proj_size}" if self.proj_size else ""
         text += f", num_layers={self.num_layers}" if self.num_layers > 1 else ""
         text += ", batch_first=True" if self.batch_first else ""
         return text + (", bidirectional=True" if self.bidirectional else "")
@@ -277,6 +289,14 @@ class LSTM(_Recurrent):
 
     Args:
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: see `RNN`.
+        proj_size: the width of h, which a matrix makes of the cell's output after each step (Sak et
+            al., 2014); 0 leaves it as it is. Such layers go step by step.
+
+    Attributes:
+        weight_hr_l0: (proj_size, hidden_size), of layer 0; the others see `RNN`.
+
+    Raises:
+        LaunchError: a projection that is not narrower than hidden_size.
 
     Example:
         >>> import numpy as np
@@ -287,8 +307,27 @@ class LSTM(_Recurrent):
 
     gates, states = 4, 2
 
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+    ) -> None:
+        self.__dict__["proj_size"] = arguments.size("proj_size", proj_size, 0)
+        if proj_size and proj_size >= hidden_size:
+            raise LaunchError(f"proj_size is below hidden_size ({hidden_size}), not {proj_size}")
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        )
+
     def _cell(self, x: Tensor, state: tuple[Tensor, ...], *weights: Any) -> tuple[Tensor, ...]:
-        return lstm(x, state[0], state[1], *weights)
+        h, c = lstm(x, state[0], state[1], *weights[:2])
+        return (F.linear(h, weights[2]) if self.proj_size else h), c
 
     def forward(self, input: Any, hx: Any = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """(length, batch, input_size) -> the h of all steps in the last layer, and the last h and c

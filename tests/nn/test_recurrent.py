@@ -54,8 +54,11 @@ def network(kind: str, model: Any, x: np.ndarray, first: list[np.ndarray]) -> tu
                 for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             ]
             states, found = [s[layer * len(ways) + n] for s in first], []
+            narrow = getattr(model, f"weight_hr_l{layer}{way}") if model.proj_size else None
             for row in x[::-1] if way else x:
                 states = cell(kind, row, states, p)
+                if narrow is not None:
+                    states[0] = states[0] @ narrow.detach().numpy().T
                 found.append(states[0])
             outputs.append(np.stack(found[::-1] if way else found))
             last.append(states)
@@ -79,6 +82,25 @@ def test_outputs_and_states_are_those_of_the_loop(kind: str, options: dict[str, 
     np.testing.assert_allclose(y.detach().numpy(), want, rtol=1e-12, atol=1e-14)
     for got, s in zip(ended if kind == "lstm" else [ended], last, strict=True):
         np.testing.assert_allclose(got.detach().numpy(), s, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_projected_states_are_those_of_the_loop(seed: int) -> None:
+    """Layers in both directions, with biases or none, step by step and as a loop of a program."""
+    rng = np.random.default_rng(seed)
+    wide, layers, length = rng.integers(2, 7), int(rng.integers(1, 4)), int(rng.choice([1, 4, 103]))
+    narrow, both = int(rng.integers(1, wide)), bool(rng.integers(2))
+    model = made("lstm", 3, int(wide), num_layers=layers, bidirectional=both, proj_size=narrow)
+    x, count = rng.standard_normal((length, 2, 3)), layers * (2 if both else 1)
+    states = [rng.standard_normal((count, 2, n)) for n in (narrow, wide)]
+    want, last = network("lstm", model, x, states)
+    given = cb.tensor(x), tuple(map(cb.tensor, states))
+    for run in (model, cb.jit(model)):
+        y, ended = run(*given)
+        assert y.shape == (length, 2, narrow * (2 if both else 1))
+        np.testing.assert_allclose(y.detach().numpy(), want, rtol=1e-10, atol=1e-13)
+        for got, s in zip(ended, last, strict=True):
+            np.testing.assert_allclose(got.detach().numpy(), s, rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -111,9 +133,10 @@ def test_cells_are_one_step(kind: str) -> None:
     np.testing.assert_allclose(fresh.detach().numpy(), cell(kind, x, zeros, p)[0], rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["tanh", "gru", "lstm"])
+@pytest.mark.parametrize("kind", ["tanh", "gru", "lstm", "projected"])
 def test_gradients_go_through_time(kind: str) -> None:
-    model = made(kind, 2, 3, bidirectional=True)
+    options = {"proj_size": 2} if kind == "projected" else {}
+    model = made("lstm" if options else kind, 2, 3, bidirectional=True, **options)
     names = [name for name, _ in model.named_parameters()]
     values = [p.detach().numpy() for p in model.parameters()]
 
@@ -129,6 +152,9 @@ def test_names_and_shapes_are_torchs() -> None:
     shapes = {n: p.shape for n, p in nn.LSTM(3, 5, 2, bidirectional=True).named_parameters()}
     assert list(shapes)[:4] == ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"]
     assert shapes["weight_ih_l1_reverse"] == (20, 10) and shapes["bias_hh_l1"] == (20,)
+    shapes = {n: p.shape for n, p in nn.LSTM(3, 5, 2, proj_size=2).named_parameters()}
+    assert list(shapes)[3:6] == ["bias_hh_l0", "weight_hr_l0", "weight_ih_l1"]
+    assert [shapes[f"weight_{n}_l1"] for n in ("ih", "hh", "hr")] == [(20, 2), (20, 2), (2, 5)]
     assert not [n for n, _ in nn.GRU(3, 5, bias=False).named_parameters() if "bias" in n]
 
 
@@ -147,6 +173,8 @@ def test_dropout_lies_between_layers() -> None:
     [
         (lambda: nn.RNN(2, 3, nonlinearity="sin"), LaunchError, "nonlinearity"),
         (lambda: nn.LSTM(0, 3), ShapeError, "input_size must be at least 1"),
+        (lambda: nn.LSTM(2, 3, proj_size=3), LaunchError, r"below hidden_size \(3\), not 3"),
+        (lambda: nn.LSTM(2, 3, proj_size=-1), ShapeError, "proj_size must be at least 0"),
         (lambda: nn.GRU(2, 3)(np.ones((4, 2, 3), np.float32)), ShapeError, r"takes \(length"),
         (
             lambda: nn.GRU(2, 3)(np.ones((4, 2, 2), np.float32), np.ones((1, 1, 3))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -54,6 +55,7 @@ class Scope:
         modules: layers of the module, by name.
         unsupported: nodes by (domain, operator, version).
         lifted: host arrays that became tensors.
+        rewritten: how many nodes of each kind run instead of the file's.
     """
 
     def __init__(self, model: Model, parameters: dict[str, Any], modules: dict[str, Any]) -> None:
@@ -62,6 +64,7 @@ class Scope:
         self.functions: tuple[str, ...] = ()
         self.unsupported: dict[tuple[str, str, int | None], list[str]] = {}
         self.lifted: dict[int, tuple[Any, Tensor]] = {}
+        self.rewritten: Counter[str] = Counter()
         self.where: list[Any] = [None]
 
     def inner(self, name: str, function: Function | None = None) -> Scope:

@@ -11,7 +11,7 @@ from cubepy import nn
 from cubepy.errors import ModelError
 from cubepy.models.formats.onnx import Graph, Model, ValueInfo, read
 from cubepy.models.formats.onnx_schema import dtype_name
-from cubepy.models.onnx import ops
+from cubepy.models.onnx import ops, rules
 from cubepy.models.onnx.constants import Scope
 from cubepy.models.onnx.runner import Runner, liftable
 from cubepy.models.plain import array_of_plain, is_plain
@@ -20,7 +20,7 @@ from cubepy.tensor import Tensor
 from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.modes import mode
 
-assert ops.__name__  # imported for its records
+assert ops.__name__ and rules.__name__  # imported for what they record
 
 
 def load(source: Any, device: Any = None) -> OnnxModel:
@@ -95,6 +95,11 @@ class OnnxModel(nn.Module):
     def graph(self) -> Graph:
         """Nodes and weights as the file has them."""
         return self.file.graph
+
+    @property
+    def rewritten(self) -> dict[str, int]:
+        """How many layers and operators of each kind run instead of the file's nodes."""
+        return dict(self.scope.rewritten)
 
     def forward(self, *args: Any, **named: Any) -> dict[str, Any]:
         """The outputs by name. Inputs are given in order, by name, or as one dict.

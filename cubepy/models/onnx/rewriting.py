@@ -1,16 +1,16 @@
-"""Rewriting a graph before it runs: products with constant matrices as layers, and integer products
-with what their constants need computed once.
+"""Rewriting a graph before it runs: nodes in, nodes out; new ones are of the domain `cubepy`.
 
-`rewritten` takes nodes and gives nodes; new ones are of the domain `cubepy`. The file's graph stays
-what it is.
+Rules are in `rules`, a file a family. Those of *pieces* see the graph first: they find what several
+nodes compute together, and nodes that nobody reads any more go. Then those of *layers* see what is
+left, in order. The file's graph stays what it is.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,11 +18,34 @@ from cubepy import nn
 from cubepy.models.formats.onnx import Graph, Node, read_of
 from cubepy.models.formats.onnx_tensor import of_array
 from cubepy.models.onnx.constants import Constant, Scope, constant_node
-from cubepy.models.packed.nbits import BlockCodes, bytes_of, int4_of
-from cubepy.quant.storage import Quantized
-from cubepy.tensor import Storage, Tensor, as_tensor
 
 OURS = "cubepy"
+Rule: TypeAlias = "Callable[[Rewriting, Node], Node | None]"
+LAYERS: dict[tuple[str, str], Rule] = {}
+"""By domain and operator: what runs instead of a node alone."""
+PIECES: dict[tuple[str, str], list[Rule]] = {}
+"""By domain and operator of the last node: what runs instead of several."""
+
+
+def layer(op: str, domain: str = "") -> Callable[[Rule], Rule]:
+    """Record what runs instead of a node."""
+
+    def keep(rule: Rule) -> Rule:
+        LAYERS[domain, op] = rule
+        return rule
+
+    return keep
+
+
+def pieces(*ops: str) -> Callable[[Rule], Rule]:
+    """Record what runs instead of several nodes, the last of which is one of these."""
+
+    def keep(rule: Rule) -> Rule:
+        for op in ops:
+            PIECES.setdefault(("", op), []).append(rule)
+        return rule
+
+    return keep
 
 
 class Rewriting:
@@ -31,16 +54,49 @@ class Rewriting:
     Attributes:
         scope: where weights go.
         constants: weights of the graph, by name.
-        uses: how often each name is read.
+        uses: how often each name is read: twice as an input, once by a subgraph.
+        makers: the node that computes a name.
+        readers: the nodes that have a name as an input.
+        found: how many nodes of each kind run instead of others.
     """
 
     def __init__(self, graph: Graph, scope: Scope, constants: dict[str, Any]) -> None:
         self.scope, self.constants, self.graph = scope, constants, graph
-        self.uses = Counter(name for node in graph.nodes for name in read_of(node))
-        self.uses.update(n for node in graph.nodes for n in node.inputs if n)
+        self.uses: Counter[str] = Counter()
+        self.readers: dict[str, list[Node]] = {}
+        self.makers: dict[str, Node] = {}
+        for node in graph.nodes:
+            self._enter(node)
         self.uses.update({o.name: 2 for o in graph.outputs})
-        self.readers = {name: node for node in graph.nodes for name in node.inputs}
         self.gone: set[int] = set()
+        self.instead: dict[int, Node] = {}
+        self.found: Counter[str] = Counter()
+
+    def _enter(self, node: Node) -> None:
+        self.uses.update(read_of(node))
+        self.uses.update(n for n in node.inputs if n)
+        self.makers.update({name: node for name in node.outputs if name})
+        for name in dict.fromkeys(node.inputs):
+            self.readers.setdefault(name, []).append(node)
+
+    def swap(self, node: Node, made: Node) -> None:
+        """Let a node run instead of another; what nobody reads any more does not run."""
+        self.instead[id(node)] = made
+        self._enter(made)
+        self._leave(node)
+
+    def _leave(self, node: Node) -> None:
+        self.uses.subtract(read_of(node))
+        self.uses.subtract(n for n in node.inputs if n)
+        for name in dict.fromkeys(node.inputs):
+            self.readers[name] = [r for r in self.readers[name] if r is not node]
+        for name in node.inputs:
+            maker = self.makers.get(name)
+            if maker is None or id(maker) in self.gone:
+                continue
+            if not any(self.uses[o] for o in maker.outputs if o):
+                self.gone.add(id(maker))
+                self._leave(maker)
 
     def nodes(self) -> Iterator[Node]:
         """The nodes that run."""
@@ -48,11 +104,38 @@ class Rewriting:
             if node.op == "Constant" and not node.domain and not node.references:
                 self.constants[node.outputs[0]] = constant_node(node, self.scope)
         for node in self.graph.nodes:
-            if id(node) in self.gone or node.outputs and node.outputs[0] in self.constants:
+            for rule in PIECES.get((node.domain, node.op), ()):
+                if id(node) in self.gone or id(node) in self.instead or node.references:
+                    break
+                made = rule(self, node)
+                if made is not None:
+                    self.found[made.op] += 1
+                    self.swap(node, made)
+        for node in self.graph.nodes:
+            one = self.instead.get(id(node), node)
+            if {id(node), id(one)} & self.gone or one.outputs and one.outputs[0] in self.constants:
                 continue
-            rule = RULES.get((node.domain, node.op))
-            made = None if rule is None or node.references else rule(self, node)
-            yield node if made is None else made
+            alone = None if one.references else LAYERS.get((one.domain, one.op))
+            made = None if alone is None else alone(self, one)
+            if made is not None:
+                self.found[made.op] += 1
+            elif id(one) in self.gone:  # it became a constant
+                continue
+            yield one if made is None else made
+
+    def number(self, name: str) -> float | None:
+        """A constant of one element; None for what is none."""
+        found = host_of(self.constants.get(name))
+        if not isinstance(found, np.ndarray) or found.size != 1 or found.dtype.kind not in "fiu":
+            return None
+        return float(found.item())
+
+    def maker(self, name: str, *ops: str) -> Node | None:
+        """The node that computes a name, if it is of one of these operators of ONNX."""
+        node = self.makers.get(name)
+        if node is None or node.domain or node.references or id(node) in self.gone:
+            return None
+        return node if node.op in ops else None
 
     def matrix(self, name: str) -> Constant | None:
         """A constant matrix that only one node reads."""
@@ -64,7 +147,8 @@ class Rewriting:
 
     def only_reader(self, name: str) -> Node | None:
         """The one node that reads a value; None where several do, or it is an output."""
-        return self.readers.get(name) if self.uses[name] == 2 else None
+        found = self.readers.get(name, ())
+        return found[0] if self.uses[name] == 2 and found else None
 
     def layer(self, weight: Constant, transposed: bool, bias: Constant | None, name: str) -> Any:
         """A linear layer that takes over the parameters."""
@@ -112,44 +196,6 @@ class Rewriting:
         return None
 
 
-def matmul(graph: Rewriting, node: Node) -> Node | None:
-    """MatMul by a constant matrix, and the Add of a constant vector behind it."""
-    weight = graph.matrix(node.inputs[1])
-    if weight is None or weight.weight.dtype.kind != "f" or node.inputs[0] in graph.constants:
-        return None
-    output, bias = node.outputs[0], None
-    following = graph.only_reader(output)
-    if following is not None and following.op == "Add" and not following.domain:
-        other = next((n for n in following.inputs if n != output), "")
-        bias = graph.bias_of(other, weight.weight.shape[1])
-        if bias is not None and bias.weight.dtype == weight.weight.dtype:
-            graph.gone.add(id(following))
-            output = following.outputs[0]
-        else:
-            bias = None
-    module = graph.layer(weight, False, bias, node.shown())
-    return Node("Linear", OURS, node.name, node.inputs[:1], (output,), {"module": module})
-
-
-def gemm(graph: Rewriting, node: Node) -> Node | None:
-    """Gemm of a constant matrix and vector."""
-    given = node.attributes
-    weight = graph.matrix(node.inputs[1])
-    if weight is None or given.get("transA") or given.get("alpha", 1.0) != 1.0:
-        return None
-    if weight.weight.dtype.kind != "f" or node.inputs[0] in graph.constants:
-        return None
-    transposed = bool(given.get("transB"))
-    bias = None
-    if len(node.inputs) > 2 and node.inputs[2]:
-        length = weight.weight.shape[0 if transposed else 1]
-        bias = graph.bias_of(node.inputs[2], length)
-        if bias is None or given.get("beta", 1.0) != 1.0:
-            return None
-    module = graph.layer(weight, transposed, bias, node.shown())
-    return Node("Linear", OURS, node.name, node.inputs[:1], node.outputs, {"module": module})
-
-
 def host_of(value: Any) -> Any:
     """The elements of a constant; None for what is none."""
     return value.host() if isinstance(value, Constant) else value
@@ -161,143 +207,3 @@ def signed(codes: Any, zero: Any) -> tuple[Any, Any]:
     if codes.dtype == np.uint8:
         return (codes ^ np.uint8(128)).view(np.int8), zero - 128
     return codes, zero
-
-
-def matmul_integer(graph: Rewriting, node: Node) -> Node | None:
-    """MatMulInteger by a constant matrix: signed codes, and sums of their columns.
-
-    (A - a)(B - b) = A B - a (colsum B - K b) - rowsum A b
-    """
-    inputs = (*node.inputs, "", "")[:4]
-    weight = graph.constants.get(inputs[1])
-    zero = graph.constants.get(inputs[3])
-    if not isinstance(weight, Constant) or len(weight.weight.shape) != 2:
-        return None
-    if (inputs[3] and zero is None) or weight.weight.dtype.name not in ("int8", "uint8"):
-        return None
-    points = host_of(zero)
-    codes, points = signed(weight.host(), points)
-    if points.ndim > 1 or points.size not in (1, codes.shape[1]):
-        return None
-    points = points.reshape(-1) if points.size > 1 else points.reshape(())
-    sums = codes.sum(axis=0, dtype=np.int32) - codes.shape[0] * points
-    names = graph.keep(node, weight, {"codes": codes, "sums": sums.astype(np.int32)})
-    if points.any():
-        names += graph.keep(node, None, {"zeros": points.astype(np.int32)})
-    return Node("IntegerProduct", OURS, node.name, (inputs[0], inputs[2], *names), node.outputs, {})
-
-
-def conv_integer(graph: Rewriting, node: Node) -> Node | None:
-    """ConvInteger by constant filters: a product with the codes of the windows."""
-    inputs = (*node.inputs, "", "")[:4]
-    weight, zero = graph.constants.get(inputs[1]), graph.constants.get(inputs[3])
-    if not isinstance(weight, Constant) or node.attributes.get("group", 1) != 1:
-        return None
-    if (inputs[3] and zero is None) or len(weight.weight.shape) not in (3, 4):
-        return None
-    points = host_of(zero)
-    codes, points = signed(weight.host(), points)
-    filters, window = codes.shape[0], codes.shape[2:]
-    if points.size not in (1, filters):
-        return None
-    points = points.reshape(-1) if points.size > 1 else points.reshape(())
-    flat = np.ascontiguousarray(codes.reshape(filters, -1).T)
-    sums = flat.sum(axis=0, dtype=np.int32) - flat.shape[0] * points
-    names = graph.keep(node, weight, {"codes": flat, "sums": sums.astype(np.int32)})
-    if points.any():
-        names += graph.keep(node, None, {"zeros": points.astype(np.int32)})
-    attributes = {**node.attributes, "kernel_shape": list(window)}
-    inputs_now = (inputs[0], inputs[2], *names)
-    return Node("IntegerWindows", OURS, node.name, inputs_now, node.outputs, attributes)
-
-
-def quantized_lstm(graph: Rewriting, node: Node) -> Node | None:
-    """DynamicQuantizeLSTM of constant matrices without zero points: integer products."""
-    if len(node.inputs) != 12:
-        return None
-    found: list[tuple[Constant, dict[str, Any]]] = []
-    for at, scale, zero in ((1, 8, 9), (2, 10, 11)):
-        codes = graph.constants.get(node.inputs[at])
-        by, points = (host_of(graph.constants.get(node.inputs[k])) for k in (scale, zero))
-        if not isinstance(codes, Constant) or by is None or points is None:
-            return None
-        array, points = signed(codes.host(), points)
-        if points.any() or by.size % array.shape[0]:
-            return None
-        parts = {
-            "codes": array,
-            "sums": array.sum(axis=1, dtype=np.int32),
-            "scales": by.reshape(array.shape[0], -1),
-        }
-        found.append((codes, parts))
-    names = [name for one in found for name in graph.keep(node, *one)]
-    inputs = (node.inputs[0], *node.inputs[3:8], *names)
-    return Node("IntegerLSTM", OURS, node.name, inputs, node.outputs, node.attributes)
-
-
-def matmul_nbits(graph: Rewriting, node: Node) -> Node | None:
-    """MatMulNBits of constants in f32: a linear layer that reads the codes as they lie. With
-    `accuracy_level` 4 activations become bytes, where groups are those of int4.
-    """
-    names = (*node.inputs, *[""] * 6)[:6]
-    given = [graph.constants.get(name) if name else None for name in names]
-    codes, scales, zeros, order, bias = given[1:]
-    n, k, block = (node.attributes.get(name, 0) for name in ("N", "K", "block_size"))
-    bits = node.attributes.get("bits", 4)
-    if not isinstance(codes, Constant) or not isinstance(scales, Constant) or bits not in (4, 8):
-        return None
-    if block < 16 or block & (block - 1) or min(n, k) < 1 or names[4] or order is not None:
-        return None
-    if any(name and value is None for name, value in zip(names[1:], given[1:], strict=True)):
-        return None
-    blocks = -(-k // block)
-    raw, by = codes.host(), host_of(scales)
-    if raw.dtype != np.uint8 or by.dtype != np.float32 or by.size != n * blocks:
-        return None
-    if raw.size != n * blocks * block * bits // 8:
-        return None
-    points = points_of(host_of(zeros), n, blocks, bits)
-    if points is None or (bias is not None and host_of(bias).shape != (n,)):
-        return None
-    found = BlockCodes(raw.reshape(n, -1), by.reshape(n, blocks), points, k, bits, block)
-    exact = int4_of(found) if node.attributes.get("accuracy_level", 0) == 4 else None
-    module = packed_layer(graph, found if exact is None else Quantized(exact), bias, names[1])
-    for name, old in zip(names[1:4], given[1:4], strict=True):
-        if isinstance(old, Constant) and graph.uses[name] == 2:
-            graph.scope.parameters.pop(old.key, None)
-    return Node("Linear", OURS, node.name, names[:1], node.outputs, {"module": module})
-
-
-def points_of(given: Any, rows: int, blocks: int, bits: int) -> np.ndarray | None:
-    """Zero points (rows, blocks) as floats, of packed ones, floats or none; None for others."""
-    if given is None:
-        return np.full((rows, blocks), 1 << (bits - 1), np.float32)
-    if given.dtype.kind == "f":
-        whole = given.size == rows * blocks
-        return np.asarray(given.reshape(rows, blocks), np.float32) if whole else None
-    each = -(-blocks * bits // 8)
-    if given.dtype != np.uint8 or given.size != rows * each:
-        return None
-    found: np.ndarray = bytes_of(given.reshape(rows, each), bits)[:, :blocks]
-    return found.astype(np.float32)
-
-
-def packed_layer(graph: Rewriting, storage: Storage, bias: Constant | None, name: str) -> Any:
-    """A linear layer whose weight is packed."""
-    made = nn.Linear.__new__(nn.Linear)
-    nn.Module.__init__(made)
-    made.weight = nn.Parameter(Tensor(storage), False)
-    made.bias = None if bias is None else nn.Parameter(as_tensor(host_of(bias)), False)
-    made.out_features, made.in_features = storage.shape
-    graph.scope.modules[graph.free(graph.scope.prefix + name)] = made
-    return made
-
-
-RULES: dict[tuple[str, str], Any] = {
-    ("", "MatMul"): matmul,
-    ("", "Gemm"): gemm,
-    ("", "MatMulInteger"): matmul_integer,
-    ("", "ConvInteger"): conv_integer,
-    ("com.microsoft", "DynamicQuantizeLSTM"): quantized_lstm,
-    ("com.microsoft", "MatMulNBits"): matmul_nbits,
-}

@@ -16,7 +16,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import CubeError, LaunchError, ModelError
-from cubepy.models.formats.onnx import Function, Graph, Node, outer_of
+from cubepy.models.formats.onnx import Function, Graph, Node, Type, ValueInfo, outer_of
 from cubepy.models.formats.onnx_tensor import Weight
 from cubepy.models.onnx.constants import Constant, Scope, known
 from cubepy.models.onnx.records import ALL, Call, Record, is_host, record_of
@@ -81,8 +81,10 @@ class Runner:
         self.around = {name: around[name] for name in sorted(outer) if name in around}
         self.captured = sorted(outer - self.around.keys())
         self.steps: list[Step] = []
-        for node in Rewriting(graph, scope, self.constants).nodes():
+        rewriting = Rewriting(graph, scope, self.constants)
+        for node in rewriting.nodes():
             self._add(node)
+        scope.rewritten.update(rewriting.found)
         self.constants |= self.around
         self.split = {n for n, step in enumerate(self.steps) if step.record.splits}
         self.stages: dict[int, Stage] = {}
@@ -119,10 +121,10 @@ class Runner:
         scope = self.scope.inner(node.shown(), function)
         given = {**function.defaults, **node.attributes}
         nodes = [_bound(n, given) for n in function.nodes]
-        graph = Graph(function.name, nodes, [], [], {})
+        outputs = [ValueInfo(name, Type()) for name in function.outputs]
+        graph = Graph(function.name, nodes, [], outputs, {})
         body = Runner(graph, scope, function.opsets)
-        body.inputs, body.outputs = list(function.inputs), list(function.outputs)
-        body._lives()
+        body.inputs = list(function.inputs)
 
         def run(call: Call, *values: Any) -> Any:
             named = dict(zip(function.inputs, values, strict=False))

@@ -1,9 +1,9 @@
-"""Weights of ONNX's MatMulNBits as they lie in the file: codes of 4 or 8 bits by block, each with a
-scale and a zero point.
+"""Weights of ONNX's MatMulNBits as they lie in the file: codes of 2, 4 or 8 bits by block, each
+with a scale and a zero point.
 
 Up to 16 rows of activations meet the codes, unpacked in registers; more meet a float copy, which
-lives for a call. With 4 bits a byte holds neighbours, so activations are put in order once: of each
-block those of low halves, then those of high ones.
+lives for a call. With less than 8 bits a byte holds neighbours, so activations are put in order
+once: of each block those of the lowest codes of bytes, then those of the next ones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BlockCodes(Storage):
         codes: u8 (N, bytes).
         scales, zeros: f32 (N, blocks).
         columns: K; the last block may reach beyond.
-        bits: 4 or 8.
+        bits: 2, 4 or 8.
         block: elements of a block, 16 or more and a power of two.
 
     Example:
@@ -116,8 +116,8 @@ def bytes_of(codes: np.ndarray, bits: int) -> np.ndarray:
 
 
 def ordered(x: np.ndarray, weight: BlockCodes) -> np.ndarray:
-    """Rows (M, K) as kernels meet the codes: filled up to whole blocks; of 4 bits those of low
-    halves first.
+    """Rows (M, K) as kernels meet the codes: filled up to whole blocks; of less than 8 bits
+    those of the lowest codes of bytes first.
     """
     rows, blocks = len(x), weight.scales.shape[1]
     behind = blocks * weight.block - x.shape[1]
@@ -126,9 +126,10 @@ def ordered(x: np.ndarray, weight: BlockCodes) -> np.ndarray:
     full = pad(x, (0, behind)) if behind else x
     if weight.bits == 8:
         return full
-    made = empty((rows, blocks, 2, weight.block // 2), np.float32)
-    pairs = full.reshape(rows, blocks, weight.block // 2, 2)
-    copy(pairs.transpose(0, 1, 3, 2), out=made)
+    each = 8 // weight.bits
+    made = empty((rows, blocks, each, weight.block // each), np.float32)
+    bytewise = full.reshape(rows, blocks, weight.block // each, each)
+    copy(bytewise.transpose(0, 1, 3, 2), out=made)
     return made.reshape(rows, -1)
 
 

@@ -17,7 +17,7 @@ class Blueprint:
     """What changes the code.
 
     Attributes:
-        bits: of a code, 4 or 8.
+        bits: of a code, 2, 4 or 8.
         elements: of a block.
         lanes: of a line of bytes.
         rows: of activations at once.
@@ -33,11 +33,13 @@ class Blueprint:
 
 @cb.func
 def weights_at(codes, zeros, n, block, at, high, plan):
-    """Codes of a line of bytes at `at` of a block, less the zero point; of high halves or low."""
+    """Codes of a line of bytes at `at` of a block, less the zero point: the first, lowest of each
+    byte, or a higher one.
+    """
     nbytes = plan.elements * plan.bits // 8
     both = codes.load((n, block * nbytes + at), plan.lanes)
-    if plan.bits == 4:
-        both = (both >> 4) if high else (both & 15)
+    if plan.bits < 8:
+        both = (both >> (high * plan.bits)) & ((1 << plan.bits) - 1)
     return cb.cast(both, cb.f32) - cb.splat(zeros[n, block], plan.lanes)
 
 

@@ -79,6 +79,8 @@ def rehearsed(program: Program, values: Sequence[Value]) -> dict[int, list[str]]
     nodes: list[tuple[int, int]] = []
     inner: list[tuple[tuple[str, int] | None, int]] = []
     asked: list[tuple[int, tuple[Any, ...]]] = []
+    with no_grad():  # what is prepared once belongs to no node
+        given = program.stores(program.given(values))
     with no_grad(), Recorder() as recorded:
 
         def before(at: int) -> None:
@@ -91,7 +93,7 @@ def rehearsed(program: Program, values: Sequence[Value]) -> dict[int, list[str]]
         token = watcher.set(within)
         try:
             with listening(lambda *one: asked.append((nodes[-1][0], one))):
-                execute(program.graph, program.stores(program.given(values)), before)
+                execute(program.graph, given, before)
         finally:
             watcher.reset(token)
     ends = [*[first for _, first in inner[1:]], len(recorded.steps)][: len(inner)]

@@ -12,7 +12,7 @@ from cubepy.models.onnx import load
 from cubepy.models.packed.nbits import MOST_ROWS, BlockCodes, bytes_of
 from cubepy.nn import functional as F
 from cubepy.quant.storage import Quantized
-from tests.models.onnx.writer import graph, model, node, tensor
+from tests.models.onnx.writer import graph, model, node, tensor, value
 
 RNG = np.random.default_rng(0)
 ROWS = 19
@@ -63,7 +63,7 @@ def weight_of(net: Any) -> Any:
     return found.storage
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("block", [16, 32, 128, 256])
 def test_products_with_codes(bits: int, block: int) -> None:
     """Rows that meet the codes, and more of them; the last block reaches beyond the matrix."""
@@ -89,13 +89,13 @@ def test_products_with_codes(bits: int, block: int) -> None:
 
 
 def test_bytes_of_packed_codes() -> None:
-    for bits in (4, 8):
+    for bits in (2, 4, 8):
         values = RNG.integers(0, 1 << bits, (3, 10), np.uint8)
-        np.testing.assert_array_equal(bytes_of(codes_of(values, bits), bits), values)
+        np.testing.assert_array_equal(bytes_of(codes_of(values, bits), bits)[:, :10], values)
 
 
 @pytest.mark.parametrize("kind", ["codes", "floats"])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 4, 8])
 def test_nodes_become_layers_that_read_the_file_codes(bits: int, kind: str) -> None:
     net, weight, bias = network(bits, 32, 90, kind=kind)
     assert isinstance(weight_of(net), BlockCodes)
@@ -122,3 +122,56 @@ def test_at_the_fourth_level_of_accuracy_activations_are_bytes(block: int) -> No
     assert isinstance(weight_of(net), BlockCodes)  # bytes have no groups
     net, _, _ = network(4, block, 3 * block - 1, level=4)
     assert isinstance(weight_of(net), BlockCodes)
+
+
+def grouped(
+    kind: str, bits: int, block: int, columns: int, dtype: Any = np.float32
+) -> tuple[Any, Any]:
+    """A node whose columns have groups of their own, and the matrix that it means."""
+    codes, scales, zeros, _ = given(bits, block, columns)
+    scales = scales.astype(dtype)
+    groups = np.arange(columns, dtype=np.int32) // block
+    if kind == "shuffled":
+        groups = RNG.permutation(groups)
+    elif kind == "uneven":
+        groups = RNG.integers(0, scales.shape[1], columns, np.int32)
+    how = {"K": columns, "N": ROWS, "bits": bits, "block_size": block}
+    weights = {
+        "q": codes.reshape(ROWS, scales.shape[1], -1),
+        "s": scales,
+        "z": codes_of(zeros, bits),
+    }
+    names = "x q s z" if kind == "none" else "x q s z g"
+    made = graph(
+        [node("MatMulNBits", names, "y", "com.microsoft", **how)],
+        [value("x", dtype)],
+        [value("y", dtype)],
+        [tensor(k, v) for k, v in (weights | {"g": groups}).items()],
+    )
+    wide = bytes_of(codes, bits)[:, :columns].astype(np.float64) - zeros[:, groups]
+    return load(model(made, com_microsoft=1)), wide * scales[:, groups]
+
+
+@pytest.mark.parametrize("kind", ["plain", "shuffled", "uneven"])
+@pytest.mark.parametrize(("bits", "block"), [(2, 16), (4, 32), (8, 16)])
+def test_columns_have_the_scales_of_their_groups(kind: str, bits: int, block: int) -> None:
+    """Groups as large as blocks are read packed, others are unpacked in each call."""
+    net, weight = grouped(kind, bits, block, 5 * block - 3)
+    packed = [isinstance(p.storage, BlockCodes) for p in net.parameters() if len(p.shape) == 2]
+    assert any(packed) == (kind != "uneven")
+    for shape in ((5 * block - 3,), (3, 5 * block - 3), (2, 20, 5 * block - 3)):
+        x = RNG.standard_normal(shape).astype(np.float32)
+        right = x @ weight.T
+        for _ in range(3):
+            found = net(x)["y"].numpy()
+            np.testing.assert_allclose(found, right, rtol=0, atol=2e-5 * np.abs(right).max())
+
+
+@pytest.mark.parametrize("kind", ["none", "shuffled"])
+def test_weights_of_16_bits_compute_in_wide_floats(kind: str) -> None:
+    net, weight = grouped(kind, 4, 32, 90, np.float16)
+    assert any(isinstance(p.storage, BlockCodes) for p in net.parameters())
+    x = RNG.standard_normal((6, 90)).astype(np.float16)
+    found, right = net(x)["y"].numpy(), x.astype(np.float64) @ weight.T
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, right, rtol=1e-3, atol=1e-3 * np.abs(right).max())

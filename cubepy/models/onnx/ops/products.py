@@ -10,6 +10,7 @@ from cubepy import tensor as T
 from cubepy.models.onnx.records import Call, operator
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor
+from cubepy.tensor.array import apply
 
 
 @operator("MatMul", host=lambda call, a, b: np.matmul(a, b))
@@ -48,9 +49,14 @@ def determinant(call: Call, x: Any) -> Any:
 
 
 @operator("Linear", domain="cubepy")
-def linear(call: Call, x: Tensor) -> Tensor:
-    """A layer that rewriting made of a product with a constant matrix."""
-    layer = call["module"]
-    if len(x.shape) == 1:
-        return layer(x.unsqueeze(0)).squeeze(0)  # type: ignore[no-any-return]
-    return layer(x)  # type: ignore[no-any-return]
+def linear(call: Call, x: Tensor, order: Tensor | None = None) -> Tensor:
+    """A layer that rewriting made of a product with a constant matrix, whose columns may lie in an
+    order of their own; `wide` ones compute in f32 whatever x is.
+    """
+    layer, dtype = call["module"], x.dtype
+    if order is not None:
+        x = apply("take", x, order, axis=-1)
+    if call.get("wide", False):
+        x = x.astype("f32")
+    made = layer(x.unsqueeze(0)).squeeze(0) if len(x.shape) == 1 else layer(x)
+    return made.astype(dtype)  # type: ignore[no-any-return]

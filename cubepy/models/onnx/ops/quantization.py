@@ -11,11 +11,9 @@ from cubepy import tensor as T
 from cubepy.models.formats.onnx_schema import DTYPES
 from cubepy.models.onnx.ops.casts import back, cast, cast_host
 from cubepy.models.onnx.ops.images.convolution import convolved
-from cubepy.models.onnx.ops.images.windows import windows
 from cubepy.models.onnx.records import Call, axis_of, dtype_of, operator, shape_of
 from cubepy.models.onnx.runner import host_of, liftable
 from cubepy.tensor import Tensor
-from cubepy.tensor.array import apply
 
 PLAIN = ("int8", "uint8", "int16", "uint16")
 
@@ -236,62 +234,3 @@ def qlinear_conv(
     if len(factor.shape) == 1 and factor.shape[0] > 1:
         factor = factor.reshape(-1, *(1,) * (len(x.shape) - 2))
     return requantized(made * factor, y_scale.astype("f32"), y_zero, dtype_of(y_zero))
-
-
-def corrected(
-    made: Tensor, rows: Tensor, zero: Tensor | None, sums: Tensor, points: Tensor | None
-) -> Tensor:
-    """A product of codes (..., M, N) less what the zero points of both sides add to it."""
-    if zero is not None:
-        made = made - zero.astype("i32").reshape(()) * sums
-    if points is not None:
-        made = made - rows.astype("i32").sum(axis=-1, keepdims=True).astype("i32") * points
-    return made
-
-
-@operator("IntegerProduct", domain="cubepy")
-def integer_matrix(
-    call: Call,
-    x: Tensor,
-    zero: Tensor | None,
-    codes: Tensor,
-    sums: Tensor,
-    points: Tensor | None = None,
-) -> Tensor:
-    """`MatMulInteger` by a matrix whose columns were summed before."""
-    if zero is not None and len(zero.shape) and zero.shape[0] > 1:
-        raise call.refuse("zero points by row")
-    return corrected(apply("matmul_codes", x, codes), x, zero, sums, points)
-
-
-@operator("IntegerWindows", domain="cubepy")
-def integer_windows(
-    call: Call,
-    x: Tensor,
-    zero: Tensor | None,
-    codes: Tensor,
-    sums: Tensor,
-    points: Tensor | None = None,
-) -> Tensor:
-    """`ConvInteger` as a product of the codes of all windows with the filters."""
-    w = windows(call, x.shape[2:], call["kernel_shape"])
-    for axis, (before, after) in enumerate(w.widths()):
-        parts = [x]
-        for n, behind in ((before, False), (after, True)):
-            if n:
-                shape = tuple(n if k == axis else m for k, m in enumerate(x.shape))
-                empty = T.zeros(shape, dtype=x.dtype, device=x.device)
-                value = empty if zero is None else zero.reshape(()).expand(*shape)
-                parts.insert(len(parts) if behind else 0, value)
-        x = parts[0] if len(parts) == 1 else T.concat(parts, axis=axis)
-    spans = zip(x.shape[2:], w.spans(), w.stride, strict=True)
-    size = [(n - e) // s + 1 for n, e, s in spans]
-    taps = []
-    for at in np.ndindex(*w.kernel):
-        cut = zip(at, w.dilation, size, w.stride, strict=True)
-        taps.append(x[(..., *(slice(k * d, k * d + (m - 1) * s + 1, s) for k, d, m, s in cut))])
-    rank = len(size)
-    columns = T.stack(taps, axis=2).permute(0, *range(3, 3 + rank), 1, 2)
-    columns = columns.reshape(x.shape[0], *size, codes.shape[0])
-    made = corrected(apply("matmul_codes", columns, codes), columns, zero, sums, points)
-    return made.permute(0, rank + 1, *range(1, rank + 1))

@@ -52,8 +52,6 @@ def matmul_nbits(
 ) -> Tensor:
     """x times the transpose of a matrix (N, K) of codes with scales by blocks of K."""
     n, k, bits, block = call["N"], call["K"], call.get("bits", 4), call["block_size"]
-    if group is not None:
-        raise call.refuse("columns in an order of their own (g_idx)")
     if bits not in (2, 4, 8):
         raise call.refuse(f"{bits} bits; 2, 4 and 8 are possible")
     blocks = -(-k // block)
@@ -65,8 +63,16 @@ def matmul_nbits(
     else:
         rows = zeros.reshape(n, -1)
         point = codes_of(rows, bits)[:, :blocks].reshape(n, blocks, 1).astype(x.dtype)
-    weight = (codes - point) * scales.reshape(n, blocks, 1).astype(x.dtype)
-    made = x @ weight.reshape(n, blocks * block)[:, :k].T
+    by = scales.reshape(n, blocks, 1).astype(x.dtype)
+    if group is None:
+        weight = ((codes - point) * by).reshape(n, blocks * block)[:, :k]
+    else:  # each column has the scale of its group
+        at = group.astype("i64")
+        if isinstance(point, Tensor):
+            point = apply("take", point.reshape(n, blocks), at, axis=1)
+        by = apply("take", by.reshape(n, blocks), at, axis=1)
+        weight = (codes.reshape(n, blocks * block)[:, :k] - point) * by
+    made = x @ weight.T
     return made if bias is None else made + bias
 
 
