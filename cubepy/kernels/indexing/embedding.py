@@ -51,8 +51,8 @@ def embedding(input: Any, weight: Any, *, out: Any = None) -> Any:
 
 @cb.kernel
 def first_equal(indices: cb.Array, out: cb.Array, rows):
-    """out[j] = the first k with indices[k] = indices[j]; negative ones count from the end of `rows`.
-    A cube does one.
+    """out[j] = the first k with indices[k] = indices[j]; negative ones count from the end of
+    `rows`. A cube does one.
     """
     best = cb.shared(1, cb.i32)
     j = cb.CUBE_POS
@@ -76,7 +76,8 @@ def counted(index, rows):
 
 
 def rows_summed(values: Any, indices: Any, rows: int) -> Any:
-    """The sums of rows of `values` (count, width) by index, (rows, width), of narrow floats on a GPU.
+    """The sums of rows of `values` (count, width) by index, (rows, width), of narrow floats on a
+    GPU.
 
     Few rows of a large table are summed up in f32 by themselves, each where its index comes first,
     so that nothing of the table but zeros is written; several of one index write the same.
