@@ -201,10 +201,10 @@ class CpuExecutable:
         if not POOL.settle(self.key, alone=POOL.own < MANY):
             return None
         code = disk.read(self.key)
-        if code is None:  # it failed, or cannot be written
-            POOL.give_up()
-        else:
+        if code is not None:
             self.count()
+        elif self.key in POOL.made:  # who has compiled it could not write it
+            POOL.give_up()
         return code
 
     @property

@@ -14,6 +14,7 @@ from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.indexing.bounds import integers
 from cubepy.kernels.indexing.gather import slices
 from cubepy.kernels.indexing.scatter import index_put
+from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 
 UNITS = 64  # of a cube
@@ -97,7 +98,6 @@ def rows_summed(values: Any, indices: Any, rows: int) -> Any:
 
 def is_large(values: Any, rows: int) -> bool:
     """Whether `rows_summed` is meant for such values."""
-    count = values.shape[0]
-    return not isinstance(values, np.ndarray) and (
-        0 < count <= MOST and rows >= LARGE * count and values.dtype.itemsize < 4
-    )
+    count, dtype = values.shape[0], as_dtype(values.dtype)
+    narrow = dtype.is_float and dtype.bits < 32 and not isinstance(values, np.ndarray)
+    return narrow and 0 < count <= MOST and rows >= LARGE * count

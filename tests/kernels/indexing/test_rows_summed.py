@@ -28,3 +28,5 @@ def test_few_rows_of_a_large_table_are_summed_up_by_themselves(processor: str) -
             away = np.abs(cb.tensor(found).numpy().astype(np.float64) - want)
             assert (away <= np.abs(want) * {"bf16": 2**-8, "f16": 2**-11}[dtype] + 1e-6).all()
             assert not is_large(given, count) and not is_large(values.numpy(), rows)
+            whole = values.astype("i16").to(processor).storage.dense()
+            assert not is_large(whole, rows), "sums of ints are exact"

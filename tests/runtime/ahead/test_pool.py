@@ -316,3 +316,29 @@ def test_launches_on_the_side_do_nothing(folder: Path) -> None:
     assert not out.any() and not foresight.looks()
     written[cb.over(8)](out)
     assert (out == 7).all()
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_one_process_that_dies_is_not_the_end_of_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    """But one that has compiled what is not in the cache cannot write it, nor can others."""
+
+    @cb.kernel
+    def fivefold(x: cb.Array, out: cb.Array):
+        if cb.ABSOLUTE_POS < x.size:
+            out[cb.ABSOLUTE_POS] = x[cb.ABSOLUTE_POS] * 5
+
+    def settle(key: str, *, alone: bool = True) -> bool:
+        POOL.made |= {key} if written else set()
+        return True
+
+    lost = POOL.lost
+    monkeypatch.setattr(POOL, "settle", settle)
+    x, out = np.arange(20.0), np.zeros(20)
+    try:
+        fivefold[cb.over(20)](x, out)
+        assert (out == 5 * x).all() and POOL.useful == (not written)
+    finally:
+        POOL.lost = lost
+        POOL.made.clear()

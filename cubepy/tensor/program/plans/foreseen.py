@@ -42,16 +42,17 @@ def stand_ins(tensors: Sequence[Tensor]) -> list[Tensor]:
     writes, stand for themselves.
     """
     made: dict[int, Tensor] = {}
+    found = []
     for tensor in tensors:
         array = tensor.storage.dense() if tensor.storage.kind == "dense" else None
-        key = id(tensor if array is None else array)
-        if key not in made:
-            made[key] = tensor
-            if type(array) is np.ndarray:
-                value = type(tensor.value)(Dense(stand_in(array)))
-                made[key] = object.__new__(Tensor)
-                made[key].value = value
-    return [made[id(t.storage.dense() if t.storage.kind == "dense" else t)] for t in tensors]
+        if type(array) is not np.ndarray:
+            found.append(tensor)
+            continue
+        if id(array) not in made:
+            made[id(array)] = object.__new__(Tensor)
+            made[id(array)].value = type(tensor.value)(Dense(stand_in(array)))
+        found.append(made[id(array)])
+    return found
 
 
 def stand_in(array: np.ndarray) -> np.ndarray:
