@@ -5,6 +5,7 @@ heads, gradients.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
@@ -275,3 +276,27 @@ def check_gradients(case: Any, causal: bool, mask: np.ndarray | None) -> None:
     close(ours[0], ds @ wide_k, 8e-3)
     close(ours[1], together(ds.swapaxes(2, 3) @ q.astype(np.float64)), 8e-3)
     close(ours[2], together(w.swapaxes(2, 3) @ do), 8e-3)
+
+
+def test_gradients_of_one_projection_lie_as_it_does() -> None:
+    """Queries, keys and values of one array: so are the gradients, on it as on arrays of each."""
+    for b, length, heads, groups in ((2, 130, 3, 3), (1, 77, 4, 2)):
+        row = (heads + 2 * groups) * 64
+        whole = draw(1, BF16, b, length, row)
+        there = upload(whole, HERE).reshape(b, length, row // 64, 64).transpose(0, 2, 1, 3)
+        cuts = (0, heads, heads + groups, heads + 2 * groups)
+        joined = [there[:, i:j] for i, j in pairwise(cuts)]
+        apart = [x.copy() for x in joined]
+        grad = upload(draw(2, BF16, b, heads, length, 64), HERE)
+        found = []
+        for given in (joined, apart):
+            result, lse = attention_forward(*given)
+            found.append(attention_gradients(grad, *given, result, lse))
+        assert result.strides[1] > result.strides[2]
+        dq, dk, dv = found[0]
+        assert dq.strides == dk.strides == dv.strides == joined[0].strides
+        assert dk.address - dq.address == heads * 128
+        assert dv.address - dk.address == groups * 128
+        for one, other in zip(*found, strict=True):
+            a, b_ = (x.copy().numpy().astype(np.float64) for x in (one, other))
+            assert np.linalg.norm(a - b_) <= 4e-3 * np.linalg.norm(b_)

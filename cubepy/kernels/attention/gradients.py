@@ -19,7 +19,12 @@ from cubepy.kernels.attention.cpu import flash_backward as lines
 from cubepy.kernels.attention.cpu import short
 from cubepy.kernels.attention.gpu import operands
 from cubepy.kernels.attention.gpu import unfused_backward as matrices
-from cubepy.kernels.attention.problem import AttentionGradients, described, empty_like_heads
+from cubepy.kernels.attention.problem import (
+    AttentionGradients,
+    described,
+    empty_gradients,
+    empty_like_heads,
+)
 from cubepy.kernels.attention.routines import ATTENTION
 from cubepy.kernels.attention.sm90 import backward
 from cubepy.kernels.entry.arguments import array_of, float_array
@@ -54,10 +59,9 @@ class Hopper(GpuRoutine):
         plan, inputs = self.plan(p, properties), (p.grad, p.query, p.key, p.value)
         do, q, k, v = (a if operands.copyable(a) else copy(a) for a in inputs)
         out = p.result if p.result.strides[3] == p.result.itemsize else copy(p.result)
-        found = tuple(memory.empty(a.shape, a.dtype) for a in (q, k, v))
-        dq, dk, dv = found
+        dq, dk, dv = empty_gradients(p.query, p.key, p.value)
         backward.launch(do, q, k, v, out, p.lse, dq, dk, dv, p.scale, plan, p.mask)
-        return found
+        return dq, dk, dv
 
 
 class Matrices(GpuRoutine):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
-
-import numpy as np
 
 from cubepy.kernels.attention.gpu import flash_fragments_plan as fragments
 from cubepy.kernels.attention.gpu import flash_mma_plan as planes
@@ -74,16 +73,32 @@ def empty_like_heads(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     inside of positions, as a projection gives them, they do so in the result, so that it joins
     them without a copy.
     """
-    joined = (
-        isinstance(like, np.ndarray)
-        and like.shape[1] > 1
-        and like.shape[2] > 1
-        and like.strides[1] < like.strides[2]
-    )
-    if not joined:
+    if not (like.shape[1] > 1 and like.shape[2] > 1 and like.strides[1] < like.strides[2]):
         return memory.empty(shape, dtype)
     batch, heads, length, depth = shape
     return memory.empty((batch, length, heads, depth), dtype).transpose(0, 2, 1, 3)
+
+
+def empty_gradients(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
+    """Memory for gradients by queries, keys and values: where those are parts of the rows of one
+    projection, side by side, so are the gradients, and what joins them copies nothing.
+    """
+    parts, ends = (q, k, v), [0]
+    for x in parts:
+        ends.append(ends[-1] + x.shape[1])
+    batch, _, length, depth = q.shape
+    row = ends[-1] * depth * q.itemsize
+    fits = (length * row, depth * q.itemsize, row, q.itemsize)
+    if length < 2 or any(
+        (x.shape[0], x.shape[2], x.shape[3], x.dtype) != (batch, length, depth, q.dtype)
+        or (x.strides if batch > 1 else (fits[0], *x.strides[1:])) != fits
+        for x in parts
+    ):
+        a, b, c = (empty_like_heads(x, x.shape, x.dtype) for x in parts)
+        return a, b, c
+    whole = memory.empty((batch, length, ends[-1], depth), q.dtype)
+    a, b, c = (whole[:, :, start:stop].transpose(0, 2, 1, 3) for start, stop in pairwise(ends))
+    return a, b, c
 
 
 def described(

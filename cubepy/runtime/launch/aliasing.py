@@ -1,4 +1,6 @@
-"""Memory rules of a launch: outputs can be written, and overlap nothing but themselves."""
+"""Memory rules of a launch: outputs can be written, and have bytes in common with nothing but
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from cubepy.compiler.ir import Program
 from cubepy.errors import AliasError, ReadOnlyError
 from cubepy.runtime.memory.address import address
 from cubepy.runtime.memory.device_array import DeviceArray
-from cubepy.runtime.memory.spans import ARRAYS, extent, same
+from cubepy.runtime.memory.spans import ARRAYS, extent, interleaved, same
 
 EMPTY = (0, 0)
 
@@ -59,8 +61,9 @@ def check(prepared: Any, leaves: list[Any], launcher: Any) -> bool:
         low, high = spans[i]
         for j, (first, last) in enumerate(spans):
             if low < last and first < high and j != i:
-                found = True
-                if not same(out, leaves[j]):
+                if same(out, leaves[j]):
+                    found = True
+                elif not interleaved(out, leaves[j]):
                     raise AliasError(
                         f"the output {_name(prepared, i)!r} of {launcher.kernel.__name__} overlaps "
                         f"{_name(prepared, j)!r} in memory without being exactly that argument",

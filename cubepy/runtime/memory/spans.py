@@ -53,3 +53,31 @@ def meet(a: Any, b: Any) -> bool:
     here, there = beginning(a), beginning(b)
     (low, high), (first, last) = extent(a), extent(b)
     return bool(here + low < there + last and there + first < here + high)
+
+
+def interleaved(a: Any, b: Any) -> bool:
+    """Whether arrays whose spans overlap lie between each other without a byte in common, as the
+    left and the right half of a matrix: in steps of some length both stay within a part of their
+    own.
+
+    Example:
+        >>> x = np.zeros((4, 6), np.float32)
+        >>> interleaved(x[:, :2], x[:, 2:]), interleaved(x[:, :3], x[:, 2:])
+        (True, False)
+    """
+    apart = beginning(b) - beginning(a)
+    axes = [[(abs(s), n, s < 0) for s, n in zip(x.strides, x.shape, strict=True)] for x in (a, b)]
+    for step in {s for kind in axes for s, n, _ in kind if n > 1}:
+        parts = []
+        for array, kind in zip((a, b), axes, strict=True):
+            inner = [(s, n, down) for s, n, down in kind if n > 1 and s % max(step, 1)]
+            if step == 0 or any(s > step for s, _, _ in inner):
+                break
+            reach = array.itemsize + sum(s * (n - 1) for s, n, _ in inner)
+            parts.append((-sum(s * (n - 1) for s, n, down in inner if down), reach))
+        else:
+            (low, mine), (first, other) = parts
+            behind = (apart + first - low) % step
+            if mine <= behind and behind + other <= step:
+                return True
+    return False

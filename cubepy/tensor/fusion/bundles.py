@@ -65,9 +65,9 @@ def bundle_maps(schedule: Schedule, most: int = SMALL) -> Schedule:
         schedule: fused.
         most: bytes of a result.
     """
-    known = _height_of(schedule)
+    known = heights(schedule)
     kept_as_they_are = written_in_place(schedule.steps)
-    packed = _packed(schedule)
+    packed = without_gaps(schedule)
     alike: defaultdict[Any, list[Step]] = defaultdict(list)
     for step in schedule.steps:
         key = _kind(step, schedule.specs, most)
@@ -84,7 +84,7 @@ def bundle_maps(schedule: Schedule, most: int = SMALL) -> Schedule:
     return schedule.with_steps(in_order([s for _, s in sorted(order, key=lambda one: one[0])]))
 
 
-def _height_of(schedule: Schedule) -> dict[int, int]:
+def heights(schedule: Schedule) -> dict[int, int]:
     """By value, how many steps come after it on the longest way."""
     found: defaultdict[int, int] = defaultdict(int)
     for step in reversed(schedule.steps):
@@ -96,7 +96,7 @@ def _height_of(schedule: Schedule) -> dict[int, int]:
     return found
 
 
-def _packed(schedule: Schedule) -> set[int]:
+def without_gaps(schedule: Schedule) -> set[int]:
     """Values that lie in memory without gaps; of inputs that is taken for granted."""
     found = set(schedule.inputs)
     for step in schedule.steps:

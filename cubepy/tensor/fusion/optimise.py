@@ -16,6 +16,7 @@ from cubepy.tensor.fusion.matrices import as_matrices
 from cubepy.tensor.fusion.packed import pack_weights
 from cubepy.tensor.fusion.parted import part_maps, work
 from cubepy.tensor.fusion.reductions import opened
+from cubepy.tensor.fusion.reductions.bundled import bundle_sums
 from cubepy.tensor.fusion.reductions.columns import fuse_columns
 from cubepy.tensor.fusion.reductions.rows import MOST_BUFFERS, fuse_rows
 from cubepy.tensor.fusion.schedule import Schedule, graph_of, schedule_of
@@ -70,6 +71,8 @@ def fused_anew(graph: Graph, device: Device, weights: Collection[int]) -> Fused:
             single = pack_weights(single, given, device_properties(device))
         single, made = prepared(single, given)
     steps = bundle_maps(_parted(single, buffers, on_host), SMALL if on_host else SMALL_ON_GPU)
+    if not on_host:
+        steps = bundle_sums(steps)
     reads = tuple(number[i] for i in steps.inputs if i in number)
     ways = tuple(p._replace(inputs=tuple(number[i] for i in p.inputs)) for p in made)
     return Fused(graph_of(steps), reads, ways)

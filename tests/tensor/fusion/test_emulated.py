@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -110,3 +112,61 @@ def test_steps_of_small_parameters_are_one_launch() -> None:
         found = [v.numpy() for v in execute(graph, recorder.inputs)]
     for one, other in zip(found, want, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 128), (37, 130), (300, 257)])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_sums_down_columns_of_several_arrays_are_one_launch(
+    rows: int, columns: int, dtype: str
+) -> None:
+    rng = np.random.default_rng(rows)
+    shapes = [(rows, columns)] * 2 + [(rows, 1, columns), (1, rows, columns), (rows, columns + 1)]
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    with emulated() as gpu:
+        given = [cb.tensor(a, device=gpu).astype(dtype) for a in arrays]
+        with record(*given) as recorder:
+            a, b, c, d, other = given
+            four = a.sum(0), b.sum(0, keepdim=True), c.sum((0, 1)), d.sum((0, 1))
+            outputs = *four, other.sum(0)
+        graph = optimise(recorder.graph(*outputs), gpu)
+        assert sorted(steps_of(graph)) == ["bundled_sums", "sum"]
+        found = [v.astype("f32").numpy() for v in execute(graph, recorder.inputs)]
+        given = [t.astype("f32").numpy() for t in given]
+    for one, x in zip(found, given, strict=True):
+        want = x.reshape(rows, -1).sum(0, dtype=np.float64)
+        assert one.shape[-1] == want.size
+        size = np.abs(x.reshape(rows, -1)).sum(0, dtype=np.float64)
+        assert (np.abs(one.reshape(-1) - want) <= (1e-6 if dtype == "f32" else 4e-3) * size).all()
+
+
+def test_sums_that_wait_for_each_other_are_no_bundle() -> None:
+    x = RNG.standard_normal((9, 130)).astype(np.float32)
+    with emulated() as gpu:
+        t = cb.tensor(x, device=gpu)
+        with record(t) as recorder:
+            first = t.sum(0, keepdim=True)
+            outputs = (t @ t.transpose(0, 1) @ (t * first)).sum(0), first
+        graph = optimise(recorder.graph(*outputs), gpu)
+        assert "bundled_sums" not in steps_of(graph)
+        found = [v.numpy() for v in execute(graph, recorder.inputs)]
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(found[1], wide.sum(0, keepdims=True), rtol=1e-5, atol=1e-5)
+    want = (wide @ wide.T @ (wide * wide.sum(0))).sum(0)
+    np.testing.assert_allclose(found[0], want, rtol=1e-4, atol=1e-3 * np.abs(want).max())
+
+
+def test_parts_that_lie_side_by_side_are_joined_without_a_copy() -> None:
+    x = RNG.standard_normal((4, 7, 6)).astype(np.float32)
+    with emulated() as gpu:
+        t = cb.tensor(x, device=gpu)
+        for axis, cuts in ((2, (2, 3)), (0, (1, 2)), (1, (4, 6))):
+            ends = (0, *cuts, x.shape[axis])
+            at = [(slice(None),) * axis + (slice(*e),) for e in pairwise(ends)]
+            parts = [t[i] for i in at]
+            whole = apply("concat", *parts, axis=axis)
+            np.testing.assert_array_equal(whole.numpy(), x)
+            assert whole.storage.dense().address == t.storage.dense().address
+            for others in (parts[::-1], [parts[0], *parts[:0:-1]], [parts[0], parts[0]]):
+                turned = apply("concat", *others, axis=axis)
+                want = np.concatenate([p.numpy() for p in others], axis)
+                np.testing.assert_array_equal(turned.numpy(), want)
