@@ -69,7 +69,8 @@ def programs(function: Callable[..., Any], given: tuple[Any, ...], longest: int)
             found = program(*given)
         return found[0] if isinstance(found, tuple) else found
 
-    with mock.patch.object(opened, "LONGEST_ON_GPU", longest):
+    limits = dict.fromkeys(opened.LONGEST_ON_GPU, longest)
+    with mock.patch.object(opened, "LONGEST_ON_GPU", limits):
         for _ in range(4):
             call()
     return call

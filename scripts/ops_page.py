@@ -12,7 +12,7 @@ from pathlib import Path
 
 import cubepy.tensor  # gradients and fusion add to the records
 from cubepy.lang.dtypes import f32
-from cubepy.tensor.fusion.epilogues import ACTIVATIONS
+from cubepy.tensor.fusion.products.epilogues import ACTIVATIONS
 from cubepy.tensor.fusion.reductions.rows import REDUCTIONS
 from cubepy.tensor.fusion.written import SAME, writable
 from cubepy.tensor.ops import OPS

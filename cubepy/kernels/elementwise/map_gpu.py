@@ -164,7 +164,8 @@ class Lines(GpuRoutine):
         quick = NARROW.get(function) if result.is_float and result.bits == 16 else None
         fixed = tuple(a.strides[-1] == 0 and a.shape[-1] > 1 for a in inputs)
         lanes = line_of(dest, *(a for a, f in zip(inputs, fixed, strict=True) if not f))
-        ahead = max(1, AHEAD // len(inputs)) if computes else 1
+        wide = max(1, fixed.count(False))
+        ahead = max(1, AHEAD // wide) if computes else 1
         if dest.ndim == 1:
             early = "overlap" in properties.features
             plan = LinePlan(lanes, ahead, fixed, early=early)
@@ -175,7 +176,7 @@ class Lines(GpuRoutine):
         n = dest.shape[-1]
         across = units_across(-(-n // lanes))
         blocks, down = -(-n // (across * lanes)), UNITS // across
-        short = LEAST_BYTES // (lanes * max(a.itemsize for a in (dest, *inputs))) // len(inputs)
+        short = LEAST_BYTES // (lanes * max(a.itemsize for a in (dest, *inputs))) // wide
         if short > ahead and dest.size // n // (down * short) * blocks >= properties.cores:
             ahead = short
         plan = LinePlan(lanes, ahead, fixed, across)

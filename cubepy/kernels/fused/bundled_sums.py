@@ -52,13 +52,13 @@ def sum_of_rows(x, k, unit, down, lanes: cb.Comptime[int]):
     rows, left = x.shape[0], x.shape[1] - k
     parts = tuple(cb.splat(cb.f32(0.0), lanes) for _ in cb.unroll(range(AHEAD)))
     row = unit
-    while row + (AHEAD - 1) * down < rows:
-        found = tuple(
-            cb.cast(x.load((row + j * down, k), lanes, valid=left), cb.f32)
-            for j in cb.unroll(range(AHEAD))
-        )
-        parts = tuple(parts[j] + found[j] for j in cb.unroll(range(AHEAD)))
-        row += AHEAD * down
+    if left >= lanes:
+        while row + (AHEAD - 1) * down < rows:
+            found = tuple(
+                cb.cast(x.load((row + j * down, k), lanes), cb.f32) for j in cb.unroll(range(AHEAD))
+            )
+            parts = tuple(parts[j] + found[j] for j in cb.unroll(range(AHEAD)))
+            row += AHEAD * down
     total = (parts[0] + parts[1]) + (parts[2] + parts[3])
     while row < rows:
         total = total + cb.cast(x.load((row, k), lanes, valid=left), cb.f32)

@@ -24,14 +24,14 @@ def run_columns(
     stored: Sequence[Any],
     reduced: Sequence[Any],
 ) -> list[Any]:
-    """New arrays of what a plan gives: what is stored, of a shape, then what is reduced over all
-    axes but the last.
+    """What a plan gives: what is stored, of a shape, then what is reduced over all axes but the
+    last, in new arrays.
 
     Args:
         plan: the function, and what is done with what it gives.
         inputs: arrays that broadcast to the shape.
         shape: of rank 2 and more, without a 0.
-        stored: dtypes of what is stored.
+        stored: arrays of the shape for what is stored.
         reduced: dtypes of what is reduced.
 
     Example:
@@ -42,22 +42,21 @@ def run_columns(
         ...     return (x * x, -x)
         >>> plan = ColumnPlan(squares, (STEPS["sum"][0],), (0.0,), (False,), cb.f32)
         >>> x = np.arange(4, dtype=np.float32).reshape(2, 2)
-        >>> run_columns(plan, [x], (2, 2), [np.float32], [np.float32])[1]
+        >>> run_columns(plan, [x], (2, 2), [np.empty_like(x)], [np.float32])[1]
         array([ 4., 10.], dtype=float32)
     """
-    made = [memory.empty(shape, np.dtype(d)) for d in stored]
     totals = [memory.empty((1, shape[-1]), np.dtype(d)) for d in reduced]
-    spread = [*made, *(x if x.shape == shape else np.broadcast_to(x, shape) for x in inputs)]
+    spread = [*stored, *(x if x.shape == shape else np.broadcast_to(x, shape) for x in inputs)]
     spread = [_packed(x) for x in spread]
     heads = merged([x[..., 0] for x in spread])
     spread = [
         strided(x, (*h.shape, x.shape[-1]), (*h.strides, x.strides[-1]))
         for x, h in zip(spread, heads, strict=True)
     ]
-    n = len(made)
+    n = len(stored)
     rows = int(np.prod(shape[:-1]))
     FUSED_COLUMNS.run(Columns(plan, totals, spread[:n], spread[n:], rows))
-    return [*made, *(t.reshape(-1) for t in totals)]
+    return [*stored, *(t.reshape(-1) for t in totals)]
 
 
 def _packed(x: Any) -> Any:

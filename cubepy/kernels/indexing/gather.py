@@ -11,7 +11,7 @@ from cubepy.kernels.entry.arguments import array_of, axis_of
 from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.indexing.bounds import check_indices, integers
-from cubepy.kernels.indexing.problem import Gather, Select, as_blocks
+from cubepy.kernels.indexing.problem import Gather, Select, as_blocks, blocks_read
 from cubepy.kernels.indexing.routines import GATHER, SELECT
 from cubepy.kernels.movement.copy import contiguous, fill
 
@@ -19,7 +19,7 @@ from cubepy.kernels.movement.copy import contiguous, fill
 def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any, what: str) -> Any:
     result = output(out, index.shape, x.dtype, x)
     if result.size:
-        x, index = (as_blocks(contiguous(a), d) for a in (x, index))
+        x, index = blocks_read(x, d), as_blocks(contiguous(index), d)
         fill(result, lambda to: GATHER.run(Gather(x, index, as_blocks(to, d), what, from_end)))
     else:
         check_indices(index, x.shape[d], what, from_end)

@@ -170,7 +170,7 @@ class SharedRows(GpuRoutine):
     def launch(self, p: Gather, properties: cb.DeviceProperties) -> None:
         """A row moves once."""
         p.check()
-        x, index, out = (contiguous(a)[:, :, 0] for a in (p.x, p.index, p.out))
+        x, index, out = (a[:, :, 0] for a in (p.x, contiguous(p.index), contiguous(p.out)))
         size, at_once = power_of_two(x.shape[1]), line_of(out) if line_of(index) > 1 else 1
         units = min(STAGED, max(64, size // 16))
         gather_rows_shared[out.shape[0], units](
@@ -188,8 +188,8 @@ class Wide(GpuRoutine):
         p.check()
         blocks, m, columns = p.out.shape
         single = columns == 1
-        x, index, out = (contiguous(a) for a in (p.x, p.index, p.out))
-        arrays = [a.reshape(a.shape[:2]) for a in (x, index, out)] if single else [x, index, out]
+        arrays = [p.x, contiguous(p.index), contiguous(p.out)]
+        arrays = [a[:, :, 0] for a in arrays] if single else arrays
         lanes = line_of(arrays[2]) if line_of(arrays[1]) > 1 else 1  # of the result
         along, rows = (m, blocks) if single else (columns, blocks * m)
         across = min(UNITS, power_of_two(-(-along // lanes)))

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import cubepy as cb
+from cubepy.kernels.entry.shapes import view_as
 from cubepy.kernels.indexing.bounds import Look, check_indices
 from cubepy.kernels.movement.copy import contiguous, convert_into, copy
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
+from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tune import Routine
 
 
 class Gather(NamedTuple):
-    """out[b, j, c] = x[b, index[b, j, c], c]; x and `out` are contiguous.
+    """out[b, j, c] = x[b, index[b, j, c], c]; `out` is contiguous, and x on the host.
 
     Attributes:
         what: asks, for errors.
@@ -121,6 +124,17 @@ class InPlace(Routine):
 def as_blocks(x: Any, d: int) -> Any:
     """(before, along axis d, behind) of a contiguous array."""
     return x.reshape(math.prod(x.shape[:d]), x.shape[d], math.prod(x.shape[d + 1 :]))
+
+
+def blocks_read(x: Any, d: int) -> Any:
+    """The same of an array that is only read: on a GPU a view where strides allow one, since few of
+    its elements may be asked for; else of a contiguous copy.
+    """
+    if isinstance(x, DeviceArray):
+        shape = math.prod(x.shape[:d]), x.shape[d], math.prod(x.shape[d + 1 :])
+        with contextlib.suppress(AttributeError):
+            return view_as(x, shape)
+    return as_blocks(contiguous(x), d)
 
 
 def rounds(x: Any, update: str) -> bool:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from cubepy.lang.dtypes import DType, bf16, f16, f32
-from cubepy.tensor.fusion.epilogues import ACTIVATIONS, named
-from cubepy.tensor.fusion.packed import packed_filter
+from cubepy.tensor.fusion.products.epilogues import ACTIVATIONS, named
+from cubepy.tensor.fusion.products.packed import packed_filter
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.fusion.steady import steady
 from cubepy.tensor.ir import ABSENT

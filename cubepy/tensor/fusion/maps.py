@@ -12,6 +12,7 @@ from cubepy.tensor.fusion.grouping import Item, grouped
 from cubepy.tensor.fusion.literals import stretched
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.ops import OPS, Spec
+from cubepy.tensor.ops.library import rows_for
 from cubepy.tensor.ops.op import define
 
 
@@ -22,10 +23,13 @@ def _run_fused(
     text: str,
     names: tuple[tuple[str, str], ...],
     dtypes: tuple[str, ...],
+    aligned: tuple[int, ...] = (),
 ) -> Any:
     from cubepy.kernels.fused.maps import fused_map
 
-    made = fused_map(written.compiled(text, names), xs, shape, written.dtypes_named(dtypes))
+    kinds = written.dtypes_named(dtypes)
+    out = rows_for(shape, kinds, aligned) if aligned else None
+    made = fused_map(written.compiled(text, names), xs, shape, kinds, results=out)
     return made if len(made) > 1 else made[0]
 
 
@@ -36,8 +40,11 @@ def _fused(
     text: str,
     names: tuple[tuple[str, str], ...],
     dtypes: tuple[str, ...],
+    aligned: tuple[int, ...] = (),
 ) -> Any:
-    """The results of a function of elements, which was written for a group of ops."""
+    """The results of a function of elements, which was written for a group of ops; `aligned`: which
+    have rows that begin aligned (`fusion.products.aligned`).
+    """
     found = [Spec(shape, dtype_named(name)) for name in dtypes]
     return found if len(found) > 1 else found[0]
 

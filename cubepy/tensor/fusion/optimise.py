@@ -8,13 +8,14 @@ from cubepy.lang.dtypes import bf16, f16, f32
 from cubepy.runtime.device import Device, device_properties, gpu_of
 from cubepy.tensor.fusion.bundles import SMALL, SMALL_ON_GPU, bundle_maps
 from cubepy.tensor.fusion.convolutions import fuse_convolutions, with_channels_last
-from cubepy.tensor.fusion.epilogues import fuse_epilogues
 from cubepy.tensor.fusion.joined import join_parts, join_results
 from cubepy.tensor.fusion.literals import read_literals
 from cubepy.tensor.fusion.maps import fuse_maps
 from cubepy.tensor.fusion.matrices import as_matrices
-from cubepy.tensor.fusion.packed import pack_weights
 from cubepy.tensor.fusion.parted import part_maps, work
+from cubepy.tensor.fusion.products.aligned import align_rows
+from cubepy.tensor.fusion.products.epilogues import fuse_epilogues
+from cubepy.tensor.fusion.products.packed import pack_weights
 from cubepy.tensor.fusion.reductions import opened
 from cubepy.tensor.fusion.reductions.bundled import bundle_sums
 from cubepy.tensor.fusion.reductions.columns import fuse_columns
@@ -72,7 +73,7 @@ def fused_anew(graph: Graph, device: Device, weights: Collection[int]) -> Fused:
         single, made = prepared(single, given)
     steps = bundle_maps(_parted(single, buffers, on_host), SMALL if on_host else SMALL_ON_GPU)
     if not on_host:
-        steps = bundle_sums(steps)
+        steps = align_rows(bundle_sums(steps))
     reads = tuple(number[i] for i in steps.inputs if i in number)
     ways = tuple(p._replace(inputs=tuple(number[i] for i in p.inputs)) for p in made)
     return Fused(graph_of(steps), reads, ways)

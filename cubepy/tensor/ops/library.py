@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,6 +12,9 @@ import numpy as np
 from cubepy.runtime import memory, recording
 from cubepy.runtime.memory.constants import constant_on
 from cubepy.runtime.memory.device_array import empty
+
+LINE = 128
+"""Bytes of a line of a GPU's caches."""
 
 
 @cache
@@ -101,6 +104,21 @@ def number(like: Any, value: Any, dtype: Any) -> Any:
 def zeros(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """A new array of zeros where another array is, written by work that can be repeated."""
     return filled(like, shape, dtype, 0)
+
+
+def aligned_rows(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Memory for an array whose rows along the last axis begin in lines of the cache."""
+    size = np.dtype(dtype).itemsize
+    width = -(-shape[-1] * size // LINE) * LINE // size
+    return memory.empty((*shape[:-1], width), np.dtype(dtype))[..., : shape[-1]]
+
+
+def rows_for(shape: tuple[int, ...], dtypes: Sequence[Any], aligned: Sequence[int]) -> list[Any]:
+    """Memory for arrays of a shape, some of them, by their numbers, with aligned rows."""
+    return [
+        aligned_rows(shape, d) if n in aligned else memory.empty(shape, np.dtype(d))
+        for n, d in enumerate(dtypes)
+    ]
 
 
 def filled(like: Any, shape: tuple[int, ...], dtype: Any, value: Any) -> Any:

@@ -8,12 +8,21 @@ import numpy as np
 
 from cubepy.errors import DTypeError, KernelTypeError, ShapeError
 from cubepy.lang.dtypes import i8, i32, promote
-from cubepy.tensor.ops.library import function, kernels
+from cubepy.tensor.ops.library import aligned_rows, function, kernels
 from cubepy.tensor.ops.op import Spec, broadcast, define
 
 
-@define("product", {"matmul": lambda dtype, a, b: kernels().matmul(a, b)})
-def _matmul(a: Spec, b: Spec) -> Spec:
+def _run_matmul(dtype: np.dtype, a: Any, b: Any, aligned: tuple[int, ...] = ()) -> Any:
+    if aligned:
+        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        out = aligned_rows((*lead, a.shape[-2], b.shape[-1]), dtype)
+        return kernels().matmul(a, b, out=out)
+    return kernels().matmul(a, b)
+
+
+@define("product", {"matmul": _run_matmul})
+def _matmul(a: Spec, b: Spec, aligned: tuple[int, ...] = ()) -> Spec:
+    """`aligned`: of matrices, with rows that begin aligned (`fusion.products.aligned`)."""
     if not a.shape or not b.shape:
         raise ShapeError(f"matmul needs rank 1 or more, not shapes {a.shape} and {b.shape}")
     x = (1, *a.shape) if len(a.shape) == 1 else a.shape
@@ -53,10 +62,12 @@ def _run_linear(
     bias: Any,
     residual: Any,
     activation: str | None,
+    aligned: tuple[int, ...] = (),
 ) -> Any:
     K = kernels()
     if dtype.itemsize < 8 and dtype.kind not in "iu":
-        return K.matmul(x, weight.T, bias=bias, activation=activation, residual=residual)
+        out = aligned_rows((*x.shape[:-1], weight.shape[0]), dtype) if aligned else None
+        return K.matmul(x, weight.T, bias=bias, activation=activation, residual=residual, out=out)
     y = K.matmul(x, weight.T)
     if bias is not None:
         y = K.map(function("f:add"), y, bias, dtype=dtype)
@@ -69,7 +80,12 @@ def _run_linear(
 
 @define("product", {"linear": _run_linear})
 def _linear(
-    x: Spec, weight: Spec, bias: Spec | None, residual: Spec | None, activation: str | None
+    x: Spec,
+    weight: Spec,
+    bias: Spec | None,
+    residual: Spec | None,
+    activation: str | None,
+    aligned: tuple[int, ...] = (),
 ) -> Spec:
     if len(weight.shape) != 2 or not x.shape or x.shape[-1] != weight.shape[1]:
         raise ShapeError(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy.kernels.fused import rows_gpu
 from cubepy.tensor import apply, execute, record, where
 from cubepy.tensor.fusion.optimise import optimise
 from cubepy.tensor.fusion.reductions import opened
@@ -41,7 +42,7 @@ def test_norms_beside_maps_up_to_a_length_of_rows(
     longest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One launch with the residual and both results, or two beside each other."""
-    monkeypatch.setattr(opened, "LONGEST_ON_GPU", longest)
+    monkeypatch.setattr(opened, "LONGEST_ON_GPU", dict.fromkeys(opened.LONGEST_ON_GPU, longest))
     for columns in (130, 300):
         shapes = (5, columns), (5, columns), (columns,)
         x, y, w = (RNG.standard_normal(s).astype(np.float32) for s in shapes)
@@ -170,3 +171,29 @@ def test_parts_that_lie_side_by_side_are_joined_without_a_copy() -> None:
                 turned = apply("concat", *others, axis=axis)
                 want = np.concatenate([p.numpy() for p in others], axis)
                 np.testing.assert_array_equal(turned.numpy(), want)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 7), (9, 256), (5, 1000), (4, 1028), (2, 2051)])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_rows_are_held_or_read_again(rows: int, columns: int, dtype: str) -> None:
+    """Lines that end within a row or behind it, several rows to a cube, rows too long to hold."""
+    x, y = (RNG.standard_normal((rows, columns)).astype(np.float32) for _ in range(2))
+    found = []
+    for room in (rows_gpu.ROOM, 0):
+        with pytest.MonkeyPatch.context() as patch, emulated() as gpu:
+            patch.setattr(rows_gpu, "ROOM", room)
+            given = [cb.tensor(v, device=gpu).astype(dtype) for v in (x, y)]
+            with record(*given) as recorder:
+                a, b = given
+                z = a * 2 + b
+                outputs = norm(z, a, b), z - z.max(axis=-1, keepdims=True), (z * z).sum(-1)
+            graph = optimise(recorder.graph(*outputs), gpu)
+            assert steps_of(graph) == ["fused_rows"]
+            found.append([v.astype("f32").numpy() for v in execute(graph, recorder.inputs)])
+            wide = [t.astype("f32").numpy().astype(np.float64) for t in given]
+    z = wide[0] * 2 + wide[1]
+    want = numpy_norm(z, *wide), z - z.max(-1, keepdims=True), (z * z).sum(-1)
+    bound = 1e-5 if dtype == "f32" else 2e-2
+    for kind in found:
+        for one, other in zip(kind, want, strict=True):
+            assert np.abs(one - other).max() <= bound * max(1, np.abs(other).max())

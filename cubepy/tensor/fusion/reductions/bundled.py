@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cubepy.lang.dtypes import dtype_named
-from cubepy.tensor.fusion.bundles import MEMBERS, heights, without_gaps
+from cubepy.tensor.fusion.bundles import MEMBERS, heights
 from cubepy.tensor.fusion.maps import in_order
 from cubepy.tensor.fusion.reductions.columns import down_columns
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.ops import Spec
+from cubepy.tensor.ops.library import kernels
 from cubepy.tensor.ops.op import define
 
 LEAST_COLUMNS, MOST_ROWS = 128, 4096
@@ -28,7 +29,8 @@ MOST_BYTES = 1 << 25
 def _run_sums(dtype: Any, *xs: Any, results: tuple[tuple[tuple[int, ...], str], ...]) -> Any:
     from cubepy.kernels.fused.bundled_sums import bundled_sums
 
-    totals = bundled_sums([x.reshape(-1, x.shape[-1]) for x in xs])
+    rows = [x if x.strides[-1] == x.itemsize else kernels().copy(x) for x in xs]
+    totals = bundled_sums([x.reshape(-1, x.shape[-1]) for x in rows])
     return [total.reshape(shape) for total, (shape, _) in zip(totals, results, strict=True)]
 
 
@@ -40,11 +42,11 @@ def _bundled_sums(*xs: Spec, results: tuple[tuple[tuple[int, ...], str], ...]) -
 
 def bundle_sums(schedule: Schedule) -> Schedule:
     """The schedule with sums down columns of arrays of one shape as one step for several."""
-    known, packed, specs = heights(schedule), without_gaps(schedule), schedule.specs
+    known, specs = heights(schedule), schedule.specs
     alike: defaultdict[Any, list[Step]] = defaultdict(list)
     for step in schedule.steps:
         key = _kind(step, specs)
-        if key is not None and packed.issuperset(step.read):
+        if key is not None:
             alike[key, known[step.results[0]]].append(step)
     bundles = [
         part for (key, _), steps in alike.items() for part in _parts(steps, specs) if len(part) > 1

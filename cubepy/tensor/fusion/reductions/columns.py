@@ -18,6 +18,7 @@ from cubepy.tensor.fusion.maps import in_order, inside_order, lines_of, wanted_o
 from cubepy.tensor.fusion.reductions.rows import REDUCTIONS
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.ops import OPS, Spec
+from cubepy.tensor.ops.library import rows_for
 from cubepy.tensor.ops.op import define
 
 LEAST, LEAST_OF_LONG = 8, 64
@@ -48,14 +49,16 @@ def _run_columns(
     reductions: tuple[str, ...],
     sums: str,
     results: tuple[tuple[tuple[int, ...], str], ...],
+    aligned: tuple[int, ...] = (),
 ) -> Any:
     from cubepy.kernels.fused.columns import run_columns
 
     plan = _plan(text, names, reductions, sums)
     dtypes = written.dtypes_named([name for _, name in results])
     many = len(results) - len(reductions)
-    made = run_columns(plan, xs, shape, dtypes[:many], dtypes[many:])
-    found = [m.reshape(s) for m, (s, _) in zip(made, results, strict=True)]
+    stored = rows_for(shape, dtypes[:many], aligned)
+    made = run_columns(plan, xs, shape, stored, dtypes[many:])
+    found = [m if m.shape == s else m.reshape(s) for m, (s, _) in zip(made, results, strict=True)]
     return found if len(found) > 1 else found[0]
 
 

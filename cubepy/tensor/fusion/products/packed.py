@@ -12,7 +12,7 @@ from typing import Any
 from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import f32
 from cubepy.runtime.device import DeviceProperties
-from cubepy.tensor.fusion.epilogues import LAYERS
+from cubepy.tensor.fusion.products.epilogues import LAYERS
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.fusion.steady import steady
 from cubepy.tensor.ir import ABSENT
