@@ -164,6 +164,10 @@ MEASURED = (
     ("roberta", "bfloat16", 8, True),
     ("resnet50", "float16", 1, False),
     ("resnet50", "float16", 32, False),
+    ("vit", "float16", 1, False),
+    ("vit", "float16", 32, False),
+    ("yolov8n", "float16", 1, False),
+    ("yolov8n", "float16", 16, False),
 )
 CASES = {
     " ".join(map(str, case)): (lambda device, case=case: rows(*case, device)) for case in MEASURED

@@ -1,5 +1,5 @@
-"""ResNet-50, RoBERTa, GPT-2 and ViT-S, written once for `torch.nn` and for `cubepy.nn`, as timm and
-transformers define them, with random weights.
+"""ResNet-50, RoBERTa, GPT-2, ViT-S and YOLOv8n, written once for `torch.nn` and for `cubepy.nn`, as
+timm, transformers and ultralytics define them, with random weights.
 """
 
 from __future__ import annotations
@@ -126,18 +126,128 @@ def resnet50(lib: Library) -> Any:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
 
 
+def _concat(lib: Library) -> Callable[..., Any]:
+    """What puts tensors side by side along an axis, 1 by default."""
+    if lib.nn.__name__.startswith("torch"):
+        import torch
+
+        return lambda xs, axis=1: torch.cat(xs, axis)
+    from cubepy import tensor
+
+    return lambda xs, axis=1: tensor.concat(xs, axis=axis)
+
+
+def yolov8n(lib: Library) -> Any:
+    """YOLOv8n: 80 classes' probabilities and four distances to the edges for each of 8,400 cells,
+    before boxes are chosen.
+    """
+    nn, functional, concat = lib.nn, lib.functional, _concat(lib)
+
+    def conv(channels: int, filters: int, kernel: int = 1, stride: int = 1) -> Any:
+        made = nn.Conv2d(channels, filters, kernel, stride, kernel // 2, bias=False)
+        return nn.Sequential(made, nn.BatchNorm2d(filters, eps=1e-3), nn.SiLU())
+
+    class Bottleneck(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, width: int, residual: bool) -> None:
+            super().__init__()
+            self.one, self.two = conv(width, width, 3), conv(width, width, 3)
+            self.residual = residual
+
+        def forward(self, x: Any) -> Any:
+            y = self.two(self.one(x))
+            return x + y if self.residual else y
+
+    class Split(nn.Module):  # type: ignore[misc, name-defined]
+        """C2f: halves, one of them through bottlenecks, all put together."""
+
+        def __init__(self, channels: int, filters: int, blocks: int, residual: bool) -> None:
+            super().__init__()
+            width = filters // 2
+            self.first = conv(channels, filters)
+            self.blocks = nn.ModuleList([Bottleneck(width, residual) for _ in range(blocks)])
+            self.last = conv((2 + blocks) * width, filters)
+
+        def forward(self, x: Any) -> Any:
+            parts = list(self.first(x).chunk(2, 1))
+            for block in self.blocks:
+                parts.append(block(parts[-1]))
+            return self.last(concat(parts))
+
+    class Pyramid(nn.Module):  # type: ignore[misc, name-defined]
+        """SPPF: three pools one after the other, and what went in."""
+
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.first, self.last = conv(width, width // 2), conv(2 * width, width)
+            self.pool = nn.MaxPool2d(5, 1, 2)
+
+        def forward(self, x: Any) -> Any:
+            parts = [self.first(x)]
+            for _ in range(3):
+                parts.append(self.pool(parts[-1]))
+            return self.last(concat(parts))
+
+    def ends(channels: int, width: int, results: int) -> Any:
+        return nn.Sequential(
+            conv(channels, width, 3), conv(width, width, 3), nn.Conv2d(width, results, 1)
+        )
+
+    class Yolo(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.to3 = nn.Sequential(
+                conv(3, 16, 3, 2), conv(16, 32, 3, 2), Split(32, 32, 1, True),
+                conv(32, 64, 3, 2), Split(64, 64, 2, True),
+            )  # fmt: skip
+            self.to4 = nn.Sequential(conv(64, 128, 3, 2), Split(128, 128, 2, True))
+            self.to5 = nn.Sequential(conv(128, 256, 3, 2), Split(256, 256, 1, True), Pyramid(256))
+            self.up4, self.up3 = Split(384, 128, 1, False), Split(192, 64, 1, False)
+            self.step4, self.down4 = conv(64, 64, 3, 2), Split(192, 128, 1, False)
+            self.step5, self.down5 = conv(128, 128, 3, 2), Split(384, 256, 1, False)
+            self.boxes = nn.ModuleList([ends(c, 64, 64) for c in (64, 128, 256)])
+            self.classes = nn.ModuleList([ends(c, 80, 80) for c in (64, 128, 256)])
+            self.bins = nn.Conv2d(16, 1, 1, bias=False)
+
+        def forward(self, images: Any) -> Any:
+            def larger(x: Any) -> Any:
+                return functional.interpolate(x, scale_factor=2, mode="nearest")
+
+            three = self.to3(images)
+            four = self.to4(three)
+            five = self.to5(four)
+            four = self.up4(concat([larger(five), four]))
+            three = self.up3(concat([larger(four), three]))
+            four = self.down4(concat([self.step4(three), four]))
+            five = self.down5(concat([self.step5(four), five]))
+            boxes, classes = [], []
+            for n, x in enumerate((three, four, five)):
+                box = self.boxes[n](x)
+                cells = box.shape[2] * box.shape[3]
+                shares = box.reshape(box.shape[0], 4, 16, cells).transpose(1, 2).softmax(1)
+                boxes.append(self.bins(shares).reshape(box.shape[0], 4, cells).transpose(1, 2))
+                classes.append(self.classes[n](x).flatten(2).sigmoid().transpose(1, 2))
+            return concat([concat(boxes), concat(classes)], -1)
+
+    return Yolo()
+
+
 def codes(length: int) -> Callable[[int], np.ndarray]:
     """What draws batches of tokens."""
     return lambda batch: np.random.default_rng(5).integers(2, 50000, (batch, length))
 
 
-def images(batch: int) -> np.ndarray:
-    """Images of 224 x 224."""
-    return np.random.default_rng(5).standard_normal((batch, 3, 224, 224), np.float32)
+def images(batch: int, side: int = 224) -> np.ndarray:
+    """Square images."""
+    return np.random.default_rng(5).standard_normal((batch, 3, side, side), np.float32)
+
+
+def large_images(batch: int) -> np.ndarray:
+    """Images of 640 x 640."""
+    return images(batch, 640)
 
 
 class Whole(NamedTuple):
-    """A model, what draws its inputs, and the batch that it is trained with."""
+    """A model, what draws its inputs, and the batch that it is trained with (0: it is not)."""
 
     make: Callable[[Library], Any]
     draw: Callable[[int], np.ndarray]
@@ -149,4 +259,5 @@ MODELS = {
     "roberta": Whole(roberta, codes(128), 8),
     "gpt2": Whole(gpt2, codes(256), 4),
     "vit": Whole(vit, images, 8),
+    "yolov8n": Whole(yolov8n, large_images, 0),
 }

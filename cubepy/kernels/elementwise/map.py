@@ -14,7 +14,7 @@ from cubepy.kernels.elementwise.routines import MAP
 from cubepy.kernels.entry.arguments import array_of
 from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
-from cubepy.kernels.entry.shapes import broadcast_shape
+from cubepy.kernels.entry.shapes import broadcast_shape, empty_as
 from cubepy.lang import mathematics
 from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func
@@ -39,7 +39,8 @@ def map(function: Any, *arrays: Any, out: Any = None, dtype: Any = None) -> Any:
         dtype: of the result; by default the promoted dtype of the inputs, or that of `out`.
 
     Returns:
-        An array of the broadcast shape, of the kind that came in.
+        An array of the broadcast shape, of the kind that came in; where all arrays of that shape
+        have their channels (axis 1) last in memory, so has the result.
 
     Raises:
         ShapeError: the shapes do not broadcast, or `out` has another shape.
@@ -68,7 +69,8 @@ def map(function: Any, *arrays: Any, out: Any = None, dtype: Any = None) -> Any:
         xs = [constant_on(where, x) if isinstance(x, np.ndarray) and x.ndim == 0 else x for x in xs]
     if dtype is None:
         dtype = array_of(out).dtype if out is not None else result_dtype(function, xs)
-    result = output(out, shape, as_dtype(dtype).numpy)
+    kind = as_dtype(dtype).numpy
+    result = empty_as(xs, shape, kind) if out is None else output(out, shape, kind)
     run(function, xs, result)
     return finish(result, out, wrap)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from cubepy.errors import ShapeError
+from cubepy.runtime import memory
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.layout import reshaped
 
@@ -43,6 +46,35 @@ def view_as(a: Any, shape: tuple[int, ...]) -> Any:
         AttributeError: its strides allow no view.
     """
     return a.reshape_view(shape) if isinstance(a, DeviceArray) else reshaped(a, shape)
+
+
+def lies_channels_last(x: Any) -> bool:
+    """Whether an image, signal or volume (N, C, *size) has its channels last in memory, as a whole or
+    some channels of one that does.
+    """
+    if x.ndim < 3 or x.flags.c_contiguous or x.strides[1] != x.itemsize:
+        return False
+    axes = [d for d in (0, *range(2, x.ndim), 1) if x.shape[d] > 1]
+    return x.shape[1] > 1 and all(
+        x.strides[d] >= x.strides[e] * x.shape[e] for d, e in pairwise(axes)
+    )
+
+
+def empty_as(arrays: Iterable[Any], shape: tuple[int, ...], dtype: Any) -> Any:
+    """Memory for what is computed, element by element, of arrays that broadcast to a shape: with
+    channels last if all of that shape have them so, but for what they share along axis 1.
+
+    Args:
+        arrays: the inputs.
+        shape: of the result.
+        dtype: of the result.
+    """
+    rest, large = (*shape[:1], *shape[2:]), [a for a in arrays if a.ndim == len(shape) > 2]
+    whole = [a for a in large if a.shape[1] > 1 and (*a.shape[:1], *a.shape[2:]) == rest]
+    if not whole or not all(map(lies_channels_last, whole)):
+        return memory.empty(shape, dtype)
+    made = memory.empty((shape[0], *shape[2:], shape[1]), dtype)
+    return made.transpose(0, len(shape) - 1, *range(1, len(shape) - 1))
 
 
 def as_new(out: Any, order: tuple[int, ...] | None = None, alone: bool = False) -> Any:

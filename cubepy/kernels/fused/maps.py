@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.kernels.elementwise.problem import described
+from cubepy.kernels.elementwise.problem import as_stored, described
 from cubepy.kernels.elementwise.routines import MAP
-from cubepy.kernels.entry.shapes import merged, strided
+from cubepy.kernels.entry.shapes import empty_as, merged, strided
 from cubepy.kernels.fused import maps_cpu, maps_gpu
 from cubepy.kernels.fused.problem import Maps
 from cubepy.lang.declare import Func
@@ -48,14 +48,14 @@ def fused_map(
         [array([23., 23.], dtype=float32), array([-1., -1.], dtype=float16)]
     """
     if results is None:
-        results = [memory.empty(shape, np.dtype(d)) for d in dtypes]
+        results = [empty_as(inputs, shape, np.dtype(d)) for d in dtypes]
     if not results[0].size:
         return results
     if len(results) == 1 and not numbers:
         MAP.run(described(function, list(inputs), results[0]))
         return results
     spread = [x if x.shape == shape else np.broadcast_to(x, shape) for x in inputs]
-    arrays = merged([*results, *spread])
+    arrays = merged(as_stored([*results, *spread]))
     n = len(results)
     FUSED_MAP.run(Maps(function, arrays[:n], arrays[n:], numbers))
     return results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cubepy as cb
@@ -9,12 +10,15 @@ from cubepy.errors import ArgumentError, DTypeError, ShapeError
 from cubepy.kernels.entry.arguments import array_of, axes_of, axis_of, home_of
 from cubepy.kernels.entry.dispatch import by_argument, repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
+from cubepy.kernels.entry.shapes import empty_as
 from cubepy.kernels.movement import pad_gpu
 from cubepy.kernels.movement.copy import contiguous, convert_into
+from cubepy.kernels.movement.parts_gpu import joined
 from cubepy.kernels.primitives.vector_width import lanes_on
 from cubepy.lang.dtypes import as_dtype, promote
 from cubepy.runtime import memory, recording
-from cubepy.runtime.device import current, use
+from cubepy.runtime.device import current, device_properties, use
+from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tune import CpuRoutine, Op
 
 PIECE = 4096  # elements of a row that a cube reverses
@@ -62,15 +66,52 @@ def concat(arrays: Any, axis: int = 0, *, out: Any = None) -> Any:
                 dtype = promote(dtype.compute, as_dtype(x.dtype).compute)
         shape = (*xs[0].shape[:d], sum(x.shape[d] for x in xs), *xs[0].shape[d + 1 :])
         result = output(out, shape, dtype.numpy, *xs)
-        at = 0
-        for x in xs:
-            part = tuple(
-                slice(at, at + x.shape[d]) if k == d else slice(None) for k in range(x.ndim)
-            )
-            if x.size:
-                convert_into(result[part], x)
-            at += x.shape[d]
+        _put(result, xs, d)
         return finish(result, out, wrapper(*given))
+
+
+def _put(out: Any, arrays: Sequence[Any], axis: int) -> None:
+    """Write arrays side by side."""
+    if isinstance(out, DeviceArray) and joined(out, arrays, axis, device_properties(out.device)):
+        return
+    at = 0
+    for x in arrays:
+        part = (*[slice(None)] * axis, slice(at, at + x.shape[axis]))
+        at += x.shape[axis]
+        if x.size:
+            convert_into(out[part], x)
+
+
+def side_by_side(arrays: Sequence[Any], dtype: Any, axis: int) -> Any:
+    """Arrays of one device or the host, and of shapes that go together, joined along an axis: images
+    with their channels last are joined to such ones, and parts of an array of a device that lie in
+    it so are that array.
+
+    Args:
+        arrays: what is joined.
+        dtype: of the result.
+        axis: not negative.
+    """
+    first = arrays[0]
+    length = sum(x.shape[axis] for x in arrays)
+    shape = (*first.shape[:axis], length, *first.shape[axis + 1 :])
+    if isinstance(first, DeviceArray) and _in_one(arrays, dtype, axis):
+        return first.strided(shape, first.strides)
+    out = empty_as(arrays, shape, dtype) if axis == 1 else memory.empty(shape, dtype)
+    _put(out, arrays, axis)
+    return out
+
+
+def _in_one(arrays: Sequence[Any], dtype: Any, axis: int) -> bool:
+    """Whether each array of a device begins in memory where the one before ends along an axis."""
+    first, at = arrays[0], arrays[0].address
+    for x in arrays:
+        if type(x) is not DeviceArray or x.owner is not first.owner or x.dtype != dtype:
+            return False
+        if x.strides != first.strides or x.address != at or not x.size:
+            return False
+        at += x.shape[axis] * x.strides[axis]
+    return True
 
 
 @cb.kernel

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.kernels.elementwise.problem import memory_order
 from cubepy.kernels.entry.arguments import axis_of, float_array
 from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
@@ -35,6 +36,9 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
     """
     wrap, array = wrapper(x), float_array(x, "x")
     d = axis_of(axis, array.ndim)
+    order = None if out is not None else inner_order(array, d)
+    if order is not None:  # neighbours lie along the axis, others not as in a new array
+        array, d = array.transpose(order), array.ndim - 1
     result = output(out, array.shape, array.dtype)
     if result.size:
         rows, target = as_rows(array, d), rows_in(result, d)
@@ -44,4 +48,16 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
         if not inside:
             moved = np.moveaxis(result, d, -1)
             convert_into(moved, target.reshape(moved.shape))
+    if order is not None:
+        result = result.transpose([order.index(k) for k in range(result.ndim)])
     return finish(result, out, wrap)
+
+
+def inner_order(array: Any, axis: int) -> list[int] | None:
+    """The axes of an array as they lie in memory, where an axis that is not the last one, or whose
+    others are in another order, is the innermost; None otherwise.
+    """
+    if array.flags.c_contiguous or array.strides[axis] != array.itemsize:
+        return None
+    order = memory_order(array)
+    return order if order[-1] == axis and order != list(range(array.ndim)) else None

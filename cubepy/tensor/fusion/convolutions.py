@@ -15,14 +15,12 @@ from cubepy.tensor.fusion.products.packed import packed_filter
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.fusion.steady import steady
 from cubepy.tensor.ir import ABSENT
-from cubepy.tensor.ops import OPS, Spec
+from cubepy.tensor.ops import Spec
 from cubepy.tensor.ops.convolution import conv_size
 from cubepy.tensor.ops.library import kernels
 from cubepy.tensor.ops.op import define
 
 AFFINE = ("add", "sub", "mul", "div")
-MANY_FILTERS, MANY_CHANNELS, MOST = 32, 16, 0.8
-"""Channels last pay where so much of the work is in convolutions of many filters and channels."""
 Ints = tuple[int, ...]
 
 
@@ -62,26 +60,6 @@ def _fused_conv(
     shape = weight.shape if filters is None else filters
     size = conv_size(x.shape[2:], shape[2:], stride, padding, dilation)
     return Spec((x.shape[0], shape[0], *size), x.dtype)
-
-
-def _run_last(dtype: Any, x: Any) -> Any:
-    order = (0, *range(2, x.ndim), 1)
-    seen = x.transpose(order)
-    if not seen.flags.c_contiguous:
-        seen = kernels().copy(seen)
-    return seen.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
-
-
-@define("view", {"packed_channels": _run_last})
-def _packed_channels(x: Spec) -> Spec:
-    """x (N, C, *size) with the channels last in memory."""
-    return x
-
-
-@define("product", {"packed_filters_last": _run_last})
-def _packed_filters_last(weight: Spec) -> Spec:
-    """Filters with their channels last in memory, as a GPU's copy engine takes them."""
-    return weight
 
 
 def fuse_convolutions(
@@ -272,63 +250,3 @@ def _begun(step: Step, schedule: Schedule, dtypes: Collection[DType]) -> Step:
     return replace(
         step, op="fused_conv", inputs=(*step.inputs, ABSENT), attrs={**attrs, "wide": False}
     )
-
-
-IMAGES = ("conv", "fused_conv", "max_pool", "avg_pool", "packed_channels")
-"""Ops whose results lie as the images lie that they are given."""
-
-
-def with_channels_last(
-    schedule: Schedule, dtypes: Collection[DType] = (f32,), filters: Collection[int] = ()
-) -> Schedule:
-    """The schedule where images that come to convolutions have channels last, if these have many:
-    results lie as images do, so that one copy at the beginning is enough. Nothing changes where a
-    map reads an image, whose result would have channels first again.
-
-    Args:
-        schedule: of single steps.
-        dtypes: of images.
-        filters: values that stay, of which filters have their channels last, too.
-    """
-    specs, images, total, many = schedule.specs, set[int](), 0.0, 0.0
-    for step in schedule.steps:
-        seen = [i for i in step.read if i in images]
-        if step.op in ("conv", "fused_conv"):
-            work, pays = _work(step, specs, dtypes)
-            total, many = total + work, many + work * pays
-        elif seen and OPS[step.op].kind not in ("reduce", "view"):
-            return schedule
-        if step.op in IMAGES and len(step.results) == 1 and (seen or "conv" in step.op):
-            images.update(step.results)
-    if not total or many < MOST * total:
-        return schedule
-    specs, steps, last = dict(specs), [], dict[int, int]()
-    for step in schedule.steps:
-        if step.op in ("conv", "fused_conv") and step.inputs[0] not in images:
-            x = step.inputs[0]
-            if x not in last:
-                last[x] = max(specs) + 1
-                specs[last[x]] = specs[x]._replace()
-                steps.append(Step("packed_channels", (x,), {}, (last[x],)))
-            step = replace(step, inputs=(last[x], *step.inputs[1:]))
-        if step.op in ("conv", "fused_conv") and step.inputs[1] in filters:
-            weight = step.inputs[1]
-            if math.prod(specs[weight].shape[2:]) > 1:
-                if weight not in last:
-                    last[weight] = max(specs) + 1
-                    specs[last[weight]] = specs[weight]
-                    steps.append(Step("packed_filters_last", (weight,), {}, (last[weight],)))
-                step = replace(step, inputs=(step.inputs[0], last[weight], *step.inputs[2:]))
-        steps.append(step)
-    return replace(schedule, steps=tuple(steps), specs=specs)
-
-
-def _work(step: Step, specs: dict[int, Spec], dtypes: Collection[DType]) -> tuple[float, bool]:
-    """The products of a convolution, and whether it has many filters and channels."""
-    filters, channels, *window = step.attrs.get("filters") or specs[step.inputs[1]].shape
-    result = specs[step.results[0]].shape
-    groups = step.attrs["how"][3] if "how" in step.attrs else step.attrs["groups"]
-    depthwise = channels == 1 and groups >= MANY_FILTERS
-    enough = filters // groups >= MANY_FILTERS and channels >= MANY_CHANNELS
-    flat = specs[step.inputs[0]].dtype in dtypes and len(window) > 1
-    return math.prod(result) * channels * math.prod(window), flat and (depthwise or enough)

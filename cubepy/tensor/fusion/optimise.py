@@ -7,7 +7,8 @@ from collections.abc import Collection
 from cubepy.lang.dtypes import bf16, f16, f32
 from cubepy.runtime.device import Device, device_properties, gpu_of
 from cubepy.tensor.fusion.bundles import SMALL, SMALL_ON_GPU, bundle_maps
-from cubepy.tensor.fusion.convolutions import fuse_convolutions, with_channels_last
+from cubepy.tensor.fusion.channels_last import with_channels_last
+from cubepy.tensor.fusion.convolutions import fuse_convolutions
 from cubepy.tensor.fusion.joined import join_parts, join_results
 from cubepy.tensor.fusion.literals import read_literals
 from cubepy.tensor.fusion.maps import fuse_maps
@@ -67,7 +68,7 @@ def fused_anew(graph: Graph, device: Device, weights: Collection[int]) -> Fused:
         single = fuse_convolutions(single, given, dtypes)
     if weights:
         kept = () if on_host else steady(single, given)
-        single = with_channels_last(single, dtypes, kept)
+        single = with_channels_last(single, dtypes, kept, not on_host)
         if on_host:
             single = pack_weights(single, given, device_properties(device))
         single, made = prepared(single, given)

@@ -36,6 +36,12 @@ def embeddings() -> Any:
 
 
 @cache
+def concatenation() -> Any:
+    """What puts arrays side by side."""
+    return importlib.import_module("cubepy.kernels.movement.concat")
+
+
+@cache
 def norms() -> Any:
     """What computes with the means and variances of channels."""
     return importlib.import_module("cubepy.kernels.normalization.norms")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from cubepy.errors import IndexShapeError, ShapeError
 from cubepy.lang.dtypes import promote
-from cubepy.runtime.memory.pool import empty
-from cubepy.tensor.ops.library import function, kernels, zeros
+from cubepy.tensor.ops.library import concatenation, kernels, zeros
 from cubepy.tensor.ops.op import Spec, axis_in, broadcast, define
 
 
@@ -150,35 +148,8 @@ def _slice_put(x: Spec, values: Spec, index: tuple[Any, ...]) -> Spec:
     return x
 
 
-def _side_by_side(xs: Sequence[Any], dtype: np.dtype, axis: int) -> Any:
-    """The array that arrays of a device are parts of, each beginning where the one before ends;
-    None where they lie elsewhere.
-    """
-    first, at, length = xs[0], xs[0].address, 0
-    for x in xs:
-        if x.owner is not first.owner or x.dtype != dtype or x.strides != first.strides:
-            return None
-        if x.address != at or not x.size:
-            return None
-        at += x.shape[axis] * x.strides[axis]
-        length += x.shape[axis]
-    return first.strided((*first.shape[:axis], length, *first.shape[axis + 1 :]), first.strides)
-
-
 def _run_concat(dtype: np.dtype, *xs: Any, axis: int) -> Any:
-    axis %= xs[0].ndim
-    if not all(isinstance(x, np.ndarray) for x in xs):
-        whole = _side_by_side(xs, dtype, axis)
-        return np.concatenate(xs, axis=axis, dtype=dtype) if whole is None else whole
-    shape = list(xs[0].shape)
-    shape[axis] = sum(x.shape[axis] for x in xs)
-    out, at = empty(tuple(shape), dtype), 0
-    for x in xs:
-        part = (*[slice(None)] * axis, slice(at, at + x.shape[axis]))
-        at += x.shape[axis]
-        if x.size:
-            kernels().map(function("t:identity"), x, out=out[part])
-    return out
+    return concatenation().side_by_side(xs, dtype, axis % xs[0].ndim)
 
 
 @define("view", {"concat": _run_concat})

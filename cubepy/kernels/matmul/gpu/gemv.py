@@ -17,12 +17,17 @@ from cubepy.kernels.matmul.gpu.operands import NARROW_FLOATS, aligned, fitted
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.movement.copy import copy
 from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
+from cubepy.lang.dtypes import as_dtype
 from cubepy.tune import GpuRoutine, TunedRoutine
 
 UNITS = 256
 PLANES = 8
 MOST_ROWS = 16
 MOST_DOT_ROWS = 4
+SHORT_BYTES, MANY_COLUMNS = 128, 1 << 14
+"""Columns so short that a plane has hardly begun when it ends, and of which there are so many, are
+tiles' (the filter of a 1 x 1 convolution to one channel).
+"""
 STEP_WORDS = 64
 """32-bit words of a row that a plane takes in one step of its loop: four loads of 16 bytes a unit.
 """
@@ -186,6 +191,8 @@ class FewRoutine(GpuRoutine, TunedRoutine):
         out = result_dtype(problem)
         if problem.batch != 1 or problem.layout != "columns" or not out.is_float or out.bits > 32:
             return "it takes one product of floats, with neighbours along K"
+        if problem.k * as_dtype(problem.a).itemsize <= SHORT_BYTES and problem.n >= MANY_COLUMNS:
+            return "columns are too short, and too many"
         if "mma" in properties.features and problem.a == problem.b and problem.a in NARROW_FLOATS:
             if problem.k % 8 == 0 and problem.aligned:
                 return None if problem.m <= MOST_ROWS else f"at most {MOST_ROWS} rows"
