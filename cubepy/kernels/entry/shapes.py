@@ -49,8 +49,8 @@ def view_as(a: Any, shape: tuple[int, ...]) -> Any:
 
 
 def lies_channels_last(x: Any) -> bool:
-    """Whether an image, signal or volume (N, C, *size) has its channels last in memory, as a whole or
-    some channels of one that does.
+    """Whether an image, signal or volume (N, C, *size) has its channels last in memory, as a whole
+    or some channels of one that does.
     """
     if x.ndim < 3 or x.flags.c_contiguous or x.strides[1] != x.itemsize:
         return False

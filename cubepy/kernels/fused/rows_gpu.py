@@ -1,7 +1,7 @@
 """Whole rows at a time by the units of a cube, which share a row, or several short ones.
 
-Units hold their part of the inputs in registers while they walk over it, phase by phase; of rows too
-long for that each phase reads the inputs again.
+Units hold their part of the inputs in registers while they walk over it, phase by phase; of rows
+too long for that each phase reads the inputs again.
 """
 
 from __future__ import annotations

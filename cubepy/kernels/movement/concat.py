@@ -83,9 +83,9 @@ def _put(out: Any, arrays: Sequence[Any], axis: int) -> None:
 
 
 def side_by_side(arrays: Sequence[Any], dtype: Any, axis: int) -> Any:
-    """Arrays of one device or the host, and of shapes that go together, joined along an axis: images
-    with their channels last are joined to such ones, and parts of an array of a device that lie in
-    it so are that array.
+    """Arrays of one device or the host, and of shapes that go together, joined along an axis:
+    images with their channels last are joined to such ones, and parts of an array of a device that
+    lie in it so are that array.
 
     Args:
         arrays: what is joined.

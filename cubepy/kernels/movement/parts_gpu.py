@@ -44,16 +44,16 @@ def copy_parts(out: cb.Array, parts, starts, plan: cb.Comptime[PartsPlan]):
         pieces = (lines + run - 1) // run
         if 0 <= piece and piece < pieces:
             found: Any = ()
-            places: Any = ()
+            coordinates: Any = ()
             for n in cb.unroll(range(AHEAD)):
                 line = cb.min(piece * run + n * cb.CUBE_DIM + cb.UNIT_POS, lines - 1)
                 row = line // across
                 k = multiple((line - row * across) * plan.lanes, plan.lanes)
-                places = places + ((row, k),)
+                coordinates = coordinates + ((row, k),)
                 found = found + (parts[j].load((row, k), plan.lanes),)
             for n in cb.unroll(range(AHEAD)):
                 if piece * run + n * cb.CUBE_DIM + cb.UNIT_POS < lines:
-                    row, k = places[n]
+                    row, k = coordinates[n]
                     at = multiple(starts[j] + k, plan.lanes)
                     out.store((row, at), found[n])
         piece = piece - pieces

@@ -65,7 +65,7 @@ def interleaved(a: Any, b: Any) -> bool:
         >>> interleaved(x[:, :2], x[:, 2:]), interleaved(x[:, :3], x[:, 2:])
         (True, False)
     """
-    apart = beginning(b) - beginning(a)
+    between = beginning(b) - beginning(a)
     axes = [[(abs(s), n, s < 0) for s, n in zip(x.strides, x.shape, strict=True)] for x in (a, b)]
     for step in {s for kind in axes for s, n, _ in kind if n > 1}:
         parts = []
@@ -77,7 +77,7 @@ def interleaved(a: Any, b: Any) -> bool:
             parts.append((-sum(s * (n - 1) for s, n, down in inner if down), reach))
         else:
             (low, mine), (first, other) = parts
-            behind = (apart + first - low) % step
+            behind = (between + first - low) % step
             if mine <= behind and behind + other <= step:
                 return True
     return False
