@@ -175,7 +175,11 @@ class CpuExecutable:
                 code = self.compiled_elsewhere() or self.compiled_here()
             for written in (replay.entry, argument_key.layouts):
                 written()  # what the second call needs, in the cache now: LLVM is at work anyway
-        return load_object(code, self.symbol)
+        entry = load_object(code, self.symbol)
+        if self.program.kept is not None:  # its text can be written again
+            walked.let_go(self.program)
+            vars(self).pop("emitted", None)
+        return entry
 
     def count(self) -> None:
         """The code was in the cache: it was compiled for this process, or earlier."""

@@ -20,6 +20,7 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as ll
 
+from cubepy.backends.llvm import object_loader
 from cubepy.errors import BackendCompileError
 from cubepy.runtime import cache as disk
 
@@ -103,6 +104,14 @@ def load_object(code: bytes, symbol: str) -> int:
     Raises:
         BackendCompileError: the object has no such entry point.
     """
+    found = object_loader.load(code, symbol, ll.address_of_symbol)
+    if found is not None:
+        return found
+    return _by_llvm(code, symbol)
+
+
+def _by_llvm(code: bytes, symbol: str) -> int:
+    """The same by LLVM's loader."""
     with _lock:
         engine = _engine()
         engine.add_object_file(ll.ObjectFileRef.from_data(code))
@@ -135,7 +144,7 @@ def loaded(symbol: str, text: Callable[[], str], source: str, **known: int) -> A
         code = _compiled(text())
         disk.write(key, code)
     with _lock:
-        address = load_object(code, symbol)
+        address = _by_llvm(code, symbol)
         table, names = (_engine().get_global_value_address(symbol + p) for p in (ADDRESSES, NAMES))
     listed = ctypes.string_at(names).decode().split("\n")
     words = (ctypes.c_int64 * len(listed)).from_address(table)

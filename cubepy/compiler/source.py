@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import NamedTuple
 
 from cubepy.errors import KernelSyntaxError, Location
@@ -40,13 +40,19 @@ class Source:
         return location
 
 
-@lru_cache(maxsize=1024)  # a tree is some 30 KB
 def source_of(fn: Callable) -> Source:
-    """Parse the source of a function.
+    """The source of a function, parsed: some 30 to 100 KB. Functions that were written for a group
+    of a program's steps are looked at while that is compiled, and not again.
 
     Raises: KernelSyntaxError: the source is not available (typed at a prompt, made by exec), or
         another function stands where it stood when its file was imported.
     """
+    written = isinstance(fn, FunctionType) and fn.__code__.co_filename.startswith("<fused")
+    return (_briefly if written else _parsed)(fn)
+
+
+@lru_cache(maxsize=512)
+def _parsed(fn: Callable) -> Source:
     try:
         lines, first = inspect.getsourcelines(fn)
     except (OSError, TypeError) as error:
@@ -81,6 +87,9 @@ def source_of(fn: Callable) -> Source:
     code = holds(tree)
     only_loops = code.targets - code.assigned - given
     return Source(fn, tree, file, first, indent, code.stored | given, only_loops)
+
+
+_briefly = lru_cache(maxsize=16)(_parsed.__wrapped__)
 
 
 def _is_of(tree: ast.stmt, code: CodeType) -> bool:

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 import types
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -147,17 +147,25 @@ def scanned() -> str | None:
     return "\n".join([sys.version, str(sys.flags.optimize), *sorted(parts)])
 
 
-@cache
-def sources(period: int = 0) -> str | None:
-    """What `scanned` gave when it was asked first, in this period."""
+def _looked() -> str | None:
     try:
         return scanned()
     except OSError:
         return None
 
 
+sources = cache(_looked)
+"""What `scanned` gave when it was asked first; None where it could not say."""
+
+
+@lru_cache(maxsize=1)
+def _later(period: int) -> str | None:
+    """What it gave when it was asked first in a period."""
+    return _looked()
+
+
 def unchanged() -> bool:
     """Whether the sources are what they were when they were looked at first; they are looked at
     again every other second.
     """
-    return sources() is not None and sources(1 + int(time.monotonic()) // 2) == sources()
+    return sources() is not None and _later(int(time.monotonic()) // 2) == sources()

@@ -70,7 +70,19 @@ def program_of(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
         fields -= {"guard", "kept", "properties"}
         if write(name, {f: getattr(program, f) for f in sorted(fields)}):
             program.kept = name
+            vars(program)["given"] = (kernel, specs, target)
     return program
+
+
+def let_go(program: Program) -> None:
+    """Forget of a program that is kept what launches do not ask of it: ten times as much as they do.
+    It is walked again when somebody asks.
+    """
+    about = vars(program)
+    if type(program) is Program and program.kept is not None and "given" in about:
+        program.__class__ = Walked  # first, so that nobody misses a field meanwhile
+        for field in LEFT_OUT:
+            about.pop(field, None)
 
 
 def name_of(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> str | None:

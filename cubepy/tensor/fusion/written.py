@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import math
+import weakref
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -161,6 +162,7 @@ def compiled(text: str, names: tuple[tuple[str, str], ...]) -> Func[..., Any]:
     scope: dict[str, Any] = {"__name__": "cubepy.fused", "cb": cb}
     scope |= {name: function(where) for name, where in names}
     exec(compile(text, file, "exec"), scope)
+    weakref.finalize(scope["group"], linecache.cache.pop, file, None)
     made: Func[..., Any] = Func(scope["group"])
     made.text = text, names
     return made

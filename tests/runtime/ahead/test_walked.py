@@ -61,9 +61,11 @@ def settled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A cache of its own, and files that were written long ago."""
     monkeypatch.setattr(text_of, "MARGIN", -1e9)
     text_of.sources.cache_clear()
+    text_of._later.cache_clear()
     with cb.config.override(cache_dir=str(tmp_path)):
         yield
     text_of.sources.cache_clear()
+    text_of._later.cache_clear()
 
 
 def process(folder: Path) -> list[str]:
@@ -154,6 +156,7 @@ def test_what_is_kept_is_what_a_walk_gives(which: int, shape: Any, dtype: Any) -
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(text_of, "MARGIN", -1e9)
             text_of.sources.cache_clear()
+            text_of._later.cache_clear()
             patch.setattr(cache, "read", lambda key, suffix=".bin": kept.get(key + suffix))
             patch.setattr(
                 cache, "write", lambda key, data, suffix=".bin": kept.update({key + suffix: data})
@@ -163,6 +166,7 @@ def test_what_is_kept_is_what_a_walk_gives(which: int, shape: Any, dtype: Any) -
             assert name == walked.name_of(kernel, specs, target)
             made = [walked.program_of(kernel, specs, target) for _ in range(2)]
             text_of.sources.cache_clear()
+            text_of._later.cache_clear()
             if name is None or plain.guard is not None:
                 assert not any(isinstance(p, walked.Walked) for p in made)
                 continue
@@ -210,9 +214,11 @@ def test_a_changed_file_is_another_name(
     assert text_of.sources() is not None and text_of.unchanged()
     (folder / "b.py").write_text("y")
     text_of.sources.cache_clear()
+    text_of._later.cache_clear()
     monkeypatch.setattr(text_of, "MARGIN", 10.0)
     assert text_of.scanned() is None and not text_of.unchanged()  # written a moment ago
     text_of.sources.cache_clear()
+    text_of._later.cache_clear()
 
 
 def test_files_of_one_time_are_told_by_what_is_in_them(
@@ -281,3 +287,28 @@ def test_texts_are_equal_for_equal_values_alone(values: list[Any]) -> None:
 def test_what_nobody_can_tell_has_no_text(value: Any) -> None:
     with pytest.raises(Unknown):
         described((1, value))
+
+
+def test_a_program_that_is_loaded_keeps_what_launches_need(settled: None) -> None:
+    """All else is found again when somebody asks."""
+    import gc
+
+    from cubepy.backends.cpu.backend import CpuExecutable
+
+    x = np.linspace(-1, 1, 40, dtype=np.float32)
+    before = {id(e) for e in gc.get_objects() if type(e) is CpuExecutable}
+    graphs = [lambda t, n=n: (t * float(n) + 1).exp().sum(-1) for n in range(3, 6)]
+    for function in graphs:
+        cb.jit(function)(cb.tensor(x))
+    made = [e for e in gc.get_objects() if type(e) is CpuExecutable and id(e) not in before]
+    kept = [e for e in made if e._entry is not None and e.program.kept is not None]
+    assert kept
+    for executable in kept:
+        assert not walked.LEFT_OUT & vars(executable.program).keys()
+        assert "emitted" not in vars(executable)
+    name = kept[0].key
+    kept[0].write_text()
+    assert kept[0].key == name and kept[0].program.body
+    assert "define" in kept[0].inspect().llvm
+    want = np.exp(x.astype(np.float64) * 3 + 1).sum()
+    np.testing.assert_allclose(cb.jit(graphs[0])(cb.tensor(x)).numpy(), want, rtol=1e-6)
