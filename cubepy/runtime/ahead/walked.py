@@ -75,8 +75,8 @@ def program_of(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
 
 
 def let_go(program: Program) -> None:
-    """Forget of a program that is kept what launches do not ask of it: ten times as much as they do.
-    It is walked again when somebody asks.
+    """Forget of a program that is kept what launches do not ask of it: ten times as much as they
+    do. It is walked again when somebody asks.
     """
     about = vars(program)
     if type(program) is Program and program.kept is not None and "given" in about:
