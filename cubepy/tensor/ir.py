@@ -25,7 +25,7 @@ READ = (1, 2)
 ABSENT = -1  # an optional input that was not given
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Node:
     """One op.
 
@@ -38,6 +38,16 @@ class Node:
     inputs: tuple[int, ...]
     attrs: tuple[tuple[str, Any], ...]
     results: tuple[Spec, ...]
+
+    def __init__(
+        self,
+        op: str,
+        inputs: tuple[int, ...],
+        attrs: tuple[tuple[str, Any], ...],
+        results: tuple[Spec, ...],
+    ) -> None:
+        mine = self.__dict__  # a graph has thousands of nodes, and setting attributes is slow here
+        mine["op"], mine["inputs"], mine["attrs"], mine["results"] = op, inputs, attrs, results
 
     @property
     def shape(self) -> tuple[int, ...]:

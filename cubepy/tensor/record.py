@@ -92,9 +92,20 @@ class Recorder:
         results: Sequence[Value],
     ) -> Any:
         """Keep an op that ran; gives the user's code that asked for it (see `value.outside`)."""
-        names = tuple([ABSENT if t is None else self._input(t) for t in inputs])
+        known, same = self._known, self._same
+        names = []
+        for t in inputs:
+            if t is None:
+                names.append(ABSENT)
+                continue
+            name = t.value.id
+            name = same.get(name, name)
+            names.append(name if name in known else self._input(t))
         specs = tuple([Spec(v.storage.shape, v.storage.dtype) for v in results])
-        self._put(Node(op, names, tuple(sorted(attrs.items())), specs), *[v.id for v in results])
+        given = tuple(sorted(attrs.items()) if len(attrs) > 1 else attrs.items())
+        made = tuple([v.id for v in results])
+        self._nodes.append((made, Node(op, tuple(names), given, specs)))
+        known.update(made)
         asked = self._asked_at[id(specs[0])] = outside()
         return asked
 

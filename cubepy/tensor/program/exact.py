@@ -46,16 +46,16 @@ class ExactRecorder(Recorder):
     ) -> Any:
         asked = super().add(op, inputs, attrs, results)
         self.made_here.add(results, asked)
-        cut, needed = list[int](), False
-        for k, t in enumerate(inputs):
-            if t is not None:
-                needed = needed or t.value.needs_grad
-                if t.value.call is None and t.value.id in self._same:
-                    cut.append(k)
-        if cut:
-            self.cut[len(self._nodes) - 1] = cut
-        if needed and not mode.enabled:
-            self.stopped.update(v.id for v in results)
+        if self._same:
+            cut = [
+                k
+                for k, t in enumerate(inputs)
+                if t is not None and t.value.call is None and t.value.id in self._same
+            ]
+            if cut:
+                self.cut[len(self._nodes) - 1] = cut
+        if not mode.enabled and any(t is not None and t.value.needs_grad for t in inputs):
+            self.stopped.update([v.id for v in results])
         return asked
 
     def differentiated(self, outputs: Sequence[Handle]) -> Graph:

@@ -206,7 +206,10 @@ class Tracer(ExactRecorder):
         return made
 
     def settled(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        return {k: number_of(v) for k, v in attrs.items()}
+        for v in attrs.values():
+            if type(v) is Scalar:
+                return {k: number_of(v) for k, v in attrs.items()}
+        return attrs
 
     def computed(self, again: Callable[[], Any], array: Any) -> Tensor:
         made: Tensor = object.__new__(Tensor)

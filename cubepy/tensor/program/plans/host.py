@@ -295,8 +295,11 @@ class HostProgram(ProgramOperands):
         scope |= {"go": go, "table": table, "alive": (alive, self.kept), "ndarray": np.ndarray}
         scope |= {"frames": self.frames, "launches": plan.launches}
         given, middle, views = list(names), list[str](), list[str]()
-        for k, (size, line) in enumerate(self.memory):
-            users = [n for n, r in enumerate(self.outputs) if r.kind == "new" and r.of == k]
+        users_of: list[list[int]] = [[] for _ in self.memory]
+        for n, r in enumerate(self.outputs):
+            if r.kind == "new":
+                users_of[r.of].append(n)
+        for k, ((size, line), users) in enumerate(zip(self.memory, users_of, strict=True)):
             array = self.outputs[users[0]].array
             if len(users) == 1 and array.nbytes == size and array.flags.c_contiguous and not line:
                 small = self.small(size)
