@@ -9,6 +9,7 @@ import math
 import struct
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,12 @@ _FLOAT, _WORD = struct.Struct("=d"), struct.Struct("=q")
 _prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
+@lru_cache(4096)
+def _callable(entry: int) -> Any:
+    """The code at an address as a function of Python."""
+    return _prototype(entry)
+
+
 class CpuRunner:
     """A launch whose argument block is laid out: shapes and strides are in it, pointers come at
     every run.
@@ -36,7 +43,7 @@ class CpuRunner:
 
     def __init__(self, exe: Any, leaves: list[Any], cubes: Dim3) -> None:
         self.exe, self.cubes = exe, math.prod(cubes)
-        self.entry = _prototype(exe.entry)
+        self.entry = _callable(exe.entry)
         slots: list[tuple[int, bool, bool]] = []  # slot, is an array, is a float
         words: list[Any] = [*cubes, 0]
         for value, argument in zip(leaves, exe.program.arguments, strict=True):
@@ -44,7 +51,8 @@ class CpuRunner:
                 slots.append((len(words), True, False))
                 words.append(0)
                 words += value.shape
-                words += [s // value.itemsize for s in value.strides]
+                size = value.itemsize
+                words += [s // size for s in value.strides]
             else:
                 assert argument.scalar is not None
                 slots.append((len(words), False, argument.scalar.dtype.is_float))
@@ -57,9 +65,8 @@ class CpuRunner:
         self.faults = (ctypes.c_int64 * 3)() if exe.sites else None
         if self.faults is not None:
             self.block[3] = ctypes.addressof(self.faults)
-        elements = sum(v.size for v in leaves if isinstance(v, np.ndarray))
         several = self.cubes > 1 and choice.threads() > 1
-        self.parallel = several and elements >= config.serial_elements
+        self.parallel = several and elements_of(leaves) >= config.serial_elements
         self.trials = TRIALS if several and not self.parallel and config.serial_us else 0
 
     @property
@@ -188,6 +195,11 @@ class CpuRunner:
             return twin.go
         entry, cubes, at = twin.entry, twin.cubes, twin.at
         return lambda _alive=twin: entry(0, cubes, at)  # type: ignore[misc]
+
+
+def elements_of(leaves: Sequence[Any]) -> int:
+    """The elements of all arrays."""
+    return sum([v.size for v in leaves if isinstance(v, np.ndarray)])
 
 
 def _bits(value: float) -> int:
