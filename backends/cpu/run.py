@@ -35,7 +35,7 @@ def _callable(entry: int) -> Any:
 
 class CpuRunner:
     """A launch whose argument block is laid out: shapes and strides are in it, pointers come at
-    every run.
+    every run (`plain` is the block without them).
 
     The executable gives `entry` (the address of its code), `program`, and `sites` (what can
     fail).
@@ -59,12 +59,13 @@ class CpuRunner:
                 words.append(0)
         self.slots = slots
         self.keep: Any = None
+        self.plain = words
         self.block = (ctypes.c_int64 * len(words))(*words)
         self.floats = (ctypes.c_double * len(words)).from_buffer(self.block)
         self.at = ctypes.addressof(self.block)
         self.faults = (ctypes.c_int64 * 3)() if exe.sites else None
         if self.faults is not None:
-            self.block[3] = ctypes.addressof(self.faults)
+            words[3] = self.block[3] = ctypes.addressof(self.faults)
         several = self.cubes > 1 and choice.threads() > 1
         self.parallel = several and elements_of(leaves) >= config.serial_elements
         self.trials = TRIALS if several and not self.parallel and config.serial_us else 0
@@ -158,17 +159,19 @@ class CpuRunner:
         twin.fill(leaves)
         return twin
 
-    def words(self, leaves: list[Any], later: Sequence[bool]) -> list[int]:
+    def words(self, leaves: list[Any], later: Sequence[Any]) -> list[int]:
         """The block filled with these leaves.
 
         Args:
             leaves: of a launch.
-            later: which of them are arrays whose addresses come later.
+            later: what comes later of arrays; None for what is there now.
         """
-        words: list[int] = list(self.block)
+        words: list[int] = self.plain.copy()
         for value, (slot, is_array, is_float), comes in zip(leaves, self.slots, later, strict=True):
+            if comes is not None:
+                continue
             if is_array:
-                words[slot] = 0 if comes else address(value)
+                words[slot] = address(value)
             elif is_float:
                 words[slot] = _bits(value)
             else:

@@ -158,6 +158,20 @@ class HostProgram(ProgramOperands):
         """A buffer is so many bytes from the start of an operand."""
         self.pieces[b.start] = b.start, b.start + b.size, which, b.start - offset
 
+    def addresses(self, leaves: Sequence[Any], writes: Sequence[int], flag: Any) -> list[Address]:
+        if flag is not None:
+            return super().addresses(leaves, writes, flag)
+        found: list[Address] = []
+        for n, v in enumerate(leaves):
+            leaf = self.leaves.get(id(v))
+            if leaf is None or n in writes:
+                found.append(self.locate(v, n in writes))
+                continue
+            start, span, at = leaf
+            _, _, which, origin = self.pieces[at] if span is None else span
+            found.append(None if which is None else (which, start - origin))
+        return found
+
     def locate(self, value: Any, writes: bool) -> Address:
         leaf = self.leaves.get(id(value))
         if leaf is None:
@@ -190,24 +204,36 @@ class HostProgram(ProgramOperands):
         found: dict[int, Buffer] = {}
         given = sorted(self.recorded.fresh.items())
         starts = [at for at, _ in given]
+        known_leaves, flags = self.leaves, self.recorded.flags
+        orders: dict[int, tuple[Collection[int], list[int]]] = {}
         for n, step in enumerate(self.recorded.steps):
-            writes: set[int] = set()
+            writes: Collection[int] = ()
             leaves: list[Any] = []
+            order: Sequence[int] = (0,)
             if isinstance(step, Launch):
-                writes, leaves = set(self.table.writes(step.prepared)), step.leaves
+                leaves = step.leaves
+                if id(step.prepared) not in orders:
+                    orders[id(step.prepared)] = self.ordered(step)
+                writes, order = orders[id(step.prepared)]
             elif not isinstance(step, Mark):
                 raise Unsuitable("a copy or a fill")
             elif step.array is not None:
                 leaves = [step.array]
-            flag = self.recorded.flags.get(n)
-            for k, leaf in sorted(enumerate(leaves), key=lambda one: one[0] in writes):
+            else:
+                continue
+            flag = flags.get(n)
+            for k in order:
+                leaf = leaves[k]
+                seen = known_leaves.get(id(leaf))
+                if seen is not None and leaf is not flag:
+                    if seen[1] is not None:
+                        continue
+                    buffer = found.get(seen[2])
+                    if buffer is not None:
+                        buffer.last = n
+                        continue
                 array = leaf.array if isinstance(leaf, ArrayMap) else leaf
                 if leaf is flag or type(array) is not np.ndarray or not array.size:
-                    continue
-                seen = self.leaves.get(id(array))
-                if seen is not None and (seen[1] is not None or seen[2] in found):
-                    if seen[1] is None:
-                        found[seen[2]].last = n
                     continue
                 start, (low, high) = beginning(array), extent(array)
                 span = self.span(start + low, start + high)
@@ -232,6 +258,14 @@ class HostProgram(ProgramOperands):
                     found[at] = Buffer(at, size, n, n)
         self.through_loops(found.values())
         return found
+
+    def ordered(self, step: Launch) -> tuple[Collection[int], list[int]]:
+        """The leaves that a launch writes, and those that are arrays: what it only reads comes
+        first.
+        """
+        writes = frozenset(self.table.writes(step.prepared))
+        arrays = [k for k, v in enumerate(step.leaves) if isinstance(v, (np.ndarray, ArrayMap))]
+        return writes, sorted(arrays, key=lambda k: k in writes)
 
     def outside(self, at: int) -> int:
         """A step, or the beginning of the outermost loop that it is in."""
@@ -291,7 +325,7 @@ class HostProgram(ProgramOperands):
         done: Sequence[str] = (),
     ) -> tuple[list[str], list[str]]:
         go, table, alive = plan.table.ready()
-        plan.table.rows.clear()
+        plan.table.clear()
         scope |= {"go": go, "table": table, "alive": (alive, self.kept), "ndarray": np.ndarray}
         scope |= {"frames": self.frames, "launches": plan.launches}
         given, middle, views = list(names), list[str](), list[str]()
