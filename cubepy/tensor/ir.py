@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
+from cubepy.compiler.signature import exact
 from cubepy.errors import DTypeError, FileFormatError, ShapeError
 from cubepy.lang.dtypes import DType, dtype_named
 from cubepy.tensor.custom.names import Text, names_in, with_names
@@ -62,6 +63,18 @@ class Node:
     def attr(self, name: str) -> Any:
         """The value of an attribute."""
         return dict(self.attrs)[name]
+
+    @cached_property
+    def exactly(self) -> Any:
+        """What tells its op and attributes from others: 1 is not True, and 0.0 is not -0.0."""
+        return self.op, exact(self.attrs)
+
+    def giving(self, results: tuple[Spec, ...]) -> Node:
+        """The same node with other results."""
+        made = object.__new__(Node)
+        made.__dict__.update(self.__dict__)
+        made.__dict__["results"] = results
+        return made
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def check_strides(array: Any, what: str) -> Any:
     """Refuse strides that are no multiple of the element."""
     size = array.dtype.itemsize  # an axis of one element takes no step, whatever its stride
     if size > 1 and any(
-        [s % size and n > 1 for s, n in zip(array.strides, array.shape, strict=True)]
+        s % size and n > 1 for s, n in zip(array.strides, array.shape, strict=True)
     ):
         raise LaunchError(
             f"the strides {array.strides} of {what} are no multiple of its element "

@@ -14,7 +14,7 @@ from cubepy.lang.dtypes import DType
 from cubepy.runtime import recording
 from cubepy.runtime.device import Device, current
 from cubepy.runtime.tables import room
-from cubepy.tensor.array import Tensor, apply, as_tensor
+from cubepy.tensor.array import Tensor, as_tensor
 from cubepy.tensor.fusion.optimise import optimise
 from cubepy.tensor.fusion.schedule import graph_of as of_schedule
 from cubepy.tensor.fusion.schedule import schedule_of
@@ -25,7 +25,7 @@ from cubepy.tensor.ops import Spec
 from cubepy.tensor.program.exact import ExactRecorder
 from cubepy.tensor.program.form import leaves_of, rebuilt
 from cubepy.tensor.program.observe import active
-from cubepy.tensor.program.plans.repeated import repeating
+from cubepy.tensor.program.plans.repeated import recorded_arrays
 from cubepy.tensor.record import recorded_by, recording_here
 from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Handle, Value, identities, located, outside
@@ -199,12 +199,14 @@ def arrays_of(text: str, arrays: Sequence[Any]) -> list[Any]:
     """The arrays that a body gives, of arrays."""
     graph = graph_of(text) if recording_here() else fused(text, current())
     recorder = recording.current() if recording.active else None
-    run = repeating(recorder) if recorder is not None and recorder.marks else apply
     with unseen():
         given = [Tensor(a if isinstance(a, Storage) else Dense(a)) for a in arrays]
         watch = watcher.get()
         before = None if watch is None else partial(watch, text)
-        made = execute(graph, given, before, run)
+        if recorder is not None and recorder.marks:
+            found = recorded_arrays(graph, given, current(), before, recorder)
+        else:
+            found = [t.storage.dense() for t in execute(graph, given, before)]
         if watch is not None:
             watch(text, END)
-        return [t.storage.dense() for t in made]
+        return found

@@ -51,11 +51,14 @@ class General:
 
     def __init__(self, general: Graph, kept: dict[int, int], varies: Sequence[bool]) -> None:
         self.inputs, self.outputs, self.varies = general.inputs, general.outputs, varies
-        self.nodes: list[tuple[Any, ...]] = []
+        self.nodes: list[tuple[Node, bool, list[Any], bool]] = []
         for node in general.nodes:
             attrs = self.settled(node.attrs)
             results = [kept[id(s)] if id(s) in kept else self.settled(s) for s in node.results]
-            self.nodes.append((node.op, node.inputs, attrs, _open(attrs), results))
+            one, varies = Node(node.op, node.inputs, attrs, ()), _open(attrs)
+            if not varies:
+                assert one.exactly  # which all graphs share from here on
+            self.nodes.append((one, varies, results, all(type(r) is int for r in results)))
 
     def settled(self, value: Any) -> Any:
         """A value with numbers for the lengths that do not vary."""
@@ -78,11 +81,13 @@ class General:
             lengths: all numbers.
         """
         nodes = []
-        for op, inputs, attrs, varies, results in self.nodes:
+        for node, varies, results, same in self.nodes:
+            found = [specs[s] if same or type(s) is int else _filled(s, lengths) for s in results]
             if varies:
-                attrs = _filled(attrs, lengths)
-            found = [specs[s] if type(s) is int else _filled(s, lengths) for s in results]
-            nodes.append(Node(op, inputs, attrs, tuple(found)))
+                attrs = _filled(node.attrs, lengths)
+                nodes.append(Node(node.op, node.inputs, attrs, tuple(found)))
+            else:
+                nodes.append(node.giving(tuple(found)))
         return Graph(tuple(nodes), self.inputs, self.outputs)
 
 
