@@ -25,12 +25,7 @@ HEAD = 4  # cubes along three axes, address of the fault record
 TRIALS = 3  # short runs in a row after which a launch on few elements stays on one thread
 _FLOAT, _WORD = struct.Struct("=d"), struct.Struct("=q")
 _prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-
-
-@lru_cache(4096)
-def _callable(entry: int) -> Any:
-    """The code at an address as a function of Python."""
-    return _prototype(entry)
+_callable = lru_cache(4096)(_prototype)  # of the address of code
 
 
 class CpuRunner:
@@ -67,7 +62,8 @@ class CpuRunner:
         if self.faults is not None:
             words[3] = self.block[3] = ctypes.addressof(self.faults)
         several = self.cubes > 1 and choice.threads() > 1
-        self.parallel = several and elements_of(leaves) >= config.serial_elements
+        elements = sum([v.size for v in leaves if isinstance(v, np.ndarray)]) if several else 0
+        self.parallel = several and elements >= config.serial_elements
         self.trials = TRIALS if several and not self.parallel and config.serial_us else 0
 
     @property
@@ -198,11 +194,6 @@ class CpuRunner:
             return twin.go
         entry, cubes, at = twin.entry, twin.cubes, twin.at
         return lambda _alive=twin: entry(0, cubes, at)  # type: ignore[misc]
-
-
-def elements_of(leaves: Sequence[Any]) -> int:
-    """The elements of all arrays."""
-    return sum([v.size for v in leaves if isinstance(v, np.ndarray)])
 
 
 def _bits(value: float) -> int:

@@ -14,9 +14,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from cubepy.compiler.signature import exact
 from cubepy.errors import DTypeError, FileFormatError, ShapeError
 from cubepy.lang.dtypes import DType, dtype_named
+from cubepy.runtime.replay.arguments import key_of
 from cubepy.tensor.custom.names import Text, names_in, with_names
 from cubepy.tensor.ops import OPS, Spec, infer
 
@@ -67,7 +67,8 @@ class Node:
     @cached_property
     def exactly(self) -> Any:
         """What tells its op and attributes from others: 1 is not True, and 0.0 is not -0.0."""
-        return self.op, exact(self.attrs)
+        names = [name for name, _ in self.attrs]
+        return self.op, key_of([value for _, value in self.attrs], *names)
 
     def giving(self, results: tuple[Spec, ...]) -> Node:
         """The same node with other results."""
@@ -228,15 +229,13 @@ def renumbered(
         inputs: identities of values that are given.
         outputs: identities of values that are wanted.
     """
-    made_by = {key: at for at, (keys, _) in enumerate(nodes) for key in keys}
-    needed, stack = {made_by[key] for key in inputs}, [made_by[key] for key in outputs]
-    while stack:
-        at = stack.pop()
-        if at not in needed:
-            needed.add(at)
-            stack.extend(made_by[i] for i in nodes[at][1].inputs if i != ABSENT)
-    kept = [nodes[at] for at in sorted(needed)]
-    number = {key: n for n, key in enumerate(key for keys, _ in kept for key in keys)}
+    kept, wanted = [], {*inputs, *outputs}
+    for one in reversed(nodes):
+        if not wanted.isdisjoint(one[0]):
+            kept.append(one)
+            wanted.update(one[1].inputs)
+    kept.reverse()
+    number = {key: n for n, key in enumerate([key for keys, _ in kept for key in keys])}
     number[ABSENT] = ABSENT
     return Graph(
         tuple(

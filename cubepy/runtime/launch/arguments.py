@@ -56,11 +56,6 @@ def check_array(array: Any, name: str, what: str) -> Any:
         field = f" ({name})" if "." in name else ""
         message = f"{what}{field} is an array of {array.dtype}, which cannot be used in a kernel"
         raise DTypeError(message, hint=error.hint) from None
-    return check_strides(array, what)
-
-
-def check_strides(array: Any, what: str) -> Any:
-    """Refuse strides that are no multiple of the element."""
     size = array.dtype.itemsize  # an axis of one element takes no step, whatever its stride
     if size > 1 and any(
         s % size and n > 1 for s, n in zip(array.strides, array.shape, strict=True)
@@ -169,10 +164,8 @@ def _array(array: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
         return array.layout.spec, [array]
     layout = layout_of(array)
     known = _arrays.get((array.dtype, array.ndim, layout))
-    if known is None:
+    if known is None or layout != "contiguous":
         check_array(array, name, what)
-    elif layout != "contiguous":
-        check_strides(array, what)
     given = array.reshape(1) if array.ndim == 0 else array
     if known is None:
         room(_arrays, 1024)

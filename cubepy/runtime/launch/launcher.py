@@ -127,7 +127,7 @@ class Launcher:
             prepared = self.prepare(grid, mode, where, values, key)
             if prepared is None:
                 return
-        elif prepared.fresh:
+        elif prepared.fresh and not recording.active:  # which does without
             prepared.write_quick()
         if prepared.converted:
             values = prepared.exact(values)

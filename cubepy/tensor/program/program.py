@@ -24,7 +24,7 @@ from cubepy.runtime.replay.record import Launch, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.control.bounded import in_memory
-from cubepy.tensor.explained.lineage import Lineage
+from cubepy.tensor.explained.lineage import Lineage, lines_of
 from cubepy.tensor.explained.timed import asked_by
 from cubepy.tensor.exposed import expose, noted
 from cubepy.tensor.ir import ABSENT, Graph
@@ -245,7 +245,7 @@ class Program:
     def lineage(self) -> Lineage:
         """Which traced ops its nodes are."""
         trace = self.writer.trace
-        return Lineage(trace.graph, self.graph, trace.asked_at)
+        return Lineage(trace.graph, self.graph, lines_of(trace.code_at))
 
     @cached_property
     def caches(self) -> frozenset[int]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cubepy.errors import LaunchError, Location
+from cubepy.errors import LaunchError
 from cubepy.lang.dtypes import DType
 from cubepy.runtime.memory.pool import POOLED, host_pool
 from cubepy.tensor.array import Tensor
@@ -90,7 +90,7 @@ class Trace:
         differentiable: the outputs through which gradients may go to what was outside.
         differentiated: the graph of these outputs, with a node "detach" where gradients stop.
         remembers: whether gradients would go through what a handle from outside was given.
-        asked_at: the user's lines that asked for the values of the graph, by their numbers.
+        code_at: the user's code that asked for the values of the graph, by their numbers.
     """
 
     graph: Graph
@@ -102,7 +102,7 @@ class Trace:
     differentiable: list[int]
     differentiated: Graph
     remembers: bool
-    asked_at: dict[int, Location | None] = field(default_factory=dict)
+    code_at: dict[int, Any]
 
 
 @dataclass(frozen=True)
@@ -206,9 +206,8 @@ class Tracer(ExactRecorder):
         return made
 
     def settled(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        for v in attrs.values():
-            if type(v) is Scalar:
-                return {k: number_of(v) for k, v in attrs.items()}
+        if any([type(v) is Scalar for v in attrs.values()]):  # noqa: C419  (quicker than one by one)
+            return {k: number_of(v) for k, v in attrs.items()}
         return attrs
 
     def computed(self, again: Callable[[], Any], array: Any) -> Tensor:
@@ -437,10 +436,8 @@ class Tracer(ExactRecorder):
                     remember_alias(mine, self.originals_before[n])
         through = sorted(differentiable)
         exact = self.differentiated([outputs[n] for n in through]) if through else graph
-        made_trace = Trace(
-            graph, self.found, self.were, form, effects, gradients, through, exact, remembers
-        )
-        made_trace.asked_at = self.asked_at(graph)
+        seen = graph, self.found, self.were, form, effects, gradients, through, exact, remembers
+        made_trace = Trace(*seen, self.code_at(graph))
         outputs.clear()  # `made` names itself, so what it knows waits for the garbage collector
         return made_trace, given
 

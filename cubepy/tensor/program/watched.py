@@ -7,6 +7,7 @@ another one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from cubepy.compiler.reads import HOLDERS, contents, same
@@ -21,6 +22,7 @@ version = [0]
 def watch(kind: type, parts: Parts) -> None:
     """Let programs look at objects of a class, which calls `changed` whenever one is changed."""
     KINDS[kind] = parts
+    _parts_of.cache_clear()
 
 
 def changed() -> None:
@@ -30,7 +32,14 @@ def changed() -> None:
 
 def parts_of(value: Any) -> Parts | None:
     """What gives the parts of an object; None if it is not watched."""
+    if value.__class__ is type(value):
+        return _parts_of(type(value))
     return next((parts for kind, parts in KINDS.items() if isinstance(value, kind)), None)
+
+
+@lru_cache(1024)
+def _parts_of(of: type) -> Parts | None:
+    return next((parts for kind, parts in KINDS.items() if issubclass(of, kind)), None)
 
 
 class Watch:

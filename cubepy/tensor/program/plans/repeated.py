@@ -326,8 +326,8 @@ def again(known: Known, arrays: list[Any], recorded: Any, node: Node, home: Devi
     for constant in known.constants:
         recorded.constant(constant)
     whole = [*arrays, *memory, *known.values]
-    for prepared, places, parts in known.launches:
-        leaves = [whole[n] for n in places]
+    for prepared, positions, parts in known.launches:
+        leaves = [whole[n] for n in positions]
         for n, part in parts:
             leaves[n] = part.found(arrays, memory)
         recorded.launch(prepared, leaves)
@@ -393,7 +393,7 @@ def learned(
     launches, written, wrote = [], set(), set()
     values: list[Any] = []
 
-    def place(p: Part) -> int:
+    def position(p: Part) -> int:
         """Where a leaf, or what it is a part of, is among inputs, memory and values."""
         if p.kind == VALUE:
             values.append(p.of)
@@ -414,9 +414,9 @@ def learned(
             return None
         if any(p.kind == MEMORY and p.of not in wrote for p in found):
             return None  # what it reads was written by something else
-        places = tuple(map(place, found))
-        apart = tuple([(n, p) for n, p in enumerate(found) if not p.whole])
-        launches.append((step.prepared, places, apart))
+        positions = tuple(map(position, found))
+        parts_ = tuple([(n, p) for n, p in enumerate(found) if not p.whole])
+        launches.append((step.prepared, positions, parts_))
     results = []
     for tensor in result if type(result) is list else [result]:
         store = tensor.value.storage
