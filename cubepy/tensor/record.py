@@ -16,6 +16,7 @@ from cubepy.lang.dtypes import DType
 from cubepy.runtime import recording
 from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
 from cubepy.tensor.ops import Spec
+from cubepy.tensor.ops.op import spec_of
 from cubepy.tensor.program.observe import active, blocks
 from cubepy.tensor.value import Handle, Value, located, outside
 
@@ -84,6 +85,10 @@ class Recorder:
     def gradient(self, tensor: Handle, changes: bool) -> None:
         """Somebody asks for the gradient of a tensor, or is about to change it."""
 
+    def back(self, op: str, rule: Callable[..., Any], seen: Any, grads: Sequence[Any]) -> Any:
+        """The gradients by the inputs of a call, which a rule gives."""
+        return rule(seen, *grads)
+
     def add(
         self,
         op: str,
@@ -101,7 +106,7 @@ class Recorder:
             name = t.value.id
             name = same.get(name, name)
             names.append(name if name in known else self._input(t))
-        specs = tuple([Spec(v.storage.shape, v.storage.dtype) for v in results])
+        specs = tuple([spec_of((v.storage.shape, v.storage.dtype)) for v in results])
         given = tuple(sorted(attrs.items()) if len(attrs) > 1 else attrs.items())
         made = tuple([v.id for v in results])
         self._nodes.append((made, Node(op, tuple(names), given, specs)))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cubepy.tensor.gradients.retraced import Retraced
 from cubepy.tensor.ir import Graph, Node, renumbered
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import Spec
@@ -28,10 +29,14 @@ class ExactRecorder(Recorder):
         self.made_here = Made()
         self.cut: dict[int, list[int]] = {}
         self.stopped: set[int] = set()
+        self.retraced = Retraced()
         super().__init__(announced)
 
     def promised(self, op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         return promise(op, inputs, attrs)
+
+    def back(self, op: str, rule: Callable[..., Any], seen: Any, grads: Sequence[Any]) -> Any:
+        return self.retraced.given(self, op, rule, seen, grads)
 
     def same(self, value: Value, tensor: Handle) -> None:
         super().same(value, tensor)

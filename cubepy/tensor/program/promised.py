@@ -17,6 +17,7 @@ from cubepy.errors import LaunchError
 from cubepy.runtime import memory, recording
 from cubepy.runtime.device import Device, use
 from cubepy.tensor.ops import OPS, Spec, infer
+from cubepy.tensor.ops.op import spec_of
 from cubepy.tensor.program.observe import active
 from cubepy.tensor.program.plans.states import wait
 from cubepy.tensor.replay import STRIDED, device_of, perform
@@ -122,7 +123,7 @@ def promise(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         store, number = value.storage, type(value) is Number
         if view and store.kind != "dense":
             return None
-        given.append(Spec(store.shape, store.dtype))
+        given.append(spec_of((store.shape, store.dtype)))
         stores.append(store)
         numbers.append(number)
         if store.device is not device and not number:

@@ -9,6 +9,7 @@ from cubepy.tensor.fusion.steady import Preparation
 from cubepy.tensor.fusion.structures.sizes import Size
 from cubepy.tensor.ir import Graph, Node
 from cubepy.tensor.ops import Spec
+from cubepy.tensor.ops.op import spec_of
 
 
 class Fused(NamedTuple):
@@ -103,4 +104,4 @@ def _filled(value: Any, lengths: Sequence[int]) -> Any:
         return lengths[value.at]
     if kind is tuple:
         return tuple([_filled(part, lengths) for part in value])
-    return Spec(_filled(value.shape, lengths), value.dtype) if kind is Spec else value
+    return spec_of((_filled(value[0], lengths), value[1])) if kind is Spec else value

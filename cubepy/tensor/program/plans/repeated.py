@@ -173,7 +173,8 @@ class _Nodes:
     """What runs the nodes of a graph: values are arrays, or tensors that are more than that."""
 
     def __init__(self, home: Device, recorded: Any) -> None:
-        self.home, self.recorded, self.here = home, recorded, current()
+        here = current()
+        self.home, self.recorded, self.here = home, recorded, (here.backend, here.ordinal)
 
     def run(self, node: Node, given: Sequence[Any], specs: Sequence[Spec]) -> list[Any]:
         """The results of a node."""
