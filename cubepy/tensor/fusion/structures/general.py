@@ -83,7 +83,10 @@ class General:
         """
         nodes = []
         for node, varies, results, same in self.nodes:
-            found = [specs[s] if same or type(s) is int else _filled(s, lengths) for s in results]
+            if same:
+                found = [specs[s] for s in results]
+            else:
+                found = [specs[s] if type(s) is int else _filled(s, lengths) for s in results]
             if varies:
                 attrs = _filled(node.attrs, lengths)
                 nodes.append(Node(node.op, node.inputs, attrs, tuple(found)))

@@ -34,6 +34,7 @@ class Recording(Recorder):
         fresh: that memory: bytes by address.
         kept: that memory.
         asked: shape, dtype and bytes of each.
+        pieces: whether some of it is mapped by itself.
     """
 
     marks = True
@@ -43,7 +44,7 @@ class Recording(Recorder):
         self.fresh: dict[int, int] = {}
         self.kept: list[Any] = []
         self.asked: list[tuple[Any, ...]] = []
-        self.mapped = 0
+        self.mapped, self.pieces = 0, False
 
     def memory(self, shape: tuple[int, ...], dtype: Any, size: int) -> Any:
         self.asked.append((shape, dtype, size))
@@ -51,6 +52,7 @@ class Recording(Recorder):
             pool.host_pool.check(size, self.mapped)
             piece = Piece(size, len(self.kept), self.released)
             self.mapped += size
+            self.pieces = True
             self.fresh[beginning(piece.lasting)] = size
             self.kept.append(piece.lasting)  # so that nothing else gets the addresses
             return of_piece(piece, shape, dtype)
@@ -74,7 +76,8 @@ class Recording(Recorder):
         self.kept, self.asked, self.fresh = [], [], {}
 
     def launch(self, prepared: Any, leaves: Sequence[Any]) -> None:
-        super().launch(prepared, [without_pages(leaf) for leaf in leaves])
+        given = [*map(without_pages, leaves)] if self.pieces else [*leaves]
+        self.steps.append(Launch(prepared, given))
 
 
 def whole(array: np.ndarray) -> np.ndarray:

@@ -87,7 +87,7 @@ class Known(NamedTuple):
         launches: what it launched: where its leaves are among inputs, memory and values, and those
             that are parts of them, by their numbers.
         written: the inputs that launches write.
-        results: what it gave, each with its dtype and device.
+        results: what it gave: where that is, as of leaves, and its dtype and device.
     """
 
     memory: tuple[tuple[Any, ...], ...]
@@ -95,7 +95,7 @@ class Known(NamedTuple):
     values: tuple[Any, ...]
     launches: tuple[tuple[Any, tuple[int, ...], tuple[tuple[int, Part], ...]], ...]
     written: frozenset[int]
-    results: tuple[tuple[Part, DType, Device], ...]
+    results: tuple[tuple[int, Part, DType, Device], ...]
 
 
 class _Tables(threading.local):
@@ -334,8 +334,8 @@ def again(known: Known, arrays: list[Any], recorded: Any, node: Node, home: Devi
         recorded.launch(prepared, leaves)
         prepared.runner.run(leaves, ())
     made = []
-    for (part, dtype, device), spec in zip(known.results, node.results, strict=True):
-        array = part.found(arrays, memory)
+    for (at, part, dtype, device), spec in zip(known.results, node.results, strict=True):
+        array = whole[at] if part.whole else part.found(arrays, memory)
         like = dtype is spec.dtype and (device is home or device == home)
         made.append(array if like else made_of(array, dtype, device))
     return made
@@ -424,7 +424,7 @@ def learned(
         made = part(store.array) if type(store) is Dense and type(tensor.value) is Value else None
         if made is None or made.kind == VALUE or (made.kind == MEMORY and made.of not in wrote):
             return None
-        results.append((made, store.dtype, store.device))
+        results.append((position(made), made, store.dtype, store.device))
     return Known(
         tuple(asked for _, asked in taken),
         tuple(constants),
