@@ -24,6 +24,7 @@ from cubepy.tensor.modes import enable_grad, no_grad
 from cubepy.tensor.ops import Spec
 from cubepy.tensor.program.exact import ExactRecorder
 from cubepy.tensor.program.form import leaves_of, rebuilt
+from cubepy.tensor.program.leaked import moving_in
 from cubepy.tensor.program.observe import active
 from cubepy.tensor.program.plans.repeated import recorded_arrays
 from cubepy.tensor.record import recorded_by, recording_here
@@ -166,7 +167,8 @@ def traced(function: Callable[..., Any], args: tuple[Any, ...], what: str) -> Bo
     specs = [graph.values[n] for n in graph.outputs]
     present = [leaf is not None for leaf in found]
     del result, found, outputs
-    recorder.made_here.close(recorder._nodes, set(), (), f"a function of {what}", recorder._same)
+    moving = moving_in(recorder._nodes, set())
+    recorder.made_here.close(moving, (), f"a function of {what}", recorder._same)
     return Body(text, recorder.inputs[announced:], (form, present), specs)
 
 

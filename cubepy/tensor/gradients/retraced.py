@@ -159,7 +159,7 @@ def again(recorder: Any, known: Known, outer: Sequence[Any]) -> list[Any]:
     asked = outside()
     home = next(t.value.storage.device for t in outer if t is not None)
     names = [ABSENT if t is None else -2 for t in outer]  # -2: nobody has asked yet
-    stores = [None if t is None else t.value.storage for t in outer]
+    stores: list[Any] = [None if t is None else t.value.storage for t in outer]
     numbers = [False] * len(outer)
     for node, reads, attrs, constant, stops in known.nodes:
         inputs = []

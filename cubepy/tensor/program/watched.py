@@ -33,7 +33,8 @@ def changed() -> None:
 def parts_of(value: Any) -> Parts | None:
     """What gives the parts of an object; None if it is not watched."""
     if value.__class__ is type(value):
-        return _parts_of(type(value))
+        of: Any = type(value)
+        return _parts_of(of)
     return next((parts for kind, parts in KINDS.items() if isinstance(value, kind)), None)
 
 
@@ -45,22 +46,29 @@ def _parts_of(of: type) -> Parts | None:
 class Watch:
     """Whether some objects are as they were.
 
+    Args:
+        objects: which.
+        parts: what each of them holds now.
+
     Attributes:
         seen: the version at which they were found so.
     """
 
-    def __init__(self, objects: list[Any]) -> None:
+    def __init__(self, objects: list[Any], parts: list[list[Any]]) -> None:
         self.objects = objects
         self.seen = version[0]
-        self.held = self.now()
+        self.held = self.within(parts)
 
     def now(self) -> list[Any]:
         """What the objects hold; containers as what is in them, too."""
+        found = [(one, parts_of(one)) for one in self.objects]
+        return self.within([[*parts(one)] for one, parts in found if parts is not None])
+
+    def within(self, parts: list[list[Any]]) -> list[Any]:
+        """The parts of the objects; containers as what is in them, too."""
         held: list[Any] = []
-        for one in self.objects:
-            parts = parts_of(one)
-            assert parts is not None
-            for part in parts(one):
+        for of_one in parts:
+            for part in of_one:
                 held.append(part)
                 if isinstance(part, HOLDERS):
                     held.append(contents(part))

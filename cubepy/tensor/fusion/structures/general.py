@@ -52,14 +52,17 @@ class General:
 
     def __init__(self, general: Graph, kept: dict[int, int], varies: Sequence[bool]) -> None:
         self.inputs, self.outputs, self.varies = general.inputs, general.outputs, varies
-        self.nodes: list[tuple[Node, bool, list[Any], bool]] = []
+        self.nodes: list[tuple[Node, Any, list[Any], bool]] = []
         for node in general.nodes:
             attrs = self.settled(node.attrs)
             results = [kept[id(s)] if id(s) in kept else self.settled(s) for s in node.results]
-            one, varies = Node(node.op, node.inputs, attrs, ()), _open(attrs)
-            if not varies:
+            one, blanks = Node(node.op, node.inputs, attrs, ()), _blanks(attrs)
+            if type(blanks) is not list:
                 assert one.exactly  # which all graphs share from here on
-            self.nodes.append((one, varies, results, all(type(r) is int for r in results)))
+            same = all(type(r) is int for r in results)
+            self.nodes.append(
+                (one, blanks, [r if type(r) is int else _blanks(r) for r in results], same)
+            )
 
     def settled(self, value: Any) -> Any:
         """A value with numbers for the lengths that do not vary."""
@@ -82,29 +85,35 @@ class General:
             lengths: all numbers.
         """
         nodes = []
-        for node, varies, results, same in self.nodes:
+        for node, blanks, results, same in self.nodes:
             if same:
                 found = [specs[s] for s in results]
             else:
                 found = [specs[s] if type(s) is int else _filled(s, lengths) for s in results]
-            if varies:
-                attrs = _filled(node.attrs, lengths)
+            if type(blanks) is list:
+                attrs = _filled(blanks, lengths)
                 nodes.append(Node(node.op, node.inputs, attrs, tuple(found)))
             else:
                 nodes.append(node.giving(tuple(found)))
         return Graph(tuple(nodes), self.inputs, self.outputs)
 
 
-def _open(value: Any) -> bool:
-    """Whether there are lengths in a value."""
-    return type(value) is Size or type(value) is tuple and any(map(_open, value))
+def _blanks(value: Any) -> Any:
+    """A value with lists for those of its tuples that lengths are in; specs are such with a shape."""
+    if type(value) is Spec:
+        shape: Any = _blanks(value.shape)
+        return Spec(shape, value.dtype) if type(shape) is list else value
+    if type(value) is tuple:
+        parts = [*map(_blanks, value)]
+        return parts if any(type(p) in (Size, list) for p in parts) else value
+    return value
 
 
 def _filled(value: Any, lengths: Sequence[int]) -> Any:
-    """A value with numbers for its lengths."""
+    """A value of `_blanks` with numbers for its lengths."""
     kind = type(value)
     if kind is Size:
         return lengths[value.at]
-    if kind is tuple:
+    if kind is list:
         return tuple([_filled(part, lengths) for part in value])
     return spec_of((_filled(value[0], lengths), value[1])) if kind is Spec else value

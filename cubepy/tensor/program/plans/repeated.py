@@ -362,14 +362,19 @@ def learned(
         if array is not None:
             low, high = extent(array)
             spans.append((address(array) + low, address(array) + high, INPUT, n))
-    for n, (raw, (_, _, size)) in enumerate(taken):
+    themselves = {id(a): Part(INPUT, n) for n, a in reversed([*enumerate(arrays)])}
+    for n, (raw, (shape, dtype, size)) in enumerate(taken):
         spans.append((address(raw), address(raw) + size, MEMORY, n))
+        if (raw.shape, raw.dtype) == (shape, dtype):
+            themselves[id(raw)] = Part(MEMORY, n)
 
     def part(value: Any) -> Part | None:
         if type(value) is not np.ndarray:
             return Part(VALUE, value) if isinstance(value, (bool, int, float)) else None
         if any(value is one for one in constants):
             return Part(VALUE, value)
+        if id(value) in themselves:
+            return themselves[id(value)]
         at, (low, high) = address(value), extent(value)
         layout = (value.shape, value.dtype, value.strides)
         inside = [p for p in spans if p[0] <= at + low and at + high <= p[1]]
