@@ -67,7 +67,9 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
             if storage is None:
                 counters.ops += 1
                 storage = timed(op, inputs, attrs) if active else perform(op, inputs, attrs)
-            if op == "constant" or of_numbers(op, inputs):
+            first = inputs[0] if inputs else None
+            beside = first is None or type(first.value) is Number
+            if op == "constant" or beside and of_numbers(op, inputs):
                 kind = Number
     except CubeError as error:
         if error.location is None:

@@ -27,16 +27,18 @@ class Known(NamedTuple):
     """What a gradient did.
 
     Attributes:
-        nodes: each with what it reads, the attributes as its op got them, the storage of a number
-            (or None), and whether gradients stop at it.
-        given: the gradient by each input: what it is, or None.
+        nodes: each with what it reads, which of that are numbers, the attributes as its op got
+            them, the storage of a number (or None), and whether gradients stop at it.
+        read: what it reads from outside, in the order of first use.
+        given: the gradient by each input.
 
-    What is read or given is told by numbers: what came from outside first, then results of nodes;
-    ABSENT for nothing.
+    What is read or given is told by numbers: 0 is nothing, what came from outside is from 1 on, then
+    come the results of nodes.
     """
 
-    nodes: tuple[tuple[Node, tuple[int, ...], dict[str, Any], Any, bool], ...]
-    given: tuple[int | None, ...]
+    nodes: tuple[tuple[Node, tuple[int, ...], list[bool], dict[str, Any], Any, bool], ...]
+    read: tuple[int, ...]
+    given: tuple[int, ...]
 
 
 class Made:
@@ -135,9 +137,9 @@ def learned(
     """What a gradient did; None where it cannot be done again."""
     if len(nodes) != len(made):
         return None
-    number = {t.value.id: n for n, t in reversed([*enumerate(outer)]) if t is not None}
-    number[ABSENT] = ABSENT
-    stopped, kept, count = recorder.stopped, [], len(outer)
+    number = {t.value.id: n for n, t in reversed([*enumerate(outer, 1)]) if t is not None}
+    number[ABSENT] = 0
+    stopped, kept, beside = recorder.stopped, [], [False] * (len(outer) + 1)
     for (keys, node), values in zip(nodes, made, strict=True):
         promised = all(type(v) is Value and type(v.storage) is Promised for v in values)
         constant = node.op == "constant" and type(values[0]) is Number
@@ -145,53 +147,51 @@ def learned(
         if not here or not (promised or constant) or any(i not in number for i in node.inputs):
             return None
         reads = tuple([number[i] for i in node.inputs])
+        numbers = [beside[i] for i in reads]
         store = None if promised else values[0].storage
-        kept.append((node, reads, dict(node.attrs), store, not stopped.isdisjoint(keys)))
-        number |= {key: count + k for k, key in enumerate(keys)}
-        count += len(keys)
+        stops = not stopped.isdisjoint(keys)
+        kept.append((node, reads, numbers, dict(node.attrs), store, stops))
+        number |= {key: len(beside) + k for k, key in enumerate(keys)}
+        beside += [constant] * len(keys)
     parts = found if isinstance(found, (tuple, list)) else (found,)
-    given = [None if part is None else number.get(part.value.id, ABSENT) for part in parts]
-    return None if ABSENT in given else Known(tuple(kept), tuple(given))
+    given = [0 if part is None else number.get(part.value.id, ABSENT) for part in parts]
+    if ABSENT in given or any(beside[n] for n in given):
+        return None
+    read = dict.fromkeys([i for _, reads, *_ in kept for i in reads if 0 < i <= len(outer)])
+    return Known(tuple(kept), tuple(read), tuple(given))
 
 
 def again(recorder: Any, known: Known, outer: Sequence[Any]) -> list[Any]:
     """The gradients of a call like one before."""
     asked = outside()
     home = next(t.value.storage.device for t in outer if t is not None)
-    names = [ABSENT if t is None else -2 for t in outer]  # -2: nobody has asked yet
-    stores: list[Any] = [None if t is None else t.value.storage for t in outer]
-    numbers = [False] * len(outer)
-    for node, reads, attrs, constant, stops in known.nodes:
-        inputs = []
-        for i in reads:
-            name = ABSENT if i == ABSENT else names[i]
-            if name == -2:
-                name = names[i] = recorder._input(outer[i])
-            inputs.append(name)
+    names = [ABSENT] * (len(outer) + 1)
+    for n in known.read:
+        names[n] = recorder._input(outer[n - 1])
+    stores: list[Any] = [None, *[None if t is None else t.value.storage for t in outer]]
+    nodes, asked_at = recorder._nodes, recorder._asked_at
+    for node, reads, numbers, attrs, constant, stops in known.nodes:
         specs = tuple([spec_of(s) for s in node.results])
         made = tuple([next(identities) for _ in specs])
         if constant is None:
-            given = [None if i == ABSENT else stores[i] for i in reads]
-            beside = [i != ABSENT and numbers[i] for i in reads]
-            work = Work(node.op, given, beside, attrs, home)
+            work = Work(node.op, [stores[i] for i in reads], numbers, attrs, home)
             stores += [Promised(s, home, work, k) for k, s in enumerate(specs)]
         else:
             counters.ops += 1
             stores.append(constant)
-        numbers += [constant is not None] * len(specs)
+        nodes.append((made, Node(node.op, tuple([names[i] for i in reads]), node.attrs, specs)))
         names += made
-        recorder._nodes.append((made, Node(node.op, tuple(inputs), node.attrs, specs)))
-        recorder._known.update(made)
-        recorder._asked_at[id(specs[0])] = asked
+        asked_at[id(specs[0])] = asked
         if stops:
             recorder.stopped.update(made)
+    recorder._known.update(names[len(outer) + 1 :])
     tensors: list[Any] = []
     for n in known.given:
-        if n is None or n < len(outer):
-            tensors.append(None if n is None else outer[n])
+        if n <= len(outer):
+            tensors.append(outer[n - 1] if n else None)
             continue
         tensor = object.__new__(Tensor)
-        tensor.value = value = (Number if numbers[n] else Value)(stores[n])
+        tensor.value = value = Value(stores[n])
         value.id = names[n]
         recorder.made_here.add([value], asked)
         tensors.append(tensor)

@@ -16,7 +16,7 @@ import numpy as np
 from cubepy.errors import LaunchError
 from cubepy.runtime import memory, recording
 from cubepy.runtime.device import Device, use
-from cubepy.tensor.ops import OPS, Spec, infer
+from cubepy.tensor.ops import OPS, Spec
 from cubepy.tensor.ops.op import spec_of
 from cubepy.tensor.program.observe import active
 from cubepy.tensor.program.plans.states import wait
@@ -108,7 +108,8 @@ def promise(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """
     if op == "constant":
         return None
-    view = OPS[op].kind == "view"
+    known = OPS[op]
+    view = known.kind == "view"
     given: list[Spec | None] = []
     stores: list[Storage | None] = []
     numbers: list[bool] = []
@@ -130,7 +131,7 @@ def promise(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
             device, several = store.device, device is not None
     if device is None or several:
         device = device_of(op, inputs)
-    specs = infer(op, given, attrs)
+    specs = known.rule(*given, **attrs)
     work = Work(op, stores, numbers, attrs, device)
     if type(specs) is list:
         return [Promised(spec, device, work, n) for n, spec in enumerate(specs)]

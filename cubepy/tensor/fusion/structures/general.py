@@ -101,8 +101,7 @@ class General:
 def _blanks(value: Any) -> Any:
     """A value with lists for those of its tuples that lengths are in; specs are such with a shape."""
     if type(value) is Spec:
-        shape: Any = _blanks(value.shape)
-        return Spec(shape, value.dtype) if type(shape) is list else value
+        return spec_of((_blanks(value.shape), value.dtype))
     if type(value) is tuple:
         parts = [*map(_blanks, value)]
         return parts if any(type(p) in (Size, list) for p in parts) else value

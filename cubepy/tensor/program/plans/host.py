@@ -61,7 +61,12 @@ class Recording(Recorder):
             made = np.ndarray(shape, dtype, owner(pool.host_pool.take(size)))
         else:
             raw = np.empty(size + 2 * LINE, np.uint8)
-            made = np.ndarray(shape, dtype, raw, (OFFSET - beginning(raw)) % LINE)
+            at = beginning(raw)
+            offset = (OFFSET - at) % LINE
+            made = np.ndarray(shape, dtype, raw, offset)
+            self.fresh[at + offset] = size
+            self.kept.append(made)
+            return made
         self.fresh[beginning(made)] = size
         self.kept.append(made)
         return made
