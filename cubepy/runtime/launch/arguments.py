@@ -247,14 +247,15 @@ def comptime(value: Any, what: str) -> Spec:
         raise ComptimeError(
             f"{what} is comptime and cannot be an array", hint="pass it as a runtime argument"
         )
+    spec = ComptimeSpec(value)
     try:
-        hash(value)
+        hash(spec)
     except TypeError:
         raise ComptimeError(
             f"{what} is comptime and must be hashable, not {_short(value)}",
             hint="use a tuple instead of a list, a frozen dataclass instead of a dict",
         ) from None
-    return ComptimeSpec(value)
+    return spec
 
 
 def _short(value: Any) -> str:

@@ -230,10 +230,12 @@ class _Nodes:
 
 def viewed(node: Node, array: np.ndarray) -> np.ndarray | None:
     """A view of the elements of an array; None where it is none."""
-    if node.op == "reshape":
+    if node.op == "permute":
+        found: Any = array.transpose(node.attrs[0][1])
+    elif node.op == "reshape":
         if not array.flags.c_contiguous:
             return None
-        found: Any = array.reshape(node.attr("shape"))
+        found = array.reshape(node.attrs[0][1])
     else:
         found = OPS[node.op].run(array.dtype, array, **dict(node.attrs))
     if type(found) is not np.ndarray:
