@@ -196,21 +196,24 @@ class HostTable(Table):
             raise Unsuitable("a launch that still finds out whether threads pay")
         if flag is not None:
             self.words([0])
-        begin = self.words(runner.words(leaves, [a is not None for a in addresses]))
+        begin = self.words(runner.words(leaves, addresses))
         self.step(*runner.step(begin), begin - 1 if flag is not None else -1)
         self.runners.append(runner)
-        self.starts.append([])
+        starts: list[tuple[int, int]] = []
+        self.starts.append(starts)
+        given = self.rows["operands"]
         for value, address, (slot, is_array, _) in zip(
             leaves, addresses, runner.slots, strict=True
         ):
             if self.begun and is_array and isinstance(value, np.ndarray):
-                self.starts[-1].append((beginning(value), begin + slot))
-            if is_array and value is flag:
-                self.rows["flags"].append((begin + slot, begin - 1))
-            elif address is not None and address[0] < 0:
+                starts.append((beginning(value), begin + slot))
+            if address is None:
+                if is_array and value is flag:
+                    self.rows["flags"].append((begin + slot, begin - 1))
+            elif address[0] < 0:
                 self.rows["scratch"].append((begin + slot, address[1]))
-            elif address is not None:
-                self.put(begin + slot, *address)
+            else:
+                given.append((begin + slot, *address))
 
     def mark(self, mark: Any, address: Address | None) -> None:
         rows = self.rows["steps"]

@@ -9,6 +9,7 @@ import math
 import struct
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,12 @@ HEAD = 4  # cubes along three axes, address of the fault record
 TRIALS = 3  # short runs in a row after which a launch on few elements stays on one thread
 _FLOAT, _WORD = struct.Struct("=d"), struct.Struct("=q")
 _prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+_callable = lru_cache(4096)(_prototype)  # of the address of code
 
 
 class CpuRunner:
     """A launch whose argument block is laid out: shapes and strides are in it, pointers come at
-    every run.
+    every run (`plain` is the block without them).
 
     The executable gives `entry` (the address of its code), `program`, and `sites` (what can
     fail).
@@ -36,7 +38,7 @@ class CpuRunner:
 
     def __init__(self, exe: Any, leaves: list[Any], cubes: Dim3) -> None:
         self.exe, self.cubes = exe, math.prod(cubes)
-        self.entry = _prototype(exe.entry)
+        self.entry = _callable(exe.entry)
         slots: list[tuple[int, bool, bool]] = []  # slot, is an array, is a float
         words: list[Any] = [*cubes, 0]
         for value, argument in zip(leaves, exe.program.arguments, strict=True):
@@ -44,21 +46,23 @@ class CpuRunner:
                 slots.append((len(words), True, False))
                 words.append(0)
                 words += value.shape
-                words += [s // value.itemsize for s in value.strides]
+                size = value.itemsize
+                words += [s // size for s in value.strides]
             else:
                 assert argument.scalar is not None
                 slots.append((len(words), False, argument.scalar.dtype.is_float))
                 words.append(0)
         self.slots = slots
         self.keep: Any = None
+        self.plain = words
         self.block = (ctypes.c_int64 * len(words))(*words)
         self.floats = (ctypes.c_double * len(words)).from_buffer(self.block)
         self.at = ctypes.addressof(self.block)
         self.faults = (ctypes.c_int64 * 3)() if exe.sites else None
         if self.faults is not None:
-            self.block[3] = ctypes.addressof(self.faults)
-        elements = sum(v.size for v in leaves if isinstance(v, np.ndarray))
+            words[3] = self.block[3] = ctypes.addressof(self.faults)
         several = self.cubes > 1 and choice.threads() > 1
+        elements = sum([v.size for v in leaves if isinstance(v, np.ndarray)]) if several else 0
         self.parallel = several and elements >= config.serial_elements
         self.trials = TRIALS if several and not self.parallel and config.serial_us else 0
 
@@ -151,17 +155,19 @@ class CpuRunner:
         twin.fill(leaves)
         return twin
 
-    def words(self, leaves: list[Any], later: Sequence[bool]) -> list[int]:
+    def words(self, leaves: list[Any], later: Sequence[Any]) -> list[int]:
         """The block filled with these leaves.
 
         Args:
             leaves: of a launch.
-            later: which of them are arrays whose addresses come later.
+            later: what comes later of arrays; None for what is there now.
         """
-        words: list[int] = list(self.block)
+        words: list[int] = self.plain.copy()
         for value, (slot, is_array, is_float), comes in zip(leaves, self.slots, later, strict=True):
+            if comes is not None:
+                continue
             if is_array:
-                words[slot] = 0 if comes else address(value)
+                words[slot] = address(value)
             elif is_float:
                 words[slot] = _bits(value)
             else:

@@ -202,7 +202,7 @@ class GpuTable(Table):
     def address(self, word: int, address: int, slot: Address | None) -> None:
         """A word of the blocks is an address that stays, or one of an operand."""
         if slot is None:
-            self.rows["words"][word] = (address,)
+            self.blocks[word] = address
         else:
             self.put(word, *slot)
 

@@ -124,7 +124,11 @@ class Table:
     """
 
     def __init__(self, kinds: dict[str, int]) -> None:
-        self.rows: dict[str, list[tuple[int, ...]]] = {kind: [] for kind in COMMON | kinds}
+        self.rows: dict[str, list[tuple[int, ...]]] = {
+            kind: [] for kind in COMMON | kinds if kind != "words"
+        }
+        self.kinds = [*(COMMON | kinds)]
+        self.blocks: list[int] = []  # the rows of one word
 
     def align(self, which: int, bits: int, must: int) -> None:
         """An operand's address must have these bits so."""
@@ -140,10 +144,11 @@ class Table:
 
     def words(self, words: Sequence[int], multiple: int = 1) -> int:
         """Add a block; gives the number of its first word, which is a multiple."""
-        mine = self.rows["words"]
-        mine += [(0,)] * (-len(mine) % multiple)
+        mine = self.blocks
+        if multiple > 1:
+            mine += [0] * (-len(mine) % multiple)
         begin = len(mine)
-        mine += [(w,) for w in words]
+        mine += words
         return begin
 
     def put(self, at: int, which: int, offset: int) -> None:
@@ -156,17 +161,23 @@ class Table:
 
     def first_word(self, head: int) -> int:
         """Where the blocks begin in what is laid out, with so many words of the backend's own."""
-        kinds = list(self.rows)
-        before = kinds[: kinds.index("words")]
+        before = self.kinds[: self.kinds.index("words")]
         rows = sum(len(row) for kind in before for row in self.rows[kind])
-        return head + len(kinds) + rows
+        return head + len(self.kinds) + rows
 
     def laid_out(self, head: Sequence[int]) -> Any:
         """The words, as an array of ctypes."""
-        counts = [len(rows) for rows in self.rows.values()]
-        rows = chain.from_iterable(chain.from_iterable(self.rows.values()))
-        words = array("q", [*head, *counts, *rows])
+        words = array("q", head)
+        words.extend([len(self.rows.get(kind, self.blocks)) for kind in self.kinds])
+        for kind in self.kinds:
+            rows = self.rows.get(kind)
+            words.extend(self.blocks if rows is None else chain.from_iterable(rows))
         return (ctypes.c_int64 * len(words)).from_buffer(words)
+
+    def clear(self) -> None:
+        """Forget what was laid out."""
+        self.rows.clear()
+        self.blocks.clear()
 
     def writes(self, prepared: Any) -> Sequence[int]:
         """The leaves that a launch writes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from cubepy.errors import Location
@@ -249,6 +250,17 @@ class Program:
     typed: dict[tuple[str, str], DType] = field(default_factory=dict)
     guard: Any = None
     kept: str | None = None
+
+    @cached_property
+    def written(self) -> tuple[int, ...]:
+        """The arguments that are arrays and written, by their numbers."""
+        return tuple(
+            [
+                i
+                for i, a in enumerate(self.arguments)
+                if a.mem is not None and a.mem.kind != "map" and a.mem.name in self.outputs
+            ]
+        )
 
 
 def children(stmt: Stmt) -> list[list[Stmt]]:

@@ -48,10 +48,18 @@ class ComptimeSpec:
     value: Any
 
     def __hash__(self) -> int:
-        return hash(exact(self.value))
+        known: int | None = self.__dict__.get("hashed")
+        if known is None:
+            known = self.__dict__["hashed"] = hash(exact(self.value))
+        return known
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ComptimeSpec) and bool(exact(self.value) == exact(other.value))
+        if not isinstance(other, ComptimeSpec):
+            return False
+        return self.value is other.value or bool(exact(self.value) == exact(other.value))
+
+    def __reduce__(self) -> Any:  # another process hashes in another way
+        return ComptimeSpec, (self.value,)
 
 
 def exact(value: Any) -> Any:

@@ -32,7 +32,8 @@ from cubepy.tensor.methods.shaping import Shaping
 from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
-from cubepy.tensor.program.observe import looked, numbered, promised, same, settled
+from cubepy.tensor.program.observe import active as recorders
+from cubepy.tensor.program.observe import looked, numbered, same
 from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
 from cubepy.tensor.replay import of_numbers, perform, quick, view_again
 from cubepy.tensor.storage import Dense, moved
@@ -60,13 +61,15 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
             expose_written(op, inputs, attrs)
         storage = None if recording.detours else quick(op, inputs, attrs)
         if storage is None:
-            if blocks:
-                attrs = settled(attrs)
-                storage = promised(op, inputs, attrs)
+            if blocks and (recorder := recorders.get()) is not None:
+                attrs = recorder.settled(attrs)
+                storage = recorder.promised(op, inputs, attrs)
             if storage is None:
                 counters.ops += 1
                 storage = timed(op, inputs, attrs) if active else perform(op, inputs, attrs)
-            if op == "constant" or of_numbers(op, inputs):
+            first = inputs[0] if inputs else None
+            beside = first is None or type(first.value) is Number
+            if op == "constant" or beside and of_numbers(op, inputs):
                 kind = Number
     except CubeError as error:
         if error.location is None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from cubepy.errors import DTypeError, FileFormatError, ShapeError
 from cubepy.lang.dtypes import DType, dtype_named
+from cubepy.runtime.replay.arguments import key_of
 from cubepy.tensor.custom.names import Text, names_in, with_names
 from cubepy.tensor.ops import OPS, Spec, infer
 
@@ -25,7 +26,7 @@ READ = (1, 2)
 ABSENT = -1  # an optional input that was not given
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Node:
     """One op.
 
@@ -38,6 +39,16 @@ class Node:
     inputs: tuple[int, ...]
     attrs: tuple[tuple[str, Any], ...]
     results: tuple[Spec, ...]
+
+    def __init__(
+        self,
+        op: str,
+        inputs: tuple[int, ...],
+        attrs: tuple[tuple[str, Any], ...],
+        results: tuple[Spec, ...],
+    ) -> None:
+        mine = self.__dict__  # a graph has thousands of nodes, and setting attributes is slow here
+        mine["op"], mine["inputs"], mine["attrs"], mine["results"] = op, inputs, attrs, results
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,6 +63,19 @@ class Node:
     def attr(self, name: str) -> Any:
         """The value of an attribute."""
         return dict(self.attrs)[name]
+
+    @cached_property
+    def exactly(self) -> Any:
+        """What tells its op and attributes from others: 1 is not True, and 0.0 is not -0.0."""
+        names = [name for name, _ in self.attrs]
+        return self.op, key_of([value for _, value in self.attrs], *names)
+
+    def giving(self, results: tuple[Spec, ...]) -> Node:
+        """The same node with other results."""
+        made = object.__new__(Node)
+        made.__dict__.update(self.__dict__)
+        made.__dict__["results"] = results
+        return made
 
 
 @dataclass(frozen=True)
@@ -205,15 +229,13 @@ def renumbered(
         inputs: identities of values that are given.
         outputs: identities of values that are wanted.
     """
-    made_by = {key: at for at, (keys, _) in enumerate(nodes) for key in keys}
-    needed, stack = {made_by[key] for key in inputs}, [made_by[key] for key in outputs]
-    while stack:
-        at = stack.pop()
-        if at not in needed:
-            needed.add(at)
-            stack.extend(made_by[i] for i in nodes[at][1].inputs if i != ABSENT)
-    kept = [nodes[at] for at in sorted(needed)]
-    number = {key: n for n, key in enumerate(key for keys, _ in kept for key in keys)}
+    kept, wanted = [], {*inputs, *outputs}
+    for one in reversed(nodes):
+        if not wanted.isdisjoint(one[0]):
+            kept.append(one)
+            wanted.update(one[1].inputs)
+    kept.reverse()
+    number = {key: n for n, key in enumerate([key for keys, _ in kept for key in keys])}
     number[ABSENT] = ABSENT
     return Graph(
         tuple(

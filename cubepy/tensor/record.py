@@ -16,6 +16,7 @@ from cubepy.lang.dtypes import DType
 from cubepy.runtime import recording
 from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
 from cubepy.tensor.ops import Spec
+from cubepy.tensor.ops.op import spec_of
 from cubepy.tensor.program.observe import active, blocks
 from cubepy.tensor.value import Handle, Value, located, outside
 
@@ -84,6 +85,10 @@ class Recorder:
     def gradient(self, tensor: Handle, changes: bool) -> None:
         """Somebody asks for the gradient of a tensor, or is about to change it."""
 
+    def back(self, op: str, rule: Callable[..., Any], seen: Any, grads: Sequence[Any]) -> Any:
+        """The gradients by the inputs of a call, which a rule gives."""
+        return rule(seen, *grads)
+
     def add(
         self,
         op: str,
@@ -92,9 +97,20 @@ class Recorder:
         results: Sequence[Value],
     ) -> Any:
         """Keep an op that ran; gives the user's code that asked for it (see `value.outside`)."""
-        names = tuple([ABSENT if t is None else self._input(t) for t in inputs])
-        specs = tuple([Spec(v.storage.shape, v.storage.dtype) for v in results])
-        self._put(Node(op, names, tuple(sorted(attrs.items())), specs), *[v.id for v in results])
+        known, same = self._known, self._same
+        names = []
+        for t in inputs:
+            if t is None:
+                names.append(ABSENT)
+                continue
+            name = t.value.id
+            name = same.get(name, name)
+            names.append(name if name in known else self._input(t))
+        specs = tuple([spec_of((v.storage.shape, v.storage.dtype)) for v in results])
+        given = tuple(sorted(attrs.items()) if len(attrs) > 1 else attrs.items())
+        made = tuple([v.id for v in results])
+        self._nodes.append((made, Node(op, tuple(names), given, specs)))
+        known.update(made)
         asked = self._asked_at[id(specs[0])] = outside()
         return asked
 
@@ -105,8 +121,12 @@ class Recorder:
 
     def asked_at(self, graph: Graph) -> dict[int, Location | None]:
         """The user's lines that asked for the values of a graph of this block, by their numbers."""
-        known = enumerate(graph.values)
-        return {n: located(self._asked_at[id(s)]) for n, s in known if id(s) in self._asked_at}
+        return {n: located(asked) for n, asked in self.code_at(graph).items()}
+
+    def code_at(self, graph: Graph) -> dict[int, Any]:
+        """The same as code and instructions (see `value.located`)."""
+        asked = self._asked_at
+        return {n: asked[id(s)] for n, s in enumerate(graph.values) if id(s) in asked}
 
     def graph(self, *outputs: Handle) -> Graph:
         """The graph that computes these tensors from `inputs`.

@@ -107,6 +107,10 @@ _ours: set[int] = set()
 """Identities of the globals of cubepy's modules, as they are met."""
 
 
+_latest: list[tuple[CodeType, int] | None] = [None]
+"""Where the last op was asked for: most are asked for where the one before was."""
+
+
 def outside() -> tuple[CodeType, int] | None:
     """The innermost code outside cubepy that runs, and where it is."""
     frame: Any = sys._getframe(2)
@@ -114,7 +118,10 @@ def outside() -> tuple[CodeType, int] | None:
         if id(frame.f_globals) not in _ours:
             name = frame.f_globals.get("__name__", "cubepy")
             if not name.startswith("cubepy.") and name != "cubepy":
-                return frame.f_code, frame.f_lasti
+                latest, code, at = _latest[0], frame.f_code, frame.f_lasti
+                if latest is None or latest[0] is not code or latest[1] != at:
+                    latest = _latest[0] = code, at
+                return latest
             if name in sys.modules:  # what is generated goes, and others may get its identity
                 _ours.add(id(frame.f_globals))
         frame = frame.f_back

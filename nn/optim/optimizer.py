@@ -195,7 +195,8 @@ class Optimizer:
             found = numbers[key] = made, sharing
         given, sharing = found
         sharing.append(state)
-        grad = p.grad if p.grad.dtype is p.dtype else p.grad.astype(p.dtype)
+        grad = p.grad
+        grad = grad if grad.dtype is p.dtype else grad.astype(p.dtype)
         new, *states = apply(op, given, p, grad, *[state[name] for name in names])
         p.assign_(new)
         for name, value in zip(names, states, strict=True):

@@ -10,28 +10,27 @@ from cubepy.compiler.ir import Program
 from cubepy.errors import AliasError, ReadOnlyError
 from cubepy.runtime.memory.address import address
 from cubepy.runtime.memory.device_array import DeviceArray
-from cubepy.runtime.memory.spans import ARRAYS, extent, interleaved, same
+from cubepy.runtime.memory.spans import ARRAYS, beginning, extent, interleaved, same
 
 EMPTY = (0, 0)
 
 
 def plan(program: Program, leaves: list[Any]) -> tuple[tuple[int, ...], list[Any]]:
     """Which leaves are outputs, and the extent of every array; tensor maps are not looked at."""
-    outputs = tuple(
-        i
-        for i, a in enumerate(program.arguments)
-        if a.mem is not None and a.mem.kind != "map" and a.mem.name in program.outputs
-    )
-    return outputs, [extent(v) if isinstance(v, ARRAYS) else None for v in leaves]
+    return program.written, [extent(v) if isinstance(v, ARRAYS) else None for v in leaves]
 
 
 def in_place(program: Program, leaves: list[Any]) -> bool:
     """Whether an output is, exactly, also another argument."""
-    for i, a in enumerate(program.arguments):
-        if a.mem is not None and a.mem.kind != "map" and a.mem.name in program.outputs:
-            for j, other in enumerate(leaves):
-                if j != i and isinstance(other, ARRAYS) and same(leaves[i], other):
-                    return True
+    if not program.written:
+        return False
+    arrays = [(j, v, beginning(v)) for j, v in enumerate(leaves) if isinstance(v, ARRAYS)]
+    for i in program.written:
+        out = leaves[i]
+        start = beginning(out)
+        for j, other, at in arrays:
+            if at == start and j != i and same(out, other):
+                return True
     return False
 
 

@@ -31,6 +31,7 @@ from cubepy.runtime.interop.accepted import hint_for
 from cubepy.runtime.interop.arrays import NUMBERS, array_like
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.spans import ARRAYS
+from cubepy.runtime.tables import room
 
 _I32 = ScalarSpec(dt.i32)
 
@@ -67,6 +68,12 @@ def check_array(array: Any, name: str, what: str) -> Any:
     return array
 
 
+@lru_cache(4096)
+def named(parameter: str, kernel: str) -> str:
+    """What messages call a parameter."""
+    return f"the parameter {parameter!r} of {kernel}"
+
+
 def flatten(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any]]:
     """The spec of one argument, and its runtime leaves (arrays and numbers) in order.
 
@@ -79,9 +86,11 @@ def flatten(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any]]:
         and value.layout.spec is not None
     ):
         return value.layout.spec, [value]
-    what = f"the parameter {param.name!r} of {kernel.__name__}"
+    what = named(param.name, kernel.__name__)
     if param.kind == "comptime":
         return comptime(value, what), []
+    if type(value) is np.ndarray and param.kind in ("array", "any"):
+        return _array(value, param.name, what)
     if param.kind == "scalar":
         if not isinstance(value, NUMBERS):
             raise KernelTypeError(f"{what} is a {param.dtype.name} but is given {_short(value)}")  # type: ignore[union-attr]
@@ -110,8 +119,11 @@ def flatten(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any]]:
 
 
 def _any(value: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
-    if type(value) is DeviceArray:
+    kind = type(value)
+    if kind is DeviceArray or kind is np.ndarray:
         return _array(value, name, what)
+    if kind is int or kind is float:
+        return scalar(value, None, what)
     if isinstance(value, Struct):
         fields, leaves = [], []
         for f in value.type.fields:
@@ -150,13 +162,23 @@ def _any(value: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
 def _array(array: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
     if type(array) is DeviceArray and array.layout.spec is not None:
         return array.layout.spec, [array]
-    check_array(array, name, what)
-    if array.ndim == 0:
-        array = array.reshape(1)
-    spec = array_spec(as_dtype(array.dtype), array.ndim, layout_of(array))
+    layout = layout_of(array)
+    known = _arrays.get((array.dtype, array.ndim, layout))
+    if known is None or layout != "contiguous":
+        check_array(array, name, what)
+    given = array.reshape(1) if array.ndim == 0 else array
+    if known is None:
+        room(_arrays, 1024)
+        known = _arrays[array.dtype, array.ndim, layout] = array_spec(
+            as_dtype(array.dtype), given.ndim, layout_of(given)
+        )
     if type(array) is DeviceArray:
-        array.layout.spec = spec
-    return spec, [array]
+        given.layout.spec = known
+    return known, [given]
+
+
+_arrays: dict[tuple[Any, int, str], ArraySpec] = {}
+"""Specs of arrays by dtype of NumPy, rank and layout class."""
 
 
 @lru_cache(1024)
@@ -225,14 +247,15 @@ def comptime(value: Any, what: str) -> Spec:
         raise ComptimeError(
             f"{what} is comptime and cannot be an array", hint="pass it as a runtime argument"
         )
+    spec = ComptimeSpec(value)
     try:
-        hash(value)
+        hash(spec)
     except TypeError:
         raise ComptimeError(
             f"{what} is comptime and must be hashable, not {_short(value)}",
             hint="use a tuple instead of a list, a frozen dataclass instead of a dict",
         ) from None
-    return ComptimeSpec(value)
+    return spec
 
 
 def _short(value: Any) -> str:
@@ -250,8 +273,11 @@ def device_of(where: Any, leaves: list[Any], kernel: str) -> Any:
     Raises:
         LaunchError: an array that lives elsewhere.
     """
-    arrays = [operand.array if isinstance(operand, TensorMap) else operand for operand in leaves]  # type: ignore[attr-defined]
-    arrays = [a for a in arrays if isinstance(a, ARRAYS)]
+    arrays = [
+        v.array if isinstance(v, TensorMap) else v  # type: ignore[attr-defined]
+        for v in leaves
+        if isinstance(v, (*ARRAYS, TensorMap))
+    ]
     if where is not None:
         dev = devices.as_device(where)
     else:

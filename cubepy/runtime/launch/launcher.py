@@ -88,7 +88,7 @@ class Launcher:
             if foresight.watching and foresight.looks():
                 self.foresee(grid, args, kwargs)
                 return
-            instead = launched_by((*args, *kwargs.values()))
+            instead = launched_by((*args, *kwargs.values()) if kwargs else args)
             if instead is not None and instead(self.kernel, grid, args, kwargs):
                 return
         short = None
@@ -127,7 +127,7 @@ class Launcher:
             prepared = self.prepare(grid, mode, where, values, key)
             if prepared is None:
                 return
-        elif prepared.fresh:
+        elif prepared.fresh and not recording.active:  # which does without
             prepared.write_quick()
         if prepared.converted:
             values = prepared.exact(values)

@@ -89,6 +89,16 @@ class Operands:
             raise Unsuitable("memory of which only a part is known")
         return self.unknown(array, writes)
 
+    def addresses(self, leaves: Sequence[Any], writes: Sequence[int], flag: Any) -> list[Address]:
+        """Where the leaves of a launch are, but for its flag.
+
+        Args:
+            leaves: of the launch.
+            writes: those that it writes, by their numbers.
+            flag: one of them, or None.
+        """
+        return [None if v is flag else self.locate(v, n in writes) for n, v in enumerate(leaves)]
+
     def unknown(self, array: Any, writes: bool) -> Address:
         """Where an array is that lies in no memory that is known."""
         raise Unsuitable("memory that nobody gave: the call may have kept it")
@@ -155,9 +165,7 @@ class Plan:
         address = self.operands.locate
         if isinstance(step, Launch):
             writes = self.table.writes(step.prepared)
-            addresses = [
-                None if v is flag else address(v, n in writes) for n, v in enumerate(step.leaves)
-            ]
+            addresses = self.operands.addresses(step.leaves, writes, flag)
             self.table.launch(step.prepared.runner, step.leaves, addresses, flag)
         elif isinstance(step, Mark):
             self.table.mark(step, None if step.array is None else address(step.array, False))

@@ -14,7 +14,7 @@ from cubepy.lang.dtypes import DType
 from cubepy.runtime import recording
 from cubepy.runtime.device import Device, current
 from cubepy.runtime.tables import room
-from cubepy.tensor.array import Tensor, apply, as_tensor
+from cubepy.tensor.array import Tensor, as_tensor
 from cubepy.tensor.fusion.optimise import optimise
 from cubepy.tensor.fusion.schedule import graph_of as of_schedule
 from cubepy.tensor.fusion.schedule import schedule_of
@@ -24,8 +24,9 @@ from cubepy.tensor.modes import enable_grad, no_grad
 from cubepy.tensor.ops import Spec
 from cubepy.tensor.program.exact import ExactRecorder
 from cubepy.tensor.program.form import leaves_of, rebuilt
+from cubepy.tensor.program.leaked import moving_in
 from cubepy.tensor.program.observe import active
-from cubepy.tensor.program.plans.repeated import repeating
+from cubepy.tensor.program.plans.repeated import recorded_arrays
 from cubepy.tensor.record import recorded_by, recording_here
 from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Handle, Value, identities, located, outside
@@ -166,7 +167,8 @@ def traced(function: Callable[..., Any], args: tuple[Any, ...], what: str) -> Bo
     specs = [graph.values[n] for n in graph.outputs]
     present = [leaf is not None for leaf in found]
     del result, found, outputs
-    recorder.made_here.close(recorder._nodes, set(), (), f"a function of {what}", recorder._same)
+    moving = moving_in(recorder._nodes, set())
+    recorder.made_here.close(moving, (), f"a function of {what}", recorder._same)
     return Body(text, recorder.inputs[announced:], (form, present), specs)
 
 
@@ -199,12 +201,14 @@ def arrays_of(text: str, arrays: Sequence[Any]) -> list[Any]:
     """The arrays that a body gives, of arrays."""
     graph = graph_of(text) if recording_here() else fused(text, current())
     recorder = recording.current() if recording.active else None
-    run = repeating(recorder) if recorder is not None and recorder.marks else apply
     with unseen():
         given = [Tensor(a if isinstance(a, Storage) else Dense(a)) for a in arrays]
         watch = watcher.get()
         before = None if watch is None else partial(watch, text)
-        made = execute(graph, given, before, run)
+        if recorder is not None and recorder.marks:
+            found = recorded_arrays(graph, given, current(), before, recorder)
+        else:
+            found = [t.storage.dense() for t in execute(graph, given, before)]
         if watch is not None:
             watch(text, END)
-        return [t.storage.dense() for t in made]
+        return found

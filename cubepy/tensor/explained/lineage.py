@@ -7,10 +7,12 @@ traced one whose spec is the same object. What they put into another shape is fo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from cubepy.errors import Location
 from cubepy.tensor.fusion.schedule import Schedule, Step, schedule_of
 from cubepy.tensor.ir import Graph
+from cubepy.tensor.value import located
 
 INFIX = {
     "add": "+",
@@ -29,6 +31,11 @@ INFIX = {
 WITHIN = ("body", "bodies")
 """Attributes that are programs within, which are shown as such."""
 LONGEST = 64  # characters of an attribute
+
+
+def lines_of(code_at: Mapping[int, Any]) -> dict[int, Location | None]:
+    """The user's lines of code and instructions (see `value.located`)."""
+    return {n: located(asked) for n, asked in code_at.items()}
 
 
 class Lineage:

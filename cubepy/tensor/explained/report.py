@@ -13,7 +13,7 @@ from typing import Any
 from cubepy.runtime.cache import write_atomically
 from cubepy.tensor.explained.drawing import drawn
 from cubepy.tensor.explained.history import Traced, kind_of
-from cubepy.tensor.explained.lineage import Lineage
+from cubepy.tensor.explained.lineage import Lineage, lines_of
 from cubepy.tensor.explained.reasons import Unfused, unfused
 from cubepy.tensor.explained.steps import StepShown, makers, steps_of
 from cubepy.tensor.program.plans.arena import Lifetime
@@ -172,7 +172,7 @@ def shown(kind: str, program: Any, routines: Mapping[int, Sequence[str]] | None 
         routines: by node, what chose its kernels, where that is known.
     """
     trace, graph = program.writer.trace, program.graph
-    lineage = Lineage(trace.graph, graph, trace.asked_at)
+    lineage = Lineage(trace.graph, graph, lines_of(trace.code_at))
     made = makers(graph)
     names = [_named(source, program) for source in program.sources]
     device = program.writer.home

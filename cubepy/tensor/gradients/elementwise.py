@@ -95,7 +95,7 @@ def _abs(b: Backward, g: Any) -> Any:
     return g * apply("sign", b.inputs[0])
 
 
-@vjp("relu")
+@vjp("relu", follows=True)
 def _relu(b: Backward, g: Any) -> Any:
     return where(b.inputs[0] > 0, g, zero_like(g))
 
@@ -156,7 +156,7 @@ def _sigmoid(b: Backward, g: Any) -> Any:
     return g * (b.result * (1 - b.result))
 
 
-@vjp("silu")
+@vjp("silu", follows=True)
 def _silu(b: Backward, g: Any) -> Any:
     x = b.inputs[0]
     s = x.sigmoid()
@@ -169,7 +169,7 @@ def _erf(b: Backward, g: Any) -> Any:
     return g * ((-(x * x)).exp() * (2 / _ROOT_PI))
 
 
-@vjp("gelu")
+@vjp("gelu", follows=True)
 def _gelu(b: Backward, g: Any) -> Any:
     """x Phi(x), or its form with tanh(c (x + a x^3))."""
     x = b.inputs[0]

@@ -15,6 +15,7 @@ from cubepy.tensor.custom.overwritten import checked, latest
 from cubepy.tensor.gradients.rules import Backward, summed_to
 from cubepy.tensor.modes import set_grad_enabled
 from cubepy.tensor.ops import OPS
+from cubepy.tensor.program.observe import active
 from cubepy.tensor.value import Call, Value
 
 Tensors = Callable[[Value], Any]
@@ -136,7 +137,8 @@ def _through(
         call.attrs,
         needs,
     )
-    given = rule(seen, *grads)
+    recorder = active.get()
+    given = rule(seen, *grads) if recorder is None else recorder.back(call.op, rule, seen, grads)
     parts = given if isinstance(given, (tuple, list)) else (given,)
     for n, part in enumerate(parts):
         if part is not None and needs[n]:

@@ -41,7 +41,7 @@ def _rows_back(rows: Any, g: Any, gw: Any, eps: float, centred: bool) -> tuple[A
     return inner * scale, g * h
 
 
-@vjp("layer_norm", "rms_norm")
+@vjp("layer_norm", "rms_norm", follows=True)
 def _layer_norm(b: Backward, g: Any) -> Any:
     """By weight and bias the sums of g h and g over rows."""
     x, weight = b.inputs[:2]
@@ -68,7 +68,7 @@ def _by_channel(x: Any) -> Any:
     return x.sum(axis=(0, *range(2, x.ndim)))
 
 
-@vjp("group_norm")
+@vjp("group_norm", follows=True)
 def _group_norm(b: Backward, g: Any) -> Any:
     """A group of channels is a row; by weight and bias the sums of g h and g by channel."""
     x, weight, _ = b.inputs

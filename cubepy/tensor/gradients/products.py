@@ -62,7 +62,7 @@ def _packed_product(b: Backward, g: Any) -> Any:
     return by_a, None
 
 
-@vjp("linear")
+@vjp("linear", follows=True)
 def _linear(b: Backward, g: Any) -> Any:
     """The activation's gradient goes by what it was given, which is computed again."""
     x, weight, bias, _ = b.inputs

@@ -42,12 +42,19 @@ gradient by each input, None where there is none or it is not wanted. A gradient
 that the inputs broadcast to, and another float dtype: whoever asks sums and converts it."""
 
 
-def vjp(*names: str) -> Callable[[Vjp], Vjp]:
-    """Say that the function below is the gradient of ops."""
+FOLLOWS: set[str] = set()
+"""Ops whose gradients do what follows from the specs of what they read, attributes and needs alone,
+and are of many ops."""
+
+
+def vjp(*names: str, follows: bool = False) -> Callable[[Vjp], Vjp]:
+    """Say that the function below is the gradient of ops; `follows`: see `FOLLOWS`."""
 
     def put(function: Vjp) -> Vjp:
         for name in names:
             OPS[name].vjp = function
+        if follows:
+            FOLLOWS.update(names)
         return function
 
     return put

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from cubepy.errors import ShapeError
@@ -29,6 +30,9 @@ class Spec(NamedTuple):
     shape: tuple[int, ...]
     dtype: DType
 
+
+spec_of: Callable[[tuple[tuple[int, ...], DType]], Spec] = partial(tuple.__new__, Spec)
+"""The spec of a pair, in less than half the time: a trace makes thousands."""
 
 Rule = Callable[..., Any]
 """Of the specs of the inputs (None for absent ones) and the attributes by name; gives the spec of

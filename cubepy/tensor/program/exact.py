@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cubepy.tensor.gradients.retraced import Retraced
 from cubepy.tensor.ir import Graph, Node, renumbered
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import Spec
@@ -28,10 +29,14 @@ class ExactRecorder(Recorder):
         self.made_here = Made()
         self.cut: dict[int, list[int]] = {}
         self.stopped: set[int] = set()
+        self.retraced = Retraced()
         super().__init__(announced)
 
     def promised(self, op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         return promise(op, inputs, attrs)
+
+    def back(self, op: str, rule: Callable[..., Any], seen: Any, grads: Sequence[Any]) -> Any:
+        return self.retraced.given(self, op, rule, seen, grads)
 
     def same(self, value: Value, tensor: Handle) -> None:
         super().same(value, tensor)
@@ -46,16 +51,16 @@ class ExactRecorder(Recorder):
     ) -> Any:
         asked = super().add(op, inputs, attrs, results)
         self.made_here.add(results, asked)
-        cut, needed = list[int](), False
-        for k, t in enumerate(inputs):
-            if t is not None:
-                needed = needed or t.value.needs_grad
-                if t.value.call is None and t.value.id in self._same:
-                    cut.append(k)
-        if cut:
-            self.cut[len(self._nodes) - 1] = cut
-        if needed and not mode.enabled:
-            self.stopped.update(v.id for v in results)
+        if self._same:
+            cut = [
+                k
+                for k, t in enumerate(inputs)
+                if t is not None and t.value.call is None and t.value.id in self._same
+            ]
+            if cut:
+                self.cut[len(self._nodes) - 1] = cut
+        if not mode.enabled and any(t is not None and t.value.needs_grad for t in inputs):
+            self.stopped.update([v.id for v in results])
         return asked
 
     def differentiated(self, outputs: Sequence[Handle]) -> Graph:

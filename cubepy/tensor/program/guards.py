@@ -18,12 +18,14 @@ class FunctionReads(Reads):
 
     Attributes:
         objects: the watched objects.
+        parts: what each of them holds.
         seen: objects that said themselves what is read of them.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.objects: list[Any] = []
+        self.parts: list[list[Any]] = []
         self.seen: list[Any] = []
 
     def inside(self, value: Any) -> None:
@@ -45,7 +47,9 @@ class FunctionReads(Reads):
         if any(value is o for o in self.objects):
             return
         self.objects.append(value)
-        for kind in {type(part): part for part in parts(value) if parts_of(part)}:
+        held = [*parts(value)]
+        self.parts.append(held)
+        for kind in {type(part): part for part in held if parts_of(part)}:
             for name in ("forward", "__call__"):
                 self.function(getattr(kind, name, None))
         self.function(getattr(type(value), "forward", None))
@@ -67,7 +71,7 @@ class Guards:
             reads.inside(value)
         self.count = len(reads.all)
         self.guard: Guard | None = guard_of(reads, _plain(function))
-        self.watch = Watch(reads.objects)
+        self.watch = Watch(reads.objects, reads.parts)
         self.reads = reads
 
     def holds(self) -> bool:

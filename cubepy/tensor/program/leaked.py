@@ -50,23 +50,16 @@ class Made:
             self.lines.append(line)
 
     def close(
-        self,
-        nodes: Sequence[tuple[tuple[int, ...], Node]],
-        fixed: set[int],
-        legitimate: Iterable[Value],
-        what: str,
-        same: Mapping[int, int],
+        self, moving: set[int], legitimate: Iterable[Value], what: str, same: Mapping[int, int]
     ) -> None:
         """Take the elements of what was kept, as far as they depend on more than constants.
 
         Args:
-            nodes: what was recorded.
-            fixed: inputs among them that are the same in every call.
+            moving: the recorded values that depend on more than constants.
             legitimate: values that go on: what leads to them does so, too.
             what: the name of what was traced.
             same: which recorded values others have the elements of.
         """
-        moving = moving_in(nodes, fixed)
         allowed: set[int] = set()
         stack: list[Any] = list(legitimate)
         while stack:

@@ -24,7 +24,7 @@ from cubepy.runtime.replay.record import Launch, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.tensor.array import Tensor
 from cubepy.tensor.control.bounded import in_memory
-from cubepy.tensor.explained.lineage import Lineage
+from cubepy.tensor.explained.lineage import Lineage, lines_of
 from cubepy.tensor.explained.timed import asked_by
 from cubepy.tensor.exposed import expose, noted
 from cubepy.tensor.ir import ABSENT, Graph
@@ -36,7 +36,7 @@ from cubepy.tensor.program.plans.operands import ProgramOperands
 from cubepy.tensor.program.plans.states import copied
 from cubepy.tensor.program.stepwise import arrays_by_steps, arrays_in_place
 from cubepy.tensor.program.trace import Given, GradientGiven, Source
-from cubepy.tensor.program.writer import Writer
+from cubepy.tensor.program.writer import MISS, Writer
 from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Number, Value
 
@@ -89,7 +89,7 @@ class Program:
         self.chances = CHANCES
         self.launched: dict[int, list[str]] = {}
         self.within: dict[tuple[str, int], list[str]] = {}
-        self.lock = threading.Lock()
+        self.lock, self.writing = threading.Lock(), threading.RLock()
         self.calls = self.recorded_calls()
         if self.calls is None:
             self.chances, self.why = 0, f"programs on {writer.home} run op by op"
@@ -106,7 +106,24 @@ class Program:
 
     def unplanned(self) -> Any:
         """The function `call` while there is no plan."""
-        return self.written("compute", partial(self.compute, found=self.in_place))
+        compute = partial(self.compute, found=self.in_place)
+        return self.later(lambda: self.written("compute", compute))
+
+    def later(self, write: Callable[[], Any]) -> Any:
+        """A function like `call` whose text is written when a call comes: many kinds never come
+        again.
+        """
+
+        def first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if recording.detours:
+                return MISS
+            with self.writing:
+                if self.call is first:
+                    self.call = write()
+                    self.changed(first, self.call)
+            return self.call(args, kwargs)
+
+        return first
 
     def written(self, name: str, function: Callable[..., Any], *, detours: bool = False) -> Any:
         """The function `call` whose outputs another one computes, of its arrays."""
@@ -228,7 +245,7 @@ class Program:
     def lineage(self) -> Lineage:
         """Which traced ops its nodes are."""
         trace = self.writer.trace
-        return Lineage(trace.graph, self.graph, trace.asked_at)
+        return Lineage(trace.graph, self.graph, lines_of(trace.code_at))
 
     @cached_property
     def caches(self) -> frozenset[int]:
@@ -332,6 +349,7 @@ class Program:
         assert self.calls is not None
         compute = partial(self.compute, found=self.in_place)
         scope: dict[str, Any] = {"counters": counters, "again": self.again, "compute": compute}
+        scope["eagerly"] = self.eagerly
         for n, guard in enumerate(plan.guards):
             scope[f"valid{n}"] = guard.valid
         outputs = [f"r{n}" for n in range(len(operands.outputs))]
@@ -355,7 +373,8 @@ class Program:
         before = self.call
         self.plan, self.operands, self.chances, self.why = plan, operands, 0, ""
         valid = [f"valid{n}()" for n in range(len(plan.guards))]
-        self.call = self.writer.function([*middle, *views], outputs, scope, valid)
+        lines = [*middle, *views]
+        self.call = self.later(lambda: self.writer.function(lines, outputs, scope, valid))
         self.changed(before, self.call)
 
     def view(self, output: int) -> Callable[[Any], Any]:

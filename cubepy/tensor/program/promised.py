@@ -16,7 +16,8 @@ import numpy as np
 from cubepy.errors import LaunchError
 from cubepy.runtime import memory, recording
 from cubepy.runtime.device import Device, use
-from cubepy.tensor.ops import OPS, Spec, infer
+from cubepy.tensor.ops import OPS, Spec
+from cubepy.tensor.ops.op import spec_of
 from cubepy.tensor.program.observe import active
 from cubepy.tensor.program.plans.states import wait
 from cubepy.tensor.replay import STRIDED, device_of, perform
@@ -24,6 +25,7 @@ from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Handle, Number
 
 _slot: Any = Dense.__dict__["array"]
+_put = _slot.__set__
 
 
 class Work:
@@ -40,11 +42,15 @@ class Work:
     __slots__ = ("attrs", "device", "inputs", "numbers", "op")
 
     def __init__(
-        self, op: str, inputs: Sequence[Handle | None], attrs: dict[str, Any], device: Device
+        self,
+        op: str,
+        inputs: list[Storage | None],
+        numbers: list[bool],
+        attrs: dict[str, Any],
+        device: Device,
     ) -> None:
-        self.op, self.attrs, self.device = op, attrs, device
-        self.inputs = [None if t is None else t.value.storage for t in inputs]
-        self.numbers = [t is not None and type(t.value) is Number for t in inputs]
+        self.op, self.inputs, self.numbers = op, inputs, numbers
+        self.attrs, self.device = attrs, device
 
     def done(self, stores: Sequence[Storage | None]) -> list[Any]:
         """The storages that it gives, of those of its inputs."""
@@ -68,8 +74,9 @@ class Promised(Dense):
     __slots__ = ()
 
     def __init__(self, spec: Spec, device: Device, work: Work, number: int) -> None:
-        Storage.__init__(self, spec.shape, spec.dtype, device)
-        _slot.__set__(self, (work, number))
+        self.shape, self.dtype = spec
+        self.device, self.packed = device, None
+        _put(self, (work, number))
 
     @property
     def array(self) -> Any:  # type: ignore[override]
@@ -101,11 +108,31 @@ def promise(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """
     if op == "constant":
         return None
-    if OPS[op].kind == "view" and any(t is not None and t.storage.kind != "dense" for t in inputs):
-        return None
-    device = device_of(op, inputs)
-    specs = infer(op, [None if t is None else Spec(t.shape, t.dtype) for t in inputs], attrs)
-    work = Work(op, inputs, attrs, device)
+    known = OPS[op]
+    view = known.kind == "view"
+    given: list[Spec | None] = []
+    stores: list[Storage | None] = []
+    numbers: list[bool] = []
+    device, several = None, False
+    for t in inputs:
+        if t is None:
+            given.append(None)
+            stores.append(None)
+            numbers.append(False)
+            continue
+        value = t.value
+        store, number = value.storage, type(value) is Number
+        if view and store.kind != "dense":
+            return None
+        given.append(spec_of((store.shape, store.dtype)))
+        stores.append(store)
+        numbers.append(number)
+        if store.device is not device and not number:
+            device, several = store.device, device is not None
+    if device is None or several:
+        device = device_of(op, inputs)
+    specs = known.rule(*given, **attrs)
+    work = Work(op, stores, numbers, attrs, device)
     if type(specs) is list:
         return [Promised(spec, device, work, n) for n, spec in enumerate(specs)]
     return Promised(specs, device, work, 0)
@@ -113,7 +140,7 @@ def promise(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
 
 def keep(store: Promised, array: Any) -> None:
     """Give a promise its elements: from here on it is a dense storage like any other."""
-    _slot.__set__(store, array)
+    _put(store, array)
     store.__class__ = Dense  # type: ignore[assignment]
 
 
@@ -121,7 +148,7 @@ def leave_to_program(stores: Iterable[Any]) -> None:
     """Forget the ops of promises, and so what these read: a program will give the elements."""
     for store in stores:
         if type(store) is Promised:
-            _slot.__set__(store, None)
+            _put(store, None)
 
 
 def is_there(store: Storage) -> bool:

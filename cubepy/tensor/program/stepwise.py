@@ -21,7 +21,7 @@ from cubepy.tensor.ops.library import kernels
 from cubepy.tensor.program.plans.foreseen import foreseen, on_the_side
 from cubepy.tensor.program.plans.host import Recording
 from cubepy.tensor.program.plans.in_place import InPlace
-from cubepy.tensor.program.plans.repeated import repeating
+from cubepy.tensor.program.plans.repeated import recorded_arrays
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import located, outside
 
@@ -53,11 +53,12 @@ def arrays_by_steps(
             before(node + first)
 
     recorded = recording.current() if recording.active else None
-    run = repeating(recorded) if type(recorded) is Recording else apply
-    if foresight.watching and foresight.looks():
-        run = foreseen
+    looks = foresight.watching and foresight.looks()
     try:
         with no_grad(), use(home), foresight.first_run(on_the_side(graph, tensors, home)):
+            if type(recorded) is Recording and not looks:
+                return recorded_arrays(graph, tensors, home, note, recorded)
+            run = foreseen if looks else apply
             return [t.storage.dense() for t in execute(graph, tensors, note, run)]
     except CubeError as error:
         lines = lineage().lines(at)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from cubepy.errors import LaunchError, Location
+from cubepy.errors import LaunchError
 from cubepy.lang.dtypes import DType
 from cubepy.runtime.memory.pool import POOLED, host_pool
 from cubepy.tensor.array import Tensor
@@ -90,7 +91,7 @@ class Trace:
         differentiable: the outputs through which gradients may go to what was outside.
         differentiated: the graph of these outputs, with a node "detach" where gradients stop.
         remembers: whether gradients would go through what a handle from outside was given.
-        asked_at: the user's lines that asked for the values of the graph, by their numbers.
+        code_at: the user's code that asked for the values of the graph, by their numbers.
     """
 
     graph: Graph
@@ -102,7 +103,7 @@ class Trace:
     differentiable: list[int]
     differentiated: Graph
     remembers: bool
-    asked_at: dict[int, Location | None] = field(default_factory=dict)
+    code_at: dict[int, Any]
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,8 @@ class Tracer(ExactRecorder):
         return made
 
     def settled(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        return {k: number_of(v) for k, v in attrs.items()}
+        scalars = [v for v in attrs.values() if type(v) is Scalar]
+        return {k: number_of(v) for k, v in attrs.items()} if scalars else attrs
 
     def computed(self, again: Callable[[], Any], array: Any) -> Tensor:
         made: Tensor = object.__new__(Tensor)
@@ -339,21 +341,22 @@ class Tracer(ExactRecorder):
         handles += [t for h in self.kept if (t := getattr(h, "_grad", None)) is not None]
         handles += [t for h in leaves if (t := getattr(h, "_grad", None)) is not None]
         going = [h.value for h in handles]
-        self.made_here.close(self._nodes, self.fixed, going, self.what, self._same)
+        self.made_here.close(self.moving, going, self.what, self._same)
 
-    @property
-    def fixed(self) -> set[int]:
-        """The inputs that are the same in every call."""
+    @cached_property
+    def moving(self) -> set[int]:
+        """What was recorded and depends on more than constants, once all is."""
         inputs = [keys[0] for keys, node in self._nodes if node.op == "input"]
-        return {k for k, s in zip(inputs, self.found, strict=True) if s.kind == "constant"}
+        fixed = {k for k, s in zip(inputs, self.found, strict=True) if s.kind == "constant"}
+        return moving_in(self._nodes, fixed)
 
     def taken(self, inputs: Sequence[int]) -> list[tuple[Handle, Value, bool]]:
         """What handles from outside had, by the numbers of inputs: nothing of the trace has these
         values any more, as far as the program will give what was computed of them.
         """
-        moving = moving_in(self._nodes, self.fixed)
         values = [v for ref in self.made_here.values if (v := ref()) is not None]
-        leave_to_program([v.storage for v in values if self._same.get(v.id, v.id) in moving])
+        same, moving = self._same, self.moving
+        leave_to_program([v.storage for v in values if same.get(v.id, v.id) in moving])
         return [(self.found[n].of, self.left(n), False) for n in inputs]
 
     def left(self, number: int) -> Value:
@@ -434,12 +437,9 @@ class Tracer(ExactRecorder):
                     remember_alias(mine, self.originals_before[n])
         through = sorted(differentiable)
         exact = self.differentiated([outputs[n] for n in through]) if through else graph
-        made_trace = Trace(
-            graph, self.found, self.were, form, effects, gradients, through, exact, remembers
-        )
-        made_trace.asked_at = self.asked_at(graph)
         outputs.clear()  # `made` names itself, so what it knows waits for the garbage collector
-        return made_trace, given
+        seen = graph, self.found, self.were, form, effects, gradients, through, exact, remembers
+        return Trace(*seen, self.code_at(graph)), given
 
 
 _none = Value(Dense(np.empty(0)))

@@ -7,6 +7,7 @@ another one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from cubepy.compiler.reads import HOLDERS, contents, same
@@ -21,6 +22,7 @@ version = [0]
 def watch(kind: type, parts: Parts) -> None:
     """Let programs look at objects of a class, which calls `changed` whenever one is changed."""
     KINDS[kind] = parts
+    _parts_of.cache_clear()
 
 
 def changed() -> None:
@@ -30,28 +32,43 @@ def changed() -> None:
 
 def parts_of(value: Any) -> Parts | None:
     """What gives the parts of an object; None if it is not watched."""
+    if value.__class__ is type(value):
+        of: Any = type(value)
+        return _parts_of(of)
     return next((parts for kind, parts in KINDS.items() if isinstance(value, kind)), None)
+
+
+@lru_cache(1024)
+def _parts_of(of: type) -> Parts | None:
+    return next((parts for kind, parts in KINDS.items() if issubclass(of, kind)), None)
 
 
 class Watch:
     """Whether some objects are as they were.
 
+    Args:
+        objects: which.
+        parts: what each of them holds now.
+
     Attributes:
         seen: the version at which they were found so.
     """
 
-    def __init__(self, objects: list[Any]) -> None:
+    def __init__(self, objects: list[Any], parts: list[list[Any]]) -> None:
         self.objects = objects
         self.seen = version[0]
-        self.held = self.now()
+        self.held = self.within(parts)
 
     def now(self) -> list[Any]:
         """What the objects hold; containers as what is in them, too."""
+        found = [(one, parts_of(one)) for one in self.objects]
+        return self.within([[*parts(one)] for one, parts in found if parts is not None])
+
+    def within(self, parts: list[list[Any]]) -> list[Any]:
+        """The parts of the objects; containers as what is in them, too."""
         held: list[Any] = []
-        for one in self.objects:
-            parts = parts_of(one)
-            assert parts is not None
-            for part in parts(one):
+        for of_one in parts:
+            for part in of_one:
                 held.append(part)
                 if isinstance(part, HOLDERS):
                     held.append(contents(part))

@@ -13,7 +13,7 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.errors import ArgumentError
 from cubepy.tensor import Tensor
-from cubepy.tensor.explained.lineage import Lineage
+from cubepy.tensor.explained.lineage import Lineage, lines_of
 from cubepy.tensor.explained.reasons import unfused
 from cubepy.tensor.explained.report import Explanation
 from cubepy.tensor.fusion.optimise import optimise
@@ -40,7 +40,7 @@ def lineage(function: Any, *args: Tensor) -> Lineage:
     with recorded_by(tracer):
         result = function(*tracer.own.values())
     trace, _ = tracer.trace(result)
-    return Lineage(trace.graph, optimise(trace.graph), trace.asked_at)
+    return Lineage(trace.graph, optimise(trace.graph), lines_of(trace.code_at))
 
 
 def test_a_program_is_shown_with_steps_kernels_memory_and_guards() -> None:

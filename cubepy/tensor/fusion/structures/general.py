@@ -9,6 +9,7 @@ from cubepy.tensor.fusion.steady import Preparation
 from cubepy.tensor.fusion.structures.sizes import Size
 from cubepy.tensor.ir import Graph, Node
 from cubepy.tensor.ops import Spec
+from cubepy.tensor.ops.op import spec_of
 
 
 class Fused(NamedTuple):
@@ -51,11 +52,17 @@ class General:
 
     def __init__(self, general: Graph, kept: dict[int, int], varies: Sequence[bool]) -> None:
         self.inputs, self.outputs, self.varies = general.inputs, general.outputs, varies
-        self.nodes: list[tuple[Any, ...]] = []
+        self.nodes: list[tuple[Node, Any, list[Any], bool]] = []
         for node in general.nodes:
             attrs = self.settled(node.attrs)
             results = [kept[id(s)] if id(s) in kept else self.settled(s) for s in node.results]
-            self.nodes.append((node.op, node.inputs, attrs, _open(attrs), results))
+            one, blanks = Node(node.op, node.inputs, attrs, ()), _blanks(attrs)
+            if type(blanks) is not list:
+                assert one.exactly  # which all graphs share from here on
+            same = all(type(r) is int for r in results)
+            self.nodes.append(
+                (one, blanks, [r if type(r) is int else _blanks(r) for r in results], same)
+            )
 
     def settled(self, value: Any) -> Any:
         """A value with numbers for the lengths that do not vary."""
@@ -78,24 +85,34 @@ class General:
             lengths: all numbers.
         """
         nodes = []
-        for op, inputs, attrs, varies, results in self.nodes:
-            if varies:
-                attrs = _filled(attrs, lengths)
-            found = [specs[s] if type(s) is int else _filled(s, lengths) for s in results]
-            nodes.append(Node(op, inputs, attrs, tuple(found)))
+        for node, blanks, results, same in self.nodes:
+            if same:
+                found = [specs[s] for s in results]
+            else:
+                found = [specs[s] if type(s) is int else _filled(s, lengths) for s in results]
+            if type(blanks) is list:
+                attrs = _filled(blanks, lengths)
+                nodes.append(Node(node.op, node.inputs, attrs, tuple(found)))
+            else:
+                nodes.append(node.giving(tuple(found)))
         return Graph(tuple(nodes), self.inputs, self.outputs)
 
 
-def _open(value: Any) -> bool:
-    """Whether there are lengths in a value."""
-    return type(value) is Size or type(value) is tuple and any(map(_open, value))
+def _blanks(value: Any) -> Any:
+    """A value with lists for those of its tuples that lengths are in; specs are such with a shape."""
+    if type(value) is Spec:
+        return spec_of((_blanks(value.shape), value.dtype))
+    if type(value) is tuple:
+        parts = [*map(_blanks, value)]
+        return parts if any(type(p) in (Size, list) for p in parts) else value
+    return value
 
 
 def _filled(value: Any, lengths: Sequence[int]) -> Any:
-    """A value with numbers for its lengths."""
+    """A value of `_blanks` with numbers for its lengths."""
     kind = type(value)
     if kind is Size:
         return lengths[value.at]
-    if kind is tuple:
+    if kind is list:
         return tuple([_filled(part, lengths) for part in value])
-    return Spec(_filled(value.shape, lengths), value.dtype) if kind is Spec else value
+    return spec_of((_filled(value[0], lengths), value[1])) if kind is Spec else value

@@ -135,6 +135,9 @@ def structure_of(graph: Graph, numbers: list[int]) -> Any:
     return tuple(found)
 
 
+_INTS = frozenset({int})
+
+
 def _attribute(value: Any, numbers: list[int], found: list[Any]) -> None:
     """Note an attribute.
 
@@ -147,6 +150,10 @@ def _attribute(value: Any, numbers: list[int], found: list[Any]) -> None:
         found.append(int)
     elif kind is tuple:
         found.append(len(value))
+        if {*map(type, value)} == _INTS:
+            numbers += value
+            found.append(_INTS)
+            return
         for part in value:
             _attribute(part, numbers, found)
     elif kind is float:

@@ -102,9 +102,9 @@ class Block:
 
     def lowest(self, b: Buffer, line: int) -> int:
         """The lowest offset at which a buffer is apart from those that are used with it."""
-        at, size = 0, rounded(b.size, line)
+        at, size, begun, done = 0, rounded(b.size, line), b.first, b.last
         for start, end, first, last in self.taken:
-            if end > at and first <= b.last and b.first <= last:
+            if end > at and first <= done and begun <= last:
                 if at + size <= start:
                     break
                 at = end

@@ -34,6 +34,7 @@ class Recording(Recorder):
         fresh: that memory: bytes by address.
         kept: that memory.
         asked: shape, dtype and bytes of each.
+        pieces: whether some of it is mapped by itself.
     """
 
     marks = True
@@ -43,7 +44,7 @@ class Recording(Recorder):
         self.fresh: dict[int, int] = {}
         self.kept: list[Any] = []
         self.asked: list[tuple[Any, ...]] = []
-        self.mapped = 0
+        self.mapped, self.pieces = 0, False
 
     def memory(self, shape: tuple[int, ...], dtype: Any, size: int) -> Any:
         self.asked.append((shape, dtype, size))
@@ -51,6 +52,7 @@ class Recording(Recorder):
             pool.host_pool.check(size, self.mapped)
             piece = Piece(size, len(self.kept), self.released)
             self.mapped += size
+            self.pieces = True
             self.fresh[beginning(piece.lasting)] = size
             self.kept.append(piece.lasting)  # so that nothing else gets the addresses
             return of_piece(piece, shape, dtype)
@@ -59,7 +61,12 @@ class Recording(Recorder):
             made = np.ndarray(shape, dtype, owner(pool.host_pool.take(size)))
         else:
             raw = np.empty(size + 2 * LINE, np.uint8)
-            made = np.ndarray(shape, dtype, raw, (OFFSET - beginning(raw)) % LINE)
+            at = beginning(raw)
+            offset = (OFFSET - at) % LINE
+            made = np.ndarray(shape, dtype, raw, offset)
+            self.fresh[at + offset] = size
+            self.kept.append(made)
+            return made
         self.fresh[beginning(made)] = size
         self.kept.append(made)
         return made
@@ -74,7 +81,8 @@ class Recording(Recorder):
         self.kept, self.asked, self.fresh = [], [], {}
 
     def launch(self, prepared: Any, leaves: Sequence[Any]) -> None:
-        super().launch(prepared, [without_pages(leaf) for leaf in leaves])
+        given = [*map(without_pages, leaves)] if self.pieces else [*leaves]
+        self.steps.append(Launch(prepared, given))
 
 
 def whole(array: np.ndarray) -> np.ndarray:
@@ -158,6 +166,20 @@ class HostProgram(ProgramOperands):
         """A buffer is so many bytes from the start of an operand."""
         self.pieces[b.start] = b.start, b.start + b.size, which, b.start - offset
 
+    def addresses(self, leaves: Sequence[Any], writes: Sequence[int], flag: Any) -> list[Address]:
+        if flag is not None:
+            return super().addresses(leaves, writes, flag)
+        found: list[Address] = []
+        for n, v in enumerate(leaves):
+            leaf = self.leaves.get(id(v))
+            if leaf is None or n in writes:
+                found.append(self.locate(v, n in writes))
+                continue
+            start, span, at = leaf
+            _, _, which, origin = self.pieces[at] if span is None else span
+            found.append(None if which is None else (which, start - origin))
+        return found
+
     def locate(self, value: Any, writes: bool) -> Address:
         leaf = self.leaves.get(id(value))
         if leaf is None:
@@ -190,24 +212,36 @@ class HostProgram(ProgramOperands):
         found: dict[int, Buffer] = {}
         given = sorted(self.recorded.fresh.items())
         starts = [at for at, _ in given]
+        known_leaves, flags = self.leaves, self.recorded.flags
+        orders: dict[int, tuple[Collection[int], list[int]]] = {}
         for n, step in enumerate(self.recorded.steps):
-            writes: set[int] = set()
+            writes: Collection[int] = ()
             leaves: list[Any] = []
+            order: Sequence[int] = (0,)
             if isinstance(step, Launch):
-                writes, leaves = set(self.table.writes(step.prepared)), step.leaves
+                leaves = step.leaves
+                if id(step.prepared) not in orders:
+                    orders[id(step.prepared)] = self.ordered(step)
+                writes, order = orders[id(step.prepared)]
             elif not isinstance(step, Mark):
                 raise Unsuitable("a copy or a fill")
             elif step.array is not None:
                 leaves = [step.array]
-            flag = self.recorded.flags.get(n)
-            for k, leaf in sorted(enumerate(leaves), key=lambda one: one[0] in writes):
+            else:
+                continue
+            flag = flags.get(n)
+            for k in order:
+                leaf = leaves[k]
+                seen = known_leaves.get(id(leaf))
+                if seen is not None and leaf is not flag:
+                    if seen[1] is not None:
+                        continue
+                    buffer = found.get(seen[2])
+                    if buffer is not None:
+                        buffer.last = n
+                        continue
                 array = leaf.array if isinstance(leaf, ArrayMap) else leaf
                 if leaf is flag or type(array) is not np.ndarray or not array.size:
-                    continue
-                seen = self.leaves.get(id(array))
-                if seen is not None and (seen[1] is not None or seen[2] in found):
-                    if seen[1] is None:
-                        found[seen[2]].last = n
                     continue
                 start, (low, high) = beginning(array), extent(array)
                 span = self.span(start + low, start + high)
@@ -232,6 +266,14 @@ class HostProgram(ProgramOperands):
                     found[at] = Buffer(at, size, n, n)
         self.through_loops(found.values())
         return found
+
+    def ordered(self, step: Launch) -> tuple[Collection[int], list[int]]:
+        """The leaves that a launch writes, and those that are arrays: what it only reads comes
+        first.
+        """
+        writes = frozenset(self.table.writes(step.prepared))
+        arrays = [k for k, v in enumerate(step.leaves) if isinstance(v, (np.ndarray, ArrayMap))]
+        return writes, sorted(arrays, key=lambda k: k in writes)
 
     def outside(self, at: int) -> int:
         """A step, or the beginning of the outermost loop that it is in."""
@@ -291,12 +333,15 @@ class HostProgram(ProgramOperands):
         done: Sequence[str] = (),
     ) -> tuple[list[str], list[str]]:
         go, table, alive = plan.table.ready()
-        plan.table.rows.clear()
+        plan.table.clear()
         scope |= {"go": go, "table": table, "alive": (alive, self.kept), "ndarray": np.ndarray}
         scope |= {"frames": self.frames, "launches": plan.launches}
         given, middle, views = list(names), list[str](), list[str]()
-        for k, (size, line) in enumerate(self.memory):
-            users = [n for n, r in enumerate(self.outputs) if r.kind == "new" and r.of == k]
+        users_of: list[list[int]] = [[] for _ in self.memory]
+        for n, r in enumerate(self.outputs):
+            if r.kind == "new":
+                users_of[r.of].append(n)
+        for k, ((size, line), users) in enumerate(zip(self.memory, users_of, strict=True)):
             array = self.outputs[users[0]].array
             if len(users) == 1 and array.nbytes == size and array.flags.c_contiguous and not line:
                 small = self.small(size)
