@@ -21,7 +21,7 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import other_cpus
+from tests import other_cpus, turns
 
 os.environ.update(other_cpus.environment(os.environ.get(other_cpus.VARIABLE, "")))
 other_cpus.begin()
@@ -49,7 +49,7 @@ def _count(phase: str, info: dict[str, int]) -> None:
 
 
 gc.callbacks.append(_count)
-gc.set_threshold(1000, 10, 30)
+gc.set_threshold(20_000, 20, 50)
 
 
 def freeze() -> None:
@@ -59,6 +59,14 @@ def freeze() -> None:
     gc.collect()
     gc.freeze()
     searched[0] = 0.0
+
+
+def pytest_report_header() -> str:
+    return f"{turns.VARIABLE}={turns.TURN}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    turns.draw(config, items)
 
 
 def pytest_collection_finish() -> None:
