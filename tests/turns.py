@@ -13,6 +13,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -23,30 +24,47 @@ TURN = int(os.environ.setdefault(VARIABLE, str(int(time.time() // 86400))))
 """The day; processes that a run starts have that of the run."""
 
 
-def _axes(item: pytest.Function) -> Iterator[int]:
-    """The places of a case along its parameters; those that go together count once."""
-    left = dict(item.callspec.indices)
-    for mark in item.iter_markers("parametrize"):
-        names = mark.args[0] if mark.args else mark.kwargs["argnames"]
-        together = names.replace(",", " ").split() if isinstance(names, str) else names
-        places = [left.pop(name) for name in together if name in left]
-        yield from places[:1]
-    yield from left.values()
+class Places:
+    """Where cases are along the parameters of their tests, in the order in which values come."""
 
+    def __init__(self) -> None:
+        self.known: dict[Any, dict[tuple[int, ...], int]] = {}
 
-def is_drawn(item: pytest.Item, of: int) -> bool:
-    """Whether a case is among those of today, of which there are one in so many."""
-    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
-        return True
-    return (sum(_axes(item)) + zlib.crc32(item.originalname.encode()) + TURN) % of == 0
+    def of(self, item: Any) -> Iterator[int]:
+        """The places of a case; parameters that go together count once."""
+        given = item.callspec.params
+        left = dict.fromkeys(given)
+        for mark in item.iter_markers("parametrize"):
+            names = mark.args[0] if mark.args else mark.kwargs["argnames"]
+            together = names.replace(",", " ").split() if isinstance(names, str) else names
+            mine = [name for name in together if name in left]
+            if mine:
+                yield self._place(item, mine)
+            for name in mine:
+                del left[name]
+        for name in left:
+            yield self._place(item, [name])
+
+    def _place(self, item: Any, names: list[str]) -> int:
+        values = tuple(id(item.callspec.params[name]) for name in names)
+        places = self.known.setdefault((item.parent, item.originalname, *names), {})
+        return places.setdefault(values, len(places))
+
+    def drawn(self, item: Any, of: int) -> bool:
+        """Whether a case is among those of today, of which there are one in so many."""
+        if not hasattr(item, "callspec"):
+            return True
+        own = zlib.crc32(item.originalname.encode())
+        return (sum(self.of(item)) + own + TURN) % of == 0
 
 
 def draw(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take out the cases whose turn it is not."""
     if THOROUGH or any("::" in argument for argument in config.args):
         return
+    places = Places()
     turns = [(item, item.get_closest_marker("turns")) for item in items]
-    others = [i for i, mark in turns if mark is not None and not is_drawn(i, *mark.args)]
+    others = [i for i, mark in turns if mark is not None and not places.drawn(i, *mark.args)]
     if others:
         config.hook.pytest_deselected(items=others)
         left = set(others)
