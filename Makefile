@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 BENCH := .venv-bench
 BENCH_PIP := $(BENCH)/bin/python -m pip --disable-pip-version-check -q
-# Groups: tests that share what takes long to make, in one process
-PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadgroup
+# The tests of a file share what takes long to make, in one process
+PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 # Which torch the benchmarks are compared with: torch==2.13.0, or a path to a wheel
 TORCH ?= torch
 # Of asv_benchmarks/dashboard.py: --bench NAME, --quick, --publish-only

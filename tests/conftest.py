@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 import zlib
 from pathlib import Path
 
@@ -20,7 +21,7 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import other_cpus
+from tests import other_cpus, turns
 
 os.environ.update(other_cpus.environment(os.environ.get(other_cpus.VARIABLE, "")))
 other_cpus.begin()
@@ -35,17 +36,20 @@ settings.register_profile(
 settings.load_profile("cubepy")
 
 
-searches = [0]
-"""How often garbage was looked for among everything, since `freeze`."""
-OFTEN = 2
+searched = [0.0, 0.0]
+"""Seconds that were spent looking for garbage among everything, since `freeze`; when it began."""
+LONG = 0.05
 
 
 def _count(phase: str, info: dict[str, int]) -> None:
-    searches[0] += phase == "stop" and info["generation"] == 2
+    if info["generation"] == 2:
+        if phase == "stop":
+            searched[0] += time.thread_time() - searched[1]
+        searched[1] = time.thread_time()
 
 
 gc.callbacks.append(_count)
-gc.set_threshold(1000, 10, 30)
+gc.set_threshold(20_000, 20, 50)
 
 
 def freeze() -> None:
@@ -54,7 +58,15 @@ def freeze() -> None:
     """
     gc.collect()
     gc.freeze()
-    searches[0] = 0
+    searched[0] = 0.0
+
+
+def pytest_report_header() -> str:
+    return f"{turns.VARIABLE}={turns.TURN}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    turns.draw(config, items)
 
 
 def pytest_collection_finish() -> None:
@@ -62,7 +74,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_logfinish() -> None:
-    if searches[0] >= OFTEN:
+    if searched[0] >= LONG:
         freeze()
 
 

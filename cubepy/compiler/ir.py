@@ -61,6 +61,12 @@ class Expr:
     args: tuple[Expr, ...] = ()
     attr: Any = None
 
+    def __init__(
+        self, op: str, type: VType, args: tuple[Expr, ...] = (), attr: Any = None
+    ) -> None:  # half of what the made one takes
+        own = self.__dict__
+        own["op"], own["type"], own["args"], own["attr"] = op, type, args, attr
+
     def walk(self) -> Iterator[Expr]:
         """This expression and all below it."""
         yield self

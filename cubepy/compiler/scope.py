@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -171,11 +171,14 @@ class Scope:
             return value if fixed else self.temporary(value)
         return self.mapped(value, lambda part: self.copied(part, variables))
 
-    def variables_of(self, names: Collection[str]) -> set[str]:
+    def variables_of(self, names: Set[str]) -> set[str]:
         """The variables that hold local names, and the parts of aggregates."""
-        size = len(self.frame.path) + 1
-        keys = {(*self.frame.path, name) for name in names}
-        return {variable for key, variable in self.keys.items() if key[:size] in keys}
+        path, size = self.frame.path, len(self.frame.path)
+        return {
+            variable
+            for key, variable in self.keys.items()
+            if len(key) > size and key[size] in names and key[:size] == path
+        }
 
     def mapped(self, value: Value, change: Callable[[Value], Value]) -> Value:
         """An aggregate with its parts changed; anything else as it is."""
@@ -286,7 +289,12 @@ class Scope:
         """An aggregate whose parts read none of the variables that assigning it to `key`
         overwrites.
         """
-        targets = {n for k, n in self.keys.items() if k[: len(key)] == key}
+        last, size = key[-1], len(key)
+        targets = {
+            n
+            for k, n in self.keys.items()
+            if len(k) >= size and k[size - 1] == last and k[:size] == key
+        }
         if targets:
             targets -= self._staying(name, value, key)
         return self.copied(value, targets) if targets else value

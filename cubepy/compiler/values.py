@@ -19,6 +19,9 @@ class Const:
 
     value: Any
 
+    def __init__(self, value: Any) -> None:  # half of what the made one takes
+        self.__dict__["value"] = value
+
     @property
     def is_number(self) -> bool:
         """Whether it can become a runtime value."""

@@ -12,8 +12,17 @@ from tests.backends.hip.emulator.device import emulated
 from tests.backends.hip.emulator.driver import WANTED, emulated_hip
 from tests.staging import gpu_missing, staged
 
-EMULATED = tuple(os.environ.get("CUBEPY_TEST_PROCESSORS", "gfx942 gfx1100").split())
-"""AMD's processors on which the emulator runs the suite."""
+NAMED = os.environ.get("CUBEPY_TEST_PROCESSORS", "")
+EMULATED = tuple((NAMED or "gfx942 gfx1100").split())
+"""AMD's processors on which the emulator runs the suite: unless they are named, a case on one of
+them today, on the other tomorrow.
+"""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    known = getattr(item, "callspec", None)
+    if known is not None and known.params.get("device") in EMULATED and not NAMED:
+        item.add_marker(pytest.mark.turns(len(EMULATED)))
 
 
 @pytest.fixture(params=["cpu", "python", "cuda", "hip", *EMULATED])

@@ -14,7 +14,6 @@ import pytest
 
 from tests.project.architecture import ROOT, circles, files, identifiers, imports, tree
 
-pytestmark = pytest.mark.xdist_group("architecture")  # they read the same files, once
 GROUND = ["errors", "config", "program"]
 FLOORS = [
     "lang",

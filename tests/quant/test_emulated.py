@@ -150,6 +150,7 @@ ROUNDED_TOLERANCE = (
 )
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("late", [True, False])
 @pytest.mark.parametrize(("scheme", "group", "symmetric"), SCHEMES)
 def test_one_row_meets_packed_weights(
@@ -280,6 +281,7 @@ def test_codes_come_ahead_of_rows_where_two_cubes_share_a_core(
     assert error(got, expected) < tolerance
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("rows", [1, 11])
 @pytest.mark.parametrize(("scheme", "group", "symmetric"), SCHEMES)
 def test_bytes_give_what_the_reference_gives(

@@ -81,7 +81,7 @@ class Code(GpuCode):
         """The LLVM IR, in NVIDIA's dialect."""
         return self.job.lowered()
 
-    @property
+    @cached_property
     def sass(self) -> str:
         """The machine code as text."""
         from cubepy.backends.cuda.codegen.disassemble import sass

@@ -86,7 +86,8 @@ class Assignments:
         elif isinstance(target, (ast.Tuple, ast.List)):
             items = unpacked(value, len(target.elts))
             if len(items) > 1:  # a, b = b, a reads everything first
-                assigned = self.scope.variables_of(stored_names(target))
+                plain = all(isinstance(v, (Expr, Const)) for v in items)
+                assigned = set() if plain else self.scope.variables_of(stored_names(target))
                 items = [
                     self.scope.copied(v, None if isinstance(v, Expr) else assigned) for v in items
                 ]

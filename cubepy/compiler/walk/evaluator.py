@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from typing import Any
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import (
@@ -55,17 +56,25 @@ class Evaluator:
 
     def __init__(self, scope: Scope, call: Callable[[ast.Call], Value]) -> None:
         self.scope, self.call = scope, call
+        self.methods: dict[type[ast.expr], Callable[[Any], Value]] = {}
 
     def eval(self, node: ast.expr) -> Value:
         """The value of an expression."""
-        saved = self.scope.location
-        self.scope.locate(node)
-        method = getattr(self, f"expr_{type(node).__name__}", None)
+        scope, kind = self.scope, type(node)
+        saved, scope.location = scope.location, scope.frame.source.at(node)
+        method = self.methods.get(kind) or self._method(kind)
         if method is None:
-            raise unsupported(node, self.scope.location)
+            raise unsupported(node, scope.location)
         value = method(node)
-        self.scope.location = saved
+        scope.location = saved
         return value
+
+    def _method(self, kind: type[ast.expr]) -> Callable[[Any], Value] | None:
+        """What evaluates expressions of a kind."""
+        method = getattr(self, f"expr_{kind.__name__}", None)
+        if method is not None:
+            self.methods[kind] = method
+        return method
 
     def eval_all(self, *nodes: ast.expr) -> list[Value]:
         """The values of expressions, evaluated from left to right."""

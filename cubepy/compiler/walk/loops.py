@@ -68,8 +68,9 @@ class Loops:
             item if not isinstance(item, (int, str, float, tuple)) else Const(item)
             for item in over.items
         ]
-        assigned = self.scope.variables_of(targets | rebound)
-        values = [self.scope.copied(value, assigned) for value in values]
+        if any(not isinstance(value, Const) for value in values):
+            assigned = self.scope.variables_of(targets | rebound)
+            values = [self.scope.copied(value, assigned) for value in values]
         whole = self.paths.region()
         self.paths.loops.append(Loop(unrolled=number))
         paths = [Path(self.scope.out, self.scope.frame.env)]

@@ -36,7 +36,6 @@ def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         f.kernels["add"] = add
         yield f
         gc.collect()
-    gc.unfreeze()
 
 
 def captured(work: Callable[[], None]) -> NativeGraph:

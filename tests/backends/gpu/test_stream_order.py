@@ -56,7 +56,6 @@ def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         f.kernels["add"] = add
         yield f
         gc.collect()
-    gc.unfreeze()
 
 
 class Adder:

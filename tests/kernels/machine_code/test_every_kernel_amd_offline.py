@@ -1,8 +1,8 @@
 """Every kernel that the library launches on a GPU compiles for AMD's processors: registers of units
 are never spilled, scalars and private memory only where a list says why; no GPU is needed.
 
-By default one kind of each kernel is compiled for two processors, with
-`CUBEPY_TEST_ARCHITECTURES=all` everything for all of them.
+By default one kind of each kernel is compiled, for one of two processors today and for the other
+tomorrow (`tests/turns.py`), with `CUBEPY_TEST_ARCHITECTURES=all` everything for all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
-from tests.backends.cuda.thorough import THOROUGH
+from tests.backends.cuda.thorough import THOROUGH, by_turns
 from tests.backends.hip.emulator.assembly import assembly_of
 from tests.backends.hip.recording import recording
 from tests.kernels.machine_code.every_kernel import (
@@ -27,11 +27,9 @@ from tests.kernels.machine_code.every_kernel import (
     name_of,
     run,
 )
+from tests.turns import TURN
 
-PROCESSORS = tuple(KNOWN) if THOROUGH else ("gfx942", "gfx1100")
-WITH_PROCESSOR = [
-    pytest.param(name, marks=pytest.mark.xdist_group(f"every kernel {name}")) for name in PROCESSORS
-]
+PROCESSORS = tuple(KNOWN) if THOROUGH else by_turns(("gfx942", "gfx1100"), TURN, 2)
 
 SPILLS_SCALARS = {
     "attention.flash_lines.attend": (
@@ -80,7 +78,7 @@ everything is compiled.
 """
 
 
-@pytest.mark.parametrize("processor", WITH_PROCESSOR)
+@pytest.mark.parametrize("processor", PROCESSORS)
 @pytest.mark.parametrize("name", CALLS)
 def test_nothing_spills(name: str, processor: str) -> None:
     wrong, generation = {}, Architecture(processor).major
@@ -104,7 +102,7 @@ def test_nothing_spills(name: str, processor: str) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("processor", WITH_PROCESSOR)
+@pytest.mark.parametrize("processor", PROCESSORS)
 def test_every_kernel_is_reached(processor: str) -> None:
     """But those with tests of their own, and what only CPUs run."""
     reached = {kernel for name in CALLS for kernel, _ in launched(name, processor).values()}

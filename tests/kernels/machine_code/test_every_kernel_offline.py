@@ -31,8 +31,6 @@ from tests.kernels.machine_code.every_kernel import (
 )
 from tests.kernels.test_library_offline import WIDE
 
-pytestmark = pytest.mark.xdist_group("every kernel")  # the last test asks for what others launched
-
 
 @cache
 def launched(name: str, architecture: str) -> dict[str, tuple[str, Any]]:

@@ -14,6 +14,7 @@ import cubepy.testing
 from cubepy import kernels as K
 from cubepy.errors import ArgumentError, DTypeError, ShapeError
 from tests.backends.cuda.thorough import THOROUGH
+from tests.turns import TURN
 
 RNG = np.random.default_rng(0)
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -35,14 +36,15 @@ DTYPES = (np.dtype(np.float32), np.dtype(np.float16), BF16)
 
 
 def joined_by(shape: tuple[int, int, int], dtype: Any) -> list[tuple[str, str | None]]:
-    """What a product is joined with: every shape and every dtype meets each way and each function,
-    the three dtypes a third of them each.
+    """What a product is joined with: every shape and every dtype meets each way and each function
+    in time, a third of them at once.
     """
-    turn = SHAPES.index(shape) + DTYPES.index(dtype)
+    turn = SHAPES.index(shape) + DTYPES.index(dtype) + TURN // 3
     found = [(i + j, way, name) for i, way in enumerate(ENDS) for j, name in enumerate(FUNCTIONS)]
     return [(way, name) for k, way, name in found if THOROUGH or k % 3 == turn % 3]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_way_to_a_product(shape: tuple[int, int, int], dtype: Any) -> None:

@@ -124,7 +124,6 @@ def start(
         yield f
         recording.forget()
         gc.collect()
-    gc.unfreeze()
 
 
 def new(values: Any, ordinal: int = 0) -> DeviceArray:

@@ -4,9 +4,11 @@ say they are.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import operator
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -15,9 +17,13 @@ import pytest
 
 numba = pytest.importorskip("numba")
 
+from cubepy.backends.cpu.lowering import lower
 from cubepy.backends.llvm import ops
+from cubepy.backends.llvm.emitted import Parameter
+from cubepy.backends.llvm.machine_code import load_object
 from cubepy.backends.llvm.ops.registry import literal_op
 from cubepy.backends.llvm.ops.types import Ptr, memory_ir
+from cubepy.runtime.cache import digest
 
 NUMPY = {
     "bool_": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
@@ -58,10 +64,30 @@ def compiled(body: str, dtypes: list[str], fastmath: bool = False) -> Callable[.
     return numba.njit(error_model="numpy", fastmath=fastmath)(scope["kernel"])
 
 
-def run(body: str, *arrays: np.ndarray, n0: int = 0, n1: int = 0) -> Any:
-    """Compile a body and call it on arrays."""
-    kernel = compiled(body, [name_of(a) for a in arrays])
-    return kernel(*(a.ctypes.data for a in arrays), n0, n1)
+def run(body: str, *arrays: np.ndarray, n0: int = 0, n1: int = 0) -> None:
+    """Compile a body as kernels are compiled and call it on arrays."""
+    words = np.array([*(a.ctypes.data for a in arrays), n0, n1], np.int64)
+    entry(body, tuple(name_of(a) for a in arrays))(0, 1, words.ctypes.data)
+
+
+@cache
+def entry(body: str, dtypes: tuple[str, ...]) -> Callable[..., None]:
+    """The machine code of a body: a function of two numbers and the address of its arguments."""
+    pointers = tuple(Parameter(f"p{k}", "ptr", d) for k, d in enumerate(dtypes))
+    names = "first", "last", *(p.name for p in pointers), "n0", "n1"
+    before, after = (tuple(Parameter(n, "i64") for n in two) for two in (names[:2], names[-2:]))
+    text = f"from {ops.__name__} import *\n\n\ndef kernel({', '.join(names)}):\n"
+    text += "".join(f"    {line}\n" for line in body.splitlines())
+
+    def source() -> Any:
+        scope = {**ops.OPS, "INF": math.inf, "NAN": math.nan}
+        exec(text, scope)
+        return scope["kernel"]
+
+    symbol = f"op_{digest(body, *dtypes)}"
+    code, _ = lower(source, text, (*before, *pointers, *after), symbol, frozenset(), False)
+    call = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    return call(load_object(code, symbol))
 
 
 def apply(exprs: list[tuple[str, str]], width: int, *inputs: np.ndarray) -> list[np.ndarray]:

@@ -32,12 +32,12 @@ def test_part_lines_touch_only_their_lanes(dtype: str) -> None:
     body = []
     for w in widths:
         body += [f"for n in range(-1, {w + 2}):",
-                 f"    at = n0 - min(max(n, 0), {w})",
-                 f"    v = load_line_part(p0, at, {w}, n)",
-                 "    store_line_part(p0, at, v, n)",
-                 f"    store_line(p1, ({w} * 32 + n + 1) * 64, v)",
-                 f"    u = load_line_or(p0, at, {w}, n, load_line(p2, 0, {w}))",
-                 f"    store_line(p3, ({w} * 32 + n + 1) * 64, u)"]  # fmt: skip
+                 f"    at = n0 - minnum(maxnum(n, i64(0)), i64({w}))",
+                 f"    v{w} = load_line_part(p0, at, {w}, n)",
+                 f"    store_line_part(p0, at, v{w}, n)",
+                 f"    store_line(p1, ({w} * 32 + n + 1) * 64, v{w})",
+                 f"    u{w} = load_line_or(p0, at, {w}, n, load_line(p2, 0, {w}))",
+                 f"    store_line(p3, ({w} * 32 + n + 1) * 64, u{w})"]  # fmt: skip
     out, filled = np.zeros((2, 20 * 32 * 64), NUMPY[carried])
     other = (np.arange(16) % 2 + 1).astype(NUMPY[carried])
     x[:] = src

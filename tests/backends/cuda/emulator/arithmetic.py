@@ -69,6 +69,14 @@ def bitcast(value: Any, dtype: str) -> Any:
 
 def fma(a: Any, b: Any, c: Any) -> Any:
     """a * b + c, rounded once."""
+    alike = type(a)
+    if alike is type(b) is type(c):  # most are
+        if alike is int:
+            return a * b + c
+        if alike is not np.ndarray:
+            return alike(float(a) * float(b) + float(c))
+        if a.dtype is b.dtype is c.dtype:
+            return (a.astype(np.float64) * b + c).astype(a.dtype)
     if isinstance(a, int) and isinstance(b, int):
         return a * b + c
     kind = np.result_type(*(v.dtype for v in (a, b, c) if isinstance(v, (np.ndarray, np.generic))))

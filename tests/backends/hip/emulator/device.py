@@ -161,7 +161,7 @@ def emulated(name: str) -> Iterator[EmulatedBackend]:
     with pytest.MonkeyPatch.context() as m:
         m.setattr(devices, "BACKENDS", (*devices.BACKENDS, name))
         for module in list(sys.modules.values()):
-            if getattr(module, "backend_named", None) is known:
+            if vars(module).get("backend_named") is known:
                 m.setattr(module, "backend_named", backend_named)
         m.setattr(layout, "devices_seen", set())  # a later `cb.sync` waits for none of them
         yield backend
