@@ -39,7 +39,6 @@ from cubepy.tensor.gradients import (
     order,
     pooling,
     products,
-    random,
     reductions,
 )
 from cubepy.tensor.gradients.functional import grad, value_and_grad
@@ -68,7 +67,6 @@ _GRADIENTS = (
     order,
     pooling,
     products,
-    random,
     recurrence,
     reductions,
 )

@@ -180,3 +180,9 @@ def _gelu(b: Backward, g: Any) -> Any:
     t = ((x + x * x * x * a) * c).tanh()
     slope = (1 - t * t) * ((x * x * (3 * a) + 1) * c)
     return g * ((t + 1) * 0.5 + x * slope * 0.5)
+
+
+@vjp("dropout")
+def _dropout(b: Backward, g: Any) -> Any:
+    """The same state drops the same elements, so no mask is kept."""
+    return apply("dropout", g, b.inputs[1], p=b.attrs["p"]), None

@@ -32,8 +32,8 @@ class Known(NamedTuple):
         read: what it reads from outside, in the order of first use.
         given: the gradient by each input.
 
-    What is read or given is told by numbers: 0 is nothing, what came from outside is from 1 on, then
-    come the results of nodes.
+    What is read or given is told by numbers: 0 is nothing, what came from outside is from 1 on,
+    then come the results of nodes.
     """
 
     nodes: tuple[tuple[Node, tuple[int, ...], list[bool], dict[str, Any], Any, bool], ...]

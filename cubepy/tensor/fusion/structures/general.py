@@ -99,7 +99,9 @@ class General:
 
 
 def _blanks(value: Any) -> Any:
-    """A value with lists for those of its tuples that lengths are in; specs are such with a shape."""
+    """A value with lists for those of its tuples that lengths are in; specs are such with a
+    shape.
+    """
     if type(value) is Spec:
         return spec_of((_blanks(value.shape), value.dtype))
     if type(value) is tuple:
