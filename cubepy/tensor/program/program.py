@@ -379,25 +379,27 @@ class Program:
 
     def view(self, output: int) -> Callable[[Any], Any]:
         """What makes an output of the input that it is a view of."""
-        graph, chain = self.graph, []
+        graph, leaves = self.graph, set[int]()
         made = {
-            first + k: (n, k)
+            first + k: n
             for first, n in zip(graph.firsts, graph.nodes, strict=True)
             for k in range(len(n.results))
         }
-        while made[output][0].op != "input":
-            node = made[output][0]
-            if len([i for i in node.inputs if i != ABSENT]) != 1 or len(node.results) != 1:
+
+        def looking(value: int) -> Callable[[Any], Any]:
+            node = made[value]
+            if node.op == "input":
+                leaves.add(value)
+                return lambda array: array
+            if len(node.results) != 1 or ABSENT in node.inputs:
                 raise Unsuitable("a result that shares memory with an input")
-            chain.append((OPS[node.op].run, node.dtype.numpy, dict(node.attrs)))
-            output = node.inputs[0]
-        chain.reverse()
+            run, dtype, attrs = OPS[node.op].run, node.dtype.numpy, dict(node.attrs)
+            parts = [looking(i) for i in node.inputs]
+            return lambda array: run(dtype, *(part(array) for part in parts), **attrs)
 
-        def look(array: Any) -> Any:
-            for run, dtype, attrs in chain:
-                array = run(dtype, array, **attrs)
-            return array
-
+        look = looking(output)
+        if len(leaves) != 1:  # parts of several inputs are no view of one
+            raise Unsuitable("a result that shares memory with an input")
         return look
 
     def again(self, code: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

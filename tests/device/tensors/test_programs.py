@@ -11,7 +11,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn
-from cubepy.tensor import Tensor
+from cubepy.tensor import Tensor, concat
 from tests.models.folders import fixture, folder
 from tests.tensor.program.states import STEPS, called
 
@@ -43,6 +43,19 @@ def test_a_random_program_with_a_state(seed: int) -> None:
             np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
         for tensor, value in former:  # a later call writes to no result of a former one
             np.testing.assert_array_equal(tensor.numpy(), value)
+    made_of(program)
+
+
+def test_parts_of_an_argument_that_are_joined_again_are_a_view_of_it() -> None:
+    """The program has a plan, and its result is the argument's memory whatever that is."""
+    program = cb.jit(lambda x: (concat([x[:2], x[2:]], axis=0), x.sum()))
+    for seed in range(6):
+        given = np.random.default_rng(seed).standard_normal((5, 3)).astype(np.float32)
+        x = there(given)
+        whole, total = program(x)
+        np.testing.assert_array_equal(whole.numpy(), given)
+        np.testing.assert_allclose(total.numpy(), given.sum(), rtol=1e-5)
+        assert whole.storage.dense().address == x.storage.dense().address
     made_of(program)
 
 
