@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.tensor import Tensor, apply
+from cubepy.tensor import Tensor, apply, concat
 from cubepy.tensor.exposed import untouched
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.ops.op import Spec, define
@@ -56,6 +56,27 @@ def test_a_program_is_launched_as_a_graph(fake: FakeDriver, adding: str) -> None
     assert made.plan.launches == 3
     graphs = made.call.__globals__["run"]
     assert 1 <= graphs.captured <= 8 and graphs.replayed >= 8
+
+
+def test_parts_of_an_argument_that_are_joined_again_are_a_view(
+    fake: FakeDriver, adding: str
+) -> None:
+    """The program has a plan, and the result is the memory of this call's argument."""
+
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        parts = x[:20], x[20:50], x[50:]
+        return concat([concat(parts[:2]), parts[2]])[8:].reshape(7, 8), apply(adding, x, y)
+
+    program = cb.jit(function)
+    for _ in range(8):
+        x, y = some(64), some(64)
+        given = cb.tensor(new(x)), cb.tensor(new(y))
+        whole, total = program(*given)
+        same(whole.storage.array, x[8:].reshape(7, 8))
+        same(total.storage.array, x + y)
+        assert whole.storage.array.address == given[0].storage.array.address + 32
+    ((made,),) = program.programs.values()
+    assert made.plan is not None, made.why
 
 
 def test_memory_that_never_comes_again_makes_no_graph(
