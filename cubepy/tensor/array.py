@@ -25,11 +25,8 @@ from cubepy.runtime.tables import room
 from cubepy.tensor.differentiable import Differentiable
 from cubepy.tensor.explained.timed import timed
 from cubepy.tensor.exposed import expose, noted
-from cubepy.tensor.methods.indexing import Indexing
-from cubepy.tensor.methods.operators import Operators
-from cubepy.tensor.methods.reducing import Reducing
-from cubepy.tensor.methods.shaping import Shaping
 from cubepy.tensor.methods.target import is_device, target_of
+from cubepy.tensor.methods.torch_names import TorchNames
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.observe import active as recorders
@@ -152,9 +149,7 @@ def filled(value: Any, like: Tensor, shape: tuple[int, ...]) -> Tensor:
         return made.expand(shape)
 
 
-class Tensor(
-    Differentiable, Operators["Tensor"], Reducing["Tensor"], Shaping["Tensor"], Indexing["Tensor"]
-):
+class Tensor(Differentiable, TorchNames["Tensor"]):
     """An n-dimensional array of one dtype; made by `cb.tensor`, by ops, or by
     `nn.load_safetensors`.
 

@@ -50,6 +50,14 @@ class Applied(Handle, Generic[T]):
         """This handle with another value of the same shape and dtype."""
         raise NotImplementedError
 
+    def astype(self, dtype: Any) -> T:
+        """The tensor in another dtype."""
+        raise NotImplementedError
+
+    def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> T:
+        """The tensor as another dtype or on another device."""
+        raise NotImplementedError
+
     def _dim(self, dim: Any, op: str) -> int:
         """An axis counted from the front."""
         if isinstance(dim, bool) or not hasattr(dim, "__index__"):
