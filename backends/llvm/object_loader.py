@@ -9,6 +9,7 @@ The layout of the file is the System V ABI's (chapter 4, object files; AMD64 sup
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import struct
@@ -52,7 +53,8 @@ class Section(NamedTuple):
 
 
 class _Block:
-    """Memory that is written at one address and runs at another one, so that none can be both.
+    """Memory that is written at one address and runs at another one, so that none can be both; it
+    stays for good.
 
     Attributes:
         written: where it is written.
@@ -70,7 +72,8 @@ class _Block:
             os.close(file)
         view = np.frombuffer(self._runs, np.uint8)
         self.start, self.size, self.used = view.__array_interface__["data"][0], size, 0
-        self._view = view
+        for mapped in (self.written, self._runs, view):  # threads may run it when Python is gone
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(mapped))
 
 
 _lock = threading.Lock()

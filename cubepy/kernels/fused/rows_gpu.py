@@ -181,7 +181,7 @@ def sharing_of(n: int, lanes: int, size: int) -> Sharing:
     Args:
         n: the length of a row.
         lanes: elements of a line.
-        size: bytes of a line of all inputs.
+        size: bytes of a line of all inputs, of which there may be none.
 
     Example:
         >>> sharing_of(768, 8, 48)
@@ -189,7 +189,7 @@ def sharing_of(n: int, lanes: int, size: int) -> Sharing:
     """
     lines = -(-n // lanes)
     most, units = min(UNITS, power_of_two(lines)), min(PLANE, power_of_two(lines))
-    room = min(LINES, HELD // lanes, ROOM // size)
+    room = min(LINES, HELD // lanes, ROOM // max(1, size))
     while units < most and -(-lines // units) > room:
         units *= 2
     held = -(-lines // units)

@@ -244,7 +244,7 @@ class TorchNames(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
     def _product(self, name: str, other: Any, mine: builtins.int, theirs: builtins.int) -> T:
         if (self.ndim, other.ndim) != (mine, theirs):
             raise ShapeError(
-                f"{name} takes ranks {mine} and {theirs}, not shapes {self.shape} and {other.shape}",
+                f"{name} takes ranks {mine} and {theirs}, not {self.shape} and {other.shape}",
                 hint="matmul and @ take any",
             )
         if name == "bmm" and self.shape[0] != other.shape[0]:

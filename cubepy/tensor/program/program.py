@@ -379,27 +379,39 @@ class Program:
 
     def view(self, output: int) -> Callable[[Any], Any]:
         """What makes an output of the input that it is a view of."""
-        graph, leaves = self.graph, set[int]()
+        graph, leaves, seen = self.graph, set[int](), set[int]()
         made = {
             first + k: n
             for first, n in zip(graph.firsts, graph.nodes, strict=True)
             for k in range(len(n.results))
         }
 
-        def looking(value: int) -> Callable[[Any], Any]:
+        steps: list[tuple[int, Any, Any, tuple[int, ...], dict[str, Any]]] = []
+
+        def noted(value: int) -> None:
             node = made[value]
             if node.op == "input":
                 leaves.add(value)
-                return lambda array: array
-            if len(node.results) != 1 or ABSENT in node.inputs:
-                raise Unsuitable("a result that shares memory with an input")
-            run, dtype, attrs = OPS[node.op].run, node.dtype.numpy, dict(node.attrs)
-            parts = [looking(i) for i in node.inputs]
-            return lambda array: run(dtype, *(part(array) for part in parts), **attrs)
+            elif value not in seen:
+                seen.add(value)
+                if len(node.results) != 1 or ABSENT in node.inputs:
+                    raise Unsuitable("a result that shares memory with an input")
+                for i in node.inputs:
+                    noted(i)
+                attrs = dict(node.attrs)
+                steps.append((value, OPS[node.op].run, node.dtype.numpy, node.inputs, attrs))
 
-        look = looking(output)
+        noted(output)
         if len(leaves) != 1:  # parts of several inputs are no view of one
             raise Unsuitable("a result that shares memory with an input")
+        (leaf,) = leaves
+
+        def look(array: Any) -> Any:
+            found = {leaf: array}
+            for value, run, dtype, inputs, attrs in steps:
+                found[value] = run(dtype, *(found[i] for i in inputs), **attrs)
+            return found[output]
+
         return look
 
     def again(self, code: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

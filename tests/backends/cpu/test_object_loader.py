@@ -142,3 +142,37 @@ def test_kernels_are_loaded_so(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(out, np.sin(x) * 2, rtol=1e-14, atol=1e-15)
     assert found and all(found)
     assert K.sum(x) == x.sum()
+
+
+def test_a_thread_may_run_code_while_python_ends() -> None:
+    program = """
+import threading
+from ctypes import CFUNCTYPE, c_int64
+import llvmlite.binding as ll
+from cubepy.backends.llvm import object_loader
+from cubepy.backends.llvm.machine_code import _compiled
+text = '''
+define i64 @slow(i64 %n) {
+entry:
+  br label %more
+more:
+  %i = phi i64 [0, %entry], [%j, %more]
+  %j = add i64 %i, 1
+  call void asm sideeffect "", ""()
+  %on = icmp slt i64 %j, %n
+  br i1 %on, label %more, label %out
+out:
+  ret i64 %j
+}
+'''
+slow = CFUNCTYPE(c_int64, c_int64)(object_loader.load(_compiled(text), "slow", ll.address_of_symbol))
+begun = threading.Event()
+def run():
+    begun.set()
+    while True:
+        slow(1 << 28)
+threading.Thread(target=run, daemon=True).start()
+begun.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stderr)

@@ -65,7 +65,10 @@ def test_parts_of_an_argument_that_are_joined_again_are_a_view(
 
     def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         parts = x[:20], x[20:50], x[50:]
-        return concat([concat(parts[:2]), parts[2]])[8:].reshape(7, 8), apply(adding, x, y)
+        whole = concat([concat(parts[:2]), parts[2]])
+        for n in range(24):  # each of these is looked at once
+            whole = concat([whole[: n + 1], whole[n + 1 :]])
+        return whole[8:].reshape(7, 8), apply(adding, x, y)
 
     program = cb.jit(function)
     for _ in range(8):

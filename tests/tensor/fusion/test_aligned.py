@@ -73,6 +73,8 @@ def test_logits_and_their_gradient(rows: int, words: int, width: int, dtype: str
         lambda x, w: F.linear(x, w).reshape(-1).cumsum(0),  # in one piece
         lambda x, w: F.linear(x, w[:24]).softmax(-1),  # aligned as they are
         lambda x, w: (x * 2 + 1).sum(0),  # no product
+        lambda x, w: (w @ x[0]).reshape(3, 9).softmax(-1),  # of a vector
+        lambda x, w: (w.reshape(3, 9, 8) @ x[0]).softmax(-1),
     ],
 )
 def test_rows_that_stay_as_they_are(function: Callable[..., Any]) -> None:

@@ -197,3 +197,14 @@ def test_rows_are_held_or_read_again(rows: int, columns: int, dtype: str) -> Non
     for kind in found:
         for one, other in zip(kind, want, strict=True):
             assert np.abs(one - other).max() <= bound * max(1, np.abs(other).max())
+
+
+def test_rows_of_one_number_are_no_wide_input() -> None:
+    x = RNG.standard_normal((5, 1)).astype(np.float32)
+    with emulated() as gpu:
+        t = cb.tensor(x, device=gpu)
+        with record(t) as recorder:
+            output = (t.expand(5, 40) * 2).softmax(-1)
+        graph = optimise(recorder.graph(output), gpu)
+        (found,) = execute(graph, recorder.inputs)
+        np.testing.assert_allclose(found.numpy(), np.full((5, 40), 1 / 40), rtol=1e-5)

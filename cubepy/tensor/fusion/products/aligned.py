@@ -43,6 +43,8 @@ def _pays(step: Step, result: int, schedule: Schedule) -> bool:
     """
     if step.op not in MADE_BY or not _ragged(schedule.specs[result]):
         return False
+    if step.op == "matmul" and any(len(schedule.specs[i].shape) < 2 for i in step.read):
+        return False  # of vectors there are no rows
     reads = _reads(result, schedule)
     ops = [schedule.made_by[r].op for r in reads or ()]
     multiplied = step.op in PRODUCTS or not PRODUCTS.isdisjoint(ops)
