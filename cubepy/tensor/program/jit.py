@@ -269,16 +269,12 @@ _collects = False
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Let Python's collector of cycles rest: a trace makes tens of thousands of objects that live
-    as long as it does, for which it would look at all objects of the process several times. What
-    is left of them are programs, which stay: they are old at once, and what was young before is
-    looked at before.
+    as long as it does, for which it would look at all objects of the process several times.
     """
     global _paused, _collects
     with _collecting:
         if not _paused:
             _collects = gc.isenabled()
-            if _collects:
-                gc.collect(1)
             gc.disable()
         _paused += 1
     try:
@@ -287,9 +283,6 @@ def uncollected() -> Iterator[None]:
         with _collecting:
             _paused -= 1
             if not _paused and _collects:
-                if not gc.get_freeze_count():  # what somebody froze stays so
-                    gc.freeze()
-                    gc.unfreeze()
                 gc.enable()
 
 

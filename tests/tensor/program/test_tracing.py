@@ -256,17 +256,3 @@ def test_what_a_call_replaces_goes_at_once() -> None:
                 assert array() is None or array() is t.storage.array
     finally:
         gc.enable()
-
-
-def test_the_collector_goes_on_after_a_trace_and_what_was_frozen_stays() -> None:
-    frozen = gc.get_freeze_count()
-    f = cb.jit(lambda x: x + 1)
-    f(cb.tensor([1.0]))
-    assert gc.isenabled() and gc.get_freeze_count() == frozen
-    gc.unfreeze()
-    try:
-        f(cb.tensor([1.0, 2.0]))
-        assert gc.isenabled() and not gc.get_freeze_count()
-    finally:
-        if frozen:
-            gc.freeze()
