@@ -29,7 +29,7 @@ SECTION, SYMBOL, RELOCATION = (struct.Struct(f) for f in ("<IIQQQQIIQQ", "<IBBHQ
 RELOCATABLE, X86_64 = 1, 62
 PLAIN, SYMBOLS, ADDENDS, NO_BITS = 1, 2, 4, 8
 WRITE, ALLOCATE = 1, 2
-UNDEFINED, RESERVED = 0, 0xFF00
+UNDEFINED, UNWINDING = 0, ".eh_frame"
 ABSOLUTE_64, RELATIVE_32, CALL_32 = 1, 2, 4
 
 
@@ -141,21 +141,16 @@ class _Object:
         self.laid = dict[int, int]()
         self.size, self.alignment = 0, 16
         for n, section in enumerate(self.sections):
-            if section.flags & ALLOCATE and not self.text(self.names, section.name).startswith(
-                ".eh_frame"
-            ):
-                self.lay(n, section)
-
-    def lay(self, number: int, section: Section) -> None:
-        """Find a section its bytes."""
-        if section.kind != PLAIN or section.flags & WRITE:
-            raise Unusual
-        step = max(1, section.alignment)
-        if step > LARGEST_ALIGNMENT or step & (step - 1):
-            raise Unusual
-        at = -(-self.size // step) * step
-        self.laid[number], self.size = at, at + section.size
-        self.alignment = max(self.alignment, step)
+            if not section.flags & ALLOCATE or self.text(self.names, section.name) == UNWINDING:
+                continue
+            step = max(1, section.alignment)
+            if section.kind != PLAIN or section.flags & WRITE:
+                raise Unusual
+            if step > LARGEST_ALIGNMENT or step & (step - 1):
+                raise Unusual
+            self.laid[n] = -(-self.size // step) * step
+            self.size = self.laid[n] + section.size
+            self.alignment = max(self.alignment, step)
 
     def text(self, table: Section, offset: int) -> str:
         """A name of a table of names."""
@@ -165,7 +160,9 @@ class _Object:
     def load(self, symbol: str, address_of: Callable[[str], int | None]) -> int:
         """Write all sections, with addresses where these are asked for."""
         with _lock:
-            block = self.block()
+            if not _blocks or _blocks[-1].used + self.alignment + self.size > _blocks[-1].size:
+                _blocks.append(_Block(max(BLOCK, self.size + self.alignment)))
+            block = _blocks[-1]
             first = -(-block.used // self.alignment) * self.alignment
             base = block.start + first
             image = bytearray(self.size)
@@ -182,26 +179,11 @@ class _Object:
             block.used = first + self.size
         return base + entry
 
-    def block(self) -> _Block:
-        """One with room."""
-        for block in _blocks[-1:]:
-            if block.used + self.alignment + self.size <= block.size:
-                return block
-        made = _Block(max(BLOCK, self.size + self.alignment))
-        _blocks.append(made)
-        return made
-
     def symbol(self, table: Section, number: int) -> tuple[Any, ...]:
         """A row of a table of symbols: name, info, other, section, value, size."""
         if table.kind != SYMBOLS or (number + 1) * SYMBOL.size > table.size:
             raise Unusual
         return SYMBOL.unpack_from(self.code, table.offset + number * SYMBOL.size)
-
-    def value_of(self, row: tuple[Any, ...], base: int) -> int:
-        """Where a symbol of the object is."""
-        if row[3] >= RESERVED or row[3] not in self.laid:
-            raise Unusual
-        return base + self.laid[row[3]] + int(row[4])
 
     def relocate(
         self, image: bytearray, section: Section, base: int, address_of: Callable[[str], int | None]
@@ -212,8 +194,10 @@ class _Object:
         for at in range(section.offset, section.offset + section.size, RELOCATION.size):
             offset, info, addend = RELOCATION.unpack_from(self.code, at)
             row = self.symbol(table, info >> 32)
-            outside = row[3] == UNDEFINED
-            found = address_of(self.text(names, row[0])) if outside else self.value_of(row, base)
+            if row[3] == UNDEFINED:
+                found = address_of(self.text(names, row[0]))
+            else:
+                found = base + self.laid[row[3]] + row[4] if row[3] in self.laid else None
             if not found:
                 raise Unusual
             kind, where = info & 0xFFFFFFFF, start + offset

@@ -108,12 +108,16 @@ def test_layouts_of_the_input(kind: str) -> None:
     model, x = made(kind, 3, 5), RNG.standard_normal((4, 2, 3))
     y, _ = model(x)
     zeros = [np.zeros((1, 2, 5))] * model.states
-    np.testing.assert_allclose(y.detach().numpy(), network(kind, model, x, zeros)[0], rtol=1e-12)
+    np.testing.assert_allclose(
+        y.detach().numpy(), network(kind, model, x, zeros)[0], rtol=1e-12, atol=1e-14
+    )
     model.batch_first = True
     first, _ = model(x.transpose(1, 0, 2))
     np.testing.assert_array_equal(first.detach().numpy(), y.detach().numpy().transpose(1, 0, 2))
     alone, end = model(x[:, 0])
-    np.testing.assert_allclose(alone.detach().numpy(), y.detach().numpy()[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(
+        alone.detach().numpy(), y.detach().numpy()[:, 0], rtol=1e-12, atol=1e-14
+    )
     assert (end[0] if kind == "lstm" else end).shape == (1, 5)
 
 
@@ -126,11 +130,13 @@ def test_cells_are_one_step(kind: str) -> None:
     x = RNG.standard_normal((2, 3))
     got = step(x, tuple(states) if kind == "lstm" else states[0])
     for one, want in zip(got if kind == "lstm" else [got], cell(kind, x, states, p), strict=True):
-        np.testing.assert_allclose(one.detach().numpy(), want, rtol=1e-12)
+        np.testing.assert_allclose(one.detach().numpy(), want, rtol=1e-12, atol=1e-14)
     zeros = [0 * s for s in states]
     fresh = step(x)
     fresh = fresh[0] if kind == "lstm" else fresh
-    np.testing.assert_allclose(fresh.detach().numpy(), cell(kind, x, zeros, p)[0], rtol=1e-12)
+    np.testing.assert_allclose(
+        fresh.detach().numpy(), cell(kind, x, zeros, p)[0], rtol=1e-12, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("kind", ["tanh", "gru", "lstm", "projected"])

@@ -20,6 +20,7 @@ from cubepy.kernels.attention.append import groups_of
 from cubepy.kernels.attention.cached import cached_attention
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
 from cubepy.kernels.elementwise.sequence import steps
+from cubepy.kernels.fused.bundled_sums import bundled_sums
 from cubepy.kernels.fused.bundles import bundled_map
 from cubepy.kernels.fused.maps import fused_map, joined_map
 from cubepy.kernels.indexing.embedding import rows_summed
@@ -276,6 +277,7 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "bundled_map": [(adam_of_two, (zeros(4096), zeros(10))), (sums_of_two, (zeros(4096), zeros(1)))],
     "joined_map": [(lambda a, b: joined_map(both_ways, (a, b), a.shape, (F32, F32), (1, 0), 1),
                     (ROWS, ROWS))],
+    "bundled_sums": [(lambda *xs: bundled_sums(xs), (zeros(64, n, dtype=d),) * 2) for d in (F32, BF16) for n in (512, 130)],
     "fused_columns": each(fused_columns, (F32, BF16), 64, 512)
                      + each(fused_columns, (F32,), 2000, 9),
     "fused_rows": each(fused_rows, (F32, BF16), 64, 512),
