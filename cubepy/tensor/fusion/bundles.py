@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cubepy.lang.dtypes import dtype_named
@@ -75,12 +75,27 @@ def bundle_maps(schedule: Schedule, most: int = SMALL) -> Schedule:
             if kept_as_they_are.isdisjoint(step.read):
                 alike[key, known[step.results[0]]].append(step)
     bundles = [part for steps in alike.values() for part in _parts(steps)]
+    return in_bundles(schedule, bundles, _bundled)
+
+
+def in_bundles(
+    schedule: Schedule,
+    bundles: Sequence[Sequence[Step]],
+    bundled: Callable[[Sequence[Step], dict[int, Spec]], Step],
+) -> Schedule:
+    """The schedule with one step for the members of each bundle, where the last one is.
+
+    Args:
+        schedule: of the members.
+        bundles: steps that do not read one another.
+        bundled: gives the step of some members, from the specs of all values.
+    """
     if not bundles:
         return schedule
     gone = {s.results[0] for part in bundles for s in part}
     number = {s.results[0]: n for n, s in enumerate(schedule.steps)}
     order = [(n, s) for n, s in enumerate(schedule.steps) if s.results[0] not in gone]
-    order += [(number[p[-1].results[0]], _bundled(p, schedule.specs)) for p in bundles]
+    order += [(number[p[-1].results[0]], bundled(p, schedule.specs)) for p in bundles]
     return schedule.with_steps(in_order([s for _, s in sorted(order, key=lambda one: one[0])]))
 
 

@@ -39,7 +39,8 @@ def _packed_filters_last(weight: Spec) -> Spec:
     return weight
 
 
-IMAGES = ("conv", "fused_conv", "max_pool", "avg_pool", "interpolate", "packed_channels")
+CONVOLUTIONS = ("conv", "fused_conv")
+IMAGES = (*CONVOLUTIONS, "max_pool", "avg_pool", "interpolate", "packed_channels")
 """Ops whose results lie as the images lie that they are given."""
 
 
@@ -62,7 +63,7 @@ def with_channels_last(
     """
     specs, total, many = schedule.specs, 0.0, 0.0
     for step in schedule.steps:
-        if step.op in ("conv", "fused_conv"):
+        if step.op in CONVOLUTIONS:
             work, pays = _work(step, specs, dtypes)
             total, many = total + work, many + work * pays
     if not total or many < MOST * total:
@@ -72,14 +73,14 @@ def with_channels_last(
         return schedule
     specs, steps, last = dict(specs), [], dict[int, int]()
     for step in schedule.steps:
-        if step.op in ("conv", "fused_conv") and step.inputs[0] not in images:
+        if step.op in CONVOLUTIONS and step.inputs[0] not in images:
             x = step.inputs[0]
             if x not in last:
                 last[x] = max(specs) + 1
                 specs[last[x]] = specs[x]._replace()
                 steps.append(Step("packed_channels", (x,), {}, (last[x],)))
             step = replace(step, inputs=(last[x], *step.inputs[1:]))
-        if step.op in ("conv", "fused_conv") and step.inputs[1] in filters:
+        if step.op in CONVOLUTIONS and step.inputs[1] in filters:
             weight = step.inputs[1]
             if math.prod(specs[weight].shape[2:]) > 1:
                 if weight not in last:
@@ -97,7 +98,11 @@ def _images(schedule: Schedule, mapped: bool) -> set[int] | None:
     """
     specs, images, parts = schedule.specs, set[int](), set[int]()
     for step in schedule.steps:
-        if not images.isdisjoint(step.read) or not parts.isdisjoint(step.read) or "conv" in step.op:
+        if (
+            not images.isdisjoint(step.read)
+            or not parts.isdisjoint(step.read)
+            or step.op in CONVOLUTIONS
+        ):
             kind, found = OPS[step.op].kind, specs[step.results[0]]
             known = images | parts
             if step.op in IMAGES or (mapped and _over_channels(step, len(found.shape))):

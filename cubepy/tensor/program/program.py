@@ -379,32 +379,23 @@ class Program:
 
     def view(self, output: int) -> Callable[[Any], Any]:
         """What makes an output of the input that it is a view of."""
-        graph, leaves, seen = self.graph, set[int](), set[int]()
-        made = {
-            first + k: n
-            for first, n in zip(graph.firsts, graph.nodes, strict=True)
-            for k in range(len(n.results))
-        }
-
+        needed, leaves = {output}, list[int]()
         steps: list[tuple[int, Any, Any, tuple[int, ...], dict[str, Any]]] = []
-
-        def noted(value: int) -> None:
-            node = made[value]
+        for value, node in reversed([*zip(self.graph.firsts, self.graph.nodes, strict=True)]):
+            if needed.isdisjoint(range(value, value + len(node.results))):
+                continue
             if node.op == "input":
-                leaves.add(value)
-            elif value not in seen:
-                seen.add(value)
-                if len(node.results) != 1 or ABSENT in node.inputs:
-                    raise Unsuitable("a result that shares memory with an input")
-                for i in node.inputs:
-                    noted(i)
-                attrs = dict(node.attrs)
-                steps.append((value, OPS[node.op].run, node.dtype.numpy, node.inputs, attrs))
-
-        noted(output)
+                leaves.append(value)
+                continue
+            if len(node.results) != 1 or ABSENT in node.inputs:
+                raise Unsuitable("a result that shares memory with an input")
+            needed.update(node.inputs)
+            attrs = dict(node.attrs)
+            steps.append((value, OPS[node.op].run, node.dtype.numpy, node.inputs, attrs))
         if len(leaves) != 1:  # parts of several inputs are no view of one
             raise Unsuitable("a result that shares memory with an input")
         (leaf,) = leaves
+        steps.reverse()
 
         def look(array: Any) -> Any:
             found = {leaf: array}

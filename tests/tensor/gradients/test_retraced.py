@@ -13,6 +13,7 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.nn import functional as F
 from cubepy.tensor.gradients import retraced
+from tests.tensor.program.plans.test_repeated_nodes import count_again
 
 WIDTH = 4
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "tanh": lambda x: x.tanh()}
@@ -102,20 +103,9 @@ def seen(step: Any, x: np.ndarray) -> tuple[list[str], list[bytes]]:
     return [str(p.writer.trace.graph) for p in programs], results
 
 
-def count_again(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    counted, one = [0], retraced.again
-
-    def again(*given_: Any) -> Any:
-        counted[0] += 1
-        return one(*given_)
-
-    monkeypatch.setattr(retraced, "again", again)
-    return counted
-
-
 @pytest.mark.parametrize("of", [step_of, twice_of])
 def test_equal_layers_are_recorded_again(of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted, kinds = count_again(monkeypatch), ["norm", "linear"] * 4
+    counted, kinds = count_again(monkeypatch, retraced), ["norm", "linear"] * 4
     x = np.random.default_rng(0).standard_normal((6, WIDTH)).astype(np.float32)
     found = seen(of(kinds, "gelu"), x)
     assert (counted[0] > 5) == (of is step_of)  # those that have gradients are not

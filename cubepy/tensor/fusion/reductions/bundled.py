@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cubepy.lang.dtypes import dtype_named
-from cubepy.tensor.fusion.bundles import MEMBERS, heights
-from cubepy.tensor.fusion.maps import in_order
+from cubepy.tensor.fusion.bundles import MEMBERS, heights, in_bundles
 from cubepy.tensor.fusion.reductions.columns import down_columns
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.ops import Spec
@@ -48,16 +47,8 @@ def bundle_sums(schedule: Schedule) -> Schedule:
         key = _kind(step, specs)
         if key is not None:
             alike[key, known[step.results[0]]].append(step)
-    bundles = [
-        part for (key, _), steps in alike.items() for part in _parts(steps, specs) if len(part) > 1
-    ]
-    if not bundles:
-        return schedule
-    gone = {s.results[0] for part in bundles for s in part}
-    number = {s.results[0]: n for n, s in enumerate(schedule.steps)}
-    order = [(n, s) for n, s in enumerate(schedule.steps) if s.results[0] not in gone]
-    order += [(number[p[-1].results[0]], _bundled(p, specs)) for p in bundles]
-    return schedule.with_steps(in_order([s for _, s in sorted(order, key=lambda one: one[0])]))
+    bundles = [part for steps in alike.values() for part in _parts(steps, specs)]
+    return in_bundles(schedule, bundles, _bundled)
 
 
 def _kind(step: Step, specs: dict[int, Spec]) -> Any:

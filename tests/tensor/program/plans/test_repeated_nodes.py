@@ -81,14 +81,15 @@ def op_by_op(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     return choose
 
 
-def count_again(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    counted, one = [0], repeated.again
+def count_again(monkeypatch: pytest.MonkeyPatch, module: Any = repeated) -> list[int]:
+    """How often a module does what was done before again, from here on."""
+    counted, one = [0], module.again
 
     def again(*given: Any) -> Any:
         counted[0] += 1
         return one(*given)
 
-    monkeypatch.setattr(repeated, "again", again)
+    monkeypatch.setattr(module, "again", again)
     return counted
 
 
