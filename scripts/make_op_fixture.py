@@ -72,6 +72,7 @@ NAMES = """
     nn.functional.tanhshrink nn.functional.threshold digamma linalg.cholesky linalg.cross linalg.det
     linalg.diagonal linalg.inv linalg.matrix_norm linalg.matrix_power linalg.qr linalg.slogdet
     linalg.solve linalg.svdvals nn.functional.grid_sample nn.functional.unfold
+    addcdiv addcmul addmm lerp narrow unflatten
 """.split()
 MOST = 10
 """Calls of an op, spread over those that it has."""

@@ -65,7 +65,8 @@ class Pool:
 
     def give_up(self) -> None:
         """There are no processes from now on."""
-        self.lost = LOST
+        with self.lock:
+            self.lost = LOST
 
     def forked(self) -> None:
         """The processes are those of the parent, which alone may speak to them."""
@@ -137,7 +138,9 @@ class Pool:
                 if worker is None:
                     return
                 died = worker.process.poll() is not None
-                self.lost = self.lost + 1 if died else 0
+                with self.lock:
+                    if self.lost < LOST:  # else it stays as it is, whoever ends well meanwhile
+                        self.lost = self.lost + 1 if died else 0
                 if died or done >= RENEWED:
                     self.end(worker)
                     worker = None

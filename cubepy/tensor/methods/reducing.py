@@ -152,7 +152,8 @@ def _others(op: str, axis: Any, keepdims: Any, said: dict[str, Any]) -> tuple[An
     """axis, keepdims and dtype of a reduction where words of other libraries may be said: `np.sum`
     of a tensor asks the tensor, with `dtype` and `out`.
     """
-    axis, keepdims = said.pop("dim", axis), said.pop("keepdim", keepdims)
+    axis = said.pop("axis", said.pop("dim", axis))
+    keepdims = said.pop("keepdims", said.pop("keepdim", keepdims))
     dtype, out = said.pop("dtype", None), said.pop("out", None)
     if said:
         raise TypeError(f"{op}() has no argument {next(iter(said))!r}")

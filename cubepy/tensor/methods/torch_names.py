@@ -114,13 +114,13 @@ class TorchNames(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
 
     # Reductions
 
-    def amax(self, dim: Any = None, keepdim: builtins.bool = False) -> T:
-        """Largest elements over axes, all by default."""
-        return self.max(axis=dim, keepdims=keepdim)
+    def amax(self, dim: Any = None, keepdim: builtins.bool = False, **said: Any) -> T:
+        """Largest elements over axes, all by default; NumPy's `axis` and `keepdims` may be said."""
+        return self._reduced("max", dim, keepdim, said)
 
-    def amin(self, dim: Any = None, keepdim: builtins.bool = False) -> T:
-        """Smallest elements over axes, all by default."""
-        return self.min(axis=dim, keepdims=keepdim)
+    def amin(self, dim: Any = None, keepdim: builtins.bool = False, **said: Any) -> T:
+        """Smallest elements over axes, all by default; `axis` and `keepdims` may be said."""
+        return self._reduced("min", dim, keepdim, said)
 
     def count_nonzero(self, dim: Any = None) -> T:
         """How many elements are not zero."""

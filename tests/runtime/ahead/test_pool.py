@@ -80,6 +80,14 @@ def made(folder: Path) -> Iterator[Callable[..., Pool]]:
         one.close()
 
 
+@pytest.fixture
+def own(made: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch) -> Pool:
+    """The pool that launches ask, for one test."""
+    pool = made(Job, 2)
+    monkeypatch.setattr(backend, "POOL", pool)
+    return pool
+
+
 PROGRAM = """
 import json, sys
 import numpy as np
@@ -187,6 +195,14 @@ def test_processes_that_die_are_given_up(made: Callable[..., Pool]) -> None:
     assert not pool.waiting
 
 
+def test_processes_are_given_up_though_one_ends_well(made: Callable[..., Pool]) -> None:
+    pool = made(Job)
+    pool.add(JOB)
+    pool.give_up()
+    until(lambda: pool.threads == 0)
+    assert not pool.useful and not pool.workers
+
+
 def test_a_process_that_hangs_is_not_waited_for(
     made: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,17 +217,16 @@ def test_a_process_that_hangs_is_not_waited_for(
     assert process is None or process.returncode is not None
 
 
-def test_results_are_right_where_processes_are_killed(folder: Path) -> None:
+def test_results_are_right_where_processes_are_killed(own: Pool) -> None:
     over = threading.Event()
 
     def kill() -> None:
         while not over.wait(0.05):
-            for worker in [*POOL.workers]:
+            for worker in [*own.workers]:
                 worker.process.kill()
 
     killer = threading.Thread(target=kill)
     killer.start()
-    lost = POOL.lost
     try:
         x = np.linspace(-1, 1, 999, dtype=np.float32)
         f = cb.jit(lambda t: [(t * k).tanh().exp().sum() for k in (1.5, 2.5)] + [t.cumsum(0)])
@@ -219,17 +234,14 @@ def test_results_are_right_where_processes_are_killed(folder: Path) -> None:
     finally:
         over.set()
         killer.join()
-        POOL.lost = lost
     for one, k in zip(ones, (1.5, 2.5), strict=False):
         assert np.isclose(one, np.exp(np.tanh(x.astype(np.float64) * k)).sum(), rtol=1e-5)
     assert np.allclose(ones[2], np.cumsum(x.astype(np.float64)), atol=1e-4)
 
 
-def test_from_many_programs_on_others_compile(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_from_many_programs_on_others_compile(own: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "MANY", 0)
-    before, own = counters.compiled, POOL.own
+    before = counters.compiled
 
     @cb.kernel
     def tripled(x: cb.Array, out: cb.Array):
@@ -238,7 +250,7 @@ def test_from_many_programs_on_others_compile(
 
     x, out = np.arange(20.0), np.zeros(20)
     tripled[cb.over(20)](x, out)
-    assert (out == 3 * x).all() and counters.compiled == before + 1 and POOL.own == own
+    assert (out == 3 * x).all() and counters.compiled == before + 1 and own.own == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -320,7 +332,7 @@ def test_launches_on_the_side_do_nothing(folder: Path) -> None:
 
 @pytest.mark.parametrize("written", [False, True])
 def test_one_process_that_dies_is_not_the_end_of_all(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, written: bool
+    own: Pool, monkeypatch: pytest.MonkeyPatch, written: bool
 ) -> None:
     """But one that has compiled what is not in the cache cannot write it, nor can others."""
 
@@ -330,15 +342,10 @@ def test_one_process_that_dies_is_not_the_end_of_all(
             out[cb.ABSOLUTE_POS] = x[cb.ABSOLUTE_POS] * 5
 
     def settle(key: str, *, alone: bool = True) -> bool:
-        POOL.made |= {key} if written else set()
+        own.made |= {key} if written else set()
         return True
 
-    lost = POOL.lost
-    monkeypatch.setattr(POOL, "settle", settle)
+    monkeypatch.setattr(own, "settle", settle)
     x, out = np.arange(20.0), np.zeros(20)
-    try:
-        fivefold[cb.over(20)](x, out)
-        assert (out == 5 * x).all() and POOL.useful == (not written)
-    finally:
-        POOL.lost = lost
-        POOL.made.clear()
+    fivefold[cb.over(20)](x, out)
+    assert (out == 5 * x).all() and own.useful == (not written)

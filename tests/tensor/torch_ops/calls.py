@@ -212,6 +212,7 @@ CALLS: dict[str, Function] = {
         digamma isfinite isinf isnan lgamma log log10 log1p log2 masked_fill masked_select movedim
         norm permute reciprocal repeat reshape roll round rsqrt sigmoid sign signbit sin sinh split
         sqrt square squeeze tan tanh tile transpose tril triu trunc unbind unsqueeze view chunk
+        addcdiv addcmul addmm amax amin lerp narrow unflatten
         """.split()
     },
     **{
@@ -264,8 +265,6 @@ CALLS: dict[str, Function] = {
     "__rpow__": lambda x, y: y**x,
     "__rsub__": lambda x, y: y - x,
     **{n: reduction(n) for n in "all any argmax argmin mean logsumexp sum".split()},
-    "amax": reduction("max"),
-    "amin": reduction("min"),
     "prod": reduction("prod"),
     "count_nonzero": lambda x, dim=None: xp.count_nonzero(
         x, axis=tuple(dim) if isinstance(dim, list) else dim
@@ -404,8 +403,12 @@ LEFT_OUT: dict[str, str] = {
     ),
     **dict.fromkeys("empty empty_like full_like ones ones_like zeros zeros_like".split(), _MADE),
     **dict.fromkeys("conj imag real nn.functional.silu.complex".split(), _COMPLEX),
-    "bfloat16": "a conversion in torch, a dtype here",
-    "bool": "a conversion in torch, a dtype here",
+    **dict.fromkeys(
+        "bfloat16 bool double float half int long".split(),
+        "conversions, whose samples are orders of memory",
+    ),
+    "addmm.decomposed": "the same calls again",
+    "bmm.triton_optimized": "the same calls again",
     "equal": "one boolean in torch, element by element here (the array API)",
     "index_put": "a tuple of indices; here x[index] = values, or a library function",
     "item": "gives a number",

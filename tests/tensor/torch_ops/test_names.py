@@ -85,6 +85,21 @@ def test_gradients_go_through() -> None:
     np.testing.assert_allclose(x.grad.numpy(), X * Y.sum(0), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("axis", ["axis", "dim"])
+@pytest.mark.parametrize("kept", ["keepdims", "keepdim"])
+@pytest.mark.parametrize(
+    "name", "sum prod mean max min amax amin argmax argmin any all var std logsumexp".split()
+)
+def test_reductions_take_the_words_of_both(name: str, axis: str, kept: str) -> None:
+    plain = {"amax": "max", "amin": "min"}.get(name, name)
+    found = getattr(t(X), name)(**{axis: 1, kept: True}).numpy()
+    if plain == "logsumexp":
+        want = np.log(np.exp(X).sum(1, keepdims=True))
+    else:
+        want = getattr(X, plain)(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
