@@ -148,6 +148,98 @@ def test_scores_that_an_output_shows_stay() -> None:
     assert not load(model(written)).rewritten
 
 
+def norm_of(rng: np.random.Generator) -> tuple[str, dict[str, Any], str]:
+    """A random norm in pieces: nodes, constants, what it is."""
+    axes = int(rng.integers(1, 3))
+    shape = tuple(int(n) for n in rng.integers(1, 9, 3))[-axes:]
+    layer, twice, eps = rng.random() < 0.5, rng.random() < 0.3, rng.random() < 0.8
+    lines = ["ReduceMean x axes m", "Sub x m d"] if layer else []
+    last = squared = "d" if layer else "x"
+    if layer and twice:
+        lines.append("ReduceMean x axes n"), lines.append("Sub x n e")
+        squared = "e"
+    lines.append(rng.choice([f"Pow {squared} two q", f"Mul {squared} {squared} q"]))
+    lines.append("ReduceMean q axes v")
+    if eps:
+        lines.append(rng.choice(["Add v small w", "Add small v w"]))
+    v = "w" if eps else "v"
+    root = rng.choice([f"Sqrt {v} s", f"Pow {v} half s"])
+    lines += {
+        0: [root, f"Div {last} s z"],
+        1: [root, "Reciprocal s r", f"Mul {last} r z"],
+        2: [root, "Div one s r", f"Mul r {last} z"],
+        3: [f"Pow {v} minus r", f"Mul {last} r z"],
+    }[int(rng.integers(4))]
+    constants = {
+        "axes": np.arange(-axes, 0), "two": np.float32(2), "half": np.float32(0.5),
+        "one": np.float32(1), "minus": np.float32(-0.5), "small": np.float32(1e-5),
+    }  # fmt: skip
+    result, part = "z", [shape, (1,), shape[-1:]][int(rng.integers(3))]
+    for op, name in (("Mul", "gamma"), ("Add", "beta"))[: int(rng.integers(3))]:
+        constants[name] = rng.standard_normal(part).astype(np.float32)
+        lines.append(rng.choice([f"{op} {result} {name} {op}", f"{op} {name} {result} {op}"]))
+        result = op
+    lines[-1] = " ".join([*lines[-1].split()[:-1], "y"])
+    return "|".join(lines), constants, "LayerNorm" if layer else "RMSNorm"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_norms_in_pieces_are_one_op(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    text, constants, name = norm_of(rng)
+    constants = {k: np.array(v) for k, v in constants.items() if f" {k} " in text}
+    shape = [int(n) for n in rng.integers(2, 6, 3)]
+    for n, part in enumerate(constants.get("gamma", np.zeros(1)).shape[::-1], 1):
+        shape[-n] = part if part > 1 else shape[-n]
+    net = made(nodes_of(text), constants, opset=18)
+    x = rng.standard_normal(shape).astype(np.float32) + 0.5
+
+    assert net.rewritten == {name: 1} and len(net.runner.steps) == 1
+    other = as_written(monkeypatch, nodes_of(text), constants, opset=18)(x)["y"]
+    for _ in range(3):
+        assert close(net(x)["y"], other)
+
+
+NORM = "ReduceMean x axes m|Sub x m d|Mul d d q|ReduceMean q axes v|Add v small w|Sqrt w s|Div d s"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"{NORM} z|Mul z gamma p|Add p z y", {"LayerNorm": 1}),  # the norm is read twice
+        (f"{NORM} z|Mul z gamma p|Add p x y", {"LayerNorm": 1}),  # a residual
+        (f"{NORM} z|Mul z x y", {"LayerNorm": 1}),
+        (f"{NORM.replace('Sub x m', 'Sub m x')} y", {"RMSNorm": 1}),
+        (f"{NORM.replace('q axes v', 'q other v')} y", {"RMSNorm": 1}),
+        (f"{NORM.replace('Mul d d', 'Mul d x')} y", {"RMSNorm": 0}),
+        (f"{NORM.replace('Div d s', 'Div s d')} y", {"RMSNorm": 0}),
+        (f"{NORM.replace('Sqrt w', 'Exp w')} y", {"RMSNorm": 0}),
+    ],
+)
+def test_what_is_almost_a_norm(
+    text: str, found: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    constants = {"axes": np.array([-1]), "other": np.array([-2]), "small": np.array(1e-5, "f")}
+    constants["gamma"] = rng.standard_normal(7).astype(np.float32)
+    net = made(nodes_of(text), constants, opset=18)
+    x = rng.standard_normal((4, 3, 7)).astype(np.float32)
+
+    assert net.rewritten == {k: n for k, n in found.items() if n}
+    other = as_written(monkeypatch, nodes_of(text), constants, opset=18)(x)["y"]
+    assert close(net(x)["y"], other)
+
+
+def test_a_norm_of_axes_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = {"axes": np.array([1]), "small": np.array(1e-3, np.float32)}
+    net = made(nodes_of(f"{NORM} y"), constants, opset=18)
+    x = np.random.default_rng(2).standard_normal((4, 3, 7)).astype(np.float32)
+
+    assert net.rewritten == {"LayerNorm": 1}
+    other = as_written(monkeypatch, nodes_of(f"{NORM} y"), constants, opset=18)(x)["y"]
+    assert close(net(x)["y"], other)
+
+
 def rounded(name: str, low: str, zero: Any) -> tuple[list[bytes], dict[str, Any]]:
     """QuantizeLinear and DequantizeLinear of activations of up to 4."""
     point = np.array(zero)

@@ -128,6 +128,55 @@ def gelu(call: Call, x: Tensor) -> Tensor:
     return x.gelu(call["approximate"])
 
 
+@operator("LayerNorm", domain="cubepy")
+def layer_norm(
+    call: Call, x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """x less its mean over axes, by its deviation (Ba, Kiros and Hinton, 2016)."""
+    shape = _ends(call, x)
+    if shape is None:
+        x = x - x.mean(axis=call["axes"], keepdims=True)
+        return _scaled(_by_root(call, x), weight, bias)
+    whole = _fits(x, weight, shape) and (bias is None or _fits(x, bias, shape))
+    given = (weight, bias) if whole else (None, None)
+    made = apply("layer_norm", x, *given, normalized_shape=shape, eps=call["epsilon"])
+    return made if whole else _scaled(made, weight, bias)  # type: ignore[no-any-return]
+
+
+@operator("RMSNorm", domain="cubepy")
+def rms_norm(
+    call: Call, x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """x by the root of its mean square over axes (Zhang and Sennrich, 2019)."""
+    shape = _ends(call, x)
+    if shape is None:
+        return _scaled(_by_root(call, x), weight, bias)
+    given = weight if _fits(x, weight, shape) else None
+    made = apply("rms_norm", x, given, normalized_shape=shape, eps=call["epsilon"])
+    return _scaled(made, None if given is not None else weight, bias)
+
+
+def _ends(call: Call, x: Tensor) -> tuple[int, ...] | None:
+    """The lengths of the axes of a norm, if they are the last ones."""
+    rank = len(x.shape)
+    axes = sorted(axis_of(a, rank) for a in call["axes"])
+    return x.shape[axes[0] :] if axes == [*range(axes[0], rank)] else None
+
+
+def _fits(x: Tensor, part: Tensor | None, shape: tuple[int, ...]) -> bool:
+    """Whether a weight is one that norms take."""
+    return part is not None and part.shape == shape and part.dtype is x.dtype
+
+
+def _by_root(call: Call, x: Tensor) -> Tensor:
+    return x / ((x * x).mean(axis=call["axes"], keepdims=True) + call["epsilon"]).sqrt()
+
+
+def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
 @operator("Attention", domain="cubepy", plain=True)
 def attention(
     call: Call, q: Any, k: Any, v: Any, scale: Any = None, mask: Any = None, condition: Any = None

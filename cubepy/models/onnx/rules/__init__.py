@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from cubepy.models.onnx.rules import codes, layers, pieces, quantized
+from cubepy.models.onnx.rules import codes, layers, norms, pieces, quantized
 
-__all__ = ["codes", "layers", "pieces", "quantized"]
+__all__ = ["codes", "layers", "norms", "pieces", "quantized"]
