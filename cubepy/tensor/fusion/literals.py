@@ -1,6 +1,6 @@
 """Numbers that are written into functions: whoever reads one in another shape reads the number.
 
-An array of one number stays what it is, a view of that number, and needs no memory.
+An array of one number, stretched or filled, stays for those that need it as it is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def read_literals(schedule: Schedule) -> Schedule:
     """The schedule where maps read literals as numbers, if the others that they read say what shape
     they have.
     """
-    known, specs = stretched(schedule), schedule.specs
+    schedule, known = _numbered(schedule)
+    specs = schedule.specs
     if not known:
         return schedule
     steps: list[Step] = []
@@ -39,10 +40,29 @@ def read_literals(schedule: Schedule) -> Schedule:
         if OPS[step.op].kind == "map" and not known.keys().isdisjoint(step.inputs):
             inputs = tuple([known.get(i, i) for i in step.inputs])
             given = [specs[i] for i in inputs if i != ABSENT]
-            if broadcast(*given) == specs[step.results[0]].shape and _written(step, specs):
+            if _written(step, specs) and broadcast(*given) == specs[step.results[0]].shape:
                 step = replace(step, inputs=inputs)
         steps.append(step)
     return schedule.with_steps(steps)
+
+
+def _numbered(schedule: Schedule) -> tuple[Schedule, dict[int, int]]:
+    """The schedule with a literal beside each array that is filled with one, and all values that
+    are literals in another shape.
+    """
+    known = stretched(schedule)
+    specs, steps = dict(schedule.specs), list[Step]()
+    for step in schedule.steps:
+        steps.append(step)
+        if step.op == "full":
+            filled, number = step.results[0], max(specs) + 1
+            dtype, value = specs[filled].dtype, step.attrs["value"]
+            kind = bool if dtype.name == "bool_" else float if dtype.is_float else int
+            attrs = {"value": kind(value), "dtype": dtype.name}
+            if attrs["value"] == value and written.literal("constant", attrs):
+                steps.append(Step("constant", (), attrs, (number,)))
+                specs[number], known[filled] = Spec((), dtype), number
+    return replace(schedule, steps=tuple(steps), specs=specs), known
 
 
 def _written(step: Step, specs: dict[int, Spec]) -> bool:

@@ -315,3 +315,26 @@ def test_random_convolutions_on_a_gpu(seed: int) -> None:
         assert found.shape == right.shape and str(found.dtype) == f"cb.{dtype}"
         limit = {"f16": 1e-3, "bf16": 8e-3, "f32": 1e-6}[dtype]
         assert error(found) <= max(limit, 1.3 * error(net(given)))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_convolution_of_one_position_is_a_layer(seed: int) -> None:
+    rng = random.Random(seed)
+    axes = rng.choice((1, 1, 2, 3))
+    count, channels = rng.choice((1, 1, 2, 20)), rng.choice((1, 1, 3))
+    window = tuple(rng.randint(1, 9) for _ in range(axes))
+    more = rng.randint(0, 4) if (axes, count, channels) == (1, 1, 1) else 0
+    conv = getattr(nn, f"Conv{axes}d")(
+        channels, rng.randint(1, 40), window, stride=8, bias=rng.random() < 0.7
+    )
+    act = rng.choice((lambda y: y, F.relu, lambda y: y.permute(1, 0, *range(2, axes + 2))))
+    x = numbers(count, channels, *window[:-1], window[-1] + more)
+    made = compared(lambda x: act(conv(x)), x, scale=10.0)
+    assert not {"conv", "fused_conv"} & {n.op for n in made.graph.nodes}
+
+
+@pytest.mark.parametrize(("length", "padding", "groups"), [(13, 0, 1), (6, 1, 1), (6, 0, 2)])
+def test_other_convolutions_are_none(length: int, padding: int, groups: int) -> None:
+    conv = nn.Conv1d(4, 4, 6, padding=padding, groups=groups)
+    made = compared(conv, numbers(2, 4, length), scale=10.0)
+    assert "fused_conv" in {n.op for n in made.graph.nodes}

@@ -17,8 +17,9 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn
+from cubepy import tensor as T
 from cubepy.nn import functional as F
-from cubepy.tensor import copysign
+from cubepy.tensor import apply, copysign
 from cubepy.tensor.fusion.prepared import NEVER
 from cubepy.tensor.program.program import Program
 
@@ -277,3 +278,47 @@ def test_what_is_made_of_weights_by_numbers_of_either_zero_is_told_apart() -> No
         with cb.no_grad():
             for _ in range(3):
                 np.testing.assert_array_equal(program(x).numpy(), [np.copysign(1, zero)] * 2)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda w: T.concat([w[:, 12:], w[:, :12]], axis=1),
+        lambda w: w.T.reshape(12, 48)[:, :24],
+        lambda w: w[:, :22:2].reshape(11, 24),
+        lambda w: T.concat([w[3:5], w[:2]])[1:3],
+        lambda w: apply("pad", w[:10], widths=(0, 0, 0, 2), mode="constant", value=1.0),
+        lambda w: w.T.contiguous(),
+        lambda w: (w * 2).T[3],
+    ],
+)
+def test_weights_put_in_another_order_are_copied_once(made: Callable[[Any], Any]) -> None:
+    w, x = cb.tensor(numbers(24, 24)), cb.tensor(numbers(24))
+    run = cb.jit(lambda x: x * made(w))
+    for k in range(6):
+        np.testing.assert_array_equal(run(x).numpy(), (x * made(w)).numpy())
+        if k == 4:
+            program = program_of(run)
+            assert program.plan is not None and program.plan.launches == 1
+            assert len(program.writer.prepared.state[2]) == 1
+            w.assign_(w + 1)
+
+
+@pytest.mark.parametrize(
+    "made", [lambda w: w[4], lambda w: w.T[:, 2:3].T, lambda w: w.reshape(-1)[5:29]]
+)
+def test_looks_at_weights_are_not_kept(made: Callable[[Any], Any]) -> None:
+    w, x = cb.tensor(numbers(24, 24)), cb.tensor(numbers(24))
+    run = cb.jit(lambda x: x + made(w))
+    for _ in range(4):
+        np.testing.assert_array_equal(run(x).numpy(), (x + made(w)).numpy())
+    assert program_of(run).writer.prepared is None
+
+
+def test_arrays_of_one_number_are_read_as_numbers() -> None:
+    x = cb.tensor(numbers(6, 5))
+    run = cb.jit(lambda x: T.where(x > 0, T.ones_like(x), x))
+    for _ in range(4):
+        y = run(x)
+    np.testing.assert_array_equal(y.numpy(), np.where(x.numpy() > 0, 1, x.numpy()))
+    assert program_of(run).plan.launches == 1

@@ -13,6 +13,7 @@ from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import f32
 from cubepy.runtime.device import DeviceProperties
 from cubepy.tensor.fusion.products.epilogues import LAYERS
+from cubepy.tensor.fusion.products.flattened import flatten_convolutions
 from cubepy.tensor.fusion.schedule import Schedule, Step
 from cubepy.tensor.fusion.steady import steady
 from cubepy.tensor.ir import ABSENT
@@ -157,6 +158,7 @@ def pack_weights(
         given: the inputs that stay.
         properties: of the device that they are laid out for.
     """
+    schedule = flatten_convolutions(schedule, steady(schedule, given))
     values, specs = steady(schedule, given), dict(schedule.specs)
     steps: list[Step] = []
     packed: dict[Any, int] = {}
