@@ -15,10 +15,11 @@ from cubepy.models.onnx import ops, rules
 from cubepy.models.onnx.constants import Scope
 from cubepy.models.onnx.runner import Runner, liftable
 from cubepy.models.plain import array_of_plain, is_plain
-from cubepy.runtime.device import as_device
+from cubepy.runtime.device import as_device, current
 from cubepy.tensor import Tensor
 from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.modes import mode
+from cubepy.tensor.storage import Dense, moved
 
 assert ops.__name__ and rules.__name__  # imported for what they record
 
@@ -199,7 +200,8 @@ class Taken:
 
     def __call__(self, value: Any, device: Any) -> Any:
         if type(value) is np.ndarray and value.shape == self.seen and value.dtype == self.wanted:
-            return cb.tensor(value, device=device)  # like one before
+            where = current() if device is None else as_device(device)
+            return Tensor(Dense(moved(value, where), where))  # like one before
         if self.inner is not None:
             if value is None and self.kind == "optional":
                 return None
