@@ -88,13 +88,14 @@ class Call:
         version: of the node's domain.
         opsets: versions of all domains.
         device: where new tensors are made.
-        run_graph: runs a subgraph: (graph, values of its inputs) -> values of its outputs.
+        run_graph: runs a subgraph: (graph, values of its inputs) -> values of its outputs
+            (`runner.Bodies`).
     """
 
     def __init__(self, node: Node, version: int, opsets: dict[str, int]) -> None:
         self.node, self.version, self.opsets = node, version, opsets
         self.count = len(node.outputs)
-        self.run_graph: Callable[..., Any] = _no_graphs
+        self.run_graph: Any = _no_graphs
         self.device: Any = None
         self.state: Any = None
 

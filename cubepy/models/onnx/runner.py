@@ -174,7 +174,7 @@ class Runner:
         for n in range(first, last):
             step = self.steps[n]
             try:
-                self._perform(step, env)
+                self.perform(step, env)
             except NeedsElements as wish:
                 wish.at = n
                 raise
@@ -182,12 +182,13 @@ class Runner:
                 for name in step.last:
                     env.pop(name, None)
 
-    def _perform(self, step: Step, env: Env) -> None:
+    def perform(self, step: Step, env: Env) -> None:
+        """Run a step here and now."""
         call, record = step.call, step.record
         names = call.node.inputs
         call.device = self.scope.device()
         if call.state is not None:
-            call.run_graph = self._runs(call, env)
+            call.run_graph = Bodies(self, call, env)
         try:
             if record.plain:
                 found = record.run(call, *[self._given(env, n) for n in names])
@@ -202,15 +203,6 @@ class Runner:
         for name, value in zip(step.outputs, values, strict=False):
             if name:
                 env[name] = value if isinstance(value, (Tensor, np.ndarray, list)) else _host(value)
-
-    def _runs(self, call: Call, env: Env) -> Any:
-        def run(graph: Graph, given: list[Any]) -> list[Any]:
-            body = call.state[id(graph)]
-            inner = {n: self._given(env, n) for n in body.captured}
-            inner.update(zip(body.inputs, given, strict=False))
-            return body.run(inner)  # type: ignore[no-any-return]
-
-        return run
 
     def _given(self, env: Env, name: str) -> Any:
         return self.value(env, name) if name else None
@@ -276,6 +268,33 @@ class Runner:
         dead = {n for step in self.steps[at:end] for n in step.last}
         made = self.stages[at] = Stage(end, None if alone else Segment(self, at, end), dead)
         return made
+
+
+class Bodies:
+    """The subgraphs of a node in a call.
+
+    Args:
+        runner: of the graph that the node is in.
+        call: the node.
+        env: what has been computed in this graph.
+    """
+
+    __slots__ = ("call", "env", "runner")
+
+    def __init__(self, runner: Runner, call: Call, env: Env) -> None:
+        self.runner, self.call, self.env = runner, call, env
+
+    def begun(self, graph: Graph, given: list[Any]) -> tuple[Runner, Env]:
+        """The runner of a subgraph, and what it reads."""
+        body = self.call.state[id(graph)]
+        inner = {n: self.runner._given(self.env, n) for n in body.captured}
+        inner.update(zip(body.inputs, given, strict=False))
+        return body, inner
+
+    def __call__(self, graph: Graph, given: list[Any]) -> list[Any]:
+        """The values of a subgraph's outputs."""
+        body, inner = self.begun(graph, given)
+        return body.run(inner)
 
 
 class Stage:

@@ -9,6 +9,7 @@ import numpy as np
 
 from cubepy import tensor as T
 from cubepy.errors import ModelError
+from cubepy.models.onnx.ops.loops import as_scan, rounds_of, slices_as_scan
 from cubepy.models.onnx.records import Call, axis_of, ints, operator, shape_of
 from cubepy.models.onnx.runner import NeedsElements, host_of, liftable
 from cubepy.tensor.record import recording_here
@@ -55,9 +56,16 @@ def loop(call: Call, most: Any = None, condition: Any = None, *carried: Any) -> 
     body = call["body"]
     rounds = MOST_ROUNDS if most is None else int(np.asarray(host_of(most)).reshape(-1)[0])
     goes = True if condition is None else truth(condition)
-    if recording_here() and rounds > MOST_UNROLLED:
-        raise NeedsElements
     states = list(carried)
+    if recording_here() and goes and rounds > MOST_UNROLLED:
+        known = rounds_of(call, body, states, rounds)
+        if known is None:
+            raise NeedsElements
+        if known.count > MOST_UNROLLED:
+            made = as_scan(known)
+            if made is None:
+                raise NeedsElements
+            return several(made)
     scanned: list[list[Any]] = [[] for _ in range(len(body.outputs) - 1 - len(carried))]
     count = 0
     while goes and count < rounds:
@@ -107,9 +115,23 @@ def _scanned(call: Call, values: list[Any], axes: Any, old: bool = False) -> lis
     if len(rounds) != 1:
         raise ModelError(f"a scan over axes of lengths {sorted(rounds)}")
     (steps,) = rounds
+    many = len(body.outputs) - len(states)
+    out_axes = [0] * many if old else call.get("scan_output_axes") or [0] * many
+    out_ways = [0] * many if old else call.get("scan_output_directions") or [0] * many
     if recording_here() and steps > MOST_UNROLLED:
-        raise NeedsElements
-    kept: list[list[Any]] = [[] for _ in range(len(body.outputs) - len(states))]
+        found = slices_as_scan(call, states, over, axes, ways)
+        if found is None:
+            raise NeedsElements
+        states, rows = found
+        turned = [T.flip(y, axis=0) if way else y for y, way in zip(rows, out_ways, strict=True)]
+        return [
+            *states,
+            *[
+                T.moveaxis(y, 0, axis_of(axis, len(y.shape)))
+                for y, axis in zip(turned, out_axes, strict=True)
+            ],
+        ]
+    kept: list[list[Any]] = [[] for _ in range(many)]
     for k in range(steps):
         parts = [
             v[(slice(None),) * a + (steps - 1 - k if way else k,)]
@@ -119,8 +141,6 @@ def _scanned(call: Call, values: list[Any], axes: Any, old: bool = False) -> lis
         states = found[: len(states)]
         for to, value in zip(kept, found[len(states) :], strict=True):
             to.append(value)
-    out_axes = [0] * len(kept) if old else call.get("scan_output_axes") or [0] * len(kept)
-    out_ways = [0] * len(kept) if old else call.get("scan_output_directions") or [0] * len(kept)
     last = []
     for k, (to, axis, way) in enumerate(zip(kept, out_axes, out_ways, strict=True)):
         if not to:

@@ -29,11 +29,11 @@ class Norm(NamedTuple):
 def shifted(graph: Rewriting, node: Node) -> Node | None:
     """A norm times a constant and with another one added."""
     for bias, name in _with_constant(graph, node):
-        product = graph.maker(name, "Mul")
+        product = _maker(graph, name, "Mul")
         if product is None or graph.only_reader(name) is None:
             continue
         for weight, normal in _with_constant(graph, product):
-            found = norm_of(graph, graph.maker(normal, "Div", "Mul"))
+            found = norm_of(graph, _maker(graph, normal, "Div", "Mul"))
             if found is not None and graph.only_reader(normal) is not None:
                 return _made(node, found, weight, bias)
     return None
@@ -45,7 +45,7 @@ def weighed(graph: Rewriting, node: Node) -> Node | None:
     for weight, normal in _with_constant(graph, node):
         if _goes_on(graph, node.outputs[0], "Add"):
             return None
-        found = norm_of(graph, graph.maker(normal, "Div", "Mul"))
+        found = norm_of(graph, _maker(graph, normal, "Div", "Mul"))
         if found is not None and graph.only_reader(normal) is not None:
             return _made(node, found, weight)
     return None
@@ -64,7 +64,7 @@ def norm_of(graph: Rewriting, node: Node | None) -> Norm | None:
     """What a quotient or product normalizes: x / sqrt(mean(x^2) + eps), or x times 1 / that root; x
     may be what is left of others without their mean.
     """
-    if node is None:
+    if node is None or len(node.inputs) != 2:
         return None
     (one, other), inverse = node.inputs, node.op == "Mul"
     for x, root in ((one, other), (other, one))[: 1 + inverse]:
@@ -83,7 +83,7 @@ def norm_of(graph: Rewriting, node: Node | None) -> Norm | None:
 
 def root_of(graph: Rewriting, name: str, inverse: bool) -> tuple[str, float] | None:
     """What a value is the root of, or 1 / the root, and the number that is added to it before."""
-    node = graph.maker(name, "Sqrt", "Pow", "Reciprocal", "Div")
+    node = _maker(graph, name, "Sqrt", "Pow", "Reciprocal", "Div")
     if node is None:
         return None
     if node.op == "Reciprocal":
@@ -97,7 +97,7 @@ def root_of(graph: Rewriting, name: str, inverse: bool) -> tuple[str, float] | N
     elif inverse:
         return None
     inner = node.inputs[0]
-    added = graph.maker(inner, "Add")
+    added = _maker(graph, inner, "Add")
     if added is not None:
         for eps, other in (added.inputs, added.inputs[::-1]):
             value = graph.number(eps)
@@ -108,11 +108,11 @@ def root_of(graph: Rewriting, name: str, inverse: bool) -> tuple[str, float] | N
 
 def _squares(graph: Rewriting, name: str, eps: float) -> tuple[str, tuple[int, ...], float] | None:
     """What a value is the mean of the squares of, over which axes."""
-    mean = graph.maker(name, "ReduceMean")
+    mean = _maker(graph, name, "ReduceMean")
     axes = None if mean is None else _axes(graph, mean)
     if mean is None or axes is None:
         return None
-    square = graph.maker(mean.inputs[0], "Pow", "Mul")
+    square = _maker(graph, mean.inputs[0], "Pow", "Mul")
     if square is None:
         return None
     x, other = square.inputs
@@ -123,8 +123,8 @@ def _squares(graph: Rewriting, name: str, eps: float) -> tuple[str, tuple[int, .
 
 def _centered(graph: Rewriting, name: str, axes: tuple[int, ...]) -> str | None:
     """What a value is, less its mean over axes."""
-    node = graph.maker(name, "Sub")
-    mean = None if node is None else graph.maker(node.inputs[1], "ReduceMean")
+    node = _maker(graph, name, "Sub")
+    mean = None if node is None else _maker(graph, node.inputs[1], "ReduceMean")
     if node is None or mean is None or mean.inputs[0] != node.inputs[0]:
         return None
     return node.inputs[0] if _axes(graph, mean) == axes else None
@@ -140,8 +140,19 @@ def _axes(graph: Rewriting, mean: Node) -> tuple[int, ...] | None:
     return None if axes is None or not len(axes) else tuple(int(a) for a in axes)
 
 
+def _maker(graph: Rewriting, name: str, *ops: str) -> Node | None:
+    """The node that computes a name, if it is of these operators and has their inputs."""
+    node = graph.maker(name, *ops)
+    if node is None:
+        return None
+    counts = {"Sqrt": (1,), "Reciprocal": (1,), "ReduceMean": (1, 2)}.get(node.op, (2,))
+    return node if len(node.inputs) in counts else None
+
+
 def _with_constant(graph: Rewriting, node: Node) -> list[tuple[str, str]]:
     """The ways to see a node's inputs as a constant of floats and something that is none."""
+    if len(node.inputs) != 2:
+        return []
     one, other = node.inputs
     return [
         (a, b)
