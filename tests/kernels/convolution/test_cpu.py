@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -295,3 +296,27 @@ def test_what_a_cube_keeps_fits_and_is_of_few_sizes(register_bytes: int, registe
             ), problem
     assert len(rooms) > 150
     assert Counter(rooms).most_common(1)[0][1] > 25
+
+
+@pytest.mark.parametrize(
+    ("shape", "filters", "stride"),
+    [
+        ((1, 1, 900), (1, 1, 70), 61),
+        ((2, 1, 2000), (9, 1, 300), 257),
+        ((2, 4, 700), (4, 1, 3), 97),
+        ((1, 2, 5, 300), (2, 2, 3, 4), (1, 83)),
+    ],
+)
+def test_long_strides_are_no_more_code(
+    shape: Any, filters: Any, stride: Any, tmp_path: Path
+) -> None:
+    """Each phase of a stride is a copy of columns: a loop, where there are many."""
+    rng, groups = np.random.default_rng(0), shape[1] // filters[1]
+    x, w = (rng.standard_normal(s).astype(F) for s in (shape, filters))
+    function = K.conv1d if len(shape) == 3 else K.conv2d
+    recording.forget()
+    with cb.config.override(cache_dir=str(tmp_path), cache=True, compile_workers=1):
+        y = function(x, w, None, stride, 0, 1, groups)
+    close(y, defined(x, w, stride, 0, 1, groups))
+    sizes = [path.stat().st_size for path in tmp_path.rglob("*.bin")]
+    assert sizes and max(sizes) < 40_000

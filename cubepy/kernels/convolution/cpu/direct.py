@@ -25,6 +25,7 @@ FLAT = 4  # channels of an image, whose pixels are the longer neighbourhood
 ROOM = 6144  # elements of a cube's copy of the input that leave half of a first-level cache free
 LARGEST = 40960  # what it may have at most
 WRITTEN_OUT = 128  # products of a tile with a column of the window, which are written out
+WIDEST = 64  # lanes of a line
 SHARE = 2  # of the registers one for so many holds a sum of a tile: rows times filters
 
 
@@ -66,7 +67,7 @@ def fill_columns(patch, to, x, row, begin, reach, skip: cb.Comptime[int], lanes:
     width = x.shape[4]
     count = (width - begin + skip - 1) // skip
     whole = 0
-    if lanes * skip <= 64:
+    if lanes * skip <= WIDEST:
         whole = cb.max(0, (width - begin) // (lanes * skip)) * lanes
         for k in range(0, whole, lanes):
             wide = cb.cast(x.load((n, c, d, h, begin + k * skip), lanes * skip), cb.f32)
@@ -86,6 +87,16 @@ def fill_columns(patch, to, x, row, begin, reach, skip: cb.Comptime[int], lanes:
 
 
 @cb.func
+def fill_phase(patch, to, x, row, phase, pad_w, head, length, plan):
+    """The columns of a padded row that stand at one phase of the stride."""
+    skip = plan.stride[2]
+    begin = (phase - pad_w) % skip
+    start = head + (begin + pad_w) // skip
+    clear(patch, to, to + start, plan.lanes)
+    fill_columns(patch, to + start, x, row, begin, length - start, skip, plan.lanes)
+
+
+@cb.func
 def fill_patch(patch, x, at, channels, first, pad_w, rows_in, head, length, plan):
     """patch[c, t, i, phase, p]: padded column p * stride + phase stands at pixel head + p of its
     phase. `at`: the image and the first of the channels.
@@ -100,13 +111,15 @@ def fill_patch(patch, x, at, channels, first, pad_w, rows_in, head, length, plan
             for i in range(rows_in):
                 h = h0 + i
                 if d >= 0 and d < x.shape[2] and h >= 0 and h < x.shape[3]:
-                    for phase in cb.unroll(range(skip)):
-                        begin = (phase - pad_w) % skip
-                        start = head + (begin + pad_w) // skip
-                        clear(patch, to, to + start, plan.lanes)
-                        row, reach = (n, channel + c, d, h), length - start
-                        fill_columns(patch, to + start, x, row, begin, reach, skip, plan.lanes)
-                        to = to + length
+                    row = (n, channel + c, d, h)
+                    if skip * plan.lanes <= WIDEST:  # each phase is a shuffle of its own
+                        for phase in cb.unroll(range(skip)):
+                            fill_phase(patch, to, x, row, phase, pad_w, head, length, plan)
+                            to = to + length
+                    else:
+                        for phase in range(skip):
+                            fill_phase(patch, to, x, row, phase, pad_w, head, length, plan)
+                            to = to + length
                 else:
                     clear(patch, to, to + skip * length, plan.lanes)
                     to = to + skip * length
