@@ -34,7 +34,7 @@ from cubepy.tensor.replay import STRIDED
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Value
 
-KEPT = 4096
+KEPT = 2048
 """Nodes of a thread whose launches are remembered."""
 VALUE, INPUT, MEMORY = range(3)
 VIEWS = STRIDED | {"reshape"}
