@@ -56,7 +56,8 @@ class CpuRunner:
         self.keep: Any = None
         self.plain = words
         self.block = (ctypes.c_int64 * len(words))(*words)
-        self.floats = (ctypes.c_double * len(words)).from_buffer(self.block)
+        self.has_floats = any(is_float for _, _, is_float in slots)
+        self.floats = self.seen_as_floats()
         self.at = ctypes.addressof(self.block)
         self.faults = (ctypes.c_int64 * 3)() if exe.sites else None
         if self.faults is not None:
@@ -65,6 +66,12 @@ class CpuRunner:
         elements = sum([v.size for v in leaves if isinstance(v, np.ndarray)]) if several else 0
         self.parallel = several and elements >= config.serial_elements
         self.trials = TRIALS if several and not self.parallel and config.serial_us else 0
+
+    def seen_as_floats(self) -> Any:
+        """The block as floats, where it has some."""
+        if not self.has_floats:
+            return None
+        return (ctypes.c_double * len(self.block)).from_buffer(self.block)
 
     @property
     def untried(self) -> bool:
@@ -150,7 +157,7 @@ class CpuRunner:
         twin.__dict__.update(self.__dict__)
         size = len(self.block)
         twin.block = (ctypes.c_int64 * size)(*self.block)
-        twin.floats = (ctypes.c_double * size).from_buffer(twin.block)
+        twin.floats = twin.seen_as_floats()
         twin.at = ctypes.addressof(twin.block)
         twin.fill(leaves)
         return twin

@@ -285,9 +285,11 @@ class Launcher:
     def program(self, specs: tuple[Spec, ...], target: Target) -> tuple[Program, dict[Any, Any]]:
         """The program for arguments like these, made unless it exists, and its executables."""
         with _specialise_lock:
-            if (specs, target) not in self.programs:
+            key = specs, target
+            known = self.programs.get(key)
+            if known is None:
                 self.let_go()
-            known = self.programs.setdefault((specs, target), [])
+                known = self.programs[key] = []
             found: tuple[Any, dict[Any, Any]] | None
             found = next(
                 (v for v in reversed(known) if v[0].guard is None or v[0].guard.valid()), None
