@@ -243,26 +243,21 @@ class _Object:
 
     def load(self, symbol: str, address_of: Callable[[str], int | None]) -> Laid:
         """Write all sections, with addresses where these are asked for."""
-        entry = self.entry(symbol)
+        entry, image = self.entry(symbol), bytearray(self.size)
         with _lock:
             block, first, span = _room(self.size, self.alignment)
             base = block.start + first
             laid = Laid(base + entry, block, span)  # gone, and given back, if this raises
-            block.written[first : first + self.size] = self.image(base, address_of)
+            for number, at in self.laid.items():
+                section = self.sections[number]
+                image[at : at + section.size] = self.code[section.offset :][: section.size]
+            for section in self.sections:
+                if section.kind == ADDENDS and section.info in self.laid:
+                    self.relocate(image, section, base, address_of)
+                elif section.kind not in (ADDENDS, SYMBOLS) and section.info in self.laid:
+                    raise Unusual
+            block.written[first : first + self.size] = bytes(image)
             return laid
-
-    def image(self, base: int, address_of: Callable[[str], int | None]) -> bytes:
-        """All sections as they are at an address."""
-        image = bytearray(self.size)
-        for number, at in self.laid.items():
-            section = self.sections[number]
-            image[at : at + section.size] = self.code[section.offset :][: section.size]
-        for section in self.sections:
-            if section.kind == ADDENDS and section.info in self.laid:
-                self.relocate(image, section, base, address_of)
-            elif section.kind not in (ADDENDS, SYMBOLS) and section.info in self.laid:
-                raise Unusual
-        return bytes(image)
 
     def symbol(self, table: Section, number: int) -> tuple[Any, ...]:
         """A row of a table of symbols: name, info, other, section, value, size."""

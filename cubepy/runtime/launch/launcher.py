@@ -288,7 +288,8 @@ class Launcher:
             key = specs, target
             known = self.programs.get(key)
             if known is None:
-                self.let_go()
+                if len(self.programs) >= PROGRAMS:
+                    self.let_go()
                 known = self.programs[key] = []
             found: tuple[Any, dict[Any, Any]] | None
             found = next(
@@ -302,15 +303,14 @@ class Launcher:
             return found
 
     def let_go(self) -> None:
-        """Where there are many programs, forget those that came first, and all launches of all
+        """Forget the programs that came first, if those for a CPU are many, and all launches of all
         threads: among them are theirs.
         """
-        if len(self.programs) >= PROGRAMS:
-            found = [key for key in self.programs if key[1].backend == "cpu"]
-            if len(found) >= PROGRAMS:
-                for key in found[: PROGRAMS // 8]:
-                    del self.programs[key]
-                self.local = threading.local()
+        found = [key for key in self.programs if key[1].backend == "cpu"]
+        if len(found) >= PROGRAMS:
+            for key in found[: PROGRAMS // 8]:
+                del self.programs[key]
+            self.local = threading.local()
 
     def code(
         self, backend: Any, specs: tuple[Spec, ...], target: Target, leaves: list[Any]
