@@ -18,6 +18,7 @@ from cubepy.backends.cpu.threads import choice
 from cubepy.backends.llvm.copies import without_copies
 from cubepy.backends.llvm.machine_code import host, load_object
 from cubepy.backends.llvm.names import OPS
+from cubepy.backends.llvm.object_loader import Laid
 from cubepy.backends.llvm.processes import jobs
 from cubepy.backends.llvm.ranges import Sum
 from cubepy.compiler.ir import Program
@@ -102,7 +103,7 @@ class CpuExecutable:
     ) -> None:
         self.program, self.noalias, self.denied = program, not in_place, denied
         self.others: dict[frozenset[Sum] | None, CpuExecutable] = {}
-        self._entry: int | None = None
+        self._laid: Laid | None = None  # code that runs is kept by who runs it: runners have this
         name = self.name_of_kept()
         known = None if name is None else walked.read(name)
         if type(known) is tuple and len(known) == 3:
@@ -140,11 +141,13 @@ class CpuExecutable:
     @property
     def entry(self) -> int:
         """The address of the code, which is compiled, or read from the cache, when asked for."""
-        if self._entry is None:
+        laid = self._laid
+        if laid is None:
             with _loading:
-                if self._entry is None:
-                    self._entry = self._load()
-        return self._entry
+                if self._laid is None:
+                    self._laid = self._load()
+                laid = self._laid
+        return laid.entry
 
     def loaded(self) -> CpuExecutable:
         """This, with its code in memory."""
@@ -157,7 +160,7 @@ class CpuExecutable:
         self.write_text()
         return self.emitted
 
-    def _load(self) -> int:
+    def _load(self) -> Laid:
         if config.debug >= 4:
             print(self.emitted.text, file=sys.stderr)
         code = disk.read(self.key)
@@ -167,7 +170,7 @@ class CpuExecutable:
         if jobs.found is not None:
             if code is None:
                 jobs.found.setdefault(self.key, self.job())
-            return nothing()
+            return Laid(nothing())
         if code is not None:
             self.count()
         else:
@@ -175,11 +178,11 @@ class CpuExecutable:
                 code = self.compiled_elsewhere() or self.compiled_here()
             for written in (replay.entry, argument_key.layouts):
                 written()  # what the second call needs, in the cache now: LLVM is at work anyway
-        entry = load_object(code, self.symbol)
+        laid = load_object(code, self.symbol)
         if self.program.kept is not None:  # its text can be written again
             walked.let_go(self.program)
             vars(self).pop("emitted", None)
-        return entry
+        return laid
 
     def count(self) -> None:
         """The code was in the cache: it was compiled for this process, or earlier."""
@@ -215,7 +218,7 @@ class CpuExecutable:
     def missing(self) -> bool:
         """Whether the code is neither in memory nor in the cache, and others can compile it."""
         return (
-            self._entry is None
+            self._laid is None
             and config.cache
             and config.debug < 2
             and POOL.useful

@@ -41,6 +41,7 @@ class CpuRunner:
         self.entry = _callable(exe.entry)
         slots: list[tuple[int, bool, bool]] = []  # slot, is an array, is a float
         words: list[Any] = [*cubes, 0]
+        has_floats = False
         for value, argument in zip(leaves, exe.program.arguments, strict=True):
             if argument.mem is not None:
                 slots.append((len(words), True, False))
@@ -50,13 +51,15 @@ class CpuRunner:
                 words += [s // size for s in value.strides]
             else:
                 assert argument.scalar is not None
-                slots.append((len(words), False, argument.scalar.dtype.is_float))
+                is_float = argument.scalar.dtype.is_float
+                slots.append((len(words), False, is_float))
+                has_floats |= is_float
                 words.append(0)
         self.slots = slots
         self.keep: Any = None
         self.plain = words
         self.block = (ctypes.c_int64 * len(words))(*words)
-        self.floats = (ctypes.c_double * len(words)).from_buffer(self.block)
+        self.floats: Any = self.seen_as_floats() if has_floats else None
         self.at = ctypes.addressof(self.block)
         self.faults = (ctypes.c_int64 * 3)() if exe.sites else None
         if self.faults is not None:
@@ -65,6 +68,10 @@ class CpuRunner:
         elements = sum([v.size for v in leaves if isinstance(v, np.ndarray)]) if several else 0
         self.parallel = several and elements >= config.serial_elements
         self.trials = TRIALS if several and not self.parallel and config.serial_us else 0
+
+    def seen_as_floats(self) -> Any:
+        """The block as floats, which are there where it has some."""
+        return (ctypes.c_double * len(self.block)).from_buffer(self.block)
 
     @property
     def untried(self) -> bool:
@@ -150,7 +157,7 @@ class CpuRunner:
         twin.__dict__.update(self.__dict__)
         size = len(self.block)
         twin.block = (ctypes.c_int64 * size)(*self.block)
-        twin.floats = (ctypes.c_double * size).from_buffer(twin.block)
+        twin.floats = None if self.floats is None else twin.seen_as_floats()
         twin.at = ctypes.addressof(twin.block)
         twin.fill(leaves)
         return twin

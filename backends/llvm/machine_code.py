@@ -98,16 +98,14 @@ def _engine() -> Any:
     return ll.create_mcjit_compiler(ll.parse_assembly(""), _machine(3))
 
 
-def load_object(code: bytes, symbol: str) -> int:
-    """Load object code into the process; gives the address of its entry point.
+def load_object(code: bytes, symbol: str) -> object_loader.Laid:
+    """Load object code into the process, which may let go of it with what this gives.
 
     Raises:
         BackendCompileError: the object has no such entry point.
     """
     found = object_loader.load(code, symbol, ll.address_of_symbol)
-    if found is not None:
-        return found
-    return _by_llvm(code, symbol)
+    return object_loader.Laid(_by_llvm(code, symbol)) if found is None else found
 
 
 def _by_llvm(code: bytes, symbol: str) -> int:

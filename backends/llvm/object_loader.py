@@ -1,8 +1,9 @@
 """Object code in memory of the process: ELF files for x86-64 as LLVM writes them for kernels, whose
 sections are laid behind each other in large blocks.
 
-LLVM's own loader keeps some hundred kilobytes of each object for good; a kernel is a few. What is
-not as simple as kernels are (other machines, data that is written, other relocations) is LLVM's.
+LLVM's own loader keeps some hundred kilobytes of each object for good; a kernel is a few, and its
+memory is written again when nobody has the kernel any more. What is not as simple as kernels are
+(other machines, data that is written, other relocations) is LLVM's.
 
 The layout of the file is the System V ABI's (chapter 4, object files; AMD64 supplement 4.4).
 """
@@ -15,6 +16,8 @@ import os
 import struct
 import sys
 import threading
+from bisect import insort
+from collections import deque
 from collections.abc import Callable
 from platform import machine
 from typing import Any, NamedTuple
@@ -24,6 +27,8 @@ import numpy as np
 BLOCK = 1 << 20
 """Bytes of a block of code."""
 LARGEST_ALIGNMENT = 4096
+SMALLEST = 64
+"""Bytes that are worth a place of their own among those that are free."""
 FILE = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION, SYMBOL, RELOCATION = (struct.Struct(f) for f in ("<IIQQQQIIQQ", "<IBBHQQ", "<QQq"))
 RELOCATABLE, X86_64 = 1, 62
@@ -54,12 +59,14 @@ class Section(NamedTuple):
 
 class _Block:
     """Memory that is written at one address and runs at another one, so that none can be both; it
-    stays for good.
+    stays for good, for code that comes and goes.
 
     Attributes:
         written: where it is written.
-        start: the address where it runs.
-        used: bytes.
+        start, size: the address where it runs, and its bytes.
+        free: (first byte, one past the last) of what is not used, in order.
+        shared: whether a process that was forked has it, too: then nobody knows when its code is
+            not used any more.
     """
 
     def __init__(self, size: int) -> None:
@@ -71,31 +78,92 @@ class _Block:
         finally:
             os.close(file)
         view = np.frombuffer(self._runs, np.uint8)
-        self.start, self.size, self.used = view.__array_interface__["data"][0], size, 0
+        self.start, self.size = view.__array_interface__["data"][0], size
+        self.free, self.shared = [(0, size)], False
         for mapped in (self.written, self._runs, view):  # threads may run it when Python is gone
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(mapped))
 
+    def take(self, size: int, alignment: int) -> tuple[int, tuple[int, int]] | None:
+        """Where so many bytes begin, and the bytes that are used from now on, some more at both
+        ends; None where there is no room.
+        """
+        for n, (first, last) in enumerate(self.free):
+            begin = -(-first // alignment) * alignment
+            end = begin + size
+            if end <= last:
+                rest = [(end, last)] if last - end >= SMALLEST else []
+                self.free[n : n + 1] = rest
+                return begin, (first, end if rest else last)
+        return None
 
-_lock = threading.Lock()
+    def give_back(self, first: int, last: int) -> None:
+        """Some bytes are not used any more."""
+        insort(self.free, (first, last))
+        joined: list[tuple[int, int]] = []
+        for one in self.free:
+            if joined and joined[-1][1] == one[0]:
+                joined[-1] = joined[-1][0], one[1]
+            else:
+                joined.append(one)
+        self.free = joined
+
+
+class Laid:
+    """Code in memory, which is kept as long as this is.
+
+    Args:
+        entry: the address of its function.
+        block: where it is; None for what stays for good.
+        span: of which bytes.
+    """
+
+    __slots__ = ("block", "entry", "span")
+
+    def __init__(
+        self, entry: int, block: _Block | None = None, span: tuple[int, int] = (0, 0)
+    ) -> None:
+        self.entry, self.block, self.span = entry, block, span
+
+    def __del__(self) -> None:
+        if self.block is not None and _unused is not None:  # None while Python ends
+            _unused.append((self.block, self.span))
+
+
+_lock = threading.RLock()
 _blocks: list[_Block] = []
+_unused: deque[tuple[_Block, tuple[int, int]]] = deque()
+"""What is to be given back: Python may collect at any time, also while the lock is held."""
 _state = {"usable": sys.platform == "linux" and machine() == "x86_64"}
 
 
-def _forget() -> None:
-    """In the child of a fork: its code goes to blocks of its own, since both see the old ones."""
-    global _lock
-    _lock = threading.Lock()
+def _share() -> None:
+    """Two processes have the blocks: what is there is not written again."""
     for block in _blocks:
-        block.used = block.size
+        block.shared = True
+
+
+def _in_parent() -> None:
+    _share()
+    _lock.release()
+
+
+def _in_child() -> None:
+    """Its code goes to blocks of its own."""
+    global _lock
+    _lock = threading.RLock()
+    _share()
+    for block in _blocks:
+        block.free = []
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(
+        before=lambda: _lock.acquire(), after_in_parent=_in_parent, after_in_child=_in_child
+    )
 
 
-def load(code: bytes, symbol: str, address_of: Callable[[str], int | None]) -> int | None:
-    """Lay object code into memory; gives the address of a function of it, or None where LLVM has to
-    load it.
+def load(code: bytes, symbol: str, address_of: Callable[[str], int | None]) -> Laid | None:
+    """Lay object code into memory, or None where LLVM has to load it.
 
     Args:
         code: the file.
@@ -111,6 +179,22 @@ def load(code: bytes, symbol: str, address_of: Callable[[str], int | None]) -> i
     except OSError:  # memory that runs cannot be had so
         _state["usable"] = False
         return None
+
+
+def _room(size: int, alignment: int) -> tuple[_Block, int, tuple[int, int]]:
+    """A block, where so many bytes begin in it, and the bytes that are used from now on."""
+    while _unused:
+        block, span = _unused.popleft()
+        if not block.shared:
+            block.give_back(*span)
+    for block in _blocks:
+        found = block.take(size, alignment)
+        if found is not None:
+            return block, *found
+    _blocks.append(_Block(max(BLOCK, size)))
+    found = _blocks[-1].take(size, alignment)
+    assert found is not None, "a block begins at a page"
+    return _blocks[-1], *found
 
 
 class _Object:
@@ -157,15 +241,13 @@ class _Object:
         start = table.offset + offset
         return self.code[start : self.code.index(b"\0", start)].decode()
 
-    def load(self, symbol: str, address_of: Callable[[str], int | None]) -> int:
+    def load(self, symbol: str, address_of: Callable[[str], int | None]) -> Laid:
         """Write all sections, with addresses where these are asked for."""
+        entry, image = self.entry(symbol), bytearray(self.size)
         with _lock:
-            if not _blocks or _blocks[-1].used + self.alignment + self.size > _blocks[-1].size:
-                _blocks.append(_Block(max(BLOCK, self.size + self.alignment)))
-            block = _blocks[-1]
-            first = -(-block.used // self.alignment) * self.alignment
+            block, first, span = _room(self.size, self.alignment)
             base = block.start + first
-            image = bytearray(self.size)
+            laid = Laid(base + entry, block, span)  # gone, and given back, if this raises
             for number, at in self.laid.items():
                 section = self.sections[number]
                 image[at : at + section.size] = self.code[section.offset :][: section.size]
@@ -174,10 +256,8 @@ class _Object:
                     self.relocate(image, section, base, address_of)
                 elif section.kind not in (ADDENDS, SYMBOLS) and section.info in self.laid:
                     raise Unusual
-            entry = self.entry(symbol)
             block.written[first : first + self.size] = bytes(image)
-            block.used = first + self.size
-        return base + entry
+            return laid
 
     def symbol(self, table: Section, number: int) -> tuple[Any, ...]:
         """A row of a table of symbols: name, info, other, section, value, size."""

@@ -23,6 +23,15 @@ class ArraySpec:
     ndim: int
     layout: str
 
+    def __hash__(self) -> int:  # there are few objects, which are in the key of every launch
+        known: int | None = self.__dict__.get("hashed")
+        if known is None:
+            known = self.__dict__["hashed"] = hash((self.dtype, self.ndim, self.layout))
+        return known
+
+    def __reduce__(self) -> Any:  # another process hashes in another way
+        return ArraySpec, (self.dtype, self.ndim, self.layout)
+
 
 @dataclass(frozen=True)
 class TensorMapSpec:

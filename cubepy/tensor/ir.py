@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -26,7 +26,7 @@ READ = (1, 2)
 ABSENT = -1  # an optional input that was not given
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, slots=True)
 class Node:
     """One op.
 
@@ -39,6 +39,7 @@ class Node:
     inputs: tuple[int, ...]
     attrs: tuple[tuple[str, Any], ...]
     results: tuple[Spec, ...]
+    _exactly: Any = field(init=False, compare=False, repr=False)
 
     def __init__(
         self,
@@ -47,8 +48,13 @@ class Node:
         attrs: tuple[tuple[str, Any], ...],
         results: tuple[Spec, ...],
     ) -> None:
-        mine = self.__dict__  # a graph has thousands of nodes, and setting attributes is slow here
-        mine["op"], mine["inputs"], mine["attrs"], mine["results"] = op, inputs, attrs, results
+        _put_op(self, op)  # a graph has thousands of nodes, and setting attributes is slow here
+        _put_inputs(self, inputs)
+        _put_attrs(self, attrs)
+        _put_results(self, results)
+
+    def __reduce__(self) -> Any:
+        return Node, (self.op, self.inputs, self.attrs, self.results)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -64,18 +70,27 @@ class Node:
         """The value of an attribute."""
         return dict(self.attrs)[name]
 
-    @cached_property
+    @property
     def exactly(self) -> Any:
         """What tells its op and attributes from others: 1 is not True, and 0.0 is not -0.0."""
-        names = [name for name, _ in self.attrs]
-        return self.op, key_of([value for _, value in self.attrs], *names)
+        try:
+            return self._exactly
+        except AttributeError:  # it is asked for the first time
+            names = [name for name, _ in self.attrs]
+            found = self.op, key_of([value for _, value in self.attrs], *names)
+            _put_exactly(self, found)
+            return found
 
     def giving(self, results: tuple[Spec, ...]) -> Node:
         """The same node with other results."""
-        made = object.__new__(Node)
-        made.__dict__.update(self.__dict__)
-        made.__dict__["results"] = results
+        made = Node(self.op, self.inputs, self.attrs, results)
+        _put_exactly(made, self.exactly)
         return made
+
+
+_put_op, _put_inputs, _put_attrs, _put_results, _put_exactly = (
+    Node.__dict__[name].__set__ for name in ("op", "inputs", "attrs", "results", "_exactly")
+)
 
 
 @dataclass(frozen=True)

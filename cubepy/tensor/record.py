@@ -121,12 +121,8 @@ class Recorder:
 
     def asked_at(self, graph: Graph) -> dict[int, Location | None]:
         """The user's lines that asked for the values of a graph of this block, by their numbers."""
-        return {n: located(asked) for n, asked in self.code_at(graph).items()}
-
-    def code_at(self, graph: Graph) -> dict[int, Any]:
-        """The same as code and instructions (see `value.located`)."""
         asked = self._asked_at
-        return {n: asked[id(s)] for n, s in enumerate(graph.values) if id(s) in asked}
+        return {n: located(asked[id(s)]) for n, s in enumerate(graph.values) if id(s) in asked}
 
     def graph(self, *outputs: Handle) -> Graph:
         """The graph that computes these tensors from `inputs`.

@@ -19,12 +19,13 @@ from cubepy import kernels as K
 from cubepy.backends.cpu import backend
 from cubepy.backends.cpu import compile as native
 from cubepy.backends.cpu.backend import CpuBackend
+from cubepy.backends.llvm.object_loader import Laid
 
 CALLS = 8
 nothing = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(
     lambda first, last, block: None
 )
-backend.load_object = lambda code, symbol: ctypes.cast(nothing, ctypes.c_void_p).value or 0
+backend.load_object = lambda code, symbol: Laid(ctypes.cast(nothing, ctypes.c_void_p).value or 0)
 native.compile_object = lambda *_: (b"", "")
 
 rng = np.random.default_rng(0)

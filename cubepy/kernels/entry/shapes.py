@@ -36,6 +36,11 @@ def strided(a: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
     """
     if isinstance(a, DeviceArray):
         return a.strided(shape, strides)
+    if a.flags.c_contiguous:  # a seventh of the time
+        try:
+            return np.ndarray(shape, a.dtype, a, 0, strides)
+        except ValueError:  # beyond what it is a part of
+            pass
     return np.lib.stride_tricks.as_strided(a, shape, strides, writeable=a.flags.writeable)
 
 

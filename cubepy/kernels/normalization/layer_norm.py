@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
-
-import numpy as np
 
 from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import array_of, float_array, number_of, wholes
@@ -53,7 +52,7 @@ def layer_norm(
         raise ShapeError(
             f"layer_norm over {shape}: the last axes of x {array.shape} are not of that shape"
         )
-    n = int(np.prod(shape))
+    n = math.prod(shape)
     parts = []
     for name, value in (("weight", weight), ("bias", bias)):
         part = None if value is None else array_of(value, name)

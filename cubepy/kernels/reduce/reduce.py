@@ -32,15 +32,15 @@ def arranged(x: Any, axes: tuple[int, ...]) -> Any:
     """
     kept = [d for d in range(x.ndim) if d not in axes]
     shape_k = [x.shape[d] for d in kept]
-    n = int(np.prod([x.shape[d] for d in axes], dtype=np.int64))
+    n = math.prod([x.shape[d] for d in axes])
     moved = x.transpose(kept + list(axes))
-    m = int(np.prod(shape_k, dtype=np.int64))
+    m = math.prod(shape_k)
     rows = _without_copy(moved, (m, n))
     if rows is not None and (rows.strides[1] == x.itemsize or n == 1):
         return rows
     if kept and axes and axes == tuple(range(axes[0], axes[0] + len(axes))):
         before, after = x.shape[: axes[0]], x.shape[axes[-1] + 1 :]
-        b, c = int(np.prod(before, dtype=np.int64)), int(np.prod(after, dtype=np.int64))
+        b, c = math.prod(before), math.prod(after)
         columns = _without_copy(x, (b, n, c))
         if columns is not None and columns.strides[2] == x.itemsize:
             return columns

@@ -47,6 +47,9 @@ from cubepy.runtime.tables import room
 
 MODES = ("checked", "validate", "unchecked")
 TABLE_LIMIT = 4096
+PROGRAMS = 1024
+"""Kinds of arguments of which a kernel keeps programs for a CPU; what runs is kept by who runs it.
+Those for GPUs stay, since graphs of a driver keep no code."""
 VARIANTS = 64
 """Programs that are kept for arguments like these, made while globals and the like had other
 values.
@@ -282,7 +285,12 @@ class Launcher:
     def program(self, specs: tuple[Spec, ...], target: Target) -> tuple[Program, dict[Any, Any]]:
         """The program for arguments like these, made unless it exists, and its executables."""
         with _specialise_lock:
-            known = self.programs.setdefault((specs, target), [])
+            key = specs, target
+            known = self.programs.get(key)
+            if known is None:
+                if len(self.programs) >= PROGRAMS:
+                    self.let_go()
+                known = self.programs[key] = []
             found: tuple[Any, dict[Any, Any]] | None
             found = next(
                 (v for v in reversed(known) if v[0].guard is None or v[0].guard.valid()), None
@@ -293,6 +301,16 @@ class Launcher:
                 del known[: len(known) + 1 - VARIANTS]
                 known.append(found)
             return found
+
+    def let_go(self) -> None:
+        """Forget the programs that came first, if those for a CPU are many, and all launches of all
+        threads: among them are theirs.
+        """
+        found = [key for key in self.programs if key[1].backend == "cpu"]
+        if len(found) >= PROGRAMS:
+            for key in found[: PROGRAMS // 8]:
+                del self.programs[key]
+            self.local = threading.local()
 
     def code(
         self, backend: Any, specs: tuple[Spec, ...], target: Target, leaves: list[Any]
@@ -337,7 +355,7 @@ class Launcher:
         simple, converted = self.simple(values, leaves)
         prepared = Prepared(exe, runner, outputs, ranges, in_place, simple, converted)
         if key is not None and not in_place:
-            table = self.local.table
+            table = vars(self.local).setdefault("table", {})
             room(table, TABLE_LIMIT)
             table[key] = prepared
             prepared.leaves = leaves

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 from cubepy.errors import LaunchError, Location
@@ -167,7 +167,7 @@ def traced(function: Callable[..., Any], args: tuple[Any, ...], what: str) -> Bo
     specs = [graph.values[n] for n in graph.outputs]
     present = [leaf is not None for leaf in found]
     del result, found, outputs
-    moving = moving_in(recorder._nodes, set())
+    moving = cache(lambda: moving_in(recorder._nodes, set()))
     recorder.made_here.close(moving, (), f"a function of {what}", recorder._same)
     return Body(text, recorder.inputs[announced:], (form, present), specs)
 

@@ -33,9 +33,15 @@ WITHIN = ("body", "bodies")
 LONGEST = 64  # characters of an attribute
 
 
-def lines_of(code_at: Mapping[int, Any]) -> dict[int, Location | None]:
-    """The user's lines of code and instructions (see `value.located`)."""
-    return {n: located(asked) for n, asked in code_at.items()}
+def lines_of(graph: Graph, asked: Mapping[int, Any]) -> dict[int, Location | None]:
+    """The user's lines that asked for the values of a traced graph, by their numbers.
+
+    Args:
+        graph: the graph.
+        asked: code and instructions (see `value.located`) by the identities of specs in it.
+    """
+    specs = enumerate(graph.values)
+    return {n: located(asked[id(s)]) for n, s in specs if id(s) in asked}
 
 
 class Lineage:

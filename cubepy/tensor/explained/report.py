@@ -172,7 +172,7 @@ def shown(kind: str, program: Any, routines: Mapping[int, Sequence[str]] | None 
         routines: by node, what chose its kernels, where that is known.
     """
     trace, graph = program.writer.trace, program.graph
-    lineage = Lineage(trace.graph, graph, lines_of(trace.code_at))
+    lineage = Lineage(trace.graph, graph, lines_of(trace.graph, trace.asked))
     made = makers(graph)
     names = [_named(source, program) for source in program.sources]
     device = program.writer.home

@@ -152,7 +152,7 @@ def _converted(text: str, before: DType, dtype: DType, names: dict[str, str]) ->
 _numbers = itertools.count()
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=2048)
 def compiled(text: str, names: tuple[tuple[str, str], ...]) -> Func[..., Any]:
     """The function of a text; one for equal texts."""
     import cubepy as cb

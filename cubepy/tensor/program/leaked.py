@@ -5,7 +5,7 @@ it may not be looked at.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cubepy.errors import LaunchError
@@ -50,12 +50,16 @@ class Made:
             self.lines.append(line)
 
     def close(
-        self, moving: set[int], legitimate: Iterable[Value], what: str, same: Mapping[int, int]
+        self,
+        moving: Callable[[], set[int]],
+        legitimate: Iterable[Value],
+        what: str,
+        same: Mapping[int, int],
     ) -> None:
         """Take the elements of what was kept, as far as they depend on more than constants.
 
         Args:
-            moving: the recorded values that depend on more than constants.
+            moving: gives the recorded values that depend on more than constants.
             legitimate: values that go on: what leads to them does so, too.
             what: the name of what was traced.
             same: which recorded values others have the elements of.
@@ -72,7 +76,7 @@ class Made:
             if value is None or value.id in allowed:
                 continue
             alias = value.id in same
-            if same.get(value.id, value.id) in moving and not (alias and is_there(value.storage)):
+            if same.get(value.id, value.id) in moving() and not (alias and is_there(value.storage)):
                 value.storage = Leaked(value.storage, what, line)
                 changed((value,))
 

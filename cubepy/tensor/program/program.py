@@ -245,7 +245,7 @@ class Program:
     def lineage(self) -> Lineage:
         """Which traced ops its nodes are."""
         trace = self.writer.trace
-        return Lineage(trace.graph, self.graph, lines_of(trace.code_at))
+        return Lineage(trace.graph, self.graph, lines_of(trace.graph, trace.asked))
 
     @cached_property
     def caches(self) -> frozenset[int]:
@@ -418,8 +418,9 @@ class Program:
 def launched(nodes: Sequence[tuple[int, int]], recorded: Recorder) -> dict[int, list[str]]:
     """The kernels that nodes launched, of (node, steps before it) pairs."""
     ends = [*[first for _, first in nodes[1:]], len(recorded.steps)][: len(nodes)]
+    none: list[str] = []  # one for all views
     return {
-        at: kernels_of(recorded.steps[first:end])
+        at: kernels_of(recorded.steps[first:end]) if first < end else none
         for (at, first), end in zip(nodes, ends, strict=True)
     }
 

@@ -61,9 +61,9 @@ def arrays_by_steps(
             run = foreseen if looks else apply
             return [t.storage.dense() for t in execute(graph, tensors, note, run)]
     except CubeError as error:
-        lines = lineage().lines(at)
-        if lines and error.location in (None, located(outside())):
-            error.location = lines[0]
+        lines, here = lineage().lines(at), located(outside())
+        if error.location in (None, here):
+            error.location = lines[0] if lines else here
         raise
 
 

@@ -91,7 +91,7 @@ class Trace:
         differentiable: the outputs through which gradients may go to what was outside.
         differentiated: the graph of these outputs, with a node "detach" where gradients stop.
         remembers: whether gradients would go through what a handle from outside was given.
-        code_at: the user's code that asked for the values of the graph, by their numbers.
+        asked: the user's code that asked for values, by the identities of their specs in the graph.
     """
 
     graph: Graph
@@ -103,7 +103,7 @@ class Trace:
     differentiable: list[int]
     differentiated: Graph
     remembers: bool
-    code_at: dict[int, Any]
+    asked: dict[int, Any]
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Tracer(ExactRecorder):
         return made
 
     def settled(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        scalars = [v for v in attrs.values() if type(v) is Scalar]
+        scalars = Scalar in map(type, attrs.values())
         return {k: number_of(v) for k, v in attrs.items()} if scalars else attrs
 
     def computed(self, again: Callable[[], Any], array: Any) -> Tensor:
@@ -341,7 +341,7 @@ class Tracer(ExactRecorder):
         handles += [t for h in self.kept if (t := getattr(h, "_grad", None)) is not None]
         handles += [t for h in leaves if (t := getattr(h, "_grad", None)) is not None]
         going = [h.value for h in handles]
-        self.made_here.close(self.moving, going, self.what, self._same)
+        self.made_here.close(lambda: self.moving, going, self.what, self._same)
 
     @cached_property
     def moving(self) -> set[int]:
@@ -439,7 +439,7 @@ class Tracer(ExactRecorder):
         exact = self.differentiated([outputs[n] for n in through]) if through else graph
         outputs.clear()  # `made` names itself, so what it knows waits for the garbage collector
         seen = graph, self.found, self.were, form, effects, gradients, through, exact, remembers
-        return Trace(*seen, self.code_at(graph)), given
+        return Trace(*seen, self._asked_at), given
 
 
 _none = Value(Dense(np.empty(0)))

@@ -301,7 +301,7 @@ def test_a_program_that_is_loaded_keeps_what_launches_need(settled: None) -> Non
     for function in graphs:
         cb.jit(function)(cb.tensor(x))
     made = [e for e in gc.get_objects() if type(e) is CpuExecutable and id(e) not in before]
-    kept = [e for e in made if e._entry is not None and e.program.kept is not None]
+    kept = [e for e in made if e._laid is not None and e.program.kept is not None]
     assert kept
     for executable in kept:
         assert not walked.LEFT_OUT & vars(executable.program).keys()

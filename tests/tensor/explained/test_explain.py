@@ -40,7 +40,7 @@ def lineage(function: Any, *args: Tensor) -> Lineage:
     with recorded_by(tracer):
         result = function(*tracer.own.values())
     trace, _ = tracer.trace(result)
-    return Lineage(trace.graph, optimise(trace.graph), lines_of(trace.code_at))
+    return Lineage(trace.graph, optimise(trace.graph), lines_of(trace.graph, trace.asked))
 
 
 def test_a_program_is_shown_with_steps_kernels_memory_and_guards() -> None:

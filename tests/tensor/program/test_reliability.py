@@ -14,8 +14,11 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn
+from cubepy.backends.cpu.backend import CpuExecutable
 from cubepy.errors import LaunchError, OutOfMemoryError
+from cubepy.runtime.launch import launcher
 from cubepy.tensor import Tensor
+from cubepy.tensor.program.plans import repeated
 
 RNG = np.random.default_rng(12)
 
@@ -152,6 +155,39 @@ def test_a_thousand_graphs_keep_little_memory() -> None:
             program(x)
     gc.collect()
     assert resident() - before < 15e6  # a tenth of what ten thousand may take
+
+
+def test_code_of_graphs_that_nobody_has_any_more_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "PROGRAMS", 16)
+    monkeypatch.setattr(repeated, "KEPT", 16)
+    maps = (Tensor.exp, Tensor.tanh, Tensor.abs, Tensor.relu)
+
+    def chain(number: int) -> Any:
+        ops = [maps[number // 4**k % 4] for k in range(3)]
+
+        def function(x: Tensor) -> Tensor:
+            for op in ops:
+                x = op(x) * 2 - 1
+            return x
+
+        return function
+
+    def there() -> int:
+        gc.collect()
+        return sum(type(one) is CpuExecutable for one in gc.get_objects())
+
+    x, programs = some(4, 4), {n: cb.jit(chain(n)) for n in (7, 8, 63)}
+    wanted = {n: [program(x).numpy() for _ in range(3)][-1] for n, program in programs.items()}
+    before = there()
+    for number in range(64):
+        program = cb.jit(chain(number))
+        for _ in range(3):
+            program(x)
+    del program
+    assert there() - before <= 2 * 16 + 2
+    for number, kept in programs.items():  # has its own, and another one is traced
+        assert np.array_equal(kept(x).numpy(), wanted[number])
+        assert np.array_equal(cb.jit(chain(number))(x).numpy(), wanted[number])
 
 
 # Threads and processes

@@ -10,6 +10,7 @@ import numpy as np
 
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.memory import pool
+from cubepy.runtime.memory.address import address
 from cubepy.runtime.memory.mapped import AVAILABLE, Piece, of_piece, without_pages
 from cubepy.runtime.memory.pool import POOLED
 from cubepy.runtime.memory.spans import beginning, extent, meet
@@ -243,15 +244,17 @@ class HostProgram(ProgramOperands):
                 array = leaf.array if isinstance(leaf, ArrayMap) else leaf
                 if leaf is flag or type(array) is not np.ndarray or not array.size:
                     continue
-                start, (low, high) = beginning(array), extent(array)
+                start, (low, high) = address(array), extent(array)
                 span = self.span(start + low, start + high)
                 if span is not None:
                     self.leaves[id(array)] = start, span, 0
                     continue
                 near = bisect_right(starts, start + low) - 1
-                fresh = near >= 0 and start + low < sum(given[near])
-                root = whole(array)
-                at, size = given[near] if fresh else (beginning(root), root.nbytes)
+                at, size = given[near] if near >= 0 else (0, 0)
+                fresh = start + low < at + size
+                if not fresh:
+                    root = whole(array)
+                    at, size = beginning(root), root.nbytes
                 if start + high > at + size:
                     raise Unsuitable("memory of which only a part is known")
                 self.leaves[id(array)] = start, None, at

@@ -11,91 +11,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from cubepy.lang.dtypes import DType
 from cubepy.runtime import profile, recording
 from cubepy.runtime.device import Device, current
-from cubepy.runtime.memory.address import address
-from cubepy.runtime.memory.spans import extent
-from cubepy.runtime.replay.record import Launch
 from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 from cubepy.tensor.array import Tensor, apply
 from cubepy.tensor.exposed import expose
 from cubepy.tensor.ir import ABSENT, Graph, Node
 from cubepy.tensor.ops import OPS, Spec
-from cubepy.tensor.program.plans.arena import LINE
+from cubepy.tensor.program.plans.known import Known, holds, learned, situation
 from cubepy.tensor.record import blocks
 from cubepy.tensor.replay import STRIDED
-from cubepy.tensor.storage import Dense
+from cubepy.tensor.storage import Dense, Storage
 from cubepy.tensor.value import Value
 
-KEPT = 4096
+KEPT = 2048
 """Nodes of a thread whose launches are remembered."""
-VALUE, INPUT, MEMORY = range(3)
 VIEWS = STRIDED | {"reshape"}
-
-
-class Part(NamedTuple):
-    """A leaf of a launch, or a result.
-
-    Attributes:
-        kind: VALUE (`of` itself), INPUT or MEMORY (`of` is its number).
-        of: what it is a part of.
-        whole: whether it is all of that, in the same layout.
-        offset: bytes from the first element.
-        layout: shape, dtype and strides.
-        writeable: whether it may be written.
-    """
-
-    kind: int
-    of: Any
-    whole: bool = True
-    offset: int = 0
-    layout: tuple[Any, ...] = ()
-    writeable: bool = True
-
-    def found(self, inputs: Sequence[Any], memory: Sequence[Any]) -> Any:
-        """The leaf among other arrays."""
-        if self.kind == VALUE:
-            return self.of
-        array = (inputs if self.kind == INPUT else memory)[self.of]
-        if self.whole:
-            return array
-        root, offset = array, self.offset
-        if self.kind == INPUT:
-            root = whole_of(array)
-            offset += address(array) - address(root)
-        shape, dtype, strides = self.layout
-        made: Any = np.ndarray(shape, dtype, root, offset, strides)
-        if not self.writeable:
-            made.flags.writeable = False
-        return made
-
-
-class Known(NamedTuple):
-    """What a node did.
-
-    Attributes:
-        memory: shapes, dtypes and bytes of what it took.
-        constants: arrays that were made of its attributes.
-        values: leaves of launches that are always the same.
-        launches: what it launched: where its leaves are among inputs, memory and values, and those
-            that are parts of them, by their numbers.
-        written: the inputs that launches write.
-        results: what it gave: where that is, as of leaves, and its dtype and device.
-    """
-
-    memory: tuple[tuple[Any, ...], ...]
-    constants: tuple[Any, ...]
-    values: tuple[Any, ...]
-    launches: tuple[tuple[Any, tuple[int, ...], tuple[tuple[int, Part], ...]], ...]
-    written: frozenset[int]
-    results: tuple[tuple[int, Part, DType, Device], ...]
 
 
 class _Tables(threading.local):
@@ -187,19 +124,37 @@ class _Nodes:
             arrays = None if recorded.spoiled else arrays_of(given)
             if arrays is not None:
                 return self.repeat(node, given, arrays, specs)
-        return self.results(node, self.apply(node, given, specs))
+        return self.apply(node, given, specs)
 
-    def apply(self, node: Node, given: Sequence[Any], specs: Sequence[Spec]) -> Any:
-        """What the op gives."""
+    def apply(self, node: Node, given: Sequence[Any], specs: Sequence[Spec]) -> list[Any]:
+        """The values that the op gives."""
         tensors = [
             of_array(v, specs[i].dtype, self.home) for v, i in zip(given, node.inputs, strict=True)
         ]
-        return apply(node.op, *tensors, **dict(node.attrs))
-
-    def results(self, node: Node, made: Any) -> list[Any]:
-        """The values that an op gave."""
+        made = apply(node.op, *tensors, **dict(node.attrs))
         several = made if type(made) is list else [made]
         return [plain(t, s.dtype, self.home) for t, s in zip(several, node.results, strict=True)]
+
+    def compute(self, node: Node, given: Sequence[Any], specs: Sequence[Spec]) -> list[Any]:
+        """The same; of arrays alone nothing is asked that the trace has asked."""
+        if node.op == "constant" or any(v is not None and type(v) is not np.ndarray for v in given):
+            return self.apply(node, given, specs)
+        if given and given[0] is None:  # may be of numbers
+            return self.apply(node, given, specs)
+        attrs, op = dict(node.attrs), OPS[node.op]
+        counters.ops += 1
+        for n in op.written(attrs):
+            if n < len(given) and given[n] is not None:
+                expose(given[n])
+        made = op.run(node.dtype.numpy, *given, **attrs)
+        found = []
+        for one, spec in zip(made if type(made) is list else [made], node.results, strict=True):
+            like = type(one) is np.ndarray and one.shape == spec.shape
+            if not like or one.dtype != spec.dtype.numpy:
+                store = one if isinstance(one, Storage) else Dense(np.asarray(one))
+                one = plain(Tensor(store), spec.dtype, self.home)
+            found.append(one)
+        return found
 
     def repeat(
         self, node: Node, given: Sequence[Any], arrays: list[Any], specs: Sequence[Spec]
@@ -213,19 +168,33 @@ class _Nodes:
             key = (node.exactly, self.here, *situation(arrays, bool(writes)))
             known = _tables.nodes.get(key)
         except TypeError:  # something that no key is made of
-            return self.results(node, self.apply(node, given, specs))
+            return self.apply(node, given, specs)
         recorded = self.recorded
         if known is not None and holds(known, arrays):
             return again(known, arrays, recorded, node, self.home)
         at = len(recorded.steps), len(recorded.kept), len(recorded.constants)
         flags = len(recorded.flags)
-        result = self.apply(node, given, specs)
+        made = self.compute(node, given, specs)
         if not recorded.spoiled and len(recorded.flags) == flags:
-            known = learned(recorded, at, arrays, result)
+            known = learned(recorded, at, arrays, self.as_they_are(made, node.results))
             if known is not None and (not known.written or writes):
                 room(_tables.nodes, KEPT)
                 _tables.nodes[key] = known
-        return self.results(node, result)
+        return made
+
+    def as_they_are(
+        self, made: Sequence[Any], specs: Sequence[Spec]
+    ) -> list[tuple[Any, DType, Device]]:
+        """The arrays of values, their dtypes and devices; None for an array of what is more."""
+        found: list[tuple[Any, DType, Device]] = []
+        for value, spec in zip(made, specs, strict=True):
+            if type(value) is np.ndarray:
+                found.append((value, spec.dtype, self.home))
+                continue
+            store = value.value.storage
+            simple = type(store) is Dense and type(value.value) is Value
+            found.append((store.array if simple else None, store.dtype, store.device))
+        return found
 
 
 def viewed(node: Node, array: np.ndarray) -> np.ndarray | None:
@@ -273,52 +242,6 @@ def arrays_of(given: Sequence[Any]) -> list[Any] | None:
     return found
 
 
-def situation(arrays: Sequence[Any], writes: bool) -> list[Any]:
-    """What of arrays decides launches: layouts, and how those lie to each other that share memory.
-
-    Args:
-        arrays: the inputs of a node.
-        writes: whether it writes some of them; then also where they begin in a line of the cache.
-    """
-    found: list[Any] = [len(arrays)]
-    spans: list[tuple[int, int, int]] = []
-    for array in arrays:
-        if array is None:
-            found.append(None)
-            continue
-        at, dtype, shape, strides = address(array), array.dtype, array.shape, array.strides
-        if array.flags.c_contiguous:
-            low, high = at, at + array.nbytes
-        else:
-            low, high = reach(dtype, shape, strides)
-            low, high = at + low, at + high
-        for n, (first, behind, start) in enumerate(spans):
-            if low < behind and first < high:
-                found.append((n, at - start))
-        spans.append((low, high, at))
-        found += (dtype, shape, strides)
-        if writes:
-            found.append(at % LINE)
-    return found
-
-
-@lru_cache(4096)
-def reach(dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
-    """The bytes of an array, from its first element on: the first one, and one past the last."""
-    low = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
-    high = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
-    return low, high + dtype.itemsize
-
-
-def holds(known: Known, arrays: Sequence[Any]) -> bool:
-    """Whether the code of launches is what it was, and what they write can be written."""
-    for prepared, _, _ in known.launches:
-        valid = prepared.holds
-        if valid is not None and not valid() and not prepared.guard.valid():
-            return False
-    return all(arrays[n].flags.writeable for n in known.written)
-
-
 def again(known: Known, arrays: list[Any], recorded: Any, node: Node, home: Device) -> list[Any]:
     """The results of a node that is like one before."""
     counters.ops += 1
@@ -341,109 +264,3 @@ def again(known: Known, arrays: list[Any], recorded: Any, node: Node, home: Devi
         like = dtype is spec.dtype and (device is home or device == home)
         made.append(array if like else made_of(array, dtype, device))
     return made
-
-
-def learned(
-    recorded: Any, before: tuple[int, int, int], arrays: Sequence[Any], result: Any
-) -> Known | None:
-    """What a node did that has run; None where it cannot be done again on other memory.
-
-    Args:
-        recorded: the recording.
-        before: how many steps, buffers and constants were recorded before it.
-        arrays: its inputs.
-        result: what it gave.
-    """
-    steps, taken, constants = (
-        recorded.steps[before[0] :],
-        [*zip(recorded.kept[before[1] :], recorded.asked[before[1] :], strict=True)],
-        recorded.constants[before[2] :],
-    )
-    spans: list[tuple[int, int, int, int]] = []  # first byte, past the last, kind, number
-    for n, array in enumerate(arrays):
-        if array is not None:
-            low, high = extent(array)
-            spans.append((address(array) + low, address(array) + high, INPUT, n))
-    themselves = {id(a): Part(INPUT, n) for n, a in reversed([*enumerate(arrays)])}
-    for n, (raw, (shape, dtype, size)) in enumerate(taken):
-        spans.append((address(raw), address(raw) + size, MEMORY, n))
-        if (raw.shape, raw.dtype) == (shape, dtype):
-            themselves[id(raw)] = Part(MEMORY, n)
-
-    def part(value: Any) -> Part | None:
-        if type(value) is not np.ndarray:
-            return Part(VALUE, value) if isinstance(value, (bool, int, float)) else None
-        if any(value is one for one in constants):
-            return Part(VALUE, value)
-        if id(value) in themselves:
-            return themselves[id(value)]
-        at, (low, high) = address(value), extent(value)
-        layout = (value.shape, value.dtype, value.strides)
-        inside = [p for p in spans if p[0] <= at + low and at + high <= p[1]]
-        for _, _, kind, n in inside:
-            if kind == INPUT:
-                one = arrays[n]
-                same = address(one) == at and (one.shape, one.dtype, one.strides) == layout
-                if same and one.flags.writeable == value.flags.writeable:
-                    return Part(INPUT, n)
-        if len(inside) != 1 or low == high:
-            return None
-        _, _, kind, n = inside[0]
-        if kind == MEMORY:
-            raw, (shape, dtype, _) = taken[n]
-            contiguous = value.flags.c_contiguous and (shape, dtype) == layout[:2]
-            fits = address(raw) == at and contiguous
-            return Part(MEMORY, n, fits, at - address(raw), layout, value.flags.writeable)
-        if not whole_of(arrays[n]).flags.c_contiguous:
-            return None
-        return Part(INPUT, n, False, at - address(arrays[n]), layout, value.flags.writeable)
-
-    launches, written, wrote = [], set(), set()
-    values: list[Any] = []
-
-    def position(p: Part) -> int:
-        """Where a leaf, or what it is a part of, is among inputs, memory and values."""
-        if p.kind == VALUE:
-            values.append(p.of)
-            return len(arrays) + len(taken) + len(values) - 1
-        return int(p.of) + (len(arrays) if p.kind == MEMORY else 0)
-
-    for step in steps:
-        if not isinstance(step, Launch):
-            return None
-        parts = [part(leaf) for leaf in step.leaves]
-        if any(p is None for p in parts) or not hasattr(step.prepared.runner, "step"):
-            return None
-        found = [p for p in parts if p is not None]
-        outputs = [found[n] for n in step.prepared.outputs]
-        wrote |= {p.of for p in outputs if p.kind == MEMORY}
-        written |= {p.of for p in outputs if p.kind == INPUT}
-        if any(p.kind == VALUE for p in outputs):
-            return None
-        if any(p.kind == MEMORY and p.of not in wrote for p in found):
-            return None  # what it reads was written by something else
-        positions = tuple(map(position, found))
-        parts_ = tuple([(n, p) for n, p in enumerate(found) if not p.whole])
-        launches.append((step.prepared, positions, parts_))
-    results = []
-    for tensor in result if type(result) is list else [result]:
-        store = tensor.value.storage
-        made = part(store.array) if type(store) is Dense and type(tensor.value) is Value else None
-        if made is None or made.kind == VALUE or (made.kind == MEMORY and made.of not in wrote):
-            return None
-        results.append((position(made), made, store.dtype, store.device))
-    return Known(
-        tuple(asked for _, asked in taken),
-        tuple(constants),
-        tuple(values),
-        tuple(launches),
-        frozenset(written),
-        tuple(results),
-    )
-
-
-def whole_of(array: np.ndarray) -> np.ndarray:
-    """The array whose memory an array is a view of."""
-    while type(array.base) is np.ndarray:
-        array = array.base
-    return array

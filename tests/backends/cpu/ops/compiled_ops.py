@@ -87,7 +87,10 @@ def entry(body: str, dtypes: tuple[str, ...]) -> Callable[..., None]:
     symbol = f"op_{digest(body, *dtypes)}"
     code, _ = lower(source, text, (*before, *pointers, *after), symbol, frozenset(), False)
     call = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-    return call(load_object(code, symbol))
+    laid = load_object(code, symbol)
+    found = call(laid.entry)
+    found.laid = laid
+    return found
 
 
 def apply(exprs: list[tuple[str, str]], width: int, *inputs: np.ndarray) -> list[np.ndarray]:
