@@ -72,7 +72,16 @@ NAMES = """
     nn.functional.tanhshrink nn.functional.threshold digamma linalg.cholesky linalg.cross linalg.det
     linalg.diagonal linalg.inv linalg.matrix_norm linalg.matrix_power linalg.qr linalg.slogdet
     linalg.solve linalg.svdvals nn.functional.grid_sample nn.functional.unfold
-    addcdiv addcmul addmm lerp narrow unflatten
+    addcdiv addcmul addmm lerp narrow unflatten nn.functional.pad.circular
+    nn.functional.pad.replicate_negative nn.functional.channel_shuffle
+    nn.functional.embedding_bag nn.functional.gaussian_nll_loss
+    nn.functional.hinge_embedding_loss nn.functional.local_response_norm
+    nn.functional.margin_ranking_loss nn.functional.multi_margin_loss
+    nn.functional.multilabel_margin_loss nn.functional.multilabel_soft_margin_loss
+    nn.functional.pairwise_distance nn.functional.pdist nn.functional.poisson_nll_loss
+    nn.functional.rrelu nn.functional.soft_margin_loss nn.functional.triplet_margin_loss
+    nn.functional.upsample_bilinear
+    nn.functional.upsample_nearest
 """.split()
 MOST = 10
 """Calls of an op, spread over those that it has."""

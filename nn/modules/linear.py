@@ -113,10 +113,7 @@ class Bilinear(Module):
 
     def forward(self, input1: Any, input2: Any) -> Tensor:
         """(..., in1_features), (..., in2_features) -> (..., out_features)."""
-        x, y = as_tensor(input1), as_tensor(input2)
-        rows = x.unsqueeze(-2).unsqueeze(-2) @ self.weight  # (..., out, 1, in2)
-        found = (rows.squeeze(-2) @ y.unsqueeze(-1)).squeeze(-1)
-        return found if self.bias is None else found + self.bias
+        return F.bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return (

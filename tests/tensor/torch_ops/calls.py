@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import cubepy as cb
 import cubepy.tensor as xp
 import cubepy.tensor.linalg as la
 from cubepy.errors import ArgumentError
@@ -120,26 +119,6 @@ def pooled(name: str) -> Function:
     return call
 
 
-def batch_norm(
-    x: Tensor,
-    mean: Tensor,
-    var: Tensor,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    if training:
-        return apply("batch_norm", x, weight, bias, eps=eps)[0]  # type: ignore[no-any-return]
-    return apply("channel_norm", x, mean, var, weight, bias, eps=eps)  # type: ignore[no-any-return]
-
-
-def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Any = None) -> Tensor:
-    made = cb.tensor.einsum("...i,oij,...j->...o", x, weight, y)
-    return made if bias is None else made + bias
-
-
 def instance_norm(
     x: Tensor,
     running_mean: Any = None,
@@ -164,15 +143,6 @@ def interpolate(
     if recompute_scale_factor:
         size, scale_factor = [math.floor(n * scale_factor) for n in x.shape[2:]], None
     return F.interpolate(x, size, scale_factor, **how)
-
-
-def rms_norm(x: Tensor, shape: Any, weight: Any = None, eps: float | None = None) -> Tensor:
-    least = 2.0**-52 if eps is None else eps
-    return apply("rms_norm", x, weight, normalized_shape=tuple(shape), eps=least)  # type: ignore[no-any-return]
-
-
-def padded(x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
-    return apply("pad", x, widths=tuple(pad), mode=mode, value=float(value or 0))  # type: ignore[no-any-return]
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -337,8 +307,11 @@ CALLS: dict[str, Function] = {
     "arange": lambda *ends, dtype=None: xp.arange(*ends, dtype=dtype),
     "full": lambda shape, value, dtype: xp.full(tuple(shape), value, dtype=dtype),
     "eye": lambda *sizes, dtype, requires_grad: xp.eye(*sizes, dtype=dtype),
-    "constant_pad_nd": lambda x, pad, value=0: padded(x, pad, "constant", value),
-    **{f"nn.functional.pad.{n}": padded for n in "constant reflect replicate".split()},
+    "constant_pad_nd": lambda x, pad, value=0: F.pad(x, pad, "constant", value),
+    **{
+        f"nn.functional.pad.{n}": F.pad
+        for n in "circular constant reflect replicate replicate_negative".split()
+    },
     **{
         f"nn.functional.{n}": pooled(n)
         for n in """adaptive_avg_pool1d adaptive_avg_pool2d
@@ -353,13 +326,16 @@ CALLS: dict[str, Function] = {
         elu gelu glu group_norm hardshrink hardsigmoid hardswish hardtanh huber_loss kl_div l1_loss
         layer_norm leaky_relu linear logsigmoid mish mse_loss nll_loss normalize pixel_shuffle
         pixel_unshuffle prelu relu relu6 scaled_dot_product_attention selu silu smooth_l1_loss
-        softplus softshrink softsign tanhshrink threshold grid_sample unfold""".split()
+        softplus softshrink softsign tanhshrink threshold grid_sample unfold batch_norm bilinear
+        channel_shuffle gaussian_nll_loss hinge_embedding_loss local_response_norm
+        margin_ranking_loss multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss
+        pairwise_distance pdist poisson_nll_loss rms_norm rrelu soft_margin_loss
+        triplet_margin_loss upsample_bilinear
+        upsample_nearest""".split()
     },
-    "nn.functional.batch_norm": batch_norm,
-    "nn.functional.bilinear": bilinear,
     "nn.functional.embedding": lambda table, index, **how: F.embedding(index, table),
+    "nn.functional.embedding_bag": lambda table, index, **how: F.embedding_bag(index, table, **how),
     "nn.functional.instance_norm": instance_norm,
-    "nn.functional.rms_norm": rms_norm,
     **{
         f"nn.functional.interpolate.{n}": interpolate
         for n in "area bicubic bilinear linear nearest trilinear".split()
@@ -378,8 +354,8 @@ LEFT_OUT: dict[str, str] = {
         _INTEGERS,
     ),
     **dict.fromkeys(
-        """bernoulli nn.functional.alpha_dropout nn.functional.dropout normal normal.in_place
-        normal.number_mean randint uniform""".split(),
+        """bernoulli nn.functional.alpha_dropout nn.functional.dropout nn.functional.dropout2d
+        nn.functional.dropout3d normal normal.in_place normal.number_mean randint uniform""".split(),
         _RANDOM,
     ),
     **dict.fromkeys(
@@ -415,8 +391,7 @@ LEFT_OUT: dict[str, str] = {
     "linspace.tensor_overload": "ends that are tensors are not taken",
     "nn.functional.batch_norm.without_cudnn": "the same calls again",
     "nn.functional.interpolate.nearest-exact": "not there",
-    "nn.functional.pad.circular": "not there",
-    "nn.functional.pad.replicate_negative": "cutting off is for the mode constant",
+    "nn.functional.triplet_margin_with_distance_loss": "samples are functions; see test_margins.py",
     "norm.fro": "orders of norms are numbers",
     "norm.nuc": "orders of norms are numbers",
     "round.decimals_0": "rounds to integers only",
