@@ -72,6 +72,8 @@ NAMES = """
     nn.functional.tanhshrink nn.functional.threshold digamma linalg.cholesky linalg.cross linalg.det
     linalg.diagonal linalg.inv linalg.matrix_norm linalg.matrix_power linalg.qr linalg.slogdet
     linalg.solve linalg.svdvals nn.functional.grid_sample nn.functional.unfold
+    baddbmm cross diag diagonal fliplr flipud frac index_fill isclose kthvalue logit median
+    nan_to_num nanmean nansum pinverse quantile rad2deg rot90 sgn tensor_split trace unfold xlogy
     addcdiv addcmul addmm lerp narrow unflatten nn.functional.pad.circular
     nn.functional.pad.replicate_negative nn.functional.channel_shuffle
     nn.functional.embedding_bag nn.functional.gaussian_nll_loss

@@ -76,12 +76,6 @@ def of_dtype(function: Function) -> Function:
     return call
 
 
-def divided(x: Tensor, y: Any, rounding_mode: str | None = None) -> Tensor:
-    if rounding_mode == "floor":
-        return x // y
-    return (x / y).trunc() if rounding_mode else x / y
-
-
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float = 1) -> Tensor:
     return x.index_add(dim, index, source * alpha)
 
@@ -149,10 +143,6 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     return a @ b
 
 
-def select(x: Tensor, dim: int, index: int) -> Tensor:
-    return x[(slice(None),) * (dim % x.ndim) + (index,)]
-
-
 def searchsorted(
     x: Tensor,
     values: Any,
@@ -182,7 +172,11 @@ CALLS: dict[str, Function] = {
         digamma isfinite isinf isnan lgamma log log10 log1p log2 masked_fill masked_select movedim
         norm permute reciprocal repeat reshape roll round rsqrt sigmoid sign signbit sin sinh split
         sqrt square squeeze tan tanh tile transpose tril triu trunc unbind unsqueeze view chunk
-        addcdiv addcmul addmm amax amin lerp narrow unflatten
+        addcdiv addcmul addmm amax amin lerp narrow unflatten add baddbmm broadcast_to clamp_max
+        clamp_min cross deg2rad diag diagonal diff fliplr flipud floor_divide frac index_fill
+        isclose kthvalue logical_xor logit median mul nan_to_num nanmean nansum pinverse positive
+        quantile rad2deg ravel reshape_as rot90 select sgn sub tensor_split trace true_divide
+        unfold view_as where xlogy
         """.split()
     },
     **{
@@ -202,31 +196,19 @@ CALLS: dict[str, Function] = {
             "maximum": "maximum",
             "min.binary": "minimum",
             "minimum": "minimum",
-            "mul": "mul",
             "ne": "ne",
             "nextafter": "nextafter",
             "pow": "pow",
             "remainder": "mod",
-            "floor_divide": "floordiv",
-            "true_divide": "div",
-            "clamp_min": "maximum",
         }.items()
     },
-    "clamp_min": lambda x, low: x.clamp(min=low),
-    "clamp_max": lambda x, high: x.clamp(max=high),
-    "add": lambda x, y, alpha=1: x + y * alpha,
-    "sub": lambda x, y, alpha=1: x - y * alpha,
     "rsub": lambda x, y, alpha=1: y - x * alpha,
     "flip": lambda x, dims: x.flip(*dims),
     "neg": lambda x: -x,
-    "positive": lambda x: +x,
-    "deg2rad": lambda x: x * (math.pi / 180),
-    **named("div.no_rounding_mode div.floor_rounding div.trunc_rounding", divided),
+    **named("div.no_rounding_mode div.floor_rounding div.trunc_rounding", method("div")),
     **named("logical_and", xp.logical_and),
     **named("logical_or", xp.logical_or),
-    **named("logical_xor", xp.logical_xor),
     "logical_not": xp.logical_not,
-    "where": lambda x, mask, y: xp.where(mask, x, y),
     "__radd__": lambda x, y: y + x,
     "__rdiv__": lambda x, y: y / x,
     "__rmatmul__": lambda x, y: y @ x,
@@ -247,9 +229,6 @@ CALLS: dict[str, Function] = {
     **named("std std.unbiased", spread("std")),
     **named("var var.unbiased", spread("var")),
     "cumsum": method("cumsum"),
-    "diff": lambda x, n=1, dim=-1, prepend=None, append=None: xp.diff(
-        x, n=n, axis=dim, prepend=prepend, append=append
-    ),
     **named("log_softmax log_softmax.with_dtype", of_dtype(F.log_softmax)),
     **named("softmax softmax.with_dtype", of_dtype(F.softmax)),
     **named("nn.functional.softmin nn.functional.softmin.with_dtype", of_dtype(F.softmin)),
@@ -279,15 +258,12 @@ CALLS: dict[str, Function] = {
         a, b, axes=dims if isinstance(dims, int) else tuple(map(tuple, dims))
     ),
     "broadcast_tensors": lambda *xs: xp.broadcast_arrays(*xs),
-    "broadcast_to": lambda x, shape: xp.broadcast_to(x, tuple(shape)),
     "cat": lambda xs, dim=0: xp.concat(xs, axis=dim),
     "stack": lambda xs, dim=0: xp.stack(xs, axis=dim),
     "expand_as": lambda x, y: x.expand(y.shape),
-    **named("reshape_as view_as", lambda x, y: x.reshape(y.shape)),
     "mT": lambda x: x.mT,
     "T": lambda x: x.T,
     "t": lambda x: x.T,
-    "ravel": lambda x: x.reshape(-1),
     "meshgrid.list_of_tensors": lambda xs, indexing: xp.meshgrid(*xs, indexing=indexing),
     "meshgrid.variadic_tensors": lambda *xs, indexing: xp.meshgrid(*xs, indexing=indexing),
     "repeat_interleave": method("repeat_interleave"),
@@ -301,7 +277,6 @@ CALLS: dict[str, Function] = {
     "scatter_add": method("scatter_add"),
     **{f"scatter_reduce.{n}": scatter_reduce for n in "sum amin amax prod".split()},
     "searchsorted": searchsorted,
-    "select": select,
     "take_along_dim": taken_along,
     "linspace": lambda start, end, steps, dtype="f32": xp.linspace(start, end, steps, dtype=dtype),
     "arange": lambda *ends, dtype=None: xp.arange(*ends, dtype=dtype),
@@ -377,10 +352,14 @@ LEFT_OUT: dict[str, str] = {
         "linalg.matrix_rank.hermitian linalg.pinv.hermitian linalg.pinv.singular".split(),
         "the same function, of matrices of a kind",
     ),
-    **dict.fromkeys("empty empty_like full_like ones ones_like zeros zeros_like".split(), _MADE),
+    **dict.fromkeys(
+        """allclose empty empty_like full_like new_empty new_full new_ones new_zeros ones ones_like
+        zero_ zeros zeros_like""".split(),
+        _MADE,
+    ),
     **dict.fromkeys("conj imag real nn.functional.silu.complex".split(), _COMPLEX),
     **dict.fromkeys(
-        "bfloat16 bool double float half int long".split(),
+        "bfloat16 bool byte char double float half int long short".split(),
         "conversions, whose samples are orders of memory",
     ),
     "addmm.decomposed": "the same calls again",
@@ -398,7 +377,6 @@ LEFT_OUT: dict[str, str] = {
     "round.decimals_3": "rounds to integers only",
     "round.decimals_neg_3": "rounds to integers only",
     "take": "of the flat tensor in torch, along an axis here (the array API)",
-    "unfold": "a method of torch's tensors for one axis, a function of images here",
     "to": "conversions, whose samples are devices and orders of memory",
 }
 """Names of op_db that we have and that are not compared, and why."""
