@@ -153,7 +153,7 @@ class TransformerDecoder(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """Positions, and those of an encoder -> positions; see `TransformerDecoderLayer.forward`."""
+        """Positions and those of an encoder -> positions; see `TransformerDecoderLayer.forward`."""
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
         for layer in self.layers:
             tgt = layer(tgt, memory, *masks, bool(tgt_is_causal), memory_is_causal)
@@ -164,8 +164,7 @@ class Transformer(Module):
     """An encoder and a decoder, as in the paper.
 
     Args:
-        d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first,
-            norm_first, bias: of the layers; see `TransformerDecoderLayer`.
+        d_model, nhead: of the layers; see `TransformerDecoderLayer` for these and the others.
         num_encoder_layers, num_decoder_layers: how many layers there are.
         custom_encoder, custom_decoder: modules instead of them, or None.
 
@@ -230,8 +229,7 @@ class Transformer(Module):
             src: (batch, length of the encoder, d_model) as `batch_first` says.
             tgt: (batch, length, d_model).
             src_mask, src_key_padding_mask, src_is_causal: see `TransformerEncoderLayer.forward`.
-            tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal,
-                memory_is_causal: see `TransformerDecoderLayer.forward`.
+            tgt_mask, memory_mask: see `TransformerDecoderLayer.forward` for these and the others.
         """
         memory = self.encoder(src, src_mask, src_key_padding_mask, bool(src_is_causal))
         padding = (tgt_key_padding_mask, memory_key_padding_mask)
