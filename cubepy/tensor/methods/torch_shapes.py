@@ -6,7 +6,6 @@ import itertools
 from typing import Any, TypeVar
 
 from cubepy.errors import ShapeError
-from cubepy.runtime.device import use
 from cubepy.tensor.methods.applied import ints
 from cubepy.tensor.methods.indexing import Indexing
 from cubepy.tensor.methods.reducing import Reducing
@@ -156,10 +155,8 @@ class TorchShapes(Reducing[T], Shaping[T], Indexing[T]):
         axis = x._dim(dim, "index_fill")
         at: Any = self._like(index)
         at = at if at.ndim else at.reshape(1)
-        with use(self.device):
-            fill = x._operand(value).astype(x.dtype)
-            none = x._operand(0).astype(x.dtype).detach().expand(x.shape[axis])
-        at = at.to(self.device)
+        at, fill = at.to(x.device), x._operand(value).astype(x.dtype)
+        none = x._operand(0).astype(x.dtype).to(x.device).expand(x.shape[axis])
         marked = none.index_copy(0, at, none[:1].expand(at.shape) + 1) != 0
         marked = marked.reshape(-1, *(1,) * (x.ndim - 1 - axis))
         return self._apply("where", marked, fill, x).reshape(self.shape)  # type: ignore[no-any-return]

@@ -11,6 +11,8 @@ import pytest
 
 import cubepy as cb
 from cubepy.errors import ArgumentError, CubeError, DTypeError, ShapeError
+from cubepy.nn import functional as F
+from tests.backends.hip.emulator.device import emulated
 
 RNG = np.random.default_rng(7)
 X, Y = RNG.standard_normal((2, 3, 4)).astype(np.float32)
@@ -192,6 +194,35 @@ def test_gradients_of_any_order_go_through_programs() -> None:
 def test_what_does_not_go_together_is_refused(error: Any, wrong: Callable[[], Any]) -> None:
     with pytest.raises(error):
         wrong()
+
+
+ON_A_GPU: dict[str, Callable[[Any], Any]] = {
+    "new_zeros": lambda x: x.new_zeros(2),
+    "new_tensor": lambda x: x.new_tensor([1, 2]),
+    "diag": lambda x: x[0].diag(1),
+    "index_fill": lambda x: x.index_fill(0, [1], 2.0),
+    "quantile": lambda x: x.quantile([0.25, 0.5], 0),
+    "median": lambda x: x.median(1)[0],
+    "xlogy": lambda x: x.xlogy(2.0),
+    "where": lambda x: x.where(x > 1, 0.0),
+    "nan_to_num": lambda x: x.nan_to_num(),
+    "unfold": lambda x: x.unfold(1, 2, 1),
+    "div_": lambda x: x.div_(0.3, rounding_mode="trunc"),
+    "fill_": lambda x: x.fill_(3.0),
+    "copy_": lambda x: x.copy_(Y),
+    "pad": lambda x: F.pad(x, (-1, 2), "circular"),
+    "multi_margin_loss": lambda x: F.multi_margin_loss(x, x.new_tensor([0, 1, 2], "i64")),
+    "embedding_bag": lambda x: F.embedding_bag(x.new_tensor([[2, 0]], "i64"), x, mode="max"),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+}
+
+
+def test_results_are_where_the_tensor_is() -> None:
+    with emulated("gfx1100"):
+        for name, call in ON_A_GPU.items():
+            found, want = call(cb.tensor(X, device="gfx1100")), call(t(X))
+            assert str(found.device).startswith("gfx1100"), name
+            np.testing.assert_allclose(found.numpy(), want.numpy(), 1e-5, 1e-5, err_msg=name)
 
 
 def test_the_mean_of_nothing_but_nan_is_nan() -> None:
