@@ -302,6 +302,34 @@ class LstmModel(nn.Module):
         return self.head(self.lstm(self.embed(ids))[0])
 
 
+class Translator(nn.Module):
+    """Tokens (1 is padding) -> numbers for each of their first seven, by `nn.Transformer` and a
+    layer of a decoder whose norms come first.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, 16)
+        self.transformer = nn.Transformer(16, 2, 2, 2, 24, 0.0, batch_first=True)
+        self.layer = nn.TransformerDecoderLayer(
+            16, 4, 24, 0.0, "gelu", batch_first=True, norm_first=True
+        )
+        self.head = nn.Linear(16, 50)
+
+    def forward(self, ids: Any) -> Any:
+        x, mask = self.embed(ids), self.transformer.generate_square_subsequent_mask(7)
+        absent = torch.zeros(ids.shape, dtype=x.dtype).masked_fill(ids == 1, -math.inf)
+        y = self.transformer(
+            x,
+            x[:, :7],
+            tgt_mask=mask.to(x.dtype),
+            src_key_padding_mask=absent,
+            memory_key_padding_mask=absent,
+        )
+        y = self.layer(y, x, mask.to(x.dtype), memory_key_padding_mask=absent)
+        return self.head(y)
+
+
 MODELS = {
     "roberta": Roberta,
     "gpt2": Gpt2,
@@ -311,6 +339,7 @@ MODELS = {
     "convnext": ConvNext,
     "mobilenetv2": MobileNetV2,
     "lstm": LstmModel,
+    "transformer": Translator,
 }
 
 

@@ -72,7 +72,18 @@ NAMES = """
     nn.functional.tanhshrink nn.functional.threshold digamma linalg.cholesky linalg.cross linalg.det
     linalg.diagonal linalg.inv linalg.matrix_norm linalg.matrix_power linalg.qr linalg.slogdet
     linalg.solve linalg.svdvals nn.functional.grid_sample nn.functional.unfold
-    addcdiv addcmul addmm lerp narrow unflatten
+    baddbmm cross diag diagonal fliplr flipud frac index_fill isclose kthvalue logit median
+    nan_to_num nanmean nansum pinverse quantile rad2deg rot90 sgn tensor_split trace unfold xlogy
+    addcdiv addcmul addmm lerp narrow unflatten nn.functional.pad.circular
+    nn.functional.pad.replicate_negative nn.functional.channel_shuffle
+    nn.functional.embedding_bag nn.functional.gaussian_nll_loss
+    nn.functional.hinge_embedding_loss nn.functional.local_response_norm
+    nn.functional.margin_ranking_loss nn.functional.multi_margin_loss
+    nn.functional.multilabel_margin_loss nn.functional.multilabel_soft_margin_loss
+    nn.functional.pairwise_distance nn.functional.pdist nn.functional.poisson_nll_loss
+    nn.functional.rrelu nn.functional.soft_margin_loss nn.functional.triplet_margin_loss
+    nn.functional.upsample_bilinear
+    nn.functional.upsample_nearest
 """.split()
 MOST = 10
 """Calls of an op, spread over those that it has."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from cubepy.errors import LaunchError, ShapeError
+from cubepy.lang.dtypes import promote
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, apply, as_tensor
 from cubepy.tensor.array import operand
@@ -132,3 +135,53 @@ def cosine_embedding_loss(
     beyond = apply("relu", cosine - margin)
     loss = where(t == 1, 1 - cosine, where(t == -1, beyond, operand(0.0, cosine)))
     return reduced(loss, reduction, x)
+
+
+def pairwise_distance(
+    x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
+    """The norm of x1 - x2 + eps over the last axis.
+
+    Args:
+        x1, x2: (N, D) or (D,); they broadcast.
+        p: of the norm, above 0.
+        eps: added to each difference.
+        keepdim: whether the last axis stays, of length 1.
+
+    Returns:
+        (N,) or a number.
+
+    Example:
+        >>> pairwise_distance([[0.0, 1.0]], [[3.0, 5.0]], eps=0.0)
+        tensor([5.])
+    """
+    x, y = as_tensor(x1), as_tensor(x2)
+    difference = arguments.widened(x) - arguments.widened(y) + arguments.number("eps", eps)
+    found = difference.norm(p, -1, arguments.flag("keepdim", keepdim))
+    return found.astype(promote(x.dtype, y.dtype)) if x.dtype.is_float else found
+
+
+def pdist(input: Any, p: float = 2.0) -> Tensor:
+    """The distances of every two rows: 0 and 1, 0 and 2, ..., 1 and 2, ...
+
+    Args:
+        input: (N, D).
+        p: of the norm, above 0.
+
+    Returns:
+        (N * (N - 1) / 2,).
+
+    Raises:
+        ShapeError: no matrix.
+
+    Example:
+        >>> pdist([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])
+        tensor([5.       , 1.       , 4.2426405])
+    """
+    x = as_tensor(input)
+    if x.ndim != 2:
+        raise ShapeError(f"pdist takes a matrix (N, D), not the shape {x.shape}")
+    wide = arguments.widened(x)
+    first, second = (as_tensor(i).to(x.device) for i in np.triu_indices(x.shape[0], 1))
+    found = (wide.index_select(0, first) - wide.index_select(0, second)).norm(p, -1)
+    return found.astype(x.dtype) if x.dtype.is_float else found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cubepy.errors import ShapeError
 from cubepy.nn import arguments, init
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.namespace import where
@@ -30,7 +31,7 @@ def dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
 
 
 def feature_dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
-    """Dropout of whole channels: what `dropout1d`, `dropout2d` and `dropout3d` are.
+    """Dropout of whole channels, of any number of axes behind them.
 
     Args:
         input: (N, C, ...).
@@ -69,3 +70,54 @@ def alpha_dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
     a = (1 / (1 - p) / (1 + p * low * low)) ** 0.5
     kept = init.dropout_generator(x.device).bernoulli(1 - p, x.shape) != 0
     return where(kept, x, low) * a - a * p * low
+
+
+def dropout1d(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
+    """Dropout of whole channels of (N, C, L), or of (C, L).
+
+    Raises:
+        ShapeError: another number of axes.
+
+    Example:
+        >>> dropout1d([[[1.0, 2.0]]], training=False)
+        tensor([[[1., 2.]]])
+    """
+    return _of_channels("dropout1d", input, p, training, (2, 3), 2)
+
+
+def dropout2d(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
+    """Dropout of whole channels of (N, C, H, W); of (N, C, L), too, as in torch.
+
+    Raises:
+        ShapeError: another number of axes.
+
+    Example:
+        >>> dropout2d([[[[1.0, 2.0]]]], training=False)
+        tensor([[[[1., 2.]]]])
+    """
+    return _of_channels("dropout2d", input, p, training, (3, 4), 0)
+
+
+def dropout3d(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
+    """Dropout of whole channels of (N, C, D, H, W), or of (C, D, H, W).
+
+    Raises:
+        ShapeError: another number of axes.
+
+    Example:
+        >>> dropout3d([[[[[1.0, 2.0]]]]], training=False)
+        tensor([[[[[1., 2.]]]]])
+    """
+    return _of_channels("dropout3d", input, p, training, (4, 5), 4)
+
+
+def _of_channels(
+    name: str, input: Any, p: float, training: bool, ranks: tuple[int, ...], alone: int
+) -> Tensor:
+    """`feature_dropout` of inputs of some ranks, of which one has no batch."""
+    x = as_tensor(input)
+    if x.ndim not in ranks:
+        raise ShapeError(f"{name} takes inputs of {ranks[0]} or {ranks[1]} axes, not {x.shape}")
+    if x.ndim == alone:
+        return feature_dropout(x.unsqueeze(0), p, training).squeeze(0)
+    return feature_dropout(x, p, training)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -293,3 +294,81 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
         raise LaunchError(f"classes are 0 to {n - 1}; the largest integer is {most}")
     classes = as_tensor(np.arange(n, dtype=x.dtype.numpy)).to(x.device)
     return (x.unsqueeze(-1) == classes).astype("i64")
+
+
+def gaussian_nll_loss(
+    input: Any,
+    target: Any,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """(log var + (input - target)^2 / var) / 2: of targets with a normal distribution.
+
+    Args:
+        input: expected values, of any shape.
+        target: of the same shape, broadcast.
+        var: variances: a number, of the input's shape, or without its last axis, or with one of
+            length 1; they count as at least eps.
+        full: whether log(2 pi) / 2 is added.
+        eps: see `var`.
+        reduction: "none", "mean" or "sum".
+
+    Raises:
+        ShapeError: variances of another shape.
+
+    Example:
+        >>> gaussian_nll_loss([1.0, 2.0], [2.0, 4.0], [1.0, 1.0])
+        tensor(1.25)
+    """
+    x, t, v = as_tensor(input), as_tensor(target), as_tensor(var)
+    wide, spread = arguments.widened(x), arguments.widened(v)
+    if spread.ndim and spread.shape != x.shape:
+        if spread.shape == x.shape[:-1]:
+            spread = spread.unsqueeze(-1)
+        elif spread.shape != (*x.shape[:-1], 1):
+            raise ShapeError(f"an input of shape {x.shape} has no variances of shape {v.shape}")
+    kept = spread.detach()
+    spread = spread + (kept.clip(arguments.number("eps", eps, 0)) - kept)
+    difference = wide - arguments.widened(t)
+    loss = (spread.log() + difference * difference / spread) * 0.5
+    if arguments.flag("full", full):
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return reduced(loss, reduction, x)
+
+
+def poisson_nll_loss(
+    input: Any,
+    target: Any,
+    log_input: bool = True,
+    full: bool = False,
+    *,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Tensor:
+    """input - target * log(input): of targets with a Poisson distribution.
+
+    Args:
+        input: expected counts, or their logarithms where `log_input`.
+        target: counts, broadcast.
+        log_input: see `input`.
+        full: whether Stirling's approximation of log(target!) is added, of targets above 1.
+        eps: added to an input before its logarithm.
+        reduction: "none", "mean" or "sum".
+
+    Example:
+        >>> poisson_nll_loss([0.0, 0.0], [1.0, 2.0])
+        tensor(1.)
+    """
+    x, t = as_tensor(input), arguments.widened(as_tensor(target))
+    wide, eps = arguments.widened(x), arguments.number("eps", eps, 0)
+    if arguments.flag("log_input", log_input):
+        loss = wide.exp() - t * wide
+    else:
+        loss = wide - t * (wide + eps).log()
+    if arguments.flag("full", full):
+        many = t > 1
+        n = where(many, t, 2.0)
+        loss = loss + where(many, n * n.log() - n + (n * (2 * math.pi)).log() * 0.5, 0.0)
+    return reduced(loss, reduction, x)

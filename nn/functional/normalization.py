@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from cubepy.errors import ShapeError
+import ml_dtypes
+
+from cubepy.errors import ArgumentError, ShapeError
 from cubepy.nn import arguments
 from cubepy.nn.functional.linear import optional
-from cubepy.tensor import Tensor, apply, as_tensor
+from cubepy.nn.functional.padding import pad
+from cubepy.nn.functional.windows import avg_pool2d
+from cubepy.tensor import Tensor, apply, as_tensor, no_grad
 
 
 def layer_norm(
@@ -83,3 +87,123 @@ def instance_norm(input: Any, *, weight: Any = None, bias: Any = None, eps: floa
     """
     x = as_tensor(input)
     return group_norm(x, x.shape[1], weight, bias, eps)
+
+
+def rms_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
+) -> Tensor:
+    """Divide by the root of the mean square over the last axes, then scale.
+
+    Args:
+        input: of any shape that ends with `normalized_shape`.
+        normalized_shape: the last axes.
+        weight: of this shape, or None.
+        eps: added to the mean square; None is the epsilon of the input's dtype.
+
+    Raises:
+        ShapeError: shapes that do not go together.
+
+    Example:
+        >>> rms_norm([[3.0, 3.0]], 2, eps=0.0)
+        tensor([[1., 1.]])
+    """
+    x, shape = as_tensor(input), arguments.shape("normalized_shape", normalized_shape)
+    least = float(ml_dtypes.finfo(x.dtype.numpy).eps) if eps is None else eps
+    least = arguments.number("eps", least, 0)
+    return apply("rms_norm", x, optional(weight), normalized_shape=shape, eps=least)  # type: ignore[no-any-return]
+
+
+def batch_norm(
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each channel (axis 1): by running values or, training, by the batch.
+
+    Args:
+        input: (N, C, ...).
+        running_mean, running_var: (C,), or None while training. Training gives these tensors other
+            values: (1 - momentum) times what they were plus momentum times those of the batch, of
+            which the variance is the unbiased one.
+        weight, bias: (C,): scale and shift, or None.
+        training: see above.
+        momentum: see above.
+        eps: added to variances.
+
+    Raises:
+        ShapeError: another number of channels, or one value per channel while training.
+        ArgumentError: no running values, though it does not train.
+
+    Example:
+        >>> import cubepy as cb
+        >>> mean, var = cb.tensor([0.0]), cb.tensor([1.0])
+        >>> batch_norm([[1.0], [3.0]], mean, var, training=True).numpy().round(3).ravel()
+        array([-1.,  1.], dtype=float32)
+        >>> mean
+        tensor([0.2])
+    """
+    x, eps = as_tensor(input), arguments.number("eps", eps, 0)
+    scale, shift = optional(weight), optional(bias)
+    mean, var = optional(running_mean), optional(running_var)
+    if not arguments.flag("training", training):
+        if mean is None or var is None:
+            raise ArgumentError(
+                "batch_norm needs running_mean and running_var unless it trains",
+                hint="give training=True to normalise by the batch",
+            )
+        return apply("channel_norm", x, mean, var, scale, shift, eps=eps)  # type: ignore[no-any-return]
+    count = math.prod(x.shape[:1] + x.shape[2:])
+    if x.ndim < 2 or count < 2:
+        raise ShapeError(
+            f"batch_norm trains on more than 1 value per channel, not on the shape {x.shape}"
+        )
+    y, *found = apply("batch_norm", x, scale, shift, eps=eps)
+    take = arguments.number("momentum", momentum, 0, 1)
+    with no_grad():
+        for running, value, times in zip(
+            (mean, var), found, (1.0, count / (count - 1)), strict=True
+        ):
+            if running is not None:
+                old = arguments.widened(running)
+                running.assign_(old * (1 - take) + value.detach() * (take * times))
+    return y  # type: ignore[no-any-return]
+
+
+def local_response_norm(
+    input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
+    """x / (k + alpha * mean of the squares of `size` channels around)^beta (Krizhevsky et al.,
+    2012); channels outside are zeros.
+
+    Args:
+        input: (N, C, ...), of 3 axes or more.
+        size: how many channels.
+        alpha, beta, k: see above.
+
+    Raises:
+        ShapeError: fewer axes.
+
+    Example:
+        >>> local_response_norm([[[2.0], [4.0]]], 1, alpha=1.0, beta=0.5, k=0.0).flatten()
+        tensor([1., 1.])
+    """
+    x, size = as_tensor(input), arguments.size("size", size, 1)
+    if x.ndim < 3:
+        raise ShapeError(f"local_response_norm takes (N, C, ...) of 3 axes, not {x.shape}")
+    alpha, beta, k = (
+        arguments.number(name, value)
+        for name, value in (("alpha", alpha), ("beta", beta), ("k", k))
+    )
+    if not x.size:
+        return x
+    wide = arguments.widened(x)
+    squares = (wide * wide).reshape(x.shape[0], 1, x.shape[1], math.prod(x.shape[2:]))
+    squares = pad(squares, (0, 0, size // 2, (size - 1) // 2))
+    mean = avg_pool2d(squares, (size, 1), 1).reshape(x.shape)
+    y = wide / (mean * alpha + k) ** beta
+    return y.astype(x.dtype) if x.dtype.is_float else y

@@ -48,3 +48,20 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Tensor:
     parts = x.reshape(*lead, c, h // r, r, w // r, r)
     order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
     return parts.permute(order).reshape(*lead, c * r * r, h // r, w // r)
+
+
+def channel_shuffle(input: Any, groups: int) -> Tensor:
+    """Channels of `groups` groups in turns: (N, groups * k, ...) -> the same (Zhang et al., 2018).
+
+    Raises:
+        ShapeError: channels that the groups do not divide.
+
+    Example:
+        >>> channel_shuffle([[[1.0], [2.0], [3.0], [4.0]]], 2).flatten()
+        tensor([1., 3., 2., 4.])
+    """
+    x, n = as_tensor(input), arguments.size("groups", groups, 1)
+    if x.ndim < 3 or x.shape[1] % n:
+        raise ShapeError(f"channel_shuffle: {n} groups do not divide the channels of {x.shape}")
+    parts = x.reshape(x.shape[0], n, x.shape[1] // n, *x.shape[2:])
+    return parts.transpose(1, 2).reshape(x.shape)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from cubepy import kernels as K
-from cubepy.errors import ShapeError
+from cubepy.errors import LaunchError, ShapeError
+from cubepy.kernels.entry.arguments import per_axis
+from cubepy.nn import arguments
 from cubepy.tensor import Tensor, as_tensor
 
 
@@ -348,3 +351,78 @@ def interpolate(
     """
     x = as_tensor(input)
     return K.interpolate(x, size, scale_factor, mode, bool(align_corners))  # type: ignore[no-any-return]
+
+
+def upsample(
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """`interpolate` under its old name.
+
+    Example:
+        >>> upsample([[[1.0, 2.0]]], scale_factor=2)
+        tensor([[[1., 1., 2., 2.]]])
+    """
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """`interpolate` by the nearest element.
+
+    Example:
+        >>> upsample_nearest([[[1.0, 2.0]]], 4)
+        tensor([[[1., 1., 2., 2.]]])
+    """
+    return interpolate(input, size, scale_factor)
+
+
+def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """`interpolate` of images by straight lines, the corners on each other.
+
+    Example:
+        >>> upsample_bilinear([[[[1.0, 3.0]]]], (1, 3))
+        tensor([[[[1., 2., 3.]]]])
+    """
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
+def lp_pool1d(
+    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """(sum of x^p)^(1/p) of each window of (N, C, L).
+
+    Example:
+        >>> lp_pool1d([[[3.0, 4.0]]], 2, 2)
+        tensor([[[5.]]])
+    """
+    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool2d(
+    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """(sum of x^p)^(1/p) of each window of (N, C, H, W).
+
+    Example:
+        >>> lp_pool2d([[[[3.0, 4.0]]]], 2, (1, 2))
+        tensor([[[[5.]]]])
+    """
+    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def _lp_pool(
+    axes: int, input: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool
+) -> Tensor:
+    """Sums are means times the size of the window."""
+    x, p = as_tensor(input), arguments.number("norm_type", norm_type)
+    if not p:
+        raise LaunchError("norm_type must not be 0")
+    window = per_axis(kernel_size, axes, "kernel_size", 1)
+    pool = avg_pool1d if axes == 1 else avg_pool2d
+    wide = arguments.widened(x)
+    mean = pool(wide * wide if p == 2 else wide**p, window, stride, 0, ceil_mode)
+    y = ((mean.sign() * mean.abs().relu()) * math.prod(window)) ** (1 / p)
+    return y.astype(x.dtype) if x.dtype.is_float else y

@@ -34,7 +34,7 @@ class Dropout(Module):
 
 
 class Dropout1d(Dropout):
-    """Dropout of whole channels of (N, C, L).
+    """Dropout of whole channels of (N, C, L), or of (C, L).
 
     Example:
         >>> import numpy as np
@@ -44,7 +44,7 @@ class Dropout1d(Dropout):
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.feature_dropout(input, self.p, self.training)
+        return F.dropout1d(input, self.p, self.training)
 
 
 class Dropout2d(Dropout):
@@ -58,11 +58,11 @@ class Dropout2d(Dropout):
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.feature_dropout(input, self.p, self.training)
+        return F.dropout2d(input, self.p, self.training)
 
 
 class Dropout3d(Dropout):
-    """Dropout of whole channels of (N, C, D, H, W).
+    """Dropout of whole channels of (N, C, D, H, W), or of (C, D, H, W).
 
     Example:
         >>> import numpy as np
@@ -72,7 +72,7 @@ class Dropout3d(Dropout):
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.feature_dropout(input, self.p, self.training)
+        return F.dropout3d(input, self.p, self.training)
 
 
 class AlphaDropout(Dropout):

@@ -117,3 +117,24 @@ class InstanceNorm3d(_InstanceNorm):
     """
 
     ranks = (5,)
+
+
+class LocalResponseNorm(Module):
+    """Division by a power of the mean of the squares of channels around.
+
+    Example:
+        >>> LocalResponseNorm(1, alpha=1.0, beta=0.5, k=0.0)([[[2.0], [4.0]]]).flatten()
+        tensor([1., 1.])
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size = arguments.size("size", size, 1)
+        self.alpha, self.beta, self.k = alpha, beta, k
+
+    def forward(self, input: Any) -> Tensor:
+        """(N, C, ...) -> the same."""
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

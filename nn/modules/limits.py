@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from cubepy.errors import ShapeError
 from cubepy.nn import functional as F
 from cubepy.nn.module import Module
-from cubepy.tensor import Tensor
+from cubepy.tensor import Tensor, as_tensor
 
 
 class Hardswish(Module):
@@ -207,3 +208,44 @@ class Threshold(Module):
 
     def extra_repr(self) -> str:
         return f"threshold={self.threshold}, value={self.value}"
+
+
+class Softmax2d(Module):
+    """Softmax over the channels of images, (N, C, H, W) or (C, H, W).
+
+    Example:
+        >>> Softmax2d()([[[0.0]], [[0.0]]])
+        tensor([[[0.5]],
+                [[0.5]]])
+    """
+
+    def forward(self, input: Any) -> Tensor:
+        """Images -> the same shape.
+
+        Raises:
+            ShapeError: another number of axes.
+        """
+        x = as_tensor(input)
+        if x.ndim not in (3, 4):
+            raise ShapeError(f"Softmax2d takes (N, C, H, W) or (C, H, W), not {x.shape}")
+        return F.softmax(x, -3)
+
+
+class RReLU(Module):
+    """x above 0, and below x times a slope, which is drawn while training.
+
+    Example:
+        >>> RReLU(0.25, 0.75).eval()([-4.0, 2.0])
+        tensor([-2.,  2.])
+    """
+
+    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3) -> None:
+        super().__init__()
+        self.lower, self.upper = lower, upper
+
+    def forward(self, input: Any) -> Tensor:
+        """Any shape -> the same."""
+        return F.rrelu(input, self.lower, self.upper, self.training)
+
+    def extra_repr(self) -> str:
+        return f"lower={self.lower}, upper={self.upper}"

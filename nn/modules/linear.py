@@ -113,10 +113,7 @@ class Bilinear(Module):
 
     def forward(self, input1: Any, input2: Any) -> Tensor:
         """(..., in1_features), (..., in2_features) -> (..., out_features)."""
-        x, y = as_tensor(input1), as_tensor(input2)
-        rows = x.unsqueeze(-2).unsqueeze(-2) @ self.weight  # (..., out, 1, in2)
-        found = (rows.squeeze(-2) @ y.unsqueeze(-1)).squeeze(-1)
-        return found if self.bias is None else found + self.bias
+        return F.bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return (
@@ -139,3 +136,55 @@ class Identity(Module):
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
         return as_tensor(input)
+
+
+class EmbeddingBag(Module):
+    """Sums, means or maxima of vectors of a table, over bags of indices.
+
+    Args:
+        num_embeddings, embedding_dim: of the table.
+        mode: "sum", "mean" or "max".
+        include_last_offset: whether offsets end with the number of indices.
+        padding_idx: an index that does not count; its vector begins as zeros.
+
+    Attributes:
+        weight: (num_embeddings, embedding_dim).
+
+    Example:
+        >>> EmbeddingBag(10, 4)([[1, 2, 3], [4, 5, 6]]).shape
+        (2, 4)
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        mode: str = "mean",
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_embeddings = arguments.size("num_embeddings", num_embeddings)
+        self.embedding_dim = arguments.size("embedding_dim", embedding_dim)
+        self.mode, self.padding_idx = mode, padding_idx
+        self.include_last_offset = arguments.flag("include_last_offset", include_last_offset)
+        first = init.normal((self.num_embeddings, self.embedding_dim))
+        if padding_idx is not None:
+            first[padding_idx] = 0.0
+        self.weight = Parameter(first)
+
+    def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Tensor:
+        """As `functional.embedding_bag`."""
+        return F.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"

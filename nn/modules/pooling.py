@@ -263,3 +263,65 @@ class Upsample(Module):
 
     def extra_repr(self) -> str:
         return f"size={self.size}, scale_factor={self.scale_factor}, mode={self.mode!r}"
+
+
+class UpsamplingNearest2d(Upsample):
+    """Images of another size, by the nearest pixel.
+
+    Example:
+        >>> UpsamplingNearest2d(scale_factor=2)([[[[1.0, 2.0]]]]).shape
+        (1, 1, 2, 4)
+    """
+
+    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+        super().__init__(size, scale_factor)
+
+
+class UpsamplingBilinear2d(Upsample):
+    """Images of another size, by straight lines; the corners lie on each other.
+
+    Example:
+        >>> UpsamplingBilinear2d((1, 3))([[[[1.0, 3.0]]]])
+        tensor([[[[1., 2., 3.]]]])
+    """
+
+    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+        super().__init__(size, scale_factor, "bilinear", True)
+
+
+class LPPool1d(Module):
+    """(sum of x^p)^(1/p) of each window of (N, C, L).
+
+    Example:
+        >>> LPPool1d(2, 2)([[[3.0, 4.0]]])
+        tensor([[[5.]]])
+    """
+
+    def __init__(
+        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    ) -> None:
+        super().__init__()
+        self.norm_type, self.kernel_size = norm_type, kernel_size
+        self.stride, self.ceil_mode = stride, ceil_mode
+
+    def forward(self, input: Any) -> Tensor:
+        """As `functional.lp_pool1d`."""
+        how = (self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+        return F.lp_pool1d(input, *how)
+
+    def extra_repr(self) -> str:
+        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}"
+
+
+class LPPool2d(LPPool1d):
+    """(sum of x^p)^(1/p) of each window of (N, C, H, W).
+
+    Example:
+        >>> LPPool2d(2, (1, 2))([[[[3.0, 4.0]]]])
+        tensor([[[[5.]]]])
+    """
+
+    def forward(self, input: Any) -> Tensor:
+        """As `functional.lp_pool2d`."""
+        how = (self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+        return F.lp_pool2d(input, *how)

@@ -94,3 +94,75 @@ class PixelUnshuffle(Module):
 
     def extra_repr(self) -> str:
         return f"downscale_factor={self.downscale_factor}"
+
+
+class ChannelShuffle(Module):
+    """Channels of `groups` groups in turns.
+
+    Example:
+        >>> ChannelShuffle(2)([[[1.0], [2.0], [3.0], [4.0]]]).flatten()
+        tensor([1., 3., 2., 4.])
+    """
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.groups = arguments.size("groups", groups, 1)
+
+    def forward(self, input: Any) -> Tensor:
+        """As `functional.channel_shuffle`."""
+        return F.channel_shuffle(input, self.groups)
+
+    def extra_repr(self) -> str:
+        return f"groups={self.groups}"
+
+
+class Unfold(Module):
+    """The windows of images as columns.
+
+    Example:
+        >>> Unfold((1, 2))([[[1.0, 2.0, 3.0]]])
+        tensor([[1., 2.],
+                [2., 3.]])
+    """
+
+    def __init__(
+        self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+    ) -> None:
+        super().__init__()
+        self.kernel_size, self.dilation = kernel_size, dilation
+        self.padding, self.stride = padding, stride
+
+    def forward(self, input: Any) -> Tensor:
+        """As `functional.unfold`."""
+        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, padding={self.padding}, stride={self.stride}"
+
+
+class Fold(Unfold):
+    """Images as the sums of windows that are columns.
+
+    Example:
+        >>> Fold((1, 3), (1, 2))([[1.0, 2.0], [2.0, 3.0]])
+        tensor([[[1., 4., 3.]]])
+    """
+
+    def __init__(
+        self,
+        output_size: Any,
+        kernel_size: Any,
+        dilation: Any = 1,
+        padding: Any = 0,
+        stride: Any = 1,
+    ) -> None:
+        super().__init__(kernel_size, dilation, padding, stride)
+        self.output_size = output_size
+
+    def forward(self, input: Any) -> Tensor:
+        """As `functional.fold`."""
+        how = (self.kernel_size, self.dilation, self.padding, self.stride)
+        return F.fold(input, self.output_size, *how)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}, {super().extra_repr()}"

@@ -16,7 +16,7 @@ from cubepy import nn
 from tests.nn.models.convolutional import ConvNext, MobileNetV2, ResNet50
 from tests.nn.models.given import along, drawn, inputs, summary
 from tests.nn.models.recurrent import LstmModel, ScannedLstm
-from tests.nn.models.transformers import Gpt2, LlamaBlock, Roberta, Vit
+from tests.nn.models.transformers import Gpt2, LlamaBlock, Roberta, Translator, Vit
 
 FILE = Path(__file__).parent / "fixtures" / "models.npz"
 MODELS: dict[str, type[nn.Module]] = {
@@ -28,6 +28,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "convnext": ConvNext,
     "mobilenetv2": MobileNetV2,
     "lstm": LstmModel,
+    "transformer": Translator,
 }
 LIMITS = {"f64": 1e-10, "f32": 1e-5}
 """How far a result or a gradient may be off, relative to its norm."""

@@ -10,15 +10,13 @@ from typing import Any, TypeVar
 
 from cubepy.errors import ShapeError
 from cubepy.tensor.methods.applied import ints
-from cubepy.tensor.methods.indexing import Indexing
-from cubepy.tensor.methods.operators import Operators
-from cubepy.tensor.methods.reducing import Reducing
-from cubepy.tensor.methods.shaping import Shaping
+from cubepy.tensor.methods.torch_shapes import TorchShapes
+from cubepy.tensor.methods.torch_values import TorchValues
 
 T = TypeVar("T")
 
 
-class TorchNames(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
+class TorchNames(TorchValues[T], TorchShapes[T]):
     """What `Tensor` inherits: the other families, and what else code that was written for PyTorch
     asks.
 

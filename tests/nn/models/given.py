@@ -40,6 +40,7 @@ def inputs() -> dict[str, np.ndarray]:
         "mobilenetv2": rng.standard_normal((2, 3, 32, 32)).astype(np.float32),
         "mobilenetv2_trained": rng.standard_normal((4, 3, 32, 32)).astype(np.float32),
         "lstm": rng.integers(0, 30, (2, 10)),
+        "transformer": padded[::-1].copy(),
     }
 
 

@@ -192,3 +192,31 @@ class Vit(nn.Module):
         first = self.cls_token.expand(x.shape[0], 1, x.shape[2])
         x = self.blocks(concat([first, x], axis=1) + self.pos_embed)
         return self.head(self.norm(x)[:, 0])  # type: ignore[no-any-return]
+
+
+class Translator(nn.Module):
+    """Tokens (1 is padding) -> numbers for each of their first seven, by `nn.Transformer` and a
+    layer of a decoder whose norms come first.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, 16)
+        self.transformer = nn.Transformer(16, 2, 2, 2, 24, 0.0, batch_first=True)
+        self.layer = nn.TransformerDecoderLayer(
+            16, 4, 24, 0.0, "gelu", batch_first=True, norm_first=True
+        )
+        self.head = nn.Linear(16, 50)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x, mask = self.embed(ids), self.transformer.generate_square_subsequent_mask(7)
+        absent = ids == 1
+        y = self.transformer(
+            x,
+            x[:, :7],
+            tgt_mask=mask.astype(x.dtype),
+            src_key_padding_mask=absent,
+            memory_key_padding_mask=absent,
+        )
+        y = self.layer(y, x, memory_key_padding_mask=absent, tgt_is_causal=True)
+        return self.head(y)

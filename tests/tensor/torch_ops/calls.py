@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import cubepy as cb
 import cubepy.tensor as xp
 import cubepy.tensor.linalg as la
 from cubepy.errors import ArgumentError
@@ -77,12 +76,6 @@ def of_dtype(function: Function) -> Function:
     return call
 
 
-def divided(x: Tensor, y: Any, rounding_mode: str | None = None) -> Tensor:
-    if rounding_mode == "floor":
-        return x // y
-    return (x / y).trunc() if rounding_mode else x / y
-
-
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float = 1) -> Tensor:
     return x.index_add(dim, index, source * alpha)
 
@@ -120,26 +113,6 @@ def pooled(name: str) -> Function:
     return call
 
 
-def batch_norm(
-    x: Tensor,
-    mean: Tensor,
-    var: Tensor,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    if training:
-        return apply("batch_norm", x, weight, bias, eps=eps)[0]  # type: ignore[no-any-return]
-    return apply("channel_norm", x, mean, var, weight, bias, eps=eps)  # type: ignore[no-any-return]
-
-
-def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Any = None) -> Tensor:
-    made = cb.tensor.einsum("...i,oij,...j->...o", x, weight, y)
-    return made if bias is None else made + bias
-
-
 def instance_norm(
     x: Tensor,
     running_mean: Any = None,
@@ -166,21 +139,8 @@ def interpolate(
     return F.interpolate(x, size, scale_factor, **how)
 
 
-def rms_norm(x: Tensor, shape: Any, weight: Any = None, eps: float | None = None) -> Tensor:
-    least = 2.0**-52 if eps is None else eps
-    return apply("rms_norm", x, weight, normalized_shape=tuple(shape), eps=least)  # type: ignore[no-any-return]
-
-
-def padded(x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
-    return apply("pad", x, widths=tuple(pad), mode=mode, value=float(value or 0))  # type: ignore[no-any-return]
-
-
 def product(a: Tensor, b: Tensor) -> Tensor:
     return a @ b
-
-
-def select(x: Tensor, dim: int, index: int) -> Tensor:
-    return x[(slice(None),) * (dim % x.ndim) + (index,)]
 
 
 def searchsorted(
@@ -212,7 +172,11 @@ CALLS: dict[str, Function] = {
         digamma isfinite isinf isnan lgamma log log10 log1p log2 masked_fill masked_select movedim
         norm permute reciprocal repeat reshape roll round rsqrt sigmoid sign signbit sin sinh split
         sqrt square squeeze tan tanh tile transpose tril triu trunc unbind unsqueeze view chunk
-        addcdiv addcmul addmm amax amin lerp narrow unflatten
+        addcdiv addcmul addmm amax amin lerp narrow unflatten add baddbmm broadcast_to clamp_max
+        clamp_min cross deg2rad diag diagonal diff fliplr flipud floor_divide frac index_fill
+        isclose kthvalue logical_xor logit median mul nan_to_num nanmean nansum pinverse positive
+        quantile rad2deg ravel reshape_as rot90 select sgn sub tensor_split trace true_divide
+        unfold view_as where xlogy
         """.split()
     },
     **{
@@ -232,31 +196,19 @@ CALLS: dict[str, Function] = {
             "maximum": "maximum",
             "min.binary": "minimum",
             "minimum": "minimum",
-            "mul": "mul",
             "ne": "ne",
             "nextafter": "nextafter",
             "pow": "pow",
             "remainder": "mod",
-            "floor_divide": "floordiv",
-            "true_divide": "div",
-            "clamp_min": "maximum",
         }.items()
     },
-    "clamp_min": lambda x, low: x.clamp(min=low),
-    "clamp_max": lambda x, high: x.clamp(max=high),
-    "add": lambda x, y, alpha=1: x + y * alpha,
-    "sub": lambda x, y, alpha=1: x - y * alpha,
     "rsub": lambda x, y, alpha=1: y - x * alpha,
     "flip": lambda x, dims: x.flip(*dims),
     "neg": lambda x: -x,
-    "positive": lambda x: +x,
-    "deg2rad": lambda x: x * (math.pi / 180),
-    **named("div.no_rounding_mode div.floor_rounding div.trunc_rounding", divided),
+    **named("div.no_rounding_mode div.floor_rounding div.trunc_rounding", method("div")),
     **named("logical_and", xp.logical_and),
     **named("logical_or", xp.logical_or),
-    **named("logical_xor", xp.logical_xor),
     "logical_not": xp.logical_not,
-    "where": lambda x, mask, y: xp.where(mask, x, y),
     "__radd__": lambda x, y: y + x,
     "__rdiv__": lambda x, y: y / x,
     "__rmatmul__": lambda x, y: y @ x,
@@ -277,9 +229,6 @@ CALLS: dict[str, Function] = {
     **named("std std.unbiased", spread("std")),
     **named("var var.unbiased", spread("var")),
     "cumsum": method("cumsum"),
-    "diff": lambda x, n=1, dim=-1, prepend=None, append=None: xp.diff(
-        x, n=n, axis=dim, prepend=prepend, append=append
-    ),
     **named("log_softmax log_softmax.with_dtype", of_dtype(F.log_softmax)),
     **named("softmax softmax.with_dtype", of_dtype(F.softmax)),
     **named("nn.functional.softmin nn.functional.softmin.with_dtype", of_dtype(F.softmin)),
@@ -309,15 +258,12 @@ CALLS: dict[str, Function] = {
         a, b, axes=dims if isinstance(dims, int) else tuple(map(tuple, dims))
     ),
     "broadcast_tensors": lambda *xs: xp.broadcast_arrays(*xs),
-    "broadcast_to": lambda x, shape: xp.broadcast_to(x, tuple(shape)),
     "cat": lambda xs, dim=0: xp.concat(xs, axis=dim),
     "stack": lambda xs, dim=0: xp.stack(xs, axis=dim),
     "expand_as": lambda x, y: x.expand(y.shape),
-    **named("reshape_as view_as", lambda x, y: x.reshape(y.shape)),
     "mT": lambda x: x.mT,
     "T": lambda x: x.T,
     "t": lambda x: x.T,
-    "ravel": lambda x: x.reshape(-1),
     "meshgrid.list_of_tensors": lambda xs, indexing: xp.meshgrid(*xs, indexing=indexing),
     "meshgrid.variadic_tensors": lambda *xs, indexing: xp.meshgrid(*xs, indexing=indexing),
     "repeat_interleave": method("repeat_interleave"),
@@ -331,14 +277,16 @@ CALLS: dict[str, Function] = {
     "scatter_add": method("scatter_add"),
     **{f"scatter_reduce.{n}": scatter_reduce for n in "sum amin amax prod".split()},
     "searchsorted": searchsorted,
-    "select": select,
     "take_along_dim": taken_along,
     "linspace": lambda start, end, steps, dtype="f32": xp.linspace(start, end, steps, dtype=dtype),
     "arange": lambda *ends, dtype=None: xp.arange(*ends, dtype=dtype),
     "full": lambda shape, value, dtype: xp.full(tuple(shape), value, dtype=dtype),
     "eye": lambda *sizes, dtype, requires_grad: xp.eye(*sizes, dtype=dtype),
-    "constant_pad_nd": lambda x, pad, value=0: padded(x, pad, "constant", value),
-    **{f"nn.functional.pad.{n}": padded for n in "constant reflect replicate".split()},
+    "constant_pad_nd": lambda x, pad, value=0: F.pad(x, pad, "constant", value),
+    **{
+        f"nn.functional.pad.{n}": F.pad
+        for n in "circular constant reflect replicate replicate_negative".split()
+    },
     **{
         f"nn.functional.{n}": pooled(n)
         for n in """adaptive_avg_pool1d adaptive_avg_pool2d
@@ -353,13 +301,16 @@ CALLS: dict[str, Function] = {
         elu gelu glu group_norm hardshrink hardsigmoid hardswish hardtanh huber_loss kl_div l1_loss
         layer_norm leaky_relu linear logsigmoid mish mse_loss nll_loss normalize pixel_shuffle
         pixel_unshuffle prelu relu relu6 scaled_dot_product_attention selu silu smooth_l1_loss
-        softplus softshrink softsign tanhshrink threshold grid_sample unfold""".split()
+        softplus softshrink softsign tanhshrink threshold grid_sample unfold batch_norm bilinear
+        channel_shuffle gaussian_nll_loss hinge_embedding_loss local_response_norm
+        margin_ranking_loss multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss
+        pairwise_distance pdist poisson_nll_loss rms_norm rrelu soft_margin_loss
+        triplet_margin_loss upsample_bilinear
+        upsample_nearest""".split()
     },
-    "nn.functional.batch_norm": batch_norm,
-    "nn.functional.bilinear": bilinear,
     "nn.functional.embedding": lambda table, index, **how: F.embedding(index, table),
+    "nn.functional.embedding_bag": lambda table, index, **how: F.embedding_bag(index, table, **how),
     "nn.functional.instance_norm": instance_norm,
-    "nn.functional.rms_norm": rms_norm,
     **{
         f"nn.functional.interpolate.{n}": interpolate
         for n in "area bicubic bilinear linear nearest trilinear".split()
@@ -378,8 +329,8 @@ LEFT_OUT: dict[str, str] = {
         _INTEGERS,
     ),
     **dict.fromkeys(
-        """bernoulli nn.functional.alpha_dropout nn.functional.dropout normal normal.in_place
-        normal.number_mean randint uniform""".split(),
+        """bernoulli nn.functional.alpha_dropout nn.functional.dropout nn.functional.dropout2d
+        nn.functional.dropout3d normal normal.in_place normal.number_mean randint uniform""".split(),
         _RANDOM,
     ),
     **dict.fromkeys(
@@ -401,10 +352,14 @@ LEFT_OUT: dict[str, str] = {
         "linalg.matrix_rank.hermitian linalg.pinv.hermitian linalg.pinv.singular".split(),
         "the same function, of matrices of a kind",
     ),
-    **dict.fromkeys("empty empty_like full_like ones ones_like zeros zeros_like".split(), _MADE),
+    **dict.fromkeys(
+        """allclose empty empty_like full_like new_empty new_full new_ones new_zeros ones ones_like
+        zero_ zeros zeros_like""".split(),
+        _MADE,
+    ),
     **dict.fromkeys("conj imag real nn.functional.silu.complex".split(), _COMPLEX),
     **dict.fromkeys(
-        "bfloat16 bool double float half int long".split(),
+        "bfloat16 bool byte char double float half int long short".split(),
         "conversions, whose samples are orders of memory",
     ),
     "addmm.decomposed": "the same calls again",
@@ -415,15 +370,13 @@ LEFT_OUT: dict[str, str] = {
     "linspace.tensor_overload": "ends that are tensors are not taken",
     "nn.functional.batch_norm.without_cudnn": "the same calls again",
     "nn.functional.interpolate.nearest-exact": "not there",
-    "nn.functional.pad.circular": "not there",
-    "nn.functional.pad.replicate_negative": "cutting off is for the mode constant",
+    "nn.functional.triplet_margin_with_distance_loss": "samples are functions; see test_margins.py",
     "norm.fro": "orders of norms are numbers",
     "norm.nuc": "orders of norms are numbers",
     "round.decimals_0": "rounds to integers only",
     "round.decimals_3": "rounds to integers only",
     "round.decimals_neg_3": "rounds to integers only",
     "take": "of the flat tensor in torch, along an axis here (the array API)",
-    "unfold": "a method of torch's tensors for one axis, a function of images here",
     "to": "conversions, whose samples are devices and orders of memory",
 }
 """Names of op_db that we have and that are not compared, and why."""

@@ -88,8 +88,9 @@ REFUSED = {
     "nn.functional.group_norm": "an eps below 0",
     "nn.functional.layer_norm": "an eps below 0",
     "nn.functional.normalize": "orders of 0 and below",
-    "nn.functional.pad.reflect": "cutting off, in other modes than constant",
-    "nn.functional.pad.replicate": "cutting off, in other modes than constant",
+    "nn.functional.pairwise_distance": "orders of 0 and below",
+    "nn.functional.pdist": "orders of 0 and below",
+    "nn.functional.rms_norm": "an eps below 0",
     "nn.functional.scaled_dot_product_attention": "batches that broadcast",
     "norm": "orders of 0 and below",
     "norm.inf": "orders of 0 and below",
@@ -110,15 +111,19 @@ LOOSE = {"nn.functional.hardsigmoid": 1e-7}
 """Ops of torch whose own derivatives are that far off: they multiply with 1 / 6 of f32."""
 
 
-def is_random(call: Call) -> bool:
-    return bool(call.kwargs.get("dropout_p"))
+def is_random(name: str, call: Call) -> bool:
+    return (
+        bool(call.kwargs.get("dropout_p"))
+        or name == "nn.functional.rrelu"
+        and bool(call.kwargs.get("training"))
+    )
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_an_op_is_what_torch_has(name: str) -> None:
     compared, refused = 0, 0
     for n, call in enumerate(calls()[name]):
-        if is_random(call):
+        if is_random(name, call):
             continue
         try:
             compare(name, call)

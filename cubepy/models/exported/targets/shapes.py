@@ -7,8 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from cubepy import tensor as T
 from cubepy.errors import ModelError
 from cubepy.lang.dtypes import DType, i64
@@ -16,7 +14,7 @@ from cubepy.models.exported.promotion import result_dtype
 from cubepy.models.exported.records import target
 from cubepy.models.exported.targets.reductions import summable
 from cubepy.nn import functional as F
-from cubepy.tensor import Tensor, apply, as_tensor
+from cubepy.tensor import Tensor
 
 
 @target("view reshape _unsafe_view _reshape_alias")
@@ -270,49 +268,12 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
 
 @target("constant_pad_nd")
 def constant_pad(x: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor:
-    cuts = [min(n, 0) for n in pad]
-    for k in range(0, len(pad), 2):
-        dim = x.ndim - 1 - k // 2
-        x = cut(x, dim, -cuts[k], x.shape[dim] + cuts[k + 1])
-    widths = tuple(max(n, 0) for n in pad)
-    if not any(widths):
-        return x
-    return apply("pad", x, widths=widths, mode="constant", value=value)  # type: ignore[no-any-return]
+    return F.pad(x, pad, "constant", value)
 
 
 @target("pad")
 def pad(x: Tensor, widths: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
-    if mode == "constant":
-        return constant_pad(x, widths, 0 if value is None else value)
-    if mode == "circular":
-        for k in range(0, len(widths), 2):
-            x = _around(x, x.ndim - 1 - k // 2, *widths[k : k + 2])
-        return x
-    for k in range(0, len(widths), 2):
-        before, after = widths[k : k + 2]
-        if min(before, after) < 0:
-            x = _continued(x, x.ndim - 1 - k // 2, before, after, mode)
-            widths = [*widths[:k], 0, 0, *widths[k + 2 :]]
-    if not any(widths):
-        return x
-    return apply("pad", x, widths=tuple(widths), mode=mode, value=0.0)  # type: ignore[no-any-return]
-
-
-def _continued(x: Tensor, dim: int, before: int, after: int, mode: str) -> Tensor:
-    """An axis with elements away at one end or both, and its edge or reflection at the other."""
-    n = x.shape[dim]
-    at = np.arange(-before, n + after)
-    at = np.abs(at) if mode == "reflect" else at.clip(0, n - 1)
-    at = np.where(at > n - 1, 2 * (n - 1) - at, at)
-    return x.index_select(dim, as_tensor(at).to(x.device))
-
-
-def _around(x: Tensor, dim: int, before: int, after: int) -> Tensor:
-    """An axis that goes on with its other end; less than 0 takes elements away."""
-    x = cut(x, dim, max(-before, 0), x.shape[dim] + min(after, 0))
-    n, before, after = x.shape[dim], max(before, 0), max(after, 0)
-    parts = [cut(x, dim, n - before, n), x, cut(x, dim, 0, after)]
-    return T.concat([p for p in parts if p.shape[dim]], axis=dim)
+    return F.pad(x, widths, mode, value)
 
 
 @target("reflection_pad1d reflection_pad2d reflection_pad3d")

@@ -1,4 +1,4 @@
-"""Transformers: layers of attention and of a network at each position (Vaswani et al., 2017)."""
+"""Encoders: positions look at each other."""
 
 from __future__ import annotations
 
@@ -17,6 +17,23 @@ from cubepy.nn.modules.normalization import LayerNorm
 from cubepy.tensor import Tensor, as_tensor
 
 ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+
+
+def activation_of(activation: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a name, or the one that was given.
+
+    Raises:
+        LaunchError: another name.
+
+    Example:
+        >>> activation_of("relu")([-1.0, 2.0])
+        tensor([0., 2.])
+    """
+    if not isinstance(activation, str):
+        return activation
+    if activation not in ACTIVATIONS:
+        raise LaunchError(f'activation is "relu", "gelu" or a function, not {activation!r}')
+    return ACTIVATIONS[activation]
 
 
 class TransformerEncoderLayer(Module):
@@ -53,11 +70,7 @@ class TransformerEncoderLayer(Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        if isinstance(activation, str) and activation not in ACTIVATIONS:
-            raise LaunchError(f'activation is "relu", "gelu" or a function, not {activation!r}')
-        self.activation: Any = (
-            ACTIVATIONS[activation] if isinstance(activation, str) else activation
-        )
+        self.activation: Any = activation_of(activation)
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first)
         self.linear1 = Linear(d_model, dim_feedforward, bias)
         self.dropout = Dropout(dropout)
