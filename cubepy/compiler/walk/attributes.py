@@ -34,6 +34,8 @@ def wrap(s: Scope, value: Any) -> Value:
         return StructValue(value.type, tuple((n, wrap(s, v)) for n, v in value.values.items()))
     if isinstance(value, types.ModuleType):
         return Const(value)  # asking it for more may import more
+    if isinstance(value, type):
+        return Const(value)  # of `np.float32`, `ndim` is a descriptor
     if hasattr(value, "__array_interface__") and getattr(value, "ndim", 0) > 0:
         raise ComptimeError(
             "an array from outside cannot be used in a kernel directly",
