@@ -461,3 +461,15 @@ def test_and_and_or_give_the_operand_that_decides(device: str) -> None:
     x, n, out = np.arange(2, dtype=F), np.arange(4, dtype=np.int32), np.zeros(9, F)
     deciding[1, 1](x, n, out, device=device)
     assert out.tolist() == [5, 7, 2, 0, 2.5, 3, 1, 2, 10]
+
+
+@cb.kernel
+def looking(n: cb.Array, out: cb.Array, low):
+    for i in range(n.size):
+        out[i] = (n[i] in (1, 3, low)) + 2 * (n[i] not in (2, 3))
+
+
+def test_a_number_is_looked_for_in_a_tuple(device: str) -> None:
+    n, out = np.arange(5, dtype=np.int32), np.zeros(5, np.int32)
+    looking[1, 1](n, out, 4, device=device)
+    assert out.tolist() == [2, 3, 0, 1, 3]
