@@ -91,8 +91,8 @@ def among(s: Scope, number: Value, items: tuple[Value, ...], absent: bool) -> Va
 
 
 def compare(s: Scope, op: ast.cmpop, left: Value, right: Value) -> Value:
-    """One comparison; `is`, `in` but of numbers, comparisons of tuples, and those of a tail's lanes with those of
-    a whole line, are comptime.
+    """One comparison; `is`, `in` but of numbers, comparisons of tuples, and those of a tail's lanes
+    with those of a whole line, are comptime.
     """
     for count, lanes, less in ((left, right, True), (right, left, False)):
         if (
