@@ -156,7 +156,7 @@ def describe(value: Value) -> str:
     return "a loop over lines" if isinstance(value, LinesValue) else "a range"
 
 
-def instead(value: Value) -> str | None:
+def instead(value: Value) -> str:
     """What to write where an aggregate stands for a number: the hint of an error."""
     if isinstance(value, ArrayValue):
         first = ", ".join("ijk"[: value.mem.ndim]) or "()"
@@ -165,7 +165,7 @@ def instead(value: Value) -> str | None:
         return "operators go over its fields: give it a method and call that, as in a.plus(b)"
     if isinstance(value, TupleValue):
         return "take one of its items"
-    return None
+    return ""
 
 
 def plain(value: Value) -> Value:

@@ -261,7 +261,7 @@ class Differentiable(Handle):
         return self._exchanged(new)
 
 
-def _leaf(cls: type, kind: type[Value], storage: Any, needs_grad: bool) -> Any:
+def _leaf(cls: Any, kind: type[Value], storage: Any, needs_grad: bool) -> Any:
     """A tensor of elements that come from outside."""
     made = cls.__new__(cls)
     made.value = kind(storage)

@@ -89,13 +89,13 @@ def const_attribute(s: Scope, owner: Const, name: str) -> Value:
         raise KernelNameError(f"{what} has no attribute {name!r}", hint=_near(obj, name)) from None
 
 
-def _near(obj: Any, name: str) -> str | None:
+def _near(obj: Any, name: str) -> str:
     """What was meant by a name that something does not have."""
     import difflib
 
     words = ELSEWHERE if getattr(obj, "__name__", "") == "cubepy" else {}
     close = difflib.get_close_matches(name, dir(obj), n=1)
-    return words.get(name) or (f"did you mean {close[0]!r}?" if close else None)
+    return words.get(name) or (f"did you mean {close[0]!r}?" if close else "")
 
 
 def array_attribute(s: Scope, owner: ArrayValue, name: str) -> Value:

@@ -81,9 +81,10 @@ class Calls:
         if isinstance(fn, DType):
             return LOWERED["cast"](self.scope, "cast", [*args, Const(fn)], kwargs)
         if isinstance(fn, (Kernel, Launch)):
-            name = getattr(fn, "kernel", fn).__name__
+            launched = fn.kernel if isinstance(fn, Launch) else fn
             raise KernelTypeError(
-                f"{name} is a kernel and cannot be called from a kernel", hint="use @cb.func"
+                f"{launched.__name__} is a kernel and cannot be called from a kernel",
+                hint="use @cb.func",
             )
         if isinstance(fn, Builtin):
             return LOWERED[fn.name](self.scope, fn.name, args, kwargs)
