@@ -94,7 +94,7 @@ def is_named(kind: type) -> bool:
 
 
 def leaves_of(tree: Any, leaves: list[Any]) -> Any:
-    """The structure of a tree of tuples (also with names), lists and dicts; its leaves go to a list.
+    """The structure of a tree of tuples (with names, too), lists, dicts; its leaves go to a list.
 
     Example:
         >>> found = []
