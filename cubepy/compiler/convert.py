@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.ir import Expr, VType
-from cubepy.compiler.values import Const, Value, describe
+from cubepy.compiler.values import Const, Value, describe, instead
 from cubepy.errors import ComptimeError, DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.dtypes import DType
@@ -122,7 +122,9 @@ def runtime(value: Value, index: DType = dt.i32) -> Expr:
     if isinstance(value, Const) and value.is_number:
         weak = isinstance(value.value, (int, float)) and not isinstance(value.value, bool)
         return constant(value.value, default_dtype(value.value, index), weak=weak)
-    raise ComptimeError(f"{describe(value)} cannot be used as a number at run time")
+    raise ComptimeError(
+        f"{describe(value)} cannot be used as a number at run time", hint=instead(value)
+    )
 
 
 def splat(value: Expr, lanes: int) -> Expr:
@@ -191,7 +193,7 @@ def _strong_dtype(v: Value) -> DType:
         return v.type.dtype
     if isinstance(v, Const) and v.is_number:
         return default_dtype(v.value)
-    raise ComptimeError(f"{describe(v)} cannot be used as a number at run time")
+    raise ComptimeError(f"{describe(v)} cannot be used as a number at run time", hint=instead(v))
 
 
 def _meet(strong: DType, weak: Value) -> DType:
@@ -210,10 +212,12 @@ def to(value: Value, dtype: DType, lanes: int = 0, weak: bool = False) -> Expr:
     """A value as an expression of a dtype and lane count."""
     if isinstance(value, Const):
         if not value.is_number:
-            raise ComptimeError(f"{describe(value)} cannot be used as a number at run time")
+            raise ComptimeError(
+                f"{describe(value)} cannot be used as a number at run time", hint=instead(value)
+            )
         return constant(value.value, dtype, lanes, weak)
     if not isinstance(value, Expr):
-        raise KernelTypeError(f"{describe(value)} cannot be used as a number")
+        raise KernelTypeError(f"{describe(value)} cannot be used as a number", hint=instead(value))
     if weak and value.type.weak and value.type.dtype is dtype:
         return splat(value, lanes) if lanes and not value.type.lanes else value
     return cast(value, dtype, lanes)
@@ -316,7 +320,7 @@ def condition(a: Value) -> Value:
     if isinstance(a, Const):
         return Const(bool(a.value))
     if not isinstance(a, Expr):
-        raise KernelTypeError(f"{describe(a)} cannot be a condition")
+        raise KernelTypeError(f"{describe(a)} cannot be a condition", hint=instead(a))
     if a.type.lanes:
         raise KernelTypeError(
             "a mask cannot be a condition: its lanes may differ",

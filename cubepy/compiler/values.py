@@ -156,6 +156,18 @@ def describe(value: Value) -> str:
     return "a loop over lines" if isinstance(value, LinesValue) else "a range"
 
 
+def instead(value: Value) -> str:
+    """What to write where an aggregate stands for a number: the hint of an error."""
+    if isinstance(value, ArrayValue):
+        first = ", ".join("ijk"[: value.mem.ndim]) or "()"
+        return f"name one element, as in {value.mem.name}[{first}], or take a line with load"
+    if isinstance(value, StructValue):
+        return "operators go over its fields: give it a method and call that, as in a.plus(b)"
+    if isinstance(value, TupleValue):
+        return "take one of its items"
+    return ""
+
+
 def plain(value: Value) -> Value:
     """A tuple whose items are all comptime becomes a comptime tuple."""
     if isinstance(value, TupleValue) and all(isinstance(i, Const) for i in value.items):
@@ -186,7 +198,7 @@ def unpacked(value: Value, count: int) -> list[Value]:
     elif isinstance(value, Const) and isinstance(value.value, (tuple, list)):
         items = [Const(v) for v in value.value]
     else:
-        raise KernelTypeError(f"{describe(value)} cannot be unpacked")
+        raise KernelTypeError(f"{describe(value)} cannot be unpacked", hint=instead(value))
     if len(items) != count:
         raise KernelTypeError(f"{len(items)} values cannot be unpacked into {count} names")
     return items

@@ -77,6 +77,18 @@ class DType(_Base):
         """Convert a Python or NumPy number to this dtype (in a kernel: a cast)."""
         return self.numpy.type(value)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether the other is this dtype, or names it as `as_dtype` understands names."""
+        return self is other or (type(other) is not DType and self._named_by(other))
+
+    __hash__ = object.__hash__
+
+    def _named_by(self, other: Any) -> bool:
+        try:
+            return as_dtype(other) is self
+        except DTypeError:
+            return False
+
     def __reduce__(self) -> Any:
         return (dtype_named, (self.name,))
 

@@ -29,6 +29,7 @@ from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.methods.torch_names import TorchNames
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
+from cubepy.tensor.ops.op import plain_axes
 from cubepy.tensor.program.observe import active as recorders
 from cubepy.tensor.program.observe import looked, numbered, same
 from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
@@ -58,6 +59,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
             expose_written(op, inputs, attrs)
         storage = None if recording.detours else quick(op, inputs, attrs)
         if storage is None:
+            attrs = plain_axes(attrs)
             if blocks and (recorder := recorders.get()) is not None:
                 attrs = recorder.settled(attrs)
                 storage = recorder.promised(op, inputs, attrs)

@@ -95,6 +95,29 @@ class Differentiable(Handle):
             gradient(self, True)
         self._grad = grad
 
+    def __copy__(self) -> Any:
+        """Another handle of the same elements: a leaf of its own, if this is one."""
+        value = self.value
+        if value.call is None:
+            return _leaf(type(self), type(value), value.storage, value.needs_grad)
+        made = type(self).__new__(type(self))
+        made.value = value
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """For `copy.deepcopy` and `pickle`: elements, whether gradients are wanted, and `grad`; no
+        value, which has one handle and one id.
+        """
+        value = self.value
+        if value.call is not None:
+            raise GradientError(
+                "a tensor that was computed from tensors with gradients is not copied or pickled",
+                hint="x.detach() is the same elements without what was before",
+            )
+        parts = type(self), type(value), value.storage, value.needs_grad
+        own, grad = getattr(self, "__dict__", None), self.grad
+        return _leaf, parts, (own, {} if grad is None else {"grad": grad.detach()})
+
     def detach(self) -> Any:
         """The same elements as a leaf that needs no gradient; no copy."""
         value = Value(self.value.storage)
@@ -236,3 +259,10 @@ class Differentiable(Handle):
                 )
             new = new.astype(self.dtype)
         return self._exchanged(new)
+
+
+def _leaf(cls: Any, kind: type[Value], storage: Any, needs_grad: bool) -> Any:
+    """A tensor of elements that come from outside."""
+    made = cls.__new__(cls)
+    made.value = kind(storage)
+    return made.requires_grad_() if needs_grad else made

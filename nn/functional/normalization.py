@@ -86,6 +86,8 @@ def instance_norm(input: Any, *, weight: Any = None, bias: Any = None, eps: floa
         array([[[-1.,  1.]]], dtype=float32)
     """
     x = as_tensor(input)
+    if x.ndim < 2:
+        raise ShapeError(f"instance_norm: an input of shape {x.shape} has no axis of channels")
     return group_norm(x, x.shape[1], weight, bias, eps)
 
 

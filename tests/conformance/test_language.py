@@ -326,3 +326,28 @@ def test_conditions_within_the_index_of_a_target(device: str) -> None:
         want[i, (0 if i & 1 else 1) if v > 0 else (1 if i % 3 else 2)] = v + 0.5
     chosen_places[cb.over(x.size)](x, out)
     assert (out.reshape(6, 3) == want).all()
+
+
+@cb.kernel
+def by_names_of_numpy(x: cb.Array, out: cb.Array):
+    tile = cb.shared((2, 2), np.float64)
+    own = cb.local(2, np.dtype("int32"))
+    tile[1, 1] = x[0]
+    own[1] = cb.cast(x[1], np.int32)
+    out[0] = tile[1, 1]
+    out[1] = own[1]
+    out[2] = x.dtype == np.float32
+    out[3] = np.float32(2.5) * x[1]
+
+
+def test_dtypes_are_named_as_numpy_names_them(device: str) -> None:
+    out = np.zeros(4, np.float64)
+    by_names_of_numpy[1, 1](np.array([0.5, 1.5], np.float32), out, device=device)
+    assert out.tolist() == [0.5, 1, 1, 3.75]
+
+
+def test_a_dtype_equals_what_names_it() -> None:
+    made = cb.tensor([1.0]).dtype
+    assert made == np.float32 and made == np.dtype("f4") and np.float32 == made and made == "f32"
+    assert made != np.float64 and made != cb.f64 and made != "f33" and made is not None
+    assert cb.bf16 in (np.float16, "bf16") and {cb.f32: 1}[made] == 1

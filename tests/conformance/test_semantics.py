@@ -441,3 +441,35 @@ def test_loops_go_as_far_as_their_numbers_do(device: str, first: int, last: int)
     steps = [range(first, last), range(first, last, 3), range(last, first, -3)]
     assert out[0] == sum(len(r) * by for r, by in zip(steps, (1, 100, 10000), strict=True))
     assert out[1] == sum(i & 1023 for r in steps for i in r)
+
+
+@cb.kernel
+def deciding(x: cb.Array, n: cb.Array, out: cb.Array):
+    out[0] = x[0] or 5.0
+    out[1] = x[1] and 7.0
+    out[2] = n[0] or n[2]
+    out[3] = n[2] and n[3] and n[0]
+    out[4] = (n[0] and x[1]) or (n[1] and 2.5)
+    out[5] = (x[1] > 5) or n[3]
+    out[6] = (x[1] > 0) and (n[1] > 0)
+    out[7] = n[2] or cb.atomic_add(n, 0, 3)
+    if n[0] or n[1] and not n[0]:
+        out[8] = n[0] + 10
+
+
+def test_and_and_or_give_the_operand_that_decides(device: str) -> None:
+    x, n, out = np.arange(2, dtype=F), np.arange(4, dtype=np.int32), np.zeros(9, F)
+    deciding[1, 1](x, n, out, device=device)
+    assert out.tolist() == [5, 7, 2, 0, 2.5, 3, 1, 2, 10]
+
+
+@cb.kernel
+def looking(n: cb.Array, out: cb.Array, low):
+    for i in range(n.size):
+        out[i] = (n[i] in (1, 3, low)) + 2 * (n[i] not in (2, 3))
+
+
+def test_a_number_is_looked_for_in_a_tuple(device: str) -> None:
+    n, out = np.arange(5, dtype=np.int32), np.zeros(5, np.int32)
+    looking[1, 1](n, out, 4, device=device)
+    assert out.tolist() == [2, 3, 0, 1, 3]

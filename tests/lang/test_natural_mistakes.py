@@ -62,6 +62,52 @@ def prints_a_text(x: cb.Array, out: cb.Array):
     print(f"x is {x[0]}")
 
 
+def misspells(x: cb.Array, out: cb.Array):
+    out[0] = cb.sqroot(x[0])  # type: ignore[attr-defined]
+
+
+def comes_from_cuda(x: cb.Array, out: cb.Array):
+    out[0] = x[cb.threadIdx.x]  # type: ignore[attr-defined]
+
+
+def adds_arrays(x: cb.Array, out: cb.Array):
+    y = x * 2
+    out[0] = y[0]
+
+
+def asks_an_array(x: cb.Array, out: cb.Array):
+    if x:
+        out[0] = 1
+
+
+@cb.struct
+class Pair:
+    a: cb.f32
+    b: cb.f32
+
+    def __add__(self, other: Any) -> Any:
+        return Pair(self.a + other.a, self.b + other.b)
+
+
+def adds_structs(x: cb.Array, out: cb.Array):
+    both = Pair(x[0], 1.0) + Pair(2.0, x[1])
+    out[0] = both.a
+
+
+@cb.kernel
+def launched(x: cb.Array):
+    x[0] = 1
+
+
+def launches(x: cb.Array, out: cb.Array):
+    launched[1, 1](x)
+    out[0] = x[0]
+
+
+def casts_by_numpy(x: cb.Array, out: cb.Array):
+    out[0] = np.float32(x[0])
+
+
 CASES: list[tuple[Callable[..., None], str, str, str]] = [
     (enumerates, "enumerate goes over comptime tuples", "enumerate(x)", "x[i]"),
     (zips, "zip goes over comptime tuples", "zip(x, out)", "range(x.shape[0])"),
@@ -71,6 +117,13 @@ CASES: list[tuple[Callable[..., None], str, str, str]] = [
     (reads_an_axis_too_many, "x[0][1] indexes twice", "x[0][1]", "as many indices as it has axes"),
     (shares_what_comes_at_run_time, "it is 'n', a runtime i32", "cb.shared", "cb.Comptime[int]"),
     (keeps_what_comes_at_run_time, "it is (a runtime i32, 3)", "cb.local", "the most"),
+    (misspells, "no attribute 'sqroot'", "cb.sqroot", "did you mean 'sqrt'"),
+    (comes_from_cuda, "no attribute 'threadIdx'", "cb.threadIdx", "cb.UNIT_POS_X"),
+    (adds_arrays, "the array 'x' cannot be used as a number", "x * 2", "x[i]"),
+    (asks_an_array, "the array 'x' cannot be a condition", "if x", "name one element"),
+    (adds_structs, "a struct Pair cannot be used", "Pair(x[0], 1.0) +", "give it a method"),
+    (launches, "launched is a kernel and cannot be called", "launched[1", "@cb.func"),
+    (casts_by_numpy, "float32 cannot be called", "np.float32(x", "cb.f32(x)"),
     (prints_a_text, "an f-string cannot be used", 'f"x is', 'print("x is", x[i])'),
 ]  # fmt: skip
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn
+from cubepy.errors import GradientError
 from cubepy.nn import functional as F
 
 
@@ -230,3 +233,33 @@ def test_running_values_move_in_programs(momentum: float | None) -> None:
             np.testing.assert_array_equal(layers[0].state_dict()[name].numpy(), value.numpy())
     assert sum(program.traces.values()) == 1
     assert "one call of machine code" in program.explain()
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_of_a_model_learns_by_itself(how: Any) -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    x = np.ones((1, 2), np.float32)
+    model(x).sum().backward()
+    gradient = model[0].weight.grad.numpy().copy()
+    other = how(model)
+    assert np.array_equal(other[0].weight.grad.numpy(), gradient)
+    other.zero_grad()
+    (other(x) * 2).sum().backward()
+    assert np.allclose(other[0].weight.grad.numpy(), 2 * gradient)
+    assert np.array_equal(model[0].weight.grad.numpy(), gradient)
+    before = model[0].weight.numpy().copy()
+    nn.optim.SGD(other.parameters(), lr=1.0).step()
+    assert np.array_equal(model[0].weight.numpy(), before)
+    assert type(other[0].weight) is nn.Parameter and not np.array_equal(other[0].weight, before)
+    with pytest.raises(GradientError, match="not copied or pickled"):
+        how(model(x))
+
+
+def test_what_is_shared_in_a_model_is_shared_in_its_copy() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[1].weight = model[0].weight
+    other = copy.deepcopy(model)
+    assert other[0].weight is other[1].weight is not model[0].weight
+    one = copy.copy(model[0].weight)
+    (one * 3).sum().backward()
+    assert one.grad is not None and model[0].weight.grad is None

@@ -13,7 +13,8 @@ import pytest
 
 import cubepy as cb
 from cubepy import kernels as K
-from cubepy.errors import GradientError, LaunchError
+from cubepy.errors import GradientError, LaunchError, ShapeError
+from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, execute, record
 from tests.kernels.by_axis import functions_of_an_axis
 
@@ -221,3 +222,16 @@ def test_calls_are_recorded() -> None:
     e = np.exp(K.softmax(other.numpy() @ other.numpy().T))
     want = K.conv1d(np.broadcast_to(e, (3, 2, 2)).transpose(1, 0, 2).copy(), w.numpy())
     np.testing.assert_allclose(again.numpy(), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_images_of_too_few_axes_are_refused(grad: bool) -> None:
+    flat = cb.tensor(np.ones((2, 3), np.float32), requires_grad=grad)
+    filters = np.ones((1, 1, 3, 3), np.float32)
+    for call, said in (
+        (lambda x: K.interpolate(x, scale_factor=2), "needs 3 to 5 axes, not 2"),
+        (lambda x: K.conv_transpose2d(x, filters), "needs 4 axes, not shapes"),
+        (lambda x: F.instance_norm(x[0]), "no axis of channels"),
+    ):
+        with pytest.raises(ShapeError, match=said):
+            call(flat)

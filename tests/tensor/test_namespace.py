@@ -329,3 +329,30 @@ def test_no_axis_is_not_all_axes() -> None:
     assert xp.flip(x, axis=()).tolist() == [[1, 2], [3, 4]]
     assert xp.flip(x, axis=(0,)).tolist() == [[3, 4], [1, 2]]
     assert xp.flip(x).tolist() == [[4, 3], [2, 1]]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    half, two = np.float32(0.5), np.int64(2)
+    assert xp.arange(0, np.float32(2), half).tolist() == [0, 0.5, 1, 1.5]
+    assert xp.arange(two).dtype == cb.i64 and xp.arange(0, xp.asarray(1.0), half).dtype == cb.f32
+    assert xp.full((two,), half).tolist() == [0.5, 0.5] and xp.full((1,), two).dtype == cb.i64
+    assert xp.full((1,), np.True_).dtype == cb.bool_ and xp.full((1,), np.array(2.5)).item() == 2.5
+    x = cb.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
+    one, outer = np.int8(1), (np.int64(0), np.int16(-1))
+    assert x.sum(axis=one).tolist() == [6] and x.sum(axis=outer).item() == 6
+    assert x.softmax(one).shape == x.cumsum(one).shape == (1, 3)
+    assert xp.concat([x, x], axis=one).shape == (1, 6)
+    cb.jit(lambda x: x.softmax(one).max(axis=one).sum())(x).backward()
+    assert x.grad is not None
+
+
+def test_what_is_no_number_is_refused() -> None:
+    for wrong in (
+        lambda: xp.eye(2.5),
+        lambda: xp.eye(2, k=0.5),
+        lambda: xp.arange("a"),
+        lambda: xp.linspace(0, 1, 2.5),
+        lambda: xp.linspace("a", 1, 2),
+    ):
+        with pytest.raises(ArgumentError, match="must be an? (int|number), not"):
+            wrong()

@@ -23,6 +23,16 @@ from cubepy.lang.builtins import Topology
 from cubepy.lang.struct import Struct
 
 ARRAY_METHODS = ("load", "store", "store_stream", "prefetch")
+ELSEWHERE = {
+    "threadIdx": "in CUDA threadIdx.x is cb.UNIT_POS_X",
+    "blockIdx": "in CUDA blockIdx.x is cb.CUBE_POS_X",
+    "blockDim": "in CUDA blockDim.x is cb.CUBE_DIM_X",
+    "gridDim": "in CUDA gridDim.x is cb.CUBE_COUNT_X",
+    "syncthreads": "a barrier of a cube is cb.sync_cube()",
+    "program_id": "in Triton program_id(0) is cb.CUBE_POS_X",
+    "arange": "in Triton arange is cb.iota, and an index is cb.ABSOLUTE_POS",
+}
+"""Words of other languages, and where they are found in this one."""
 LINE_METHODS = ("sum", "prod", "max", "min", "any", "all")
 
 
@@ -34,6 +44,8 @@ def wrap(s: Scope, value: Any) -> Value:
         return StructValue(value.type, tuple((n, wrap(s, v)) for n, v in value.values.items()))
     if isinstance(value, types.ModuleType):
         return Const(value)  # asking it for more may import more
+    if isinstance(value, type):
+        return Const(value)  # of `np.float32`, `ndim` is a descriptor
     if hasattr(value, "__array_interface__") and getattr(value, "ndim", 0) > 0:
         raise ComptimeError(
             "an array from outside cannot be used in a kernel directly",
@@ -74,7 +86,16 @@ def const_attribute(s: Scope, owner: Const, name: str) -> Value:
         return wrap(s, s.facts.reads.attribute(obj, name))
     except AttributeError:
         what = f"module {obj.__name__!r}" if isinstance(obj, types.ModuleType) else describe(owner)
-        raise KernelNameError(f"{what} has no attribute {name!r}") from None
+        raise KernelNameError(f"{what} has no attribute {name!r}", hint=_near(obj, name)) from None
+
+
+def _near(obj: Any, name: str) -> str:
+    """What was meant by a name that something does not have."""
+    import difflib
+
+    words = ELSEWHERE if getattr(obj, "__name__", "") == "cubepy" else {}
+    close = difflib.get_close_matches(name, dir(obj), n=1)
+    return words.get(name) or (f"did you mean {close[0]!r}?" if close else "")
 
 
 def array_attribute(s: Scope, owner: ArrayValue, name: str) -> Value:

@@ -28,7 +28,7 @@ from cubepy.compiler.walk.python_calls import python_call
 from cubepy.compiler.walk.returns import Returns
 from cubepy.errors import KernelSyntaxError, KernelTypeError
 from cubepy.lang.builtins import Builtin
-from cubepy.lang.declare import Func, Kernel
+from cubepy.lang.declare import Func, Kernel, Launch
 from cubepy.lang.dtypes import DType
 from cubepy.lang.struct import StructType
 
@@ -80,9 +80,11 @@ class Calls:
             return construct(self.scope, fn, args, kwargs)
         if isinstance(fn, DType):
             return LOWERED["cast"](self.scope, "cast", [*args, Const(fn)], kwargs)
-        if isinstance(fn, Kernel):
+        if isinstance(fn, (Kernel, Launch)):
+            launched = fn.kernel if isinstance(fn, Launch) else fn
             raise KernelTypeError(
-                f"{fn.__name__} is a kernel and cannot be called from a kernel", hint="use @cb.func"
+                f"{launched.__name__} is a kernel and cannot be called from a kernel",
+                hint="use @cb.func",
             )
         if isinstance(fn, Builtin):
             return LOWERED[fn.name](self.scope, fn.name, args, kwargs)

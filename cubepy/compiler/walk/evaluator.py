@@ -165,7 +165,8 @@ class Evaluator:
         return convert.binary(op, left, right, self.scope.index)
 
     def expr_UnaryOp(self, node: ast.UnaryOp) -> Value:
-        return convert.unary(operator(node.op), self.eval(node.operand))
+        negated = isinstance(node.op, ast.Not)
+        return convert.unary(operator(node.op), (self.test if negated else self.eval)(node.operand))
 
     def expr_Compare(self, node: ast.Compare) -> Value:
         result: Value | None = None
@@ -180,24 +181,59 @@ class Evaluator:
         return result
 
     def expr_BoolOp(self, node: ast.BoolOp) -> Value:
+        return self.bool_op(node, self.either_value)
+
+    def test(self, node: ast.expr) -> Value:
+        """What a condition gives: of `and` and `or` only the truth counts."""
+        if not isinstance(node, ast.BoolOp):
+            return self.eval(node)
+        saved, self.scope.location = self.scope.location, self.scope.frame.source.at(node)
+        value = self.bool_op(node, self.short_circuit)
+        self.scope.location = saved
+        return value
+
+    def bool_op(
+        self, node: ast.BoolOp, joined: Callable[[Expr, Value, list[Stmt], bool], Value]
+    ) -> Value:
+        """`and` and `or`, evaluating an operand only when it counts."""
         is_and = isinstance(node.op, ast.And)
-        result = self.eval(node.values[0])
+        one = self.test if joined == self.short_circuit else self.eval
+        result = one(node.values[0])
         for value_node in node.values[1:]:
             if isinstance(result, Const):
                 if bool(result.value) is not is_and:
                     return result
-                result = self.eval(value_node)
+                result = one(value_node)
                 continue
-            left = convert.condition(result)
-            result = self.short_circuit(left, value_node, is_and)  # type: ignore[arg-type]
+            convert.condition(result)
+            saved, self.scope.out = self.scope.out, []
+            right = one(value_node)
+            work, self.scope.out = self.scope.out, saved
+            result = joined(result, right, work, is_and)  # type: ignore[arg-type]
         return result
 
-    def short_circuit(self, left: Expr, node: ast.expr, is_and: bool) -> Value:
-        """`left and right`, evaluating what `right` needs only when it counts."""
-        saved, self.scope.out = self.scope.out, []
-        right = self.eval(node)
-        work, self.scope.out = self.scope.out, saved
-        right = convert.condition(right)
+    def either_value(self, left: Expr, right: Value, work: list[Stmt], is_and: bool) -> Value:
+        """The operand that decides, as Python gives it: a number where one of them is a number."""
+        convert.condition(right)
+        if left.type.dtype is dt.bool_ and (
+            right.type.dtype is dt.bool_
+            if isinstance(right, Expr)
+            else isinstance(right.value, bool)  # type: ignore[union-attr]
+        ):
+            return self.short_circuit(left, right, work, is_and)
+        kept = self.scope.pinned(left)
+        x, y = convert.unify(kept, right, self.scope.index)
+        name = self.scope.fresh("both" if is_and else "either")
+        self.scope.types[name] = x.type
+        first = Assign(name, x, loc=self.scope.location)
+        work.append(Assign(name, y, loc=self.scope.location))
+        test = convert.truth(kept)  # type: ignore[arg-type]
+        self.scope.emit(If(test, work, [first]) if is_and else If(test, [first], work))
+        return Expr("var", x.type, (), name)
+
+    def short_circuit(self, left: Expr, right: Value, work: list[Stmt], is_and: bool) -> Value:
+        """Whether both, or one of them, hold; `work` is what the right one needs."""
+        left, right = convert.condition(left), convert.condition(right)  # type: ignore[assignment]
         if isinstance(right, Const):
             if not work:
                 return left if right.value is is_and else right
@@ -211,7 +247,7 @@ class Evaluator:
         return left
 
     def expr_IfExp(self, node: ast.IfExp) -> Value:
-        test = self.eval(node.test)
+        test = self.test(node.test)
         if isinstance(test, Expr) and test.type.lanes:
             return self.lane_by_lane(test, node)
         cond = convert.condition(test)

@@ -268,7 +268,7 @@ class Loops:
             raise KernelSyntaxError("while ... else cannot be used in a kernel")
         before = dict(self.scope.frame.env)
         saved, self.scope.out = self.scope.out, []
-        cond = convert.condition(self.evaluator.eval(node.test))
+        cond = convert.condition(self.evaluator.test(node.test))
         test_out, self.scope.out = self.scope.out, saved
         if isinstance(cond, Const) and not cond.value:
             return None
@@ -284,7 +284,7 @@ class Loops:
 
         def test() -> None:
             nonlocal endless
-            value = convert.condition(self.evaluator.eval(node.test))
+            value = convert.condition(self.evaluator.test(node.test))
             if isinstance(value, Const):
                 endless = bool(value.value)
                 if not value.value:

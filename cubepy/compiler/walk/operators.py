@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from cubepy.compiler import convert
+from cubepy.compiler.ir import Expr
 from cubepy.compiler.scope import Scope
-from cubepy.compiler.values import Const, TailCount, Value
+from cubepy.compiler.values import Const, TailCount, TupleValue, Value, tuple_items
 from cubepy.errors import ComptimeError, KernelSyntaxError
 
 OPERATORS = {
@@ -68,9 +69,30 @@ def both(s: Scope, a: Value, b: Value) -> Value:
     return convert.binary("and_", a, b, s.index)
 
 
+def _of_numbers(left: Value, right: Value) -> bool:
+    """Whether a number is looked for in a tuple, and not all of them are comptime."""
+    if not (isinstance(right, TupleValue) or isinstance(getattr(right, "value", None), tuple)):
+        return False
+    values = (left, *tuple_items(right))
+    return any(isinstance(v, Expr) for v in values) and not any(
+        v.type.lanes if isinstance(v, Expr) else not (isinstance(v, Const) and v.is_number)
+        for v in values
+    )
+
+
+def among(s: Scope, number: Value, items: tuple[Value, ...], absent: bool) -> Value:
+    """Whether a number equals one of some others, or none."""
+    number = s.pinned(number)
+    found: Value = Const(False)
+    for item in items:
+        one = convert.compare("eq", number, item, s.index)
+        found = convert.binary("or_", found, one) if isinstance(found, Expr) else one
+    return convert.unary("not_", found) if absent else found
+
+
 def compare(s: Scope, op: ast.cmpop, left: Value, right: Value) -> Value:
-    """One comparison; `is`, `in`, comparisons of tuples, and those of a tail's lanes with those of
-    a whole line, are comptime.
+    """One comparison; `is`, `in` but of numbers, comparisons of tuples, and those of a tail's lanes
+    with those of a whole line, are comptime.
     """
     for count, lanes, less in ((left, right, True), (right, left, False)):
         if (
@@ -81,6 +103,8 @@ def compare(s: Scope, op: ast.cmpop, left: Value, right: Value) -> Value:
             and type(op) in _LESS
         ):
             return Const(_LESS[type(op)] if less else _MORE[type(op)])
+    if isinstance(op, (ast.In, ast.NotIn)) and _of_numbers(left, right):
+        return among(s, left, tuple_items(right), isinstance(op, ast.NotIn))
     if isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
         if not (isinstance(left, Const) and isinstance(right, Const)):
             if (
@@ -89,7 +113,10 @@ def compare(s: Scope, op: ast.cmpop, left: Value, right: Value) -> Value:
                 and right.value is None
             ):
                 return Const(isinstance(op, ast.IsNot))
-            raise ComptimeError("is and in compare comptime values only")
+            raise ComptimeError(
+                "is and in compare comptime values only",
+                hint="in also finds a number in a tuple; write == for numbers",
+            )
         return Const(
             {
                 ast.Is: lambda a, b: a is b,

@@ -8,6 +8,8 @@ import pdb
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Expr
 from cubepy.compiler.lower.loops import make_range, written_out
@@ -145,6 +147,8 @@ def _instead(fn: Any) -> str:
     """The hint for a host function that was called with runtime values."""
     if inspect.isfunction(fn):
         return f"{'write a def and ' * (fn.__name__ == '<lambda>')}decorate it with @cb.func"
+    if isinstance(fn, type) and issubclass(fn, (np.integer, np.floating, np.bool_)):
+        return f"cb.{dt.as_dtype(fn).name}(x) does it in a kernel"
     name = str(getattr(fn, "__name__", ""))
     name = ALIASES.get(name, name)
     return (

@@ -73,7 +73,7 @@ class Statements:
 
     def assertion(self, node: ast.Assert) -> None:
         """`assert` of what is comptime."""
-        cond = convert.condition(self.evaluator.eval(node.test))
+        cond = convert.condition(self.evaluator.test(node.test))
         if isinstance(cond, Const):
             if not cond.value:
                 said = None if node.msg is None else self.evaluator.eval(node.msg)
@@ -87,7 +87,7 @@ class Statements:
 
     def branches(self, node: ast.If) -> list[Path]:
         """`if`; of a comptime condition, one side."""
-        cond = convert.condition(self.evaluator.eval(node.test))
+        cond = convert.condition(self.evaluator.test(node.test))
         if isinstance(cond, Const):
             return self.paths.block([*(node.body if cond.value else node.orelse)])
         cond = self.scope.pinned(cond) if cond.touches_memory else cond  # type: ignore[union-attr,assignment]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cubepy.errors import ShapeError
 from cubepy.kernels.convolution.conv import LAYOUTS, padding_of
 from cubepy.kernels.entry.arguments import per_axis, wholes
 from cubepy.tensor.array import Tensor, apply, as_tensor
@@ -81,7 +82,12 @@ def transpose(
     precision: str | None,
 ) -> Tensor:
     """`conv_transpose1d` to `conv_transpose3d`."""
-    x, w = channels_first(as_tensor(input), layout, axes), as_tensor(weight)
+    x, w = as_tensor(input), as_tensor(weight)
+    if x.ndim != axes + 2 or w.ndim != axes + 2:
+        raise ShapeError(
+            f"conv_transpose{axes}d needs {axes + 2} axes, not shapes {x.shape} and {w.shape}"
+        )
+    x = channels_first(x, layout, axes)
     how = _how(axes, stride, padding, dilation, groups, precision)
     more = per_axis(output_padding, axes, "output_padding", 0)
     along = (x.shape[2:], w.shape[2:], how["stride"], how["padding"], how["dilation"], more)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import number_of, per_axis, wholes
 from cubepy.kernels.pooling.max_pool import LAYOUTS
 from cubepy.tensor.array import Tensor, apply, as_tensor
@@ -147,6 +148,13 @@ for _axes in (1, 2, 3):
     _define(_axes)
 
 
+def _axes_of(name: str, images: Any) -> int:
+    axes: int = as_tensor(images).ndim - 2
+    if axes not in LAYOUTS:
+        raise ShapeError(f"{name} needs 3 to 5 axes, not {axes + 2}")
+    return axes
+
+
 def _layout(layout: str, axes: int) -> str:
     return LAYOUTS[axes][0] if layout == "NCHW" else layout
 
@@ -156,7 +164,7 @@ def interpolate(
     input: Any, size: Any, scale_factor: Any, mode: str, align_corners: Any, layout: str
 ) -> Tensor:
     """`interpolate`."""
-    axes = as_tensor(input).ndim - 2
+    axes = _axes_of("interpolate", input)
     (x,), back = _images(axes, _layout(layout, axes), input)
     factors = None
     if scale_factor is not None:
@@ -178,7 +186,7 @@ def interpolate_input(
     layout: str,
 ) -> Tensor:
     """`interpolate_input`."""
-    axes = as_tensor(grad_output).ndim - 2
+    axes = _axes_of("interpolate_input", grad_output)
     layout = _layout(layout, axes)
     (g,), back = _images(axes, layout, grad_output)
     several = isinstance(scale_factor, (tuple, list))

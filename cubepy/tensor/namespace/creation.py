@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
 
 from cubepy.errors import ArgumentError, DTypeError
+from cubepy.kernels.entry.arguments import number_of, whole
 from cubepy.lang.dtypes import DType, as_dtype, bool_, f32, i64
 from cubepy.runtime.device import as_device, current, use
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
@@ -32,7 +34,7 @@ def _dtype_of(number: Any) -> DType:
 
 
 def _filled(shape: Any, value: Any, dtype: Any, device: Any) -> Tensor:
-    if isinstance(value, Tensor):
+    if isinstance(value, (Tensor, np.generic)) or getattr(value, "shape", None) == ():
         value = value.item()
     found = _dtype_of(value) if dtype is None else as_dtype(dtype)
     return _made(device, "full", shape=ints((shape,)), value=value, dtype=found.name)
@@ -94,6 +96,7 @@ def arange(
 ) -> Tensor:
     """The numbers start, start + step, ... below stop; of one argument, those from 0 to it."""
     begin, end = (0, start) if stop is None else (start, stop)
+    begin, end, step = _plain(begin, "start"), _plain(end, "stop"), _plain(step, "step")
     if step == 0:
         raise ArgumentError("arange needs a step that is not 0")
     found = as_dtype(dtype) if dtype is not None else _range_dtype(begin, end, step)
@@ -102,6 +105,14 @@ def arange(
     else:
         count = max(0, math.ceil((end - begin) / step))
     return _made(device, "arange", start=begin, step=step, count=count, dtype=found.name)
+
+
+def _plain(number: Any, name: str) -> float:
+    """A number as Python's: an int stays one."""
+    try:
+        return operator.index(number)  # type: ignore[arg-type]
+    except TypeError:
+        return number_of(number, name)
 
 
 def _range_dtype(*numbers: Any) -> DType:
@@ -119,14 +130,16 @@ def linspace(
     endpoint: bool = True,
 ) -> Tensor:
     """`num` numbers in even steps from start to stop, which is the last one if `endpoint`."""
+    start, stop = number_of(start, "start"), number_of(stop, "stop")
+    num = whole(num, "num")
     if num < 0:
         raise ArgumentError(f"linspace gives 0 numbers or more, not {num}")
     found = f32 if dtype is None else as_dtype(dtype)
     spans = num - 1 if endpoint else num
-    step = (float(stop) - float(start)) / spans if spans > 0 else 0.0
-    made = _made(device, "arange", start=float(start), step=step, count=num, dtype="f64")
+    step = (stop - start) / spans if spans > 0 else 0.0
+    made = _made(device, "arange", start=start, step=step, count=num, dtype="f64")
     if endpoint and num > 1:
-        made[-1] = float(stop)
+        made[-1] = stop
     return made.astype(found)
 
 
@@ -181,9 +194,10 @@ def eye(
 ) -> Tensor:
     """Ones on a diagonal (`k` above the main one), zeros elsewhere."""
     found = f32 if dtype is None else as_dtype(dtype)
-    width = n_rows if n_cols is None else n_cols
+    n_rows = whole(n_rows, "n_rows", 0)
+    width = n_rows if n_cols is None else whole(n_cols, "n_cols", 0)
     rows, columns = arange(n_rows, device=device).unsqueeze(1), arange(width, device=device)
-    above = max(-n_rows, min(k, width))  # beyond these no diagonal is
+    above = max(-n_rows, min(whole(k, "k"), width))  # beyond these no diagonal is
     return (rows + above == columns).astype(found)
 
 

@@ -6,6 +6,7 @@ place that says what an op accepts; `run` computes what a rule has accepted.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -152,6 +153,20 @@ def broadcast(*specs: Spec) -> tuple[int, ...]:
             )
         out.append(sizes.pop() if sizes else 1)
     return tuple(out)
+
+
+def plain_axes(attrs: dict[str, Any]) -> dict[str, Any]:
+    """Attributes whose axis, or axes, are ints of Python: NumPy's count as well."""
+    axis = attrs.get("axis")
+    if axis is None or type(axis) is int:
+        return attrs
+    if type(axis) is tuple:
+        return {**attrs, "axis": tuple(map(_plain_axis, axis))}
+    return {**attrs, "axis": _plain_axis(axis)}
+
+
+def _plain_axis(axis: Any) -> Any:
+    return operator.index(axis) if hasattr(axis, "__index__") else axis
 
 
 def axis_in(axis: int, rank: int, op: str) -> int:

@@ -88,8 +88,13 @@ class Same:
         return id(self.value)
 
 
+def is_named(kind: type) -> bool:
+    """Whether it is a class of tuples with names, as `typing.NamedTuple` makes."""
+    return issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
 def leaves_of(tree: Any, leaves: list[Any]) -> Any:
-    """The structure of a tree of tuples, lists and dicts; its leaves are added to a list.
+    """The structure of a tree of tuples (with names, too), lists, dicts; its leaves go to a list.
 
     Example:
         >>> found = []
@@ -97,7 +102,7 @@ def leaves_of(tree: Any, leaves: list[Any]) -> Any:
         ((<class 'tuple'>, None, (<class 'list'>, None, None)), [1.0, 2, 'x'])
     """
     kind = type(tree)
-    if kind is tuple or kind is list or kind is Steady:
+    if kind is tuple or kind is list or kind is Steady or is_named(kind):
         return (kind, *[leaves_of(part, leaves) for part in tree])
     if kind is dict:
         return (kind, tuple(tree), *[leaves_of(part, leaves) for part in tree.values()])
@@ -113,7 +118,8 @@ def rebuilt(structure: Any, leaves: Any) -> Any:
     if kind is dict:
         keys, *parts = parts
         return {k: rebuilt(p, leaves) for k, p in zip(keys, parts, strict=True)}
-    return kind([rebuilt(part, leaves) for part in parts])
+    made = [rebuilt(part, leaves) for part in parts]
+    return kind(*made) if is_named(kind) else kind(made)
 
 
 def contributed(leaf: Any, fixed: bool) -> Any:
@@ -163,7 +169,11 @@ class Paths:
             self.found.append(at)
             return
         kind, *parts = structure
-        self.checks.append(f"type({at}) is {kind.__name__}")
+        name = kind.__name__
+        if is_named(kind):
+            self.keys.append(kind)
+            name = f"key{len(self.keys) - 1}"
+        self.checks.append(f"type({at}) is {name}")
         if kind is Steady:
             outer, self.checks, first = self.checks, [], len(self.found)
             self.parts(kind, parts, at)

@@ -314,6 +314,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
     linear = nn.Linear(32, 8)
     with pytest.raises(ArgumentError, match=r"must end with .onnx, not 'x.safetensors'"):
         cb.save(linear, tmp_path / "x.safetensors", [draw(2, 32)])
+    with pytest.raises(ArgumentError, match="missing a required argument: 'input'"):
+        cb.save(linear, tmp_path / "x.onnx")
+    with pytest.raises(ArgumentError, match="args of cb.save is a tuple of inputs, not 3"):
+        cb.save(linear, tmp_path / "x.onnx", 3)
+    with pytest.raises(ArgumentError, match="kwargs of cb.save is a dict of inputs, not an array"):
+        cb.save(linear, tmp_path / "x.onnx", draw(2, 32), draw(2, 32))
     with pytest.raises(ArgumentError, match="gives a float, which is no tensor"):
         cb.save(lambda x: 3.0, tmp_path / "x.onnx", [draw(2)])
     small = quant.quantize(linear, "int8", measure_speed=False).model

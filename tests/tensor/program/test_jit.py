@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from operator import methodcaller
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -52,6 +52,23 @@ def test_results_are_those_of_the_function_whatever_their_tree() -> None:
         assert found["x"] is x
     assert traces(program) == 1
     assert planned(program)
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def test_tuples_with_names_are_trees() -> None:
+    both = cb.jit(lambda p, k: Pair(p.first + p.second * k, {"in": Pair(p.first, p.second * 2)}))
+    slopes = cb.jit(cb.grad(lambda p: (p.first * p.second).sum()))
+    for n in range(4):
+        given = Pair(cb.tensor([1.0]), cb.tensor([float(n)]))
+        found, slope = both(given, 2.0), slopes(given)
+        assert type(found) is type(found.second["in"]) is type(slope) is Pair
+        assert found.first.item() == 1 + 2 * n and found.second["in"].second.item() == 2 * n
+        assert slope.first.item() == n and slope.second.item() == 1
+    assert len(both.traces) == 1
 
 
 def test_a_function_may_give_what_it_was_given() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ArgumentError, ModelError
+from cubepy.kernels.entry.options import shown
 from cubepy.models.formats.onnx_schema import CODES
 from cubepy.models.onnx.writing import control, elementwise, messages, networks, reductions, shapes
 from cubepy.models.onnx.writing.graph import FORMS, Unwritable, Writer
@@ -45,7 +46,8 @@ def save(
             its number in its name. One array stands for the only argument.
 
     Raises:
-        ArgumentError: another path, a model that cannot be called, or gives no tensors.
+        ArgumentError: another path, a model that cannot be called, or not with these arguments, or
+            gives no tensors.
         ModelError: ops without a form in ONNX, all of them, with the first line that asked for one;
             weights that are quantized; more than 2 GB.
 
@@ -67,6 +69,7 @@ def save(
     given: dict[str, Tensor] = {}
     if _is_array(args):
         args = (args,)
+    _refuse_what_is_no_list(args, kwargs)
     args, kwargs = _named(model, args, dict(kwargs or {}), given)
     with cb.no_grad(), record(*given.values()) as recorder:
         results = _results(model(*args, **kwargs))
@@ -83,18 +86,44 @@ def _named(
     model: Any, args: Sequence[Any], kwargs: dict[str, Any], found: dict[str, Tensor]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments with tensors for arrays; they are put into `found` by name."""
-    function = model.forward if isinstance(model, Module) else model
     try:
-        bound = inspect.signature(function).bind(*args, **kwargs)
-        names = list(bound.arguments)
-        parameters = inspect.signature(function).parameters
-        several = any(parameters[n].kind is inspect.Parameter.VAR_POSITIONAL for n in names)
+        signature = inspect.signature(model.forward if isinstance(model, Module) else model)
     except (TypeError, ValueError):
         several, names = True, []
+    else:
+        names = _names(signature, args, kwargs)
+        kinds = [signature.parameters[n].kind for n in names]
+        several = inspect.Parameter.VAR_POSITIONAL in kinds
     if several or len(names) < len(args):
         names = [f"input_{n}" for n in range(len(args))] if len(args) > 1 else ["input"]
     made = tuple(_taken(v, n, found) for n, v in zip(names, args, strict=False))
     return made, {key: _taken(value, key, found) for key, value in kwargs.items()}
+
+
+def _names(
+    signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[str]:
+    """The parameters that are given."""
+    try:
+        return list(signature.bind(*args, **kwargs).arguments)
+    except TypeError as error:
+        raise ArgumentError(
+            f"the model, which is called as it is written, cannot be: {error}",
+            hint="give its inputs: cb.save(model, path, (x, y))",
+        ) from None
+
+
+def _refuse_what_is_no_list(args: Any, kwargs: Any) -> None:
+    for name, value, kind in (
+        ("args", args, Sequence),
+        ("kwargs", {} if kwargs is None else kwargs, Mapping),
+    ):
+        if not isinstance(value, kind) or isinstance(value, str):
+            raise ArgumentError(
+                f"{name} of cb.save is a {'tuple' if kind is Sequence else 'dict'} of inputs, "
+                f"not {shown(value)}",
+                hint="give all inputs in one tuple: cb.save(model, path, (x, y))",
+            )
 
 
 def _is_array(value: Any) -> bool:
