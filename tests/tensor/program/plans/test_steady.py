@@ -383,6 +383,7 @@ ALLOWED = {
         ("states.py", "hand_over"),  # says so afterwards
         ("trace.py", "compute"),  # handles in a list, made in the line before
         *[(name, "__init__") for name in ("value.py", "scalar.py", "form.py", "limits.py")],
+        ("padding.py", "__init__"),
     },
     "needs_grad": {
         ("differentiable.py", "requires_grad_"),  # says so
