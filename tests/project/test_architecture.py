@@ -270,7 +270,7 @@ def documented(node: ast.AST) -> set[str]:
     for line in lines[lines.index("Args:") + 1 :] if "Args:" in lines else ():
         if line and not line.startswith(" "):
             break
-        if head := re.match(r"    ((?:[*\w]+(?:, )?)+):", line):
+        if head := re.match(r"    ([*\w]+(?:, [*\w]+)*):", line):
             found |= {name.lstrip("*") for name in head[1].split(", ")}
     return found
 
