@@ -19,7 +19,7 @@ from cubepy.tensor.modes import enable_grad, mode, no_grad
 from cubepy.tensor.namespace.creation import zeros
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.ops.op import Op, Spec, define
-from cubepy.tensor.program.form import leaves_of, rebuilt
+from cubepy.tensor.program.form import DICTS, leaves_of, rebuilt
 from cubepy.tensor.program.observe import active, same
 from cubepy.tensor.program.scalar import number_of
 from cubepy.tensor.value import Call, Value, located, outside
@@ -263,7 +263,7 @@ def _flattened(structure: Any, part: Any, leaves: list[Any], form: Form) -> None
         leaves.append(part)
         return
     kind, *parts = structure
-    keys = parts.pop(0) if kind is dict else range(len(parts))
+    keys = parts.pop(0) if kind in DICTS else range(len(parts))
     if part is not None and (type(part) is not kind or len(part) != len(parts)):
         raise GradientError(
             f"the gradient of {form.rule.function.__qualname__} by a {kind.__name__} of "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -175,7 +176,8 @@ def _leaf(found: list[Tensor], value: Any) -> Tensor:
 def mapped(function: Callable[[Any], Any], form: Any) -> Any:
     """A tensor, or a list, tuple or dict of such in the same form, with a function on each."""
     if isinstance(form, dict):
-        return {key: mapped(function, value) for key, value in form.items()}
+        made = {key: mapped(function, value) for key, value in form.items()}
+        return OrderedDict(made) if type(form) is OrderedDict else made
     if isinstance(form, (list, tuple)) and not all(isinstance(v, (int, float)) for v in form):
         parts = [mapped(function, value) for value in form]
         return type(form)(*parts) if hasattr(form, "_fields") else type(form)(parts)

@@ -7,6 +7,7 @@ fixed; everything else that is no tensor is part of the kind.
 from __future__ import annotations
 
 import operator
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,7 @@ from cubepy.tensor.program.promised import compute
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle
 
+DICTS = (dict, OrderedDict)
 PLAIN = (int, bool, str, bytes, type(None), type, np.dtype, np.generic)
 
 
@@ -104,7 +106,7 @@ def leaves_of(tree: Any, leaves: list[Any]) -> Any:
     kind = type(tree)
     if kind is tuple or kind is list or kind is Steady or is_named(kind):
         return (kind, *[leaves_of(part, leaves) for part in tree])
-    if kind is dict:
+    if kind in DICTS:
         return (kind, tuple(tree), *[leaves_of(part, leaves) for part in tree.values()])
     leaves.append(tree)
     return None
@@ -115,9 +117,9 @@ def rebuilt(structure: Any, leaves: Any) -> Any:
     if structure is None:
         return next(leaves)
     kind, *parts = structure
-    if kind is dict:
+    if kind in DICTS:
         keys, *parts = parts
-        return {k: rebuilt(p, leaves) for k, p in zip(keys, parts, strict=True)}
+        return kind((k, rebuilt(p, leaves)) for k, p in zip(keys, parts, strict=True))
     made = [rebuilt(part, leaves) for part in parts]
     return kind(*made) if is_named(kind) else kind(made)
 
@@ -170,7 +172,7 @@ class Paths:
             return
         kind, *parts = structure
         name = kind.__name__
-        if is_named(kind):
+        if is_named(kind) or kind is OrderedDict:
             self.keys.append(kind)
             name = f"key{len(self.keys) - 1}"
         self.checks.append(f"type({at}) is {name}")
@@ -184,8 +186,8 @@ class Paths:
 
     def parts(self, kind: type, parts: list[Any], at: str) -> None:
         """What a tuple, list or dict is made of."""
-        self.checks.append(f"len({at}) == {len(parts) - (kind is dict)}")
-        if kind is not dict:
+        self.checks.append(f"len({at}) == {len(parts) - (kind in DICTS)}")
+        if kind not in DICTS:
             for n, part in enumerate(parts):
                 self.add(part, f"{at}[{n}]")
             return

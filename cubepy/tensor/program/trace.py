@@ -24,7 +24,7 @@ from cubepy.tensor.fusion.optimise import optimise
 from cubepy.tensor.ir import Graph, renumbered
 from cubepy.tensor.program.differentiated import remember
 from cubepy.tensor.program.exact import ExactRecorder
-from cubepy.tensor.program.form import leaves_of
+from cubepy.tensor.program.form import DICTS, leaves_of
 from cubepy.tensor.program.leaked import moving_in
 from cubepy.tensor.program.plans.steady import exchange
 from cubepy.tensor.program.promised import Promised, compute, keep, leave_to_program
@@ -403,11 +403,11 @@ class Tracer(ExactRecorder):
                 if hasattr(value, "_fields"):
                     return type(value)(*both[0]), type(value)(*both[1])
                 return type(value)(both[0]), type(value)(both[1])
-            if type(value) is dict:
+            if type(value) in DICTS:
                 parts_of = {k: made(v) for k, v in value.items()}
                 return (
-                    {k: p[0] for k, p in parts_of.items()},
-                    {k: p[1] for k, p in parts_of.items()},
+                    type(value)((k, p[0]) for k, p in parts_of.items()),
+                    type(value)((k, p[1]) for k, p in parts_of.items()),
                 )
             value = number_of(value)
             return value, value

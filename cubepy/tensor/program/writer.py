@@ -25,6 +25,7 @@ from cubepy.tensor.fusion.structures.general import Fused
 from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import written_in_place
 from cubepy.tensor.program.differentiated import remember
+from cubepy.tensor.program.form import DICTS
 from cubepy.tensor.program.guards import Guards
 from cubepy.tensor.program.plans.anew import around, given_anew
 from cubepy.tensor.program.plans.looked import Layouts, Looks, guarded, held_steadily
@@ -330,11 +331,12 @@ class Writer(Looks):
             if hasattr(form, "_fields"):
                 return f"{self.name('type', type(form))}({inner})"
             return f"[{inner}]" if type(form) is list else f"({inner})"
-        if type(form) is dict:
+        if type(form) in DICTS:
             inner = "".join(
                 f"{self.name('key', k)}: {self.shown(v, tensor)}, " for k, v in form.items()
             )
-            return f"{{{inner}}}"
+            made = f"{{{inner}}}"
+            return made if type(form) is dict else f"{self.name('type', type(form))}({made})"
         return self.name("k_", form)
 
 

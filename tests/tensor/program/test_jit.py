@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import OrderedDict
 from operator import methodcaller
 from typing import Any, NamedTuple
 
@@ -69,6 +70,20 @@ def test_tuples_with_names_are_trees() -> None:
         assert found.first.item() == 1 + 2 * n and found.second["in"].second.item() == 2 * n
         assert slope.first.item() == n and slope.second.item() == 1
     assert len(both.traces) == 1
+
+
+def test_ordered_dicts_are_trees() -> None:
+    both = cb.jit(lambda d, k: OrderedDict(z=d["b"] * k, a=[OrderedDict(c=d["a"] + d["b"])]))
+    slopes = cb.jit(cb.grad(lambda d: (d["a"] * d["b"]).sum()))
+    for n in range(4):
+        given = OrderedDict(b=cb.tensor([1.0]), a=cb.tensor([float(n)]))
+        found, slope = both(given, 2.0), slopes(given)
+        assert type(found) is type(found["a"][0]) is type(slope) is OrderedDict
+        assert list(found) == ["z", "a"] and list(slope) == ["b", "a"]
+        assert found["z"].item() == 2 and found["a"][0]["c"].item() == 1 + n
+        assert slope["a"].item() == 1 and slope["b"].item() == n
+        assert type(both(dict(given), 2.0)) is OrderedDict
+    assert len(both.traces) == 2
 
 
 def test_a_function_may_give_what_it_was_given() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cubepy.tensor.program.form import DICTS
 from cubepy.tensor.program.trace import Given, GradientGiven, Output
 from cubepy.tensor.storage import Dense
 
@@ -53,6 +54,6 @@ def parts_of(form: Any) -> list[Any]:
     """What a result is made of."""
     if type(form) in (list, tuple) or hasattr(form, "_fields"):
         return [part for inner in form for part in parts_of(inner)]
-    if type(form) is dict:
+    if type(form) in DICTS:
         return [part for inner in form.values() for part in parts_of(inner)]
     return [form]
