@@ -149,5 +149,8 @@ def bind_parameters(
         elif p.kind == "comptime":
             raise ComptimeError(f"{name} needs a value for its comptime parameter {p.name!r}")
         else:
-            raise KernelTypeError(f"{name} needs a value for its parameter {p.name!r}")
+            hint = f"its parameters are {', '.join(p.name for p in parameters)}"
+            if parameters[0].name == "self":
+                hint += "; a kernel is no method: self is what it is launched with, or leave it out"
+            raise KernelTypeError(f"{name} needs a value for its parameter {p.name!r}", hint=hint)
     return out

@@ -416,9 +416,10 @@ def _tensor(data: Any, dtype: Any, device: Any) -> Tensor:
         if array.dtype == np.float64 and not hasattr(data, "dtype"):
             array = array.astype(np.float32 if wanted is None else wanted.numpy)
     if array.dtype.kind in "OUSMmc":
+        otherwise = "give numbers, or an array of a numeric dtype"
         raise DTypeError(
             f"a tensor holds numbers, not {array.dtype}",
-            hint=hint_for(data, "give numbers, or an array of a numeric dtype"),
+            hint=otherwise if isinstance(data, (list, tuple)) else hint_for(data, otherwise),
         )
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))

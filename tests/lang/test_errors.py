@@ -352,6 +352,7 @@ def test_an_unknown_mode_backend_and_argument_are_refused() -> None:
     fails(
         errors.KernelTypeError, "needs a value for its parameter 'out'", run=lambda: shifts[1, 1](X)
     )
+    fails(errors.KernelTypeError, "its parameters are x, out", run=lambda: shifts[1, 1](X))
     fails(errors.KernelTypeError, "is an array but is given", run=lambda: shifts[1, 1](X, 3))
     fails(errors.LaunchError, "needs a grid", run=lambda: shifts(X, X.copy()))
     fails(errors.LaunchError, "outside a kernel", run=lambda: cb.exp(1.0))

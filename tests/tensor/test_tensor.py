@@ -55,6 +55,12 @@ def test_data_that_are_no_numbers_are_refused(data):
         cb.tensor(data)
 
 
+def test_no_tensor_is_none():
+    t = cb.tensor([0.0, 1.0])
+    assert (t == None) is False and (t != None) is True  # noqa: E711
+    assert cb.jit(lambda x: x * 2 if x != None else x)(t).tolist() == [0, 2]  # noqa: E711
+
+
 def test_ragged_lists_are_refused():
     with pytest.raises(ShapeError, match="different lengths"):
         cb.tensor([[1, 2], [3]])

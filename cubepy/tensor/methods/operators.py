@@ -159,10 +159,10 @@ class Operators(Applied[T]):
         return self._in_place("rshift", other)
 
     def __eq__(self, other: Any) -> T:  # type: ignore[override]
-        return self._binary("eq", other)
+        return NotImplemented if other is None else self._binary("eq", other)
 
     def __ne__(self, other: Any) -> T:  # type: ignore[override]
-        return self._binary("ne", other)
+        return NotImplemented if other is None else self._binary("ne", other)
 
     def __lt__(self, other: Any) -> T:
         return self._binary("lt", other)
