@@ -116,3 +116,17 @@ def widened(x: Tensor) -> Tensor:
         cb.f32
     """
     return x.astype("f32") if x.dtype.is_float and x.dtype.bits < 32 else x
+
+
+def in_place(given: Any, made: Tensor, inplace: Any) -> Tensor:
+    """What a function gives; where `inplace` says so, a tensor that it was given has it, too.
+
+    Example:
+        >>> import cubepy as cb
+        >>> x = cb.tensor([1.0])
+        >>> in_place(x, x * 2, True) is x, x
+        (True, tensor([2.]))
+    """
+    if inplace is False or not flag("inplace", inplace) or not isinstance(given, Tensor):
+        return made
+    return given.assign_(made)  # type: ignore[no-any-return]

@@ -1,6 +1,7 @@
 """Functions of elements, and softmax.
 
-Those that take several steps compute narrow floats in f32 and round once.
+Those that take several steps compute narrow floats in f32 and round once. With `inplace` the tensor
+that is given has the result from here on, as `assign_` does it; memory is saved by programs.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ def gelu(input: Any, approximate: str = "none") -> Tensor:
     return apply("gelu", as_tensor(input), approximate=approximate)
 
 
-def relu(input: Any) -> Tensor:
+def relu(input: Any, inplace: bool = False) -> Tensor:
     """max(x, 0).
 
     Example:
         >>> relu([-1.0, 0.0, 1.0])
         tensor([0., 0., 1.])
     """
-    return apply("relu", as_tensor(input))
+    return arguments.in_place(input, apply("relu", as_tensor(input)), inplace)
 
 
-def silu(input: Any) -> Tensor:
+def silu(input: Any, inplace: bool = False) -> Tensor:
     """x / (1 + exp(-x)).
 
     Example:
         >>> silu([-1.0, 0.0, 1.0])
         tensor([-0.26894143,  0.        ,  0.7310586 ])
     """
-    return apply("silu", as_tensor(input))
+    return arguments.in_place(input, apply("silu", as_tensor(input)), inplace)
 
 
 def sigmoid(input: Any) -> Tensor:
@@ -116,7 +117,9 @@ def logsigmoid(input: Any) -> Tensor:
     return _as_given(_below(wide) - where(wide > 0, -wide, wide).exp().log1p(), x)
 
 
-def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+def hardtanh(
+    input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Tensor:
     """x, limited to [min_val, max_val]; the slope at the limits is 0.
 
     Example:
@@ -124,20 +127,22 @@ def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
         tensor([-1. ,  0.5,  1. ])
     """
     x = as_tensor(input)
-    return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
+    return arguments.in_place(
+        input, where(x <= min_val, min_val, where(x >= max_val, max_val, x)), inplace
+    )
 
 
-def relu6(input: Any) -> Tensor:
+def relu6(input: Any, inplace: bool = False) -> Tensor:
     """x, limited to [0, 6].
 
     Example:
         >>> relu6([-1.0, 1.0, 7.0])
         tensor([0., 1., 6.])
     """
-    return hardtanh(input, 0.0, 6.0)
+    return arguments.in_place(input, hardtanh(input, 0.0, 6.0), inplace)
 
 
-def leaky_relu(input: Any, negative_slope: float = 0.01) -> Tensor:
+def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where it is positive, else negative_slope * x.
 
     Example:
@@ -145,7 +150,9 @@ def leaky_relu(input: Any, negative_slope: float = 0.01) -> Tensor:
         tensor([-0.25,  1.  ])
     """
     x = as_tensor(input)
-    return where(x > 0, x, x * arguments.number("negative_slope", negative_slope))
+    return arguments.in_place(
+        input, where(x > 0, x, x * arguments.number("negative_slope", negative_slope)), inplace
+    )
 
 
 def prelu(input: Any, weight: Any) -> Tensor:
@@ -167,7 +174,7 @@ def prelu(input: Any, weight: Any) -> Tensor:
     return where(x > 0, x, x * w)
 
 
-def elu(input: Any, alpha: float = 1.0) -> Tensor:
+def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where it is positive, else alpha * (exp(x) - 1).
 
     Example:
@@ -176,10 +183,12 @@ def elu(input: Any, alpha: float = 1.0) -> Tensor:
     """
     x = as_tensor(input)
     wide = arguments.widened(x)
-    return _as_given(where(wide > 0, wide, _below(wide).expm1() * alpha), x)
+    return arguments.in_place(
+        input, _as_given(where(wide > 0, wide, _below(wide).expm1() * alpha), x), inplace
+    )
 
 
-def selu(input: Any) -> Tensor:
+def selu(input: Any, inplace: bool = False) -> Tensor:
     """Scaled elu that keeps mean 0 and variance 1 (Klambauer et al., 2017).
 
     Example:
@@ -188,10 +197,12 @@ def selu(input: Any) -> Tensor:
     """
     x = as_tensor(input)
     wide = arguments.widened(x)
-    return _as_given(elu(wide, 1.6732632423543772) * 1.0507009873554805, x)
+    return arguments.in_place(
+        input, _as_given(elu(wide, 1.6732632423543772) * 1.0507009873554805, x), inplace
+    )
 
 
-def celu(input: Any, alpha: float = 1.0) -> Tensor:
+def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where it is positive, else alpha * (exp(x / alpha) - 1).
 
     Example:
@@ -200,7 +211,9 @@ def celu(input: Any, alpha: float = 1.0) -> Tensor:
     """
     x = as_tensor(input)
     wide = arguments.widened(x)
-    return _as_given(where(wide > 0, wide, (_below(wide) / alpha).expm1() * alpha), x)
+    return arguments.in_place(
+        input, _as_given(where(wide > 0, wide, (_below(wide) / alpha).expm1() * alpha), x), inplace
+    )
 
 
 def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -230,7 +243,7 @@ def softsign(input: Any) -> Tensor:
     return _as_given(wide / (abs(wide) + 1), x)
 
 
-def hardsigmoid(input: Any) -> Tensor:
+def hardsigmoid(input: Any, inplace: bool = False) -> Tensor:
     """x / 6 + 1 / 2, limited to [0, 1].
 
     Example:
@@ -239,10 +252,10 @@ def hardsigmoid(input: Any) -> Tensor:
     """
     x = as_tensor(input)
     wide = arguments.widened(x)
-    return _as_given(relu6(wide + 3) / 6, x)
+    return arguments.in_place(input, _as_given(relu6(wide + 3) / 6, x), inplace)
 
 
-def hardswish(input: Any) -> Tensor:
+def hardswish(input: Any, inplace: bool = False) -> Tensor:
     """x * hardsigmoid(x).
 
     Example:
@@ -251,10 +264,10 @@ def hardswish(input: Any) -> Tensor:
     """
     x = as_tensor(input)
     wide = arguments.widened(x)
-    return _as_given(wide * (relu6(wide + 3) / 6), x)
+    return arguments.in_place(input, _as_given(wide * (relu6(wide + 3) / 6), x), inplace)
 
 
-def mish(input: Any) -> Tensor:
+def mish(input: Any, inplace: bool = False) -> Tensor:
     """x * tanh(softplus(x)) (Misra, 2019).
 
     Example:
@@ -263,7 +276,7 @@ def mish(input: Any) -> Tensor:
     """
     x = as_tensor(input)
     wide = arguments.widened(x)
-    return _as_given(wide * softplus(wide).tanh(), x)
+    return arguments.in_place(input, _as_given(wide * softplus(wide).tanh(), x), inplace)
 
 
 def tanhshrink(input: Any) -> Tensor:
@@ -300,7 +313,7 @@ def hardshrink(input: Any, lambd: float = 0.5) -> Tensor:
     return where(abs(x) <= lambd, 0, x)
 
 
-def threshold(input: Any, threshold: float, value: float) -> Tensor:
+def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where it is above the threshold, else the value.
 
     Example:
@@ -308,7 +321,7 @@ def threshold(input: Any, threshold: float, value: float) -> Tensor:
         tensor([-1.,  3.])
     """
     x = as_tensor(input)
-    return where(x <= threshold, value, x)
+    return arguments.in_place(input, where(x <= threshold, value, x), inplace)
 
 
 def glu(input: Any, dim: int = -1) -> Tensor:

@@ -10,7 +10,7 @@ from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.namespace import where
 
 
-def dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
+def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero each element with probability p and scale the others by 1 / (1 - p); the identity unless
     training.
 
@@ -27,7 +27,7 @@ def dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
     x = as_tensor(input)
     if not training or p == 0:
         return x
-    return init.dropout_generator(x.device).dropout(x, p)
+    return arguments.in_place(input, init.dropout_generator(x.device).dropout(x, p), inplace)
 
 
 def feature_dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
@@ -53,7 +53,9 @@ def feature_dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor
     return x * kept * (1 / (1 - p) if p < 1 else 0.0)
 
 
-def alpha_dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
+def alpha_dropout(
+    input: Any, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
     """Dropout to the lower end of selu; mean and variance stay (Klambauer et al., 2017).
 
     Example:
@@ -65,14 +67,14 @@ def alpha_dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
     if not arguments.flag("training", training) or p == 0:
         return x
     if p == 1:
-        return x * 0.0
+        return arguments.in_place(input, x * 0.0, inplace)
     low = -1.7580993408473766
     a = (1 / (1 - p) / (1 + p * low * low)) ** 0.5
     kept = init.dropout_generator(x.device).bernoulli(1 - p, x.shape) != 0
-    return where(kept, x, low) * a - a * p * low
+    return arguments.in_place(input, where(kept, x, low) * a - a * p * low, inplace)
 
 
-def dropout1d(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
+def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Dropout of whole channels of (N, C, L), or of (C, L).
 
     Raises:
@@ -82,10 +84,11 @@ def dropout1d(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
         >>> dropout1d([[[1.0, 2.0]]], training=False)
         tensor([[[1., 2.]]])
     """
-    return _of_channels("dropout1d", input, p, training, (2, 3), 2)
+    made = _of_channels("dropout1d", input, p, training, (2, 3), 2)
+    return arguments.in_place(input, made, inplace)
 
 
-def dropout2d(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
+def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Dropout of whole channels of (N, C, H, W); of (N, C, L), too, as in torch.
 
     Raises:
@@ -95,10 +98,11 @@ def dropout2d(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
         >>> dropout2d([[[[1.0, 2.0]]]], training=False)
         tensor([[[[1., 2.]]]])
     """
-    return _of_channels("dropout2d", input, p, training, (3, 4), 0)
+    made = _of_channels("dropout2d", input, p, training, (3, 4), 0)
+    return arguments.in_place(input, made, inplace)
 
 
-def dropout3d(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
+def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Dropout of whole channels of (N, C, D, H, W), or of (C, D, H, W).
 
     Raises:
@@ -108,7 +112,8 @@ def dropout3d(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
         >>> dropout3d([[[[[1.0, 2.0]]]]], training=False)
         tensor([[[[[1., 2.]]]]])
     """
-    return _of_channels("dropout3d", input, p, training, (4, 5), 4)
+    made = _of_channels("dropout3d", input, p, training, (4, 5), 4)
+    return arguments.in_place(input, made, inplace)
 
 
 def _of_channels(

@@ -43,9 +43,13 @@ class ReLU(Module):
         tensor([0., 0., 1.])
     """
 
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.relu(input)
+        return F.relu(input, self.inplace)
 
 
 class SiLU(Module):
@@ -56,9 +60,13 @@ class SiLU(Module):
         tensor([-0.26894143,  0.        ,  0.7310586 ])
     """
 
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.silu(input)
+        return F.silu(input, self.inplace)
 
 
 class Tanh(Module):
@@ -95,9 +103,13 @@ class ReLU6(Module):
         tensor([0., 6.])
     """
 
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.relu6(input)
+        return F.relu6(input, self.inplace)
 
 
 class LeakyReLU(Module):
@@ -108,13 +120,14 @@ class LeakyReLU(Module):
         tensor([-0.5,  7. ])
     """
 
-    def __init__(self, negative_slope: float = 0.01) -> None:
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__()
+        self.inplace = inplace
         self.negative_slope = negative_slope
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.leaky_relu(input, self.negative_slope)
+        return F.leaky_relu(input, self.negative_slope, self.inplace)
 
     def extra_repr(self) -> str:
         return f"negative_slope={self.negative_slope}"
@@ -156,13 +169,14 @@ class ELU(Module):
         array([-0.6321,  1.    ], dtype=float32)
     """
 
-    def __init__(self, alpha: float = 1.0) -> None:
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
+        self.inplace = inplace
         self.alpha = alpha
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.elu(input, self.alpha)
+        return F.elu(input, self.alpha, self.inplace)
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}"
@@ -176,13 +190,14 @@ class CELU(Module):
         array([-0.7869,  1.    ], dtype=float32)
     """
 
-    def __init__(self, alpha: float = 1.0) -> None:
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
+        self.inplace = inplace
         self.alpha = alpha
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.celu(input, self.alpha)
+        return F.celu(input, self.alpha, self.inplace)
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}"
@@ -196,9 +211,13 @@ class SELU(Module):
         array([-1.1113,  1.0507], dtype=float32)
     """
 
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.selu(input)
+        return F.selu(input, self.inplace)
 
 
 class Softplus(Module):
@@ -243,9 +262,13 @@ class Mish(Module):
         array([0.8651], dtype=float32)
     """
 
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.mish(input)
+        return F.mish(input, self.inplace)
 
 
 class LogSigmoid(Module):

@@ -21,13 +21,14 @@ class Dropout(Module):
         tensor([1., 1.])
     """
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         self.p = arguments.number("p, the probability of dropout,", p, 0, 1)
+        self.inplace = inplace
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.dropout(input, self.p, self.training)
+        return F.dropout(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
@@ -44,7 +45,7 @@ class Dropout1d(Dropout):
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.dropout1d(input, self.p, self.training)
+        return F.dropout1d(input, self.p, self.training, self.inplace)
 
 
 class Dropout2d(Dropout):
@@ -58,7 +59,7 @@ class Dropout2d(Dropout):
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.dropout2d(input, self.p, self.training)
+        return F.dropout2d(input, self.p, self.training, self.inplace)
 
 
 class Dropout3d(Dropout):
@@ -72,7 +73,7 @@ class Dropout3d(Dropout):
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.dropout3d(input, self.p, self.training)
+        return F.dropout3d(input, self.p, self.training, self.inplace)
 
 
 class AlphaDropout(Dropout):
@@ -86,4 +87,4 @@ class AlphaDropout(Dropout):
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.alpha_dropout(input, self.p, self.training)
+        return F.alpha_dropout(input, self.p, self.training, self.inplace)

@@ -18,9 +18,13 @@ class Hardswish(Module):
         tensor([0., 3.])
     """
 
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.hardswish(input)
+        return F.hardswish(input, self.inplace)
 
 
 class Hardsigmoid(Module):
@@ -31,9 +35,13 @@ class Hardsigmoid(Module):
         tensor([0. , 0.5])
     """
 
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.hardsigmoid(input)
+        return F.hardsigmoid(input, self.inplace)
 
 
 class Hardtanh(Module):
@@ -44,14 +52,15 @@ class Hardtanh(Module):
         tensor([-1. ,  0.5])
     """
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
+        self.inplace = inplace
         self.min_val = min_val
         self.max_val = max_val
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.hardtanh(input, self.min_val, self.max_val)
+        return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
 
     def extra_repr(self) -> str:
         return f"min_val={self.min_val}, max_val={self.max_val}"
@@ -198,13 +207,14 @@ class Threshold(Module):
         tensor([-1.,  3.])
     """
 
-    def __init__(self, threshold: float, value: float) -> None:
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         super().__init__()
+        self.inplace = inplace
         self.threshold, self.value = threshold, value
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.threshold(input, self.threshold, self.value)
+        return F.threshold(input, self.threshold, self.value, self.inplace)
 
     def extra_repr(self) -> str:
         return f"threshold={self.threshold}, value={self.value}"

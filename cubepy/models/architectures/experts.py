@@ -4,6 +4,7 @@ Jiang et al., 2024).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from cubepy.tensor.modes import is_grad_enabled
 from cubepy.tensor.namespace import concat
 from cubepy.tensor.record import recording_here
 
-ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu}
+ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu}
 
 
 @dataclass(frozen=True)

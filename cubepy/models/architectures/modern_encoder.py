@@ -5,6 +5,7 @@ neighbours, gated networks, norms in front.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
-ACTIVATIONS = {"gelu": F.gelu, "silu": F.silu, "relu": F.relu}
+ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"gelu": F.gelu, "silu": F.silu, "relu": F.relu}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn
-from cubepy.errors import ShapeError
+from cubepy.errors import GradientError, ShapeError
 from cubepy.nn import functional as F
 
 RNG = np.random.default_rng(2)
@@ -184,3 +184,36 @@ def test_a_transformer_draws_each_layer_anew_and_hides_what_comes() -> None:
 def test_shapes_that_do_not_fit_are_refused(wrong: Callable[[], Any]) -> None:
     with pytest.raises(ShapeError):
         wrong()
+
+
+IN_PLACE = [
+    nn.ReLU(True), nn.SiLU(inplace=True), nn.ReLU6(True), nn.LeakyReLU(0.2, True), nn.ELU(1.5, True),
+    nn.CELU(inplace=True), nn.SELU(True), nn.Mish(True), nn.Hardswish(True), nn.Hardsigmoid(True),
+    nn.Hardtanh(-0.5, 0.7, True), nn.Threshold(0.1, -2.0, True), nn.Dropout(1.0, True),
+    nn.Dropout1d(1.0, True), nn.Dropout2d(1.0, True), nn.AlphaDropout(0.0, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layer", IN_PLACE, ids=lambda m: type(m).__name__)
+def test_layers_may_give_their_input_what_they_compute(layer: nn.Module) -> None:
+    other = type(layer)() if not isinstance(layer, nn.Threshold) else nn.Threshold(0.1, -2.0)
+    vars(other).update({k: v for k, v in vars(layer).items() if k != "inplace"})
+    other.inplace = False
+    x, kept = cb.tensor(X[0]), cb.tensor(X[0])
+    want = other(kept)
+    assert layer(x) is x and np.array_equal(x.numpy(), want.numpy())
+    assert np.array_equal(kept.numpy(), X[0])
+    leaf, same = (cb.tensor(X[0], requires_grad=True) for _ in range(2))
+    (layer(leaf * 2) * 3).sum().backward()
+    (other(same * 2) * 3).sum().backward()
+    assert np.array_equal(leaf.grad.numpy(), same.grad.numpy())
+
+
+def test_a_program_of_layers_in_place() -> None:
+    net = nn.Sequential(nn.Linear(5, 5), nn.ReLU(True), nn.Linear(5, 3), nn.SiLU(True))
+    plain = nn.Sequential(net[0], nn.ReLU(), net[2], nn.SiLU())
+    run, x = cb.jit(net), cb.tensor(ROWS.astype(np.float32))
+    for _ in range(3):
+        np.testing.assert_allclose(run(x).numpy(), plain(x).numpy(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(GradientError, match="leaf"):
+        nn.ReLU(True)(cb.tensor([1.0], requires_grad=True))
