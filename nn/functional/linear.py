@@ -58,10 +58,11 @@ def linear(
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh")
 
 
-def embedding(input: Any, weight: Any) -> Tensor:
+def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Tensor:
     """Rows of a table: (..., width) for integer indices (...) and a weight (entries, width).
+    The row at `padding_idx` gets no gradient.
 
-    Raises: OutOfBoundsError: an index is negative or not below the number of entries. On a GPU,
+    Raises: ShapeError: no such row. OutOfBoundsError: an index is negative or not below the number of entries. On a GPU,
         which is not waited for, it gives zeros, and this error in validate mode or with
         CUBEPY_DEBUG=1.
 
@@ -70,7 +71,24 @@ def embedding(input: Any, weight: Any) -> Tensor:
         tensor([[3. , 3.5],
                 [1. , 1.5]])
     """
-    return apply("embedding", as_tensor(input), as_tensor(weight))
+    index, table = as_tensor(input), as_tensor(weight)
+    rows: Tensor = apply("embedding", index, table)
+    if padding_idx is None:
+        return rows
+    return where(index.unsqueeze(-1) == row_of(padding_idx, table), rows.detach(), rows)
+
+
+def row_of(padding_idx: int, table: Tensor) -> int:
+    """The index of padding, counted from the front.
+
+    Example:
+        >>> row_of(-1, as_tensor([[1.0], [2.0]]))
+        1
+    """
+    entries = table.shape[0]
+    if not -entries <= padding_idx < entries:
+        raise ShapeError(f"padding_idx {padding_idx} is no row of a table of {entries}")
+    return padding_idx % entries
 
 
 BAGS = ("sum", "mean", "max")

@@ -6,6 +6,7 @@ from typing import Any
 
 from cubepy.nn import arguments, init
 from cubepy.nn import functional as F
+from cubepy.nn.functional.linear import row_of
 from cubepy.nn.module import Module
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor, apply, as_tensor
@@ -60,6 +61,10 @@ class Linear(Module):
 class Embedding(Module):
     """A table of vectors, looked up by index.
 
+    Args:
+        num_embeddings, embedding_dim: of the table.
+        padding_idx: an index whose vector begins as zeros and gets no gradient.
+
     Attributes:
         weight: (num_embeddings, embedding_dim).
 
@@ -68,11 +73,17 @@ class Embedding(Module):
         (1, 3, 4)
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
+    ) -> None:
         super().__init__()
         self.num_embeddings = arguments.size("num_embeddings", num_embeddings)
         self.embedding_dim = arguments.size("embedding_dim", embedding_dim)
-        self.weight = Parameter(init.normal((self.num_embeddings, self.embedding_dim)))
+        first, self.padding_idx = init.normal((self.num_embeddings, self.embedding_dim)), None
+        if padding_idx is not None:
+            self.padding_idx = row_of(padding_idx, first)
+            first[self.padding_idx] = 0.0
+        self.weight = Parameter(first)
 
     def forward(self, input: Any) -> Tensor:
         """Integers (...) -> (..., embedding_dim).
@@ -80,10 +91,11 @@ class Embedding(Module):
         Raises:
             OutOfBoundsError: as for `nn.functional.embedding`.
         """
-        return F.embedding(input, self.weight)
+        return F.embedding(input, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}"
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
 
 class Bilinear(Module):

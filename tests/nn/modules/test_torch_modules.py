@@ -217,3 +217,14 @@ def test_a_program_of_layers_in_place() -> None:
         np.testing.assert_allclose(run(x).numpy(), plain(x).numpy(), rtol=1e-5, atol=1e-6)
     with pytest.raises(GradientError, match="leaf"):
         nn.ReLU(True)(cb.tensor([1.0], requires_grad=True))
+
+
+@pytest.mark.parametrize("padding", [3, -2])
+def test_a_row_for_padding_begins_as_zeros_and_stays(padding: int) -> None:
+    table = nn.Embedding(5, 4, padding)
+    assert table.padding_idx == 3 and not table.weight.numpy()[3].any()
+    (table([[0, 3, 3], [1, 3, 0]]) ** 2).sum().backward()
+    grad = table.weight.grad.numpy()
+    assert not grad[3].any() and grad[0].all() and grad[1].all()
+    with pytest.raises(ShapeError, match="padding_idx 5"):
+        nn.Embedding(5, 4, 5)

@@ -308,7 +308,9 @@ CALLS: dict[str, Function] = {
         triplet_margin_loss upsample_bilinear
         upsample_nearest""".split()
     },
-    "nn.functional.embedding": lambda table, index, **how: F.embedding(index, table),
+    "nn.functional.embedding": lambda table, index, **how: F.embedding(
+        index, table, how.get("padding_idx")
+    ),
     "nn.functional.embedding_bag": lambda table, index, **how: F.embedding_bag(index, table, **how),
     "nn.functional.instance_norm": instance_norm,
     **{
