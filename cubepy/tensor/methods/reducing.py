@@ -117,31 +117,38 @@ class Reducing(Applied[T]):
         """exp(x) / sum(exp(x)) along an axis."""
         return self._unary("softmax", axis=axis if dim is None else dim)
 
-    def cumsum(self, dim: int, *, dtype: Any = None) -> T:
-        """Running sums along an axis; integers sum in 64 bits, unless `dtype` says another type."""
-        return self._scanned("cumsum", dim, dtype)
+    def cumsum(self, dim: int | None = None, *, dtype: Any = None, axis: int | None = None) -> T:
+        """Running sums along an axis, of the flat tensor without one; integers sum in 64 bits,
+        unless `dtype` says another type.
+        """
+        return self._scanned("cumsum", dim if axis is None else axis, dtype)
 
-    def cumprod(self, dim: int, *, dtype: Any = None) -> T:
-        """Running products along an axis."""
-        return self._scanned("cumprod", dim, dtype)
+    def cumprod(self, dim: int | None = None, *, dtype: Any = None, axis: int | None = None) -> T:
+        """Running products along an axis, of the flat tensor without one."""
+        return self._scanned("cumprod", dim if axis is None else axis, dtype)
 
-    def _scanned(self, op: str, dim: int, dtype: Any) -> T:
+    def _scanned(self, op: str, dim: int | None, dtype: Any) -> T:
         x: Any = self
+        if dim is None:
+            x, dim = x.reshape(-1), 0
         if dtype is None:
             return x._unary(op, axis=dim, exclusive=False)  # type: ignore[no-any-return]
         return x.astype(dtype)._unary(op, axis=dim, exclusive=False).astype(dtype)  # type: ignore[no-any-return]
 
-    def sort(self, dim: int = -1, descending: bool = False) -> tuple[T, T]:
+    def sort(
+        self, dim: int = -1, descending: bool = False, *, axis: int | None = None
+    ) -> tuple[T, T]:
         """The elements in order along an axis (NaN last, first when descending), and their
         indices.
         """
+        dim = dim if axis is None else axis
         order = self.argsort(dim, descending)
         at = dim % self.ndim
         return self._apply("take_along_axis", self, order, axis=at), order
 
-    def argsort(self, dim: int = -1, descending: bool = False) -> T:
+    def argsort(self, dim: int = -1, descending: bool = False, *, axis: int | None = None) -> T:
         """The indices (i64) that sort an axis; equal elements keep their order."""
-        return self._unary("argsort", axis=dim, descending=descending)
+        return self._unary("argsort", axis=dim if axis is None else axis, descending=descending)
 
     def topk(self, k: int, dim: int = -1, largest: bool = True) -> tuple[T, T]:
         """The k largest (or smallest) elements along an axis in order, and their indices."""

@@ -100,6 +100,16 @@ def test_reductions_take_the_words_of_both(name: str, axis: str, kept: str) -> N
     np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
 
 
+def test_orders_and_scans_take_the_words_of_both() -> None:
+    for axis in (0, 1, -1):
+        for words in ({"axis": axis}, {"dim": axis}):
+            np.testing.assert_allclose(t(X).cumsum(**words).numpy(), X.cumsum(axis), rtol=1e-6)
+            np.testing.assert_allclose(t(X).cumprod(**words).numpy(), X.cumprod(axis), rtol=1e-5)
+            np.testing.assert_array_equal(t(X).argsort(**words).numpy(), X.argsort(axis))
+            np.testing.assert_array_equal(t(X).sort(**words)[0].numpy(), np.sort(X, axis))
+    np.testing.assert_allclose(t(X).cumsum().numpy(), X.cumsum(), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
