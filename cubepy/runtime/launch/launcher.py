@@ -308,7 +308,7 @@ class Launcher:
         """
         found = [key for key in self.programs if key[1].backend == "cpu"]
         if len(found) >= PROGRAMS:
-            for key in found[: PROGRAMS // 8]:
+            for key in found[: len(found) - PROGRAMS + max(1, PROGRAMS // 8)]:
                 del self.programs[key]
             self.local = threading.local()
 

@@ -83,7 +83,7 @@ def test_memory_of_code_that_nobody_has_is_written_again() -> None:
         other = laid(code, "looked_up")
         assert other.entry != one.entry
     assert numbers(one) == numbers(other) == [6, 10, 14, 22]
-    assert used() - before <= 3 * len(code)
+    assert used() - before <= 20 * len(code)  # of 5,000
     assert len(object_loader._blocks) <= blocks + 1
 
 
