@@ -62,9 +62,11 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Tensor
     """Rows of a table: (..., width) for integer indices (...) and a weight (entries, width).
     The row at `padding_idx` gets no gradient.
 
-    Raises: ShapeError: no such row. OutOfBoundsError: an index is negative or not below the number of entries. On a GPU,
-        which is not waited for, it gives zeros, and this error in validate mode or with
-        CUBEPY_DEBUG=1.
+    Raises:
+        ShapeError: no such row for padding.
+        OutOfBoundsError: an index is negative or not below the number of entries. On a GPU, which
+            is not waited for, it gives zeros, and this error in validate mode or with
+            CUBEPY_DEBUG=1.
 
     Example:
         >>> embedding([2, 0], [[1.0, 1.5], [2.0, 2.5], [3.0, 3.5]])
