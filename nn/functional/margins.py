@@ -210,7 +210,7 @@ def multi_margin_loss(
         short = short * each.gather(0, chosen.reshape(-1)).unsqueeze(1)
     own = arange(count, device=x.device) == chosen
     loss = where(own, 0.0, short).sum(axis=1) / count
-    return reduced(loss if x.ndim == 2 and t.ndim else loss.reshape(()), reduction, x)
+    return reduced(loss.reshape(t.shape), reduction, x)
 
 
 def multilabel_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Tensor:

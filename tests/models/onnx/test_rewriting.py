@@ -211,9 +211,9 @@ NORM = "ReduceMean x axes m|Sub x m d|Mul d d q|ReduceMean q axes v|Add v small 
         (f"{NORM} z|Mul z x y", {"LayerNorm": 1}),
         (f"{NORM.replace('Sub x m', 'Sub m x')} y", {"RMSNorm": 1}),
         (f"{NORM.replace('q axes v', 'q other v')} y", {"RMSNorm": 1}),
-        (f"{NORM.replace('Mul d d', 'Mul d x')} y", {"RMSNorm": 0}),
-        (f"{NORM.replace('Div d s', 'Div s d')} y", {"RMSNorm": 0}),
-        (f"{NORM.replace('Sqrt w', 'Exp w')} y", {"RMSNorm": 0}),
+        (f"{NORM.replace('Mul d d', 'Mul d x')} y", {}),
+        (f"{NORM.replace('Div d s', 'Div s d')} y", {}),
+        (f"{NORM.replace('Sqrt w', 'Exp w')} y", {}),
     ],
 )
 def test_what_is_almost_a_norm(
@@ -225,7 +225,7 @@ def test_what_is_almost_a_norm(
     net = made(nodes_of(text), constants, opset=18)
     x = rng.standard_normal((4, 3, 7)).astype(np.float32)
 
-    assert net.rewritten == {k: n for k, n in found.items() if n}
+    assert net.rewritten == found
     other = as_written(monkeypatch, nodes_of(text), constants, opset=18)(x)["y"]
     assert close(net(x)["y"], other)
 

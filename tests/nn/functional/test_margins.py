@@ -113,3 +113,10 @@ def test_losses_of_huge_numbers_are_finite() -> None:
 def test_what_does_not_go_together_is_refused(error: Any, wrong: Callable[[], Any]) -> None:
     with pytest.raises(error):
         wrong()
+
+
+def test_the_losses_of_one_row_have_the_target_s_shape() -> None:
+    row = cb.tensor([0.5, 0.0, 1.0, -4.0])
+    for target, shape in ((0, ()), ([0], (1,))):
+        found = F.multi_margin_loss(row, target, reduction="none")
+        assert found.shape == shape and float(found.numpy().reshape(())) == 0.5

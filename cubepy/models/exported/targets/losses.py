@@ -12,7 +12,7 @@ from cubepy.models.exported.promotion import floats, promoted
 from cubepy.models.exported.records import target
 from cubepy.nn import functional as F
 from cubepy.nn.functional.distances import reduced
-from cubepy.tensor import Tensor, apply, as_tensor
+from cubepy.tensor import Tensor, as_tensor
 
 REDUCTIONS = ("none", "mean", "sum")
 """What torch writes as 0, 1 and 2."""
@@ -98,19 +98,13 @@ def kl_div(x: Tensor, y: Tensor, reduction: int = MEAN, *, log_target: bool = Fa
 def poisson_nll_loss(
     x: Tensor, y: Tensor, log_input: bool, full: bool, eps: float, reduction: int
 ) -> Tensor:
-    """x - y log x of counts y whose mean is x, and Stirling's term for y! where it is asked for."""
-    x, y = floats(x), floats(y)
-    loss = x.exp() - y * x if log_input else x - y * (x + eps).log()
-    if full:
-        many = T.where(y > 1, y, 2.0)
-        stirling = many * many.log() - many + (many * (2 * np.pi)).log() * 0.5
-        loss = loss + T.where(y > 1, stirling, 0.0)
-    return reduced(loss, REDUCTIONS[reduction], x)
+    how = REDUCTIONS[reduction]
+    return F.poisson_nll_loss(floats(x), floats(y), log_input, full, eps=eps, reduction=how)
 
 
 @target("soft_margin_loss")
 def soft_margin_loss(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
-    return reduced(F.softplus(-y * x), REDUCTIONS[reduction], x)
+    return F.soft_margin_loss(x, y, reduction=REDUCTIONS[reduction])
 
 
 @target("margin_ranking_loss")
@@ -118,16 +112,14 @@ def margin_ranking_loss(
     a: Tensor, b: Tensor, y: Tensor, margin: float = 0.0, reduction: int = MEAN
 ) -> Tensor:
     a, b, y = (floats(v) for v in (a, b, y))
-    return reduced((-y * (a - b) + margin).relu(), REDUCTIONS[reduction], a)
+    return F.margin_ranking_loss(a, b, y, margin, reduction=REDUCTIONS[reduction])
 
 
 @target("hinge_embedding_loss")
 def hinge_embedding_loss(
     x: Tensor, y: Tensor, margin: float = 1.0, reduction: int = MEAN
 ) -> Tensor:
-    zero = T.zeros_like(x)
-    loss = T.where(y != 1, (margin - x).relu(), zero) + T.where(y != -1, x, zero)
-    return reduced(loss, REDUCTIONS[reduction], x)
+    return F.hinge_embedding_loss(x, y, margin, reduction=REDUCTIONS[reduction])
 
 
 @target("cosine_embedding_loss")
@@ -147,30 +139,13 @@ def multi_margin_loss(
     weight: Tensor | None = None,
     reduction: int = MEAN,
 ) -> Tensor:
-    """The mean over classes of what comes nearer to the class's own than the margin."""
-    rows = x if x.ndim == 2 else x.reshape(1, -1)
-    own = y.reshape(-1, 1).astype("i64")
-    loss = (margin - rows.gather(1, own) + rows).relu() ** int(p)
-    if weight is not None:
-        loss = loss * apply("take", weight, own, axis=0)
-    others = T.arange(rows.shape[1], dtype="i64") != own
-    loss = T.where(others, loss, 0.0).sum(1) / rows.shape[1]
-    return reduced(loss.reshape(y.shape), REDUCTIONS[reduction], x)
+    how = REDUCTIONS[reduction]
+    return F.multi_margin_loss(x, y, int(p), float(margin), weight, reduction=how)
 
 
 @target("multilabel_margin_loss")
 def multilabel_margin_loss(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
-    """The same of several classes, which stand in a row before the first that is less than 0."""
-    rows, given = (t if t.ndim == 2 else t.reshape(1, -1) for t in (x, y))
-    n = rows.shape[1]
-    named = (given < 0).astype("i64").cumsum(1) == 0
-    own = T.where(named, given, 0).astype("i64")
-    classes = T.arange(n, dtype="i64").reshape(1, 1, n)
-    other = ~((own.unsqueeze(2) == classes) & named.unsqueeze(2)).any(1)
-    loss = (1 - rows.gather(1, own).unsqueeze(2) + rows.unsqueeze(1)).relu()
-    counted = named.unsqueeze(2) & other.unsqueeze(1)
-    found = T.where(counted, loss, 0.0).sum((1, 2)) / n
-    return reduced(found if x.ndim == 2 else found.reshape(()), REDUCTIONS[reduction], x)
+    return F.multilabel_margin_loss(x, y, reduction=REDUCTIONS[reduction])
 
 
 # Distances
