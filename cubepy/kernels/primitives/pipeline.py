@@ -30,7 +30,8 @@ class Stage:
 
     Barriers `full` and `empty` have a count for each stage, from `first` on if that is given: the
     stage has come, and the reads are done. `phase` is that of `full` and changes with every round.
-    A ring that is refilled behind a barrier of all its readers has no `empty`.
+    A ring that is refilled behind a barrier of all its readers has no `empty`. Where the `cubes` of
+    a cluster fill one another's stages, a reader tells all of them that it is done.
     """
 
     full: Any
@@ -39,6 +40,7 @@ class Stage:
     phase: Any
     stages: cb.Comptime[int]
     first: Any = None
+    cubes: cb.Comptime[int] = 1
 
     def index(self):
         """The stage's count among the barriers."""
@@ -64,7 +66,11 @@ class Stage:
     def release(self, leader):
         """The stage is empty when the `leader` of all that read it was here."""
         if leader:
-            cb.barrier_arrive(self.empty, self.index())
+            if self.cubes == 1:
+                cb.barrier_arrive(self.empty, self.index())
+            else:
+                for rank in cb.unroll(range(self.cubes)):
+                    cb.barrier_arrive_cluster(self.empty, self.index(), rank)
 
     def advance(self, count: cb.Comptime[int] = 1):
         """The stage that comes `count` stages later, at most a round."""
@@ -72,17 +78,21 @@ class Stage:
         if slot == self.stages if count == 1 else slot >= self.stages:
             slot = 0 if count == 1 else slot - self.stages
             phase = 1 - phase
-        return Stage(self.full, self.empty, slot, phase, self.stages, self.first)
+        return self.moved(slot, phase)
 
     def skip(self, count):
         """The stage that comes any number of stages later."""
         ahead = self.slot + count
         phase = (self.phase + ahead // self.stages) % 2
-        return Stage(self.full, self.empty, ahead % self.stages, phase, self.stages, self.first)
+        return self.moved(ahead % self.stages, phase)
+
+    def moved(self, slot, phase):
+        """The stage in a slot, in the round of a phase."""
+        return Stage(self.full, self.empty, slot, phase, self.stages, self.first, self.cubes)
 
     def at(self, slot):
         """The stage in a slot, in this one's round."""
-        return Stage(self.full, self.empty, slot, self.phase, self.stages, self.first)
+        return self.moved(slot, self.phase)
 
     def beside(self, full, empty):
         """The stage at the same position of another pipeline."""
@@ -111,32 +121,40 @@ class Pipeline:
 
 
 @cb.func
-def pipeline_of(blueprint, a, b):
-    """A pipeline for two consumers and operands of two dtypes."""
+def pipeline_of(blueprint, a, b, cubes=1):
+    """A pipeline for two consumers and operands of two dtypes, which the `cubes` of a cluster fill
+    together.
+    """
     stages, depth = blueprint.stages, ROW_BYTES // a.itemsize
     full = cb.barrier(stages, 1)
-    empty = cb.barrier(stages, 1 if blueprint.pingpong else 2)
+    empty = cb.barrier(stages, cubes * (1 if blueprint.pingpong else 2))
     order = cb.barrier(2, 1)
     tiles_a = cb.shared(stages * blueprint.rows * depth, a)
     tiles_b = cb.shared(stages * blueprint.columns * depth, b)
-    return Pipeline(Stage(full, empty, 0, 0, stages), order, tiles_a, tiles_b, blueprint)
+    first = Stage(full, empty, 0, 0, stages, None, cubes)
+    return Pipeline(first, order, tiles_a, tiles_b, blueprint)
 
 
 @cb.func
-def load_tile(shared, at, source, start, count, transposed, stage):
-    """Bring `count` rows (or, transposed, columns) of an operand and a stage's part of K.
+def load_tile(shared, at, source, start, count, transposed, stage, cubes=1):
+    """Bring `count` rows (or, transposed, columns) of an operand and a stage's part of K; if the
+    `cubes` of a cluster want the same ones, each brings its part of them to all.
 
     `start`: the batch, the first row or column, and the first of K.
     """
     batch, along, k = start
     depth = ROW_BYTES // source.dtype.itemsize
+    part = count // cubes
+    everybody = None if cubes == 1 else 2**cubes - 1
+    first = 0 if cubes == 1 else cb.CLUSTER_POS * part
+    full, slot = stage.full, stage.slot
     if transposed:
-        for j in cb.unroll(range(0, count, BLOCK)):
-            cb.tma_load(
-                shared, at + j * depth, source, (batch, k, along + j), stage.full, stage.slot
-            )
+        for j in cb.unroll(range(0, part, BLOCK)):
+            to, where = at + (first + j) * depth, (batch, k, along + first + j)
+            cb.tma_load(shared, to, source, where, full, slot, multicast=everybody)
     else:
-        cb.tma_load(shared, at, source, (batch, along, k), stage.full, stage.slot)
+        to, where = at + first * depth, (batch, along + first, k)
+        cb.tma_load(shared, to, source, where, full, slot, multicast=everybody)
 
 
 @cb.func
@@ -217,14 +235,15 @@ def multiply_tile(acc, pipeline, stage, order_phase, steps, behind):
 
 @cb.func
 def produce(job, pipeline, tiles):
-    """The producer's walk over the cube's tiles: `job.load(pipeline, stage, position)` brings the
-    stages of a tile and gives the stage after them.
+    """The producer's walk over the cube's tiles, or the cluster's: `job.load(pipeline, stage,
+    position)` brings the stages of a tile and gives the stage after them.
     """
     stage = pipeline.first
-    tile = cb.CUBE_POS
+    cubes = stage.cubes
+    tile = cb.CUBE_POS // cubes
     while tile < tiles:
         stage = job.load(pipeline, stage, job.position(tile))
-        tile = tile + cb.CUBE_COUNT
+        tile = tile + cb.CUBE_COUNT // cubes
 
 
 @cb.func
@@ -241,7 +260,8 @@ def consume(job, acc, pipeline, tiles, behind):
     order_phase = 1 - consumer
     done = 0
     stage = pipeline.first
-    tile = cb.CUBE_POS
+    cubes = stage.cubes
+    tile = cb.CUBE_POS // cubes
     while tile < tiles:
         position = job.position(tile)
         steps = job.steps(position)
@@ -254,4 +274,4 @@ def consume(job, acc, pipeline, tiles, behind):
             job.finish(acc, position, done)
             done = done + 1
         mine = 1 - mine
-        tile = tile + cb.CUBE_COUNT
+        tile = tile + cb.CUBE_COUNT // cubes

@@ -54,14 +54,14 @@ def hopper(
     bias, residual = draw(n).astype(out), draw(batches, m, n).astype(out)
     result = np.full((batches, m, n), -77 if integers else np.nan, out)
     depth, width = ROW_BYTES // x.itemsize, ROW_BYTES // result.itemsize
-    box_a = (1, depth, BLOCK) if plan.transpose_a else (1, plan.rows, depth)
-    box_b = (1, depth, BLOCK) if plan.transpose_b else (1, plan.columns, depth)
+    box_a = (1, depth, BLOCK) if plan.transpose_a else (1, plan.rows // plan.across, depth)
+    box_b = (1, depth, BLOCK) if plan.transpose_b else (1, plan.columns // plan.down, depth)
     box = (1, PLANE_ROWS, width)
-    row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
+    row_tiles, column_tiles = plan.tiles(m, n)
     lie = [np.ascontiguousarray(v.swapaxes(1, 2)) if flip else v for v, flip in
            ((x, plan.transpose_a), (y, plan.transpose_b))]  # fmt: skip
     emulate(
-        hopper_product, UNITS, min(cubes, batches * row_tiles * column_tiles), cb.tensor_map(lie[0], box_a),
+        hopper_product, UNITS, min(cubes, batches * row_tiles * column_tiles) * plan.cubes, cb.tensor_map(lie[0], box_a),
         cb.tensor_map(lie[1], box_b), cb.tensor_map(result, box), bias if plan.bias else None,
         cb.tensor_map(residual, box) if plan.residual else None, 0.5, (batches, row_tiles, column_tiles), -(-k // depth),
         (batches, batches), plan, late=late, seed=seed,
@@ -96,6 +96,25 @@ WALKS = [(plan, cubes) for cubes in (1, 2) for plan in TILES]
 def test_tiles_that_cubes_walk_over(plan: Hopper, cubes: int) -> None:
     """Several tiles a cube and more steps than stages: rings, turns and buffers wrap around."""
     assert hopper(plan, 200, 392, 328, cubes) < 3e-3
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize(
+    ("plan", "flips"),
+    [
+        (Hopper(64, 128, 3, down=2), (False, False)),
+        (Hopper(128, 128, 3, across=2), (True, False)),
+        (Hopper(128, 128, 3, down=2), (False, True)),
+        (Hopper(128, 64, 3, pingpong=False, down=2), (False, False)),
+        (Hopper(128, 256, 2, pingpong=False, across=2), (False, True)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("cubes", [1, 2])
+def test_clusters_that_share_an_operand(plan: Hopper, flips: tuple[bool, bool], cubes: int) -> None:
+    """Also where the last of a cluster has nothing to do, and with rings that wrap around."""
+    plan = replace(plan, transpose_a=flips[0], transpose_b=flips[1], bias=True)
+    assert hopper(plan, 136, 392, 328, cubes, seed=cubes, late=0.5) < 3e-3
 
 
 @pytest.mark.turns(2)

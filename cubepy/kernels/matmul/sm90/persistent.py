@@ -5,8 +5,9 @@ A cube has three groups of 128 units. The first loads tiles of A and B into a pi
 the other two multiply. They take turns with whole tiles of the result (ping-pong: while one
 finishes its tile, the other's products keep the matrix units busy), or share every tile, which may
 then be larger and needs fewer bytes for a product. Cubes stay for the whole launch and walk over
-tiles in an order that keeps a band of rows in the L2 cache. Measured against cuBLAS in
-docs/benchmarks/log/matmul-sm90.md.
+tiles in an order that keeps a band of rows in the L2 cache. Two cubes of a cluster may have tiles
+below or beside each other and bring the operand that they share once, which the cache of the whole
+device feeds more easily. Measured against cuBLAS in docs/benchmarks/log/matmul-sm90.md.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Hopper(Epilogue):
         only. transpose_b: B is stored (K, N) as NumPy does; else (N, K), as a linear layer's
         weight. early: a launch may begin while the one before it ends. plain: the result's rows are
         not aligned, so units write it, not the copy engine: so many elements at once, to multiples
-        of them (0: the copy engine does).
+        of them (0: the copy engine does). down, across: cubes of a cluster, whose tiles lie below
+        each other and share B, or beside each other and share A; one of both is 1.
     """
 
     rows: int = 128
@@ -66,11 +68,22 @@ class Hopper(Epilogue):
     transpose_b: bool = False
     early: bool = False
     plain: int = 0
+    down: int = 1
+    across: int = 1
 
     @property
     def share(self) -> int:
         """Rows of a tile that one consumer does."""
         return self.rows if self.pingpong else self.rows // 2
+
+    @property
+    def cubes(self) -> int:
+        """Cubes of a cluster."""
+        return self.down * self.across
+
+    def tiles(self, m: int, n: int) -> tuple[int, int]:
+        """Rows and columns of a result in tiles of a cube, or of a cluster."""
+        return -(-m // (self.rows * self.down)), -(-n // (self.columns * self.across))
 
 
 @cb.func
@@ -93,8 +106,8 @@ def tile_position(tile, row_tiles, column_tiles, band: cb.Comptime[int]):
 class TiledProduct:
     """The tiles of out[batch] = epilogue(a[batch] @ b[batch]), for the loops of the pipeline.
 
-    `tiles` are the batches and the rows and columns of tiles, `batches` those of a and of b,
-    `count` the stages of a tile.
+    `tiles` are the batches and the rows and columns of tiles (of clusters, where there are some),
+    `batches` those of a and of b, `count` the stages of a tile.
     """
 
     a: cb.TensorMap
@@ -107,9 +120,14 @@ class TiledProduct:
 
     def position(self, tile):
         """Batch, and row and column in elements."""
+        blueprint = self.blueprint
         _, row_tiles, column_tiles = self.tiles
-        batch, row, column = tile_position(tile, row_tiles, column_tiles, self.blueprint.band)
-        return batch, row * self.blueprint.rows, column * self.blueprint.columns
+        batch, row, column = tile_position(tile, row_tiles, column_tiles, blueprint.band)
+        if blueprint.down > 1:
+            row = row * blueprint.down + cb.CLUSTER_POS
+        if blueprint.across > 1:
+            column = column * blueprint.across + cb.CLUSTER_POS
+        return batch, row * blueprint.rows, column * blueprint.columns
 
     def steps(self, position):
         """Stages of a tile."""
@@ -133,6 +151,7 @@ class TiledProduct:
                 blueprint.rows,
                 blueprint.transpose_a,
                 stage,
+                blueprint.across,
             )
             load_tile(
                 pipeline.b,
@@ -142,6 +161,7 @@ class TiledProduct:
                 blueprint.columns,
                 blueprint.transpose_b,
                 stage,
+                blueprint.down,
             )
             stage = stage.advance()
         return stage
@@ -179,7 +199,9 @@ def hopper_product(
     `tiles` are the batches and the rows and columns of tiles; `steps` the stages of K; `batches`
     those of a and of b.
     """
-    pipeline = pipeline_of(blueprint, a.dtype, b.dtype)
+    if blueprint.cubes > 1:
+        cb.cluster(blueprint.cubes)
+    pipeline = pipeline_of(blueprint, a.dtype, b.dtype, blueprint.cubes)
     staging = cb.shared(4 * BLOCK * ROW_BYTES // out.dtype.itemsize, out.dtype)
     arrived = cb.barrier(16, 1)
     shift = cb.shared(2 * blueprint.columns if blueprint.bias else 1, cb.f32)
@@ -200,6 +222,8 @@ def hopper_product(
         consume(product, acc, pipeline, count, blueprint.pingpong)
         if cb.UNIT_POS_PLANE == 0 and not blueprint.plain:
             cb.tma_wait(0)
+    if blueprint.cubes > 1:
+        cb.sync_cluster()  # the others still bring tiles to this cube, and ask for its barriers
 
 
 HOPPER_TILES = {
@@ -275,11 +299,13 @@ class HopperRoutine(GpuRoutine, TunedRoutine):
         )
         depth, width = ROW_BYTES // x.itemsize, ROW_BYTES // out.itemsize
         batch, m, n = out.shape
-        row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
+        row_tiles, column_tiles = plan.tiles(m, n)
         cores, tf32 = problem.properties.cores, problem.a == "f32"
-        hopper_product[min(batch * row_tiles * column_tiles, cores), UNITS](
-            map_of(a, plan.rows, depth, tf32) if a_along_k else map_of(a, depth, BLOCK),
-            map_of(b, plan.columns, depth, tf32) if b_along_k else map_of(b, depth, BLOCK),
+        clusters = min(batch * row_tiles * column_tiles, cores // plan.cubes)
+        rows, columns = plan.rows // plan.across, plan.columns // plan.down
+        hopper_product[clusters * plan.cubes, UNITS](
+            map_of(a, rows, depth, tf32) if a_along_k else map_of(a, depth, BLOCK),
+            map_of(b, columns, depth, tf32) if b_along_k else map_of(b, depth, BLOCK),
             out if plan.plain else map_of(out, PLANE_ROWS, width),
             bias,
             None

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from tests.backends.cuda.emulator.arithmetic import tf32_of
-from tests.backends.cuda.emulator.barriers import Barrier
 from tests.backends.cuda.emulator.matrices import permuted
 from tests.backends.cuda.emulator.memory import Place
 
@@ -64,9 +63,11 @@ class Engine:
         self.start(groups, lambda: target.__setitem__(slice(None), part))
 
     def tma_load(
-        self, barrier: Barrier, to: Place, source: Any, i: Any, coords: tuple[Any, ...]
+        self, cubes: list[Any], signal: int, to: Place, source: Any, i: Any, coords: tuple[Any, ...]
     ) -> None:
-        """A box of an array, zeros beyond it, to its place in shared memory."""
+        """A box of an array, zeros beyond it, to its place in the shared memory of each of the
+        cubes, at whose barriers (at byte `signal`) its bytes arrive.
+        """
         whole = np.zeros(source.box, source.array.dtype)
         inside, at = box_parts(source, coords)
         whole[at] = source.array[inside]
@@ -74,8 +75,10 @@ class Engine:
         where = self.tile(to, i, source.swizzle, data.size)
 
         def land() -> None:
-            self.shared[where] = data
-            barrier.update(0, -data.size)
+            for cube in cubes:
+                assert cube.alive, "a copy lands in shared memory after its cube has ended"
+                cube.shared[where] = data
+                cube.barriers[signal].update(0, -data.size)
 
         self.under_way.append(land) if self.chance.random() < self.late else land()
 

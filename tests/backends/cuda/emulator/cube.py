@@ -27,6 +27,11 @@ from tests.backends.cuda.emulator.memory import DTYPES, MEMORY_OPS, Place
 Answer = Callable[[list[list[Any]]], list[Any]]
 
 
+def bits(mask: int) -> list[int]:
+    """The places of the ones of a number."""
+    return [k for k in range(mask.bit_length()) if mask >> k & 1]
+
+
 def of_all(compute: Callable[[list[Any]], Any]) -> Answer:
     """What all units bring, made one value that each of them gets."""
     return lambda calls: [compute([c[0] for c in calls])] * len(calls)
@@ -88,6 +93,8 @@ class Cube:
         self.products = [Groups() for _ in range(units)]
         self.meetings: dict[Any, dict[int, list[Any]]] = {}
         self.answers: list[Any] = [None] * units
+        self.alive = units
+        self.waiting: dict[int, tuple[Barrier, int]] = {}
         together = self.shared_ops()
         self.cluster: list[Cube] = [self]
         self.programs = [
@@ -103,11 +110,18 @@ class Cube:
             "load_cluster": lambda p, i, rank: MEMORY_OPS["load"](self.cluster[int(rank)].same(p), i),
             "store_cluster": lambda p, i, value, rank: MEMORY_OPS["store"](self.cluster[int(rank)].same(p), i, value),
             "barrier_init": self.barrier_init, "barrier_arrive": lambda p, i: self.barriers[p.byte(i)].update(1, 0),
-            "barrier_arrive_cluster": lambda p, i, rank: self.cluster[int(rank)].barriers[p.byte(i)].update(1, 0),
+            "barrier_arrive_cluster": lambda p, i, rank: self.other(int(rank)).barriers[p.byte(i)].update(1, 0),
             "barrier_expect": lambda p, i, n: self.barriers[p.byte(i)].update(1, n),
             "tma_load": lambda to, bar, source, i, b, *coords: self.engine.tma_load(
-                self.barriers[bar.byte(b)], to, source, i, coords),
+                [self], bar.byte(b), to, source, i, coords),
+            "tma_load_multicast": lambda to, bar, source, i, b, mask, *coords: self.engine.tma_load(
+                [self.other(n) for n in bits(int(mask))], bar.byte(b), to, source, i, coords),
         }  # fmt: skip
+
+    def other(self, rank: int) -> Cube:
+        """A cube of the cluster, which must not have ended."""
+        assert self.cluster[rank].alive, "a cube has ended whose shared memory another one uses"
+        return self.cluster[rank]
 
     def own_ops(self, unit: int) -> dict[str, Any]:
         """The ops in which a unit is known."""
@@ -175,15 +189,12 @@ class Cube:
                 self.answers[u] = answer
         return units
 
-    def run(self) -> Iterator[None]:
-        """Run all units to their end; pauses where all of them wait for the cluster.
-
-        Raises:
-            RuntimeError: no unit can go on.
+    def run(self) -> Iterator[str]:
+        """Run all units to their end, a piece at a time: "meets" where all of them wait for the
+        cluster, "waits" where none can go on by itself, else "moved".
         """
-        ready, alive = list(range(self.units)), self.units
-        waiting: dict[int, tuple[Barrier, int]] = {}
-        while alive:
+        ready = list(range(self.units))
+        while self.alive:
             self.chance.shuffle(ready)
             moved = bool(ready)
             resting = {p for p in range(-(-self.units // PLANE)) if self.chance.random() < REST}
@@ -195,24 +206,23 @@ class Cube:
                 try:
                     op, *args = self.programs[unit].send(answer)
                 except StopIteration:
-                    alive -= 1
+                    self.alive -= 1
                     continue
                 if op == "barrier_wait":
-                    waiting[unit] = self.barriers[args[0].byte(args[1])], int(args[2])
+                    self.waiting[unit] = self.barriers[args[0].byte(args[1])], int(args[2])
                 else:
                     met = self.meet(unit, op, args)
                     if met and op == "sync_cluster":
-                        yield
+                        yield "meets"
                     going += met
             moved |= self.engine.some_land(not ready)
-            for unit in [u for u, (barrier, parity) in waiting.items() if barrier.passes(parity)]:
-                del waiting[unit]
+            for unit in [
+                u for u, (barrier, parity) in self.waiting.items() if barrier.passes(parity)
+            ]:
+                del self.waiting[unit]
                 going.append(unit)
             ready = going
-            if not moved and not ready:
-                raise RuntimeError(
-                    f"{alive} units wait for ever: {len(waiting)} at barriers, {list(self.meetings)}"
-                )
+            yield "moved" if moved or ready else "waits"
         assert not self.engine.under_way, "a copy lands in shared memory after its cube has ended"
         for stores in self.stores:
             stores.wait(-1)

@@ -155,5 +155,33 @@ def run_cubes(
             ]
             for cube in cluster:
                 cube.cluster = cluster
-            for _ in zip(*(cube.run() for cube in cluster), strict=True):
-                pass
+            run_cluster(cluster, chance)
+
+
+def run_cluster(cluster: list[Cube], chance: random.Random) -> None:
+    """Run the cubes of a cluster to their ends, a piece of each in any order.
+
+    Raises:
+        RuntimeError: no unit can go on.
+    """
+    runs = {n: cube.run() for n, cube in enumerate(cluster)}
+    met: set[int] = set()
+    while runs:
+        moved = False
+        for n in chance.sample(list(runs), len(runs)):
+            if n in met:
+                continue
+            said = next(runs[n], None)
+            if said is None:
+                del runs[n]
+            elif said == "meets":
+                met.add(n)
+            moved |= said != "waits"
+        if len(met) == len(cluster):
+            met.clear()
+        elif not moved:
+            waiting, meetings = (
+                [len(c.waiting) for c in cluster],
+                [list(c.meetings) for c in cluster],
+            )
+            raise RuntimeError(f"units wait for ever: {waiting} at barriers, and at {meetings}")
