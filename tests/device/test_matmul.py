@@ -11,6 +11,7 @@ import pytest
 import cubepy as cb
 import cubepy.kernels as K
 from cubepy.errors import DTypeError, ShapeError
+from cubepy.kernels.matmul.sm90.persistent import SHARED_TILES, Hopper
 from cubepy.runtime.device import Device
 from cubepy.runtime.memory.device_array import upload
 from cubepy.tune import force
@@ -226,6 +227,23 @@ def test_every_routine_alone(routine: str) -> None:
     with force("matmul", routine):
         close(K.matmul(on_gpu(a), on_gpu(b)), wide(a) @ wide(b))
         close(K.matmul(on_gpu(a), on_gpu(b[:1])), wide(a) @ wide(b[:1]))
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("tile", [*SHARED_TILES], ids=lambda p: f"{p.rows}x{p.columns}")
+def test_clusters_bring_parts_to_all_their_cubes(tile: Hopper, flip: bool) -> None:
+    """Rings wrap around, and tiles lie over their neighbours or have nothing to do."""
+    for m, k, n in [(264, 1096, 1000), (600, 3944, 520), (100, 136, 72)]:
+        a, b = random((m, k), BF16, 1), operand(k, n, BF16, flip, 2)
+        with force("matmul", "hopper", tile):
+            close(K.matmul(on_gpu(a), on_gpu(b)), wide(a) @ wide(b))
+
+
+def test_a_residual_that_is_overwritten_is_read_once() -> None:
+    for m, k, n in [(264, 136, 520), (200, 2048, 392)]:
+        a, b, residual = (random(s, BF16, i) for i, s in enumerate([(m, k), (k, n), (m, n)]))
+        want, out = wide(a) @ wide(b) + wide(residual), on_gpu(residual)
+        close(K.matmul(on_gpu(a), on_gpu(b), residual=out, out=out), want)
 
 
 def test_many_tiles_and_stages() -> None:

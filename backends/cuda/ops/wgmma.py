@@ -32,6 +32,8 @@ from cubepy.backends.llvm.ops.types import I32, I64, Ptr, literal, memory_ir
 
 SWIZZLES = {0: 0, 128: 1, 64: 2, 32: 3}
 """How a descriptor's two highest bits name the bytes of a swizzle."""
+BLOCK = 16
+"""Bytes of a block: the lead of a swizzled tile along K."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,14 @@ def descriptor(
 ) -> Any:
     """The descriptor of an operand that starts at element k + offset; lead and stride are distances
     in elements.
+
+    The address has 14 bits of it, in units of 16 bytes. In a cluster, addresses also say which cube
+    they are of, above that, where the lead is: those bits must go where it is read, which it is not
+    in the one block that a swizzled tile along K has.
     """
     address = b.lshr(shared_address(b, base, k, size(p)), ir.Constant(I32, 4))
+    if swizzle == 0 or lead * size(p) > BLOCK:
+        address = b.and_(address, ir.Constant(I32, (1 << 14) - 1))
     address = b.add(address, ir.Constant(I32, offset * size(p) >> 4))
     low = b.or_(address, ir.Constant(I32, (lead * size(p) >> 4) << 16))
     high = (stride * size(p) >> 4) | SWIZZLES[swizzle] << 30

@@ -63,7 +63,7 @@ def hopper(
     emulate(
         hopper_product, UNITS, min(cubes, batches * row_tiles * column_tiles) * plan.cubes, cb.tensor_map(lie[0], box_a),
         cb.tensor_map(lie[1], box_b), cb.tensor_map(result, box), bias if plan.bias else None,
-        cb.tensor_map(residual, box) if plan.residual else None, 0.5, (batches, row_tiles, column_tiles), -(-k // depth),
+        cb.tensor_map(residual, box) if plan.residual else None, 0.5, (batches, row_tiles, column_tiles, *plan.last(m, n)), -(-k // depth),
         (batches, batches), plan, late=late, seed=seed,
     )  # fmt: skip
     right = x.astype(np.float64) @ y.astype(np.float64).swapaxes(1, 2)
@@ -82,6 +82,7 @@ TILES = [
     Hopper(128, 128, 6),
     Hopper(64, 128, 3),
     Hopper(64, 64, 10),
+    Hopper(128, 192, 4, pingpong=False),
 ]
 
 
@@ -90,7 +91,7 @@ WALKS = [(plan, cubes) for cubes in (1, 2) for plan in TILES]
 
 @pytest.mark.parametrize(
     ("plan", "cubes"),
-    some(WALKS, 0, 1, 2, 3, 5),
+    some(WALKS, 0, 1, 2, 3, 6, 9),
     ids=lambda v: v if isinstance(v, int) else f"{v.rows}x{v.columns}x{v.stages}",
 )
 def test_tiles_that_cubes_walk_over(plan: Hopper, cubes: int) -> None:
@@ -134,7 +135,8 @@ def test_operands_that_lie_across_the_depth(turns: bool, flips: tuple[bool, bool
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "turns"), [(128, 256, False), (128, 128, True), (64, 64, True)]
+    ("rows", "columns", "turns"),
+    [(128, 256, False), (128, 192, False), (128, 128, True), (64, 64, True)],
 )
 def test_fused_epilogues(rows: int, columns: int, turns: bool) -> None:
     plan = Hopper(

@@ -5,6 +5,8 @@ nothing. No GPU is needed.
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -22,6 +24,7 @@ from cubepy.kernels.matmul.sm90.epilogue import PLANE_ROWS
 from cubepy.kernels.matmul.sm90.padded import PaddedRoutine
 from cubepy.kernels.matmul.sm90.persistent import (
     HOPPER_TILES,
+    SHARED_TILES,
     UNITS,
     Hopper,
     HopperRoutine,
@@ -71,8 +74,12 @@ def hopper(dtype: Any, out: Any, plan: Hopper) -> Any:
     a, b, c = (zeros(t, 1, 256, 256) for t in (dtype, dtype, out))
     depth, width = ROW_BYTES // a.itemsize, ROW_BYTES // c.itemsize
     maps = (
-        cb.tensor_map(a, (1, depth, BLOCK) if plan.transpose_a else (1, plan.rows, depth)),
-        cb.tensor_map(b, (1, depth, BLOCK) if plan.transpose_b else (1, plan.columns, depth)),
+        cb.tensor_map(
+            a, (1, depth, BLOCK) if plan.transpose_a else (1, plan.rows // plan.across, depth)
+        ),
+        cb.tensor_map(
+            b, (1, depth, BLOCK) if plan.transpose_b else (1, plan.columns // plan.down, depth)
+        ),
         c if plan.plain else cb.tensor_map(c, (1, PLANE_ROWS, width)),
     )
     residual = cb.tensor_map(c, (1, PLANE_ROWS, width)) if plan.residual else None
@@ -85,7 +92,7 @@ def hopper(dtype: Any, out: Any, plan: Hopper) -> Any:
         bias,
         residual,
         1.0,
-        (1, 2, 2),
+        (1, 2, 2, 0, 0),
         4,
         (1, 1),
         plan,
@@ -262,7 +269,8 @@ def test_ampere_has_no_hopper_routine() -> None:
 @pytest.mark.parametrize(
     ("shape", "tile"),
     [((4096, 4096, 4096), (128, 256)), ((8192, 8192, 1024), (128, 128)), ((256, 4096, 4096), (64, 128)),
-     ((128, 4096, 4096), (64, 64)), ((2048, 11008, 4096), (128, 128))],
+     ((128, 4096, 4096), (64, 64)), ((2048, 11008, 4096), (128, 128)), ((256, 11008, 4096), (128, 192)),
+     ((1536, 2048, 8192), (128, 192))],
     ids=str,
 )  # fmt: skip
 def test_tiles_follow_from_rounds_and_depth(
@@ -272,6 +280,33 @@ def test_tiles_follow_from_rounds_and_depth(
     problem = Product("cuda", m, k, n, 1, "bf16", "bf16", "columns", aligned=True)
     plan = next(iter(HopperRoutine().blueprints(problem, offline("sm_90a"))))
     assert (plan.rows, plan.columns) == tile
+
+
+@pytest.mark.parametrize(("k", "cubes"), [(3944, 2), (4096, 1)])
+def test_cubes_share_tiles_where_rows_begin_between_lines(k: int, cubes: int) -> None:
+    problem = Product("cuda", 3400, k, 2256, 1, "bf16", "bf16", "columns", aligned=True)
+    plan = next(iter(HopperRoutine().blueprints(problem, offline("sm_90a"))))
+    assert plan.cubes == cubes
+
+
+def test_tiles_hang_over_only_where_a_residual_may_be_overwritten() -> None:
+    plan = Hopper(128, 256, 4, pingpong=False)
+    assert plan.last(264, 1000) == (136, 744)
+    assert plan.last(100, 200) == (0, 0)
+    assert plan.last(264, 1000, again=False) == (264, 1000)
+    assert replace(plan, plain=2).last(264, 1000) == (136, 1000)
+
+
+@needs_sass
+@pytest.mark.parametrize("plan", some([*SHARED_TILES], 0), ids=lambda p: f"{p.rows}x{p.columns}")
+@pytest.mark.parametrize("across", [False, True])
+def test_clusters_bring_parts_to_all_their_cubes(plan: Hopper, across: bool) -> None:
+    """Descriptors of operands across K name a distance where an address has its cube."""
+    code = hopper(BF16, BF16, replace(plan, transpose_b=across))
+    check(code, UTMALDG=2, USETMAXREG=2)
+    assert "UTMALDG.3D.MULTICAST" in code.sass
+    masks = re.findall(r"and\.b32 +\t?%r\d+, %r\d+, (16[23]\d\d);", code.ptx)
+    assert bool(masks) == across
 
 
 def test_narrow_activations_are_close_enough_for_16_bits() -> None:

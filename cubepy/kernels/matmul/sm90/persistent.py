@@ -12,6 +12,7 @@ device feeds more easily. Measured against cuBLAS in docs/benchmarks/log/matmul-
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,7 @@ from cubepy.kernels.primitives.pipeline import (
     produce,
 )
 from cubepy.lang.dtypes import as_dtype
+from cubepy.runtime.memory.spans import meet
 from cubepy.tune import GpuRoutine, TunedRoutine
 
 UNITS = 3 * GROUP
@@ -85,6 +87,17 @@ class Hopper(Epilogue):
         """Rows and columns of a result in tiles of a cube, or of a cluster."""
         return -(-m // (self.rows * self.down)), -(-n // (self.columns * self.across))
 
+    def last(self, m: int, n: int, again: bool = True) -> tuple[int, int]:
+        """Where the last row and the last column of tiles begin.
+
+        Tiles that would hang over lie over their neighbours and write the same numbers again: rows
+        beyond an operand cost the copy engine more than rows of it. Not unless that is right
+        (`again`), nor columns that units write, to multiples of some.
+        """
+        if not again:
+            return m, n
+        return max(m - self.rows, 0), n if self.plain else max(n - self.columns, 0)
+
 
 @cb.func
 def tile_position(tile, row_tiles, column_tiles, band: cb.Comptime[int]):
@@ -106,8 +119,9 @@ def tile_position(tile, row_tiles, column_tiles, band: cb.Comptime[int]):
 class TiledProduct:
     """The tiles of out[batch] = epilogue(a[batch] @ b[batch]), for the loops of the pipeline.
 
-    `tiles` are the batches and the rows and columns of tiles (of clusters, where there are some),
-    `batches` those of a and of b, `count` the stages of a tile.
+    `tiles` are the batches, the rows and columns of tiles (of clusters, where there are some), and
+    where the last row and the last column of tiles begin; `batches` are those of a and of b,
+    `count` the stages of a tile.
     """
 
     a: cb.TensorMap
@@ -121,13 +135,14 @@ class TiledProduct:
     def position(self, tile):
         """Batch, and row and column in elements."""
         blueprint = self.blueprint
-        _, row_tiles, column_tiles = self.tiles
+        _, row_tiles, column_tiles, last_row, last_column = self.tiles
         batch, row, column = tile_position(tile, row_tiles, column_tiles, blueprint.band)
         if blueprint.down > 1:
             row = row * blueprint.down + cb.CLUSTER_POS
         if blueprint.across > 1:
             column = column * blueprint.across + cb.CLUSTER_POS
-        return batch, row * blueprint.rows, column * blueprint.columns
+        row, column = row * blueprint.rows, column * blueprint.columns
+        return batch, cb.min(row, last_row), cb.min(column, last_column)
 
     def steps(self, position):
         """Stages of a tile."""
@@ -196,8 +211,8 @@ def hopper_product(
     """out[batch] = epilogue(a[batch] @ b[batch]); a launch has at most one cube for each core of
     the device.
 
-    `tiles` are the batches and the rows and columns of tiles; `steps` the stages of K; `batches`
-    those of a and of b.
+    `tiles` are the batches, the rows and columns of tiles, and where the last ones begin; `steps`
+    the stages of K; `batches` those of a and of b.
     """
     if blueprint.cubes > 1:
         cb.cluster(blueprint.cubes)
@@ -212,11 +227,11 @@ def hopper_product(
         cb.start_next()
         cb.wait_previous()
     if cb.UNIT_POS < GROUP:
-        cb.set_registers(40, False)
+        cb.set_registers(40 if blueprint.cubes == 1 else 56, False)
         if cb.UNIT_POS == 0:
             produce(product, pipeline, count)
     else:
-        cb.set_registers(232, True)
+        cb.set_registers(232 if blueprint.cubes == 1 else 224, True)
         sums = blueprint.share * blueprint.columns // GROUP
         acc = cb.local(sums, cb.i32 if a.dtype.is_int else cb.f32)
         consume(product, acc, pipeline, count, blueprint.pingpong)
@@ -228,12 +243,23 @@ def hopper_product(
 
 HOPPER_TILES = {
     Hopper(128, 256, 4, pingpong=False): (1.57, 0.26, 0.20),
+    Hopper(128, 192, 4, pingpong=False): (1.25, 0.20, 0.20),
     Hopper(128, 128, 6): (0.87, 0.015, 0.13),
-    Hopper(64, 128, 8): (0.48, 0.015, 0.22),
+    Hopper(64, 128, 8): (0.56, 0.015, 0.22),
     Hopper(64, 64, 10): (0.34, 0.015, 0.28),
 }
 """What tiles cost, in parts of a launch of one round of 128 x 128: a round of them, its end where K
 is 2 KiB long, and the launch (measured on an H200).
+"""
+SHARED_TILES = {
+    Hopper(128, 256, 4, pingpong=False, down=2): Hopper(128, 256, 4, pingpong=False),
+    Hopper(128, 128, 6, across=2): Hopper(128, 128, 6),
+}
+"""Tiles of clusters, and what they are without one."""
+LINE_BYTES = 128
+SHARED_COST = {True: 0.90, False: 1.04}
+"""What a round of them costs beside one without clusters, where rows of operands begin between
+cache lines, so that every row of a box is parts of two of them, and where they do not.
 """
 
 
@@ -274,16 +300,22 @@ class HopperRoutine(GpuRoutine, TunedRoutine):
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Hopper]:
         """Tiles by what all rounds of them cost."""
-        depth = max(problem.k, 1) * as_dtype(problem.a).itemsize / 2048
+        size = as_dtype(problem.a).itemsize
+        depth = max(problem.k, 1) * size / 2048
+        rows = (problem.k, problem.n) if problem.layout == "rows" else (problem.k,)
+        between = any(n * size % LINE_BYTES for n in rows)
 
         def cost(tile: Hopper) -> float:
-            each, end, start = HOPPER_TILES[tile]
+            each, end, start = HOPPER_TILES[SHARED_TILES.get(tile, tile)]
             if problem.epilogue and not tile.pingpong:
                 end *= FUSED_END
-            tiles = problem.batch * -(-problem.m // tile.rows) * -(-problem.n // tile.columns)
-            return (each + end / depth) * -(-tiles // properties.cores) + start
+            if tile.cubes > 1:
+                each *= SHARED_COST[between]
+            tiles = problem.batch * math.prod(tile.tiles(problem.m, problem.n))
+            return (each + end / depth) * -(-tiles // (properties.cores // tile.cubes)) + start
 
-        yield from sorted(HOPPER_TILES, key=cost)
+        shared = SHARED_TILES if "cluster" in properties.features else ()
+        yield from sorted((*HOPPER_TILES, *shared), key=cost)
 
     def launch(self, blueprint: Hopper, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
@@ -302,6 +334,7 @@ class HopperRoutine(GpuRoutine, TunedRoutine):
         row_tiles, column_tiles = plan.tiles(m, n)
         cores, tf32 = problem.properties.cores, problem.a == "f32"
         clusters = min(batch * row_tiles * column_tiles, cores // plan.cubes)
+        again = residual is None or not meet(residual, out)  # it would be read overwritten
         rows, columns = plan.rows // plan.across, plan.columns // plan.down
         hopper_product[clusters * plan.cubes, UNITS](
             map_of(a, rows, depth, tf32) if a_along_k else map_of(a, depth, BLOCK),
@@ -312,7 +345,7 @@ class HopperRoutine(GpuRoutine, TunedRoutine):
             if residual is None
             else map_of(residual, PLANE_ROWS, ROW_BYTES // residual.itemsize),
             float(alpha),
-            (batch, row_tiles, column_tiles),
+            (batch, row_tiles, column_tiles, *plan.last(m, n, again)),
             -(-x.shape[2] // depth),
             (a.shape[0], b.shape[0]),
             plan,
