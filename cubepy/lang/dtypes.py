@@ -201,6 +201,8 @@ def as_dtype(value: Any) -> DType:
     """
     if isinstance(value, DType):
         return value
+    if isinstance(value, np.dtype):
+        return _from_numpy(value)
     if isinstance(value, str) and value in _BY_NAME:
         return _BY_NAME[value]
     if isinstance(value, type) and value in _PYTHON:

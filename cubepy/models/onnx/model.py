@@ -147,6 +147,10 @@ class OnnxModel(nn.Module):
             raise ModelError(f"the model takes {len(names)} inputs, not {len(args)}: {names}")
         if len(args) == 1 and not named and isinstance(args[0], dict):
             return self._named((), args[0])
+        device = self.scope.device()
+        if len(args) == len(self.inputs) and not named:
+            takes = self.taken.values()
+            return {t.info.name: t(v, device) for t, v in zip(takes, args, strict=False)}
         given = named
         if args:
             given = dict(zip([i.name for i in self.inputs], args, strict=False))
@@ -164,7 +168,6 @@ class OnnxModel(nn.Module):
         if not given.keys() >= self.needed.keys():
             lacking = [n for n in self.needed if n not in given]
             raise ModelError(f"the input {', '.join(map(repr, lacking))} is not given")
-        device = self.scope.device()
         found = {name: known[name](value, device) for name, value in given.items()}
         if len(self.needed) < len(self.inputs):
             found |= {i.name: None for i in self.inputs if i.name not in found}
