@@ -13,14 +13,13 @@ from cubepy.tensor.gradients.engine import walk_back
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program.observe import blocks, exchanges, gradient, same
 from cubepy.tensor.program.plans.steady import changed, exchange
-from cubepy.tensor.value import Handle, Value, located, outside
+from cubepy.tensor.value import Handle, Value, gradient_of, located, outside
 
 
 class Differentiable(Handle):
     """What `Tensor` inherits: `requires_grad`, `grad`, `backward`, `detach`, `assign_`."""
 
     __slots__ = ()
-    _grad: Any
 
     def _of_value(self, value: Value) -> Any:
         """A tensor of a value."""
@@ -82,10 +81,7 @@ class Differentiable(Handle):
         """The gradient that `backward` summed up here; None before."""
         if blocks:
             gradient(self, False)
-        try:
-            return self._grad
-        except AttributeError:
-            return None
+        return gradient_of(self)
 
     @grad.setter
     def grad(self, grad: Any) -> None:

@@ -8,7 +8,7 @@ import itertools
 import math
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import CodeType
 from typing import Any
@@ -128,6 +128,53 @@ def outside() -> tuple[CodeType, int] | None:
     return None
 
 
+class GradientForms:
+    """What the gradients are that every call of a program gives.
+
+    Attributes:
+        numbers: which of them is a handle's, by the handle's id.
+        make: what makes a tensor of an array.
+    """
+
+    __slots__ = ("make", "numbers")
+
+    def __init__(self, numbers: dict[int, int], make: Callable[[np.ndarray], Handle]) -> None:
+        self.numbers, self.make = numbers, make
+
+
+class Pending:
+    """Gradients that a call of a program gave: most are never looked at before the next call gives
+    others, so tensors are made of their arrays when somebody looks.
+
+    Attributes:
+        forms: what they are.
+        arrays: their elements.
+        made: tensors by their numbers.
+    """
+
+    __slots__ = ("arrays", "forms", "made")
+
+    def __init__(self, forms: GradientForms, arrays: tuple[np.ndarray, ...]) -> None:
+        self.forms, self.arrays = forms, arrays
+        self.made: dict[int, Handle] = {}
+
+    def of(self, handle: Handle) -> Handle:
+        """The gradient of a handle that has it from here; the same one to whoever asks."""
+        n = self.forms.numbers[id(handle)]
+        found = self.made.get(n)
+        if found is None:
+            found = self.made.setdefault(n, self.forms.make(self.arrays[n]))
+        return found
+
+
+def gradient_of(handle: Handle) -> Any:
+    """The gradient that a handle has, or None."""
+    found = getattr(handle, "_grad", None)
+    if type(found) is Pending:
+        found = handle._grad = found.of(handle)
+    return found
+
+
 class Handle:
     """What users hold: a value, which `assign_` and augmented operators exchange for another one.
 
@@ -136,6 +183,7 @@ class Handle:
     """
 
     __slots__ = ("__weakref__", "_grad", "value")
+    _grad: Any
 
     def __init__(self, storage: Storage) -> None:
         self.value = Value(storage)

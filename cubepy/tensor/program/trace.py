@@ -31,7 +31,7 @@ from cubepy.tensor.program.promised import Promised, compute, keep, leave_to_pro
 from cubepy.tensor.program.scalar import Scalar, number_of
 from cubepy.tensor.program.stepwise import arrays_by_steps
 from cubepy.tensor.storage import Dense
-from cubepy.tensor.value import Handle, Number, Value, identities, located, outside
+from cubepy.tensor.value import Handle, Number, Value, gradient_of, identities, located, outside
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Tracer(ExactRecorder):
         mine.value = type(original.value)(original.value.storage)  # a number stays one
         if original.value.needs_grad:
             mine.value.needs_grad, mine.value.handle = True, weakref.ref(mine)
-        mine._grad = getattr(original, "_grad", None)
+        mine._grad = gradient_of(original)
         return mine
 
     def note(self, handle: Handle, source: Source) -> Source:
@@ -238,7 +238,7 @@ class Tracer(ExactRecorder):
 
     def gradient(self, tensor: Handle, changes: bool) -> None:
         if changes:
-            grad = getattr(tensor, "_grad", None)
+            grad = gradient_of(tensor)
             large = self.runs and grad is not None and grad.nbytes >= POOLED
             if large and id(tensor) not in self.asked:
                 grad = None  # there shall not be memory for it and the next one
@@ -250,7 +250,7 @@ class Tracer(ExactRecorder):
             if changes:  # whatever it was
                 self.changed[id(tensor)] = tensor
                 return
-            grad = getattr(tensor, "_grad", None)
+            grad = gradient_of(tensor)
             self.asked[id(tensor)] = source, tensor, grad is not None
             if grad is not None:
                 self.note(grad, Source("gradient", source))
@@ -277,7 +277,7 @@ class Tracer(ExactRecorder):
                 value.handle = weakref.ref(tensor)
             exchange(tensor, value)
         for tensor, grad in self.gradients_before.values():
-            tensor._grad = grad  # type: ignore[attr-defined]
+            tensor._grad = grad
 
     def forget(self) -> None:
         """Let go of everything: values of the call must not wait for the garbage collector."""
@@ -338,8 +338,8 @@ class Tracer(ExactRecorder):
         leaves: list[Any] = []
         leaves_of(result, leaves)
         handles = [*self.kept, *[t for t in leaves if isinstance(t, Handle)]]
-        handles += [t for h in self.kept if (t := getattr(h, "_grad", None)) is not None]
-        handles += [t for h in leaves if (t := getattr(h, "_grad", None)) is not None]
+        handles += [t for h in self.kept if (t := gradient_of(h)) is not None]
+        handles += [t for h in leaves if (t := gradient_of(h)) is not None]
         going = [h.value for h in handles]
         self.made_here.close(lambda: self.moving, going, self.what, self._same)
 
@@ -419,7 +419,7 @@ class Tracer(ExactRecorder):
             remembers |= _remembers(value)
             effects.append(Given(self.sources[id(handle)], output(handle), value.needs_grad))
         for handle in self.changed.values():
-            source, grad = self.sources[id(handle)], getattr(handle, "_grad", None)
+            source, grad = self.sources[id(handle)], gradient_of(handle)
             to: Any = None
             if grad is not None:
                 to = self.source(grad)

@@ -34,7 +34,7 @@ from cubepy.tensor.program.plans.steady import Exchanged, Memo
 from cubepy.tensor.program.trace import Given, GradientGiven, Output, Source, Trace
 from cubepy.tensor.program.watched import version
 from cubepy.tensor.storage import Dense
-from cubepy.tensor.value import Number, Value, identities
+from cubepy.tensor.value import GradientForms, Number, Pending, Value, gradient_of, identities
 
 MISS = object()
 """What a program gives for a call that is not of its kind, with nothing done."""
@@ -93,6 +93,7 @@ class Writer(Looks):
             "new": object.__new__,
             "ref": weakref.ref,
             "remember": remember,
+            "gradient_of": gradient_of,
             "asarray": np.asarray,
             "OutOfMemoryError": OutOfMemoryError,
         }
@@ -107,7 +108,7 @@ class Writer(Looks):
         self.arguments(structure, leaves, fixed)
         for n, (source, had) in enumerate(trace.gradients):
             self.names[Source("gradient", source)] = f"g{n}"
-            self.add(f"g{n} = getattr({self.handle(source)}, '_grad', None)")
+            self.add(f"g{n} = gradient_of({self.handle(source)})")
             self.miss(f"g{n} is None" if had else f"g{n} is not None")
         self.all_inputs(leaves)
         if self.known:
@@ -255,28 +256,21 @@ class Writer(Looks):
         lines += ["    return eagerly(*args, **kwargs)"]
         self.scope |= scope
         made: set[int] = set()
+        rest: list[str] = []
 
         def tensor(n: int) -> str:
             if n not in made:
                 made.add(n)
-                lines.extend(_value(n) + [f"t{n} = new(Tensor)", f"t{n}.value = u{n}"])
+                rest.extend(_value(n) + [f"t{n} = new(Tensor)", f"t{n}.value = u{n}"])
             return f"t{n}"
 
         specs = [self.trace.graph.values[at] for at in self.trace.graph.outputs]
-        for n, (array, spec) in enumerate(zip(arrays, specs, strict=True)):
-            if n in self.updated:
-                continue
-            if self.gpu is None:
-                self.scope |= {f"shape_{n}": spec.shape, f"dtype_{n}": spec.dtype}
-                lines += [f"d{n} = new(Dense)", f"d{n}.array = {array}", f"d{n}.shape = shape_{n}"]
-                lines += [f"d{n}.dtype = dtype_{n}", f"d{n}.device = home"]
-            else:
-                lines.append(f"d{n} = Dense({array})")
         result = self.shown(self.trace.result, tensor)
         if self.trace.differentiable:
             through = [f"u{n}" for n in self.trace.differentiable if n in made]
             inputs = "".join(f"{name}, " for name in self.inputs)
-            lines.append(f"remember(attrs, ({inputs}), [{', '.join(through)}])")
+            rest.append(f"remember(attrs, ({inputs}), [{', '.join(through)}])")
+        pending = self.pending(made)
         after, exchanged = list[str](), list[Source]()
         for effect in self.trace.effects:
             handle = self.handle(effect.handle)
@@ -291,10 +285,26 @@ class Writer(Looks):
                 exchanged.append(effect.handle)
             elif effect.to is None:
                 after.append(f"{handle}._grad = None")
+            elif effect.to in pending:
+                after.append(f"{handle}._grad = pending")
             else:
                 to = effect.to
                 given = self.handle(to) if isinstance(to, Source) else tensor(to)
                 after.append(f"{handle}._grad = {given}")
+        for n, (array, spec) in enumerate(zip(arrays, specs, strict=True)):
+            if n in self.updated or n in pending:
+                continue
+            if self.gpu is None:
+                self.scope |= {f"shape_{n}": spec.shape, f"dtype_{n}": spec.dtype}
+                lines += [f"d{n} = new(Dense)", f"d{n}.array = {array}", f"d{n}.shape = shape_{n}"]
+                lines += [f"d{n}.dtype = dtype_{n}", f"d{n}.device = home"]
+            else:
+                lines.append(f"d{n} = Dense({array})")
+        lines += rest
+        if pending:
+            self.scope |= {"Pending": Pending, "forms": self.forms(pending, specs)}
+            given = "".join(f"{arrays[n]}, " for n in pending)
+            lines.append(f"pending = Pending(forms, ({given}))")
         if exchanged:
             held = Exchanged([source.of for source in exchanged if source.kind == "held"])
             others = [self.handle(source) for source in exchanged if source.kind != "held"]
@@ -302,6 +312,39 @@ class Writer(Looks):
         lines += [*after, f"return {result}"]
         text = "\n".join(["def call(args, kwargs):", *[f"    {line}" for line in lines]])
         return written(text, "<program>", dict(self.scope))
+
+    def pending(self, made: set[int]) -> list[int]:
+        """The outputs that are small gradients of handles from outside, and nothing else: nobody
+        may ever look at them. Large ones go when their handles let them go.
+
+        Args:
+            made: outputs of which tensors are made.
+        """
+        specs = [self.trace.graph.values[at] for at in self.trace.graph.outputs]
+        others = made | {e.output for e in self.trace.effects if isinstance(e, Given)}
+        others |= {*self.updated, *self.trace.differentiable}
+        found: dict[int, None] = {}
+        for effect in self.trace.effects:
+            if isinstance(effect, GradientGiven) and type(effect.to) is int:
+                if effect.handle.kind == "held" and self.gpu is None:
+                    found[effect.to] = None
+                else:
+                    others.add(effect.to)
+        return [n for n in found if n not in others and nbytes_of(specs[n]) < POOLED]
+
+    def forms(self, pending: Sequence[int], specs: Sequence[Any]) -> GradientForms:
+        """What makes tensors of the arrays of pending gradients, and whose they are."""
+        home = self.home
+
+        def make(array: np.ndarray) -> Tensor:
+            return Tensor(Dense(array, home))
+
+        numbers = {
+            id(e.handle.of): pending.index(e.to)
+            for e in self.trace.effects
+            if isinstance(e, GradientGiven) and e.to in pending
+        }
+        return GradientForms(numbers, make)
 
     def let_go(self) -> list[str]:
         """Lines that let large gradients go which the call gives anew, without a look at them, so
@@ -317,7 +360,7 @@ class Writer(Looks):
         return [
             f"{handle}._grad = None"
             for handle, (shape, dtype) in given
-            if handle not in read and math.prod(shape) * dtype.bits // 8 >= POOLED
+            if handle not in read and nbytes_of((shape, dtype)) >= POOLED
         ]
 
     def shown(self, form: Any, tensor: Callable[[int], str]) -> str:
@@ -338,6 +381,12 @@ class Writer(Looks):
             made = f"{{{inner}}}"
             return made if type(form) is dict else f"{self.name('type', type(form))}({made})"
         return self.name("k_", form)
+
+
+def nbytes_of(spec: Any) -> int:
+    """Bytes of a tensor of a shape and a dtype."""
+    shape, dtype = spec
+    return math.prod(shape) * dtype.bits // 8
 
 
 def _value(n: int) -> list[str]:
