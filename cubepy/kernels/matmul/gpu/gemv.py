@@ -201,14 +201,14 @@ class FewRoutine(GpuRoutine, TunedRoutine):
         )
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Few]:
-        """Fewer columns a cube where there are few of them."""
+        """Fewer columns a cube where there are few of them, and where 8 rows need little of x."""
         mma = "mma" in properties.features and problem.a == problem.b and problem.a in NARROW_FLOATS
         dot = not (mma and problem.k % 8 == 0 and problem.aligned)
         rows = problem.m if dot else 8 if problem.m <= 8 else 16
         few = dot and -(-problem.n // (2 * PLANES)) < properties.cores
         steps = DOT_STEPS if dot and problem.k >= LONG else 1
         units = PLANES * properties.plane_size
-        for groups in (1, 2, 4) if few else (2, 4, 1):
+        for groups in (1, 2, 4) if few or (rows == 8 and not dot) else (2, 4, 1):
             plan = Few(problem.a, rows, groups, dot, units=units, steps=steps)
             # of two launches at once, cubes of 8 rows would stand unevenly on the cores, unless
             # there are many
