@@ -109,14 +109,12 @@ class Pool:
         """
         return {WORDS: self.at, SYSTEM_CALL: self.system_call, TEAM: len(self.members) + 1}
 
-    def word(self, code: Code, index: int) -> Any:
-        """The pointer to a word of the pool."""
-        return code.address(code.known(WORDS), number(index))
-
-    def state(self, code: Code, thread: Any) -> Any:
-        """The pointer to the word of a thread."""
-        index = code.b.add(number(STATES), code.b.mul(thread, number(LINE)))
-        return code.address(code.known(WORDS), index)
+    def word(self, code: Code, index: int, thread: Any = None) -> Any:
+        """The pointer to a word of the pool, or to that of a thread on lines from there on."""
+        which = number(index)
+        if thread is not None:
+            which = code.b.add(which, code.b.mul(thread, number(LINE)))
+        return code.address(code.known(WORDS), which)
 
     def call(self, code: Code, what: int, value: Any) -> None:
         """Sleep while `launches` has a value, or wake so many threads."""
@@ -166,7 +164,7 @@ class Pool:
         (thread,) = code.function(MEMBER, 1, word).args
         b = code.b
         launches, sleepers = self.word(code, LAUNCHES), self.word(code, SLEEPERS)
-        mine = self.state(code, thread)
+        mine = self.word(code, STATES, thread)
         begin = b.block
         look, rest, more, tired, sleep, enter, check, work, left, out = (
             b.append_basic_block() for _ in range(10)
@@ -239,7 +237,7 @@ class Pool:
                 b.call(work, (number(0), job))
                 b.atomic_rmw("add", launches, number(1), "seq_cst")
                 with code.count(code.known(TEAM)) as thread:
-                    state = self.state(code, thread)
+                    state = self.word(code, STATES, thread)
                     with code.repeat_counted() as (spins, gone):
                         code.branch_if(
                             b.icmp_signed("!=", b.load_atomic(state, "seq_cst", 8), this), gone
