@@ -17,7 +17,7 @@ from cubepy.backends.cpu.threads import choice
 from cubepy.backends.llvm.machine_code import host, load_object
 from cubepy.backends.llvm.object_loader import Laid
 from cubepy.backends.llvm.processes import jobs
-from cubepy.compiler.ir import Program
+from cubepy.compiler.program import Program
 from cubepy.compiler.signature import Spec
 from cubepy.config import config
 from cubepy.lang.declare import Kernel
