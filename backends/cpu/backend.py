@@ -6,22 +6,18 @@ import os
 import sys
 import threading
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cubepy.backends.cpu import argument_key, replay
 from cubepy.backends.cpu import compile as native
 from cubepy.backends.cpu.amx import TILES, tiles_granted
-from cubepy.backends.cpu.emit import CpuText, emit
 from cubepy.backends.cpu.jobs import POOL, Job, nothing
 from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import choice
-from cubepy.backends.llvm.copies import without_copies
 from cubepy.backends.llvm.machine_code import host, load_object
-from cubepy.backends.llvm.names import OPS
 from cubepy.backends.llvm.object_loader import Laid
 from cubepy.backends.llvm.processes import jobs
-from cubepy.backends.llvm.ranges import Sum
-from cubepy.compiler.ir import Program
+from cubepy.compiler.program import Program
 from cubepy.compiler.signature import Spec
 from cubepy.config import config
 from cubepy.lang.declare import Kernel
@@ -33,6 +29,10 @@ from cubepy.runtime.deep_stack import with_room
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
 from cubepy.runtime.stats import counters
+
+if TYPE_CHECKING:
+    from cubepy.backends.cpu.emit import CpuText
+    from cubepy.backends.llvm.ranges import Sum
 
 UNITS = (256, 1, 1)
 """Units of a cube of `cb.over`, however many axes it has: a line of neighbours, which LLVM makes
@@ -120,13 +120,15 @@ class CpuExecutable:
         if self.program.kept is None:
             return None
         denied = None if self.denied is None else sorted(map(repr, self.denied))
-        options = f"text noalias={self.noalias} denied={denied}"
-        return disk.digest(self.program.kept, options, native.versions())
+        options = f"text noalias={self.noalias} denied={denied}"  # sources are in `kept`
+        return disk.digest(self.program.kept, options, native.toolchain())
 
     def write_text(self) -> None:
         """Write the text, and what is known by it."""
+        from cubepy.backends.cpu.emit import text_of  # loaded where something is compiled
+
         program = self.program
-        self.emitted: CpuText = emit(without_copies(program), _reserved(), self.denied)
+        self.emitted: CpuText = text_of(program, self.denied)
         self.sites, self.assumes = self.emitted.sites, self.emitted.assumes
         options = f"noalias={self.noalias} fast_math={sorted(program.fast_math)}"
         self.key = disk.digest(
@@ -291,31 +293,6 @@ class CpuExecutable:
         from cubepy.backends.cpu.lowering import disassemble
 
         return disassemble(self._llvm().encode())
-
-
-@cache
-def _reserved() -> frozenset[str]:
-    """Names that generated code uses, so that variables must not hide them."""
-    return frozenset(OPS) | {
-        "first",
-        "last",
-        "cubes_x",
-        "cubes_y",
-        "cubes_z",
-        "err",
-        "cube",
-        "cube_x",
-        "cube_y",
-        "cube_z",
-        "unit",
-        "unit_x",
-        "unit_y",
-        "unit_z",
-        "INF",
-        "NAN",
-        "kernel",
-        "range",
-    }
 
 
 @cache

@@ -38,9 +38,15 @@ def numba_version() -> str:
 
 
 @cache
+def toolchain() -> str:
+    """What compiles, and for which processor."""
+    name, features = host()
+    return f"numba {numba_version()} llvmlite {llvmlite.__version__} {name} {features}"
+
+
+@cache
 def versions() -> str:
     """What machine code depends on besides the source."""
-    name, features = host()
     here = Path(__file__).parent
     sources = hashlib.sha256()
     for file in sorted(
@@ -54,10 +60,7 @@ def versions() -> str:
         ]
     ):
         sources.update(file.read_bytes())
-    return (
-        f"ops {sources.hexdigest()[:16]} numba {numba_version()} llvmlite "
-        f"{llvmlite.__version__} {name} {features}"
-    )
+    return f"ops {sources.hexdigest()[:16]} {toolchain()}"
 
 
 def compile_object(

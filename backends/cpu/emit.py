@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass
 
 from cubepy.backends.cpu.fission import Split, Units, split
+from cubepy.backends.llvm.copies import without_copies
 from cubepy.backends.llvm.emitted import Emitted, Parameter
+from cubepy.backends.llvm.names import OPS
 from cubepy.backends.llvm.printing import carrier
 from cubepy.backends.llvm.ranges import Sum
 from cubepy.backends.llvm.wide_text import WideText, written_inside
@@ -19,6 +21,27 @@ INF = float("inf")
 NAN = float("nan")
 
 '''
+RESERVED = frozenset(OPS) | {
+    "first",
+    "last",
+    "cubes_x",
+    "cubes_y",
+    "cubes_z",
+    "err",
+    "cube",
+    "cube_x",
+    "cube_y",
+    "cube_z",
+    "unit",
+    "unit_x",
+    "unit_y",
+    "unit_z",
+    "INF",
+    "NAN",
+    "kernel",
+    "range",
+}
+"""Names that generated code uses, so that variables must not hide them."""
 
 
 @dataclass(frozen=True)
@@ -204,14 +227,11 @@ def _conjuncts(cond: Expr) -> list[Expr]:
     return [cond]
 
 
-def emit(
-    program: Program, reserved: frozenset[str], denied: frozenset[Sum] | None = frozenset()
-) -> CpuText:
+def text_of(program: Program, denied: frozenset[Sum] | None = frozenset()) -> CpuText:
     """Print a program for the CPU.
 
     Args:
         program: what to print.
-        reserved: names that the text must not hide.
         denied: assumptions on sizes that do not hold; None: to follow nothing of index arithmetic.
     """
-    return CpuPrinter(program, reserved, denied).emit()
+    return CpuPrinter(without_copies(program), RESERVED, denied).emit()

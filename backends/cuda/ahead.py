@@ -17,7 +17,7 @@ import numpy as np
 from cubepy.backends.cuda.backend import CudaBackend, CudaExecutable
 from cubepy.backends.cuda.codegen.compile import Code
 from cubepy.backends.llvm.processes import jobs
-from cubepy.compiler.ir import Program
+from cubepy.compiler.program import Program
 from cubepy.compiler.signature import Spec
 from cubepy.errors import LaunchError
 from cubepy.lang.declare import Kernel

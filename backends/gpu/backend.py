@@ -14,7 +14,7 @@ from cubepy.backends.gpu.native.driver import Driver
 from cubepy.backends.gpu.native.module import Loadable
 from cubepy.backends.gpu.printing import WIDEST
 from cubepy.backends.gpu.run import GpuRunner
-from cubepy.compiler.ir import Program
+from cubepy.compiler.program import Program
 from cubepy.compiler.signature import Spec
 from cubepy.lang.declare import Kernel
 from cubepy.lang.grid import Dim3, cubes_over

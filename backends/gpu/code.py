@@ -11,7 +11,7 @@ from typing import Any
 
 from cubepy.backends.gpu.printing import WIDEST, GpuPrinter
 from cubepy.backends.gpu.versions import versions
-from cubepy.compiler.ir import Program
+from cubepy.compiler.program import Program
 from cubepy.config import config
 from cubepy.runtime import cache as disk
 from cubepy.runtime.deep_stack import with_room

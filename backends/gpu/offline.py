@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cubepy.backends.gpu.code import GpuCode, aligned_rows
-from cubepy.compiler.ir import Program
+from cubepy.compiler.program import Program
 from cubepy.compiler.signature import Target
 from cubepy.compiler.specialise import specialise
 from cubepy.lang.dtypes import i32, i64

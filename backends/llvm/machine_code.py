@@ -12,7 +12,7 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -121,11 +121,7 @@ def _by_llvm(code: bytes, symbol: str) -> int:
 
 
 def loaded(symbol: str, text: Callable[[], str], source: str, **known: int) -> Any:
-    """A function of Python by machine code that is written with a `WordCode`, from the cache on
-    disk where it is there.
-
-    The entry is named by the source of what writes it: to write the text takes longer than to load
-    the code.
+    """A function of Python by machine code that is written with a `WordCode` (see `load_written`).
 
     Args:
         symbol: of the function.
@@ -133,28 +129,40 @@ def loaded(symbol: str, text: Callable[[], str], source: str, **known: int) -> A
         source: the file that `text` is in.
         known: addresses that the code asks for by these names; other names are functions of Python.
     """
+    load_written(symbol, text, (source,), **known)
+    return builtin_at(address_of(symbol), symbol)
+
+
+def load_written(
+    symbol: str, text: Callable[[], str], sources: Sequence[str], **known: int
+) -> None:
+    """Load a module that is written with a `WordCode`, from the cache on disk where it is there.
+
+    The entry is named by the sources of what writes it: to write the text takes longer than to load
+    the code.
+
+    Args:
+        symbol: of the module, and of one of its functions.
+        text: gives the module as LLVM IR, the same in every process.
+        sources: the files that `text` is in.
+        known: addresses that the code asks for by these names; other names are functions of Python.
+    """
     layout = f"{sys.implementation.cache_tag} {DATA} {ITEMS} {bytes.__basicsize__}"
-    files = (Path(source), *WRITERS)
-    sources = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
-    key = disk.digest(f"{symbol} {llvmlite.__version__} {host()} {layout}", *sources)
+    files = (*map(Path, sources), *WRITERS)
+    hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+    key = disk.digest(f"{symbol} {llvmlite.__version__} {host()} {layout}", *hashes)
     code = disk.read(key)
     if code is None:
         code = _compiled(text())
         disk.write(key, code)
     with _lock:
-        address = _by_llvm(code, symbol)
+        _by_llvm(code, symbol)
         table, names = (_engine().get_global_value_address(symbol + p) for p in (ADDRESSES, NAMES))
     listed = ctypes.string_at(names).decode().split("\n")
     words = (ctypes.c_int64 * len(listed)).from_address(table)
     for n, name in enumerate(listed):
-        given = known.get(name)
-        words[n] = python_address(name) if given is None else given
-    return builtin_at(address, symbol)
-
-
-def python_address(name: str) -> int:
-    """Where a function of Python is."""
-    return ctypes.cast(ctypes.pythonapi[name], ctypes.c_void_p).value or 0
+        pythons = None if name in known else ctypes.cast(ctypes.pythonapi[name], ctypes.c_void_p)
+        words[n] = known[name] if pythons is None else pythons.value or 0
 
 
 def _compiled(text: str) -> bytes:
@@ -165,18 +173,7 @@ def _compiled(text: str) -> bytes:
         return bytes(_machine(SMALL).emit_object(module))
 
 
-def load_text(text: str, symbol: str) -> int:
-    """Compile LLVM IR and load it into the process; gives the address of a function."""
-    with _lock:
-        engine = _engine()
-        module = ll.parse_assembly(text)
-        module.verify()
-        engine.add_module(module)
-        engine.finalize_object()
-    return address_of(symbol)
-
-
 def address_of(symbol: str) -> int:
-    """The address of a function that `load_text` loaded."""
+    """The address of a function that `load_written` loaded."""
     with _lock:
         return int(_engine().get_function_address(symbol))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.backends.python.matrix import INSTRUCTIONS
-from cubepy.compiler.ir import Program
+from cubepy.compiler.program import Program
 from cubepy.compiler.signature import Spec
 from cubepy.lang.declare import Kernel
 from cubepy.lang.grid import Dim3, cubes_over

@@ -58,7 +58,8 @@ class Walk:
             s.frame.env[param.name] = self.argument(param.name, spec)
         Walker(s).walk(self.source.tree)
         body = with_barriers_first(s, s.out)
-        names = {a.mem.name for a in self.arguments if a.mem}
+        memories = [a.mem for a in self.arguments]
+        names = {m.name for m in memories if m}
         return Program(
             name=self.kernel.__name__,
             arguments=self.arguments,
@@ -70,6 +71,9 @@ class Walk:
             mode=s.target.mode,
             fast_math=self.kernel.fast_math,
             outputs=frozenset(s.written & names),
+            written=tuple(
+                n for n, m in enumerate(memories) if m and m.kind != "map" and m.name in s.written
+            ),
             reads=frozenset(s.read & names),
             has_barrier=contains_barrier(body),
             debug=s.debug,

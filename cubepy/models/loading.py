@@ -7,14 +7,11 @@ import os
 from typing import Any
 
 from cubepy.errors import ArgumentError, FileFormatError
-from cubepy.models.folder import load_folder
 from cubepy.models.formats.pickled import read_pickled
 from cubepy.models.formats.shards import read_index, read_safetensors
 from cubepy.models.formats.stored import Stored
-from cubepy.models.gguf_model import load_gguf
 from cubepy.models.source import format_of
 from cubepy.nn import safetensors_metadata
-from cubepy.quant.files import KEY
 from cubepy.runtime.device import as_device, current, use
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.storage import HOST
@@ -59,10 +56,13 @@ def load(
 
 
 def _read(source: str | os.PathLike[str], activations: str | None) -> Any:
-    """The model, or its tensors, on the host: views of the file where nothing else is needed."""
+    """The model, or its tensors, on the host: views of the file where nothing else is needed. What
+    reads a kind of file is loaded when there is one.
+    """
     kind = format_of(source)
     if kind == "gguf":
-        return load_gguf(source, "int8" if activations is None else activations)
+        gguf = importlib.import_module("cubepy.models.gguf_model")
+        return gguf.load_gguf(source, "int8" if activations is None else activations)
     if activations is not None:
         raise ArgumentError(
             f"activations={activations!r} is for GGUF files, and {os.fspath(source)} is none",
@@ -73,14 +73,20 @@ def _read(source: str | os.PathLike[str], activations: str | None) -> Any:
     if kind == "exported":
         return importlib.import_module("cubepy.models.exported").load(source)
     if kind == "folder":
-        return load_folder(source)
-    if kind == "safetensors" and KEY in safetensors_metadata(source):
+        return importlib.import_module("cubepy.models.folder").load_folder(source)
+    if kind == "safetensors" and _packed() in safetensors_metadata(source):
         raise FileFormatError(
             f"{os.fspath(source)} holds packed weights, which are no tensors of a model by name",
             hint="cubepy.quant.load(model, path) gives them to a model",
         )
     readers = {"safetensors": read_safetensors, "index": read_index, "pickle": read_pickled}
     return tensors_of(readers[kind](source))
+
+
+def _packed() -> str:
+    """The key in the metadata of files with packed weights."""
+    key: str = importlib.import_module("cubepy.quant.files").KEY
+    return key
 
 
 def tensors_of(stored: dict[str, Stored]) -> dict[str, Tensor]:

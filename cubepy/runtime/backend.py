@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cubepy.compiler.ir import Program
+from cubepy.compiler.program import Program
 from cubepy.compiler.signature import Spec
 from cubepy.lang.declare import Kernel
 from cubepy.lang.grid import Dim3

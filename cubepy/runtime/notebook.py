@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-
 LONGEST = 20_000  # characters: a notebook keeps what it shows
 
 
@@ -14,6 +12,8 @@ def preformatted(title: str, text: str) -> str:
         >>> preformatted("a < b", "1")
         '<div><b>a &lt; b</b><pre style="line-height: 1.2">1</pre></div>'
     """
+    import html  # it loads a table of names, and most processes show nothing
+
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]}\n... {len(text) - LONGEST} characters more"
     return (

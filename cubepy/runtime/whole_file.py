@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -36,7 +35,7 @@ def whole_file(target: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
         raise FileNotFoundError(errno.ENOENT, "there is no folder to write in", str(target.parent))
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "this is a folder; a file is written", str(target))
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         with open(temporary, "xb") as file:
             yield file

@@ -14,6 +14,8 @@ Example:
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from cubepy.tensor import linalg, namespace
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
@@ -25,7 +27,6 @@ from cubepy.tensor.control.while_loop import while_loop
 from cubepy.tensor.custom.kernel_call import kernel_call
 from cubepy.tensor.custom.vjp import custom_vjp
 from cubepy.tensor.execute import register
-from cubepy.tensor.explained.explain import explain
 from cubepy.tensor.generator import Generator
 from cubepy.tensor.gradients import (
     attention,
@@ -106,3 +107,12 @@ __all__ = [
     "while_loop",
 ]
 __all__ += namespace.__all__
+
+if TYPE_CHECKING:
+    from cubepy.tensor.explained.explain import explain
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name == "explain":  # few programs ask
+            return import_module("cubepy.tensor.explained.explain").explain
+        raise AttributeError(f"module 'cubepy.tensor' has no attribute {name!r}")

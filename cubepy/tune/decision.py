@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
+
+import numpy as np
 
 from cubepy.errors import TuneError
 
@@ -41,7 +42,7 @@ class Trial:
         """The median of the samples; infinite without any or when the candidate is excluded."""
         if not self.samples or self.status in ("failed", "wrong"):
             return float("inf")
-        return statistics.median(self.samples)
+        return float(np.median(self.samples))
 
 
 @dataclass

@@ -12,6 +12,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from cubepy.errors import TuneError
@@ -108,6 +109,9 @@ class Op:
     Args:
         name: such as "sort".
         routines: the first that supports a problem does it.
+        for_gpus: the module with more of them, which come first on devices whose units work in
+            planes: `ROUTINES`, by names of operations. It is loaded when such a device, or all
+            routines, are asked for.
 
     Example:
         >>> from typing import NamedTuple
@@ -128,11 +132,20 @@ class Op:
         6
     """
 
-    routines: tuple[Any, ...]
-
-    def __init__(self, name: str, routines: Sequence[Routine]) -> None:
-        self.name, self.routines = name, tuple(routines)
+    def __init__(self, name: str, routines: Sequence[Routine], for_gpus: str = "") -> None:
+        self.name, self.on_any, self.for_gpus = name, tuple(routines), for_gpus
         OPS[name] = self
+
+    @cached_property
+    def routines(self) -> tuple[Any, ...]:
+        """All routines, in order."""
+        if not self.for_gpus:
+            return self.on_any
+        return (*importlib.import_module(self.for_gpus).ROUTINES[self.name], *self.on_any)
+
+    def asked(self, properties: DeviceProperties) -> tuple[Any, ...]:
+        """The routines that may do problems on a device, in order."""
+        return self.routines if properties.plane_size > 1 else self.on_any
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {', '.join(r.name for r in self.routines)})"
@@ -157,7 +170,7 @@ class Op:
         forced = (FORCED.get() or {}).get(self.name)
         if forced is not None and forced.routine != "inferred":
             return self.forced(forced, problem, properties)
-        for routine in self.routines:
+        for routine in self.asked(properties):
             if routine.supports(problem, properties) is None:
                 return routine  # type: ignore[no-any-return]
         raise self.nobody(problem, properties)

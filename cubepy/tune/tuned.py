@@ -97,18 +97,17 @@ class TunedOp(Op):
         TuneError: the problem class has no field `device`.
     """
 
-    routines: tuple[TunedRoutine, ...]
     problem: ClassVar[Any] = None
     exact: ClassVar[frozenset[str]] = frozenset()
     in_place: ClassVar[bool] = False
 
-    def __init__(self, name: str, routines: Sequence[TunedRoutine]) -> None:
+    def __init__(self, name: str, routines: Sequence[TunedRoutine], for_gpus: str = "") -> None:
         if "device" not in getattr(self.problem, "_fields", ()):
             raise TuneError(
                 f"the problem of operation {name!r} must be a NamedTuple with a field 'device'",
                 hint="class Problem(NamedTuple): device: str; rows: int; ...",
             )
-        super().__init__(name, routines)
+        super().__init__(name, routines, for_gpus)
 
     # To override
 
@@ -162,7 +161,7 @@ class TunedOp(Op):
         """
         properties = device_properties(problem.device)
         others = CpuRoutine if properties.plane_size > 1 else GpuRoutine
-        here = [r for r in self.routines if not isinstance(r, others)]
+        here = [r for r in self.asked(properties) if not isinstance(r, others)]
         for group, routine in self.grouped(problem, here):
             if group >= 0 and routine.supports(problem, properties) is None:
                 for blueprint in routine.blueprints(problem, properties):

@@ -10,7 +10,7 @@ import pytest
 
 from cubepy.compiler import specialise
 from cubepy.compiler.checks.uniform import check_barriers
-from cubepy.compiler.ir import Program
+from cubepy.compiler.program import Program
 from cubepy.compiler.webs import split_variables
 from tests.backends.hip.emulator.device import emulated
 from tests.conformance.random_kernels.compare import check, load, random_case

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
 from cubepy.backends.cpu.threads import pool, sharing
-from cubepy.backends.llvm.machine_code import address_of, builtin_at, load_text
+from cubepy.backends.llvm.machine_code import address_of, builtin_at, load_written
 from cubepy.config import config
 from cubepy.runtime import recording
 
@@ -76,7 +75,10 @@ def _make_driver() -> Driver:
 def _own() -> Driver:
     limit = os.environ.get("NUMBA_NUM_THREADS", "")
     made = pool.Pool(min(threads(), int(limit)) if limit.isdigit() else threads())
-    _load(made.start, made.functions)
+    sources = sharing.__file__, pool.__file__
+    load_written(
+        sharing.SHARE, lambda: sharing.text(made.start, made.functions), sources, **made.known()
+    )
     made.open(address_of(pool.MEMBER), address_of(pool.STOP))
     return _loaded(sharing.SHARE, "own")._replace(alive=made)
 
@@ -87,17 +89,14 @@ def _numbas() -> Driver:
     from cubepy.backends.cpu.threads.numba_driver import build
 
     loop, alive = build(threads())
-    _load(sharing.by_numba(loop))
+    text = lambda: sharing.text(sharing.by_numba)
+    load_written(sharing.SHARE, text, (sharing.__file__,), **{sharing.LOOP: loop})
     made = _loaded(sharing.SHARE, "")
     made.run(0, 0, 0, 1, 0, 0)  # starts the threads; there is nothing to do
     layer = numba.threading_layer()
     return made._replace(
         layer=layer, lock=_serial_layer if layer == "workqueue" else None, alive=alive
     )
-
-
-def _load(start: sharing.Start, more: Callable[[sharing.Code], None] | None = None) -> None:
-    load_text(sharing.text(start, more), sharing.SHARE)
 
 
 def _loaded(name: str, layer: str) -> Driver:

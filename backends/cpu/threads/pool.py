@@ -42,6 +42,8 @@ WOKEN = 2
 """How many others a thread wakes that was woken itself."""
 LAUNCHES, JOB, SLEEPERS, TAKEN, OVER, STATES = (LINE * n for n in range(6))
 MEMBER, STOP = "cubepy_pool_member", "cubepy_pool_stop"
+WORDS, SYSTEM_CALL, TEAM = "pool", "system_call", "team"
+"""What the code is told when it is loaded."""
 _FUTEX = {"x86_64": 202, "aarch64": 98}  # the numbers of system calls
 _YIELD = {"x86_64": 24, "aarch64": 124}
 _HALF = ir.IntType(32)
@@ -101,16 +103,25 @@ class Pool:
             for thread in made:
                 self.library.pthread_join(thread, None)
 
-    def word(self, code: Code, index: int) -> Any:
-        """The pointer to a word of the pool."""
-        return code.address(number(self.at), number(index))
+    def known(self) -> dict[str, int]:
+        """What the code asks for by name: where the words are, the function for system calls, and
+        how many threads may work on a launch.
+        """
+        return {WORDS: self.at, SYSTEM_CALL: self.system_call, TEAM: len(self.members) + 1}
+
+    def word(self, code: Code, index: int, thread: Any = None) -> Any:
+        """The pointer to a word of the pool, or to that of a thread on lines from there on."""
+        which = number(index)
+        if thread is not None:
+            which = code.b.add(which, code.b.mul(thread, number(LINE)))
+        return code.address(code.known(WORDS), which)
 
     def call(self, code: Code, what: int, value: Any) -> None:
         """Sleep while `launches` has a value, or wake so many threads."""
         kind = ir.FunctionType(word, [word], var_arg=True).as_pointer()
         nothing, futex = number(0), number(_FUTEX[platform.machine()])
-        launches = number(self.at + 8 * LAUNCHES)
-        function = code.b.inttoptr(number(self.system_call), kind)
+        launches = code.word_at(code.known(WORDS), number(LAUNCHES))
+        function = code.b.inttoptr(code.known(SYSTEM_CALL), kind)
         code.b.call(
             function,
             (futex, launches, ir.Constant(_HALF, what), code.b.trunc(value, _HALF), *[nothing] * 3),
@@ -120,7 +131,7 @@ class Pool:
         """Let another thread have this core, if one waits for it."""
         kind = ir.FunctionType(word, [word], var_arg=True).as_pointer()
         code.b.call(
-            code.b.inttoptr(number(self.system_call), kind), (number(_YIELD[platform.machine()]),)
+            code.b.inttoptr(code.known(SYSTEM_CALL), kind), (number(_YIELD[platform.machine()]),)
         )
 
     def every(self, code: Code, spins: Any) -> Any:
@@ -153,7 +164,7 @@ class Pool:
         (thread,) = code.function(MEMBER, 1, word).args
         b = code.b
         launches, sleepers = self.word(code, LAUNCHES), self.word(code, SLEEPERS)
-        mine = code.address(number(self.at), b.add(number(STATES), b.mul(thread, number(LINE))))
+        mine = self.word(code, STATES, thread)
         begin = b.block
         look, rest, more, tired, sleep, enter, check, work, left, out = (
             b.append_basic_block() for _ in range(10)
@@ -225,12 +236,10 @@ class Pool:
                 self.wake(code, 1)
                 b.call(work, (number(0), job))
                 b.atomic_rmw("add", launches, number(1), "seq_cst")
-                with code.count(number(len(self.members) + 1)) as thread:
-                    state = code.address(
-                        number(self.at), b.add(number(STATES), b.mul(thread, number(LINE)))
-                    )
+                with code.count(code.known(TEAM)) as thread:
+                    state = self.word(code, STATES, thread)
                     with code.repeat_counted() as (spins, gone):
-                        code.leave(
+                        code.branch_if(
                             b.icmp_signed("!=", b.load_atomic(state, "seq_cst", 8), this), gone
                         )
                         self.pause(code)

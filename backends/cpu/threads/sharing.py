@@ -22,13 +22,14 @@ from typing import Any
 
 from llvmlite import ir
 
-from cubepy.backends.llvm.machine_code import python_address
-from cubepy.backends.llvm.word_code import number, word
+from cubepy.backends.llvm.word_code import WordCode, number, word
 
 LINE = 16
 SHARE, ALONE, WORK = "cubepy_share", "cubepy_share_alone", "cubepy_work"
 BUILTIN = "_builtin"
+LOOP = "loop"
 ARGUMENTS = 6
+nothing = ir.VoidType()
 
 Start = Callable[["Code", Any, Any], None]
 """`start(code, job, threads)` writes what makes `work(thread, job)` run on every thread, and waits
@@ -36,30 +37,31 @@ for all.
 """
 
 
-class Code:
+class Code(WordCode):
     """A module while it is written; numbers are int64, and so are addresses."""
 
     def __init__(self) -> None:
-        self.module = ir.Module(SHARE)
-        self.b: Any = None
+        super().__init__(SHARE)
+        self.here: dict[str, Any] = {}
 
-    def function(self, name: str, arguments: int, gives: Any = None, linkage: str = "") -> Any:
+    def function(self, name: str, arguments: int, gives: Any = None) -> Any:
         """Begin a function of words."""
-        made = ir.Function(
-            self.module, ir.FunctionType(gives or ir.VoidType(), [word] * arguments), name
-        )
-        made.linkage = linkage
-        self.b = ir.IRBuilder(made.append_basic_block())
+        made = ir.Function(self.module, ir.FunctionType(gives or nothing, [word] * arguments), name)
+        self.b, self.here = ir.IRBuilder(made.append_basic_block()), {}
         return made
+
+    def known(self, name: str) -> Any:
+        """An address that is known when the module is loaded; a function reads it once, before its
+        loops.
+        """
+        if name not in self.here:
+            with self.b.goto_entry_block():
+                self.here[name] = super().known(name)
+        return self.here[name]
 
     def address(self, words: Any, which: Any) -> Any:
         """The pointer to one of the words at an address."""
         return self.b.inttoptr(self.b.add(words, self.b.mul(which, number(8))), word.as_pointer())
-
-    def call(self, address: Any, *arguments: Any, gives: Any = None) -> Any:
-        """Call a function of words at an address."""
-        kind = ir.FunctionType(gives or ir.VoidType(), [v.type for v in arguments])
-        return self.b.call(self.b.inttoptr(address, kind.as_pointer()), arguments)
 
     def cut(self, part: Any, of: Any, among: Any) -> Any:
         """Where a part begins when `of` things are cut into `among` parts."""
@@ -100,7 +102,7 @@ class Code:
         b.cbranch(b.icmp_signed("<", following, limit), inside, after)
         b.position_at_end(after)
 
-    def leave(self, condition: Any, to: Any) -> None:
+    def branch_if(self, condition: Any, to: Any) -> None:
         """Branch to a block where a condition holds."""
         stay = self.b.append_basic_block()
         self.b.cbranch(condition, to, stay)
@@ -123,14 +125,17 @@ class Code:
             with (
                 self.repeat() as over
             ):  # look before taking: what is only read stays in other cores' caches
-                self.leave(b.icmp_signed(">=", b.load_atomic(counter, "monotonic", 8), count), over)
+                self.branch_if(
+                    b.icmp_signed(">=", b.load_atomic(counter, "monotonic", 8), count), over
+                )
                 taken = b.atomic_rmw("add", counter, number(1), "monotonic")
-                self.leave(b.icmp_signed(">=", taken, count), over)
+                self.branch_if(b.icmp_signed(">=", taken, count), over)
                 turned = b.add(taken, begin)
                 around = b.select(b.icmp_signed("<", turned, count), number(0), count)
                 piece = b.add(first, b.sub(turned, around))
                 last = self.cut(b.add(piece, number(1)), cubes, pieces)
-                self.call(entry, self.cut(piece, cubes, pieces), last, arguments)
+                cube = self.cut(piece, cubes, pieces)
+                self.call_at(entry, cube, last, arguments, gives=nothing)
         b.ret_void()
 
     def share(self, name: str, start: Start) -> None:
@@ -159,18 +164,11 @@ class Code:
         """`share` as Python calls it; other threads go on meanwhile."""
         _, values, _ = self.function(name + BUILTIN, 3, word).args
         b = self.b
-        words = [
-            self.call(
-                number(python_address("PyLong_AsLongLong")),
-                b.load(self.address(values, number(n))),
-                gives=word,
-            )
-            for n in range(ARGUMENTS)
-        ]
-        thread = self.call(number(python_address("PyEval_SaveThread")), gives=word)
+        words = [self.python("PyLong_AsLongLong", self.load(values, n)) for n in range(ARGUMENTS)]
+        thread = self.python("PyEval_SaveThread")
         b.call(self.module.get_global(name), words)
-        self.call(number(python_address("PyEval_RestoreThread")), thread)
-        b.ret(self.call(number(python_address("PyLong_FromLongLong")), number(0), gives=word))
+        self.python("PyEval_RestoreThread", thread, gives=nothing)
+        b.ret(self.python("PyLong_FromLongLong", number(0)))
 
 
 def text(start: Start, more: Callable[[Code], None] | None = None) -> str:
@@ -188,7 +186,7 @@ def text(start: Start, more: Callable[[Code], None] | None = None) -> str:
     for name, way in ((SHARE, start), (ALONE, alone)):
         code.share(name, way)
         code.builtin(name)
-    return str(code.module)
+    return code.text()
 
 
 def alone(code: Code, job: Any, threads: Any) -> None:
@@ -196,11 +194,9 @@ def alone(code: Code, job: Any, threads: Any) -> None:
     code.b.call(code.module.get_global(WORK), (number(0), job))
 
 
-def by_numba(loop: int) -> Start:
-    """Start by the function `loop(work, job, threads)` at an address (see `driver`)."""
-
-    def start(code: Code, job: Any, threads: Any) -> None:
-        work = code.b.ptrtoint(code.module.get_global(WORK), word)
-        code.call(number(loop), work, job, threads)
-
-    return start
+def by_numba(code: Code, job: Any, threads: Any) -> None:
+    """Start by a function `loop(work, job, threads)`, whose address is known as LOOP (see
+    `driver`).
+    """
+    work = code.b.ptrtoint(code.module.get_global(WORK), word)
+    code.call_at(code.known(LOOP), work, job, threads, gives=nothing)

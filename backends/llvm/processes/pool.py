@@ -17,9 +17,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from cubepy.backends.llvm.processes.jobs import Job
-from cubepy.backends.llvm.processes.workers import Worker
+
+if TYPE_CHECKING:
+    from cubepy.backends.llvm.processes.workers import Worker
 
 IDLE = 10.0
 """Seconds without a job after which a process ends."""
@@ -112,6 +115,8 @@ class Pool:
 
     def work(self) -> None:
         """Take jobs from the end of the queue, for as long as there are some."""
+        from cubepy.backends.llvm.processes.workers import Worker  # few processes begin others
+
         worker, done = None, 0
         try:
             while True:

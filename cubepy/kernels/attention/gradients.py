@@ -7,71 +7,26 @@ of scores is ever written.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 import cubepy as cb
-from cubepy.config import config
 from cubepy.errors import ShapeError
 from cubepy.kernels.attention.attention import scale_of, stretched_mask
 from cubepy.kernels.attention.cpu import flash_backward as lines
 from cubepy.kernels.attention.cpu import short
-from cubepy.kernels.attention.gpu import operands
-from cubepy.kernels.attention.gpu import unfused_backward as matrices
-from cubepy.kernels.attention.problem import (
-    AttentionGradients,
-    described,
-    empty_gradients,
-    empty_like_heads,
-)
+from cubepy.kernels.attention.problem import AttentionGradients, described, empty_like_heads
 from cubepy.kernels.attention.routines import ATTENTION
-from cubepy.kernels.attention.sm90 import backward
 from cubepy.kernels.entry.arguments import array_of, float_array
 from cubepy.kernels.entry.dispatch import placed
 from cubepy.kernels.entry.results import wrapper
 from cubepy.kernels.movement.copy import copy
 from cubepy.runtime import memory
-from cubepy.tune import CpuRoutine, GpuRoutine, Op, choose
+from cubepy.tune import CpuRoutine, Op, choose
 
-
-class Hopper(GpuRoutine):
-    """By `wgmma`, without a matrix of scores."""
-
-    name = "hopper"
-
-    def unfit(self, p: AttentionGradients, properties: cb.DeviceProperties) -> str | None:
-        """16-bit floats in widths of multiples of 8, and masks that all heads share."""
-        if config.deterministic:
-            return "gradients of queries are added up in no fixed order"
-        plan = self.plan(p, properties)
-        if plan is None:
-            return "for `wgmma`, 16 bits, widths up to 256, and masks that all heads share"
-        return "a mask needs a positive scale" if plan.mask != "none" and p.scale <= 0 else None
-
-    def plan(self, p: AttentionGradients, properties: cb.DeviceProperties) -> Any:
-        """The blueprint, or None."""
-        arrays = (p.query, p.key, p.value, p.grad)
-        return backward.plan_for(*arrays, p.causal, properties, p.mask, p.kind)
-
-    def launch(self, p: AttentionGradients, properties: cb.DeviceProperties) -> tuple[Any, ...]:
-        """Three passes."""
-        plan, inputs = self.plan(p, properties), (p.grad, p.query, p.key, p.value)
-        do, q, k, v = (a if operands.copyable(a) else copy(a) for a in inputs)
-        out = p.result if p.result.strides[3] == p.result.itemsize else copy(p.result)
-        dq, dk, dv = empty_gradients(p.query, p.key, p.value)
-        backward.launch(do, q, k, v, out, p.lse, dq, dk, dv, p.scale, plan, p.mask)
-        return dq, dk, dv
-
-
-class Matrices(GpuRoutine):
-    """By products, with matrices of scores in pieces."""
-
-    name = "matrices"
-
-    def launch(self, p: AttentionGradients, properties: cb.DeviceProperties) -> tuple[Any, ...]:
-        """Any dtype and width."""
-        return matrices.gradients(*p)
+FOR_GPUS = "cubepy.kernels.attention.gradients_gpu"
 
 
 class Short(CpuRoutine):
@@ -100,7 +55,7 @@ class Lines(CpuRoutine):
         return lines.gradients(*p, properties)
 
 
-GRADIENTS = Op("attention_gradients", [Hopper(), Matrices(), Short(), Lines()])
+GRADIENTS = Op("attention_gradients", [Short(), Lines()], FOR_GPUS)
 
 
 @placed
@@ -150,7 +105,7 @@ def attention_forward(
             problem, q, k, v, mask, out, None if alone else lse, factor
         )
         if alone:
-            matrices.log_sums(q, k, mask, kind, lse, factor, bool(is_causal))
+            import_module(FOR_GPUS).log_sums(q, k, mask, kind, lse, factor, bool(is_causal))
     return wrap(out), wrap(lse)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from cubepy.kernels.attention.gpu import flash_fragments_plan as fragments
-from cubepy.kernels.attention.gpu import flash_mma_plan as planes
-from cubepy.kernels.attention.sm90 import plan as hopper
 from cubepy.kernels.matmul.problem import name_of
 from cubepy.runtime import memory
 from cubepy.runtime.device import DeviceProperties, current, device_properties
@@ -105,7 +103,11 @@ def described(
     q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, factor: float
 ) -> Attention:
     """What the attention of some arrays is to the routines."""
-    where = current()
+    where, units = current(), ""
+    properties = device_properties(where)
+    if properties.plane_size > 1:
+        found: Any = import_module("cubepy.kernels.attention.units_gpu")
+        units = found.units_for(q, k, v, mask, kind, causal, factor, properties)
     width, groups = (
         v.shape[3] if v.shape[3] != q.shape[3] else 0,
         k.shape[1] if k.shape[1] != q.shape[1] else 0,
@@ -120,19 +122,5 @@ def described(
         name_of(q.dtype),
         kind,  # type: ignore[arg-type]
         causal,
-        units_for(q, k, v, mask, kind, causal, factor, device_properties(where)),
+        units,  # type: ignore[arg-type]
     )
-
-
-def units_for(
-    q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, factor: float, p: DeviceProperties
-) -> Units:
-    """The matrix units of a device that can take the arrays."""
-    if "mma" not in p.features:
-        return "fragments" if fragments.plan_for(q, k, v, kind, causal, p) is not None else ""
-    # A mask is added before scores are scaled there, and hidden scores are less than others before
-    # they are.
-    if (kind == "none" or factor > 0) and max(q.shape[3], v.shape[3]) % 8 == 0:
-        if hopper.plan_for(q, k, v, causal, p, mask, kind) is not None:
-            return "wgmma"
-    return "mma" if planes.plan_for(q, k, v, mask, kind, causal, p) is not None else ""

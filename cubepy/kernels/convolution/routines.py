@@ -21,8 +21,6 @@ from cubepy.kernels.convolution.cpu.register_tile import tile_for, tiles
 from cubepy.kernels.convolution.im2col import by_columns
 from cubepy.kernels.convolution.measure import Convolve
 from cubepy.kernels.convolution.problem import Convolution, first_of, flat_of, in_three, shape_of
-from cubepy.kernels.convolution.routes_gpu import convolve_on_gpu
-from cubepy.kernels.convolution.sm90.implicit_gemm_plan import Boxes, boxes_for
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.movement.pad import pad
 from cubepy.kernels.movement.transpose import transpose
@@ -262,30 +260,6 @@ class Block(OnCpu):
         )
 
 
-class BoxesOnGpu(TunedRoutine):
-    """What a GPU does: a matrix product, a kernel for channels with filters of their own, or boxes
-    of pixels.
-    """
-
-    name = "boxes"
-
-    def supports(self, p: Convolution, properties: cb.DeviceProperties) -> str | None:
-        """On a GPU."""
-        return None if p.on_gpu else "for GPUs"
-
-    def blueprints(self, p: Convolution, properties: cb.DeviceProperties) -> Iterator[Boxes]:
-        """By the rules; then boxes of other tiles, and other ranges of the sum."""
-        yield Boxes()
-        yield from boxes_for(
-            shape_of(p), p.dtype, p.weight, p.groups, p.channels, p.filters, properties
-        )
-
-    def launch(self, blueprint: Boxes, p: Convolution, args: tuple[Any, ...]) -> None:
-        """Images are laid out where the copy engine cannot bring them."""
-        view, w, bias, add, out, function = args
-        convolve_on_gpu(p, view, w, bias, add, out, function, blueprint)
-
-
 class Columns(TunedRoutine):
     """Windows laid out in memory, and a product of matrices."""
 
@@ -373,5 +347,7 @@ class Guessed(Convolve):
 
 
 CONVOLUTION = Guessed(
-    "convolution", [Channels(), Planes(), Points(), Block(), Rows(), BoxesOnGpu(), Columns()]
+    "convolution",
+    [Channels(), Planes(), Points(), Block(), Rows(), Columns()],
+    for_gpus="cubepy.kernels.convolution.routines_gpu",
 )

@@ -6,35 +6,10 @@ from cubepy.kernels.matmul.cpu.blocked import Tile
 from cubepy.kernels.matmul.cpu.gemv import GemvRoutine
 from cubepy.kernels.matmul.cpu.naive import Plain
 from cubepy.kernels.matmul.cpu.split_k import Split
-from cubepy.kernels.matmul.gpu.gemv import FewRoutine
-from cubepy.kernels.matmul.gpu.gemv_rows import AcrossRoutine, TurnedRoutine
-from cubepy.kernels.matmul.gpu.mma_buffered import BufferedRoutine
-from cubepy.kernels.matmul.gpu.mma_multistage import MmaRoutine
-from cubepy.kernels.matmul.gpu.simt import SimtRoutine
 from cubepy.kernels.matmul.measure import Matmul
-from cubepy.kernels.matmul.sm90.cluster_split_k import ClusterSplitKRoutine
-from cubepy.kernels.matmul.sm90.padded import PaddedRoutine
-from cubepy.kernels.matmul.sm90.persistent import HopperRoutine
-from cubepy.kernels.matmul.sm90.tma_simt import FmaRoutine
-from cubepy.kernels.matmul.sm90.tma_simt_split_k import FmaPlanesRoutine
 
 MATMUL = Matmul(
     "matmul",
-    [
-        FewRoutine(),
-        AcrossRoutine(),
-        TurnedRoutine(),
-        ClusterSplitKRoutine(),
-        HopperRoutine(),
-        PaddedRoutine(),
-        MmaRoutine(),
-        BufferedRoutine(),
-        FmaRoutine(),
-        FmaPlanesRoutine(),
-        SimtRoutine(),
-        GemvRoutine(),
-        Split(),
-        Tile(),
-        Plain(),
-    ],
+    [GemvRoutine(), Split(), Tile(), Plain()],
+    for_gpus="cubepy.kernels.matmul.routines_gpu",
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cubepy.kernels.normalization.moments_gpu import GroupWide, NormWide
 from cubepy.kernels.normalization.norms_rows import GroupRows, LogSoftmaxRows, RmsRows
 from cubepy.kernels.normalization.rows_cpu import LayerNormRows, SoftmaxPast, SoftmaxRows
-from cubepy.kernels.normalization.softmax_gpu import SoftmaxWide
 from cubepy.tune import Op
 
-SOFTMAX = Op("softmax", [SoftmaxWide(), SoftmaxPast(), SoftmaxRows(), LogSoftmaxRows()])
-NORM = Op("norm", [NormWide(), LayerNormRows(), RmsRows()])
-GROUP_NORM = Op("group_norm", [GroupWide(), GroupRows()])
+FOR_GPUS = "cubepy.kernels.normalization.routines_gpu"
+
+SOFTMAX = Op("softmax", [SoftmaxPast(), SoftmaxRows(), LogSoftmaxRows()], FOR_GPUS)
+NORM = Op("norm", [LayerNormRows(), RmsRows()], FOR_GPUS)
+GROUP_NORM = Op("group_norm", [GroupRows()], FOR_GPUS)

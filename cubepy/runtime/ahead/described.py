@@ -120,9 +120,10 @@ def _folders() -> tuple[str, ...]:
 
 
 def scanned() -> str | None:
-    """What tells the sources of cubepy from others: names, sizes and times of all files, as Python
-    itself tells whether a compiled module is up to date, and what is in them where all have one
-    time. None where a file was written so late that the process may have imported another one.
+    """What tells the sources of cubepy from others: a hash of names, sizes and times of all files,
+    as Python itself tells whether a compiled module is up to date, and of what is in them where all
+    have one time. None where a file was written so late that the process may have imported
+    another one.
     """
     parts: list[str] = []
     paths: list[str] = []
@@ -144,7 +145,8 @@ def scanned() -> str | None:
         return None
     if len(times) == 1:  # what installed them gave all files one time, which says nothing
         parts += [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in sorted(paths)]
-    return "\n".join([sys.version, str(sys.flags.optimize), *sorted(parts)])
+    text = "\n".join([sys.version, str(sys.flags.optimize), *sorted(parts)])
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _looked() -> str | None:

@@ -13,7 +13,7 @@ import importlib
 import pickle
 from typing import Any
 
-from cubepy.compiler.ir import Program
+from cubepy.compiler.program import Program
 from cubepy.compiler.signature import Spec, Target
 from cubepy.lang.declare import Kernel
 from cubepy.runtime import cache

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubepy.compiler.ir import Program
+from cubepy.compiler.program import Program
 from cubepy.errors import AliasError, ReadOnlyError
 from cubepy.runtime.memory.address import address
 from cubepy.runtime.memory.device_array import DeviceArray

@@ -8,7 +8,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from cubepy.errors import ArgumentError
 from cubepy.runtime import recording
@@ -17,7 +17,6 @@ from cubepy.runtime.profile import active
 from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.tables import room
 from cubepy.tensor.explained.history import History
-from cubepy.tensor.explained.report import Explanation
 from cubepy.tensor.graph import execute
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program.differentiated import gradients
@@ -31,6 +30,9 @@ from cubepy.tensor.program.trace import Trace, Tracer
 from cubepy.tensor.program.writer import MISS, Writer
 from cubepy.tensor.record import recorded_by
 from cubepy.tensor.value import Handle
+
+if TYPE_CHECKING:
+    from cubepy.tensor.explained.report import Explanation
 
 PROGRAMS = 256
 """Kinds of arguments of one function that are kept."""
@@ -258,6 +260,8 @@ class Jitted:
 
     def explain(self) -> Explanation:
         """What was traced and why, and all programs; `cb.explain(f, *args)` shows a call."""
+        from cubepy.tensor.explained.report import Explanation
+
         return Explanation.of(self)
 
 

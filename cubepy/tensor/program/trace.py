@@ -324,9 +324,9 @@ class Tracer(ExactRecorder):
         for value in self.were:
             tensors.append(object.__new__(Tensor))
             tensors[-1].value = type(value)(value.storage)
-        lineage = Lineage(graph, fewer, self.asked_at(graph))
+        lineage = lambda: Lineage(graph, fewer, self.asked_at(graph))  # for errors alone
         with host_pool.keeping_little():
-            arrays = arrays_by_steps(fewer, tensors, home, lambda: lineage)
+            arrays = arrays_by_steps(fewer, tensors, home, lineage)
         for value, array in zip(wanted, arrays, strict=True):
             if type(value.storage) is Promised:
                 keep(value.storage, array)

@@ -238,7 +238,12 @@ def system_call(which):
 
 made = pool.Pool(2)
 made.system_call = ctypes.cast(system_call, ctypes.c_void_p).value
-native.load_text(sharing.text(made.start, made.functions), sharing.SHARE)
+native.load_written(
+    sharing.SHARE,
+    lambda: sharing.text(made.start, made.functions),
+    (sharing.__file__, pool.__file__),
+    **made.known(),
+)
 made.open(native.address_of(pool.MEMBER), native.address_of(pool.STOP))
 assert asleep.wait(60)
 print(len(offers) == -(-pool.SPINS // pool.OFFER))

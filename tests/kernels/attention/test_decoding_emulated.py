@@ -19,7 +19,8 @@ from cubepy.kernels.attention.gpu import flash_decoding as split
 from cubepy.kernels.attention.gpu import flash_decoding_plan as split_plan
 from cubepy.kernels.attention.online_softmax import LOG2E
 from cubepy.kernels.attention.problem import Attention
-from cubepy.kernels.attention.routines import ATTENTION, Split
+from cubepy.kernels.attention.routines import ATTENTION
+from cubepy.kernels.attention.routines_gpu import Split
 from cubepy.runtime.device import use
 from cubepy.tune.check import difference
 from tests.backends.cuda.emulator.device import emulated

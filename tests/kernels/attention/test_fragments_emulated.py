@@ -30,7 +30,8 @@ from cubepy.kernels.attention.gpu.flash_fragments_plan import (
 )
 from cubepy.kernels.attention.gradients import attention_forward
 from cubepy.kernels.attention.problem import described
-from cubepy.kernels.attention.routines import Fragments, guess
+from cubepy.kernels.attention.routines import guess
+from cubepy.kernels.attention.routines_gpu import Fragments
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import device as devices
 from cubepy.runtime.memory import device_array

@@ -21,6 +21,8 @@ from cubepy.runtime.tensor_map import ArrayMap
 from cubepy.tensor.program.plans.arena import LINE, Buffer, Lifetime, Spare, lodged, planned
 from cubepy.tensor.program.plans.operands import ProgramOperands, Result, Span
 
+NUMBERS = frozenset((bool, int, float))
+"""What half of the arguments of launches are."""
 LODGED = pool.POOLED
 """Bytes of results, and of what may lie in their memory before."""
 OFFSET = 16
@@ -172,6 +174,9 @@ class HostProgram(ProgramOperands):
             return super().addresses(leaves, writes, flag)
         found: list[Address] = []
         for n, v in enumerate(leaves):
+            if type(v) in NUMBERS:
+                found.append(None)
+                continue
             leaf = self.leaves.get(id(v))
             if leaf is None or n in writes:
                 found.append(self.locate(v, n in writes))
