@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from cubepy.errors import ArgumentError, FileFormatError
+from cubepy.errors import ArgumentError, DTypeError, FileFormatError
 from cubepy.kernels.entry.options import shown
+from cubepy.lang.dtypes import as_dtype
 from cubepy.nn import arguments
+from cubepy.nn.cloning import cloned
 from cubepy.nn.parameter import Parameter
 from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
@@ -213,17 +215,11 @@ class Module:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and persistent buffers by dotted name; the tensors are shared, not copied."""
-        return {name: table[key] for name, table, key in self._state() if table[key] is not None}
-
-    def _state(self, unsaved: bool = False) -> Iterator[tuple[str, dict[str, Any], str]]:
-        """(dotted name, table, key) of every parameter and buffer; of those that are not saved,
-        if they are wanted.
-        """
-        for prefix, module in self.named_modules():
-            for table in (module._parameters, module._buffers):
-                for key in table:
-                    if unsaved or table is module._parameters or key not in module._unsaved:
-                        yield (f"{prefix}.{key}" if prefix else key), table, key
+        return {
+            name: table[key]
+            for name, table, key in tables(self, unsaved=False)
+            if table[key] is not None
+        }
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
         """Take over tensors by name: shared when the dtype is that of the parameter, else converted
@@ -247,7 +243,11 @@ class Module:
                 f"state must map names to tensors, not {shown(state)}",
                 hint="nn.load_safetensors(path) reads a file",
             )
-        own = {name: (table, key) for name, table, key in self._state() if table[key] is not None}
+        own = {
+            name: (table, key)
+            for name, table, key in tables(self, unsaved=False)
+            if table[key] is not None
+        }
         missing = [name for name in own if name not in state]
         unexpected = [name for name in state if name not in own]
         new = {name: as_tensor(state[name]) for name in own if name in state}
@@ -277,12 +277,13 @@ class Module:
 
         Args:
             target: a device ("cuda", "cpu", ...) or a float dtype ("f16", `cb.bf16`, ...).
-                Quantized weights keep their codes, and buffers that are not saved their dtype:
-                they are computed of something (angles of positions).
+                Quantized weights keep their codes and give results of the dtype; buffers that are
+                not saved keep theirs: they are computed of something (angles of positions).
             dtype, device: the same by name, alone or both at once.
 
         Raises:
             ArgumentError: none of them, or a dtype beside a target that is no device.
+            DTypeError: a dtype that is no float.
 
         Example:
             >>> from cubepy import nn
@@ -292,8 +293,13 @@ class Module:
         target, dtype = target_of(target, dtype, device)
         if dtype is not None:
             return self.to(target).to(dtype)
+        if not is_device(target) and not as_dtype(target).is_float:
+            raise DTypeError(
+                f"a module is converted to a float dtype, not to {as_dtype(target).name}",
+                hint="cb.quant.quantize(model, 'int8') packs weights into integers",
+            )
         done: dict[int, Any] = {}
-        for _, table, key in self._state(unsaved=is_device(target)):
+        for _, table, key in tables(self, is_device(target)):
             old = table[key]
             if old is not None:
                 if id(old) not in done:
@@ -329,7 +335,8 @@ class Module:
             p.grad = None if set_to_none or p.grad is None else p.grad * 0
 
     def requires_grad_(self, requires_grad: bool = True) -> Module:
-        """Say whether gradients by the parameters are wanted; gives the module.
+        """Say whether gradients by the parameters are wanted; gives the module. Packed weights and
+        integers have none.
 
         Example:
             >>> from cubepy import nn
@@ -337,7 +344,7 @@ class Module:
             False
         """
         for p in self.parameters():
-            p.requires_grad_(requires_grad)
+            p.requires_grad_(requires_grad and p.dtype.is_float and p.storage.kind == "dense")
         return self
 
     def apply(self, fn: Callable[[Module], Any]) -> Module:
@@ -358,31 +365,10 @@ class Module:
 
     def clone(self, _done: dict[int, Any] | None = None) -> Module:
         """A copy of the tree of modules that shares the memory of its tensors; training one, or
-        loading into it, leaves the other alone.
+        loading into it, leaves the other alone. What plain attributes hold of the tree (lists of
+        modules, methods, `cb.jit` of methods) is that of the copy.
         """
-        done = {} if _done is None else _done
-        if id(self) not in done:
-            copy = object.__new__(type(self))
-            done[id(self)] = copy
-            copy.__dict__.update(self.__dict__)
-            copy.__dict__["_pre_hooks"] = dict(self._pre_hooks)
-            copy.__dict__["_unsaved"] = set(self._unsaved)
-            for b in self._buffers.values():
-                if b is not None and id(b) not in done:
-                    done[id(b)] = b.detach()
-            copy.__dict__["_buffers"] = {
-                name: b if b is None else done[id(b)] for name, b in self._buffers.items()
-            }
-            for p in self._parameters.values():
-                if p is not None and id(p) not in done:
-                    done[id(p)] = Parameter(p, p.requires_grad)
-            copy.__dict__["_parameters"] = {
-                name: p if p is None else done[id(p)] for name, p in self._parameters.items()
-            }
-            copy.__dict__["_modules"] = {
-                name: child.clone(done) for name, child in self._modules.items()
-            }
-        return done[id(self)]
+        return cloned(self, {} if _done is None else _done, outermost=_done is None)
 
     # Text
 
@@ -401,6 +387,17 @@ class Module:
         return f"{type(self).__name__}({extra}\n  " + "\n  ".join(lines) + "\n)"
 
 
+def tables(module: Module, unsaved: bool = True) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """(dotted name, table, key) of every parameter and buffer of a tree; of those that are not
+    saved, if they are wanted.
+    """
+    for prefix, one in module.named_modules():
+        for table in (one._parameters, one._buffers):
+            for key in table:
+                if unsaved or table is one._parameters or key not in one._unsaved:
+                    yield (f"{prefix}.{key}" if prefix else key), table, key
+
+
 def _given(old: Tensor, new: Tensor) -> Tensor:
     """A parameter with its new elements; of a buffer, these."""
     return old.take_over_(new) if isinstance(old, Parameter) and new is not old else new
@@ -408,8 +405,11 @@ def _given(old: Tensor, new: Tensor) -> Tensor:
 
 def _moved(old: Tensor, target: Any) -> Tensor:
     """A parameter or buffer on another device or in another float dtype."""
-    if not is_device(target) and (old.storage.kind != "dense" or not old.dtype.is_float):
+    if not is_device(target) and not old.dtype.is_float:
         return old
+    if not is_device(target) and old.storage.kind != "dense":
+        store = old.storage.with_dtype(as_dtype(target))
+        return old if store is old.storage else Tensor(store)
     return old.detach().to(target)
 
 

@@ -95,6 +95,13 @@ class Quantized(Storage):
             return dense_copy(self.weight, dtype, scaled=True)
         return self.weight.dequantize().astype(dtype, copy=False)
 
+    def with_dtype(self, dtype: DType) -> Quantized:
+        if dtype is self.dtype:
+            return self
+        made = Quantized(self.weight, dtype, self.device)
+        made.whole = self.whole
+        return made
+
     def to(self, device: Device) -> Quantized:
         return (
             self if device == self.device else Quantized(self.weight.on(device), self.dtype, device)

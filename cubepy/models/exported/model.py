@@ -17,6 +17,7 @@ from cubepy.models.exported.bodies import computed, value_in, with_bodies
 from cubepy.models.exported.program import Exported, Input, Node, Ref
 from cubepy.models.exported.records import run_of
 from cubepy.models.plain import array_of_plain, is_plain
+from cubepy.models.rebuilt import Rebuilt
 from cubepy.nn import Parameter
 from cubepy.runtime.device import as_device, use
 from cubepy.tensor import Tensor, as_tensor
@@ -27,7 +28,7 @@ assert targets.__all__  # imported for its records
 SAID = "torch._assert_scalar aten._assert_scalar.default"
 
 
-class TorchModel(nn.Module):
+class TorchModel(Rebuilt):
     """A PyTorch module's graph, with its weights under torch's names.
 
     Called as the module was: the same arguments, the same structure of results. Where a module of
@@ -88,17 +89,9 @@ class TorchModel(nn.Module):
             self.where[0] = as_device(target)
         return self
 
-    def clone(self, _done: dict[int, Any] | None = None) -> TorchModel:
-        """A copy that shares the memory of its tensors."""
-        made = TorchModel(self.exported, self.where[0])
-        for (_, table, key), (_, own, _) in zip(
-            made._state(unsaved=True), self._state(unsaved=True), strict=True
-        ):
-            if isinstance(own[key], Parameter):
-                table[key].take_over_(own[key])
-            else:
-                table[key] = own[key]
-        return made
+    def source(self) -> tuple[Any, ...]:
+        """The graph and the device."""
+        return self.exported, self.where[0]
 
     def extra_repr(self) -> str:
         """The inputs."""

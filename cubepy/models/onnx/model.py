@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy import nn
 from cubepy.errors import ModelError
 from cubepy.models.formats.onnx import Graph, Model, ValueInfo, read
 from cubepy.models.formats.onnx_schema import dtype_name
@@ -15,6 +14,7 @@ from cubepy.models.onnx import ops, rules
 from cubepy.models.onnx.constants import Scope
 from cubepy.models.onnx.runner import Runner, liftable
 from cubepy.models.plain import array_of_plain, is_plain
+from cubepy.models.rebuilt import Rebuilt
 from cubepy.runtime.device import as_device, current
 from cubepy.tensor import Tensor
 from cubepy.tensor.methods.target import is_device, target_of
@@ -46,7 +46,7 @@ def load(source: Any, device: Any = None) -> OnnxModel:
     return OnnxModel(read(source), device)
 
 
-class OnnxModel(nn.Module):
+class OnnxModel(Rebuilt):
     """A graph of an ONNX file.
 
     Called with arrays or tensors, in the order of `inputs` or by name, it gives a dict of tensors
@@ -129,12 +129,9 @@ class OnnxModel(nn.Module):
             self.scope.lifted.clear()
         return self
 
-    def clone(self, _done: dict[int, Any] | None = None) -> OnnxModel:
-        """A copy that shares the memory of its tensors."""
-        made = OnnxModel(self.file, self.scope.device())
-        for (_, table, key), (_, own, _) in zip(made._state(), self._state(), strict=True):
-            table[key].take_over_(own[key])
-        return made
+    def source(self) -> tuple[Any, ...]:
+        """The file and the device."""
+        return self.file, self.scope.device()
 
     def extra_repr(self) -> str:
         """Inputs and outputs."""
