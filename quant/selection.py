@@ -94,17 +94,11 @@ def candidates(model: nn.Module, skips: Skips) -> Iterator[Candidate]:
                 prefix, module, "weight", reason or "an embedding is looked up, not multiplied"
             )
             continue
-        for kind, keys in _WEIGHTS.items():
-            if isinstance(module, kind):
-                for key in keys:
-                    full = f"{prefix}.{key}" if prefix else key
-                    name = prefix if len(keys) == 1 and kind is nn.Linear else full
-                    yield Candidate(
-                        name,
-                        module,
-                        key,
-                        _reason(module, key, (name, full, prefix), skips, tables, elsewhere),
-                    )
+        for key in _keys(module):
+            full = f"{prefix}.{key}" if prefix else key
+            name = prefix if isinstance(module, nn.Linear) else full
+            reason = _reason(module, key, (name, full, prefix), skips, tables, elsewhere)
+            yield Candidate(name, module, key, reason)
 
 
 def _own(module: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -116,7 +110,10 @@ def _own(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 def _keys(module: nn.Module) -> tuple[str, ...]:
     """The names of a module's weights that are those of linear layers."""
-    return tuple(key for kind, keys in _WEIGHTS.items() if isinstance(module, kind) for key in keys)
+    for kind, keys in _WEIGHTS.items():
+        if isinstance(module, kind):
+            return keys
+    return module.__dict__.get("matrices", ())  # type: ignore[no-any-return]
 
 
 def warn_of(left: Sequence[tuple[str, str]]) -> list[str]:

@@ -54,6 +54,8 @@ class TorchModel(Rebuilt):
         refuse_missing(found)
         layers = linear_layers(exported, found)
         self.__dict__["homes"] = _tree(self, exported, layers, device)
+        for path, names in matrices(exported, found).items():
+            self.get_submodule(path).__dict__["matrices"] = tuple(names)
         self.__dict__["taken"] = [Taken(i) for i in exported.inputs if i.kind not in WEIGHTS]
         self.__dict__["steps"] = Steps(self, found, layers)
         self.train(False)
@@ -311,6 +313,32 @@ def linear_layers(exported: Exported, nodes: list[Node]) -> dict[str, str]:
         ]
         if homes:
             found[node.name] = given[0][:-7] if given[0][:-7] in homes else homes[0]
+    return found
+
+
+def matrices(exported: Exported, nodes: list[Node]) -> dict[str, list[str]]:
+    """Weights of no layer of their own that linear products alone read, such as the projections of
+    attention: their names, by the path of the module.
+    """
+    inputs = [i for i in exported.inputs if i.kind in WEIGHTS]
+    places: dict[int, list[str]] = {}
+    for key, value in exported.weights.items():
+        places.setdefault(id(value), []).append(key)
+    one = {i.name: id(exported.weights[i.key]) for i in inputs}
+    read: Counter[int] = Counter(one[name] for name in refs(exported.outputs) if name in one)
+    by_products: Counter[int] = Counter()
+    for node in with_bodies(nodes):
+        for name in refs([node.args, node.kwargs]):
+            if name in one:
+                read[one[name]] += 1
+        if node.target == "aten.linear.default" and isinstance(node.args[1], Ref):
+            by_products[one.get(node.args[1].name, 0)] += 1
+    found: dict[str, list[str]] = {}
+    for which, count in by_products.items():
+        keys = places.get(which, ())
+        if count == read[which] and all(key in exported.trained for key in keys):
+            for home, _, last in (key.rpartition(".") for key in keys):
+                found.setdefault(home, []).append(last)
     return found
 
 
