@@ -27,7 +27,7 @@ class Candidate:
     Attributes: name: of the module; of the parameter where the module has several. module: that
         owns it. key: its name in the module. reason: why it stays as it is; empty: it is to be
         quantized. unasked: whether that is nobody's wish and follows neither from what it is:
-        something to warn of.
+        something to warn of. linear: whether it is a linear layer's or an embedding's.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Candidate:
     key: str
     reason: str
     unasked: bool = False
+    linear: bool = True
 
     @property
     def tensor(self) -> nn.Parameter:
@@ -84,9 +85,10 @@ class Skips:
 
 
 def candidates(model: nn.Module, skips: Skips) -> Iterator[Candidate]:
-    """Every linear weight and embedding of a model, in order."""
+    """Every linear weight and embedding of a model, in order, and what else has two axes or more."""
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     elsewhere = {id(p) for m in model.modules() for key, p in _own(m) if key not in _keys(m)}
+    shown = {id(p) for m in model.modules() for key, p in _own(m) if key in _keys(m)} | tables
     for prefix, module in model.named_modules():
         if isinstance(module, nn.Embedding):
             reason = skips.reason((prefix, f"{prefix}.weight"), module)
@@ -99,6 +101,15 @@ def candidates(model: nn.Module, skips: Skips) -> Iterator[Candidate]:
             name = prefix if isinstance(module, nn.Linear) else full
             reason = _reason(module, key, (name, full, prefix), skips, tables, elsewhere)
             yield Candidate(name, module, key, reason)
+        for key, value in _own(module):
+            if key in _keys(module) or value.ndim < 2 or not value.dtype.is_float:
+                continue
+            if id(value) not in shown and value.storage.kind == "dense":
+                shown.add(id(value))
+                full = f"{prefix}.{key}" if prefix else key
+                kind = f"a weight of {type(module).__name__}, which is no linear layer"
+                reason = skips.reason((full, prefix), module) or kind
+                yield Candidate(full, module, key, reason, linear=False)
 
 
 def _own(module: nn.Module) -> Iterator[tuple[str, Any]]:
