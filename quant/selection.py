@@ -85,7 +85,7 @@ class Skips:
 
 
 def candidates(model: nn.Module, skips: Skips) -> Iterator[Candidate]:
-    """Every linear weight and embedding of a model, in order, and what else has two axes or more."""
+    """Every linear weight and embedding of a model, and what else has two axes, in order."""
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     elsewhere = {id(p) for m in model.modules() for key, p in _own(m) if key not in _keys(m)}
     shown = {id(p) for m in model.modules() for key, p in _own(m) if key in _keys(m)} | tables

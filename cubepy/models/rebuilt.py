@@ -25,7 +25,7 @@ class Rebuilt(nn.Module):
         done = {} if _done is None else _done
         if id(self) not in done:
             made = done[id(self)] = type(self)(*self.source())
-            for (table, key, mine), (_, _, own) in zip(places(made), places(self), strict=True):
+            for (table, key, mine), (_, _, own) in zip(held(made), held(self), strict=True):
                 if id(own) not in done:
                     done[id(own)] = _taken_over(mine, own)
                 table[key] = done[id(own)]
@@ -39,15 +39,15 @@ class Rebuilt(nn.Module):
         fresh = type(self)(*self.source())
         values = [
             None if _one_memory(mine, own) else own
-            for (_, _, mine), (_, _, own) in zip(places(fresh), places(self), strict=True)
+            for (_, _, mine), (_, _, own) in zip(held(fresh), held(self), strict=True)
         ]
-        wanted = [isinstance(own, Parameter) and own.requires_grad for _, _, own in places(self)]
+        wanted = [isinstance(own, Parameter) and own.requires_grad for _, _, own in held(self)]
         modes = [module.training for module in self.modules()]
         return type(self), self.source(), (values, wanted, modes)
 
     def __setstate__(self, state: tuple[list[Any], list[bool], list[bool]]) -> None:
         values, wanted, modes = state
-        for (table, key, mine), value, grad in zip(places(self), values, wanted, strict=True):
+        for (table, key, mine), value, grad in zip(held(self), values, wanted, strict=True):
             if value is not None:
                 table[key] = value
             elif grad:
@@ -55,7 +55,7 @@ class Rebuilt(nn.Module):
         _switch(self, modes)
 
 
-def places(model: nn.Module) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
+def held(model: nn.Module) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
     """Tables, names and values of all parameters and buffers."""
     for _, table, key in tables(model):
         if table[key] is not None:

@@ -321,9 +321,9 @@ def matrices(exported: Exported, nodes: list[Node]) -> dict[str, list[str]]:
     attention: their names, by the path of the module.
     """
     inputs = [i for i in exported.inputs if i.kind in WEIGHTS]
-    places: dict[int, list[str]] = {}
+    named: dict[int, list[str]] = {}
     for key, value in exported.weights.items():
-        places.setdefault(id(value), []).append(key)
+        named.setdefault(id(value), []).append(key)
     one = {i.name: id(exported.weights[i.key]) for i in inputs}
     read: Counter[int] = Counter(one[name] for name in refs(exported.outputs) if name in one)
     by_products: Counter[int] = Counter()
@@ -335,7 +335,7 @@ def matrices(exported: Exported, nodes: list[Node]) -> dict[str, list[str]]:
             by_products[one.get(node.args[1].name, 0)] += 1
     found: dict[str, list[str]] = {}
     for which, count in by_products.items():
-        keys = places.get(which, ())
+        keys = named.get(which, ())
         if count == read[which] and all(key in exported.trained for key in keys):
             for home, _, last in (key.rpartition(".") for key in keys):
                 found.setdefault(home, []).append(last)
