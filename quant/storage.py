@@ -144,6 +144,12 @@ def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     return quantized_linear(x.dense(), weight.weight, bias, residual, attrs["activation"], dtype)
 
 
+@register("clone", "quantized")
+def _clone(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """Itself: packed weights never change."""
+    return inputs[0]
+
+
 @register("packed_product", "quantized")
 def product_of_floats(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """A product with the weight as floats, which live for the call."""

@@ -114,3 +114,15 @@ def test_packed_weights_do_not_learn() -> None:
     assert not np.array_equal(model[0].bias.numpy(), before)
     with pytest.raises(GradientError, match=r"stays as it is(.|\n)*adapters"):
         model[0].weight.requires_grad_()
+
+
+def test_packed_weights_are_kept_as_states_are() -> None:
+    """`{name: value.clone()}` is how training keeps the best state."""
+    model = cb.quant.quantize(nn.Sequential(nn.Linear(32, 8)), measure_speed=False).model
+    x = np.ones((2, 32), np.float32)
+    right = model(x).numpy()
+    best = {name: value.clone() for name, value in model.state_dict().items()}
+    with cb.no_grad():
+        model[0].bias.add_(1.0)
+    model.load_state_dict(best)
+    assert np.array_equal(model(x).numpy(), right)
