@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import zip_longest
 from typing import Any
 
 from cubepy.errors import ArgumentError, LaunchError
@@ -78,7 +77,7 @@ class ReduceLROnPlateau:
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
             groups = self.optimizer.param_groups
-            for group, least in zip_longest(groups, self.min_lrs[: len(groups)], fillvalue=0.0):
+            for group, least in zip(groups, [*self.min_lrs, *[0.0] * len(groups)], strict=False):
                 new = max(group["lr"] * self.factor, least)
                 if group["lr"] - new > self.eps:
                     group["lr"] = new
