@@ -9,7 +9,7 @@ from typing import Any
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor.program.jit import Jitted
 
-TABLES = ("_parameters", "_buffers", "_modules", "_pre_hooks", "_unsaved")
+TABLES = ("_parameters", "_buffers", "_modules", "_pre_hooks", "_hooks", "_unsaved")
 
 
 def cloned(module: Any, done: dict[int, Any], outermost: bool) -> Any:
@@ -25,6 +25,7 @@ def cloned(module: Any, done: dict[int, Any], outermost: bool) -> Any:
         done[id(module)] = copy
         copy.__dict__.update(module.__dict__)
         copy.__dict__["_pre_hooks"] = dict(module._pre_hooks)
+        copy.__dict__["_hooks"] = dict(module._hooks)
         copy.__dict__["_unsaved"] = set(module._unsaved)
         for b in module._buffers.values():
             if b is not None and id(b) not in done:

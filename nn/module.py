@@ -10,13 +10,12 @@ from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import as_dtype
 from cubepy.nn import arguments
 from cubepy.nn.cloning import cloned
+from cubepy.nn.hooks import Hooked
 from cubepy.nn.parameter import Parameter
 from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.program.watched import changed, watch
-
-Hook = Callable[["Module", tuple[Any, ...]], None]
 
 
 class LoadResult(NamedTuple):
@@ -26,7 +25,7 @@ class LoadResult(NamedTuple):
     unexpected_keys: list[str]
 
 
-class Module:
+class Module(Hooked):
     """Base of all layers and models.
 
     Assigning a `Parameter` or a `Module` to an attribute registers it; calling the module runs
@@ -50,7 +49,8 @@ class Module:
     training: bool
 
     def __init__(self) -> None:
-        self.__dict__.update(_parameters={}, _buffers={}, _modules={}, _pre_hooks={}, training=True)
+        self.__dict__.update(_parameters={}, _buffers={}, _modules={}, training=True)
+        self.__dict__.update(_pre_hooks={}, _hooks={})
         self.__dict__["_unsaved"] = set()  # names of buffers that are no part of the state dict
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -98,27 +98,15 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for hook in tuple(self._pre_hooks.values()):
             hook(self, args)
-        return self.forward(*args, **kwargs)
+        output = self.forward(*args, **kwargs)
+        for hook in tuple(self._hooks.values()):
+            found = hook(self, args, output)
+            output = output if found is None else found
+        return output
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the module's result; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
-
-    def register_forward_pre_hook(self, hook: Hook) -> Callable[[], None]:
-        """Call `hook(module, args)` before every `forward`; the result removes it again when
-        called.
-        """
-        if not callable(hook):
-            raise ArgumentError(f"hook must be a function of (module, args), not {shown(hook)}")
-        key = object()
-        self._pre_hooks[key] = hook
-        changed()
-
-        def remove() -> None:
-            self._pre_hooks.pop(key, None)
-            changed()
-
-        return remove
 
     def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
         """A tensor that belongs to the module but is not learned.
@@ -433,7 +421,7 @@ def _held(module: Module) -> Iterator[Any]:
         yield one
         for key, value in one.__dict__.items():
             yield key
-            if key not in ("_parameters", "_buffers", "_modules", "_pre_hooks"):
+            if key not in ("_parameters", "_buffers", "_modules", "_pre_hooks", "_hooks"):
                 yield value
                 continue
             for inner, part in value.items():
