@@ -16,7 +16,7 @@ Skip = str | Sequence[str] | Callable[[str, Any], bool]
 # The parameters of a module that are weights of linear layers.
 _WEIGHTS: dict[type, tuple[str, ...]] = {
     nn.Linear: ("weight",),
-    nn.MultiHeadAttention: ("in_proj_weight",),
+    nn.MultiHeadAttention: ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"),
 }
 
 
@@ -123,7 +123,8 @@ def _keys(module: nn.Module) -> tuple[str, ...]:
     """The names of a module's weights that are those of linear layers."""
     for kind, keys in _WEIGHTS.items():
         if isinstance(module, kind):
-            return keys
+            own = module.__dict__["_parameters"]
+            return tuple(key for key in keys if own.get(key) is not None)
     return module.__dict__.get("matrices", ())  # type: ignore[no-any-return]
 
 
