@@ -19,6 +19,7 @@ from cubepy.runtime.device import as_device, current
 from cubepy.tensor import Tensor
 from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.modes import mode
+from cubepy.tensor.program import watched
 from cubepy.tensor.storage import Dense, moved
 
 assert ops.__name__ and rules.__name__  # imported for what they record
@@ -105,11 +106,13 @@ class OnnxModel(Rebuilt):
     def forward(self, *args: Any, **named: Any) -> dict[str, Any]:
         """The outputs by name. Inputs are given in order, by name, or as one dict.
 
+        Outputs have gradients by inputs and weights that ask for them.
+
         Raises:
             ModelError: inputs of a wrong name, number, rank or dtype.
         """
         env = self._named(args, named)
-        before, mode.enabled = mode.enabled, False
+        before, mode.enabled = mode.enabled, mode.enabled and self._learns(env)
         try:
             found = self.runner.call(env)
         finally:
@@ -166,6 +169,17 @@ class OnnxModel(Rebuilt):
         if len(self.needed) < len(self.inputs):
             found |= {i.name: None for i in self.inputs if i.name not in found}
         return found
+
+    def _learns(self, env: dict[str, Any]) -> bool:
+        """Whether gradients by an input or a weight are wanted. Without them a call is of one kind,
+        whatever the mode is.
+        """
+        known = self.scope.learning
+        if known[0] != watched.version[0]:
+            known = self.scope.learning = watched.version[0], list(self.parameters())
+        return any(p.requires_grad for p in known[1]) or any(
+            isinstance(value, Tensor) and value.requires_grad for value in env.values()
+        )
 
     def _result(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
