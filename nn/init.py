@@ -1,4 +1,5 @@
-"""First values of parameters, drawn as PyTorch's modules draw them, from one seeded generator.
+"""First values of parameters, drawn as PyTorch's modules draw them, from one seeded generator;
+functions that end with `_` give them to a tensor.
 
 Example:
     >>> from cubepy import nn
@@ -15,61 +16,50 @@ from contextvars import ContextVar
 
 import numpy as np
 
-from cubepy.nn import arguments
-from cubepy.runtime.device import Device
-from cubepy.tensor import Generator, Tensor, as_tensor
+from cubepy.nn.filling import (
+    calculate_gain,
+    constant_,
+    eye_,
+    kaiming_normal_,
+    kaiming_uniform_,
+    normal_,
+    ones_,
+    orthogonal_,
+    trunc_normal_,
+    uniform_,
+    xavier_normal_,
+    xavier_uniform_,
+    zeros_,
+)
+from cubepy.nn.seeds import dropout_generator, generator, manual_seed
+from cubepy.tensor import Tensor, as_tensor
+
+__all__ = [
+    "calculate_gain",
+    "constant",
+    "constant_",
+    "dropout_generator",
+    "eye_",
+    "generator",
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "linear_bound",
+    "manual_seed",
+    "normal",
+    "normal_",
+    "ones_",
+    "orthogonal_",
+    "skip",
+    "trunc_normal_",
+    "uniform",
+    "uniform_",
+    "xavier_bound",
+    "xavier_normal_",
+    "xavier_uniform_",
+    "zeros_",
+]
 
 _skipping: ContextVar[bool] = ContextVar("cubepy_nn_skip_init", default=False)
-_generator = np.random.default_rng()
-_of_dropout: dict[Device, Generator] = {}
-
-
-def manual_seed(seed: int) -> np.random.Generator:
-    """Start the generator of parameters anew, and with it those of dropout.
-
-    Example:
-        >>> first = manual_seed(0).random()
-        >>> first == manual_seed(0).random()
-        True
-    """
-    global _generator
-    _generator = np.random.default_rng(arguments.size("seed", seed))
-    for device, found in _of_dropout.items():  # the same objects, which programs hold
-        found.state = Generator(_dropout_seed(), device).state
-    return _generator
-
-
-def generator() -> np.random.Generator:
-    """The generator that parameters draw from.
-
-    Example:
-        >>> _ = manual_seed(0)
-        >>> generator().random() == manual_seed(0).random()
-        True
-    """
-    return _generator
-
-
-def dropout_generator(device: Device) -> Generator:
-    """The generator that dropout draws from on a device.
-
-    Example:
-        >>> import cubepy as cb
-        >>> _ = manual_seed(0)
-        >>> dropout_generator(cb.current_device()) is dropout_generator(cb.current_device())
-        True
-    """
-    found = _of_dropout.get(device)
-    if found is None:
-        found = _of_dropout[device] = Generator(_dropout_seed(), device)
-        found.lasting()
-    return found
-
-
-def _dropout_seed() -> int:
-    """A seed that follows from that of the generator of parameters: the same on every device."""
-    entropy = _generator.bit_generator.seed_seq.entropy  # type: ignore[attr-defined]
-    return int(np.random.SeedSequence(entropy, spawn_key=(1,)).generate_state(1, np.uint64)[0])
 
 
 @contextmanager
@@ -98,7 +88,7 @@ def uniform(shape: tuple[int, ...], bound: float) -> Tensor:
     if _skipping.get():
         return as_tensor(np.empty(shape, np.float32))
     return as_tensor(
-        ((_generator.random(shape, np.float32) * 2 - 1) * np.float32(bound)).astype(np.float32)
+        ((generator().random(shape, np.float32) * 2 - 1) * np.float32(bound)).astype(np.float32)
     )
 
 
@@ -111,7 +101,7 @@ def normal(shape: tuple[int, ...], std: float = 1.0) -> Tensor:
     """
     if _skipping.get():
         return as_tensor(np.empty(shape, np.float32))
-    return as_tensor(_generator.standard_normal(shape, np.float32) * np.float32(std))
+    return as_tensor(generator().standard_normal(shape, np.float32) * np.float32(std))
 
 
 def linear_bound(fan_in: int) -> float:

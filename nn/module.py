@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from cubepy.errors import ArgumentError, FileFormatError
+from cubepy.errors import ArgumentError, DTypeError, FileFormatError
 from cubepy.kernels.entry.options import shown
+from cubepy.lang.dtypes import as_dtype
 from cubepy.nn import arguments
+from cubepy.nn.cloning import cloned
+from cubepy.nn.hooks import Hooked
 from cubepy.nn.parameter import Parameter
 from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.program.watched import changed, watch
-
-Hook = Callable[["Module", tuple[Any, ...]], None]
 
 
 class LoadResult(NamedTuple):
@@ -24,7 +25,7 @@ class LoadResult(NamedTuple):
     unexpected_keys: list[str]
 
 
-class Module:
+class Module(Hooked):
     """Base of all layers and models.
 
     Assigning a `Parameter` or a `Module` to an attribute registers it; calling the module runs
@@ -48,7 +49,8 @@ class Module:
     training: bool
 
     def __init__(self) -> None:
-        self.__dict__.update(_parameters={}, _buffers={}, _modules={}, _pre_hooks={}, training=True)
+        self.__dict__.update(_parameters={}, _buffers={}, _modules={}, training=True)
+        self.__dict__.update(_pre_hooks={}, _hooks={})
         self.__dict__["_unsaved"] = set()  # names of buffers that are no part of the state dict
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -96,27 +98,15 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for hook in tuple(self._pre_hooks.values()):
             hook(self, args)
-        return self.forward(*args, **kwargs)
+        output = self.forward(*args, **kwargs)
+        for hook in tuple(self._hooks.values()):
+            found = hook(self, args, output)
+            output = output if found is None else found
+        return output
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the module's result; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
-
-    def register_forward_pre_hook(self, hook: Hook) -> Callable[[], None]:
-        """Call `hook(module, args)` before every `forward`; the result removes it again when
-        called.
-        """
-        if not callable(hook):
-            raise ArgumentError(f"hook must be a function of (module, args), not {shown(hook)}")
-        key = object()
-        self._pre_hooks[key] = hook
-        changed()
-
-        def remove() -> None:
-            self._pre_hooks.pop(key, None)
-            changed()
-
-        return remove
 
     def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
         """A tensor that belongs to the module but is not learned.
@@ -213,17 +203,11 @@ class Module:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and persistent buffers by dotted name; the tensors are shared, not copied."""
-        return {name: table[key] for name, table, key in self._state() if table[key] is not None}
-
-    def _state(self, unsaved: bool = False) -> Iterator[tuple[str, dict[str, Any], str]]:
-        """(dotted name, table, key) of every parameter and buffer; of those that are not saved,
-        if they are wanted.
-        """
-        for prefix, module in self.named_modules():
-            for table in (module._parameters, module._buffers):
-                for key in table:
-                    if unsaved or table is module._parameters or key not in module._unsaved:
-                        yield (f"{prefix}.{key}" if prefix else key), table, key
+        return {
+            name: table[key]
+            for name, table, key in tables(self, unsaved=False)
+            if table[key] is not None
+        }
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
         """Take over tensors by name: shared when the dtype is that of the parameter, else converted
@@ -247,7 +231,11 @@ class Module:
                 f"state must map names to tensors, not {shown(state)}",
                 hint="nn.load_safetensors(path) reads a file",
             )
-        own = {name: (table, key) for name, table, key in self._state() if table[key] is not None}
+        own = {
+            name: (table, key)
+            for name, table, key in tables(self, unsaved=False)
+            if table[key] is not None
+        }
         missing = [name for name in own if name not in state]
         unexpected = [name for name in state if name not in own]
         new = {name: as_tensor(state[name]) for name in own if name in state}
@@ -277,12 +265,13 @@ class Module:
 
         Args:
             target: a device ("cuda", "cpu", ...) or a float dtype ("f16", `cb.bf16`, ...).
-                Quantized weights keep their codes, and buffers that are not saved their dtype:
-                they are computed of something (angles of positions).
+                Quantized weights keep their codes and give results of the dtype; buffers that are
+                not saved keep theirs: they are computed of something (angles of positions).
             dtype, device: the same by name, alone or both at once.
 
         Raises:
             ArgumentError: none of them, or a dtype beside a target that is no device.
+            DTypeError: a dtype that is no float.
 
         Example:
             >>> from cubepy import nn
@@ -292,8 +281,13 @@ class Module:
         target, dtype = target_of(target, dtype, device)
         if dtype is not None:
             return self.to(target).to(dtype)
+        if not is_device(target) and not as_dtype(target).is_float:
+            raise DTypeError(
+                f"a module is converted to a float dtype, not to {as_dtype(target).name}",
+                hint="cb.quant.quantize(model, 'int8') packs weights into integers",
+            )
         done: dict[int, Any] = {}
-        for _, table, key in self._state(unsaved=is_device(target)):
+        for _, table, key in tables(self, is_device(target)):
             old = table[key]
             if old is not None:
                 if id(old) not in done:
@@ -329,7 +323,8 @@ class Module:
             p.grad = None if set_to_none or p.grad is None else p.grad * 0
 
     def requires_grad_(self, requires_grad: bool = True) -> Module:
-        """Say whether gradients by the parameters are wanted; gives the module.
+        """Say whether gradients by the parameters are wanted; gives the module. Packed weights and
+        integers have none.
 
         Example:
             >>> from cubepy import nn
@@ -337,7 +332,7 @@ class Module:
             False
         """
         for p in self.parameters():
-            p.requires_grad_(requires_grad)
+            p.requires_grad_(requires_grad and p.dtype.is_float and p.storage.kind == "dense")
         return self
 
     def apply(self, fn: Callable[[Module], Any]) -> Module:
@@ -358,31 +353,10 @@ class Module:
 
     def clone(self, _done: dict[int, Any] | None = None) -> Module:
         """A copy of the tree of modules that shares the memory of its tensors; training one, or
-        loading into it, leaves the other alone.
+        loading into it, leaves the other alone. What plain attributes hold of the tree (lists of
+        modules, methods, `cb.jit` of methods) is that of the copy.
         """
-        done = {} if _done is None else _done
-        if id(self) not in done:
-            copy = object.__new__(type(self))
-            done[id(self)] = copy
-            copy.__dict__.update(self.__dict__)
-            copy.__dict__["_pre_hooks"] = dict(self._pre_hooks)
-            copy.__dict__["_unsaved"] = set(self._unsaved)
-            for b in self._buffers.values():
-                if b is not None and id(b) not in done:
-                    done[id(b)] = b.detach()
-            copy.__dict__["_buffers"] = {
-                name: b if b is None else done[id(b)] for name, b in self._buffers.items()
-            }
-            for p in self._parameters.values():
-                if p is not None and id(p) not in done:
-                    done[id(p)] = Parameter(p, p.requires_grad)
-            copy.__dict__["_parameters"] = {
-                name: p if p is None else done[id(p)] for name, p in self._parameters.items()
-            }
-            copy.__dict__["_modules"] = {
-                name: child.clone(done) for name, child in self._modules.items()
-            }
-        return done[id(self)]
+        return cloned(self, {} if _done is None else _done, outermost=_done is None)
 
     # Text
 
@@ -401,6 +375,17 @@ class Module:
         return f"{type(self).__name__}({extra}\n  " + "\n  ".join(lines) + "\n)"
 
 
+def tables(module: Module, unsaved: bool = True) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """(dotted name, table, key) of every parameter and buffer of a tree; of those that are not
+    saved, if they are wanted.
+    """
+    for prefix, one in module.named_modules():
+        for table in (one._parameters, one._buffers):
+            for key in table:
+                if unsaved or table is one._parameters or key not in one._unsaved:
+                    yield (f"{prefix}.{key}" if prefix else key), table, key
+
+
 def _given(old: Tensor, new: Tensor) -> Tensor:
     """A parameter with its new elements; of a buffer, these."""
     return old.take_over_(new) if isinstance(old, Parameter) and new is not old else new
@@ -408,8 +393,11 @@ def _given(old: Tensor, new: Tensor) -> Tensor:
 
 def _moved(old: Tensor, target: Any) -> Tensor:
     """A parameter or buffer on another device or in another float dtype."""
-    if not is_device(target) and (old.storage.kind != "dense" or not old.dtype.is_float):
+    if not is_device(target) and not old.dtype.is_float:
         return old
+    if not is_device(target) and old.storage.kind != "dense":
+        store = old.storage.with_dtype(as_dtype(target))
+        return old if store is old.storage else Tensor(store)
     return old.detach().to(target)
 
 
@@ -433,7 +421,7 @@ def _held(module: Module) -> Iterator[Any]:
         yield one
         for key, value in one.__dict__.items():
             yield key
-            if key not in ("_parameters", "_buffers", "_modules", "_pre_hooks"):
+            if key not in ("_parameters", "_buffers", "_modules", "_pre_hooks", "_hooks"):
                 yield value
                 continue
             for inner, part in value.items():

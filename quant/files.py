@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import re
 from typing import Any
 
@@ -18,6 +19,7 @@ from cubepy import nn
 from cubepy.errors import ArgumentError, FileFormatError, QuantizationError
 from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import dtype_named
+from cubepy.nn import arguments
 from cubepy.nn.safetensors import texts_of
 from cubepy.quant import measure
 from cubepy.quant.orientation import Orientations
@@ -44,6 +46,7 @@ def save(model: nn.Module, path: Path, metadata: dict[str, str] | None = None) -
     Raises:
         ArgumentError: `model` is no module, `metadata` no mapping, or `path` no path.
         FileFormatError: `metadata` holds something else than texts.
+        QuantizationError: weights in blocks of a GGUF file.
 
     Example:
         >>> import tempfile
@@ -60,6 +63,12 @@ def save(model: nn.Module, path: Path, metadata: dict[str, str] | None = None) -
         if isinstance(tensor.storage, Quantized):
             tensors.update(_parts(name, tensor.storage.weight))
             packed[name] = {**tensor.storage.weight.metadata(), "dtype": tensor.dtype.name}
+        elif tensor.storage.kind != "dense":
+            raise QuantizationError(
+                f"the weight {name!r} lies in {tensor.storage.kind} of its file, which are not "
+                "written",
+                hint="keep the file that the model came from: cb.load reads it without unpacking",
+            )
         else:
             tensors[name] = tensor
     nn.save_safetensors(tensors, path, _described(packed, others))
@@ -173,6 +182,13 @@ def quantize_file(
     """
     chosen = parse_scheme(scheme, group=group, symmetric=symmetric)
     skips = Skips(skip)
+    if os.path.isdir(arguments.path("source", source)):
+        found = sorted(p.name for p in pathlib.Path(source).glob("*.safetensors"))
+        raise QuantizationError(
+            f"{os.fspath(source)} is a folder; one safetensors file is quantized",
+            hint=f"give one of its files: {', '.join(found[:4]) or 'it has none'}; or quantize "
+            "cb.load(folder) as a model",
+        )
     if _packed(source):
         raise QuantizationError(
             f"{os.fspath(source)} is quantized already",

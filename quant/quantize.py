@@ -146,6 +146,7 @@ _HINT = (
 
 
 def _why(found: Sequence[Candidate]) -> str:
+    found = [candidate for candidate in found if candidate.linear]
     if not found:
         return "it holds no linear layer"
     return "all of its layers are skipped, " + ", ".join(
@@ -186,6 +187,7 @@ def _pack(
     """
     packed: dict[int, Quantized] = {}
     reports: dict[int, LayerReport] = {}
+    owners: dict[int, str] = {}
     speeds: dict[tuple[int, ...], tuple[float, float]] = {}
     for batch in _batches(todo, calls is not None):
         observers = _observe(model, batch, calls, shown)
@@ -206,13 +208,15 @@ def _pack(
             if timed and shape not in speeds:
                 speeds[shape] = measure.milliseconds(weight, quantized, x)
             float_ms, quantized_ms = speeds.get(shape, (None, None))
+            first = owners.setdefault(id(parameter), candidate.name)
+            alone = first == candidate.name
             reports[id(candidate)] = LayerReport(
                 candidate.name,
                 parameter.shape,
                 scheme.name,
-                "",
-                parameter.nbytes,
-                quantized.nbytes,
+                "" if alone else f"the weight of {first!r}",
+                parameter.nbytes if alone else 0,
+                quantized.nbytes if alone else 0,
                 measure.weight_error(weight, quantized),
                 None if rows is None else measure.output_error(weight, quantized, rows),
                 len(x) if timed else None,

@@ -16,9 +16,10 @@ class LayerReport:
 
     Attributes: name: dotted name of the module (of the tensor, for a file). shape: of the weight:
         (outputs, inputs). stored: the name of the scheme, or None where the layer was skipped.
-        reason: why it was skipped, or an empty text. bytes_before, bytes_after: of the weight,
-        scales and all. weight_error: |W - Q| / |W|, None where skipped. output_error: |y - y_q| /
-        |y| on inputs that were seen, activations quantized; None without samples. rows: how many
+        reason: why it was skipped, or whose weight it shares; else an empty text. bytes_before,
+        bytes_after: of the weight, scales and all; 0 where another layer has it. weight_error: |W -
+        Q| / |W|, None where skipped. output_error: |y - y_q| / |y| on inputs that were seen,
+        activations quantized; None without samples. rows: how many
         rows of input the times are for. float_ms, quantized_ms: measured time of the layer; None
         where it was not measured.
 
@@ -108,7 +109,9 @@ class QuantizationReport:
 
     @property
     def warnings(self) -> list[str]:
-        """What the user should know: layers that became slower, patterns that matched nothing."""
+        """What the user should know: layers that became slower or larger, patterns that matched
+        nothing.
+        """
         slower = [layer for layer in self.quantized if layer.speed is not None and layer.speed < 1]
         found = list(self.notes)
         if slower:
@@ -117,6 +120,14 @@ class QuantizationReport:
                 f"{len(slower)} of {len(self.quantized)} quantized layers are slower than in "
                 f"float, the slowest {worst.name} ({worst.speed:.2f}x with {worst.rows} "
                 "rows); they save memory only"
+            )
+        larger = [layer for layer in self.quantized if layer.bytes_after > layer.bytes_before]
+        if larger:
+            worst = max(larger, key=lambda layer: layer.bytes_after / layer.bytes_before)
+            found.append(
+                f"{len(larger)} of {len(self.quantized)} quantized layers are larger than in "
+                f"float, such as {worst.name or '(model)'} ({worst.bytes_before} -> "
+                f"{worst.bytes_after} bytes); skip= leaves them alone"
             )
         return found
 
@@ -188,7 +199,7 @@ def _cells(layer: LayerReport) -> list[str]:
     return [
         layer.name or "(model)",
         " x ".join(map(str, layer.shape)),
-        layer.stored or f"skipped: {layer.reason}",
+        ": ".join(filter(None, (layer.stored or "skipped", layer.reason))),
         f"{layer.bytes_before / 1e3:.1f}",
         f"{layer.bytes_after / 1e3:.1f}",
         number(layer.weight_error, 4),

@@ -16,7 +16,7 @@ Skip = str | Sequence[str] | Callable[[str, Any], bool]
 # The parameters of a module that are weights of linear layers.
 _WEIGHTS: dict[type, tuple[str, ...]] = {
     nn.Linear: ("weight",),
-    nn.MultiHeadAttention: ("in_proj_weight",),
+    nn.MultiHeadAttention: ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"),
 }
 
 
@@ -27,7 +27,7 @@ class Candidate:
     Attributes: name: of the module; of the parameter where the module has several. module: that
         owns it. key: its name in the module. reason: why it stays as it is; empty: it is to be
         quantized. unasked: whether that is nobody's wish and follows neither from what it is:
-        something to warn of.
+        something to warn of. linear: whether it is a linear layer's or an embedding's.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Candidate:
     key: str
     reason: str
     unasked: bool = False
+    linear: bool = True
 
     @property
     def tensor(self) -> nn.Parameter:
@@ -84,9 +85,10 @@ class Skips:
 
 
 def candidates(model: nn.Module, skips: Skips) -> Iterator[Candidate]:
-    """Every linear weight and embedding of a model, in order."""
+    """Every linear weight and embedding of a model, and what else has two axes, in order."""
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     elsewhere = {id(p) for m in model.modules() for key, p in _own(m) if key not in _keys(m)}
+    shown = {id(p) for m in model.modules() for key, p in _own(m) if key in _keys(m)} | tables
     for prefix, module in model.named_modules():
         if isinstance(module, nn.Embedding):
             reason = skips.reason((prefix, f"{prefix}.weight"), module)
@@ -94,17 +96,20 @@ def candidates(model: nn.Module, skips: Skips) -> Iterator[Candidate]:
                 prefix, module, "weight", reason or "an embedding is looked up, not multiplied"
             )
             continue
-        for kind, keys in _WEIGHTS.items():
-            if isinstance(module, kind):
-                for key in keys:
-                    full = f"{prefix}.{key}" if prefix else key
-                    name = prefix if len(keys) == 1 and kind is nn.Linear else full
-                    yield Candidate(
-                        name,
-                        module,
-                        key,
-                        _reason(module, key, (name, full, prefix), skips, tables, elsewhere),
-                    )
+        for key in _keys(module):
+            full = f"{prefix}.{key}" if prefix else key
+            name = prefix if isinstance(module, nn.Linear) else full
+            reason = _reason(module, key, (name, full, prefix), skips, tables, elsewhere)
+            yield Candidate(name, module, key, reason)
+        for key, value in _own(module):
+            if key in _keys(module) or value.ndim < 2 or not value.dtype.is_float:
+                continue
+            if id(value) not in shown and value.storage.kind == "dense":
+                shown.add(id(value))
+                full = f"{prefix}.{key}" if prefix else key
+                kind = f"a weight of {type(module).__name__}, which is no linear layer"
+                reason = skips.reason((full, prefix), module) or kind
+                yield Candidate(full, module, key, reason, linear=False)
 
 
 def _own(module: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -116,7 +121,11 @@ def _own(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 def _keys(module: nn.Module) -> tuple[str, ...]:
     """The names of a module's weights that are those of linear layers."""
-    return tuple(key for kind, keys in _WEIGHTS.items() if isinstance(module, kind) for key in keys)
+    for kind, keys in _WEIGHTS.items():
+        if isinstance(module, kind):
+            own = module.__dict__["_parameters"]
+            return tuple(key for key in keys if own.get(key) is not None)
+    return module.__dict__.get("matrices", ())  # type: ignore[no-any-return]
 
 
 def warn_of(left: Sequence[tuple[str, str]]) -> list[str]:

@@ -95,6 +95,13 @@ class Quantized(Storage):
             return dense_copy(self.weight, dtype, scaled=True)
         return self.weight.dequantize().astype(dtype, copy=False)
 
+    def with_dtype(self, dtype: DType) -> Quantized:
+        if dtype is self.dtype:
+            return self
+        made = Quantized(self.weight, dtype, self.device)
+        made.whole = self.whole
+        return made
+
     def to(self, device: Device) -> Quantized:
         return (
             self if device == self.device else Quantized(self.weight.on(device), self.dtype, device)
@@ -135,6 +142,12 @@ def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     x, weight, bias, residual = packed_linear(inputs, Quantized, "quantized")
     dtype = promote(x.dtype, weight.dtype).numpy
     return quantized_linear(x.dense(), weight.weight, bias, residual, attrs["activation"], dtype)
+
+
+@register("clone", "quantized")
+def _clone(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """Itself: packed weights never change."""
+    return inputs[0]
 
 
 @register("packed_product", "quantized")

@@ -33,7 +33,7 @@ from cubepy.models.generation.text_encoder import (
 from cubepy.models.generation.text_model import TextModel
 from cubepy.models.generation.text_to_text import TextToText
 from cubepy.models.generation.tokenizer import folder_ends, folder_tokenizer
-from cubepy.models.looking import folder_tensors
+from cubepy.models.looking import folder_tensors, models_in
 from cubepy.models.tokenized import Tokenized
 from cubepy.nn import Module, init
 
@@ -49,6 +49,11 @@ def load_folder(path: str | os.PathLike[str]) -> Any:
     """
     folder = Path(path)
     source = str(folder / "config.json")
+    if not os.path.isfile(source):
+        raise FileNotFoundError(
+            f"{folder}: a folder of a model has a config.json, and this one has none"
+            f"{models_in(folder)}"
+        )
     values = read_json(source)
     family = values.get("model_type")
     if "quantization_config" in values:

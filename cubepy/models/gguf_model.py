@@ -59,7 +59,8 @@ def load_gguf(path: str | os.PathLike[str], activations: str = "int8") -> TextMo
     c = gguf_config(file, source)
     model = built(c, _weights(file, c, source, activations), source)
     model.ends = gguf_ends(file)
-    model.give_tokenizer(partial(gguf_tokenizer, file, source))
+    words = {key: value for key, value in file.metadata.items() if key.startswith("tokenizer.")}
+    model.give_tokenizer(partial(gguf_tokenizer, GGUF(file.version, words, {}), source))
     return model
 
 

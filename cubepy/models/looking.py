@@ -147,4 +147,21 @@ def folder_tensors(folder: Path) -> dict[str, Stored]:
         return read_pickled(folder / "pytorch_model.bin")
     raise FileNotFoundError(
         f"{folder}: no weights: expected model.safetensors, {INDEX} or pytorch_model.bin"
+        f"{models_in(folder)}"
     )
+
+
+def models_in(folder: Path) -> str:
+    """What a folder has that could be meant, as the end of an error.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "net.onnx").touch()
+        >>> models_in(folder)
+        '; give the path of a file in it: net.onnx'
+    """
+    kinds = (".onnx", ".gguf", ".safetensors", ".pt2", ".pt", ".pth", ".bin")
+    found = sorted(p.name for p in folder.iterdir() if p.suffix in kinds)
+    more = f" and {len(found) - 4} more" if len(found) > 4 else ""
+    return f"; give the path of a file in it: {', '.join(found[:4])}{more}" if found else ""

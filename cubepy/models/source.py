@@ -42,7 +42,8 @@ def format_of(source: str | os.PathLike[str]) -> str:
         return "exported" if is_exported(path) else "pickle"
     if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
         return "pickle"
-    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= path.stat().st_size:
+    whole = int.from_bytes(head[:8], "little") <= path.stat().st_size
+    if head[8:9] == b"{" and (whole or path.suffix == ".safetensors"):
         return "safetensors"
     if head.lstrip()[:1] == b"{" and path.name.endswith(".json"):
         return "index"

@@ -50,7 +50,8 @@ class Differentiable(Handle):
         """Say whether a gradient by this tensor is wanted; gives the tensor.
 
         Raises:
-            GradientError: a tensor of integers, or one that was computed from leaves.
+            GradientError: a tensor of integers, a packed weight, or one that was computed from
+                leaves.
         """
         value = self.value
         if value.call is not None:
@@ -62,6 +63,11 @@ class Differentiable(Handle):
             return self
         if wanted and not self.dtype.is_float:
             raise GradientError(f"only floats have gradients, not {self.dtype.name}")
+        if wanted and self.storage.kind != "dense":
+            raise GradientError(
+                f"a weight in {self.storage.kind} storage stays as it is and does not learn",
+                hint="gradients pass through it: train adapters beside it, or the float model",
+            )
         if wanted != value.needs_grad:
             recording.ask()
             try:

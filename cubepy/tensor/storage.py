@@ -79,6 +79,10 @@ class Storage:
         """The logical elements as a NumPy array."""
         return host(self.dense())
 
+    def with_dtype(self, dtype: DType) -> Storage:
+        """The storage with results in another dtype; itself where they have their own."""
+        return self
+
     def to(self, device: Device) -> Storage:
         """The storage on another device."""
         raise DeviceError(

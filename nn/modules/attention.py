@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import bool_
 from cubepy.nn import arguments, init
@@ -14,7 +16,7 @@ from cubepy.nn.modules.linear import Linear
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.array import constant
-from cubepy.tensor.namespace import where
+from cubepy.tensor.namespace import concat, where
 
 
 class MultiHeadAttention(Module):
@@ -56,7 +58,7 @@ class MultiHeadAttention(Module):
             arguments.flag("bias", bias),
         )
         bound = init.xavier_bound(embed_dim, 3 * embed_dim)
-        self.in_proj_weight = Parameter(init.uniform((3 * embed_dim, embed_dim), bound))
+        self.in_proj_weight: Any = Parameter(init.uniform((3 * embed_dim, embed_dim), bound))
         self.in_proj_bias = Parameter(init.constant((3 * embed_dim,), 0.0)) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias=bias)
         if bias:
@@ -110,12 +112,20 @@ class MultiHeadAttention(Module):
         return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}"
 
 
+SPLIT = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+"""The weights of queries, keys and values that differ in their features."""
+
+
 class MultiheadAttention(MultiHeadAttention):
     """Attention with the arguments, masks and results of `torch.nn.MultiheadAttention`.
 
     Args:
         embed_dim, num_heads, bias: see `MultiHeadAttention`.
         dropout: which part of the weights is left out while training.
+        add_bias_kv: whether a learned key and value are added to all.
+        add_zero_attn: whether a key and value of zeros are added to all.
+        kdim, vdim: features of keys and values; embed_dim, if left out. Where they differ the
+            weights are `q_proj_weight`, `k_proj_weight` and `v_proj_weight`.
         batch_first: inputs are (batch, length, embed_dim), else (length, batch, embed_dim).
 
     Example:
@@ -132,11 +142,28 @@ class MultiheadAttention(MultiHeadAttention):
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,
-        *,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
         batch_first: bool = False,
     ) -> None:
         super().__init__(embed_dim, num_heads, bias, batch_first)
         self.dropout = arguments.number("dropout", dropout, 0, 1)
+        self.add_zero_attn = arguments.flag("add_zero_attn", add_zero_attn)
+        self.kdim = embed_dim if kdim is None else arguments.size("kdim", kdim, 1)
+        self.vdim = embed_dim if vdim is None else arguments.size("vdim", vdim, 1)
+        if (self.kdim, self.vdim) != (embed_dim, embed_dim):
+            self.in_proj_weight = None
+            for name, n in zip(SPLIT, (embed_dim, self.kdim, self.vdim), strict=True):
+                bound = init.xavier_bound(n, embed_dim)
+                setattr(self, name, Parameter(init.uniform((embed_dim, n), bound)))
+        self.bias_k: Parameter | None = None
+        self.bias_v: Parameter | None = None
+        if arguments.flag("add_bias_kv", add_bias_kv):
+            std = math.sqrt(2 / (2 * embed_dim))
+            self.bias_k = Parameter(init.normal((1, 1, embed_dim), std))
+            self.bias_v = Parameter(init.normal((1, 1, embed_dim), std))
 
     def forward(  # type: ignore[override]
         self,
@@ -153,8 +180,8 @@ class MultiheadAttention(MultiHeadAttention):
 
         Args:
             query: (B, L, embed_dim), or (L, B, embed_dim) where `batch_first` is false.
-            key: (B, S, embed_dim).
-            value: (B, S, embed_dim).
+            key: (B, S, kdim).
+            value: (B, S, vdim).
             key_padding_mask: (B, S): true, or -inf, where a key is not looked at.
             need_weights: whether the weights are wanted; without them they are never written.
             attn_mask: (L, S) or (B * num_heads, L, S): true where a query may not look, or floats
@@ -167,6 +194,15 @@ class MultiheadAttention(MultiHeadAttention):
         """
         q, k, v = (self._heads(p) for p in self._projected(query, key, value))
         mask = self._mask(q, k, attn_mask, key_padding_mask)
+        added = self._added(k)
+        if added:
+            if is_causal and mask is None:
+                seen = np.tri(q.shape[2], k.shape[2], dtype=bool)
+                mask = as_tensor(np.where(seen, 0, -np.inf)).astype(q.dtype).to(q.device)
+            k, v = (concat([x, *more], axis=2) for x, more in zip((k, v), added, strict=True))
+            if mask is not None:
+                mask = F.pad(mask, (0, len(added[0])))
+            is_causal = False
         dropout = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
@@ -175,6 +211,26 @@ class MultiheadAttention(MultiHeadAttention):
         else:
             out = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)
         return self._joined(out), weights
+
+    def _projected(self, query: Any, key: Any, value: Any) -> list[Tensor]:
+        if self.in_proj_weight is not None:
+            return super()._projected(query, key, value)
+        e, bias = self.embed_dim, self.in_proj_bias
+        parts = [None if bias is None else bias[i * e : (i + 1) * e] for i in range(3)]
+        weights = (getattr(self, name) for name in SPLIT)
+        given = zip((query, key, value), weights, parts, strict=True)
+        return [F.linear(x, weight, part) for x, weight, part in given]
+
+    def _added(self, k: Tensor) -> list[list[Tensor]]:
+        """Keys and values (batch, heads, 1, depth) that are added to all; nothing without them."""
+        shape = (k.shape[0], self.num_heads, 1, k.shape[3])
+        found: list[list[Tensor]] = [[], []]
+        for parts, learned in zip(found, (self.bias_k, self.bias_v), strict=True):
+            if learned is not None:
+                parts.append(learned.reshape(1, self.num_heads, 1, -1).expand(*shape))
+            if self.add_zero_attn:
+                parts.append(constant(0.0, k.dtype).to(k.device).reshape(1, 1, 1, 1).expand(*shape))
+        return found if found[0] else []
 
     def _mask(self, q: Tensor, k: Tensor, mask: Any, padding: Any) -> Tensor | None:
         """What is added to the scores."""

@@ -130,6 +130,7 @@ class _BatchNorm(Module):
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
+        track_running_stats: bool = True,
     ) -> None:
         super().__init__()
         self.num_features = num_features = arguments.size("num_features", num_features)
@@ -140,9 +141,14 @@ class _BatchNorm(Module):
         self.affine = arguments.flag("affine", affine)
         self.weight = Parameter(init.constant((num_features,), 1.0)) if self.affine else None
         self.bias = Parameter(init.constant((num_features,), 0.0)) if self.affine else None
-        self.register_buffer("running_mean", np.zeros(num_features, np.float32))
-        self.register_buffer("running_var", np.ones(num_features, np.float32))
-        self.register_buffer("num_batches_tracked", np.asarray(0, np.int64))
+        self.track_running_stats = arguments.flag("track_running_stats", track_running_stats)
+        kept: dict[str, Any] = {
+            "running_mean": np.zeros(num_features, np.float32),
+            "running_var": np.ones(num_features, np.float32),
+            "num_batches_tracked": np.asarray(0, np.int64),
+        }
+        for name, first in kept.items():
+            self.register_buffer(name, first if self.track_running_stats else None)
 
     def forward(self, input: Any) -> Tensor:
         """(N, num_features, ...) -> the same; training normalises by the batch and moves the
@@ -160,7 +166,7 @@ class _BatchNorm(Module):
             )
         mean, var = self.running_mean, self.running_var
         wide = arguments.widened(x)
-        if self.training:
+        if self.training or not self.track_running_stats:
             mean, var = self._of_batch(wide)
         scale = (arguments.widened(var) + self.eps).rsqrt()
         if self.weight is not None:
@@ -181,8 +187,9 @@ class _BatchNorm(Module):
         mean = x.mean(axis=axes, keepdims=True)
         var = ((x - mean) ** 2).mean(axis=axes)
         mean = mean.reshape(self.num_features)
-        with no_grad():
-            self._move(mean, var * (count / (count - 1)))
+        if self.track_running_stats:
+            with no_grad():
+                self._move(mean, var * (count / (count - 1)))
         return mean, var
 
     def _move(self, mean: Tensor, var: Tensor) -> None:
@@ -202,6 +209,7 @@ class _BatchNorm(Module):
     def extra_repr(self) -> str:
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
+            + ("" if self.track_running_stats else ", track_running_stats=False")
         )
 
 

@@ -15,10 +15,24 @@ Example:
 from __future__ import annotations
 
 from cubepy.nn.optim import lr_scheduler
+from cubepy.nn.optim.adadelta import Adadelta
 from cubepy.nn.optim.adagrad import Adagrad
 from cubepy.nn.optim.adam import Adam, AdamW
+from cubepy.nn.optim.adam_variants import Adamax, NAdam, RAdam
 from cubepy.nn.optim.optimizer import Optimizer
 from cubepy.nn.optim.rmsprop import RMSprop
 from cubepy.nn.optim.sgd import SGD
 
-__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Optimizer", "RMSprop", "lr_scheduler"]
+__all__ = [
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "lr_scheduler",
+]

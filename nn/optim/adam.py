@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from cubepy.errors import ArgumentError
+from cubepy.kernels.entry.options import shown
 from cubepy.nn import arguments
 from cubepy.nn.optim.optimizer import Optimizer
 
@@ -66,6 +68,8 @@ class Adam(Optimizer):
         """Betas are shares."""
         super().check(group)
         arguments.number("eps", group["eps"], 0)
+        if not isinstance(group["betas"], (tuple, list)) or len(group["betas"]) != 2:
+            raise ArgumentError(f"betas are two numbers, not {shown(group['betas'])}")
         for n, beta in enumerate(group["betas"]):
             arguments.number(f"betas[{n}]", beta, 0, math.nextafter(1, 0))
 

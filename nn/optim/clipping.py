@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.errors import LaunchError
+from cubepy.errors import ArgumentError, LaunchError
+from cubepy.kernels.entry.options import shown
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, as_tensor, no_grad
 
@@ -38,7 +39,10 @@ def clip_grad_norm_(
         >>> nn.utils.clip_grad_norm_(x, 1.0), x.grad.numpy().round(4)
         (tensor(10.), array([0.6, 0.8], dtype=float32))
     """
-    max_norm, p = arguments.number("max_norm", max_norm), arguments.number("norm_type", norm_type)
+    max_norm, p = (
+        arguments.number("max_norm", max_norm, 0),
+        arguments.number("norm_type", norm_type),
+    )
     given = _with_gradients(parameters)
     if not given:
         return as_tensor(np.float32(0))
@@ -88,4 +92,10 @@ def clip_grad_value_(parameters: Any, clip_value: float) -> None:
 
 def _with_gradients(parameters: Any) -> list[Any]:
     several = not isinstance(parameters, Tensor) and isinstance(parameters, Iterable)
-    return [t for t in (parameters if several else [parameters]) if t.grad is not None]
+    given = list(parameters) if several else [parameters]
+    for t in given:
+        if not isinstance(t, Tensor):
+            raise ArgumentError(
+                f"parameters are tensors, not {shown(t)}", hint="give model.parameters()"
+            )
+    return [t for t in given if t.grad is not None]

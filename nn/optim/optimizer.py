@@ -115,6 +115,10 @@ class Optimizer:
         """
         loss = None
         if closure is not None:
+            if not callable(closure):
+                raise ArgumentError(
+                    f"closure is a function that gives a loss, not {shown(closure)}"
+                )
             with enable_grad():
                 loss = closure()
         with no_grad():
@@ -223,8 +227,14 @@ class Optimizer:
         """Go on where another optimizer of such parameters was.
 
         Raises:
+            ArgumentError: it is no state of an optimizer.
             FileFormatError: other groups than this optimizer's.
         """
+        whole = isinstance(state_dict, Mapping) and {"state", "param_groups"} <= state_dict.keys()
+        if not whole:
+            raise ArgumentError(
+                f"the state of an optimizer is what state_dict() gives, not {shown(state_dict)}"
+            )
         groups = state_dict["param_groups"]
         if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
             raise FileFormatError("the state belongs to other groups of parameters")

@@ -247,3 +247,20 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
         cb.look(tmp_path)
     with pytest.raises(FileNotFoundError):
         cb.look(tmp_path / "absent.gguf")
+
+
+def test_a_folder_without_a_config_says_what_it_has(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="has a config.json, and this one has none$"):
+        cb.load(tmp_path)
+    (tmp_path / "net.onnx").touch()
+    for use in (cb.load, cb.look):
+        with pytest.raises(FileNotFoundError, match=r"give the path of a file in it: net\.onnx"):
+            use(tmp_path)
+
+
+def test_a_safetensors_file_that_is_cut_off_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    nn.save_safetensors({f"w{n}": np.ones(8, np.float32) for n in range(9)}, path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(FileFormatError, match="header"):
+        cb.load(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +240,30 @@ def test_divisors_of_frequencies(path: Path, tmp_path: Path, factors: tuple[floa
     other = cb.load(tmp_path / "m.gguf")
     right = model.config.rotary.frequencies / np.array(factors, np.float32)
     np.testing.assert_allclose(other.config.rotary.frequencies, right)
+
+
+def test_models_with_texts_are_pickled(path: Path, tmp_path: Path) -> None:
+    model = cb.load(path)
+    right = model.generate([{"role": "user", "content": "hi"}], max_new_tokens=5)
+    other = pickle.loads(pickle.dumps(model))
+    assert other.generate([{"role": "user", "content": "hi"}], max_new_tokens=5) == right
+    words = {
+        f"tokenizer.{key}": value.astype(np.int32) if isinstance(value, np.ndarray) else value
+        for key, value in PAIRS.items()
+    }
+    (tmp_path / "m.gguf").write_bytes(gguf_of(model, **words))
+    first = cb.load(tmp_path / "m.gguf")
+    other = pickle.loads(pickle.dumps(first))
+    assert other.tokenizer.encode("the cat") == first.tokenizer.encode("the cat")
+
+
+def test_what_is_no_text_and_no_token(path: Path) -> None:
+    tokenizer = cb.load(path).tokenizer
+    for given in (3, ["a"], None):
+        with pytest.raises(ArgumentError, match="a text is encoded, not"):
+            tokenizer.encode(given)
+    for given in ([-1], "ab", [0.5], 3):
+        with pytest.raises(ArgumentError, match="tokens are integers of at least 0, unlike"):
+            tokenizer.decode(given)
+    assert tokenizer.encode("a\ud800b") == tokenizer.encode("ab")
+    assert tokenizer.decode(cb.tensor([7, 8])) == tokenizer.decode(np.array([7, 8])) == "hi"

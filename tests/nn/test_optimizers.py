@@ -13,7 +13,7 @@ import pytest
 import cubepy as cb
 from cubepy import nn
 from cubepy.errors import ArgumentError, FileFormatError, LaunchError
-from cubepy.nn.optim import SGD, Adagrad, Adam, AdamW, RMSprop
+from cubepy.nn.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop
 
 STEPS = 20
 Step = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
@@ -89,6 +89,81 @@ def adagrad(
     return step
 
 
+def nadam(
+    lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False,
+) -> Step:  # fmt: skip
+    m, v, product = [np.zeros(())], [np.zeros(())], [1.0]
+
+    def step(p: np.ndarray, g: np.ndarray, t: int) -> np.ndarray:
+        if decoupled_weight_decay:
+            p = p * (1 - lr * weight_decay)
+        else:
+            g = g + weight_decay * p
+        now, then = (betas[0] * (1 - 0.5 * 0.96 ** (k * momentum_decay)) for k in (t, t + 1))
+        product.append(product[-1] * now)
+        m.append(betas[0] * m[-1] + (1 - betas[0]) * g)
+        v.append(betas[1] * v[-1] + (1 - betas[1]) * g * g)
+        size = np.sqrt(v[-1] / (1 - betas[1] ** t)) + eps
+        p = p - lr * (1 - now) / (1 - product[-1]) * g / size
+        return p - lr * then / (1 - product[-1] * then) * m[-1] / size
+
+    return step
+
+
+def radam(
+    lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    weight_decay: float = 0, decoupled_weight_decay: bool = False,
+) -> Step:  # fmt: skip
+    m, v = [np.zeros(())], [np.zeros(())]
+
+    def step(p: np.ndarray, g: np.ndarray, t: int) -> np.ndarray:
+        if decoupled_weight_decay:
+            p = p * (1 - lr * weight_decay)
+        else:
+            g = g + weight_decay * p
+        m.append(betas[0] * m[-1] + (1 - betas[0]) * g)
+        v.append(betas[1] * v[-1] + (1 - betas[1]) * g * g)
+        first, most = m[-1] / (1 - betas[0] ** t), 2 / (1 - betas[1]) - 1
+        n = most - 2 * t * betas[1] ** t / (1 - betas[1] ** t)
+        if n <= 5:
+            return p - lr * first
+        part = math.sqrt((n - 4) * (n - 2) * most / ((most - 4) * (most - 2) * n))
+        return p - lr * part * first * math.sqrt(1 - betas[1] ** t) / (np.sqrt(v[-1]) + eps)
+
+    return step
+
+
+def adamax(
+    lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    weight_decay: float = 0, maximize: bool = False,
+) -> Step:  # fmt: skip
+    m, largest = [np.zeros(())], [np.zeros(())]
+
+    def step(p: np.ndarray, g: np.ndarray, t: int) -> np.ndarray:
+        g = (-g if maximize else g) + weight_decay * p
+        m.append(betas[0] * m[-1] + (1 - betas[0]) * g)
+        largest.append(np.maximum(betas[1] * largest[-1], abs(g) + eps))
+        return p - lr / (1 - betas[0] ** t) * m[-1] / largest[-1]
+
+    return step
+
+
+def adadelta(
+    lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
+) -> Step:  # fmt: skip
+    square, moved = [np.zeros(())], [np.zeros(())]
+
+    def step(p: np.ndarray, g: np.ndarray, t: int) -> np.ndarray:
+        g = g + weight_decay * p
+        square.append(rho * square[-1] + (1 - rho) * g * g)
+        by = np.sqrt(moved[-1] + eps) / np.sqrt(square[-1] + eps) * g
+        moved.append(rho * moved[-1] + (1 - rho) * by * by)
+        return p - lr * by
+
+    return step
+
+
 def adamw(**options: Any) -> Step:
     return adam(**{"weight_decay": 1e-2, **options}, decoupled=True)
 
@@ -116,6 +191,14 @@ CASES: list[tuple[Any, Callable[..., Step], dict[str, Any]]] = [
         {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5},
     ),
     (Adagrad, adagrad, {"eps": 1e-3, "maximize": True}),
+    (NAdam, nadam, {"lr": 0.1, "weight_decay": 0.1, "momentum_decay": 0.2}),
+    (NAdam, nadam, {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    (RAdam, radam, {"lr": 0.1, "weight_decay": 0.1}),
+    (RAdam, radam, {"betas": (0.8, 0.9), "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    (Adamax, adamax, {"lr": 0.1, "betas": (0.5, 0.6), "weight_decay": 0.1}),
+    (Adamax, adamax, {"maximize": True}),
+    (Adadelta, adadelta, {}),
+    (Adadelta, adadelta, {"lr": 0.5, "rho": 0.5, "eps": 1e-3, "weight_decay": 0.1}),
 ]
 
 

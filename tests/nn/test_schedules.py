@@ -9,16 +9,23 @@ from typing import Any
 import pytest
 
 from cubepy import nn
-from cubepy.errors import ArgumentError, LaunchError
+from cubepy.errors import ArgumentError, FileFormatError, LaunchError
 from cubepy.nn.optim import SGD, Adam, lr_scheduler
 from cubepy.nn.optim.lr_scheduler import (
+    ChainedScheduler,
+    ConstantLR,
     CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    CyclicLR,
     ExponentialLR,
     LambdaLR,
     LinearLR,
+    MultiplicativeLR,
     MultiStepLR,
     OneCycleLR,
+    PolynomialLR,
     ReduceLROnPlateau,
+    SequentialLR,
     StepLR,
 )
 
@@ -49,6 +56,60 @@ FORMS: dict[str, tuple[Callable[[Any], Any], Callable[[int], float]]] = {
     "lambda": (lambda o: LambdaLR(o, lambda t: 1 / (t + 1)), lambda t: BASE / (t + 1)),
     "linear": (lambda o: LinearLR(o, 0.25, 0.75, 4), lambda t: BASE * (0.25 + 0.5 * min(t, 4) / 4)),
     "linear_defaults": (lambda o: LinearLR(o), lambda t: BASE * (1 / 3 + 2 / 3 * min(t, 5) / 5)),
+    "constant": (lambda o: ConstantLR(o, 0.25, 3), lambda t: BASE * (0.25 if t < 3 else 1)),
+    "polynomial": (lambda o: PolynomialLR(o, 6, 2.0), lambda t: BASE * max(0, 1 - t / 6) ** 2),
+    "multiplicative": (
+        lambda o: MultiplicativeLR(o, lambda t: t / (t + 1)),
+        lambda t: BASE / (t + 1),
+    ),
+    "restarts": (
+        lambda o: CosineAnnealingWarmRestarts(o, 2, 2, eta_min=0.1),
+        lambda t: (
+            0.1
+            + (BASE - 0.1)
+            * (
+                1
+                + math.cos(
+                    math.pi
+                    * (
+                        t / 2
+                        if t < 2
+                        else (t - 2) / 4
+                        if t < 6
+                        else (t - 6) / 8
+                        if t < 14
+                        else (t - 14) / 16
+                    )
+                )
+            )
+            / 2
+        ),
+    ),
+    "cyclic": (
+        lambda o: CyclicLR(o, 0.1, 0.5, 2, 4, mode="triangular2", cycle_momentum=False),
+        lambda t: 0.1 + 0.4 * (t % 6 / 2 if t % 6 < 2 else (6 - t % 6) / 4) / 2 ** (t // 6),
+    ),
+    "sequential": (
+        lambda o: SequentialLR(
+            o, [LinearLR(o, 0.5, total_iters=4), StepLR(o, 2, 0.5), ConstantLR(o, 0.1, 2)], [4, 9]
+        ),
+        lambda t: (
+            BASE
+            * (
+                0.5 + 0.125 * t
+                if t < 4
+                else 0.5 ** ((t - 4) // 2)
+                if t < 9
+                else 0.1
+                if t < 11
+                else 1
+            )
+        ),
+    ),
+    "chained": (
+        lambda o: ChainedScheduler([ConstantLR(o, 0.5, 3), ExponentialLR(o, 0.9)]),
+        lambda t: BASE * 0.9**t * (0.5 if t < 3 else 1),
+    ),
     "cosine": (
         lambda o: CosineAnnealingLR(o, 4, eta_min=0.1),
         lambda t: 0.1 + (BASE - 0.1) * (1 + math.cos(math.pi * t / 4)) / 2,
@@ -185,3 +246,52 @@ def test_wrong_options_are_refused(make: Any, text: str) -> None:
 def test_a_schedule_needs_an_optimizer() -> None:
     with pytest.raises(ArgumentError, match="a schedule is of an optimizer"):
         lr_scheduler.ExponentialLR([1.0], 0.5)  # type: ignore[arg-type]
+
+
+def test_momentum_goes_against_the_rate_in_cycles() -> None:
+    schedule = CyclicLR(optimizer(momentum=0.9), 0.1, 0.5, 2)
+    found = []
+    for _ in range(5):
+        found.append(schedule.optimizer.param_groups[0]["momentum"])
+        schedule.step()
+    assert found == pytest.approx([0.9, 0.85, 0.8, 0.85, 0.9])
+    with pytest.raises(LaunchError, match="no momentum to move"):
+        CyclicLR(nn.optim.Adagrad([nn.Parameter([1.0])]), 0.1, 0.5)
+
+
+def test_groups_that_are_added_later_stay_as_they_are() -> None:
+    for make in (
+        lambda o: LambdaLR(o, lambda t: 0.5**t),
+        lambda o: OneCycleLR(o, 1.0, 9),
+        lambda o: CyclicLR(o, 0.1, 0.5, 4),
+    ):
+        o = optimizer(momentum=0.9)
+        schedule = make(o)
+        before = schedule.get_last_lr()[0]
+        o.add_param_group({"params": nn.Parameter([1.0]), "lr": 2.0})
+        schedule.step()
+        assert schedule.get_last_lr()[1] == 2.0 and schedule.get_last_lr()[0] != before
+
+
+@pytest.mark.parametrize(
+    ("make", "rule"),
+    [
+        (lambda o: MultiStepLR(o, 3), "milestones must be several steps, not 3"),
+        (lambda o: LambdaLR(o, 3), "lr_lambda must be a function of the step"),
+        (lambda o: SequentialLR(o, [StepLR(o, 2)], [3]), "1 schedulers need 0 milestones, not 1"),
+        (lambda o: SequentialLR(o, [], []), r"must be schedules, not \[\]"),
+        (lambda o: ChainedScheduler([StepLR(o, 2), StepLR(optimizer(), 2)]), "of one optimizer"),
+        (lambda o: CyclicLR(o, 0.1, 0.5, mode="saw"), "mode is 'triangular'.*not 'saw'"),
+        (lambda o: StepLR(o, 2).load_state_dict({}), "the state is none of StepLR: .*gamma"),
+        (lambda o: StepLR(o, 2).load_state_dict(None), "what state_dict.. gives, not None"),
+        (lambda o: ReduceLROnPlateau(o).load_state_dict({}), "none of a ReduceLROnPlateau"),
+        (lambda o: o.load_state_dict({}), "state of an optimizer is what"),
+        (lambda o: o.step(5), "closure is a function that gives a loss, not 5"),
+        (lambda o: Adam([nn.Parameter([1.0])], betas=0.9), r"betas are two numbers, not 0\.9"),
+        (lambda o: nn.utils.clip_grad_norm_([1], 1.0), "parameters are tensors, not 1"),
+        (lambda o: nn.utils.clip_grad_norm_(nn.Parameter([1.0]), -1), "max_norm must be at least"),
+    ],
+)
+def test_wrong_arguments_of_training_are_named(make: Any, rule: str) -> None:
+    with pytest.raises((ArgumentError, LaunchError, FileFormatError), match=rule):
+        make(optimizer())

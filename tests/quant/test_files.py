@@ -11,6 +11,7 @@ import pytest
 import cubepy as cb
 from cubepy import nn, quant
 from cubepy.errors import FileFormatError, QuantizationError, QuantizationWarning
+from cubepy.models.packed.storage import Blocks
 
 KEY = "cubepy.quant"
 
@@ -262,3 +263,16 @@ class TestQuantizeFile:
         source.write_bytes(source.read_bytes()[:-5])
         with pytest.raises(FileFormatError):
             quant.quantize_file(source, source.with_name("o"), "int8")
+
+    def test_a_folder_is_refused_with_the_files_in_it(self, source: Path) -> None:
+        source = source.rename(source.with_suffix(".safetensors"))
+        with pytest.raises(QuantizationError, match=r"is a folder(.|\n)*files: float\.safetensors"):
+            quant.quantize_file(source.parent, source.parent / "small.safetensors")
+        assert not (source.parent / "small.safetensors").exists()
+
+    def test_blocks_of_a_gguf_file_are_not_written(self, tmp_path: Path) -> None:
+        layer = nn.Linear(32, 2, bias=False)
+        layer.weight.take_over_(cb.Tensor(Blocks("Q8_0", np.zeros((2, 34), np.uint8))))
+        with pytest.raises(QuantizationError, match="lies in blocks(.|\n)*keep the file"):
+            quant.save(layer, tmp_path / "x.safetensors")
+        assert not (tmp_path / "x.safetensors").exists()

@@ -307,3 +307,37 @@ class TestReport:
         assert report.warnings == [
             "2 of 3 quantized layers are slower than in float, the slowest b (0.25x with 1 rows); they save memory only"
         ]
+
+
+class Mixed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = nn.Conv1d(2, 4, 3)
+        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+        self.second.weight = self.first.weight
+        self.last = nn.Linear(64, 1)
+
+
+def test_weights_that_are_no_linear_layers_are_named() -> None:
+    report = quant.quantize(Mixed(), "int8", measure_speed=False).report
+    (left,) = report.skipped
+    assert left.name == "image.weight" and left.shape == (4, 2, 3)
+    assert left.reason == "a weight of Conv1d, which is no linear layer"
+    assert "image.weight" in str(report)
+    report = quant.quantize(Mixed(), "int8", skip="image.*", measure_speed=False).report
+    assert report.skipped[0].reason == "matches skip='image.*'" and "matched no" not in str(report)
+    with pytest.raises(QuantizationError, match="it holds no linear layer"):
+        quant.quantize(nn.Sequential(nn.Conv1d(2, 4, 3)), "int8")
+
+
+def test_a_shared_weight_is_counted_once() -> None:
+    report = quant.quantize(Mixed(), "int8", skip="last", measure_speed=False).report
+    assert report.bytes_before == 64 * 64 * 4
+    assert [layer.reason for layer in report.quantized] == ["", "the weight of 'first'"]
+    assert "int8: the weight of 'first'" in str(report)
+
+
+def test_layers_that_became_larger_are_told() -> None:
+    report = quant.quantize(Mixed(), "int8", measure_speed=False).report
+    (told,) = report.warnings
+    assert told.startswith("1 of 3 quantized layers are larger than in float, such as last (256 ->")

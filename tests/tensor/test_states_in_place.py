@@ -28,6 +28,8 @@ OPTIMIZERS: dict[str, Callable[[Any], nn.optim.Optimizer]] = {
     "adamw": lambda p: nn.optim.AdamW(p, lr=0.01),
     "amsgrad": lambda p: nn.optim.Adam(p, lr=0.01, amsgrad=True),
     "adagrad": lambda p: nn.optim.Adagrad(p, lr=0.01),
+    "nadam": lambda p: nn.optim.NAdam(p, lr=0.01),
+    "adadelta": lambda p: nn.optim.Adadelta(p, lr=0.5),
     "rmsprop": lambda p: nn.optim.RMSprop(p, lr=0.01, centered=True, momentum=0.5),
 }
 

@@ -94,3 +94,49 @@ def rmsprop_centered_momentum(numbers, p, g, square, mean, velocity):
     spread = cb.sqrt(second - first * first) + numbers[3]
     along = velocity * numbers[6] + d / spread
     return p - along * numbers[2], second, first, along
+
+
+@cb.func
+def nadam(numbers, p, g, m, v):
+    """Adam with Nesterov's momentum (Dozat, 2016). numbers: sign, weight decay, what is kept of p,
+    beta1, 1 - beta1, beta2, 1 - beta2, the rate of the gradient, that of the first moment,
+    1 / sqrt(1 - beta2 ** t), eps.
+    """
+    d = g * numbers[0] + p * numbers[1]
+    first = m * numbers[3] + d * numbers[4]
+    second = v * numbers[5] + d * d * numbers[6]
+    size = cb.sqrt(second) * numbers[9] + numbers[10]
+    return p * numbers[2] - (d * numbers[7] + first * numbers[8]) / size, first, second
+
+
+@cb.func
+def radam(numbers, p, g, m, v):
+    """Adam whose steps are rectified (Liu et al., 2019). numbers: sign, weight decay, what is kept
+    of p, beta1, 1 - beta1, beta2, 1 - beta2, the rate, eps, and 1 where the second moment counts, 0
+    where too few gradients came.
+    """
+    d = g * numbers[0] + p * numbers[1]
+    first = m * numbers[3] + d * numbers[4]
+    second = v * numbers[5] + d * d * numbers[6]
+    size = (cb.sqrt(second) + numbers[8]) * numbers[9] + (1 - numbers[9])
+    return p * numbers[2] - first * numbers[7] / size, first, second
+
+
+@cb.func
+def adamax(numbers, p, g, m, largest):
+    """Adam by the largest gradient (Kingma and Ba, 2015). numbers: sign, weight decay, beta1,
+    1 - beta1, beta2, lr / (1 - beta1 ** t), eps.
+    """
+    d = g * numbers[0] + p * numbers[1]
+    first = m * numbers[2] + d * numbers[3]
+    top = cb.nan_max(largest * numbers[4], cb.abs(d) + numbers[6])
+    return p - first * numbers[5] / top, first, top
+
+
+@cb.func
+def adadelta(numbers, p, g, square, moved):
+    """Adadelta (Zeiler, 2012). numbers: sign, weight decay, lr, eps, rho, 1 - rho."""
+    d = g * numbers[0] + p * numbers[1]
+    second = square * numbers[4] + d * d * numbers[5]
+    by = cb.sqrt(moved + numbers[3]) / cb.sqrt(second + numbers[3]) * d
+    return p - by * numbers[2], second, moved * numbers[4] + by * by * numbers[5]

@@ -17,6 +17,7 @@ from cubepy.models.exported.bodies import computed, value_in, with_bodies
 from cubepy.models.exported.program import Exported, Input, Node, Ref
 from cubepy.models.exported.records import run_of
 from cubepy.models.plain import array_of_plain, is_plain
+from cubepy.models.rebuilt import Rebuilt
 from cubepy.nn import Parameter
 from cubepy.runtime.device import as_device, use
 from cubepy.tensor import Tensor, as_tensor
@@ -27,7 +28,7 @@ assert targets.__all__  # imported for its records
 SAID = "torch._assert_scalar aten._assert_scalar.default"
 
 
-class TorchModel(nn.Module):
+class TorchModel(Rebuilt):
     """A PyTorch module's graph, with its weights under torch's names.
 
     Called as the module was: the same arguments, the same structure of results. Where a module of
@@ -53,6 +54,8 @@ class TorchModel(nn.Module):
         refuse_missing(found)
         layers = linear_layers(exported, found)
         self.__dict__["homes"] = _tree(self, exported, layers, device)
+        for path, names in matrices(exported, found).items():
+            self.get_submodule(path).__dict__["matrices"] = tuple(names)
         self.__dict__["taken"] = [Taken(i) for i in exported.inputs if i.kind not in WEIGHTS]
         self.__dict__["steps"] = Steps(self, found, layers)
         self.train(False)
@@ -88,17 +91,9 @@ class TorchModel(nn.Module):
             self.where[0] = as_device(target)
         return self
 
-    def clone(self, _done: dict[int, Any] | None = None) -> TorchModel:
-        """A copy that shares the memory of its tensors."""
-        made = TorchModel(self.exported, self.where[0])
-        for (_, table, key), (_, own, _) in zip(
-            made._state(unsaved=True), self._state(unsaved=True), strict=True
-        ):
-            if isinstance(own[key], Parameter):
-                table[key].take_over_(own[key])
-            else:
-                table[key] = own[key]
-        return made
+    def source(self) -> tuple[Any, ...]:
+        """The graph and the device."""
+        return self.exported, self.where[0]
 
     def extra_repr(self) -> str:
         """The inputs."""
@@ -318,6 +313,32 @@ def linear_layers(exported: Exported, nodes: list[Node]) -> dict[str, str]:
         ]
         if homes:
             found[node.name] = given[0][:-7] if given[0][:-7] in homes else homes[0]
+    return found
+
+
+def matrices(exported: Exported, nodes: list[Node]) -> dict[str, list[str]]:
+    """Weights of no layer of their own that linear products alone read, such as the projections of
+    attention: their names, by the path of the module.
+    """
+    inputs = [i for i in exported.inputs if i.kind in WEIGHTS]
+    named: dict[int, list[str]] = {}
+    for key, value in exported.weights.items():
+        named.setdefault(id(value), []).append(key)
+    one = {i.name: id(exported.weights[i.key]) for i in inputs}
+    read: Counter[int] = Counter(one[name] for name in refs(exported.outputs) if name in one)
+    by_products: Counter[int] = Counter()
+    for node in with_bodies(nodes):
+        for name in refs([node.args, node.kwargs]):
+            if name in one:
+                read[one[name]] += 1
+        if node.target == "aten.linear.default" and isinstance(node.args[1], Ref):
+            by_products[one.get(node.args[1].name, 0)] += 1
+    found: dict[str, list[str]] = {}
+    for which, count in by_products.items():
+        keys = named.get(which, ())
+        if count == read[which] and all(key in exported.trained for key in keys):
+            for home, _, last in (key.rpartition(".") for key in keys):
+                found.setdefault(home, []).append(last)
     return found
 
 

@@ -93,6 +93,10 @@ class Weight:
     fields: dict[str, Any] = field(repr=False)
     folder: Folder = field(repr=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Elsewhere there is no file: the elements go along."""
+        return of_array, (self.name, self.array())
+
     @property
     def dtype(self) -> np.dtype:
         """The type of an element in memory."""

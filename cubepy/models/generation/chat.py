@@ -35,6 +35,9 @@ class ChatTemplate:
     def __init__(self, text: str, marks: Mapping[str, str] | None = None) -> None:
         self.text, self.marks = text, dict(marks or {})
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"text": self.text, "marks": self.marks}  # what was compiled is of one process
+
     @cached_property
     def compiled(self) -> Any:
         """The template, compiled in a sandbox."""

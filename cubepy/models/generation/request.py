@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,6 +38,9 @@ class Request:
         seed: of the random choice.
         wants_log_probabilities: whether they are kept.
 
+    Raises:
+        ArgumentError: a limit or a seed that is none.
+
     Attributes:
         written: tokens that came so far, with that which ends it.
         tokens: the prompt and what was written.
@@ -65,7 +69,8 @@ class Request:
         seed: int,
         wants_log_probabilities: bool = False,
     ) -> None:
-        self.prompt, self.sampling, self.limit, self.seed = prompt, sampling, limit, seed
+        self.prompt, self.sampling = prompt, sampling
+        self.limit, (self.seed,) = at_least("max_new_tokens", limit, 0), seeds_of(seed, 1)
         self.wants_log_probabilities = wants_log_probabilities
         self.written: list[int] = []
         self.tokens = list(prompt)
@@ -122,9 +127,81 @@ def at_least_one(name: str, value: Any) -> int:
     Raises:
         ArgumentError: it is, or is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(f"{name} must be an integer of at least 1, not {shown(value)}")
-    return value
+    return at_least(name, value, 1)
+
+
+def at_least(name: str, value: Any, least: int) -> int:
+    """An integer that must not be less than another.
+
+    Raises:
+        ArgumentError: it is, or is none.
+
+    Example:
+        >>> at_least("max_new_tokens", np.int64(3), 0)
+        3
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ArgumentError(f"{name} must be an integer of at least {least}, not {shown(value)}")
+    return int(value)
+
+
+def seeds_of(seed: Any, count: int) -> list[int]:
+    """A seed for each of some prompts.
+
+    Args:
+        seed: one for all, or one each.
+        count: of prompts.
+
+    Raises:
+        ArgumentError: no integer from 0 to 2^64, or not so many of them.
+
+    Example:
+        >>> seeds_of(7, 2), seeds_of([1, 2], 2)
+        ([7, 7], [1, 2])
+    """
+    given = seed.tolist() if isinstance(seed, np.ndarray) else seed
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    found = list(given) if several else [given] * count
+    if len(found) != count or not all(_is_seed(one) for one in found):
+        raise ArgumentError(
+            f"expected a seed from 0 to 2^64 for each of {count} prompts, not {shown(seed)}",
+            hint="one integer, or a list of one for each prompt",
+        )
+    return [int(one) for one in found]
+
+
+def _is_seed(value: Any) -> bool:
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return whole and 0 <= int(value) < 2**64
+
+
+def drafts_of(given: Any) -> Drafts | None:
+    """What guesses tokens, or None.
+
+    Raises:
+        ArgumentError: it cannot guess.
+    """
+    if given is None or (isinstance(getattr(given, "count", None), int) and _can_guess(given)):
+        return given  # type: ignore[no-any-return]
+    raise ArgumentError(
+        f"drafts has a number `count` and a method `propose`, unlike {shown(given)}",
+        hint="drafts=PromptLookup(), or DraftModel(small)",
+    )
+
+
+def checked(given: Any) -> Request:
+    """A request.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    if not isinstance(given, Request):
+        raise ArgumentError(f"expected a request, which add() gives, not {shown(given)}")
+    return given
+
+
+def _can_guess(given: Any) -> bool:
+    return not isinstance(given, type) and callable(getattr(given, "propose", None))
 
 
 def shared(a: Sequence[int], b: Sequence[int]) -> int:

@@ -21,7 +21,14 @@ from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder
 from cubepy.models.generation import saved
 from cubepy.models.generation.cache import PIECE, cache_dtype_of, cache_for
-from cubepy.models.generation.request import Drafts, Request, at_least_one, shared
+from cubepy.models.generation.request import (
+    Drafts,
+    Request,
+    at_least_one,
+    checked,
+    drafts_of,
+    shared,
+)
 from cubepy.models.generation.sampling import Sampling
 from cubepy.models.generation.several import Several
 from cubepy.models.generation.steps import (
@@ -88,7 +95,7 @@ class Decoding:
         chunk = at_least_one("chunk", PIECE if chunk is None else chunk)
         positions = at_least_one("positions", PIECE if positions is None else positions)
         dtype = None if cache_dtype is None else cache_dtype_of(cache_dtype)
-        self.model, self.drafts = model, drafts
+        self.model, self.drafts = model, drafts_of(drafts)
         self.ends = getattr(model, "ends", frozenset()) if ends is None else ends
         self.context, self.trained = model.config.context, trained_on(model)
         self.device = model.embed.weight.device
@@ -128,8 +135,8 @@ class Decoding:
         check_prompts([prompt], self.model.config.vocabulary, self.context)
         given = [int(t) for t in prompt]
         made = Request(given, Sampling.of(options), max_new_tokens, seed, log_probabilities)
-        if max_new_tokens <= 0 or len(given) >= self.context:
-            made.ended = "length" if max_new_tokens <= 0 else "context"
+        if not made.limit or len(given) >= self.context:
+            made.ended = "length" if not made.limit else "context"
         else:
             self.waiting.append(made)
         return made
@@ -138,23 +145,20 @@ class Decoding:
         """Another text that goes on from where one is; with another seed.
 
         Raises:
-            LaunchError: the request has ended.
+            ArgumentError, LaunchError: it is no request; it has ended.
         """
-        if request.ended:
+        if checked(request).ended:
             raise LaunchError("a request that has ended cannot be forked", hint="add its tokens")
-        made = Request(
-            list(request.prompt),
-            request.sampling,
-            request.limit,
-            request.seed if seed is None else seed,
-            request.wants_log_probabilities,
-        ).goes_on(request.written, request.log_probabilities)
+        seed = request.seed if seed is None else seed
+        asked = list(request.prompt), request.sampling, request.limit, seed
+        made = Request(*asked, request.wants_log_probabilities)
+        made.goes_on(request.written, request.log_probabilities)
         self.waiting.append(made)
         return made
 
     def finish(self, request: Request) -> None:
         """End a request, at any step; its row is free."""
-        if not request.ended:
+        if not checked(request).ended:
             request.ended = "finished"
         self._release()
 
@@ -185,18 +189,15 @@ class Decoding:
             raise ArgumentError(f"a Decoding takes a decoder, not {shown(model)}")
         found = saved.Saved(path, model)
         said = found.said
+        drafts = drafts_of(drafts)
         if drafts is not None and drafts.count > said["chunk"]:
             raise ArgumentError(
                 f"drafts of {drafts.count} tokens are more than the chunk of {said['chunk']} that "
                 "was saved"
             )
-        options: dict[str, Any] = {
-            "ends": frozenset(said["ends"]),
-            "drafts": drafts,
-            "cache_dtype": said["dtype"],
-        }
+        options: dict[str, Any] = {"ends": frozenset(said["ends"]), "cache_dtype": said["dtype"]}
         options |= {"chunk": said["chunk"], "positions": said["capacity"]}
-        made = cls(model, len(said["held"]), **options)
+        made = cls(model, len(said["held"]), drafts=drafts, **options)
         made.held, made.long = said["held"], said["long"]
         for request, row in found.requests:
             if row is None:
@@ -230,8 +231,9 @@ class Decoding:
                 of one call, up to the first token that ends a text.
 
         Raises:
-            LaunchError: scores that are not numbers.
+            ArgumentError, LaunchError: no such number; scores that are not numbers.
         """
+        tokens = at_least_one("tokens", tokens)
         self._release()
         if self.waiting:
             self._begin()

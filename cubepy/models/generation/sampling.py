@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,26 @@ _BOUNDS = {
     "typical_p": (0.0, 1.0),
     "repetition_penalty": (1e-6, None),
 }
+
+
+def _check_bias(given: Any) -> None:
+    """Raise unless it maps tokens to numbers.
+
+    Raises:
+        ArgumentError: it is no mapping, or maps something else.
+        LaunchError: a bias that is NaN, or infinity, so that nothing can be chosen beside it.
+    """
+    kinds = isinstance(given, Mapping) and all(
+        isinstance(token, Integral) and isinstance(bias, Real) for token, bias in given.items()
+    )
+    if not kinds:
+        raise ArgumentError(
+            f"logit_bias maps tokens to numbers, unlike {shown(given)}",
+            hint="for example logit_bias={token: -100.0}",
+        )
+    for token, bias in given.items():
+        if math.isnan(bias) or bias == math.inf:
+            raise LaunchError(f"logit_bias must be below infinity, not {bias} for token {token}")
 
 
 @dataclass(frozen=True)
@@ -46,6 +67,7 @@ class Sampling:
         logit_bias: added to the scores of tokens by number.
 
     Raises:
+        ArgumentError: an option of a wrong kind.
         LaunchError: a number outside of what it can be.
 
     Example:
@@ -66,16 +88,18 @@ class Sampling:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if name == "logit_bias":
+                _check_bias(value)
                 continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
+            if isinstance(value, bool) or not isinstance(value, Real):
                 raise ArgumentError(f"{name} must be a number, not {shown(value)}")
             low, high = _BOUNDS.get(name, (None, None))
+            value = float(value)
             if not math.isfinite(value):
                 raise LaunchError(f"{name} must be finite, not {value}")
             if (low is not None and value < low) or (high and value > high):
                 bounds = f"at least {low}" if high is None else f"from {low} to {high}"
                 raise LaunchError(f"{name} must be {bounds}, not {value}")
-        if not isinstance(self.top_k, int) or self.top_k < 0:
+        if not isinstance(self.top_k, Integral) or self.top_k < 0:
             raise LaunchError(f"top_k must be an integer of at least 0, not {self.top_k!r}")
 
     @classmethod

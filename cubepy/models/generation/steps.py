@@ -11,6 +11,7 @@ import cubepy as cb
 from cubepy.errors import ArgumentError, LaunchError
 from cubepy.models.architectures.decoder import Decoder
 from cubepy.models.generation.cache import KeyValueCache
+from cubepy.nn.derived import derived
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.namespace import where
 
@@ -68,10 +69,7 @@ class Steps:
 
 def steps_of(model: Decoder) -> Steps:
     """The programs of a model, which it keeps; a clone has its own."""
-    found = model.__dict__.get("_steps")
-    if found is None or found.model is not model:
-        found = model.__dict__["_steps"] = Steps(model)
-    return found  # type: ignore[no-any-return]
+    return derived(model, "_steps", lambda: Steps(model))  # type: ignore[no-any-return]
 
 
 def read_first(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder, DecoderConfig
 from cubepy.models.generation.beams import beam_search
 from cubepy.models.generation.cache import PIECE
-from cubepy.models.generation.request import stepwise
+from cubepy.models.generation.request import at_least, seeds_of, stepwise
 from cubepy.models.generation.requests import Decoding
 from cubepy.models.generation.sampling import Sampling
 from cubepy.models.generation.steps import Steps, check_prompts, steps_of
@@ -75,7 +75,7 @@ class TextModel(Decoder, Tokenized):
         prompt: Any,
         max_new_tokens: int = 128,
         *,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = (),
         seed: int | Sequence[int] = 0,
         **options: Any,
     ) -> Any:
@@ -85,7 +85,7 @@ class TextModel(Decoder, Tokenized):
             prompt: a text; messages (dicts with role and content), which the chat template joins;
                 tokens; or a list of one of these.
             max_new_tokens: where it ends at the latest.
-            stop: texts before which it ends.
+            stop: texts before which it ends; None for none.
             seed: of the random choice; for a list of prompts one for all, or one each.
             options: of `Sampling`: `temperature`, `top_k`, `top_p`, `min_p`, penalties; and of
                 `Decoding`: `drafts`, which do not change the text, `cache_dtype`, `chunk`.
@@ -128,7 +128,7 @@ class TextModel(Decoder, Tokenized):
         prompt: Any,
         max_new_tokens: int = 128,
         *,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = (),
         seed: int = 0,
         **options: Any,
     ) -> Iterator[Any]:
@@ -179,16 +179,7 @@ class TextModel(Decoder, Tokenized):
     def _decoded(
         self, prompts: list[list[int]], limit: int, seed: Any, options: dict[str, Any]
     ) -> Iterator[list[int | None]]:
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-            raise ArgumentError(
-                f"max_new_tokens must be an integer of at least 0, not {shown(limit)}"
-            )
-        one = isinstance(seed, numbers.Integral)
-        seeds: list[int] = [int(seed)] * len(prompts) if one else list(seed)
-        if len(seeds) != len(prompts) or any(not 0 <= s < 2**64 for s in seeds):
-            raise ArgumentError(
-                f"expected a seed from 0 to 2^64 for each of {len(prompts)} prompts"
-            )
+        limit, seeds = at_least("max_new_tokens", limit, 0), seeds_of(seed, len(prompts))
         engine = {name: options.pop(name) for name in ENGINE if name in options}
         Sampling.of(options)
         longest = max((len(p) for p in prompts), default=0)
@@ -291,6 +282,8 @@ class TextModel(Decoder, Tokenized):
         if isinstance(first, Mapping):
             return [self.needed_tokenizer().chat(prompt)], True, True
         if isinstance(first, numbers.Integral):
+            if not all(isinstance(t, numbers.Integral) for t in prompt):
+                raise ArgumentError(f"tokens are integers, unlike those of {shown(prompt)}")
             return [[int(t) for t in prompt]], False, True
         found = [self._given(one) for one in prompt]
         if any(not single for _, _, single in found) or len({texts for _, texts, _ in found}) > 1:
@@ -298,10 +291,14 @@ class TextModel(Decoder, Tokenized):
         return [rows[0] for rows, _, _ in found], found[0][1], False
 
 
-def _stops(stop: str | Sequence[str]) -> tuple[str, ...]:
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
+    given = () if stop is None else (stop,) if isinstance(stop, str) else stop
+    stops = tuple(given) if isinstance(given, Iterable) else (given,)
     if not all(isinstance(s, str) and s for s in stops):
-        raise ArgumentError("stop must be texts that are not empty")
+        raise ArgumentError(
+            f"stop must be texts that are not empty, not {shown(stop)}",
+            hint='a text, or a list such as ["\\n\\n", "User:"]',
+        )
     return stops
 
 

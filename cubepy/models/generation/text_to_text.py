@@ -12,8 +12,10 @@ import cubepy as cb
 from cubepy.errors import ArgumentError, LaunchError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.t5 import T5, Pair, T5Config
+from cubepy.models.generation.request import at_least, seeds_of
 from cubepy.models.generation.sampling import Sampling
 from cubepy.models.tokenized import Tokenized
+from cubepy.nn.derived import derived
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.namespace import concat
 
@@ -41,18 +43,16 @@ class TextToText(T5, Tokenized):
     @property
     def programs(self) -> tuple[Any, Any]:
         """A step that gives scores, and one of greedy choice; a clone has its own."""
-        found = self.__dict__.get("_programs")
-        if found is None or found[0] is not self:
 
-            def scores(*given: Any) -> tuple[Tensor, list[Pair]]:
-                return self.step(*given)
+        def scores(*given: Any) -> tuple[Tensor, list[Pair]]:
+            return self.step(*given)
 
-            def greedy(tokens: Tensor, at: Tensor, *rest: Any) -> tuple[Tensor, Tensor, list[Pair]]:
-                found, caches = self.step(tokens, at, *rest)
-                return found.argmax(-1), at + 1, caches
+        def greedy(tokens: Tensor, at: Tensor, *rest: Any) -> tuple[Tensor, Tensor, list[Pair]]:
+            found, caches = self.step(tokens, at, *rest)
+            return found.argmax(-1), at + 1, caches
 
-            found = self.__dict__["_programs"] = (self, cb.jit(scores), cb.jit(greedy))
-        return found[1], found[2]
+        made = derived(self, "_programs", lambda: (cb.jit(scores), cb.jit(greedy)))
+        return made[0], made[1]
 
     def generate(
         self,
@@ -77,14 +77,7 @@ class TextToText(T5, Tokenized):
             ArgumentError: prompts, seeds or options of a wrong kind.
             LaunchError: tokens beyond the vocabulary.
         """
-        if (
-            isinstance(max_new_tokens, bool)
-            or not isinstance(max_new_tokens, int)
-            or max_new_tokens < 0
-        ):
-            raise ArgumentError(
-                f"max_new_tokens must be an integer of at least 0, not {shown(max_new_tokens)}"
-            )
+        limit = at_least("max_new_tokens", max_new_tokens, 0)
         if isinstance(prompt, (np.ndarray, Tensor)):
             prompt = (prompt if isinstance(prompt, np.ndarray) else prompt.numpy()).tolist()
         single = isinstance(prompt, str) or (
@@ -98,16 +91,10 @@ class TextToText(T5, Tokenized):
         texts = {isinstance(p, str) for p in prompts}
         if len(texts) > 1:
             raise ArgumentError("prompts must be all texts, or all tokens")
-        seeds = [seed] * len(prompts) if isinstance(seed, int) else list(seed)
-        if len(seeds) != len(prompts):
-            raise ArgumentError(f"expected a seed for each of {len(prompts)} prompts")
-        try:
-            sampling = Sampling(**options)
-        except TypeError as error:
-            raise ArgumentError(f"generate: {error}", hint="the options are Sampling's") from None
+        seeds, sampling = seeds_of(seed, len(prompts)), Sampling.of(options)
         rows = [self._tokens(p) for p in prompts]
         with cb.no_grad():
-            written = self._written(rows, max_new_tokens, sampling, seeds)
+            written = self._written(rows, limit, sampling, seeds)
         found = written if True not in texts else [self._text(tokens) for tokens in written]
         return found[0] if single else found
 
@@ -117,7 +104,7 @@ class TextToText(T5, Tokenized):
         if not isinstance(prompt, Sequence) or not prompt:
             raise ArgumentError(f"a prompt is a text or tokens, not {shown(prompt)}")
         if not all(isinstance(t, numbers.Integral) for t in prompt):
-            raise ArgumentError("tokens are integers")
+            raise ArgumentError(f"tokens are integers, unlike those of {shown(prompt)}")
         if wrong := [t for t in prompt if not 0 <= t < self.config.vocabulary]:
             raise LaunchError(
                 f"token {wrong[0]} is not in the vocabulary of {self.config.vocabulary}"

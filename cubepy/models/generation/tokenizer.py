@@ -7,12 +7,14 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from operator import index
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cubepy.errors import ArgumentError, FileFormatError
+from cubepy.kernels.entry.options import shown
 from cubepy.models.formats.gguf import GGUF
 from cubepy.models.formats.shards import read_json
 from cubepy.models.generation.chat import ChatTemplate
@@ -64,13 +66,33 @@ class Tokenizer:
         self.pieces, self.template, self.first = pieces, template, first
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, with those that begin one."""
+        """The tokens of a text, with those that begin one.
+
+        Raises:
+            ArgumentError: it is no text.
+        """
+        if not isinstance(text, str):
+            raise ArgumentError(f"a text is encoded, not {shown(text)}")
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # halves of letters, as cut JSON has them
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         found: list[int] = self.pieces.encode(text).ids
         return found if self.first is None or found[:1] == [self.first] else [self.first, *found]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens; control tokens are left out."""
-        found: str = self.pieces.decode(list(tokens))
+        """The text of tokens; control tokens are left out.
+
+        Raises:
+            ArgumentError: something else than numbers of tokens.
+        """
+        try:
+            given = [index(token) for token in tokens]
+        except TypeError:
+            given = [-1]
+        if min(given, default=0) < 0:
+            raise ArgumentError(f"tokens are integers of at least 0, unlike {shown(tokens)}")
+        found: str = self.pieces.decode(given)
         return found
 
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:

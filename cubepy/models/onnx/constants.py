@@ -56,6 +56,7 @@ class Scope:
         unsupported: nodes by (domain, operator, version).
         lifted: host arrays that became tensors.
         rewritten: how many nodes of each kind run instead of the file's.
+        learning: the parameters of the module, and when they were looked up.
     """
 
     def __init__(self, model: Model, parameters: dict[str, Any], modules: dict[str, Any]) -> None:
@@ -66,6 +67,7 @@ class Scope:
         self.lifted: dict[int, tuple[Any, Tensor]] = {}
         self.rewritten: Counter[str] = Counter()
         self.where: list[Any] = [None]
+        self.learning: tuple[int, list[Any]] = (-1, [])
 
     def inner(self, name: str, function: Function | None = None) -> Scope:
         """The scope of a subgraph or function.

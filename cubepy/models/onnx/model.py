@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy import nn
 from cubepy.errors import ModelError
 from cubepy.models.formats.onnx import Graph, Model, ValueInfo, read
 from cubepy.models.formats.onnx_schema import dtype_name
@@ -15,10 +14,12 @@ from cubepy.models.onnx import ops, rules
 from cubepy.models.onnx.constants import Scope
 from cubepy.models.onnx.runner import Runner, liftable
 from cubepy.models.plain import array_of_plain, is_plain
+from cubepy.models.rebuilt import Rebuilt
 from cubepy.runtime.device import as_device, current
 from cubepy.tensor import Tensor
 from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.modes import mode
+from cubepy.tensor.program import watched
 from cubepy.tensor.storage import Dense, moved
 
 assert ops.__name__ and rules.__name__  # imported for what they record
@@ -46,7 +47,7 @@ def load(source: Any, device: Any = None) -> OnnxModel:
     return OnnxModel(read(source), device)
 
 
-class OnnxModel(nn.Module):
+class OnnxModel(Rebuilt):
     """A graph of an ONNX file.
 
     Called with arrays or tensors, in the order of `inputs` or by name, it gives a dict of tensors
@@ -105,11 +106,13 @@ class OnnxModel(nn.Module):
     def forward(self, *args: Any, **named: Any) -> dict[str, Any]:
         """The outputs by name. Inputs are given in order, by name, or as one dict.
 
+        Outputs have gradients by inputs and weights that ask for them.
+
         Raises:
             ModelError: inputs of a wrong name, number, rank or dtype.
         """
         env = self._named(args, named)
-        before, mode.enabled = mode.enabled, False
+        before, mode.enabled = mode.enabled, mode.enabled and self._learns(env)
         try:
             found = self.runner.call(env)
         finally:
@@ -129,12 +132,9 @@ class OnnxModel(nn.Module):
             self.scope.lifted.clear()
         return self
 
-    def clone(self, _done: dict[int, Any] | None = None) -> OnnxModel:
-        """A copy that shares the memory of its tensors."""
-        made = OnnxModel(self.file, self.scope.device())
-        for (_, table, key), (_, own, _) in zip(made._state(), self._state(), strict=True):
-            table[key].take_over_(own[key])
-        return made
+    def source(self) -> tuple[Any, ...]:
+        """The file and the device."""
+        return self.file, self.scope.device()
 
     def extra_repr(self) -> str:
         """Inputs and outputs."""
@@ -172,6 +172,17 @@ class OnnxModel(nn.Module):
         if len(self.needed) < len(self.inputs):
             found |= {i.name: None for i in self.inputs if i.name not in found}
         return found
+
+    def _learns(self, env: dict[str, Any]) -> bool:
+        """Whether gradients by an input or a weight are wanted. Without them a call is of one kind,
+        whatever the mode is.
+        """
+        known = self.scope.learning
+        if known[0] != watched.version[0]:
+            known = self.scope.learning = watched.version[0], list(self.parameters())
+        return any(p.requires_grad for p in known[1]) or any(
+            isinstance(value, Tensor) and value.requires_grad for value in env.values()
+        )
 
     def _result(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):

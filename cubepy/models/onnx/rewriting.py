@@ -58,6 +58,8 @@ class Rewriting:
         makers: the node that computes a name.
         readers: the nodes that have a name as an input.
         found: how many nodes of each kind run instead of others.
+        names: of each weight, by its identity.
+        given: the parameters that layers have, by that of the weight.
     """
 
     def __init__(self, graph: Graph, scope: Scope, constants: dict[str, Any]) -> None:
@@ -68,6 +70,8 @@ class Rewriting:
         for node in graph.nodes:
             self._enter(node)
         self.uses.update({o.name: 2 for o in graph.outputs})
+        self.names: dict[int, list[str]] = {}
+        self.given: dict[int, nn.Parameter] = {}
         self.gone: set[int] = set()
         self.instead: dict[int, Node] = {}
         self.found: Counter[str] = Counter()
@@ -103,6 +107,7 @@ class Rewriting:
         for node in self.graph.nodes:
             if node.op == "Constant" and not node.domain and not node.references:
                 self.constants[node.outputs[0]] = constant_node(node, self.scope)
+        self._follow()
         for node in self.graph.nodes:
             for rule in PIECES.get((node.domain, node.op), ()):
                 if id(node) in self.gone or id(node) in self.instead or node.references:
@@ -123,6 +128,34 @@ class Rewriting:
                 continue
             yield one if made is None else made
 
+    def _follow(self) -> None:
+        """Let what `Identity` gives of a constant be the constant: exporters write weights that are
+        equal once, and say the others so.
+        """
+        for name, value in self.constants.items():
+            if isinstance(value, Constant):
+                self.names.setdefault(id(value), []).append(name)
+        for node in self.graph.nodes:
+            if node.op != "Identity" or node.domain or node.references:
+                continue
+            (name, *_), (output, *_) = node.inputs, node.outputs
+            found = self.constants.get(name)
+            if isinstance(found, Constant) and self.readers_alone([output]) is not None:
+                self.constants[output] = found
+                self.names[id(found)].append(output)
+                self.gone.add(id(node))
+                self._leave(node)
+
+    def readers_alone(self, names: list[str]) -> list[tuple[Node, str]] | None:
+        """The nodes that read some names, as inputs; None where outputs or subgraphs are what
+        does.
+        """
+        found = [(node, name) for name in names for node in self.readers.get(name, ())]
+        read = Counter(dict.fromkeys(names, 0))
+        for node, name in found:
+            read[name] += node.inputs.count(name) + 1
+        return found if all(self.uses[name] == read[name] for name in names) else None
+
     def number(self, name: str) -> float | None:
         """A constant of one element; None for what is none."""
         found = host_of(self.constants.get(name))
@@ -137,13 +170,19 @@ class Rewriting:
             return None
         return node if node.op in ops else None
 
-    def matrix(self, name: str) -> Constant | None:
-        """A constant matrix that only one node reads."""
+    def matrix(self, name: str, way: Callable[[Rewriting, Node, str], Any]) -> Constant | None:
+        """A constant matrix that only layers read, which all read it the same way.
+
+        Args:
+            name: of the matrix.
+            way: how a node reads it as a layer; None: it is none.
+        """
         found = self.constants.get(name)
-        alone = self.uses[name] == 2  # as an input, and as something read
-        if isinstance(found, Constant) and len(found.weight.shape) == 2 and alone:
-            return found
-        return None
+        if not isinstance(found, Constant) or len(found.weight.shape) != 2:
+            return None
+        readers = self.readers_alone(self.names.get(id(found), [name]))
+        ways = {way(self, node, read) for node, read in readers or ()}
+        return found if len(ways) == 1 and None not in ways else None
 
     def only_reader(self, name: str) -> Node | None:
         """The one node that reads a value; None where several do, or it is an output."""
@@ -154,11 +193,15 @@ class Rewriting:
         """A linear layer that takes over the parameters."""
         made = nn.Linear.__new__(nn.Linear)
         nn.Module.__init__(made)
-        given = self.scope.parameters.pop(weight.key)
-        made.weight = nn.Parameter(given if transposed else given.T, False)
+        if id(weight) not in self.given:
+            given = self.scope.parameters.pop(weight.key)
+            self.given[id(weight)] = nn.Parameter(given if transposed else given.T, False)
+        made.weight = self.given[id(weight)]
         made.bias = None
         if bias is not None:
-            made.bias = nn.Parameter(self.scope.parameters.pop(bias.key), False)
+            alone = self.readers_alone(self.names.get(id(bias), [bias.weight.name]))
+            table = self.scope.parameters
+            made.bias = table.pop(bias.key) if len(alone or ()) == 1 else table[bias.key]
         made.out_features, made.in_features = made.weight.shape
         plain = weight.key.removesuffix(".weight")
         if "::" in plain:
@@ -189,11 +232,10 @@ class Rewriting:
         return tuple(names)
 
     def bias_of(self, name: str, length: int) -> Constant | None:
-        """A constant vector of a length that only one node reads."""
+        """A constant vector of a length."""
         found = self.constants.get(name)
-        if isinstance(found, Constant) and found.weight.shape == (length,):
-            return found if self.uses[name] == 2 else None
-        return None
+        fits = isinstance(found, Constant) and found.weight.shape == (length,)
+        return found if fits else None
 
 
 def host_of(value: Any) -> Any:

@@ -123,6 +123,8 @@ def check_activations(given: str) -> None:
 
 
 register("packed_product", "blocks")(product_of_floats)
+for _kind in ("blocks", "block_codes", "grouped bytes"):  # they never change: a copy is the same
+    register("clone", _kind)(lambda inputs, attrs: inputs[0])
 
 
 @register("linear", "blocks")

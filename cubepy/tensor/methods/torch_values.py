@@ -40,6 +40,10 @@ class TorchValues(TorchArithmetic[T]):
         """`self -= alpha * other`"""
         return self._in_place("sub", self._times(other, alpha))
 
+    def lerp_(self, end: Any, weight: Any) -> T:
+        """`self += weight * (end - self)`, as running means of weights go."""
+        return self._in_place("add", (end - self) * weight)
+
     def mul_(self, other: Any) -> T:
         """`self *= other`"""
         return self._in_place("mul", other)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -75,6 +77,19 @@ class Jitted:
 
     def __cubepy_jitted__(self) -> Callable[..., Any]:
         return self.function
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Jitted:
+        made = memo[id(self)] = object.__new__(type(self))
+        made.__init__(copy.deepcopy(self.function, memo), self.memory)  # type: ignore[misc]
+        return made
+
+    def __reduce__(self) -> Any:
+        """Programs stay where they are: another process traces the function again."""
+        module, path = getattr(self, "__module__", None), getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(module or "")
+        for part in path.split("."):
+            found = getattr(found, part, None)
+        return path if found is self else (type(self), (self.function, self.memory))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

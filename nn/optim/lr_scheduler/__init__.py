@@ -11,25 +11,37 @@ Example:
 
 from __future__ import annotations
 
+from cubepy.nn.optim.lr_scheduler.composed import ChainedScheduler, SequentialLR
 from cubepy.nn.optim.lr_scheduler.cycles import CosineAnnealingLR, OneCycleLR
 from cubepy.nn.optim.lr_scheduler.factors import (
+    ConstantLR,
     ExponentialLR,
     LambdaLR,
     LinearLR,
+    MultiplicativeLR,
     MultiStepLR,
+    PolynomialLR,
     StepLR,
 )
 from cubepy.nn.optim.lr_scheduler.plateau import ReduceLROnPlateau
+from cubepy.nn.optim.lr_scheduler.restarts import CosineAnnealingWarmRestarts, CyclicLR
 from cubepy.nn.optim.lr_scheduler.scheduler import LRScheduler
 
 __all__ = [
+    "ChainedScheduler",
+    "ConstantLR",
     "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "CyclicLR",
     "ExponentialLR",
     "LRScheduler",
     "LambdaLR",
     "LinearLR",
     "MultiStepLR",
+    "MultiplicativeLR",
     "OneCycleLR",
+    "PolynomialLR",
     "ReduceLROnPlateau",
+    "SequentialLR",
     "StepLR",
 ]

@@ -44,7 +44,7 @@ class CosineAnnealingLR(LRScheduler):
             rise = (1 - math.cos(math.pi / n)) / 2
             return [
                 lr + (base - low) * rise
-                for lr, base in zip(self.rates(), self.base_lrs, strict=True)
+                for lr, base in zip(self.rates(), self.base_lrs, strict=False)
             ]
         share = (1 + math.cos(math.pi * t / n)) / (1 + math.cos(math.pi * (t - 1) / n))
         return [share * (lr - low) + low for lr in self.rates()]
@@ -143,6 +143,9 @@ class OneCycleLR(LRScheduler):
         end, first, last, slow, quick = phase
         share = (t - begin) / (end - begin)
         for group in self.optimizer.param_groups:
+            if "max_lr" not in group:  # it was added since, and stays as it is
+                found.append(group["lr"])
+                continue
             found.append(self._between(group[first], group[last], share))
             if self.cycle_momentum:
                 self._set_momentum(group, self._between(group[slow], group[quick], share))

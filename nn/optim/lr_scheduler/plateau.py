@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from cubepy.errors import LaunchError
+from cubepy.errors import ArgumentError, LaunchError
+from cubepy.kernels.entry.options import shown
 from cubepy.nn import arguments
 from cubepy.nn.optim.optimizer import Optimizer
 
@@ -75,7 +76,8 @@ class ReduceLROnPlateau:
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
-            for group, least in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
+            groups = self.optimizer.param_groups
+            for group, least in zip(groups, [*self.min_lrs, *[0.0] * len(groups)], strict=False):
                 new = max(group["lr"] * self.factor, least)
                 if group["lr"] - new > self.eps:
                     group["lr"] = new
@@ -98,5 +100,14 @@ class ReduceLROnPlateau:
         return {k: v for k, v in self.__dict__.items() if k != "optimizer"}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where another schedule was."""
+        """Go on where another schedule was.
+
+        Raises:
+            ArgumentError: it is no state of one.
+        """
+        if not isinstance(state_dict, Mapping) or state_dict.keys() != self.state_dict().keys():
+            raise ArgumentError(
+                f"the state is none of a ReduceLROnPlateau: {shown(state_dict)}",
+                hint="load what state_dict() of such a schedule gave",
+            )
         self.__dict__.update(state_dict)

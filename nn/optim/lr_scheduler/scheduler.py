@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cubepy.errors import ArgumentError
+from cubepy.errors import ArgumentError, FileFormatError
 from cubepy.kernels.entry.options import shown
 from cubepy.nn.optim.optimizer import Optimizer
 
@@ -36,13 +36,33 @@ class LRScheduler:
     """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise ArgumentError(f"a schedule is of an optimizer, not of {shown(optimizer)}")
-        self.optimizer = optimizer
+        self.optimizer = self.of(optimizer)
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
+        self.step()
+
+    @staticmethod
+    def of(optimizer: Any) -> Optimizer:
+        """The optimizer.
+
+        Raises:
+            ArgumentError: it is none.
+        """
+        if not isinstance(optimizer, Optimizer):
+            raise ArgumentError(f"a schedule is of an optimizer, not of {shown(optimizer)}")
+        return optimizer
+
+    def begin(self, keep: bool = False) -> None:
+        """Go to the first step again, with the rates that the schedule began with.
+
+        Args:
+            keep: begin with the rates of now.
+        """
+        for group, lr in zip(self.optimizer.param_groups, self.base_lrs, strict=False):
+            group["lr"] = group["lr"] if keep else lr
+        self.last_epoch = -1
         self.step()
 
     def rates(self) -> list[float]:
@@ -60,7 +80,8 @@ class LRScheduler:
     def step(self) -> None:
         """Go to the next step."""
         self.last_epoch += 1
-        for group, lr in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
+        # groups that were added since stay as they are, where the schedule goes by first rates
+        for group, lr in zip(self.optimizer.param_groups, self.get_lr(), strict=False):
             group["lr"] = lr
         self._last = self.rates()
 
@@ -69,5 +90,23 @@ class LRScheduler:
         return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where another schedule was."""
-        self.__dict__.update(state_dict)
+        """Go on where another schedule was.
+
+        Raises:
+            FileFormatError: the state of a schedule of another kind, or of none.
+        """
+        self.__dict__.update(self._checked(state_dict))
+
+    def _checked(self, state_dict: Any) -> Mapping[str, Any]:
+        known = self.state_dict()
+        if not isinstance(state_dict, Mapping):
+            raise ArgumentError(
+                f"the state of a schedule is what state_dict() gives, not {shown(state_dict)}"
+            )
+        if state_dict.keys() != known.keys():
+            lost = ", ".join(sorted(map(str, known.keys() ^ state_dict.keys())))
+            raise FileFormatError(
+                f"the state is none of {type(self).__name__}: {lost} is in one of them alone",
+                hint="load the state of a schedule of the same kind and arguments",
+            )
+        return state_dict

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -167,3 +169,32 @@ def test_an_operator_that_fails_says_where() -> None:
     with pytest.raises(ModelError, match=r"aten.linear.default \(net.py:7: x @ w\)"):
         model = TorchModel(replace(graph, nodes=[*graph.nodes[:-1], wrong]))
         called(model, arguments("linear", 0))
+
+
+def test_projections_of_attention_are_quantized_though_they_are_no_layer() -> None:
+    model = TorchModel(exported("encoder layer"))
+    leaves = arguments("encoder layer", 0)
+    before = called(model, leaves).numpy()
+    result = quantize(model, "int8", measure_speed=False, calibrate=[tuple(leaves)])
+    names = [layer.name for layer in result.report.quantized]
+    assert names == ["self_attn.in_proj_weight", "self_attn.out_proj", "linear1", "linear2"]
+    after = called(result.model, leaves).numpy()
+    assert 0 < np.abs(after - before).max() < 0.1 * np.abs(before).max()
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_are_of_their_own(how: Any) -> None:
+    model = TorchModel(exported("classifier")).requires_grad_()
+    leaves = arguments("classifier", 0)
+    right = called(model, leaves)["scores"].numpy()
+    small = quantize(model, "int8", measure_speed=False).model
+    for one in (model, small):
+        other = how(one)
+        assert other.head.weight is other.tied.weight
+        assert other.head.bias.requires_grad
+        assert np.array_equal(
+            called(other, leaves)["scores"].numpy(), called(one, leaves)["scores"].numpy()
+        )
+        with cb.no_grad():
+            other.head.bias.add_(1.0)
+    assert np.array_equal(called(model, leaves)["scores"].numpy(), right)

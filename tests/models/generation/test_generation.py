@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 import cubepy as cb
 from cubepy.errors import ArgumentError, LaunchError
 from cubepy.models.generation.cache import KeyValueCache
+from cubepy.models.generation.drafts import PromptLookup
+from cubepy.models.generation.requests import Decoding
 from cubepy.models.generation.sampling import Sampling, uniform
 from cubepy.models.generation.tokenizer import Growing
 from tests.models.folders import fixture, folder
@@ -234,3 +238,62 @@ def test_a_text_that_grows_is_that_of_all_its_tokens(decode: Any) -> None:
             assert text == decode(tokens[:n])
     if decode is not with_a_count:
         assert sum(decoded) < 60 * len(tokens) < sum(range(len(tokens))) / 2
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"logit_bias": [1]}, r"maps tokens to numbers, unlike \[1\]"),
+        ({"logit_bias": {"a": 1.0}}, "maps tokens to numbers"),
+        ({"logit_bias": {3: math.nan}}, "logit_bias must be below infinity, not nan for token 3"),
+        ({"seed": "a"}, "a seed from 0 to 2.64 for each of 1 prompts, not 'a'"),
+        ({"seed": 1.5}, r"not 1\.5"),
+        ({"seed": None}, "not None"),
+        ({"seed": ["a"]}, r"not \['a'\]"),
+        ({"stop": 3}, "stop must be texts that are not empty, not 3"),
+        ({"drafts": "words"}, "a number `count` and a method `propose`, unlike 'words'"),
+        ({"drafts": PromptLookup}, "unlike"),
+    ],
+)
+def test_options_of_a_wrong_kind(model: Any, options: dict[str, Any], rule: str) -> None:
+    with pytest.raises((ArgumentError, LaunchError), match=rule):
+        model.generate([1, 2], max_new_tokens=2, **options)
+
+
+def test_prompts_and_requests_of_a_wrong_kind(model: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"tokens are integers, unlike those of \[1, 'a'\]"):
+        model.generate([1, "a"])
+    together = Decoding(model, rows=1)
+    for use in (together.fork, together.finish):
+        with pytest.raises(ArgumentError, match="expected a request, which add"):
+            use("text")
+    for given in (-1, 0, "a"):
+        with pytest.raises(ArgumentError, match="tokens must be an integer of at least 1"):
+            together.step(given)
+    with pytest.raises(ArgumentError, match="max_new_tokens must be an integer"):
+        together.add([1], max_new_tokens="3")
+
+
+def test_numbers_of_numpy_are_options(model: Any) -> None:
+    given = {"temperature": np.float32(0.9), "top_k": np.int64(9), "seed": np.int64(4)}
+    plain = {"temperature": float(np.float32(0.9)), "top_k": 9, "seed": 4}
+    right = model.generate([1, 2], max_new_tokens=5, **plain)
+    assert model.generate([1, 2], max_new_tokens=np.int64(5), **given) == right
+    assert model.generate([1, 2], max_new_tokens=5, seed=np.array([4]), stop=None) == (
+        model.generate([1, 2], max_new_tokens=5, seed=4)
+    )
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_a_copy_of_a_model_that_wrote_writes_of_its_own_weights(model: Any, how: Any) -> None:
+    right = model.generate([1, 2], max_new_tokens=5)
+    other = how(model)
+    assert other.generate([1, 2], max_new_tokens=5) == right
+    with cb.no_grad():
+        for p in other.parameters():
+            p.mul_(-1.0)
+    tokens = [1, 2]
+    for _ in range(5):
+        tokens.append(int(other([tokens])[0, -1].argmax()))
+    assert other.generate([1, 2], max_new_tokens=5) == tokens[2:]
+    assert model.generate([1, 2], max_new_tokens=5) == right

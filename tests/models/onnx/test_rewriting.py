@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy import nn
 from cubepy.models.onnx import load, rewriting
 from cubepy.models.onnx.model import OnnxModel
 from tests.models.onnx.writer import field, fields, graph, model, node, tensor, value
@@ -362,3 +365,75 @@ def test_outputs_of_a_function_are_kept_while_its_nodes_become_layers() -> None:
     whole = graph([node("F", "x w b", "p s", "ours")], ["x"], ["p", "s"], given)
     found = load(model(whole, more=field(25, body), ours=1))(np.zeros((1, 3), np.float32))
     assert (found["p"].numpy().max(), found["s"].numpy().max()) == (0, 1)
+
+
+def test_a_matrix_that_several_products_read_is_one_weight_of_several_layers() -> None:
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((4, 4)).astype(np.float32), "b": np.ones(4, np.float32)}
+    nodes = [
+        node("Identity", "w", "again"),
+        node("Identity", "b", "c"),
+        node("MatMul", "x w", "m"),
+        node("Add", "m b", "h"),
+        node("MatMul", "h again", "n"),
+        node("Add", "c n", "y"),
+    ]
+    found = made(nodes, weights)
+    assert found.rewritten == {"Linear": 2}
+    (first, second) = (m for m in found.modules() if isinstance(m, nn.Linear))
+    assert first.weight is second.weight and first.bias is second.bias
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    right = (x @ weights["w"] + 1) @ weights["w"] + 1
+    np.testing.assert_allclose(found(x)["y"].numpy(), right, rtol=1e-5)
+    small = cb.quant.quantize(found, "int8", measure_speed=False)
+    assert len(small.report.quantized) == 2
+    assert np.linalg.norm(small.model(x)["y"].numpy() - right) < 0.03 * np.linalg.norm(right)
+
+
+@pytest.mark.parametrize("reader", ["Mul", "Gemm", "output"])
+def test_a_matrix_that_something_else_reads_is_no_layer(reader: str) -> None:
+    w = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    x = np.ones((3, 4), np.float32)
+    product = x @ w
+    nodes, outputs = [node("MatMul", "x w", "m")], ["y"]
+    if reader == "Mul":
+        nodes += [node("Mul", "w w", "s"), node("MatMul", "m s", "y")]
+        right = product @ (w * w)
+    elif reader == "Gemm":  # reads it the other way round
+        nodes.append(node("Gemm", "m w", "y", transB=1))
+        right = product @ w.T
+    else:
+        nodes.append(node("Identity", "w", "out"))
+        nodes.append(node("Relu", "m", "y"))
+        outputs, right = ["y", "out"], np.maximum(product, 0)
+    found = load(model(graph(nodes, ["x"], outputs, [tensor("w", w)]), opset=17))
+    assert "Linear" not in found.rewritten
+    np.testing.assert_allclose(found(x)["y"].numpy(), right, rtol=1e-5)
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_a_copy_of_a_model_is_one_of_its_own(how: Any) -> None:
+    weights = {"w": np.eye(32, 4, dtype=np.float32), "n": np.arange(80)}
+    nodes = [
+        node("MatMul", "x w", "m"),
+        node("ReduceSum", "n", "s"),
+        node("Cast", "s", "f", to=1),
+        node("Add", "m f", "y"),
+    ]
+    found = made(nodes, weights)
+    x = np.ones((2, 32), np.float32)
+    right = found(x)["y"].numpy()
+    found.requires_grad_()
+    found.train()
+    for one in (found, cb.quant.quantize(found, "int8", measure_speed=False).model):
+        other = how(one)
+        assert np.array_equal(other(x)["y"].numpy(), one(x)["y"].numpy())
+        said = [[p.requires_grad for p in m.parameters()] for m in (one, other)]
+        assert said[0] == said[1] and other.training
+        with cb.no_grad():
+            for p in other.parameters():
+                if p.requires_grad:
+                    p.mul_(0.0)
+    assert np.array_equal(found(x)["y"].numpy(), right)
+    weight = next(m for m in found.modules() if isinstance(m, nn.Linear)).weight
+    assert weight.requires_grad and found.clone().training

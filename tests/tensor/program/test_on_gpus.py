@@ -13,6 +13,7 @@ from hypothesis import given, settings
 
 import cubepy as cb
 from cubepy import nn
+from cubepy.nn import seeds
 from cubepy.runtime.stats import counters
 from cubepy.tensor import Tensor, apply
 from tests.pretend import NAME, PretendBackend, pretend
@@ -23,7 +24,7 @@ from tests.tensor.program.states import DRAWN, called
 def backend() -> Iterator[PretendBackend]:
     """The pretended device."""
     with pytest.MonkeyPatch.context() as monkeypatch, pretend(monkeypatch) as b:
-        monkeypatch.setattr(nn.init, "_of_dropout", {})  # no other test has the device
+        monkeypatch.setattr(seeds, "_of_dropout", {})  # no other test has the device
         yield b
 
 

@@ -134,6 +134,10 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "adamw": lambda p: nn.optim.AdamW(p, lr=0.01, amsgrad=True),
     "rmsprop": lambda p: nn.optim.RMSprop(p, lr=0.01, momentum=0.5, centered=True),
     "adagrad": lambda p: nn.optim.Adagrad(p, lr=0.01, lr_decay=0.1),
+    "nadam": lambda p: nn.optim.NAdam(p, lr=0.01),
+    "radam": lambda p: nn.optim.RAdam(p, lr=0.01),
+    "adamax": lambda p: nn.optim.Adamax(p, lr=0.01),
+    "adadelta": lambda p: nn.optim.Adadelta(p, lr=0.5),
 }
 
 

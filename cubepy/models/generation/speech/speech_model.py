@@ -25,6 +25,7 @@ from cubepy.models.generation.speech.decoding import (
 from cubepy.models.generation.speech.segments import Segment, Transcript, pieces_of, spoken_of
 from cubepy.models.generation.speech.tokens import SpeechTokens
 from cubepy.models.tokenized import Tokenized
+from cubepy.nn.derived import derived
 from cubepy.tensor import Tensor, as_tensor
 
 UNSURE = 0.5
@@ -54,18 +55,16 @@ class SpeechModel(Whisper, Tokenized):
     @property
     def programs(self) -> tuple[Any, Any]:
         """The encoder with what layers of the decoder make of it, and a step."""
-        found = self.__dict__.get("_programs")
-        if found is None or found[0] is not self:
 
-            def heard(features: Tensor) -> list[Pair]:
-                return self.crossed(self.encoder(features))
+        def heard(features: Tensor) -> list[Pair]:
+            return self.crossed(self.encoder(features))
 
-            def step(tokens: Tensor, starts: Tensor, caches: Any, crossed: Any) -> Tensor:
-                hidden = self.hidden(tokens.unsqueeze(1), crossed, caches, starts)
-                return self.logits(hidden[:, 0])
+        def step(tokens: Tensor, starts: Tensor, caches: Any, crossed: Any) -> Tensor:
+            hidden = self.hidden(tokens.unsqueeze(1), crossed, caches, starts)
+            return self.logits(hidden[:, 0])
 
-            found = self.__dict__["_programs"] = (self, cb.jit(heard), cb.jit(step))
-        return found[1], found[2]
+        found = derived(self, "_programs", lambda: (cb.jit(heard), cb.jit(step)))
+        return found[0], found[1]
 
     def transcribe(
         self,

@@ -9,11 +9,34 @@ from cubepy.models.formats.onnx import Node
 from cubepy.models.onnx.rewriting import OURS, Rewriting, layer
 
 
+def way(graph: Rewriting, node: Node, name: str) -> bool | None:
+    """Whether a node is a linear layer whose constant matrix lies (outputs, inputs) under a name;
+    None: it is no layer with this matrix.
+    """
+    weight, given = graph.constants[name].weight, node.attributes
+    if node.domain or node.references or node.op not in ("MatMul", "Gemm"):
+        return None
+    if node.inputs[1] != name or node.inputs.count(name) > 1 or node.inputs[0] in graph.constants:
+        return None
+    if weight.dtype.kind != "f" or id(node) in graph.instead:
+        return None
+    if node.op == "MatMul":
+        return False
+    if given.get("transA") or given.get("alpha", 1.0) != 1.0:
+        return None
+    transposed = bool(given.get("transB"))
+    if len(node.inputs) > 2 and node.inputs[2]:
+        length = weight.shape[0 if transposed else 1]
+        if graph.bias_of(node.inputs[2], length) is None or given.get("beta", 1.0) != 1.0:
+            return None
+    return transposed
+
+
 @layer("MatMul")
 def matmul(graph: Rewriting, node: Node) -> Node | None:
     """MatMul by a constant matrix, and the Add of a constant vector behind it."""
-    weight = graph.matrix(node.inputs[1])
-    if weight is None or weight.weight.dtype.kind != "f" or node.inputs[0] in graph.constants:
+    weight = graph.matrix(node.inputs[1], way)
+    if weight is None:
         return None
     output, bias = node.outputs[0], None
     following = graph.only_reader(output)
@@ -32,19 +55,12 @@ def matmul(graph: Rewriting, node: Node) -> Node | None:
 @layer("Gemm")
 def gemm(graph: Rewriting, node: Node) -> Node | None:
     """Gemm of a constant matrix and vector."""
-    given = node.attributes
-    weight = graph.matrix(node.inputs[1])
-    if weight is None or given.get("transA") or given.get("alpha", 1.0) != 1.0:
+    weight = graph.matrix(node.inputs[1], way)
+    if weight is None:
         return None
-    if weight.weight.dtype.kind != "f" or node.inputs[0] in graph.constants:
-        return None
-    transposed = bool(given.get("transB"))
-    bias = None
-    if len(node.inputs) > 2 and node.inputs[2]:
-        length = weight.weight.shape[0 if transposed else 1]
-        bias = graph.bias_of(node.inputs[2], length)
-        if bias is None or given.get("beta", 1.0) != 1.0:
-            return None
+    transposed = bool(node.attributes.get("transB"))
+    name = node.inputs[2] if len(node.inputs) > 2 else ""
+    bias = graph.bias_of(name, weight.weight.shape[0 if transposed else 1]) if name else None
     module = graph.layer(weight, transposed, bias, node.shown())
     return Node("Linear", OURS, node.name, node.inputs[:1], node.outputs, {"module": module})
 

@@ -17,6 +17,7 @@ from cubepy.models.formats.onnx_schema import CODES
 from cubepy.models.onnx.writing import control, elementwise, messages, networks, reductions, shapes
 from cubepy.models.onnx.writing.graph import FORMS, Unwritable, Writer
 from cubepy.nn import Module, arguments
+from cubepy.nn.module import tables
 from cubepy.runtime.whole_file import whole_file
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.ir import ABSENT, Graph
@@ -176,7 +177,7 @@ class Writing:
         self.handles = dict(zip(self.graph.inputs, recorder.inputs, strict=True))
         self.titles: dict[int, str] = {}
         if isinstance(model, Module):
-            for name, table, key in model._state(unsaved=True):
+            for name, table, key in tables(model):
                 self.titles.setdefault(id(table[key]), name)
         self.writer = Writer()
         self.writer.names |= {*given, *results}
