@@ -63,6 +63,25 @@ SILENT = (
 """Ops that order what is in order here, or only make things faster."""
 
 
+OWN_OPS: dict[str, Callable[[Cube, int, Groups], Any]] = {
+    "unit_position": lambda cube, unit, copies: lambda axis, n: 0 if axis else unit,
+    "lane_position": lambda cube, unit, copies: lambda: unit % PLANE,
+    "copy_async": lambda cube, unit, copies: lambda to, source, i, j, n: cube.engine.copy_async(
+        copies, to, source, i, j, True, n),
+    "copy_async_if": lambda cube, unit, copies: lambda to, source, i, j, valid, n: cube.engine.copy_async(
+        copies, to, source, i, j, valid, n),
+    "copy_async_commit": lambda cube, unit, copies: copies.commit,
+    "copy_async_wait": lambda cube, unit, copies: copies.wait,
+    "tma_store": lambda cube, unit, copies: lambda source, target, i, *coords: cube.engine.tma_store(
+        cube.stores[unit], source, target, i, coords),
+    "tma_commit": lambda cube, unit, copies: cube.stores[unit].commit,
+    "tma_wait": lambda cube, unit, copies: lambda n, read: cube.stores[unit].wait(n),
+    "wgmma_commit": lambda cube, unit, copies: cube.products[unit].commit,
+    "wgmma_wait": lambda cube, unit, copies: lambda *args: cube.products[unit].wait(args[-1]),
+}  # fmt: skip
+"""The ops in which a unit is known, made from its cube, its number and its copies under way."""
+
+
 class Cube:
     """One cube of a launch."""
 
@@ -88,11 +107,15 @@ class Cube:
         self.products = [Groups() for _ in range(units)]
         self.meetings: dict[Any, dict[int, list[Any]]] = {}
         self.answers: list[Any] = [None] * units
-        together = self.shared_ops()
         self.cluster: list[Cube] = [self]
-        self.programs = [
-            FunctionType(kernel, {**together, **self.own_ops(u)})(*args) for u in range(units)
-        ]
+        used = set(kernel.co_names)
+        together = {name: op for name, op in self.shared_ops().items() if name in used}
+        own = [(name, make) for name, make in OWN_OPS.items() if name in used]
+        self.programs = []
+        for u in range(units):
+            copies = Groups()
+            ops = {name: make(self, u, copies) for name, make in own}
+            self.programs.append(FunctionType(kernel, {**together, **ops})(*args))
 
     def shared_ops(self) -> dict[str, Any]:
         """The ops that are the same for all units."""
@@ -107,24 +130,6 @@ class Cube:
             "barrier_expect": lambda p, i, n: self.barriers[p.byte(i)].update(1, n),
             "tma_load": lambda to, bar, source, i, b, *coords: self.engine.tma_load(
                 self.barriers[bar.byte(b)], to, source, i, coords),
-        }  # fmt: skip
-
-    def own_ops(self, unit: int) -> dict[str, Any]:
-        """The ops in which a unit is known."""
-        copies, stores, products, engine = (
-            Groups(),
-            self.stores[unit],
-            self.products[unit],
-            self.engine,
-        )
-        return {
-            "unit_position": lambda axis, n: 0 if axis else unit, "lane_position": lambda: unit % PLANE,
-            "copy_async": lambda to, source, i, j, n: engine.copy_async(copies, to, source, i, j, True, n),
-            "copy_async_if": lambda to, source, i, j, valid, n: engine.copy_async(copies, to, source, i, j, valid, n),
-            "copy_async_commit": copies.commit, "copy_async_wait": copies.wait,
-            "tma_store": lambda source, target, i, *coords: engine.tma_store(stores, source, target, i, coords),
-            "tma_commit": stores.commit, "tma_wait": lambda n, read: stores.wait(n),
-            "wgmma_commit": products.commit, "wgmma_wait": lambda *args: products.wait(args[-1]),
         }  # fmt: skip
 
     def place(self, dtype: str, at: int) -> Place:
@@ -183,6 +188,7 @@ class Cube:
         """
         ready, alive = list(range(self.units)), self.units
         waiting: dict[int, tuple[Barrier, int]] = {}
+        go_on, answers, meet = [p.send for p in self.programs], self.answers, self.meet
         while alive:
             self.chance.shuffle(ready)
             moved = bool(ready)
@@ -191,16 +197,16 @@ class Cube:
             for unit in ready:
                 if unit // PLANE in resting:
                     continue
-                answer, self.answers[unit] = self.answers[unit], None
+                answer, answers[unit] = answers[unit], None
                 try:
-                    op, *args = self.programs[unit].send(answer)
+                    op, *args = go_on[unit](answer)
                 except StopIteration:
                     alive -= 1
                     continue
                 if op == "barrier_wait":
                     waiting[unit] = self.barriers[args[0].byte(args[1])], int(args[2])
                 else:
-                    met = self.meet(unit, op, args)
+                    met = meet(unit, op, args)
                     if met and op == "sync_cluster":
                         yield
                     going += met

@@ -157,3 +157,4 @@ def run_cubes(
                 cube.cluster = cluster
             for _ in zip(*(cube.run() for cube in cluster), strict=True):
                 pass
+            cluster.clear()  # cubes know each other: nobody shall have to find out that they end
