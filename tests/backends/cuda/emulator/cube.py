@@ -63,23 +63,23 @@ SILENT = (
 """Ops that order what is in order here, or only make things faster."""
 
 
-OWN_OPS: dict[str, Callable[[Cube, int, Groups], Any]] = {
-    "unit_position": lambda cube, unit, copies: lambda axis, n: 0 if axis else unit,
-    "lane_position": lambda cube, unit, copies: lambda: unit % PLANE,
-    "copy_async": lambda cube, unit, copies: lambda to, source, i, j, n: cube.engine.copy_async(
-        copies, to, source, i, j, True, n),
-    "copy_async_if": lambda cube, unit, copies: lambda to, source, i, j, valid, n: cube.engine.copy_async(
-        copies, to, source, i, j, valid, n),
-    "copy_async_commit": lambda cube, unit, copies: copies.commit,
-    "copy_async_wait": lambda cube, unit, copies: copies.wait,
-    "tma_store": lambda cube, unit, copies: lambda source, target, i, *coords: cube.engine.tma_store(
+OWN_OPS: dict[str, Callable[[Cube, int], Any]] = {
+    "unit_position": lambda cube, unit: lambda axis, n: 0 if axis else unit,
+    "lane_position": lambda cube, unit: lambda: unit % PLANE,
+    "copy_async": lambda cube, unit: lambda to, source, i, j, n: cube.engine.copy_async(
+        cube.copies[unit], to, source, i, j, True, n),
+    "copy_async_if": lambda cube, unit: lambda to, source, i, j, valid, n: cube.engine.copy_async(
+        cube.copies[unit], to, source, i, j, valid, n),
+    "copy_async_commit": lambda cube, unit: cube.copies[unit].commit,
+    "copy_async_wait": lambda cube, unit: cube.copies[unit].wait,
+    "tma_store": lambda cube, unit: lambda source, target, i, *coords: cube.engine.tma_store(
         cube.stores[unit], source, target, i, coords),
-    "tma_commit": lambda cube, unit, copies: cube.stores[unit].commit,
-    "tma_wait": lambda cube, unit, copies: lambda n, read: cube.stores[unit].wait(n),
-    "wgmma_commit": lambda cube, unit, copies: cube.products[unit].commit,
-    "wgmma_wait": lambda cube, unit, copies: lambda *args: cube.products[unit].wait(args[-1]),
+    "tma_commit": lambda cube, unit: cube.stores[unit].commit,
+    "tma_wait": lambda cube, unit: lambda n, read: cube.stores[unit].wait(n),
+    "wgmma_commit": lambda cube, unit: cube.products[unit].commit,
+    "wgmma_wait": lambda cube, unit: lambda *args: cube.products[unit].wait(args[-1]),
 }  # fmt: skip
-"""The ops in which a unit is known, made from its cube, its number and its copies under way."""
+"""The ops in which a unit is known, made from its cube and its number."""
 
 
 class Cube:
@@ -103,19 +103,23 @@ class Cube:
         self.engine = Engine(self.shared, chance, late)
         self.places: dict[tuple[str, int], Place] = {}
         self.barriers: dict[int, Barrier] = {}
-        self.stores = [Groups() for _ in range(units)]
-        self.products = [Groups() for _ in range(units)]
+        used = {*kernel.co_names, *(c for c in kernel.co_consts if type(c) is str)}
+
+        def groups(kind: str) -> list[Groups]:
+            """Of each unit, where the kernel has ops of a kind."""
+            return [Groups() for _ in range(units)] if any(n.startswith(kind) for n in used) else []
+
+        self.stores, self.products = groups("tma"), groups("wgmma")
+        self.copies = groups("copy_async")
         self.meetings: dict[Any, dict[int, list[Any]]] = {}
         self.answers: list[Any] = [None] * units
         self.cluster: list[Cube] = [self]
-        used = set(kernel.co_names)
         together = {name: op for name, op in self.shared_ops().items() if name in used}
         own = [(name, make) for name, make in OWN_OPS.items() if name in used]
-        self.programs = []
-        for u in range(units):
-            copies = Groups()
-            ops = {name: make(self, u, copies) for name, make in own}
-            self.programs.append(FunctionType(kernel, {**together, **ops})(*args))
+        self.programs = [
+            FunctionType(kernel, {**together, **{name: make(self, u) for name, make in own}})(*args)
+            for u in range(units)
+        ]
 
     def shared_ops(self) -> dict[str, Any]:
         """The ops that are the same for all units."""
