@@ -24,14 +24,11 @@ from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.ops.signatures import Signatures, code_of_operators
 from cubepy.backends.llvm.ops.types import SCALARS
 from cubepy.backends.llvm.optimise import alone, on_lines, optimised
-from cubepy.backends.llvm.passes import LeanPipelines, remembered, uncollected
+from cubepy.backends.llvm.passes import LeanPipelines, last_text_of, remembered
 from cubepy.backends.llvm.straight import Unusual, straight
+from cubepy.runtime.deep_stack import uncollected
 
 _i64 = ir.IntType(64)
-
-
-def _type_of(p: Parameter) -> Any:
-    return Ptr(p.dtype) if p.kind == "ptr" else SCALARS[p.kind]
 
 
 class Compiler(LeanPipelines, compiler.Compiler):  # type: ignore[misc]
@@ -69,7 +66,7 @@ def lower(
     flags.noalias = noalias
     if fast_math:
         flags.fastmath = cpu.FastMathOptions(set(fast_math))
-    arguments = tuple(_type_of(p) for p in parameters)
+    arguments = tuple(Ptr(p.dtype) if p.kind == "ptr" else SCALARS[p.kind] for p in parameters)
     try:
         target = _small()
         target.refresh()  # ops may have been defined meanwhile
@@ -164,7 +161,7 @@ def _with_entry(
         values.append(_unpack(builder, word, target.get_value_type(t), p))
     target.call_conv.call_function(builder, kernel, types.void, arguments, values)
     builder.ret_void()
-    return str(cgutils.normalize_ir_text(str(module)))
+    return str(cgutils.normalize_ir_text(last_text_of(module)))
 
 
 def _unpack(builder: Any, word: Any, value_type: Any, p: Parameter) -> Any:

@@ -1,11 +1,13 @@
-"""Compiling from deep inside a program: the compiler recurses, and its caller may have used the
-stack up.
+"""What compiling inside a program needs: room on the stack, since the compiler recurses and its
+caller may have used the stack up, and that Python's collector of cycles rests.
 """
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any, TypeVar
 
@@ -13,6 +15,30 @@ from cubepy.errors import NestingError
 
 Result = TypeVar("Result")
 _here = threading.local()
+_collecting = threading.Lock()
+_resting = 0
+_collects = False
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let Python's collector of cycles rest, in all threads: a trace of a program, a walk over a
+    kernel and its way to machine code make tens of thousands of objects that live as long as that
+    takes, for which it would look at all objects of the process again and again.
+    """
+    global _resting, _collects
+    with _collecting:
+        if not _resting:
+            _collects = gc.isenabled()
+            gc.disable()
+        _resting += 1
+    try:
+        yield
+    finally:
+        with _collecting:
+            _resting -= 1
+            if not _resting and _collects:
+                gc.enable()
 
 
 def with_room(work: Callable[[], Result]) -> Result:

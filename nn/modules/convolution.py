@@ -172,8 +172,8 @@ class Conv3d(_Conv):
 
     Example:
         >>> import numpy as np
-        >>> Conv3d(3, 4, 3, padding=1, stride=2)(np.ones((2, 3, 8, 8, 8), np.float32)).shape
-        (2, 4, 4, 4, 4)
+        >>> Conv3d(3, 4, 3, padding=1, stride=2)(np.ones((1, 3, 4, 4, 4), np.float32)).shape
+        (1, 4, 2, 2, 2)
     """
 
     axes = 3
@@ -220,8 +220,8 @@ class ConvTranspose3d(_ConvTranspose):
 
     Example:
         >>> import numpy as np
-        >>> ConvTranspose3d(3, 4, 2, stride=2)(np.ones((2, 3, 8, 8, 8), np.float32)).shape
-        (2, 4, 16, 16, 16)
+        >>> ConvTranspose3d(3, 4, 2, stride=2)(np.ones((1, 3, 4, 4, 4), np.float32)).shape
+        (1, 4, 8, 8, 8)
     """
 
     axes = 3

@@ -22,6 +22,8 @@ from cubepy.backends.gpu.words import number
 from cubepy.backends.llvm.emitted import Parameter
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.ops.types import SCALARS
+from cubepy.backends.llvm.passes import last_text_of
+from cubepy.runtime.deep_stack import uncollected
 
 _i32, _i64 = ir.IntType(32), ir.IntType(64)
 MAP_BYTES = 128
@@ -45,6 +47,7 @@ def _type_of(p: Parameter) -> Any:
     return Ptr(p.dtype) if p.kind == "ptr" else SCALARS[p.kind]
 
 
+@uncollected()
 def lower(
     source: Callable[[], Any],
     text: str,
@@ -64,7 +67,7 @@ def lower(
     limits = {"maxntidx": bounds.units, "minctasm": bounds.cubes_of_a_core}
     nvvm.mark_kernel(entry, **{name: value for name, value in limits.items() if value})
     # LLVM 7 knows no type after byval.
-    return str(inner.module).replace(f"byval([{MAP_BYTES} x i8])", "byval")
+    return last_text_of(inner.module).replace(f"byval([{MAP_BYTES} x i8])", "byval")
 
 
 @cache

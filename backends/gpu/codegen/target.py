@@ -23,8 +23,9 @@ from numba.core.fastmathpass import rewrite_module
 
 from cubepy.backends.gpu.codegen.modules import Codegen
 from cubepy.backends.llvm.ops.signatures import Signatures, code_of_operators
-from cubepy.backends.llvm.passes import LeanPipelines, remembered, uncollected
+from cubepy.backends.llvm.passes import LeanPipelines, remembered
 from cubepy.backends.llvm.straight import Unusual, Walk, straight
+from cubepy.runtime.deep_stack import uncollected
 
 
 @dataclass(frozen=True)

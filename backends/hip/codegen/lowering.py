@@ -22,6 +22,8 @@ from cubepy.backends.hip.codegen.machine import processor
 from cubepy.backends.llvm.emitted import Parameter
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.ops.types import SCALARS
+from cubepy.backends.llvm.passes import last_text_of
+from cubepy.runtime.deep_stack import uncollected
 from cubepy.runtime.inspection import OWN
 
 _i32, _i64 = ir.IntType(32), ir.IntType(64)
@@ -32,6 +34,7 @@ NOTE = 90001
 """Number of the empty metadata that marks of atomics share; numba makes none so high."""
 
 
+@uncollected()
 def lower(
     source: Callable[[], Any],
     text: str,
@@ -65,7 +68,7 @@ def lower(
             a.add_attribute("noalias")
             if p.name in read_only:
                 set.add(a.attributes, "readonly")
-    return device_text(str(module))
+    return device_text(last_text_of(module))
 
 
 def _entry(

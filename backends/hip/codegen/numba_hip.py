@@ -21,7 +21,8 @@ from numba.hip.target import HIPTargetContext, HIPTypingContext
 
 from cubepy.backends.gpu.codegen.target import inlined
 from cubepy.backends.hip.codegen.architecture import Architecture
-from cubepy.backends.llvm.passes import LeanPipelines, remembered, uncollected
+from cubepy.backends.llvm.passes import LeanPipelines, remembered
+from cubepy.runtime.deep_stack import uncollected
 
 
 class Codegen(JITHIPCodegen):  # type: ignore[misc]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import copy
 import functools
-import gc
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, overload
 
 from cubepy.errors import ArgumentError
 from cubepy.runtime import recording
+from cubepy.runtime.deep_stack import uncollected
 from cubepy.runtime.device import current
 from cubepy.runtime.profile import active
 from cubepy.runtime.replay.host import host_replay
@@ -278,31 +278,6 @@ class Jitted:
         from cubepy.tensor.explained.report import Explanation
 
         return Explanation.of(self)
-
-
-_collecting = threading.Lock()
-_paused = 0
-_collects = False
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Let Python's collector of cycles rest: a trace makes tens of thousands of objects that live
-    as long as it does, for which it would look at all objects of the process several times.
-    """
-    global _paused, _collects
-    with _collecting:
-        if not _paused:
-            _collects = gc.isenabled()
-            gc.disable()
-        _paused += 1
-    try:
-        yield
-    finally:
-        with _collecting:
-            _paused -= 1
-            if not _paused and _collects:
-                gc.enable()
 
 
 def compute(tracer: Tracer, trace: Trace, program: Program | None) -> None:

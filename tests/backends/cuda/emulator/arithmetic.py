@@ -20,7 +20,9 @@ OPERATORS: dict[str, type[ast.operator]] = {
 
 
 def converted(dtype: Any) -> Callable[[Any], Any]:
-    return lambda value: value.astype(dtype) if isinstance(value, np.ndarray) else dtype(value)
+    return lambda value: (
+        value.astype(dtype, copy=False) if isinstance(value, np.ndarray) else dtype(value)
+    )
 
 
 def rounded(dtype: str) -> Callable[[Any], Any]:
@@ -119,14 +121,19 @@ def ones(kind: type, lanes: int) -> np.ndarray:
 
 
 @lru_cache(256)
-def places(lanes: str) -> np.ndarray:
-    return np.array([int(k) for k in lanes.split()])
+def places(lanes: str) -> tuple[np.ndarray, int]:
+    """The numbers of a text, and the largest of them."""
+    at = np.array([int(k) for k in lanes.split()])
+    return at, int(at.max())
 
 
 def shuffle(a: Any, b: Any, lanes: str) -> np.ndarray:
     """Lanes of two lines, in the order of a text of numbers."""
+    at, last = places(lanes)
+    if isinstance(a, np.ndarray) and last < len(a):
+        return a[at]
     both = (v if isinstance(v, np.ndarray) else np.atleast_1d(v) for v in (a, b))
-    return np.concatenate(tuple(both))[places(lanes)]
+    return np.concatenate(tuple(both))[at]
 
 
 def packed_fma(a: Any, b: Any, c: Any, dtype: str) -> np.ndarray:

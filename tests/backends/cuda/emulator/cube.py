@@ -68,6 +68,25 @@ SILENT = (
 """Ops that order what is in order here, or only make things faster."""
 
 
+OWN_OPS: dict[str, Callable[[Cube, int], Any]] = {
+    "unit_position": lambda cube, unit: lambda axis, n: 0 if axis else unit,
+    "lane_position": lambda cube, unit: lambda: unit % PLANE,
+    "copy_async": lambda cube, unit: lambda to, source, i, j, n: cube.engine.copy_async(
+        cube.copies[unit], to, source, i, j, True, n),
+    "copy_async_if": lambda cube, unit: lambda to, source, i, j, valid, n: cube.engine.copy_async(
+        cube.copies[unit], to, source, i, j, valid, n),
+    "copy_async_commit": lambda cube, unit: cube.copies[unit].commit,
+    "copy_async_wait": lambda cube, unit: cube.copies[unit].wait,
+    "tma_store": lambda cube, unit: lambda source, target, i, *coords: cube.engine.tma_store(
+        cube.stores[unit], source, target, i, coords),
+    "tma_commit": lambda cube, unit: cube.stores[unit].commit,
+    "tma_wait": lambda cube, unit: lambda n, read: cube.stores[unit].wait(n),
+    "wgmma_commit": lambda cube, unit: cube.products[unit].commit,
+    "wgmma_wait": lambda cube, unit: lambda *args: cube.products[unit].wait(args[-1]),
+}  # fmt: skip
+"""The ops in which a unit is known, made from its cube and its number."""
+
+
 class Cube:
     """One cube of a launch."""
 
@@ -89,16 +108,24 @@ class Cube:
         self.engine = Engine(self.shared, chance, late)
         self.places: dict[tuple[str, int], Place] = {}
         self.barriers: dict[int, Barrier] = {}
-        self.stores = [Groups() for _ in range(units)]
-        self.products = [Groups() for _ in range(units)]
+        used = {*kernel.co_names, *(c for c in kernel.co_consts if type(c) is str)}
+
+        def groups(kind: str) -> list[Groups]:
+            """Of each unit, where the kernel has ops of a kind."""
+            return [Groups() for _ in range(units)] if any(n.startswith(kind) for n in used) else []
+
+        self.stores, self.products = groups("tma"), groups("wgmma")
+        self.copies = groups("copy_async")
         self.meetings: dict[Any, dict[int, list[Any]]] = {}
         self.answers: list[Any] = [None] * units
         self.alive = units
         self.waiting: dict[int, tuple[Barrier, int]] = {}
-        together = self.shared_ops()
         self.cluster: list[Cube] = [self]
+        together = {name: op for name, op in self.shared_ops().items() if name in used}
+        own = [(name, make) for name, make in OWN_OPS.items() if name in used]
         self.programs = [
-            FunctionType(kernel, {**together, **self.own_ops(u)})(*args) for u in range(units)
+            FunctionType(kernel, {**together, **{name: make(self, u) for name, make in own}})(*args)
+            for u in range(units)
         ]
 
     def shared_ops(self) -> dict[str, Any]:
@@ -122,24 +149,6 @@ class Cube:
         """A cube of the cluster, which must not have ended."""
         assert self.cluster[rank].alive, "a cube has ended whose shared memory another one uses"
         return self.cluster[rank]
-
-    def own_ops(self, unit: int) -> dict[str, Any]:
-        """The ops in which a unit is known."""
-        copies, stores, products, engine = (
-            Groups(),
-            self.stores[unit],
-            self.products[unit],
-            self.engine,
-        )
-        return {
-            "unit_position": lambda axis, n: 0 if axis else unit, "lane_position": lambda: unit % PLANE,
-            "copy_async": lambda to, source, i, j, n: engine.copy_async(copies, to, source, i, j, True, n),
-            "copy_async_if": lambda to, source, i, j, valid, n: engine.copy_async(copies, to, source, i, j, valid, n),
-            "copy_async_commit": copies.commit, "copy_async_wait": copies.wait,
-            "tma_store": lambda source, target, i, *coords: engine.tma_store(stores, source, target, i, coords),
-            "tma_commit": stores.commit, "tma_wait": lambda n, read: stores.wait(n),
-            "wgmma_commit": products.commit, "wgmma_wait": lambda *args: products.wait(args[-1]),
-        }  # fmt: skip
 
     def place(self, dtype: str, at: int) -> Place:
         """Shared memory from a byte on."""
@@ -194,6 +203,7 @@ class Cube:
         cluster, "waits" where none can go on by itself, else "moved".
         """
         ready = list(range(self.units))
+        go_on, answers, meet = [p.send for p in self.programs], self.answers, self.meet
         while self.alive:
             self.chance.shuffle(ready)
             moved = bool(ready)
@@ -202,16 +212,16 @@ class Cube:
             for unit in ready:
                 if unit // PLANE in resting:
                     continue
-                answer, self.answers[unit] = self.answers[unit], None
+                answer, answers[unit] = answers[unit], None
                 try:
-                    op, *args = self.programs[unit].send(answer)
+                    op, *args = go_on[unit](answer)
                 except StopIteration:
                     self.alive -= 1
                     continue
                 if op == "barrier_wait":
                     self.waiting[unit] = self.barriers[args[0].byte(args[1])], int(args[2])
                 else:
-                    met = self.meet(unit, op, args)
+                    met = meet(unit, op, args)
                     if met and op == "sync_cluster":
                         yield "meets"
                     going += met

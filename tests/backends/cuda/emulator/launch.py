@@ -156,6 +156,7 @@ def run_cubes(
             for cube in cluster:
                 cube.cluster = cluster
             run_cluster(cluster, chance)
+            cluster.clear()  # cubes know each other: nobody shall have to find out that they end
 
 
 def run_cluster(cluster: list[Cube], chance: random.Random) -> None:
