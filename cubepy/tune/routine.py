@@ -143,8 +143,8 @@ class Op:
             return self.on_any
         return (*importlib.import_module(self.for_gpus).ROUTINES[self.name], *self.on_any)
 
-    def asked(self, properties: DeviceProperties) -> tuple[Any, ...]:
-        """The routines that may do problems on a device, in order."""
+    def asked(self, problem: Any, properties: DeviceProperties) -> tuple[Any, ...]:
+        """The routines that may do a problem on a device, in order."""
         return self.routines if properties.plane_size > 1 else self.on_any
 
     def __repr__(self) -> str:
@@ -170,7 +170,7 @@ class Op:
         forced = (FORCED.get() or {}).get(self.name)
         if forced is not None and forced.routine != "inferred":
             return self.forced(forced, problem, properties)
-        for routine in self.asked(properties):
+        for routine in self.asked(problem, properties):
             if routine.supports(problem, properties) is None:
                 return routine  # type: ignore[no-any-return]
         raise self.nobody(problem, properties)

@@ -161,7 +161,7 @@ class TunedOp(Op):
         """
         properties = device_properties(problem.device)
         others = CpuRoutine if properties.plane_size > 1 else GpuRoutine
-        here = [r for r in self.asked(properties) if not isinstance(r, others)]
+        here = [r for r in self.asked(problem, properties) if not isinstance(r, others)]
         for group, routine in self.grouped(problem, here):
             if group >= 0 and routine.supports(problem, properties) is None:
                 for blueprint in routine.blueprints(problem, properties):

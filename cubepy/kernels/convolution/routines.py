@@ -345,6 +345,10 @@ class Guessed(Convolve):
         """By where lanes are full and little is turned."""
         return guess(problem)
 
+    def asked(self, problem: Convolution, properties: cb.DeviceProperties) -> tuple[Any, ...]:
+        """Those for GPUs also where arrays are far away as on one."""
+        return self.routines if problem.on_gpu else self.on_any
+
 
 CONVOLUTION = Guessed(
     "convolution",

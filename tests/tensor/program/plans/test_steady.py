@@ -382,7 +382,10 @@ ALLOWED = {
         ("steady.py", "exchange"),
         ("states.py", "hand_over"),  # says so afterwards
         ("trace.py", "compute"),  # handles in a list, made in the line before
-        *[(name, "__init__") for name in ("value.py", "scalar.py", "form.py", "limits.py", "derived.py")],
+        *[
+            (name, "__init__")
+            for name in ("value.py", "scalar.py", "form.py", "limits.py", "derived.py")
+        ],
         ("padding.py", "__init__"),
     },
     "needs_grad": {
