@@ -180,9 +180,10 @@ class OnnxModel(Rebuilt):
         known = self.scope.learning
         if known[0] != watched.version[0]:
             known = self.scope.learning = watched.version[0], list(self.parameters())
-        return any(p.requires_grad for p in known[1]) or any(
-            isinstance(value, Tensor) and value.requires_grad for value in env.values()
-        )
+        for parameter in known[1]:
+            if parameter.value.needs_grad:
+                return True
+        return any(isinstance(v, Tensor) and v.requires_grad for v in env.values())
 
     def _result(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
