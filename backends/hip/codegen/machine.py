@@ -34,17 +34,15 @@ SELECTABLE = frozenset(
     abs assume bitreverse bswap canonicalize ceil copysign ctlz ctpop cttz fabs
     floor fma fmuladd fptosi.sat fptoui.sat fshl fshr is.fpclass ldexp lifetime.end lifetime.start
     maxnum memcpy memmove memset minnum nearbyint rint roundeven sadd.sat sadd.with.overflow scmp
-    smax smin experimental.cttz.elts
-    smul.with.overflow sqrt ssub.sat ssub.with.overflow trunc uadd.sat uadd.with.overflow ucmp umax
-    umin umul.with.overflow usub.sat usub.with.overflow experimental.noalias.scope.decl
+    smax smin experimental.cttz.elts smul.with.overflow sqrt ssub.sat ssub.with.overflow trunc
+    uadd.sat uadd.with.overflow ucmp umax umin umul.with.overflow usub.sat usub.with.overflow
+    experimental.noalias.scope.decl
     vector.reduce.add vector.reduce.and vector.reduce.fmax vector.reduce.fmin vector.reduce.mul
     vector.reduce.or vector.reduce.smax vector.reduce.smin vector.reduce.umax vector.reduce.umin
     vector.reduce.xor
     """.split()
 )
-"""Intrinsics without their types that have instructions on every processor, for every type that
-ops use them with.
-"""
+"""Intrinsics, without types, that have instructions on every processor for the types of ops."""
 
 
 OLDEST, PROVEN = 20, 22

@@ -62,7 +62,8 @@ def from_torch(
     """
     if hasattr(module, "graph_signature") and hasattr(module, "graph_module"):
         return TorchModel(exported_of(module, share), device)
-    torch = _torch() if hasattr(module, "register_forward_hook") else None
+    bases = type(module).__mro__
+    torch = _torch() if any(c.__module__.partition(".")[0] == "torch" for c in bases) else None
     if torch is None or not isinstance(module, torch.nn.Module):
         raise ArgumentError(
             f"from_torch takes a torch.nn.Module, not {shown(module)}",
