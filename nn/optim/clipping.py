@@ -39,21 +39,42 @@ def clip_grad_norm_(
         >>> nn.utils.clip_grad_norm_(x, 1.0), x.grad.numpy().round(4)
         (tensor(10.), array([0.6, 0.8], dtype=float32))
     """
-    max_norm, p = (
-        arguments.number("max_norm", max_norm, 0),
-        arguments.number("norm_type", norm_type),
-    )
     given = _with_gradients(parameters)
+    norm = get_total_norm([t.grad for t in given], norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(given, max_norm, norm)
+    return norm
+
+
+def get_total_norm(
+    tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False
+) -> Tensor:
+    """The norm of all elements of several tensors, such as gradients.
+
+    Args:
+        tensors: a tensor, or several; 0 of none.
+        norm_type: 2, 1, `math.inf` or another p of the norm.
+        error_if_nonfinite: whether a norm that is infinite or NaN is an error, which is waited for.
+
+    Raises:
+        LaunchError: `error_if_nonfinite`, and the norm is not finite.
+
+    Example:
+        >>> import cubepy as cb
+        >>> from cubepy import nn
+        >>> nn.utils.get_total_norm([cb.tensor([3.0]), cb.tensor([4.0])])
+        tensor(5.)
+    """
+    given, p = _tensors(tensors), arguments.number("norm_type", norm_type)
     if not given:
         return as_tensor(np.float32(0))
     with no_grad():
         total: Any = None
-        for t in given:
-            grad = arguments.widened(t.grad)
+        for tensor in given:
+            wide = arguments.widened(tensor)
             if p == math.inf:
-                part = abs(grad).max()
+                part = abs(wide).max()
             else:
-                part = (grad * grad if p == 2 else abs(grad) ** p).sum()
+                part = (wide * wide if p == 2 else abs(wide) ** p).sum()
             part = part.to(given[0].device)
             if total is None:
                 total = part
@@ -63,10 +84,31 @@ def clip_grad_norm_(
         if arguments.flag("error_if_nonfinite", error_if_nonfinite):
             if not math.isfinite(norm.item()):
                 raise LaunchError(f"the norm of the gradients is {norm.item()}")
-        factor = (max_norm / (norm + 1e-6)).clip(max=1.0)
-        for t in given:
+    return norm  # type: ignore[no-any-return]
+
+
+def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any) -> None:
+    """Scale the gradients of all parameters by one number, so that a norm which is known already
+    becomes `max_norm` at most.
+
+    Args:
+        parameters: a tensor, or several; those without a gradient do not count.
+        max_norm: what is allowed.
+        total_norm: the norm of them, a tensor.
+
+    Example:
+        >>> from cubepy import nn
+        >>> x = nn.Parameter([3.0, 4.0])
+        >>> (x * x).sum().backward()
+        >>> nn.utils.clip_grads_with_norm_(x, 1.0, nn.utils.get_total_norm(x.grad))
+        >>> x.grad.numpy().round(4)
+        array([0.6, 0.8], dtype=float32)
+    """
+    limit = arguments.number("max_norm", max_norm, 0)
+    with no_grad():
+        factor = (limit / (as_tensor(total_norm) + 1e-6)).clip(max=1.0)
+        for t in _with_gradients(parameters):
             t.grad.assign_(t.grad * factor.to(t.device))
-    return norm
 
 
 def clip_grad_value_(parameters: Any, clip_value: float) -> None:
@@ -91,11 +133,15 @@ def clip_grad_value_(parameters: Any, clip_value: float) -> None:
 
 
 def _with_gradients(parameters: Any) -> list[Any]:
-    several = not isinstance(parameters, Tensor) and isinstance(parameters, Iterable)
-    given = list(parameters) if several else [parameters]
+    return [t for t in _tensors(parameters) if t.grad is not None]
+
+
+def _tensors(values: Any) -> list[Any]:
+    several = not isinstance(values, Tensor) and isinstance(values, Iterable)
+    given = list(values) if several else [values]
     for t in given:
         if not isinstance(t, Tensor):
             raise ArgumentError(
                 f"parameters are tensors, not {shown(t)}", hint="give model.parameters()"
             )
-    return [t for t in given if t.grad is not None]
+    return given

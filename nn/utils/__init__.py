@@ -1,4 +1,4 @@
-"""What PyTorch has under this name: gradients that are clipped.
+"""What PyTorch has under this name: gradients that are clipped, parameters as vectors.
 
 Example:
     >>> from cubepy import nn
@@ -10,6 +10,19 @@ Example:
 
 from __future__ import annotations
 
-from cubepy.nn.optim.clipping import clip_grad_norm_, clip_grad_value_
+from cubepy.nn.optim.clipping import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
+from cubepy.nn.utils.vectors import parameters_to_vector, vector_to_parameters
 
-__all__ = ["clip_grad_norm_", "clip_grad_value_"]
+__all__ = [
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "clip_grads_with_norm_",
+    "get_total_norm",
+    "parameters_to_vector",
+    "vector_to_parameters",
+]

@@ -12,7 +12,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn
-from cubepy.errors import ArgumentError, FileFormatError, LaunchError
+from cubepy.errors import ArgumentError, FileFormatError, LaunchError, ShapeError
 from cubepy.nn.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop
 
 STEPS = 20
@@ -356,6 +356,32 @@ def test_infinite_norms_may_be_errors() -> None:
     p.grad = cb.tensor([math.inf])
     with pytest.raises(LaunchError, match="the norm of the gradients is inf"):
         nn.utils.clip_grad_norm_([p], 1.0, error_if_nonfinite=True)
+
+
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, 3.0, np.inf])
+def test_norms_of_all_tensors(norm_type: float) -> None:
+    arrays = [np.float32([[3, -4], [0.5, 2]]), np.float32([-7, 1])]
+    whole = np.concatenate([a.reshape(-1) for a in arrays]).astype(np.float64)
+    found = nn.utils.get_total_norm([cb.tensor(a) for a in arrays], norm_type)
+    np.testing.assert_allclose(found.item(), np.linalg.norm(whole, norm_type), rtol=1e-6)
+    assert nn.utils.get_total_norm([]).item() == 0
+
+
+def test_parameters_as_a_vector_and_back() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2).half())
+    before = [p.numpy().copy() for p in net.parameters()]
+    vector = nn.utils.parameters_to_vector(net.parameters())
+    assert vector.shape == (26,)
+    (vector * 3).sum().backward()
+    assert all((p.grad.numpy() == 3).all() for p in net.parameters())
+    nn.utils.vector_to_parameters(vector * 2, net.parameters())
+    for p, had in zip(net.parameters(), before, strict=True):
+        np.testing.assert_array_equal(p.numpy(), 2 * had)
+        assert p.requires_grad and p.numpy().dtype == had.dtype
+    with pytest.raises(ShapeError, match="26 elements, but vec has shape"):
+        nn.utils.vector_to_parameters(vector[1:], net.parameters())
+    with pytest.raises(ArgumentError, match="not nothing"):
+        nn.utils.parameters_to_vector([])
 
 
 def test_values_of_gradients_are_clipped() -> None:
