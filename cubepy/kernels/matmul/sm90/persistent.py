@@ -314,7 +314,8 @@ class HopperRoutine(GpuRoutine, TunedRoutine):
             tiles = problem.batch * math.prod(tile.tiles(problem.m, problem.n))
             return (each + end / depth) * -(-tiles // (properties.cores // tile.cubes)) + start
 
-        shared = SHARED_TILES if "cluster" in properties.features else ()
+        narrow = problem.a in NARROW_FLOATS  # others were never timed
+        shared = SHARED_TILES if narrow and "cluster" in properties.features else ()
         yield from sorted((*HOPPER_TILES, *shared), key=cost)
 
     def launch(self, blueprint: Hopper, problem: Product, args: tuple[Any, ...]) -> None:
