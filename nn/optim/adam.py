@@ -77,20 +77,33 @@ class Adam(Optimizer):
         return STEPS[bool(group["amsgrad"])]
 
     def _values(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[float, ...]:
-        t, (b1, b2), lr, decay = state["step"], group["betas"], group["lr"], group["weight_decay"]
-        decoupled = group["decoupled_weight_decay"]
+        t, (b1, b2) = state["step"], group["betas"]
         return (
-            -1.0 if group["maximize"] else 1.0,
-            0.0 if decoupled else decay,
-            1 - lr * decay if decoupled else 1.0,
-            *(b1, 1 - b1, b2, 1 - b2),
-            lr / (1 - b1**t),
+            *before_moments(group),
+            group["lr"] / (1 - b1**t),
             1 / math.sqrt(1 - b2**t),
             group["eps"],
         )
 
     def _advance(self, state: dict[str, Any]) -> None:
         state["step"] = state.get("step", 0) + 1
+
+
+def before_moments(group: dict[str, Any]) -> tuple[float, ...]:
+    """What a step begins with: the gradient's sign, its share of the parameter, what the parameter
+    is scaled by, and the shares of moments and gradients.
+    """
+    (b1, b2), decay, decoupled = (
+        group["betas"],
+        group["weight_decay"],
+        group["decoupled_weight_decay"],
+    )
+    return (
+        -1.0 if group["maximize"] else 1.0,
+        0.0 if decoupled else decay,
+        1 - group["lr"] * decay if decoupled else 1.0,
+        *(b1, 1 - b1, b2, 1 - b2),
+    )
 
 
 class AdamW(Adam):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 from cubepy.nn import arguments
-from cubepy.nn.optim.adam import Adam
+from cubepy.nn.optim.adam import Adam, before_moments
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 NADAM = "nadam_step", MOMENTS
@@ -14,6 +15,7 @@ RADAM = "radam_step", MOMENTS
 ADAMAX = "adamax_step", ("exp_avg", "exp_inf")
 _products: dict[tuple[float, float], list[float]] = {}
 """By beta1 and its decay: the products of momenta up to each step."""
+_counting = threading.Lock()
 
 
 class NAdam(Adam):
@@ -60,17 +62,14 @@ class NAdam(Adam):
         return NADAM
 
     def _values(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[float, ...]:
-        t, (b1, b2), lr, decay = state["step"], group["betas"], group["lr"], group["weight_decay"]
-        decoupled, slow = group["decoupled_weight_decay"], group["momentum_decay"]
+        t, (b1, b2), lr, slow = state["step"], group["betas"], group["lr"], group["momentum_decay"]
         known = _products.setdefault((b1, slow), [1.0])
-        while len(known) <= t + 1:
-            known.append(known[-1] * b1 * (1 - 0.5 * 0.96 ** (len(known) * slow)))
+        with _counting:
+            while len(known) <= t + 1:
+                known.append(known[-1] * b1 * (1 - 0.5 * 0.96 ** (len(known) * slow)))
         now, then = (b1 * (1 - 0.5 * 0.96 ** (k * slow)) for k in (t, t + 1))
         return (
-            -1.0 if group["maximize"] else 1.0,
-            0.0 if decoupled else decay,
-            1 - lr * decay if decoupled else 1.0,
-            *(b1, 1 - b1, b2, 1 - b2),
+            *before_moments(group),
             lr * (1 - now) / (1 - known[t]),
             lr * then / (1 - known[t + 1]),
             1 / math.sqrt(1 - b2**t),
@@ -113,24 +112,15 @@ class RAdam(Adam):
         return RADAM
 
     def _values(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[float, ...]:
-        t, (b1, b2), lr, decay = state["step"], group["betas"], group["lr"], group["weight_decay"]
-        decoupled = group["decoupled_weight_decay"]
-        rate, left = lr / (1 - b1**t), 1 - b2**t
+        t, (b1, b2) = state["step"], group["betas"]
+        rate, left = group["lr"] / (1 - b1**t), 1 - b2**t
         most = 2 / (1 - b2) - 1
         length = most - 2 * t * b2**t / left
         sure = length > 5
         if sure:
             part = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)
             rate *= math.sqrt(part * left)
-        return (
-            -1.0 if group["maximize"] else 1.0,
-            0.0 if decoupled else decay,
-            1 - lr * decay if decoupled else 1.0,
-            *(b1, 1 - b1, b2, 1 - b2),
-            rate,
-            group["eps"],
-            float(sure),
-        )
+        return (*before_moments(group), rate, group["eps"], float(sure))
 
 
 class Adamax(Adam):

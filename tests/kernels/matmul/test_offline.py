@@ -304,6 +304,9 @@ def test_clusters_bring_parts_to_all_their_cubes(plan: Hopper, across: bool) -> 
     """Descriptors of operands across K name a distance where an address has its cube."""
     code = hopper(BF16, BF16, replace(plan, transpose_b=across))
     check(code, UTMALDG=2, USETMAXREG=2)
+    assert (
+        usage(code.cubin).registers == 168
+    )  # what groups then pass on to each other: else it hangs
     assert "UTMALDG.3D.MULTICAST" in code.sass
     masks = re.findall(r"and\.b32 +\t?%r\d+, %r\d+, (16[23]\d\d);", code.ptx)
     assert bool(masks) == across
