@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +131,24 @@ def in_place(given: Any, made: Tensor, inplace: Any) -> Tensor:
     if inplace is False or not flag("inplace", inplace) or not isinstance(given, Tensor):
         return made
     return given.assign_(made)  # type: ignore[no-any-return]
+
+
+def tensors(values: Any) -> list[Any]:
+    """A tensor, or several, such as parameters, in a list.
+
+    Raises:
+        ArgumentError: something else.
+
+    Example:
+        >>> import cubepy as cb
+        >>> tensors(cb.tensor([1.0]))
+        [tensor([1.])]
+    """
+    several = not isinstance(values, Tensor) and isinstance(values, Iterable)
+    given = list(values) if several else [values]
+    for one in given:
+        if not isinstance(one, Tensor):
+            raise ArgumentError(
+                f"parameters are tensors, not {shown(one)}", hint="give model.parameters()"
+            )
+    return given

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from cubepy.errors import ArgumentError, LaunchError
-from cubepy.kernels.entry.options import shown
+from cubepy.errors import LaunchError
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, as_tensor, no_grad
 
@@ -64,7 +62,7 @@ def get_total_norm(
         >>> nn.utils.get_total_norm([cb.tensor([3.0]), cb.tensor([4.0])])
         tensor(5.)
     """
-    given, p = _tensors(tensors), arguments.number("norm_type", norm_type)
+    given, p = arguments.tensors(tensors), arguments.number("norm_type", norm_type)
     if not given:
         return as_tensor(np.float32(0))
     with no_grad():
@@ -133,15 +131,4 @@ def clip_grad_value_(parameters: Any, clip_value: float) -> None:
 
 
 def _with_gradients(parameters: Any) -> list[Any]:
-    return [t for t in _tensors(parameters) if t.grad is not None]
-
-
-def _tensors(values: Any) -> list[Any]:
-    several = not isinstance(values, Tensor) and isinstance(values, Iterable)
-    given = list(values) if several else [values]
-    for t in given:
-        if not isinstance(t, Tensor):
-            raise ArgumentError(
-                f"parameters are tensors, not {shown(t)}", hint="give model.parameters()"
-            )
-    return given
+    return [t for t in arguments.tensors(parameters) if t.grad is not None]

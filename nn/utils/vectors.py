@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cubepy.errors import ArgumentError, ShapeError
-from cubepy.kernels.entry.options import shown
+from cubepy.nn import arguments
 from cubepy.tensor import Tensor
 from cubepy.tensor.namespace import concat
 
@@ -26,7 +26,10 @@ def parameters_to_vector(parameters: Iterable[Any]) -> Tensor:
         >>> nn.utils.parameters_to_vector(layer.parameters()).shape
         (9,)
     """
-    return concat([p.reshape(-1) for p in _tensors(parameters)])
+    given = arguments.tensors(parameters)
+    if not given:
+        raise ArgumentError("there are no parameters", hint="give model.parameters()")
+    return concat([p.reshape(-1) for p in given])
 
 
 def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
@@ -47,7 +50,7 @@ def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
         >>> x.numpy()
         array([6., 8.], dtype=float32)
     """
-    (vec,), given = _tensors([vec]), _tensors(parameters)
+    (vec,), given = arguments.tensors([vec]), arguments.tensors(parameters)
     size = sum(p.size for p in given)
     if vec.shape != (size,):
         raise ShapeError(f"the parameters have {size} elements, but vec has shape {vec.shape}")
@@ -55,12 +58,3 @@ def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
     for p in given:
         p.assign_(whole[at : at + p.size].reshape(p.shape).to(p.device).astype(p.dtype))
         at += p.size
-
-
-def _tensors(values: Any) -> list[Any]:
-    given = list(values) if isinstance(values, Iterable) else [values]
-    wrong = next((v for v in given if not isinstance(v, Tensor)), None)
-    if not given or wrong is not None:
-        what = "nothing" if not given else shown(wrong)
-        raise ArgumentError(f"parameters are tensors, not {what}", hint="give model.parameters()")
-    return given

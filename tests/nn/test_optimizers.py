@@ -380,7 +380,7 @@ def test_parameters_as_a_vector_and_back() -> None:
         assert p.requires_grad and p.numpy().dtype == had.dtype
     with pytest.raises(ShapeError, match="26 elements, but vec has shape"):
         nn.utils.vector_to_parameters(vector[1:], net.parameters())
-    with pytest.raises(ArgumentError, match="not nothing"):
+    with pytest.raises(ArgumentError, match="there are no parameters"):
         nn.utils.parameters_to_vector([])
 
 
