@@ -62,11 +62,12 @@ _BY_FEATURE = {
         "`load_matrix`.",
         "tma_load": "`tma_load(shared, i, map, coords, bar, b, multicast=None)`: one unit "
         "starts copying the map's box at coords (the innermost last) to shared[i]; its "
-        "bytes arrive at bar[b]. Beyond the array zeros are written. With a mask, to the "
-        "same place of each of these cubes of the cluster.",
+        "bytes arrive at bar[b]. Beyond the array zeros are written. The innermost coordinate is "
+        "a multiple of 16 bytes. With a mask, to the same place of each of these cubes of the "
+        "cluster.",
         "tma_store": "`tma_store(map, coords, shared, i)`: one unit starts copying a box to the "
         "array; what lies beyond the array's end is left out. The coordinates are not "
-        "negative.",
+        "negative, the innermost one is a multiple of 16 bytes.",
         "tma_commit": "`tma_commit()`: the stores since the last commit become one group.",
         "tma_wait": "`tma_wait(n, read=True)`: wait until at most n groups of stores are under "
         "way; with `read`, only until they have read shared memory.",

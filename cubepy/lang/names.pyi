@@ -867,12 +867,13 @@ def tma_load(
 ) -> None:
     """`tma_load(shared, i, map, coords, bar, b, multicast=None)`: one unit starts copying the
     map's box at coords (the innermost last) to shared[i]; its bytes arrive at bar[b]. Beyond
-    the array zeros are written. With a mask, to the same place of each of these cubes of the
-    cluster.
+    the array zeros are written. The innermost coordinate is a multiple of 16 bytes. With a
+    mask, to the same place of each of these cubes of the cluster.
     """
 def tma_store(map: TensorMap, coords: Any, shared: Array, i: Any) -> None:
     """`tma_store(map, coords, shared, i)`: one unit starts copying a box to the array; what lies
-    beyond the array's end is left out. The coordinates are not negative.
+    beyond the array's end is left out. The coordinates are not negative, the innermost one is a
+    multiple of 16 bytes.
     """
 def tma_commit() -> None:
     """`tma_commit()`: the stores since the last commit become one group."""

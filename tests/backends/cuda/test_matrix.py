@@ -132,6 +132,19 @@ def test_boxes_come_swizzled_and_go_back(swizzle: int, dtype: Any) -> None:
     np.testing.assert_array_equal(back.numpy(), expected)
 
 
+def test_boxes_that_begin_between_16_bytes_are_found_in_validate_mode() -> None:
+    """Unchecked they are an illegal instruction, behind which nothing works on the device."""
+    need("tma")
+    x = put(np.arange(40 * 24, dtype=np.float32).reshape(40, 24))
+    back, raw = empty(np.float32, 40, 24), empty(np.float32, 16 * 16)
+    source, target = (cb.tensor_map(m, (16, 16), 0) for m in (x, back))
+    with pytest.raises(cb.errors.KernelAssertionError, match=r"must be a multiple of 4 f32"):
+        M.boxes[1, 64](source, target, raw, 8, 3, mode="validate")
+        cb.sync()
+    M.boxes[1, 64](source, target, raw, 8, 4)
+    np.testing.assert_array_equal(back.numpy()[8:24, 4:20], x.numpy()[8:24, 4:20])
+
+
 def test_boxes_over_the_edge_are_zero_there_and_are_not_stored() -> None:
     need("tma")
     x = np.arange(40 * 24, dtype=np.float32).reshape(40, 24)

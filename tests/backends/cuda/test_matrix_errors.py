@@ -125,6 +125,16 @@ def small_tile(x: cb.Array, m: cb.TensorMap):
 
 
 @breaks(
+    E.KernelTypeError,
+    "the innermost coordinate of cb.tma_load must be a multiple of 8 bf16 (16 bytes), not 4",
+    "cb.tma_load",
+    "begins earlier",
+)
+def odd_column(x: cb.Array, m: cb.TensorMap):
+    cb.tma_load(cb.shared((64, 64), cb.bf16), 0, m, (0, 4), cb.barrier(1, 1), 0)
+
+
+@breaks(
     E.DTypeError,
     "cb.tma_store copies between f16 in shared memory and a map of bf16",
     "cb.tma_store",

@@ -295,6 +295,8 @@ def test_tiles_hang_over_only_where_a_residual_may_be_overwritten() -> None:
     assert plan.last(100, 200) == (0, 0)
     assert plan.last(264, 1000, again=False) == (264, 1000)
     assert replace(plan, plain=2).last(264, 1000) == (136, 1000)
+    across = replace(plan, transpose_a=True, transpose_b=True)
+    assert across.last(257, 1002) == (136, 752)  # from 129 and 746 to multiples of 16 bytes
 
 
 @needs_sass

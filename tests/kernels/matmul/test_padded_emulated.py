@@ -14,6 +14,7 @@ import pytest
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy.kernels.matmul.gpu.padded_operands import padded
+from cubepy.kernels.matmul.sm90.persistent import Hopper
 from cubepy.runtime.memory.device_array import upload
 from cubepy.tune import force
 
@@ -58,6 +59,19 @@ def test_random_sizes_and_layouts(dtype: Any, weight: bool) -> None:
             gelu(wide + bias) + residual,
             2 * UNITS[dtype],
         )
+
+
+@pytest.mark.parametrize("flips", [(True, False), (False, True), (True, True)], ids=str)
+def test_operands_across_the_depth_in_several_tiles(flips: tuple[bool, bool]) -> None:
+    """The last tiles begin at any row and column, boxes of operands at multiples of 16 bytes."""
+    m, n = (int(RNG.integers(low, low + 16)) for low in (65, 129))
+    a, b = draw(m, 136, dtype=BF16), draw(136, n, dtype=BF16)
+    with emulated() as gpu, force("matmul", "padded", Hopper(64, 64, 4)):
+        x, y = (
+            upload(np.ascontiguousarray(v.T), gpu).T if flip else upload(v, gpu)
+            for v, flip in zip((a, b), flips, strict=True)
+        )
+        near(K.matmul(x, y), a.astype(np.float64) @ b.astype(np.float64), 6e-3)
 
 
 def test_batches_and_parts_of_arrays() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cubepy.compiler import convert
-from cubepy.compiler.ir import Expr, Mem
+from cubepy.compiler.ir import DebugAssert, Expr, Mem
 from cubepy.compiler.lower.hardware.operands import (
     NONE,
     TRUE,
@@ -25,6 +25,11 @@ from cubepy.compiler.scope import Scope
 from cubepy.compiler.values import Const, Value, tuple_items
 from cubepy.errors import DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
+
+UNIT = 16
+"""Bytes between which a box may begin along the innermost axis: elsewhere the copy engine stops
+the kernel with an illegal instruction (seen on an H200; PTX's reference does not say so).
+"""
 
 
 @lowers("copy_async")
@@ -76,7 +81,23 @@ def coordinates(s: Scope, mem: Mem, value: Value, name: str) -> tuple[Expr, ...]
             f"cb.{name} needs {mem.ndim} coordinates for the map {mem.argument!r}, not "
             f"{len(coords)}"
         )
-    return tuple(as_index(s, c) for c in coords)
+    indices = tuple(as_index(s, c) for c in coords)
+    whole = UNIT // mem.dtype.itemsize
+    last = coords[-1]
+    rule = (
+        f"the innermost coordinate of cb.{name} must be a multiple of {whole} {mem.dtype.name} "
+        f"({UNIT} bytes)"
+    )
+    if whole > 1 and isinstance(last, Const) and last.value % whole:
+        raise KernelTypeError(
+            f"{rule}, not {last.value}", hint="copy a box that begins earlier and skip its start"
+        )
+    if whole > 1 and s.debug:
+        rest = convert.binary("mod", indices[-1], Const(whole), s.index)
+        s.emit(DebugAssert(convert.to(convert.compare("eq", rest, Const(0)), dt.bool_), rule))
+        begin = convert.binary("sub", indices[-1], rest, s.index)  # so that the device goes on
+        return (*indices[:-1], as_index(s, begin))
+    return indices
 
 
 def _fits(tile: Mem, source: Mem, name: str) -> None:

@@ -44,6 +44,10 @@ from cubepy.runtime.memory.spans import meet
 from cubepy.tune import GpuRoutine, TunedRoutine
 
 UNITS = 3 * GROUP
+ALIGNED = 8
+"""Elements of 16 bits between which the copy engine begins: elsewhere along an array's last axis it
+is an illegal instruction.
+"""
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,15 @@ class Hopper(Epilogue):
 
         Tiles that would hang over lie over their neighbours and write the same numbers again: rows
         beyond an operand cost the copy engine more than rows of it. Not unless that is right
-        (`again`), nor columns that units write, to multiples of some.
+        (`again`), nor columns that units write, to multiples of some. Where neighbours in memory
+        are those of a row or column of tiles, it begins at 16 bytes of them, and may hang over by
+        less.
         """
         if not again:
             return m, n
-        return max(m - self.rows, 0), n if self.plain else max(n - self.columns, 0)
+        down, right = (ALIGNED if t else 1 for t in (self.transpose_a, self.transpose_b))
+        row, column = max(m - self.rows, 0), max(n - self.columns, 0)
+        return -(-row // down) * down, n if self.plain else -(-column // right) * right
 
 
 @cb.func

@@ -87,6 +87,7 @@ class Engine:
     ) -> None:
         """What lies inside the array of a tile in shared memory."""
         inside, at = box_parts(target, coords)
+        assert min(map(int, coords)) >= 0, "a box that is stored begins before its array"
         where = self.tile(
             source, i, target.swizzle, int(np.prod(target.box)) * target.array.itemsize
         )
@@ -116,6 +117,7 @@ class Engine:
 
 def box_parts(source: Any, coords: tuple[Any, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """Where a box lies in its array, and which part of the box that is."""
+    assert int(coords[-1]) * source.array.itemsize % 16 == 0, "a box begins at the wrong byte"
     inside, at = [], []
     for c, size, n in zip(map(int, coords), source.box, source.array.shape, strict=True):
         low, high = min(max(0, c), n), min(max(0, c + size), n)
