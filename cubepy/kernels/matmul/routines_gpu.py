@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cubepy.kernels.matmul.gpu.direct import DirectRoutine
 from cubepy.kernels.matmul.gpu.gemv import FewRoutine
 from cubepy.kernels.matmul.gpu.gemv_rows import AcrossRoutine, TurnedRoutine
 from cubepy.kernels.matmul.gpu.mma_buffered import BufferedRoutine
@@ -15,6 +16,7 @@ from cubepy.kernels.matmul.sm90.tma_simt_split_k import FmaPlanesRoutine
 
 ROUTINES = {
     "matmul": (
+        DirectRoutine(),
         FewRoutine(),
         AcrossRoutine(),
         TurnedRoutine(),

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy.kernels.matmul.gpu.direct import STEP, WIDE_PLAN, Direct, direct_product
 from cubepy.kernels.matmul.gpu.gemv import Few, FewRoutine, dot_rows, few_rows
 from cubepy.kernels.matmul.gpu.gemv_rows import Across, few_across
 from cubepy.kernels.matmul.gpu.mma_multistage import Mma, MmaRoutine, mma_product
@@ -142,6 +143,17 @@ def test_few_rows_and_a_matrix_along_its_columns(plan: Across) -> None:
 
 
 @needs_sass
+@pytest.mark.parametrize(
+    "plan", some([{"high": 4, "wide": 4, "depth": STEP}, WIDE_PLAN], 0, 1), ids=str
+)
+def test_small_products_ask_for_all_of_a_step_at_once(plan: dict[str, int]) -> None:
+    x, y = zeros(BF16, 1, 256, 8), zeros(BF16, 1, 8, 256)
+    code = compile_for("sm_90a", direct_product, 128, x, y, zeros(BF16, 1, 256, 256), None, None, 1.0,
+                       Direct(**plan), mode="unchecked")  # fmt: skip
+    check(code, LDG=4 * (4 + plan.get("wide", 1)), FFMA=64)
+
+
+@needs_sass
 def test_copies_into_aligned_rows_ask_for_all_elements_at_once() -> None:
     x = zeros(np.uint16, 1, 64, 4097)
     code = compile_for("sm_90a", pad_rows, 256, x, x, 2, PadPlan(256, 8, True), mode="unchecked")
@@ -185,6 +197,16 @@ def test_planes_use_matrix_units_and_asynchronous_copies(
         architecture, mma_product, 256, *args, Mma(a_async=True, b_async=True), mode="unchecked"
     )
     check(code, **{name: 32, "LDSM": 12, "LDGSTS": 8})
+
+
+@needs_sass
+def test_results_that_meet_in_shared_memory_spill_nothing() -> None:
+    args = (zeros(BF16, 1, 256, 41), zeros(BF16, 1, 41, 257), zeros(BF16, 1, 256, 257))
+    plan = Mma(b_along_k=False, staged=True)
+    code = compile_for(
+        "sm_90a", mma_product, 256, *args, None, None, 1.0, 2, plan, mode="unchecked"
+    )
+    check(code, HMMA=32, STS=64, STG=4)
 
 
 @needs_sass

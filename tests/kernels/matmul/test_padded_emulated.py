@@ -13,6 +13,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import kernels as K
+from cubepy.kernels.matmul.gpu.mma_multistage import Mma
 from cubepy.kernels.matmul.gpu.padded_operands import padded
 from cubepy.kernels.matmul.sm90.persistent import Hopper
 from cubepy.runtime.memory.device_array import upload
@@ -59,6 +60,25 @@ def test_random_sizes_and_layouts(dtype: Any, weight: bool) -> None:
             gelu(wide + bias) + residual,
             2 * UNITS[dtype],
         )
+
+
+@pytest.mark.parametrize("tile", [(64, 64, 4), (128, 128, 3)], ids=str)
+def test_rows_that_are_not_aligned_meet_in_shared_memory(tile: tuple[int, int, int]) -> None:
+    """Of matrix units that planes drive; also where stages behind a short K are still filled."""
+    for k in (int(RNG.integers(1, 30)), int(RNG.integers(100, 160))):
+        m, n = (int(RNG.integers(60, 140)) for _ in range(2))
+        n += n % 8 == 0
+        a, b, c, d = (draw(*s, dtype=BF16) for s in ((m, k), (k, n), (n,), (m, n)))
+        with emulated() as gpu, force("matmul", "mma", Mma(*tile)):
+            x = upload(np.ascontiguousarray(a.T), gpu).T if RNG.random() < 0.5 else upload(a, gpu)
+            y = upload(np.ascontiguousarray(b.T), gpu).T if RNG.random() < 0.5 else upload(b, gpu)
+            out = upload(np.full((m + 2, n), 7, BF16), gpu)
+            got = K.matmul(x, y, out=out[1:-1])
+            wide = a.astype(np.float64) @ b.astype(np.float64)
+            near(got, wide, 6e-3)
+            assert (out.numpy()[[0, -1]] == 7).all()
+            ends = {"bias": upload(c, gpu), "residual": upload(d, gpu), "activation": "gelu"}
+            near(K.matmul(x, y, **ends), gelu(wide + c) + d, 1.2e-2)
 
 
 @pytest.mark.parametrize("flips", [(True, False), (False, True), (True, True)], ids=str)

@@ -13,13 +13,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul.gpu.operands import NARROW_FLOATS, copies, fitted, once, oriented
+from cubepy.kernels.matmul.gpu.operands import (
+    NARROW_FLOATS,
+    aligned,
+    copies,
+    fitted,
+    once,
+    oriented,
+)
 from cubepy.kernels.matmul.gpu.simt import tile_start
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
+from cubepy.kernels.primitives.lines import load_apart
 from cubepy.tune import GpuRoutine, TunedRoutine
 
 UNITS = 256
+PLANE, PLANES = 32, 8
 PIECE = 16
 """Bytes that one copy moves, and by which rows are padded."""
 DEPTH_BYTES = 64
@@ -33,7 +42,8 @@ class Mma(Epilogue):
     Attributes: rows, columns: a cube's tile; its eight planes stand two by four. stages: stages of
         the pipeline. a_along_k, b_along_k: the operand's last axis is K; otherwise it is its own
         (16-bit dtypes). a_async, b_async: its last axis is contiguous, aligned to 16 bytes, and a
-        multiple of them long.
+        multiple of them long. staged: results of 16 bits meet in shared memory, so that a plane
+        writes neighbours of a row: for rows that are not aligned.
     """
 
     rows: int = 128
@@ -43,6 +53,7 @@ class Mma(Epilogue):
     b_along_k: bool = True
     a_async: bool = False
     b_async: bool = False
+    staged: bool = False
 
 
 @cb.func
@@ -61,19 +72,22 @@ def load_async(shared, at, source, batch, first, k, count, depth, along_k, async
     pitch = pitch_of(count, depth, along_k, size)
     width = depth if along_k else count
     pieces = width // per
+    lines: Any = ()
     for step in cb.unroll(range(count * depth // per // UNITS)):
         n = step * UNITS + cb.UNIT_POS
         line = n // pieces
         offset = n % pieces * per
         i = (first if along_k else k) + line
         j = (k if along_k else first) + offset
-        left = cb.select(i < source.shape[1], cb.max(source.shape[2] - j, 0), 0)
         if asynchronous:
-            cb.copy_async(
-                shared, at + line * pitch + offset, source, (batch, i, j), PIECE, left > 0
-            )
+            inside = i < source.shape[1] and j < source.shape[2]
+            to = at + line * pitch + offset
+            cb.copy_async(shared, to, source, (batch, i, j), PIECE, inside)
         else:
-            shared.store(at + line * pitch + offset, source.load((batch, i, j), per, valid=left))
+            lines = lines + (load_apart(source, batch, i, j, per),)
+    for step in cb.unroll(range(len(lines))):
+        n = step * UNITS + cb.UNIT_POS
+        shared.store(at + n // pieces * pitch + n % pieces * per, lines[step])
 
 
 @cb.func
@@ -115,6 +129,37 @@ def stage_product(acc, tiles_a, at_a, tiles_b, at_b, start, shape, depth, bluepr
             for j in cb.unroll(range(wide // 8)):
                 pair = cb.slice_line(b[j // 2], j % 2 * 2, 2)
                 acc[i, j] = cb.mma(a, pair, acc[i, j], tiles_a.dtype)
+
+
+@cb.func
+def stage_result(acc, staged, epilogue, start, left, shape):
+    """What becomes of a plane's sums to shared memory; the half of a tile that its planes have
+    begins at `start`, the plane's columns are `left` behind that.
+    """
+    batch, row, column = start
+    high, wide = shape
+    lane = cb.UNIT_POS_PLANE
+    pitch = 4 * wide + PIECE // staged.dtype.itemsize
+    for i in cb.unroll(range(high // 16)):
+        for j in cb.unroll(range(wide // 8)):
+            for half in cb.unroll(range(2)):
+                r, c = i * 16 + half * 8 + lane // 4, left + j * 8 + lane % 4 * 2
+                inside = cb.max(epilogue.out.shape[2] - column - c, 0)
+                inside = cb.select(row + r < epilogue.out.shape[1], inside, 0)
+                sums = cb.slice_line(acc[i, j], 2 * half, 2)
+                value = epilogue.value(sums, (batch, row + r, column + c), inside)
+                staged.store(r * pitch + c, cb.cast(value, staged.dtype))
+
+
+@cb.func
+def write_rows(out, staged, batch, row, column, high, columns):
+    """A half of a tile from shared memory to the result: a plane has every fourth row."""
+    pitch = columns + PIECE // staged.dtype.itemsize
+    for i in range(cb.PLANE_POS % 4, cb.min(high, out.shape[1] - row), 4):
+        for j in cb.unroll(range(0, columns, PLANE)):
+            c = j + cb.UNIT_POS_PLANE
+            if column + c < out.shape[2]:
+                out[batch, row + i, column + c] = staged[i * pitch + c]
 
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
@@ -226,13 +271,26 @@ def mma_product(
             depth,
             blueprint,
         )
-    lane = cb.UNIT_POS_PLANE
-    for i in cb.unroll(range(high // 16)):
-        for j in cb.unroll(range(wide // 8)):
-            r = row + top + i * 16 + lane // 4
-            c = column + left + j * 8 + lane % 4 * 2
-            epilogue.finish_inside(cb.slice_line(acc[i, j], 0, 2), batch, r, c)
-            epilogue.finish_inside(cb.slice_line(acc[i, j], 2, 2), batch, r + 8, c)
+    if blueprint.staged:
+        cb.copy_async_wait(0)  # of a short K, stages behind it are still filled
+        cb.sync_cube()  # the last stage is read
+        if cb.PLANE_POS < PLANES // 2:
+            stage_result(acc, tiles_a, epilogue, (batch, row + top, column), left, (high, wide))
+        else:
+            stage_result(acc, tiles_b, epilogue, (batch, row + top, column), left, (high, wide))
+        cb.sync_cube()
+        if cb.PLANE_POS < PLANES // 2:
+            write_rows(out, tiles_a, batch, row + top, column, high, columns)
+        else:
+            write_rows(out, tiles_b, batch, row + top, column, high, columns)
+    else:
+        lane = cb.UNIT_POS_PLANE
+        for i in cb.unroll(range(high // 16)):
+            for j in cb.unroll(range(wide // 8)):
+                r = row + top + i * 16 + lane // 4
+                c = column + left + j * 8 + lane % 4 * 2
+                epilogue.finish_inside(cb.slice_line(acc[i, j], 0, 2), batch, r, c)
+                epilogue.finish_inside(cb.slice_line(acc[i, j], 2, 2), batch, r + 8, c)
 
 
 class MmaRoutine(GpuRoutine, TunedRoutine):
@@ -283,6 +341,7 @@ class MmaRoutine(GpuRoutine, TunedRoutine):
             b_along_k=b_along_k,
             a_async=copies(a),
             b_async=copies(b),
+            staged=narrow and out.dtype == x.dtype and not aligned(out),
         )
         batch, m, n = out.shape
         cubes = batch * -(-m // plan.rows) * -(-n // plan.columns)
