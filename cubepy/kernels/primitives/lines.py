@@ -23,7 +23,7 @@ def over_lanes(line, step, lanes: cb.Comptime[int]):
 
 
 @cb.func
-def load_apart(source, batch, row, start, lanes: cb.Comptime[int]):
+def load_elements_inside(source, batch, row, start, lanes: cb.Comptime[int]):
     """A line of a row of matrices (batch, rows, columns) element by element, zeros beyond them.
 
     Every element is read from inside, so that no unit waits for one before it asks for the next: a

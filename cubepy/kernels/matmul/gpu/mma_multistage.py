@@ -24,7 +24,7 @@ from cubepy.kernels.matmul.gpu.operands import (
 from cubepy.kernels.matmul.gpu.simt import tile_start
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
-from cubepy.kernels.primitives.lines import load_apart
+from cubepy.kernels.primitives.lines import load_elements_inside
 from cubepy.tune import GpuRoutine, TunedRoutine
 
 UNITS = 256
@@ -84,7 +84,7 @@ def load_async(shared, at, source, batch, first, k, count, depth, along_k, async
             to = at + line * pitch + offset
             cb.copy_async(shared, to, source, (batch, i, j), PIECE, inside)
         else:
-            lines = lines + (load_apart(source, batch, i, j, per),)
+            lines = lines + (load_elements_inside(source, batch, i, j, per),)
     for step in cb.unroll(range(len(lines))):
         n = step * UNITS + cb.UNIT_POS
         shared.store(at + n // pieces * pitch + n % pieces * per, lines[step])
@@ -202,31 +202,11 @@ def mma_product(
     for i in cb.unroll(range(high // 16)):
         for j in cb.unroll(range(wide // 8)):
             acc[i, j] = cb.cast(cb.splat(0, 4), sums)
+    how_a = rows, depth, blueprint.a_along_k, blueprint.a_async
+    how_b = columns, depth, blueprint.b_along_k, blueprint.b_async
     for step in cb.unroll(range(stages - 1)):
-        load_async(
-            tiles_a,
-            step * span_a,
-            a,
-            batch_a,
-            row,
-            step * depth,
-            rows,
-            depth,
-            blueprint.a_along_k,
-            blueprint.a_async,
-        )
-        load_async(
-            tiles_b,
-            step * span_b,
-            b,
-            batch_b,
-            column,
-            step * depth,
-            columns,
-            depth,
-            blueprint.b_along_k,
-            blueprint.b_async,
-        )
+        load_async(tiles_a, step * span_a, a, batch_a, row, step * depth, *how_a)
+        load_async(tiles_b, step * span_b, b, batch_b, column, step * depth, *how_b)
         cb.copy_async_commit()
     for step in range(steps):
         cb.copy_async_wait(stages - 2)
@@ -234,30 +214,8 @@ def mma_product(
         ahead = step + stages - 1
         slot = ahead % stages
         if ahead < steps:
-            load_async(
-                tiles_a,
-                slot * span_a,
-                a,
-                batch_a,
-                row,
-                ahead * depth,
-                rows,
-                depth,
-                blueprint.a_along_k,
-                blueprint.a_async,
-            )
-            load_async(
-                tiles_b,
-                slot * span_b,
-                b,
-                batch_b,
-                column,
-                ahead * depth,
-                columns,
-                depth,
-                blueprint.b_along_k,
-                blueprint.b_async,
-            )
+            load_async(tiles_a, slot * span_a, a, batch_a, row, ahead * depth, *how_a)
+            load_async(tiles_b, slot * span_b, b, batch_b, column, ahead * depth, *how_b)
         cb.copy_async_commit()
         now = step % stages
         stage_product(
