@@ -33,6 +33,7 @@ from cubepy.tensor.program.plans.gpu import GpuCalls
 from cubepy.tensor.program.plans.host import HostCalls
 from cubepy.tensor.program.plans.in_place import InPlace, in_place
 from cubepy.tensor.program.plans.operands import ProgramOperands
+from cubepy.tensor.program.plans.reused import reused
 from cubepy.tensor.program.plans.states import copied
 from cubepy.tensor.program.stepwise import arrays_by_steps, arrays_in_place
 from cubepy.tensor.program.trace import Given, GradientGiven, Source
@@ -362,7 +363,8 @@ class Program:
 
         self.writer.updated = self.updated
         done = ["update.end(code)"] if self.updated else []
-        middle, views = operands.call(plan, self.calls.inputs, scope, view, done)
+        again = reused(self.writer, operands)
+        middle, views = operands.call(plan, self.calls.inputs, scope, view, done, again)
         middle.append("counters.calls += 1")
         if self.caches:  # what is kept of their elements is no more
             scope |= {"expose": expose, "exposable": noted}
@@ -374,7 +376,8 @@ class Program:
         self.plan, self.operands, self.chances, self.why = plan, operands, 0, ""
         valid = [f"valid{n}()" for n in range(len(plan.guards))]
         lines = [*middle, *views]
-        self.call = self.later(lambda: self.writer.function(lines, outputs, scope, valid))
+        write = partial(self.writer.function, lines, outputs, scope, valid, again=again)
+        self.call = self.later(write)
         self.changed(before, self.call)
 
     def view(self, output: int) -> Callable[[Any], Any]:

@@ -4,7 +4,6 @@ its results become.
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,8 +26,9 @@ from cubepy.tensor.ops import written_in_place
 from cubepy.tensor.program.differentiated import remember
 from cubepy.tensor.program.form import DICTS
 from cubepy.tensor.program.guards import Guards
-from cubepy.tensor.program.plans.anew import around, given_anew
+from cubepy.tensor.program.plans.anew import around, given_anew, nbytes_of
 from cubepy.tensor.program.plans.looked import Layouts, Looks, guarded, held_steadily
+from cubepy.tensor.program.plans.reused import Reused
 from cubepy.tensor.program.plans.states import Update
 from cubepy.tensor.program.plans.steady import Exchanged, Memo
 from cubepy.tensor.program.trace import Given, GradientGiven, Output, Source, Trace
@@ -226,6 +226,7 @@ class Writer(Looks):
         conditions: Sequence[str] = (),
         *,
         detours: bool = False,
+        again: Reused | None = None,
     ) -> Any:
         """The function `call(args, kwargs)`.
 
@@ -235,7 +236,9 @@ class Writer(Looks):
             scope: other names in these lines.
             conditions: expressions that must hold for the call to be of this kind.
             detours: whether it is called while no call is repeated.
+            again: the results that may be those of an earlier call.
         """
+        states = set(again.states) if again else set[int]()
         lines = list(self.lines)
         if detours:
             lines[0] = f"if mode.enabled is not {self.enabled}:"
@@ -251,7 +254,8 @@ class Writer(Looks):
         if after:
             lines += ["finally:", *[f"    {line}" for line in after]]
         lines.append("if starved:")
-        made_here = {n for line in middle for n in line.split(" = ")[:-1] if n.isidentifier()}
+        parts = [line.strip().split(" = ")[:-1] for line in middle]
+        made_here = {name for found in parts for name in found if name.isidentifier()}
         lines += [f"    {name} = None" for name in sorted(made_here)]  # the function needs memory
         lines += ["    return eagerly(*args, **kwargs)"]
         self.scope |= scope
@@ -271,13 +275,13 @@ class Writer(Looks):
             inputs = "".join(f"{name}, " for name in self.inputs)
             rest.append(f"remember(attrs, ({inputs}), [{', '.join(through)}])")
         pending = self.pending(made)
-        after, exchanged = list[str](), list[Source]()
+        after, exchanged, new, keep = list[str](), list[Source](), list[str](), list[str]()
         for effect in self.trace.effects:
             handle = self.handle(effect.handle)
             if isinstance(effect, Given) and effect.output in self.updated:
                 continue  # its handle has it already
             if isinstance(effect, Given):
-                after += _value(effect.output)
+                after += _value(effect.output, effect.output not in states)
                 if effect.leaf:
                     after += [f"u{effect.output}.needs_grad = True"]
                     after += [f"u{effect.output}.handle = ref({handle})"]
@@ -296,10 +300,18 @@ class Writer(Looks):
                 continue
             if self.gpu is None:
                 self.scope |= {f"shape_{n}": spec.shape, f"dtype_{n}": spec.dtype}
-                lines += [f"d{n} = new(Dense)", f"d{n}.array = {array}", f"d{n}.shape = shape_{n}"]
-                lines += [f"d{n}.dtype = dtype_{n}", f"d{n}.device = home"]
+                store = [f"d{n} = new(Dense)", f"d{n}.array = {array}", f"d{n}.shape = shape_{n}"]
+                store += [f"d{n}.dtype = dtype_{n}", f"d{n}.device = home"]
+                if n in states:
+                    new += [*store, f"u{n} = new(Value)", f"u{n}.storage = d{n}"]
+                else:
+                    lines += store
             else:
                 lines.append(f"d{n} = Dense({array})")
+        if again is not None:
+            lines += ["if taken is None:", *[f"    {line}" for line in new]]
+            lines.append(f"    taken = ({again.names})")
+            keep = ["reused.keep(taken)"]
         lines += rest
         if pending:
             self.scope |= {"Pending": Pending, "forms": self.forms(pending, specs)}
@@ -309,7 +321,7 @@ class Writer(Looks):
             held = Exchanged([source.of for source in exchanged if source.kind == "held"])
             others = [self.handle(source) for source in exchanged if source.kind != "held"]
             after = guarded(self.name("exchanged", held), others, after)
-        lines += [*after, f"return {result}"]
+        lines += [*after, *keep, f"return {result}"]
         text = "\n".join(["def call(args, kwargs):", *[f"    {line}" for line in lines]])
         return written(text, "<program>", dict(self.scope))
 
@@ -383,18 +395,7 @@ class Writer(Looks):
         return self.name("k_", form)
 
 
-def nbytes_of(spec: Any) -> int:
-    """Bytes of a tensor of a shape and a dtype."""
-    shape, dtype = spec
-    return math.prod(shape) * dtype.bits // 8
-
-
-def _value(n: int) -> list[str]:
-    """A new value of the storage of an output."""
-    return [
-        f"u{n} = new(Value)",
-        f"u{n}.storage = d{n}",
-        f"u{n}.id = next(identities)",
-        f"u{n}.call = None",
-        f"u{n}.needs_grad = False",
-    ]
+def _value(n: int, new: bool = True) -> list[str]:
+    """A value of the storage of an output, as it is when it is new."""
+    made = [f"u{n} = new(Value)", f"u{n}.storage = d{n}"] if new else []
+    return [*made, f"u{n}.id = next(identities)", f"u{n}.call = None", f"u{n}.needs_grad = False"]

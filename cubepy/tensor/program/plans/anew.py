@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from cubepy.tensor.program.form import DICTS
@@ -57,3 +58,9 @@ def parts_of(form: Any) -> list[Any]:
     if type(form) in DICTS:
         return [part for inner in form.values() for part in parts_of(inner)]
     return [form]
+
+
+def nbytes_of(spec: Any) -> int:
+    """Bytes of a tensor of a shape and a dtype."""
+    shape, dtype = spec
+    return math.prod(shape) * dtype.bits // 8  # type: ignore[no-any-return]

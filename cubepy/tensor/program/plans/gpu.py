@@ -212,6 +212,7 @@ class GpuProgram(ProgramOperands):
         scope: dict[str, Any],
         view: Callable[[int, str], str],
         done: Sequence[str] = (),
+        reused: Any = None,
     ) -> tuple[list[str], list[str]]:
         go, table, alive = plan.table.ready()
         gpu, device, ordinal = self.gpu, self.device, self.ordinal

@@ -18,6 +18,7 @@ from cubepy.runtime.replay.host import host_replay
 from cubepy.runtime.replay.plan import Address, Plan
 from cubepy.runtime.replay.record import Launch, Mark, Recorder
 from cubepy.runtime.tensor_map import ArrayMap
+from cubepy.tensor.program.plans import results
 from cubepy.tensor.program.plans.arena import LINE, Buffer, Lifetime, Spare, lodged, planned
 from cubepy.tensor.program.plans.operands import ProgramOperands, Result, Span
 
@@ -330,7 +331,7 @@ class HostProgram(ProgramOperands):
     @staticmethod
     def small(size: int) -> Callable[..., np.ndarray]:
         """What makes an array of so many bytes."""
-        return np.empty if size < pool.POOLED else pool.host_pool.empty
+        return np.empty if size < POOLED else pool.host_pool.empty
 
     def call(
         self,
@@ -339,33 +340,37 @@ class HostProgram(ProgramOperands):
         scope: dict[str, Any],
         view: Callable[[int, str], str],
         done: Sequence[str] = (),
+        reused: Any = None,
     ) -> tuple[list[str], list[str]]:
         go, table, alive = plan.table.ready()
         plan.table.clear()
         scope |= {"go": go, "table": table, "alive": (alive, self.kept), "ndarray": np.ndarray}
         scope |= {"frames": self.frames, "launches": plan.launches}
         given, middle, views = list(names), list[str](), list[str]()
-        users_of: list[list[int]] = [[] for _ in self.memory]
-        for n, r in enumerate(self.outputs):
-            if r.kind == "new":
-                users_of[r.of].append(n)
-        for k, ((size, line), users) in enumerate(zip(self.memory, users_of, strict=True)):
+        separate, fresh = results.separate(self), list[str]()
+        for k, ((size, line), users) in enumerate(
+            zip(self.memory, results.users(self), strict=True)
+        ):
             array = self.outputs[users[0]].array
-            if len(users) == 1 and array.nbytes == size and array.flags.c_contiguous and not line:
-                small = self.small(size)
-                scope |= {f"empty{k}": small, f"form{k}": array.shape, f"kind{k}": array.dtype}
-                middle.append(f"m{k} = r{users[0]} = empty{k}(form{k}, kind{k})")
-            else:
-                scope[f"make{k}"] = maker(size, line)
-                middle.append(f"m{k} = make{k}()")
-                for n in users:
-                    r = self.outputs[n]
-                    form = (r.array.shape, r.array.dtype, r.offset, r.array.strides)
-                    scope |= {f"form{n}_{i}": part for i, part in enumerate(form)}
-                    views.append(
-                        f"r{n} = ndarray(form{n}_0, form{n}_1, m{k}, form{n}_2, form{n}_3)"
-                    )
+            if users[0] in separate:
+                make, n = self.small(size), users[0]
+                scope |= {f"empty{k}": make, f"form{k}": array.shape, f"kind{k}": array.dtype}
+                lines = middle if reused is None or n not in reused.outputs else fresh
+                lines.append(f"r{n} = empty{k}(form{k}, kind{k})")
+                given.append(f"r{n}")
+                continue
+            scope[f"make{k}"] = maker(size, line)
+            middle.append(f"m{k} = make{k}()")
+            for n in users:
+                r = self.outputs[n]
+                form = (r.array.shape, r.array.dtype, r.offset, r.array.strides)
+                scope |= {f"form{n}_{i}": part for i, part in enumerate(form)}
+                views.append(f"r{n} = ndarray(form{n}_0, form{n}_1, m{k}, form{n}_2, form{n}_3)")
             given.append(f"m{k}")
+        if fresh:
+            scope["reused"] = reused
+            middle += ["taken = reused.take()", "if taken is None:", *[f"    {t}" for t in fresh]]
+            middle += ["else:", f"    {reused.names}= taken"]
         for n, r in enumerate(self.outputs):
             if r.kind == "input":
                 views.append(f"r{n} = {view(n, names[r.of])}")

@@ -120,6 +120,7 @@ class ProgramOperands(Operands):
         scope: dict[str, Any],
         view: Callable[[int, str], str],
         done: Sequence[str] = (),
+        reused: Any = None,
     ) -> tuple[list[str], list[str]]:
         """The text of a call: lines that launch, and lines that make the outputs `r0`, `r1`, ...
 
@@ -130,5 +131,6 @@ class ProgramOperands(Operands):
                 went wrong, and `compute(arrays)`, which runs op by op, are there.
             view: the text of an output, by its number, that is a view of an input of a name.
             done: lines for when all is written.
+            reused: the results that may be those of an earlier call (`plans.reused`), or None.
         """
         raise NotImplementedError
