@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy import nn
 from tests.models.onnx.rewritten import as_written, close, made
 from tests.models.onnx.writer import node, value
 
@@ -110,6 +112,80 @@ def test_a_dequantized_matrix_of_floats_is_a_linear_layer() -> None:
     w = constants["w_q"].astype(np.float32) - constants.get("w_z", np.float32(0))
     assert np.allclose(net(x)["y"].numpy(), x @ (w * constants["w_s"]), atol=1e-4)
     assert "w_q" not in net.state_dict()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_codes_of_a_matrix_are_turned_behind_their_scales(
+    turned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(7)
+    nodes, constants = rounded("x", "d", np.uint8(120))
+    step, kept = stored(rng, (20, 30), 0, np.int8)
+    nodes += [step, node("Transpose", "w", "t", perm=[1, 0])]
+    nodes.append(node("Gemm", "d t", "y") if turned else node("MatMul", "d t", "y"))
+    net = made(nodes, constants | kept)
+    x = rng.standard_normal((5, 30)).astype(np.float32)
+
+    assert [s.record.name for s in net.runner.steps] == ["QuantizeLinear", "CodesProduct"]
+    other = as_written(monkeypatch, nodes, constants | kept)(x)["y"]
+    assert close(net(x)["y"], other, 1e-5)
+
+
+def blocks(rng: np.random.Generator, dtype: Any, block: int, axis: int) -> tuple[Any, ...]:
+    """Codes (N, K) or (K, N) with scales by block of K, or by column; nodes, constants, floats."""
+    info = ml_dtypes.iinfo(dtype)
+    n, k = (int(v) for v in rng.integers(1, 90, 2))
+    shape = (n, k) if axis else (k, n)
+    codes = rng.integers(int(info.min), int(info.max) + 1, shape).astype(dtype)
+    lengths = [n, n]
+    lengths[axis] = -(-k // block) if block else 1
+    scales = rng.uniform(0.01, 0.02, lengths).astype(np.float32)
+    points = rng.integers(int(info.min) // 2, int(info.max) // 2 + 1, lengths).astype(dtype)
+    if block:
+        how: dict[str, Any] = {"axis": axis, "block_size": block}
+        spread = [np.repeat(p, block, axis)[: shape[0], : shape[1]] for p in (scales, points)]
+    else:
+        how = {"axis": 1 - axis}
+        spread = [scales, points]
+        scales, points = scales.reshape(-1), points.reshape(-1)
+    kept = {"w_q": codes, "w_s": scales}
+    pointed = rng.random() < 0.5
+    if pointed:
+        kept["w_z"] = points
+    floats = codes.astype(np.float64) - (spread[1].astype(np.float64) if pointed else 0)
+    step = node("DequantizeLinear", "w_q w_s w_z" if pointed else "w_q w_s", "w", **how)
+    return step, kept, (floats * spread[0]).T if axis else floats * spread[0]
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int8", "uint8"])
+@pytest.mark.parametrize("kind", ["MatMul", "Gemm", "Gemm, transB", "Transpose"])
+@pytest.mark.parametrize("block", [0, 16, 64])
+def test_a_matrix_of_few_bits_stays_packed(dtype: str, kind: str, block: int) -> None:
+    """Scaled by block, or with less than 8 bits by column, whichever way round it lies."""
+    rng = np.random.default_rng([block, len(kind), len(dtype)])
+    kinds = {"int4": ml_dtypes.int4, "uint4": ml_dtypes.uint4}
+    axis = int(kind in ("Gemm, transB", "Transpose"))
+    step, constants, w = blocks(rng, np.dtype(kinds.get(dtype, dtype)), block, axis)
+    nodes, bias = [step], 0.0
+    if kind == "Transpose":
+        nodes += [node("Transpose", "w", "t", perm=[1, 0]), node("MatMul", "x t", "y")]
+    elif kind == "MatMul":
+        nodes.append(node("MatMul", "x w", "y"))
+    else:
+        constants["b"] = bias = rng.standard_normal(w.shape[1]).astype(np.float32)
+        how = {"transB": 1} if axis else {}
+        nodes.append(node("Gemm", "x w b", "y", **how))
+    net = made(nodes, constants, opset=21)
+
+    assert [s.record.name for s in net.runner.steps] == ["Linear"]
+    packed = block or dtype.endswith("4")
+    (weight,) = (m.weight for m in net.modules() if isinstance(m, nn.Linear))
+    assert weight.storage.kind == ("block_codes" if packed else "dense")
+    for rows in (1, 5, 40):
+        x = rng.standard_normal((rows, w.shape[0])).astype(np.float32)
+        right = x.astype(np.float64) @ w + bias
+        found = net(x)["y"].numpy()
+        assert np.abs(found - right).max() <= 1e-5 * np.abs(right).max()
 
 
 def test_explain_shows_products_of_codes() -> None:

@@ -1,4 +1,6 @@
-"""MatMulNBits as a linear layer of packed codes."""
+"""Products with matrices of few bits as linear layers of packed codes: MatMulNBits, and MatMul and
+Gemm of what DequantizeLinear makes of codes.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,13 @@ from cubepy.quant.storage import Quantized
 from cubepy.tensor import Storage, Tensor, as_tensor
 
 FLOATS = ("float32", "float16", "bfloat16")
+CODES = {"int8": (8, 128), "uint8": (8, 0), "int4": (4, 8), "uint4": (4, 0)} | {
+    "int2": (2, 2),
+    "uint2": (2, 0),
+}
+"""Bits of codes, and what makes them unsigned, by dtype."""
+BLOCK = 128
+"""Elements of a block where a scale holds for all of them."""
 
 
 def linear_of(graph: Rewriting, node: Node) -> Node | None:
@@ -80,6 +89,16 @@ def turned(rows: np.ndarray, order: np.ndarray, bits: int) -> np.ndarray:
     """
     codes = bytes_of(rows, bits).copy()
     codes[:, : len(order)] = codes[:, order]
+    return packed(codes, bits)
+
+
+def packed(codes: np.ndarray, bits: int) -> np.ndarray:
+    """Codes of a byte each (N, K) as bytes that hold several, low bits first.
+
+    Example:
+        >>> packed(np.array([[1, 2, 3, 4]], np.uint8), 4)
+        array([[33, 67]], dtype=uint8)
+    """
     if bits == 8:
         return codes
     each = 8 // bits
@@ -87,6 +106,74 @@ def turned(rows: np.ndarray, order: np.ndarray, bits: int) -> np.ndarray:
     parts = codes.reshape(len(codes), -1, each) << shifts
     found: np.ndarray = np.bitwise_or.reduce(parts, axis=-1)
     return found
+
+
+def dequantized_linear(graph: Rewriting, node: Node) -> Node | None:
+    """A product of floats with a matrix that DequantizeLinear makes of constant codes: of those of
+    2, 4 or 8 bits with scales by block of the axis that is summed, of less than 8 bits also with
+    one scale, or one for each output. Rows of activations meet the codes.
+    """
+    given, gemm = node.attributes, node.op == "Gemm"
+    bias = node.inputs[2] if len(node.inputs) > 2 else ""
+    scaled = given.get("alpha", 1.0) != 1.0 or (bias and given.get("beta", 1.0) != 1.0)
+    if gemm and (given.get("transA") or scaled):
+        return None
+    name, by_outputs = node.inputs[1], bool(gemm and given.get("transB"))
+    turning = graph.maker(name, "Transpose")
+    if turning is not None and turning.attributes.get("perm", [1, 0]) == [1, 0]:
+        if graph.only_reader(name) is None:
+            return None
+        name, by_outputs = turning.inputs[0], not by_outputs
+    made = graph.maker(name, "DequantizeLinear")
+    if made is None or graph.only_reader(name) is None or "output_dtype" in made.attributes:
+        return None
+    stored = blocks_of(graph, made, by_outputs)
+    if stored is None:
+        return None
+    added = graph.bias_of(bias, stored.shape[0]) if bias else None
+    if bias and added is None:
+        return None
+    module = packed_layer(graph, stored, added, made.inputs[0])
+    for old in (graph.constants.get(n) for n in made.inputs):
+        if isinstance(old, Constant) and graph.uses[old.weight.name] == 2:
+            graph.scope.parameters.pop(old.key, None)
+    said = {"module": module, "wide": True}
+    return Node("Linear", OURS, node.name, node.inputs[:1], node.outputs, said)
+
+
+def blocks_of(graph: Rewriting, node: Node, by_outputs: bool) -> BlockCodes | None:
+    """The codes of a DequantizeLinear as a matrix (outputs, inputs); None for others."""
+    values = [host_of(graph.constants.get(n)) if n else None for n in node.inputs]
+    codes, scales, zeros = (*values, None, None)[:3]
+    if any(n and v is None for n, v in zip(node.inputs, values, strict=True)):
+        return None
+    bits, middle = CODES.get(codes.dtype.name, (0, 0))
+    block, axis = node.attributes.get("block_size", 0), node.attributes.get("axis", 1)
+    if not bits or codes.ndim != 2 or 0 in codes.shape or scales.dtype.name not in FLOATS:
+        return None
+    along, axis = int(by_outputs), axis % 2
+    outputs, inputs = codes.shape[1 - along], codes.shape[along]
+    if block and (axis != along or block < 16 or block & (block - 1)):
+        return None
+    if not block and (bits == 8 or (scales.size > 1 and (axis == along or scales.ndim != 1))):
+        return None
+    found = []
+    for part in (scales, zeros):
+        wide = None if part is None else part.astype(np.float32)
+        if wide is not None and block:
+            wide = wide if by_outputs else wide.T
+        elif wide is not None:
+            wide = np.broadcast_to(wide.reshape(-1, 1), (outputs, -(-inputs // BLOCK)))
+        found.append(wide)
+    block = block or BLOCK
+    blocks = -(-inputs // block)
+    if any(part is not None and part.shape != (outputs, blocks) for part in found):
+        return None
+    point = np.zeros((outputs, blocks), np.float32) if found[1] is None else found[1]
+    rows = np.zeros((outputs, blocks * block), np.uint8)
+    rows[:, :inputs] = (codes if by_outputs else codes.T).astype(np.int16) + middle
+    plain = [np.ascontiguousarray(part) for part in (found[0], point + middle)]
+    return BlockCodes(packed(rows, bits), *plain, inputs, bits, block)
 
 
 def points_of(given: Any, rows: int, blocks: int, bits: int) -> np.ndarray | None:

@@ -4,6 +4,7 @@ and convolutions of what is dequantized become those of the codes.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,7 +67,15 @@ def of_activations(graph: Rewriting, name: str) -> Codes | None:
 
 
 def of_weights(graph: Rewriting, name: str, axis: int) -> tuple[Codes, Any, Any] | None:
-    """Constant codes that one product reads, signed, and their zero points."""
+    """Constant codes that one product reads, signed, and their zero points; those of a matrix may
+    be turned behind DequantizeLinear.
+    """
+    turning = graph.maker(name, "Transpose")
+    if turning is not None and turning.attributes.get("perm") in (None, [1, 0]):
+        inner = of_weights(graph, turning.inputs[0], 1 - axis) if axis < 2 else None
+        if inner is None or inner[1].ndim != 2 or graph.only_reader(name) is None:
+            return None
+        return inner[0], inner[1].T, inner[2]
     found = dequantized(graph, name, axis)
     if found is None or found.constant is None or graph.only_reader(name) is None:
         return None
@@ -96,6 +105,23 @@ def product(
     names += graph.keep(node, None, {"factors": factor})
     added = graph.keep(node, None, {"zeros": points.astype(np.int32)}) if points.any() else ("",)
     return (x.name, x.zero, *names, *added, bias)
+
+
+@pieces("MatMul", "Gemm")
+def blocks(graph: Rewriting, node: Node) -> Node | None:
+    """A product with a matrix of few bits, or one that is scaled by block, which stays packed."""
+    name = node.inputs[1]
+    turning = graph.maker(name, "Transpose")
+    made = graph.maker(name if turning is None else turning.inputs[0], "DequantizeLinear")
+    codes = None if made is None else graph.constants.get(made.inputs[0])
+    if made is None or codes is None:
+        return None
+    dtype = codes.weight.dtype if isinstance(codes, Constant) else codes.dtype
+    if not made.attributes.get("block_size") and dtype in (np.int8, np.uint8):
+        return None
+    nbits: Any = importlib.import_module("cubepy.models.onnx.rules.nbits")
+    found: Node | None = nbits.dequantized_linear(graph, node)
+    return found
 
 
 @pieces("MatMul", "Gemm")
