@@ -84,7 +84,7 @@ class TextVectors(Tokenized):
         return out[0] if single else out
 
     def vectors(self, tokens: np.ndarray, mask: np.ndarray) -> Tensor:
-        """A vector of each token, (B, L, width), of tokens and the numbers 1 where there are any."""
+        """A vector of each token, (B, L, width); the mask is 1 where there are any."""
         return self(tokens, mask)  # type: ignore[operator,no-any-return]
 
     def _tokens(self, text: Any) -> list[int]:

@@ -211,8 +211,8 @@ class Rewriting:
         if reads is None:
             return None
         for node, read in reads:
-            turns = self.turning(node.outputs[0]) is node
-            if turns:
+            is_turning = self.turning(node.outputs[0]) is node
+            if is_turning:
                 through = self.readers_alone([node.outputs[0]])
                 if through is None:
                     return None
@@ -223,7 +223,7 @@ class Rewriting:
                 ways.add(way(self, node, read))
         if len(ways) != 1 or None in ways or shared and ways != {True}:
             return None
-        return Matrix(found, ways.pop(), shared)
+        return Matrix(found, True in ways, shared)
 
     def turning(self, name: str) -> Node | None:
         """The node that turns a constant matrix; None for what is none."""

@@ -18,13 +18,13 @@ MOST_PARTS = 4
 
 
 class Cut(NamedTuple):
-    """Where an array is cut: along which axis, in how many equal parts, and whether these take turns
-    instead of following one another.
+    """Where an array is cut: along which axis, in how many equal parts, and whether neighbours are
+    of different parts.
     """
 
     axis: int
     many: int
-    woven: bool = False
+    interleaved: bool = False
 
 
 def part_maps(schedule: Schedule) -> Schedule:
@@ -62,13 +62,13 @@ def _cut_of(step: Step, schedule: Schedule) -> tuple[Cut, tuple[int, ...]] | Non
         return None
     rank = len(schedule.specs[step.results[0]].shape)
     if step.op == "reshape":
-        parts = _woven(step, schedule)
+        parts = _interleaved(step, schedule)
         return None if parts is None else (Cut(rank - 1, len(parts), True), parts)
     even = _even(step, schedule.specs)
     return (Cut(step.attrs["axis"] % rank, len(step.read)), step.read) if even else None
 
 
-def _woven(step: Step, schedule: Schedule) -> tuple[int, ...] | None:
+def _interleaved(step: Step, schedule: Schedule) -> tuple[int, ...] | None:
     """The parts (..., N) of which a step makes (..., many N), where these were stacked."""
     specs, made_by = schedule.specs, schedule.made_by
     stack = made_by.get(step.read[0])
@@ -143,7 +143,7 @@ class _Parts:
 
     def together(self, parts: tuple[int, ...], cut: Cut, result: int) -> Step:
         """The step that puts parts side by side."""
-        if not cut.woven:
+        if not cut.interleaved:
             return Step("concat", parts, {"axis": cut.axis}, (result,))
         spec = self.specs[parts[0]]
         one, several = (*spec.shape, 1), (*spec.shape, cut.many)
@@ -187,7 +187,7 @@ class _Parts:
         n, found = spec.shape[cut.axis] // cut.many, []
         for k in range(cut.many):
             end = None if k == cut.many - 1 else (k + 1) * n
-            part = (k or None, None, cut.many) if cut.woven else (k * n or None, end, None)
+            part = (k or None, None, cut.many) if cut.interleaved else (k * n or None, end, None)
             index: list[Any] = [every] * len(spec.shape)
             index[cut.axis] = part
             step = Step("slice", (i,), {"index": tuple(index)}, ())

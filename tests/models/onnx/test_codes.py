@@ -10,6 +10,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn
+from cubepy.models.onnx.rules import quantized as rules
 from tests.models.onnx.rewritten import as_written, close, made
 from tests.models.onnx.writer import node, value
 
@@ -78,6 +79,7 @@ def test_products_of_what_is_dequantized_are_those_of_codes(
 ) -> None:
     rng = np.random.default_rng([seed, len(kind)])
     nodes, constants, shape = quantized(rng, kind)
+    monkeypatch.setattr(rules, "MOST_FLOATS", 0)
     net = made(nodes, constants)
     x = rng.standard_normal(shape).astype(np.float32)
 
@@ -186,6 +188,23 @@ def test_a_matrix_of_few_bits_stays_packed(dtype: str, kind: str, block: int) ->
         right = x.astype(np.float64) @ w + bias
         found = net(x)["y"].numpy()
         assert np.abs(found - right).max() <= 1e-5 * np.abs(right).max()
+
+
+@pytest.mark.parametrize(("channels", "filters", "groups"), [(4, 8, 1), (12, 12, 12), (64, 64, 4)])
+def test_small_filters_and_those_of_groups_are_floats(
+    channels: int, filters: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(filters)
+    nodes, constants = rounded("x", "d", np.int8(-5))
+    step, kept = stored(rng, (filters, channels // groups, 3, 3), 0, np.uint8)
+    nodes += [step, node("Conv", "d w", "y", group=groups)]
+    net = made(nodes, constants | kept)
+    x = rng.standard_normal((2, channels, 6, 7)).astype(np.float32)
+
+    kinds = [s.record.name for s in net.runner.steps]
+    assert kinds == ["QuantizeLinear", "DequantizeLinear", "Conv"]
+    other = as_written(monkeypatch, nodes, constants | kept)(x)["y"]
+    assert close(net(x)["y"], other, 1e-5)
 
 
 def test_explain_shows_products_of_codes() -> None:

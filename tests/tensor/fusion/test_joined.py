@@ -61,7 +61,7 @@ def bounded(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
     return x * cosines + turned * sines * s[:, :1]
 
 
-def woven(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
+def interleaved(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
     """A rotary embedding of neighbours that are stacked before they are scaled."""
     n, cosines, sines = x.shape[-1], x[0, 0], x[-1, -1]
     pair = [(-x[..., 1:n:2]).unsqueeze(-1), x[..., 0:n:2].unsqueeze(-1)]
@@ -81,7 +81,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "swapped": swapped,
     "rotated": rotated,
     "bounded": bounded,
-    "woven": woven,
+    "interleaved": interleaved,
     "stacked_rows": stacked_rows,
 }
 
@@ -108,7 +108,7 @@ def test_parts_are_written_where_they_are(name: str, shape: tuple[int, ...], dty
 
 def test_programs_repeat_them() -> None:
     given = [some(2, 4, 16, 64), some(16, 32), some(16, 32)]
-    for function in (halves, neighbours, rotated, bounded, woven):
+    for function in (halves, neighbours, rotated, bounded, interleaved):
         program, want = cb.jit(function), function(*given).numpy()
         for _ in range(4):
             np.testing.assert_array_equal(program(*given).numpy(), want)
@@ -131,7 +131,7 @@ def test_units_of_a_gpu_write_parts() -> None:
     from tests.backends.cuda.emulator.device import emulated
 
     given = [some(2, 3, 5, 34), some(5, 17), some(5, 17)]
-    for function in (halves, neighbours, rotated, bounded, woven):
+    for function in (halves, neighbours, rotated, bounded, interleaved):
         want = function(*given).numpy()
         with emulated() as gpu:
             there = [cb.tensor(t.numpy(), device=gpu) for t in given]

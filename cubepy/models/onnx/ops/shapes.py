@@ -145,7 +145,7 @@ operator("Split", reads=(1,), host=_split)(_split)
 
 
 WHOLE = (2**31 - 1, 2**63 - 1)
-"""Ends that stand for the end of an axis, whichever way it is walked (as onnxruntime reads them)."""
+"""Ends that stand for the end of an axis, whichever way it is walked (so onnxruntime does)."""
 
 
 def slices(call: Call, old: tuple[int, ...], given: tuple[Any, ...]) -> tuple[slice, ...]:

@@ -144,9 +144,11 @@ def dequantized_linear(graph: Rewriting, node: Node) -> Node | None:
 def blocks_of(graph: Rewriting, node: Node, by_outputs: bool) -> BlockCodes | None:
     """The codes of a DequantizeLinear as a matrix (outputs, inputs); None for others."""
     values = [host_of(graph.constants.get(n)) if n else None for n in node.inputs]
-    codes, scales, zeros = (*values, None, None)[:3]
     if any(n and v is None for n, v in zip(node.inputs, values, strict=True)):
         return None
+    codes: Any = values[0]
+    scales: Any = values[1]
+    zeros = values[2] if len(values) > 2 else None
     bits, middle = CODES.get(codes.dtype.name, (0, 0))
     block, axis = node.attributes.get("block_size", 0), node.attributes.get("axis", 1)
     if not bits or codes.ndim != 2 or 0 in codes.shape or scales.dtype.name not in FLOATS:
@@ -157,23 +159,23 @@ def blocks_of(graph: Rewriting, node: Node, by_outputs: bool) -> BlockCodes | No
         return None
     if not block and (bits == 8 or (scales.size > 1 and (axis == along or scales.ndim != 1))):
         return None
-    found = []
-    for part in (scales, zeros):
-        wide = None if part is None else part.astype(np.float32)
-        if wide is not None and block:
-            wide = wide if by_outputs else wide.T
-        elif wide is not None:
-            wide = np.broadcast_to(wide.reshape(-1, 1), (outputs, -(-inputs // BLOCK)))
-        found.append(wide)
-    block = block or BLOCK
-    blocks = -(-inputs // block)
-    if any(part is not None and part.shape != (outputs, blocks) for part in found):
+    length = block or BLOCK
+    lengths = outputs, -(-inputs // length)
+
+    def laid(part: Any) -> Any:
+        """Scales or zero points, one for each block of each output."""
+        if not block:
+            return np.broadcast_to(part.reshape(-1, 1), lengths)
+        return part if by_outputs else part.T
+
+    points = np.zeros(lengths) if zeros is None else laid(zeros.astype(np.float32))
+    by = laid(scales.astype(np.float32))
+    if by.shape != lengths or points.shape != lengths:
         return None
-    point = np.zeros((outputs, blocks), np.float32) if found[1] is None else found[1]
-    rows = np.zeros((outputs, blocks * block), np.uint8)
+    rows = np.zeros((outputs, lengths[1] * length), np.uint8)
     rows[:, :inputs] = (codes if by_outputs else codes.T).astype(np.int16) + middle
-    plain = [np.ascontiguousarray(part) for part in (found[0], point + middle)]
-    return BlockCodes(packed(rows, bits), *plain, inputs, bits, block)
+    by, points = np.ascontiguousarray(by), np.ascontiguousarray(points + middle, np.float32)
+    return BlockCodes(packed(rows, bits), by, points, inputs, bits, length)
 
 
 def points_of(given: Any, rows: int, blocks: int, bits: int) -> np.ndarray | None:

@@ -17,6 +17,8 @@ from cubepy.models.onnx.rules.codes import columns_of
 
 SHORT = 65536
 """Elements up to which dequantized constants are floats whatever reads them."""
+MOST_FLOATS = 8192
+"""Elements of filters up to which a convolution of floats takes less (AVX-512, 14 to 56 pixels)."""
 PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 
 
@@ -145,13 +147,15 @@ def matrix(graph: Rewriting, node: Node) -> Node | None:
 
 @pieces("Conv")
 def convolution(graph: Rewriting, node: Node) -> Node | None:
-    """A convolution by constant filters, dequantized both."""
+    """A convolution by constant filters, dequantized both. Small filters, and those of groups, are
+    floats, which take less than laying out windows.
+    """
     x = of_activations(graph, node.inputs[0])
     found = None if x is None else of_weights(graph, node.inputs[1], 0)
     if x is None or found is None or found[1].ndim not in (3, 4):
         return None
     weight, codes, points = found
-    if node.attributes.get("group", 1) != 1:
+    if node.attributes.get("group", 1) != 1 or codes.size < MOST_FLOATS:
         return None
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
     inputs = product(graph, node, x, weight, columns_of(codes), points, bias)
