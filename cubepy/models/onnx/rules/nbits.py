@@ -28,7 +28,7 @@ BLOCK = 128
 
 def linear_of(graph: Rewriting, node: Node) -> Node | None:
     """MatMulNBits of constants: a linear layer that reads the codes as they lie, or, where columns
-    have groups of their own (`g_idx`), as they lie group after group. With `accuracy_level` 4
+    have groups of their own (`g_idx`), group after group. With `accuracy_level` 4
     activations become bytes, where groups are those of int4.
     """
     names = (*node.inputs, *[""] * 6)[:6]
@@ -52,21 +52,25 @@ def linear_of(graph: Rewriting, node: Node) -> Node | None:
     if points is None or (bias is not None and host_of(bias).shape != (n,)):
         return None
     rows, order = raw.reshape(n, -1), None
-    if groups is not None:
-        order = order_of(host_of(groups), k, block)
-        if order is None:
-            return None
-        rows = turned(rows, order, bits)
     wide = by.dtype.name != "float32"
     floats = by.reshape(n, blocks).astype(np.float32, copy=False)
     found = BlockCodes(rows, floats, points, k, bits, block)
+    if groups is not None:
+        order = order_of(host_of(groups), k, block)
+        if order is not None:
+            found = BlockCodes(turned(rows, order, bits), floats, points, k, bits, block)
+        else:
+            filled = of_groups(found, host_of(groups))
+            if filled is None:
+                return None
+            found, order = filled
     exact = int4_of(found) if node.attributes.get("accuracy_level", 0) == 4 else None
     module = packed_layer(graph, found if exact is None else Quantized(exact), bias, names[1])
     for name, old in zip(names[1:5], given[1:5], strict=True):
         if isinstance(old, Constant) and graph.uses[name] == 2:
             graph.scope.parameters.pop(old.key, None)
     inputs = names[:1]
-    if order is not None and (order != np.arange(k)).any():
+    if order is not None and not np.array_equal(order, np.arange(k)):
         inputs += graph.keep(node, None, {"order": order})
     return Node("Linear", OURS, node.name, inputs, node.outputs, {"module": module, "wide": wide})
 
@@ -78,6 +82,30 @@ def order_of(groups: Any, columns: int, block: int) -> np.ndarray | None:
     order = np.argsort(groups, kind="stable").astype(np.int64)
     whole = (groups[order] == np.arange(columns) // block).all()
     return order if whole else None
+
+
+def of_groups(weight: BlockCodes, groups: Any) -> tuple[BlockCodes, np.ndarray] | None:
+    """A weight whose columns have groups of any size: each group is filled up to whole blocks with
+    codes that are zero. Also the column of the activations that each of its columns meets; None
+    where a zero point is no code, or a group is none.
+    """
+    block, codes = weight.block, bytes_of(weight.codes, weight.bits)
+    points = weight.zeros.astype(np.uint8)
+    exact = (points == weight.zeros).all() and points.max(initial=0) < 1 << weight.bits
+    whole = groups.shape == (weight.shape[1],) and groups.dtype.kind == "i"
+    if not (exact and whole) or groups.min() < 0 or groups.max() >= weight.scales.shape[1]:
+        return None
+    kept, of_block = [], []
+    for group in np.unique(groups):
+        (columns,) = np.nonzero(groups == group)
+        kept.append(np.pad(columns, (0, -len(columns) % block), constant_values=-1))
+        of_block += [int(group)] * (len(kept[-1]) // block)
+    order = np.concatenate(kept)
+    zeros = np.repeat(points[:, of_block], block, axis=1)
+    laid = packed(np.where(order < 0, zeros, codes[:, order]), weight.bits)
+    scales, middle = (np.ascontiguousarray(a[:, of_block]) for a in (weight.scales, weight.zeros))
+    made = BlockCodes(laid, scales, middle, len(order), weight.bits, block)
+    return made, np.maximum(order, 0)
 
 
 def turned(rows: np.ndarray, order: np.ndarray, bits: int) -> np.ndarray:
