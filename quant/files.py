@@ -235,7 +235,7 @@ def quantize_file(
 
 
 # What tables of embeddings are called, where the word is not written out.
-_TABLES = ("emb", "wte", "wpe", "shared")
+_TABLES = ("emb", "wte", "wpe", "shared", "words")
 _TABLE_NAMES = ("relative_attention_bias",)
 _PARTS = ("codes", "scales", "minimums", "sums", "input_scale")
 

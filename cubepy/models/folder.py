@@ -81,6 +81,7 @@ def load_decoder(folder: Path, values: dict[str, Any], source: str) -> TextModel
     model = built(c, tensors, source)
     model.ends = folder_ends(folder, values)
     model.give_tokenizer(partial(folder_tokenizer, folder))
+    _read_pooling(model, folder)
     return model
 
 
@@ -169,7 +170,15 @@ def _read_pooling(model: TextVectors, folder: Path) -> None:
             model.longest = longest
 
 
-POOLINGS = {"cls_token": "first", "mean_tokens": "mean", "cls": "first", "mean": "mean"}
+POOLINGS = {
+    "cls_token": "first",
+    "mean_tokens": "mean",
+    "lasttoken": "last",
+    "max_tokens": "max",
+    "cls": "first",
+    "mean": "mean",
+    "max": "max",
+}
 """Ours by what sentence-transformers calls them."""
 MODULES = ("Transformer", "Pooling", "Normalize", "Dropout")
 """What may stand in `modules.json`: what else there is would be left out of the vectors."""
@@ -187,7 +196,7 @@ def _pooling(values: dict[str, Any], path: Path) -> str:
     if len(chosen) != 1 or chosen[0] not in POOLINGS:
         raise FileFormatError(
             f"{path}: vectors of tokens are pooled by {', '.join(chosen)}",
-            hint="known are the first token's (cls_token) and the mean (mean_tokens)",
+            hint=f"known are {', '.join(POOLINGS)}, one of them",
         )
     return POOLINGS[chosen[0]]
 

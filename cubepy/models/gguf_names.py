@@ -47,7 +47,7 @@ EXPERTS = {
 }
 """Matrices of all experts of a layer."""
 WHOLE = {
-    "token_embd": "embed",
+    "token_embd": "words",
     "position_embd": "positions",
     "output_norm": "norm",
     "output": "head",

@@ -49,7 +49,7 @@ def gguf_of(model: Any, more: Any = (), **metadata: Any) -> bytes:
                 )
             name = f"blk.{number}.{NAMES['.'.join(part)]}.{kind}"
         else:
-            name = {"embed": "token_embd", "norm": "output_norm"}[name[:-7]] + ".weight"
+            name = {"words": "token_embd", "norm": "output_norm"}[name[:-7]] + ".weight"
         tensors.append(written.plain(name, np.ascontiguousarray(array)))
     values = metadata_of(model.config)
     return written.gguf(values | metadata, tensors)
@@ -104,7 +104,7 @@ def experts_of(model: Any, architecture: str) -> bytes:
             ours = EXPERTS.get(rest) or f"{NAMES[part]}.{kind}"
             name = f"blk.{number}.{ours}"
         else:
-            name = {"embed": "token_embd", "norm": "output_norm", "head": "output"}[name[:-7]]
+            name = {"words": "token_embd", "norm": "output_norm", "head": "output"}[name[:-7]]
             name += ".weight"
         tensors.append(written.plain(name, np.ascontiguousarray(array)))
     values = {

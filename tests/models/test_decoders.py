@@ -56,7 +56,7 @@ def test_half_weights_stay_half(dtype: str, tmp_path: Path) -> None:
 
 def test_heads_that_are_tied_are_one_parameter(tmp_path: Path) -> None:
     model = cb.load(folder(tmp_path, fixture("decoders")["gemma3"]))
-    assert model.head.weight is model.embed.weight
+    assert model.head.weight is model.words.weight
     assert not any(p.requires_grad for p in model.parameters())
 
 

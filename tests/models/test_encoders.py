@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.errors import ArgumentError, DTypeError, FileFormatError, ShapeError
-from tests.models.folders import fixture, folder
+from cubepy import nn
+from cubepy.errors import ArgumentError, DTypeError, FileFormatError, LaunchError, ShapeError
+from tests.models.folders import fixture, folder, weights
 
 FAMILIES = list(fixture("encoders"))
 
@@ -66,12 +67,66 @@ def test_texts_as_vectors(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(cb.load(path).embed(texts), right, atol=1e-5)
 
 
+def pooled(hidden: np.ndarray, way: str) -> np.ndarray:
+    """A vector (width,) of those of tokens (L, width)."""
+    if way == "max":
+        return np.asarray(hidden.max(0))
+    return hidden.mean(0) if way == "mean" else hidden[-1 if way == "last" else 0]
+
+
+@pytest.mark.parametrize("way", ["mean", "first", "cls", "last", "max"])
+@pytest.mark.parametrize("name", ["bert", "mpnet", "llama", "gpt2", "gemma3"])
+def test_a_call_says_how_vectors_are_made(name: str, way: str, tmp_path: Path) -> None:
+    """Encoders and decoders alike, in batches of texts of any lengths."""
+    decoder = name not in fixture("encoders")
+    model = cb.load(folder(tmp_path, fixture("decoders" if decoder else "encoders")[name]))
+    texts = [[5, 9, 2, 4], [7], [8, 2, 3, 4, 5, 6]]
+    hidden = [
+        (model.hidden(cb.tensor([t]), None, None) if decoder else model([t])).numpy()[0]
+        for t in texts
+    ]
+    right = np.stack([pooled(h, way) for h in hidden])
+    found = model.embed(texts, pooling=way)
+    assert found.shape == right.shape and found.dtype == np.float32
+    np.testing.assert_allclose(found, right, atol=2e-5)
+    lengths = np.linalg.norm(right, axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        model.embed(texts, pooling=way, normalize=True), right / lengths, atol=2e-5
+    )
+    if way == model.pooling:
+        np.testing.assert_array_equal(model.embed(texts), found)
+    with pytest.raises(ArgumentError, match="no pooling 'median'"):
+        model.embed(texts, pooling="median")
+
+
+def test_a_decoder_pools_as_its_folder_says(tmp_path: Path) -> None:
+    """Weights may be those of the model below the head, under names without `model.`."""
+    given = fixture("decoders")["qwen3"]
+    path = folder(tmp_path, given)
+    kept = {k.removeprefix("model."): v for k, v in weights(given).items() if "lm_head" not in k}
+    nn.save_safetensors(kept, path / "model.safetensors")
+    config = json.loads((path / "config.json").read_text()) | {"tie_word_embeddings": True}
+    (path / "config.json").write_text(json.dumps(config))
+    (path / "1_Pooling").mkdir()
+    (path / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}')
+    kinds = [{"type": f"sentence_transformers.models.{k}"} for k in ("Pooling", "Normalize")]
+    (path / "modules.json").write_text(json.dumps(kinds))
+    model = cb.load(path)
+    assert (model.pooling, model.normalized) == ("last", True)
+    right = model.hidden(cb.tensor([[1, 2, 3]]), None, None).numpy()[0, -1]
+    np.testing.assert_allclose(
+        model.embed([[1, 2, 3]])[0], right / np.linalg.norm(right), atol=1e-5
+    )
+    with pytest.raises(LaunchError, match="not in the vocabulary"):
+        model.embed([[10**6]])
+
+
 def test_vectors_of_texts_made_in_other_ways_are_refused(tmp_path: Path) -> None:
     path = folder(tmp_path, fixture("encoders")["bert"])
     (path / "1_Pooling").mkdir()
     pooling, modules = path / "1_Pooling" / "config.json", path / "modules.json"
     for wrong, rule in (
-        ({"pooling_mode_lasttoken": True, "pooling_mode_cls_token": False}, "by lasttoken"),
+        ({"pooling_mode_weightedmean_tokens": True, "pooling_mode_cls_token": False}, "by weig"),
         ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, "mean_tokens, max"),
         ({"pooling_mode": "weightedmean"}, "by weightedmean"),
     ):
@@ -80,6 +135,8 @@ def test_vectors_of_texts_made_in_other_ways_are_refused(tmp_path: Path) -> None
             cb.load(path)
     for fine, kind in (
         ({"pooling_mode": "cls"}, "first"),
+        ({"pooling_mode_lasttoken": True, "pooling_mode_cls_token": False}, "last"),
+        ({"pooling_mode_max_tokens": True, "include_prompt": False}, "max"),
         ({"word_embedding_dimension": 8}, "mean"),
     ):
         pooling.write_text(json.dumps(fine))

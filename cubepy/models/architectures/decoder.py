@@ -347,13 +347,13 @@ class Decoder(Module):
     def __init__(self, c: DecoderConfig) -> None:
         super().__init__()
         self.config = c
-        self.embed = Embedding(c.vocabulary, c.width)
+        self.words = Embedding(c.vocabulary, c.width)
         self.positions = Embedding(c.context, c.width) if c.learned_positions else None
         self.layers = ModuleList(Layer(c, n) for n in range(c.layers))
         self.norm = norm_of(c, c.width)
         self.head = Linear(c.width, c.vocabulary, bias=False)
         if c.tied:
-            self.head.weight = self.embed.weight
+            self.head.weight = self.words.weight
         for name, angles in (("global", c.rotary), ("local", c.local_rotary)):
             found = None if angles is None else as_tensor(angles.frequencies)
             self.register_buffer(f"{name}_frequencies", found, persistent=False)
@@ -362,7 +362,7 @@ class Decoder(Module):
 
     def forward(self, tokens: Any) -> Tensor:
         """Integers (B, L) -> (B, L, vocabulary): position i sees positions 0 to i."""
-        tokens = as_tokens(tokens, self.embed.weight.device)
+        tokens = as_tokens(tokens, self.words.weight.device)
         return self.logits(self.hidden(tokens, None, None))
 
     def hidden(
@@ -391,7 +391,7 @@ class Decoder(Module):
         else:
             offsets = as_tensor(np.arange(length)).to(tokens.device).unsqueeze(0)
             at_positions = offsets if starts is None else starts.unsqueeze(1) + offsets
-        x = self.embed(tokens)
+        x = self.words(tokens)
         x = x.astype(stream_of(x.dtype, x.device))
         if c.embedding_scale != 1:
             x = x * c.embedding_scale

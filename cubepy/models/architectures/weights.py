@@ -52,9 +52,9 @@ PARTS = {
     "post_feedforward_layernorm": "after_network",
 }
 WHOLE = {
-    "embed_tokens": "embed",
-    "wte": "embed",
-    "embed_in": "embed",
+    "embed_tokens": "words",
+    "wte": "words",
+    "embed_in": "words",
     "wpe": "positions",
     "norm": "norm",
     "ln_f": "norm",

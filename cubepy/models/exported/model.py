@@ -14,7 +14,8 @@ from cubepy import nn
 from cubepy.errors import ModelError
 from cubepy.models.exported import targets
 from cubepy.models.exported.bodies import computed, value_in, with_bodies
-from cubepy.models.exported.program import Exported, Input, Node, Ref
+from cubepy.models.exported.products import WEIGHTS, linear_products
+from cubepy.models.exported.program import Exported, Input, Node, Ref, read_of, refs
 from cubepy.models.exported.records import run_of
 from cubepy.models.plain import array_of_plain, is_plain
 from cubepy.models.rebuilt import Rebuilt
@@ -50,7 +51,7 @@ class TorchModel(Rebuilt):
         super().__init__()
         self.__dict__["exported"] = exported
         self.__dict__["where"] = [None if device is None else as_device(device)]
-        found = list(needed(exported))
+        found = linear_products(exported, list(needed(exported)))
         refuse_missing(found)
         layers = linear_layers(exported, found)
         self.__dict__["homes"] = _tree(self, exported, layers, device)
@@ -98,9 +99,6 @@ class TorchModel(Rebuilt):
     def extra_repr(self) -> str:
         """The inputs."""
         return ", ".join(taken.shown() for taken in self.taken)
-
-
-WEIGHTS = ("weight", "constant")
 
 
 class Steps:
@@ -231,22 +229,6 @@ class Taken:
         return f"{info.name}: {info.dtype.name}[{', '.join(map(str, info.shape))}]"
 
 
-def refs(value: Any) -> Iterator[str]:
-    """The names in arguments."""
-    if isinstance(value, Ref):
-        yield value.name
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from refs(one)
-    elif isinstance(value, dict):
-        yield from refs(list(value.values()))
-
-
-def read_of(node: Node) -> set[str]:
-    """The names that a node reads."""
-    return {*refs(node.args), *refs(node.kwargs)}
-
-
 def needed(exported: Exported) -> Iterator[Node]:
     """The nodes that results are computed of, and what torch asks of lengths."""
     wanted = set(refs(exported.outputs))
@@ -297,11 +279,13 @@ def linear_layers(exported: Exported, nodes: list[Node]) -> dict[str, str]:
         of.setdefault(home, set()).add(last)
         if home and last == "weight":
             same.setdefault(id(value), []).append(home)
-    found = {}
+    found, alone = {}, {*multiplied(exported, nodes)}
     for node in nodes:
         given = [keys.get(a.name) if isinstance(a, Ref) else a for a in node.args[1:]]
         if node.target != "aten.linear.default" or given[0] is None:
             continue
+        if id(exported.weights[given[0]]) not in alone:
+            continue  # rows of it are taken elsewhere, or the like
         bias = given[1] if len(given) > 1 else None
         if bias is None and len(node.args) > 2 and node.args[2] is not None:
             continue  # it is computed
@@ -320,10 +304,21 @@ def matrices(exported: Exported, nodes: list[Node]) -> dict[str, list[str]]:
     """Weights of no layer of their own that linear products alone read, such as the projections of
     attention: their names, by the path of the module.
     """
-    inputs = [i for i in exported.inputs if i.kind in WEIGHTS]
     named: dict[int, list[str]] = {}
     for key, value in exported.weights.items():
         named.setdefault(id(value), []).append(key)
+    found: dict[str, list[str]] = {}
+    for which in multiplied(exported, nodes):
+        keys = named.get(which, ())
+        if all(key in exported.trained for key in keys):
+            for home, _, last in (key.rpartition(".") for key in keys):
+                found.setdefault(home, []).append(last)
+    return found
+
+
+def multiplied(exported: Exported, nodes: list[Node]) -> list[int]:
+    """The weights, by their identities, that linear products alone read."""
+    inputs = [i for i in exported.inputs if i.kind in WEIGHTS]
     one = {i.name: id(exported.weights[i.key]) for i in inputs}
     read: Counter[int] = Counter(one[name] for name in refs(exported.outputs) if name in one)
     by_products: Counter[int] = Counter()
@@ -333,13 +328,7 @@ def matrices(exported: Exported, nodes: list[Node]) -> dict[str, list[str]]:
                 read[one[name]] += 1
         if node.target == "aten.linear.default" and isinstance(node.args[1], Ref):
             by_products[one.get(node.args[1].name, 0)] += 1
-    found: dict[str, list[str]] = {}
-    for which, count in by_products.items():
-        keys = named.get(which, ())
-        if count == read[which] and all(key in exported.trained for key in keys):
-            for home, _, last in (key.rpartition(".") for key in keys):
-                found.setdefault(home, []).append(last)
-    return found
+    return [which for which, count in by_products.items() if which and count == read[which]]
 
 
 def _tree(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -176,3 +177,19 @@ def _said(value: Any) -> str:
         return "{" + ", ".join(map(repr, value)) + "}"
     many = isinstance(value, (list, tuple))
     return f"{len(value)} of them" if many else type(value).__name__
+
+
+def refs(value: Any) -> Iterator[str]:
+    """The names in arguments."""
+    if isinstance(value, Ref):
+        yield value.name
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from refs(one)
+    elif isinstance(value, dict):
+        yield from refs(list(value.values()))
+
+
+def read_of(node: Node) -> set[str]:
+    """The names that a node reads."""
+    return {*refs(node.args), *refs(node.kwargs)}

@@ -76,7 +76,7 @@ def beam_search(
     limit = min(limit, context - len(prompt))
     if limit <= 0:
         return [(0.0, [])]
-    device = model.embed.weight.device
+    device = model.words.weight.device
     steps = steps_of(model)
     ended = Ended(beams, length_penalty, early_stopping)
     totals = np.full(beams, -1e9)

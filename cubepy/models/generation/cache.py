@@ -249,6 +249,6 @@ def cache_for(
         >>> cache_for(Decoder(c), 3, 1000).layers[0][0].shape
         (3, 1, 32, 4)
     """
-    weight, c = model.embed.weight, model.config
+    weight, c = model.words.weight, model.config
     dtype = dtype_of(weight.dtype, weight.device) if dtype is None else dtype
     return KeyValueCache(c, rows, min(positions, c.context), weight.device, dtype, chunk)

@@ -71,7 +71,7 @@ class DraftModel:
         count = min(self.count, c.context - len(tokens))
         if count <= 0 or max(tokens) >= c.vocabulary:
             return []
-        device = self.model.embed.weight.device
+        device = self.model.words.weight.device
         if row not in self.caches:
             self.caches[row] = cache_for(self.model, 1, PIECE), []
         cache, held = self.caches[row]

@@ -98,7 +98,7 @@ class Decoding:
         self.model, self.drafts = model, drafts_of(drafts)
         self.ends = getattr(model, "ends", frozenset()) if ends is None else ends
         self.context, self.trained = model.config.context, trained_on(model)
-        self.device = model.embed.weight.device
+        self.device = model.words.weight.device
         self.on_host = self.device.backend == "cpu"
         self.chunk = max(chunk, drafts.count if drafts is not None else 1)
         self.cache = cache_for(model, rows, min(positions, self.context), dtype, self.chunk)

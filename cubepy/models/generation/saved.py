@@ -45,7 +45,7 @@ def identity(model: Decoder) -> str:
             digest.update(f"{field.name} {value!r}".encode())
     words = np.linspace(0, c.vocabulary - 1, min(ROWS, c.vocabulary)).astype(np.int64)
     with cb.no_grad():
-        vectors = model.embed(as_tensor(words).to(model.embed.weight.device))
+        vectors = model.words(as_tensor(words).to(model.words.weight.device))
         digest.update(vectors.astype(cb.f32).numpy().tobytes())
         for name, weight in sorted(model.state_dict().items()):
             digest.update(f"{name} {weight.shape}".encode())

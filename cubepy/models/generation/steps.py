@@ -90,7 +90,7 @@ def read_first(
     padded = np.zeros((len(texts), longest), np.int64)
     for line, text in zip(padded, texts.values(), strict=True):
         line[: len(text)] = text
-    device = model.embed.weight.device
+    device = model.words.weight.device
     new = [cache.empty(n, longest, len(texts)) for n in range(len(cache.layers))]
     starts = as_tensor(np.zeros(len(texts), np.int64)).to(device)
     hidden = model.hidden(as_tensor(padded).to(device), starts, new, long, True)
@@ -110,7 +110,7 @@ def read_on(
     Returns:
         What the last layer gave for the last one, (width,).
     """
-    device = model.embed.weight.device
+    device = model.words.weight.device
     given = as_tensor(np.array([tokens], np.int64)).to(device)
     starts = as_tensor(np.array([first], np.int64)).to(device)
     hidden = model.hidden(given, starts, cache.row(row), long)

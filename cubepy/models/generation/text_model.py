@@ -1,4 +1,4 @@
-"""A decoder that writes: `generate`, `stream`, `chat` on top of tokens and scores."""
+"""A decoder that writes: `generate`, `stream`, `chat` on top of tokens and scores; `embed`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from cubepy.models.generation.request import at_least, seeds_of, stepwise
 from cubepy.models.generation.requests import Decoding
 from cubepy.models.generation.sampling import Sampling
 from cubepy.models.generation.steps import Steps, check_prompts, steps_of
+from cubepy.models.generation.text_encoder import TextVectors
 from cubepy.models.generation.tokenizer import Growing
-from cubepy.models.tokenized import Tokenized
 from cubepy.tensor import Tensor, as_tensor
 
 ENGINE = ("drafts", "cache_dtype", "chunk")
 """Options that are not those of choosing tokens."""
 
 
-class TextModel(Decoder, Tokenized):
-    """A decoder with what it needs to write texts.
+class TextModel(Decoder, TextVectors):
+    """A decoder with what it needs to write texts, and to make vectors of them.
 
     Attributes:
         config: what the decoder is made of.
         ends: tokens after which a text is done.
+        pooling: of `embed`: the last token's, which has seen all others, if no file says otherwise.
 
     Example:
         >>> c = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, groups=1, depth=4, inner=16,
@@ -41,9 +42,17 @@ class TextModel(Decoder, Tokenized):
         4
     """
 
+    pooling = "last"
+
     def __init__(self, c: DecoderConfig) -> None:
         super().__init__(c)
         self.ends: frozenset[int] = frozenset()
+        self.longest = c.context
+
+    def vectors(self, tokens: np.ndarray, mask: np.ndarray) -> Tensor:
+        """What the last layer gives for each token, (B, L, width), after the last norm."""
+        check_prompts(tokens.tolist(), self.config.vocabulary, self.config.context)
+        return self.hidden(as_tensor(tokens).to(self.words.weight.device), None, None)
 
     @property
     def steps(self) -> Steps:

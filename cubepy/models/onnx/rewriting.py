@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -46,6 +46,30 @@ def pieces(*ops: str) -> Callable[[Rule], Rule]:
         return rule
 
     return keep
+
+
+class Matrix(NamedTuple):
+    """A constant matrix of linear layers.
+
+    Attributes:
+        constant: as the graph has it.
+        by_outputs: whether it lies (outputs, inputs).
+        shared: whether rows of it are taken, too.
+    """
+
+    constant: Constant
+    by_outputs: bool
+    shared: bool
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the layer has."""
+        length: int = self.constant.weight.shape[0 if self.by_outputs else 1]
+        return length
+
+
+TURNED = {True: False, False: True}
+"""How a layer reads what is turned, by how it reads the matrix."""
 
 
 class Rewriting:
@@ -170,32 +194,63 @@ class Rewriting:
             return None
         return node if node.op in ops else None
 
-    def matrix(self, name: str, way: Callable[[Rewriting, Node, str], Any]) -> Constant | None:
-        """A constant matrix that only layers read, which all read it the same way.
+    def matrix(self, name: str, way: Callable[[Rewriting, Node, str], Any]) -> Matrix | None:
+        """A constant matrix that only layers read, which all read it the same way; it may be turned
+        on the way to them, and where rows of it are taken, too, those of outputs, it stays there.
 
         Args:
-            name: of the matrix.
-            way: how a node reads it as a layer; None: it is none.
+            name: of the matrix, or of what turns it.
+            way: how a node reads what lies under a name as a layer; None: it is none.
         """
-        found = self.constants.get(name)
+        at = self.turning(name)
+        found = self.constants.get(name if at is None else at.inputs[0])
         if not isinstance(found, Constant) or len(found.weight.shape) != 2:
             return None
-        readers = self.readers_alone(self.names.get(id(found), [name]))
-        ways = {way(self, node, read) for node, read in readers or ()}
-        return found if len(ways) == 1 and None not in ways else None
+        ways, shared = set(), False
+        reads = self.readers_alone(self.names.get(id(found), [found.weight.name]))
+        if reads is None:
+            return None
+        for node, read in reads:
+            is_turning = self.turning(node.outputs[0]) is node
+            if is_turning:
+                through = self.readers_alone([node.outputs[0]])
+                if through is None:
+                    return None
+                ways |= {TURNED.get(way(self, one, by)) for one, by in through}
+            elif node.op == "Gather" and not node.domain and takes_rows(node, read):
+                shared = True
+            else:
+                ways.add(way(self, node, read))
+        if len(ways) != 1 or None in ways or shared and ways != {True}:
+            return None
+        return Matrix(found, True in ways, shared)
+
+    def turning(self, name: str) -> Node | None:
+        """The node that turns a constant matrix; None for what is none."""
+        node = self.makers.get(name)
+        if node is None or node.op != "Transpose" or node.domain or node.references:
+            return None
+        if not isinstance(self.constants.get(node.inputs[0]), Constant):
+            return None
+        rank = len(self.constants[node.inputs[0]].weight.shape)
+        return node if rank == 2 and node.attributes.get("perm", [1, 0]) == [1, 0] else None
 
     def only_reader(self, name: str) -> Node | None:
         """The one node that reads a value; None where several do, or it is an output."""
         found = self.readers.get(name, ())
         return found[0] if self.uses[name] == 2 and found else None
 
-    def layer(self, weight: Constant, transposed: bool, bias: Constant | None, name: str) -> Any:
+    def layer(self, matrix: Matrix, bias: Constant | None, name: str) -> Any:
         """A linear layer that takes over the parameters."""
         made = nn.Linear.__new__(nn.Linear)
         nn.Module.__init__(made)
-        if id(weight) not in self.given:
+        weight = matrix.constant
+        if matrix.shared:
+            self.given[id(weight)] = self.scope.parameters[weight.key]
+        elif id(weight) not in self.given:
             given = self.scope.parameters.pop(weight.key)
-            self.given[id(weight)] = nn.Parameter(given if transposed else given.T, False)
+            by_outputs = given if matrix.by_outputs else given.T
+            self.given[id(weight)] = nn.Parameter(by_outputs, False)
         made.weight = self.given[id(weight)]
         made.bias = None
         if bias is not None:
@@ -204,7 +259,7 @@ class Rewriting:
             made.bias = table.pop(bias.key) if len(alone or ()) == 1 else table[bias.key]
         made.out_features, made.in_features = made.weight.shape
         plain = weight.key.removesuffix(".weight")
-        if "::" in plain:
+        if "::" in plain or matrix.shared:
             plain = self.scope.prefix + name
         self.scope.modules[self.free(plain)] = made
         return made
@@ -236,6 +291,12 @@ class Rewriting:
         found = self.constants.get(name)
         fits = isinstance(found, Constant) and found.weight.shape == (length,)
         return found if fits else None
+
+
+def takes_rows(node: Node, name: str) -> bool:
+    """Whether a Gather takes rows of a matrix."""
+    alone = node.inputs[0] == name and node.inputs.count(name) == 1
+    return alone and node.attributes.get("axis", 0) in (0, -2)
 
 
 def host_of(value: Any) -> Any:

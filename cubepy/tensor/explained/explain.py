@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from cubepy.errors import ArgumentError
 from cubepy.runtime.replay.record import Recorder
+from cubepy.tensor.array import as_tensor
 from cubepy.tensor.control.body import watcher
 from cubepy.tensor.explained.history import kind_of
 from cubepy.tensor.explained.report import Explanation, shown
 from cubepy.tensor.graph import execute
 from cubepy.tensor.modes import no_grad
-from cubepy.tensor.program.form import leaves_of
+from cubepy.tensor.program.form import leaves_of, rebuilt
 from cubepy.tensor.program.jit import Jitted
 from cubepy.tensor.program.program import Program, kernels_of, launched
 from cubepy.tensor.value import Handle, Value
@@ -31,8 +34,8 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     Args:
         function: of tensors, with `cb.jit` or without; or a function of the library that is given
             arrays (see `cubepy.tune.explain`).
-        args, kwargs: its arguments. Of what `cb.jit` has they may be left out: then all of its
-            programs are shown.
+        args, kwargs: its arguments. NumPy's arrays stand for tensors of them. Of what `cb.jit` has
+            they may be left out: then all of its programs are shown.
 
     Returns:
         An `Explanation`: `print` shows graph, fused steps with their formulas, kernels, why
@@ -52,7 +55,14 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     leaves_of((args, kwargs), leaves)
     if not any(isinstance(leaf, Handle) for leaf in leaves) and hasattr(function, "explain"):
         return explain_call(function, *args, **kwargs)
+    args, kwargs = rebuilt(leaves_of((args, kwargs), []), map(_tensor, leaves))
     return explained(Jitted(function), args, kwargs)
+
+
+def _tensor(leaf: Any) -> Any:
+    """An array of numbers as a tensor; all else as it is."""
+    numbers = isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "OUSMm"
+    return as_tensor(leaf) if numbers else leaf
 
 
 def explained(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:

@@ -1,5 +1,6 @@
 """Maps of arrays that are put together, part by part: `concat([-b, a]) * s + x * c` of a rotary
-embedding as a map for each half, which then are one launch that writes both.
+embedding as a map for each half, which then are one launch that writes both; so are neighbours that
+are stacked and laid side by side.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cubepy.tensor.fusion import written
 from cubepy.tensor.fusion.schedule import Schedule, Step
@@ -17,18 +18,20 @@ MOST_PARTS = 4
 
 
 class Cut(NamedTuple):
-    """Where an array is cut: along which axis, and in how many equal parts."""
+    """Where an array is cut: along which axis, in how many equal parts, and whether neighbours are
+    of different parts.
+    """
 
     axis: int
     many: int
+    interleaved: bool = False
 
 
 def part_maps(schedule: Schedule) -> Schedule:
     """The schedule where maps that read equal parts side by side are maps of the parts, side by
     side.
     """
-    specs = schedule.specs
-    if not any(_even(s, specs) and _for_maps(s, schedule) for s in schedule.steps):
+    if not any(_cut_of(s, schedule) for s in schedule.steps):
         return schedule
     return _Parts(schedule).schedule().without_repeats()
 
@@ -51,6 +54,43 @@ def _even(step: Step, specs: dict[int, Spec]) -> bool:
     kinds = {specs[i] for i in (*step.read,)}
     even = step.op == "concat" and 2 <= len(step.read) <= MOST_PARTS and len(kinds) == 1
     return even and kinds == {Spec(specs[step.read[0]].shape, specs[step.results[0]].dtype)}
+
+
+def _cut_of(step: Step, schedule: Schedule) -> tuple[Cut, tuple[int, ...]] | None:
+    """The parts that a step puts side by side for maps; None for other steps."""
+    if step.op not in ("concat", "reshape") or not _for_maps(step, schedule):
+        return None
+    rank = len(schedule.specs[step.results[0]].shape)
+    if step.op == "reshape":
+        parts = _interleaved(step, schedule)
+        return None if parts is None else (Cut(rank - 1, len(parts), True), parts)
+    even = _even(step, schedule.specs)
+    return (Cut(step.attrs["axis"] % rank, len(step.read)), step.read) if even else None
+
+
+def _interleaved(step: Step, schedule: Schedule) -> tuple[int, ...] | None:
+    """The parts (..., N) of which a step makes (..., many N), where these were stacked."""
+    specs, made_by = schedule.specs, schedule.made_by
+    stack = made_by.get(step.read[0])
+    if stack is None or stack.op != "concat" or not _even(stack, specs):
+        return None
+    shape, whole = specs[step.read[0]].shape, specs[step.results[0]].shape
+    last = len(shape) - 1
+    if (
+        len(whole) != last
+        or stack.attrs["axis"] not in (last, -1)
+        or shape[last] != len(stack.read)
+    ):
+        return None
+    if whole[:-1] != shape[:-2] or whole[-1] != shape[-2] * shape[-1]:
+        return None
+    parts = []
+    for i in stack.read:
+        made = made_by.get(i)
+        if made is None or made.op != "reshape" or specs[made.read[0]].shape != shape[:-1]:
+            return None
+        parts.append(made.read[0])
+    return tuple(parts)
 
 
 def _for_maps(step: Step, schedule: Schedule) -> bool:
@@ -89,17 +129,29 @@ class _Parts:
             result, shape = step.results[0], self.specs[step.results[0]].shape
             whole = [i for i in step.read if i in self.cut and self.specs[i].shape == shape]
             cuts = {self.cut[i][0] for i in whole}  # axes of what is broadcast are others
-            if _even(step, self.specs) and _for_maps(step, self.given):
-                cut = Cut(step.attrs["axis"] % len(shape), len(step.read))
-                self.cut[result] = cut, step.read
+            found = _cut_of(step, self.given)
+            if found is not None:
+                self.cut[result] = found
             elif len(cuts) == 1 and _map_of(step, shape, self.specs):
                 (cut,) = cuts
                 parts = self.parts_of(step, cut)
                 self.cut[result] = cut, parts
-                step = Step("concat", parts, {"axis": cut.axis}, (result,))
+                step = self.together(parts, cut, result)
             self.steps.append(step)
         changed = replace(self.given, steps=tuple(self.steps), specs=self.specs)
         return changed.with_steps(self.steps)
+
+    def together(self, parts: tuple[int, ...], cut: Cut, result: int) -> Step:
+        """The step that puts parts side by side."""
+        if not cut.interleaved:
+            return Step("concat", parts, {"axis": cut.axis}, (result,))
+        spec = self.specs[parts[0]]
+        one, several = (*spec.shape, 1), (*spec.shape, cut.many)
+        as_one = Step("reshape", (), {"shape": one}, ())
+        stacked = [self.new(as_one, (i,), Spec(one, spec.dtype)) for i in parts]
+        stack = Step("concat", (), {"axis": len(spec.shape)}, ())
+        made = self.new(stack, tuple(stacked), Spec(several, spec.dtype))
+        return Step("reshape", (made,), {"shape": self.specs[result].shape}, (result,))
 
     def parts_of(self, step: Step, cut: Cut) -> tuple[int, ...]:
         """A map's result, part by part."""
@@ -116,7 +168,7 @@ class _Parts:
         axis = cut.axis - len(whole.shape) + len(spec.shape)
         if axis < 0 or spec.shape[axis] == 1:
             return (i,) * cut.many
-        there = i, Cut(axis, cut.many)
+        there = i, cut._replace(axis=axis)
         if i in self.cut and self.cut[i][0] == there[1]:
             return self.cut[i][1]
         if there not in self.known:
@@ -135,8 +187,9 @@ class _Parts:
         n, found = spec.shape[cut.axis] // cut.many, []
         for k in range(cut.many):
             end = None if k == cut.many - 1 else (k + 1) * n
-            index = [every] * len(spec.shape)
-            index[cut.axis] = (k * n or None, end, None)  # type: ignore[assignment]
+            part = (k or None, None, cut.many) if cut.interleaved else (k * n or None, end, None)
+            index: list[Any] = [every] * len(spec.shape)
+            index[cut.axis] = part
             step = Step("slice", (i,), {"index": tuple(index)}, ())
             found.append(self.new(step, (i,), self.part_spec(spec, cut)))
         return tuple(found)

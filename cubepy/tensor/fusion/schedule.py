@@ -88,7 +88,7 @@ class Schedule:
             if OPS[step.op].kind in ("opaque", "effect"):
                 kept.append(new)
                 continue
-            key = step.op, inputs, exact(tuple(sorted(step.attrs.items())))
+            key = step.op, inputs, exact(tuple(sorted(_meant(step, self.specs).items())))
             before = known.setdefault(key, step.results)
             if before is step.results:
                 kept.append(new)
@@ -110,6 +110,32 @@ class Schedule:
                 if last[i] == n and i not in self.outputs:
                     values.pop(i, None)
         return [values[i] for i in self.outputs]
+
+
+def _meant(step: Step, specs: dict[int, Spec]) -> dict[str, Any]:
+    """The attributes of a step, alike for axes and slices that are written in two ways."""
+    attrs = step.attrs
+    if step.op == "slice":
+        return {"index": _slices(attrs["index"], specs[step.read[0]].shape)}
+    axis = attrs.get("axis")
+    if type(axis) is int and axis < 0 and step.op == "concat":
+        return attrs | {"axis": axis + len(specs[step.results[0]].shape)}
+    return attrs
+
+
+def _slices(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """An index without bounds that are those of the axis anyway."""
+    found, d = list[Any](), 0
+    for part in index:
+        if type(part) is tuple:
+            start, stop, step = part
+            onward = step is None or step > 0
+            start = None if onward and start is not None and start == 0 else start
+            stop = None if onward and stop is not None and stop == shape[d] else stop
+            part = start, stop, None if step is None or step == 1 else step
+        found.append(part)
+        d += part != "new"
+    return tuple(found)
 
 
 def schedule_of(graph: Graph) -> Schedule:

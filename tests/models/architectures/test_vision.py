@@ -64,6 +64,14 @@ def test_images_and_texts(name: str, tmp_path: Path) -> None:
     assert error(model.embed_images(pixels), given["image_embeds"]) < 1e-5
     texts = [list(tokens[0, :6]), list(tokens[1])]
     assert error(model.embed(texts), given["text_embeds"]) < 1e-5
+    longer = model.embed(texts, normalize=False)
+    lengths = np.linalg.norm(longer, axis=1)
+    assert np.abs(lengths - 1).max() > 1e-3
+    assert error(longer / lengths[:, None], given["text_embeds"]) < 1e-5
+    images = model.embed_images(pixels, normalize=False)
+    assert (
+        error(images / np.linalg.norm(images, axis=1, keepdims=True), given["image_embeds"]) < 1e-5
+    )
 
 
 def test_a_config_with_what_differs_alone(tmp_path: Path) -> None:
@@ -88,7 +96,11 @@ def test_texts_alone(tmp_path: Path) -> None:
         assert error(model(given["input_ids"]), given["pooler_output"]) < 1e-5
     long = [[*range(3, 59), 60]]
     np.testing.assert_array_equal(model.embed(long), model.embed([[*range(3, 22), 60]]))
-    for wrong, rule in ((["a text"], "no tokenizer"), ([[]], "one token"), ("a text", "a list")):
+    for wrong, rule in (
+        (["a text"], "no tokenizer"),
+        ([[]], "one token"),
+        ("a text", "no tokenizer"),
+    ):
         with pytest.raises(ArgumentError, match=rule):
             model.embed(wrong)
 

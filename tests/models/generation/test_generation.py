@@ -64,7 +64,7 @@ def test_files_are_read_on_the_host(
     right = cb.load(path).generate(PROMPTS, max_new_tokens=8)
     with pretend(monkeypatch), cb.use(NAME):
         model, host = cb.load(path), cb.load(path, device="cpu")
-        assert str(model.embed.weight.device) == NAME and str(host.embed.weight.device) == "cpu"
+        assert str(model.words.weight.device) == NAME and str(host.words.weight.device) == "cpu"
         assert model.generate(PROMPTS, max_new_tokens=8) == right
         assert host.generate(PROMPTS, max_new_tokens=8) == right
 

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy import nn
-from cubepy.models.onnx import load, rewriting
-from cubepy.models.onnx.model import OnnxModel
-from tests.models.onnx.writer import field, fields, graph, model, node, tensor, value
-
-
-def made(
-    nodes: list[bytes], weights: dict[str, Any], inputs: Any = ("x",), opset: int = 17
-) -> OnnxModel:
-    given = [tensor(k, v) for k, v in weights.items()]
-    return load(model(graph(nodes, list(inputs), ["y"], given), opset=opset))
-
-
-def as_written(monkeypatch: pytest.MonkeyPatch, *args: Any, **how: Any) -> OnnxModel:
-    """The same without rules of several nodes."""
-    with monkeypatch.context() as changed:
-        changed.setattr(rewriting, "PIECES", {})
-        return made(*args, **how)
-
-
-def close(one: Any, other: Any, by: float = 1e-4) -> bool:
-    """Whether the largest difference is small beside the largest number."""
-    a, b = one.numpy(), other.numpy()
-    return bool(np.abs(a - b).max() <= by * np.abs(b).max())
-
+from cubepy.models.onnx import load
+from tests.models.onnx.rewritten import as_written, close, made, nodes_of
+from tests.models.onnx.writer import graph, model, node, value
 
 ERF = [
     # x / 2 (1 + erf(x / sqrt 2)), in the orders of exporters
@@ -58,14 +34,6 @@ NUMBERS = {
     "small": 0.044715,
     "fast": (2 / np.pi) ** 0.5,
 }
-
-
-def nodes_of(text: str) -> list[bytes]:
-    found = []
-    for line in text.split("|"):
-        op, *names = line.split()
-        found.append(node(op, " ".join(names[:-1]), names[-1]))
-    return found
 
 
 @pytest.mark.parametrize("text", ERF + TANH)
@@ -243,197 +211,8 @@ def test_a_norm_of_axes_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     assert close(net(x)["y"], other)
 
 
-def rounded(name: str, low: str, zero: Any) -> tuple[list[bytes], dict[str, Any]]:
-    """QuantizeLinear and DequantizeLinear of activations of up to 4."""
-    point = np.array(zero)
-    scale = np.array(8 / 255, np.float32)
-    nodes = [
-        node("QuantizeLinear", f"{name} {name}_s {name}_z", f"{name}_q"),
-        node("DequantizeLinear", f"{name}_q {name}_s {name}_z", low),
-    ]
-    return nodes, {f"{name}_s": scale, f"{name}_z": point}
-
-
-def stored(
-    rng: np.random.Generator, shape: tuple[int, ...], axis: int, dtype: Any
-) -> tuple[bytes, dict[str, Any]]:
-    """DequantizeLinear of a constant: scales by output or one, zero points or none."""
-    many, pointed = rng.random(2) < 0.6
-    outputs = shape[axis] if many else 1
-    info = np.iinfo(dtype)
-    kept = {"w_q": rng.integers(info.min, info.max + 1, shape).astype(dtype)}
-    scale = rng.uniform(0.01, 0.02, outputs).astype(np.float32)
-    kept["w_s"] = scale if many else scale.reshape(())
-    names = "w_q w_s"
-    if pointed:
-        middle = 128 if info.min == 0 else 0
-        point = (rng.integers(-9, 9, outputs) + middle).astype(dtype)
-        kept["w_z"], names = point if many else point.reshape(()), "w_q w_s w_z"
-    return node("DequantizeLinear", names, "w", axis=axis), kept
-
-
-def quantized(
-    rng: np.random.Generator, kind: str
-) -> tuple[list[bytes], dict[str, Any], tuple[int, ...]]:
-    """A product, or convolution, between QuantizeLinear and DequantizeLinear, with a bias."""
-    zero = rng.choice([np.uint8(rng.integers(100, 150)), np.int8(rng.integers(-9, 9))])
-    zero = zero.astype(np.uint8) if zero > 50 else zero.astype(np.int8)
-    nodes, constants = rounded("x", "d", zero)
-    n, k = (int(v) for v in rng.integers(1, 50, 2))
-    dtype = [np.uint8, np.int8][int(rng.integers(2))]
-    if kind == "Conv":
-        channels, window = int(rng.integers(1, 5)), (int(rng.integers(1, 4)), 3)
-        step, kept = stored(rng, (n, channels, *window), 0, dtype)
-        how: dict[str, Any] = {"pads": [1, 1, 0, 2], "strides": [1, int(rng.integers(1, 3))]}
-        shape: tuple[int, ...] = (2, channels, 9, 8)
-    else:
-        turned = bool(kind == "Gemm" and rng.random() < 0.5)
-        step, kept = stored(rng, (n, k) if turned else (k, n), 0 if turned else 1, dtype)
-        how = {"transB": 1} if turned else {}
-        shape = (2, 3, k) if kind == "MatMul" else (5, k)
-    bias = kind != "MatMul" and rng.random() < 0.6
-    if bias:
-        kept["b_q"] = rng.integers(-9999, 9999, n).astype(np.int32)
-        kept["b_s"] = np.array(1e-4, np.float32)
-        nodes.append(node("DequantizeLinear", "b_q b_s", "b"))
-    nodes += [step, node(kind, "d w b" if bias else "d w", "y", **how)]
-    return nodes, constants | kept, shape
-
-
-@pytest.mark.parametrize("kind", ["MatMul", "Gemm", "Conv"])
-@pytest.mark.parametrize("seed", range(8))
-def test_products_of_what_is_dequantized_are_those_of_codes(
-    kind: str, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = np.random.default_rng([seed, len(kind)])
-    nodes, constants, shape = quantized(rng, kind)
-    net = made(nodes, constants)
-    x = rng.standard_normal(shape).astype(np.float32)
-
-    wanted = "CodesWindows" if kind == "Conv" else "CodesProduct"
-    assert net.rewritten == {wanted: 1}
-    assert [s.record.name for s in net.runner.steps] == ["QuantizeLinear", wanted]
-    other = as_written(monkeypatch, nodes, constants)(x)["y"]
-    for _ in range(3):
-        assert close(net(x)["y"], other, 1e-5)
-
-
 def test_explain_shows_what_runs_instead() -> None:
-    rng = np.random.default_rng(5)
-    nodes, constants, shape = quantized(rng, "MatMul")
-    shown = str(cb.explain(made(nodes, constants), cb.tensor(np.zeros(shape, np.float32))))
-    assert "matmul_codes" in shown
-
-    nodes, constants, given = attention_of(rng)
+    nodes, constants, given = attention_of(np.random.default_rng(5))
     net = made(nodes, constants, [value(k, x.dtype) for k, x in given.items()])
-    shown = str(cb.explain(net, {k: cb.tensor(x) for k, x in given.items()}))
+    shown = str(cb.explain(net, given))
     assert "= attention" in shown and "softmax" not in shown
-
-
-def test_dequantized_rows_of_a_table_are_taken_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(1)
-    step, constants = stored(rng, (70, 33), 1, np.uint8)
-    nodes = [step, node("Gather", "w x", "y")]
-    inputs = [value("x", np.int64)]
-    net = made(nodes, constants, inputs)
-    at = rng.integers(-70, 70, (2, 3))
-
-    assert [s.record.name for s in net.runner.steps] == ["GatherCodes"]
-    other = as_written(monkeypatch, nodes, constants, inputs=inputs)
-    assert close(net(at)["y"], other(at)["y"], 1e-6)
-
-
-def test_a_dequantized_matrix_of_floats_is_a_linear_layer() -> None:
-    rng = np.random.default_rng(2)
-    step, constants = stored(rng, (30, 20), 1, np.int8)
-    net = made([step, node("MatMul", "x w", "y")], constants)
-    x = rng.standard_normal((4, 30)).astype(np.float32)
-
-    assert [s.record.name for s in net.runner.steps] == ["Linear"]
-    w = constants["w_q"].astype(np.float32) - constants.get("w_z", np.float32(0))
-    assert np.allclose(net(x)["y"].numpy(), x @ (w * constants["w_s"]), atol=1e-4)
-    assert "w_q" not in net.state_dict()
-
-
-def test_outputs_of_a_function_are_kept_while_its_nodes_become_layers() -> None:
-    """A product that is an output, and the sum behind it, are two results."""
-    written = [node("MatMul", "x w", "p"), node("Add", "p b", "s")]
-    body = fields(7, written) + field(1, "F") + fields(4, ["x", "w", "b"]) + fields(5, ["p", "s"])
-    body += field(9, field(2, 17)) + field(10, "ours")
-    weights = {"w": np.eye(3, dtype=np.float32), "b": np.ones(3, np.float32)}
-    given = [tensor(k, v) for k, v in weights.items()]
-    whole = graph([node("F", "x w b", "p s", "ours")], ["x"], ["p", "s"], given)
-    found = load(model(whole, more=field(25, body), ours=1))(np.zeros((1, 3), np.float32))
-    assert (found["p"].numpy().max(), found["s"].numpy().max()) == (0, 1)
-
-
-def test_a_matrix_that_several_products_read_is_one_weight_of_several_layers() -> None:
-    rng = np.random.default_rng(0)
-    weights = {"w": rng.standard_normal((4, 4)).astype(np.float32), "b": np.ones(4, np.float32)}
-    nodes = [
-        node("Identity", "w", "again"),
-        node("Identity", "b", "c"),
-        node("MatMul", "x w", "m"),
-        node("Add", "m b", "h"),
-        node("MatMul", "h again", "n"),
-        node("Add", "c n", "y"),
-    ]
-    found = made(nodes, weights)
-    assert found.rewritten == {"Linear": 2}
-    (first, second) = (m for m in found.modules() if isinstance(m, nn.Linear))
-    assert first.weight is second.weight and first.bias is second.bias
-    x = rng.standard_normal((3, 4)).astype(np.float32)
-    right = (x @ weights["w"] + 1) @ weights["w"] + 1
-    np.testing.assert_allclose(found(x)["y"].numpy(), right, rtol=1e-5)
-    small = cb.quant.quantize(found, "int8", measure_speed=False)
-    assert len(small.report.quantized) == 2
-    assert np.linalg.norm(small.model(x)["y"].numpy() - right) < 0.03 * np.linalg.norm(right)
-
-
-@pytest.mark.parametrize("reader", ["Mul", "Gemm", "output"])
-def test_a_matrix_that_something_else_reads_is_no_layer(reader: str) -> None:
-    w = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
-    x = np.ones((3, 4), np.float32)
-    product = x @ w
-    nodes, outputs = [node("MatMul", "x w", "m")], ["y"]
-    if reader == "Mul":
-        nodes += [node("Mul", "w w", "s"), node("MatMul", "m s", "y")]
-        right = product @ (w * w)
-    elif reader == "Gemm":  # reads it the other way round
-        nodes.append(node("Gemm", "m w", "y", transB=1))
-        right = product @ w.T
-    else:
-        nodes.append(node("Identity", "w", "out"))
-        nodes.append(node("Relu", "m", "y"))
-        outputs, right = ["y", "out"], np.maximum(product, 0)
-    found = load(model(graph(nodes, ["x"], outputs, [tensor("w", w)]), opset=17))
-    assert "Linear" not in found.rewritten
-    np.testing.assert_allclose(found(x)["y"].numpy(), right, rtol=1e-5)
-
-
-@pytest.mark.parametrize("how", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
-def test_a_copy_of_a_model_is_one_of_its_own(how: Any) -> None:
-    weights = {"w": np.eye(32, 4, dtype=np.float32), "n": np.arange(80)}
-    nodes = [
-        node("MatMul", "x w", "m"),
-        node("ReduceSum", "n", "s"),
-        node("Cast", "s", "f", to=1),
-        node("Add", "m f", "y"),
-    ]
-    found = made(nodes, weights)
-    x = np.ones((2, 32), np.float32)
-    right = found(x)["y"].numpy()
-    found.requires_grad_()
-    found.train()
-    for one in (found, cb.quant.quantize(found, "int8", measure_speed=False).model):
-        other = how(one)
-        assert np.array_equal(other(x)["y"].numpy(), one(x)["y"].numpy())
-        said = [[p.requires_grad for p in m.parameters()] for m in (one, other)]
-        assert said[0] == said[1] and other.training
-        with cb.no_grad():
-            for p in other.parameters():
-                if p.requires_grad:
-                    p.mul_(0.0)
-    assert np.array_equal(found(x)["y"].numpy(), right)
-    weight = next(m for m in found.modules() if isinstance(m, nn.Linear)).weight
-    assert weight.requires_grad and found.clone().training

@@ -365,6 +365,31 @@ def test_four_bit_weights_of_onnxruntime() -> None:
     assert np.allclose(net(x)["y"].numpy(), expected, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "step", "right"),
+    [
+        (3, 2**63 - 1, -1, [3, 2, 1, 0]),  # the end, whichever way
+        (4, 2**31 - 1, -2, [4, 2, 0]),
+        (-1, -(2**63) + 1, -1, [4, 3, 2, 1, 0]),
+        (-9, 2**31 - 1, 2, [0, 2, 4]),
+        (9, -9, -3, [4, 1]),
+    ],
+)
+def test_slices_end_where_axes_do(first: int, last: int, step: int, right: list[int]) -> None:
+    weights = [tensor(k, np.array([v])) for k, v in zip("abcd", (first, last, -1, step))]
+    found = load(model(graph([node("Slice", "x a b c d", "y")], ["x"], ["y"], weights)))
+    assert found(np.arange(5, dtype=np.float32))["y"].tolist() == right
+
+
+def test_what_comes_out_empty_has_its_shape() -> None:
+    nodes = [node("Resize", "x _ s", "y", mode="linear", antialias=1)]
+    weights = [tensor("s", np.array([1, 1, 0.4], np.float32))]
+    found = load(model(graph(nodes, ["x"], ["y"], weights), opset=18))
+    assert found(np.ones((2, 3, 2), np.float32))["y"].shape == (2, 3, 0)
+    found = load(model(graph([node("Hardmax", "x", "y")], ["x"], ["y"])))
+    assert found(np.ones((3, 0), np.float32))["y"].shape == (3, 0)
+
+
 def test_old_opsets_have_their_arguments_as_attributes() -> None:
     nodes = [
         node("Slice", "x", "a", starts=[1], ends=[-1], axes=[1]),

@@ -240,7 +240,7 @@ def test_decoders_and_what_is_tied(tmp_path: Path) -> None:
     path = tmp_path / "decoder.onnx"
     round_trip(model, path, rng.integers(0, 50, (2, 7)))
     weights = read(path).graph.weights
-    assert weights["embed.weight"].shape == (50, 16)
+    assert weights["words.weight"].shape == (50, 16)
     assert sum(w.shape in ((50, 16), (16, 50)) for w in weights.values()) == 1  # the head is tied
     small = quant.quantize(cb.load(path), "int8", measure_speed=False)
     assert len(small.report.layers) > 4

@@ -45,6 +45,10 @@ def tensor(name: str, array: Any, raw: bool = True) -> bytes:
     start = fields(1, array.shape) + field(2, code) + field(8, name)
     if array.dtype == object:
         return start + fields(6, [str(v).encode() for v in array.reshape(-1)])
+    if array.dtype.name in ("int4", "uint4"):
+        codes = array.reshape(-1).astype(np.int16).astype(np.uint8) & 15
+        codes = np.append(codes, np.zeros(len(codes) % 2, np.uint8))
+        return start + field(9, (codes[::2] | codes[1::2] << 4).tobytes())
     if raw:
         return start + field(9, np.ascontiguousarray(array).tobytes())
     if array.dtype == np.float32:

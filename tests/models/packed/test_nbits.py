@@ -133,14 +133,19 @@ def grouped(
     groups = np.arange(columns, dtype=np.int32) // block
     if kind == "shuffled":
         groups = RNG.permutation(groups)
-    elif kind == "uneven":
+    elif kind in ("uneven", "float points"):
         groups = RNG.integers(0, scales.shape[1], columns, np.int32)
+    elif kind == "one":
+        groups = np.full(columns, 1, np.int32)
     how = {"K": columns, "N": ROWS, "bits": bits, "block_size": block}
     weights = {
         "q": codes.reshape(ROWS, scales.shape[1], -1),
         "s": scales,
         "z": codes_of(zeros, bits),
     }
+    if kind == "float points":
+        zeros = zeros + np.float32(0.25)
+        weights["z"] = zeros.astype(dtype)
     names = "x q s z" if kind == "none" else "x q s z g"
     made = graph(
         [node("MatMulNBits", names, "y", "com.microsoft", **how)],
@@ -152,13 +157,13 @@ def grouped(
     return load(model(made, com_microsoft=1)), wide * scales[:, groups]
 
 
-@pytest.mark.parametrize("kind", ["plain", "shuffled", "uneven"])
+@pytest.mark.parametrize("kind", ["plain", "shuffled", "uneven", "one", "float points"])
 @pytest.mark.parametrize(("bits", "block"), [(2, 16), (4, 32), (8, 16)])
 def test_columns_have_the_scales_of_their_groups(kind: str, bits: int, block: int) -> None:
-    """Groups as large as blocks are read packed, others are unpacked in each call."""
+    """Groups of any size are read packed, where zero points are codes."""
     net, weight = grouped(kind, bits, block, 5 * block - 3)
     packed = [isinstance(p.storage, BlockCodes) for p in net.parameters() if len(p.shape) == 2]
-    assert any(packed) == (kind != "uneven")
+    assert any(packed) == (kind != "float points")
     for shape in ((5 * block - 3,), (3, 5 * block - 3), (2, 20, 5 * block - 3)):
         x = RNG.standard_normal(shape).astype(np.float32)
         right = x @ weight.T

@@ -209,6 +209,16 @@ def test_library_functions_of_arrays_say_what_they_did() -> None:
         cb.explain(3)  # type: ignore[arg-type]
 
 
+def test_arrays_stand_for_tensors_of_them() -> None:
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
+    x = np.ones((3, 4), np.float32)
+    (of_array,), (of_tensor,) = (cb.explain(net, a).programs for a in (x, cb.tensor(x)))
+    assert (of_array.ops, of_array.launches) == (of_tensor.ops, of_tensor.launches)
+    assert cb.explain(lambda a, b, *, c: a * b["one"] + c, x, {"one": x}, c=[x][0]).programs
+    with pytest.raises(ArgumentError, match="takes tensors of cubepy, not numpy.ndarray"):
+        cb.explain(cb.jit(net), x)  # as the call itself
+
+
 def test_refused_kinds_are_shown() -> None:
     calls: list[int] = []
 

@@ -54,6 +54,20 @@ def rotated(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
     return x * cosines + concat([-x[..., n:], x[..., :n]], axis=-1) * sines * s[:, :1]
 
 
+def bounded(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
+    """The same with every bound of the slices written, as files have them."""
+    n, cosines, sines = x.shape[-1] // 2, x[0, 0], x[-1, -1]
+    turned = concat([-x[:, :, :, n : 2 * n : 1], x[:, :, :, 0:n:1]], axis=3)
+    return x * cosines + turned * sines * s[:, :1]
+
+
+def interleaved(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
+    """A rotary embedding of neighbours that are stacked before they are scaled."""
+    n, cosines, sines = x.shape[-1], x[0, 0], x[-1, -1]
+    pair = [(-x[..., 1:n:2]).unsqueeze(-1), x[..., 0:n:2].unsqueeze(-1)]
+    return x * cosines + concat(pair, axis=-1).reshape(*x.shape) * sines * s[:, :1]
+
+
 def stacked_rows(x: Tensor, c: Tensor, s: Tensor) -> list[Tensor]:
     """Along the first axis, with numbers, a row of them, and a mask."""
     both = concat([x * 2, x.abs()], axis=0)
@@ -66,6 +80,8 @@ CASES: dict[str, Callable[..., Any]] = {
     "rows": rows,
     "swapped": swapped,
     "rotated": rotated,
+    "bounded": bounded,
+    "interleaved": interleaved,
     "stacked_rows": stacked_rows,
 }
 
@@ -92,7 +108,7 @@ def test_parts_are_written_where_they_are(name: str, shape: tuple[int, ...], dty
 
 def test_programs_repeat_them() -> None:
     given = [some(2, 4, 16, 64), some(16, 32), some(16, 32)]
-    for function in (halves, neighbours, rotated):
+    for function in (halves, neighbours, rotated, bounded, interleaved):
         program, want = cb.jit(function), function(*given).numpy()
         for _ in range(4):
             np.testing.assert_array_equal(program(*given).numpy(), want)
@@ -115,7 +131,7 @@ def test_units_of_a_gpu_write_parts() -> None:
     from tests.backends.cuda.emulator.device import emulated
 
     given = [some(2, 3, 5, 34), some(5, 17), some(5, 17)]
-    for function in (halves, neighbours, rotated):
+    for function in (halves, neighbours, rotated, bounded, interleaved):
         want = function(*given).numpy()
         with emulated() as gpu:
             there = [cb.tensor(t.numpy(), device=gpu) for t in given]

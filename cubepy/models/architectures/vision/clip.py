@@ -12,7 +12,7 @@ import cubepy as cb
 from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.tokens import as_tokens
-from cubepy.models.architectures.vision.layers import LayerConfig, PreNormLayer
+from cubepy.models.architectures.vision.layers import LayerConfig, PreNormLayer, of_length_one
 from cubepy.models.architectures.vision.preparing import Prepared
 from cubepy.models.architectures.vision.transformer import VisionConfig, VisionTransformer
 from cubepy.models.tokenized import Tokenized
@@ -91,7 +91,7 @@ class ClipText(Module, Tokenized):
         Raises:
             ArgumentError: what is neither, or texts without a tokenizer.
         """
-        if not isinstance(texts, Sequence) or isinstance(texts, str) or not texts:
+        if not isinstance(texts, Sequence) or isinstance(texts, str) or not len(texts):
             raise ArgumentError(f"texts are a list of texts or of tokens, not {shown(texts)}")
         c, owner = self.config, owner or self
         rows = [
@@ -104,15 +104,21 @@ class ClipText(Module, Tokenized):
         longest = max(map(len, rows))
         return np.array([[*r, *[filler] * (longest - len(r))] for r in rows], np.int64)
 
-    def embed(self, texts: Any, owner: Tokenized | None = None) -> np.ndarray:
-        """A vector for each text, (texts, outputs) f32.
+    def embed(
+        self, texts: Any, *, normalize: bool = False, owner: Tokenized | None = None
+    ) -> np.ndarray:
+        """A vector for each text, of the token that ends it: (texts, outputs) f32.
 
         Args:
-            texts: a list of texts, or of lists of tokens.
+            texts: a list of texts, or of lists of tokens; one text gives one vector.
+            normalize: whether vectors have length 1.
             owner: whose tokenizer it is; the model itself by default.
         """
+        single = isinstance(texts, str)
         with cb.no_grad():
-            return self(self.tokens_of(texts, owner)).numpy()
+            found = self(self.tokens_of([texts] if single else texts, owner)).numpy()
+        found = of_length_one(found) if normalize else found
+        return found[0] if single else found
 
 
 class Clip(Module, Tokenized, Prepared):
@@ -141,15 +147,10 @@ class Clip(Module, Tokenized, Prepared):
         images, texts = F.normalize(self.image(pixels)), F.normalize(self.text(tokens))
         return (images @ texts.T) * self.log_scale.exp()
 
-    def embed(self, texts: Any) -> np.ndarray:
-        """A vector for each text, of length 1."""
-        return _of_length_one(self.text.embed(texts, self))
+    def embed(self, texts: Any, *, normalize: bool = True) -> np.ndarray:
+        """A vector for each text, of length 1 unless told otherwise; one text gives one vector."""
+        return self.text.embed(texts, normalize=normalize, owner=self)
 
-    def embed_images(self, pixels: Any) -> np.ndarray:
-        """A vector for each image, of length 1."""
-        return _of_length_one(self.image.embed(pixels))
-
-
-def _of_length_one(x: np.ndarray) -> np.ndarray:
-    found: np.ndarray = x / np.linalg.norm(x, axis=-1, keepdims=True)
-    return found
+    def embed_images(self, pixels: Any, *, normalize: bool = True) -> np.ndarray:
+        """A vector for each image, of length 1 unless told otherwise."""
+        return self.image.embed(pixels, normalize=normalize)

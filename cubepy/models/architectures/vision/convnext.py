@@ -9,6 +9,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ShapeError
+from cubepy.models.architectures.vision.layers import of_length_one
 from cubepy.models.architectures.vision.preparing import Prepared
 from cubepy.models.architectures.vision.transformer import images_of
 from cubepy.nn import Conv2d, LayerNorm, Linear, Module, ModuleList, Parameter, init
@@ -149,7 +150,8 @@ class ConvNext(Module, Prepared):
         """The normalised mean of all pixels, (B, width)."""
         return self.norm(maps.mean((2, 3)))  # type: ignore[no-any-return]
 
-    def embed(self, pixels: Any) -> np.ndarray:
-        """A vector of each image, (B, width) f32."""
+    def embed(self, pixels: Any, *, normalize: bool = False) -> np.ndarray:
+        """A vector of each image, (B, width) f32; of length 1 if `normalize`."""
         with cb.no_grad():
-            return self.pooled(self.hidden(pixels)).numpy()
+            found = self.pooled(self.hidden(pixels)).numpy()
+        return of_length_one(found) if normalize else found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from cubepy.nn import LayerNorm, Linear, Module, Parameter, init
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor
@@ -86,3 +88,14 @@ class PreNormLayer(Module):
     def added(self, x: Tensor, last: Linear, y: Tensor, scale: Tensor | None) -> Tensor:
         """The residual stream with what a part gave."""
         return last(y, residual=x) if scale is None else x + last(y) * scale
+
+
+def of_length_one(x: np.ndarray) -> np.ndarray:
+    """Vectors (..., width) by their lengths; those of length 0 stay.
+
+    Example:
+        >>> of_length_one(np.array([3.0, 4.0]))
+        array([0.6, 0.8])
+    """
+    found: np.ndarray = x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
+    return found

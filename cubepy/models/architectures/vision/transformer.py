@@ -9,7 +9,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.models.architectures.vision.layers import LayerConfig, PreNormLayer
+from cubepy.models.architectures.vision.layers import LayerConfig, PreNormLayer, of_length_one
 from cubepy.models.architectures.vision.preparing import CUBIC, Prepared, weights_of
 from cubepy.nn import LayerNorm, Linear, Module, ModuleList, Parameter, init
 from cubepy.nn import functional as F
@@ -144,15 +144,19 @@ class VisionTransformer(Module, Prepared):
             x = layer(x)
         return self.norm(x)  # type: ignore[no-any-return]
 
-    def embed(self, pixels: Any) -> np.ndarray:
+    def embed(self, pixels: Any, *, normalize: bool = False) -> np.ndarray:
         """A vector of each image: of the first token, through a projection where there is one.
+
+        Args:
+            pixels: (B, channels, height, width).
+            normalize: whether vectors have length 1.
 
         Returns:
             (B, width) f32.
         """
         with cb.no_grad():
             found = self(pixels) if self.config.head == "projection" else self.hidden(pixels)[:, 0]
-            return found.numpy()
+        return of_length_one(found.numpy()) if normalize else found.numpy()
 
     def positions_of(self, rows: int, columns: int) -> Tensor:
         """Vectors of positions; those of another grid lie between the trained ones (bicubic)."""

@@ -98,10 +98,12 @@ def hardmax(call: Call, x: Tensor) -> Tensor:
 
 
 def _hardmax(x: Tensor, axis: int) -> Tensor:
+    if 0 in x.shape:
+        return T.zeros_like(x)
     best = x.argmax(axis=axis, keepdims=True)
     shape = [1] * len(x.shape)
     shape[axis] = x.shape[axis]
-    return (best == T.arange(x.shape[axis]).reshape(*shape)).astype(x.dtype)
+    return (best == T.arange(x.shape[axis], device=x.device).reshape(*shape)).astype(x.dtype)
 
 
 @operator("Dropout", reads=(1, 2))

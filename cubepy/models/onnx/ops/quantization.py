@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from cubepy import tensor as T
+from cubepy.lang.dtypes import as_dtype
 from cubepy.models.formats.onnx_schema import DTYPES
 from cubepy.models.onnx.ops.casts import back, cast, cast_host
 from cubepy.models.onnx.ops.images.convolution import convolved
@@ -55,7 +56,7 @@ def quantize_linear(call: Call, x: Any, scale: Any, zero: Any = None) -> Any:
         wide = _precision(call, x, by)
         codes = (x.astype(wide) / by.astype(wide)).round()
         if zero is not None:
-            codes = codes.astype("f32") + spread(call, _tensor(zero, x), shape).astype("f32")
+            codes = codes.astype("f32") + spread(call, _tensor(zero, x, "f32"), shape)
         low, high = limits_of(dtype)
         return cast(codes.maximum(low).minimum(high).astype("i32"), dtype)
     x, scale, zero = host_of(x), host_of(scale), host_of(zero)
@@ -78,8 +79,12 @@ def _precision(call: Call, x: Tensor, scale: Tensor) -> Any:
     return scale.dtype.numpy if scale.dtype.is_float else np.float32
 
 
-def _tensor(value: Any, like: Tensor) -> Tensor:
-    return value if isinstance(value, Tensor) else T(np.array(value), device=like.device)
+def _tensor(value: Any, like: Tensor, dtype: str | None = None) -> Tensor:
+    """A value where another one is; numbers of the file are converted here and now."""
+    if isinstance(value, Tensor):
+        return value if dtype is None else value.astype(dtype)
+    array = np.array(value, None if dtype is None else as_dtype(dtype).numpy)
+    return T(array, device=like.device)
 
 
 @operator("DequantizeLinear", plain=True)
@@ -95,7 +100,7 @@ def dequantize_linear(call: Call, x: Any, scale: Any, zero: Any = None) -> Any:
         wide = "f32" if x.dtype.bits <= 16 else "f64"
         codes = x.astype(wide)
         if zero is not None:
-            codes = codes - spread(call, _tensor(zero, like), shape).astype(wide)
+            codes = codes - spread(call, _tensor(zero, like, wide), shape)
         return (codes.astype(by.dtype) * by).astype(out)
     x, scale, zero = host_of(x), host_of(scale), host_of(zero)
     codes = x.astype(np.float64)

@@ -144,6 +144,10 @@ def _split(call: Call, x: Any, split: Any = None) -> tuple[Any, ...]:
 operator("Split", reads=(1,), host=_split)(_split)
 
 
+WHOLE = (2**31 - 1, 2**63 - 1)
+"""Ends that stand for the end of an axis, whichever way it is walked (so onnxruntime does)."""
+
+
 def slices(call: Call, old: tuple[int, ...], given: tuple[Any, ...]) -> tuple[slice, ...]:
     """What `Slice` takes of each axis."""
     if call.version < 10:
@@ -162,6 +166,7 @@ def slices(call: Call, old: tuple[int, ...], given: tuple[Any, ...]) -> tuple[sl
         if step > 0:
             found[axis] = slice(max(0, min(first, length)), max(0, min(last, length)), step)
         else:
+            last = -1 if last in WHOLE else last
             first, last = max(-1, min(first, length - 1)), max(-1, min(last, length - 1))
             found[axis] = slice(first, None if last < 0 else last, step)
             if first < 0:

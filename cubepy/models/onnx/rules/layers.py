@@ -8,13 +8,19 @@ from typing import Any
 from cubepy.models.formats.onnx import Node
 from cubepy.models.onnx.rewriting import OURS, Rewriting, layer
 
+FUSED = (("com.microsoft", "FusedMatMul"), ("com.microsoft", "TransposeMatMul"))
+"""Products that may turn what they read."""
+
 
 def way(graph: Rewriting, node: Node, name: str) -> bool | None:
     """Whether a node is a linear layer whose constant matrix lies (outputs, inputs) under a name;
     None: it is no layer with this matrix.
     """
-    weight, given = graph.constants[name].weight, node.attributes
-    if node.domain or node.references or node.op not in ("MatMul", "Gemm"):
+    given, fused = node.attributes, (node.domain, node.op) in FUSED
+    turning = graph.turning(name)
+    weight = graph.constants[name if turning is None else turning.inputs[0]].weight
+    lengths = weight.shape if turning is None else weight.shape[::-1]
+    if node.references or not (fused or not node.domain and node.op in ("MatMul", "Gemm")):
         return None
     if node.inputs[1] != name or node.inputs.count(name) > 1 or node.inputs[0] in graph.constants:
         return None
@@ -24,15 +30,26 @@ def way(graph: Rewriting, node: Node, name: str) -> bool | None:
         return False
     if given.get("transA") or given.get("alpha", 1.0) != 1.0:
         return None
+    if fused and (given.get("transBatchA") or given.get("transBatchB")):
+        return None
     transposed = bool(given.get("transB"))
-    if len(node.inputs) > 2 and node.inputs[2]:
-        length = weight.shape[0 if transposed else 1]
+    if not fused and len(node.inputs) > 2 and node.inputs[2]:
+        length = lengths[0 if transposed else 1]
         if graph.bias_of(node.inputs[2], length) is None or given.get("beta", 1.0) != 1.0:
             return None
     return transposed
 
 
+@layer("Transpose")
+def turned(graph: Rewriting, node: Node) -> None:
+    """A constant matrix that is turned for layers, which read it as it lies."""
+    if graph.turning(node.outputs[0]) is node and graph.matrix(node.outputs[0], way) is not None:
+        graph.gone.add(id(node))
+
+
 @layer("MatMul")
+@layer("FusedMatMul", "com.microsoft")
+@layer("TransposeMatMul", "com.microsoft")
 def matmul(graph: Rewriting, node: Node) -> Node | None:
     """MatMul by a constant matrix, and the Add of a constant vector behind it."""
     weight = graph.matrix(node.inputs[1], way)
@@ -42,13 +59,13 @@ def matmul(graph: Rewriting, node: Node) -> Node | None:
     following = graph.only_reader(output)
     if following is not None and following.op == "Add" and not following.domain:
         other = next((n for n in following.inputs if n != output), "")
-        bias = graph.bias_of(other, weight.weight.shape[1])
-        if bias is not None and bias.weight.dtype == weight.weight.dtype:
+        bias = graph.bias_of(other, weight.outputs)
+        if bias is not None and bias.weight.dtype == weight.constant.weight.dtype:
             graph.gone.add(id(following))
             output = following.outputs[0]
         else:
             bias = None
-    module = graph.layer(weight, False, bias, node.shown())
+    module = graph.layer(weight, bias, node.shown())
     return Node("Linear", OURS, node.name, node.inputs[:1], (output,), {"module": module})
 
 
@@ -58,10 +75,9 @@ def gemm(graph: Rewriting, node: Node) -> Node | None:
     weight = graph.matrix(node.inputs[1], way)
     if weight is None:
         return None
-    transposed = bool(node.attributes.get("transB"))
     name = node.inputs[2] if len(node.inputs) > 2 else ""
-    bias = graph.bias_of(name, weight.weight.shape[0 if transposed else 1]) if name else None
-    module = graph.layer(weight, transposed, bias, node.shown())
+    bias = graph.bias_of(name, weight.outputs) if name else None
+    module = graph.layer(weight, bias, node.shown())
     return Node("Linear", OURS, node.name, node.inputs[:1], node.outputs, {"module": module})
 
 

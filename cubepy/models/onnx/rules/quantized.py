@@ -4,6 +4,7 @@ and convolutions of what is dequantized become those of the codes.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from cubepy.models.onnx.rules.codes import columns_of
 
 SHORT = 65536
 """Elements up to which dequantized constants are floats whatever reads them."""
+MOST_FLOATS = 8192
+"""Elements of filters up to which a convolution of floats takes less (AVX-512, 14 to 56 pixels)."""
 PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 
 
@@ -66,7 +69,15 @@ def of_activations(graph: Rewriting, name: str) -> Codes | None:
 
 
 def of_weights(graph: Rewriting, name: str, axis: int) -> tuple[Codes, Any, Any] | None:
-    """Constant codes that one product reads, signed, and their zero points."""
+    """Constant codes that one product reads, signed, and their zero points; those of a matrix may
+    be turned behind DequantizeLinear.
+    """
+    turning = graph.maker(name, "Transpose")
+    if turning is not None and turning.attributes.get("perm") in (None, [1, 0]):
+        inner = of_weights(graph, turning.inputs[0], 1 - axis) if axis < 2 else None
+        if inner is None or inner[1].ndim != 2 or graph.only_reader(name) is None:
+            return None
+        return inner[0], inner[1].T, inner[2]
     found = dequantized(graph, name, axis)
     if found is None or found.constant is None or graph.only_reader(name) is None:
         return None
@@ -99,6 +110,23 @@ def product(
 
 
 @pieces("MatMul", "Gemm")
+def blocks(graph: Rewriting, node: Node) -> Node | None:
+    """A product with a matrix of few bits, or one that is scaled by block, which stays packed."""
+    name = node.inputs[1]
+    turning = graph.maker(name, "Transpose")
+    made = graph.maker(name if turning is None else turning.inputs[0], "DequantizeLinear")
+    codes = None if made is None else graph.constants.get(made.inputs[0])
+    if made is None or codes is None:
+        return None
+    dtype = codes.weight.dtype if isinstance(codes, Constant) else codes.dtype
+    if not made.attributes.get("block_size") and dtype in (np.int8, np.uint8):
+        return None
+    nbits: Any = importlib.import_module("cubepy.models.onnx.rules.nbits")
+    found: Node | None = nbits.dequantized_linear(graph, node)
+    return found
+
+
+@pieces("MatMul", "Gemm")
 def matrix(graph: Rewriting, node: Node) -> Node | None:
     """A product by a constant matrix, dequantized both."""
     given, gemm = node.attributes, node.op == "Gemm"
@@ -119,13 +147,15 @@ def matrix(graph: Rewriting, node: Node) -> Node | None:
 
 @pieces("Conv")
 def convolution(graph: Rewriting, node: Node) -> Node | None:
-    """A convolution by constant filters, dequantized both."""
+    """A convolution by constant filters, dequantized both. Small filters, and those of groups, are
+    floats, which take less than laying out windows.
+    """
     x = of_activations(graph, node.inputs[0])
     found = None if x is None else of_weights(graph, node.inputs[1], 0)
     if x is None or found is None or found[1].ndim not in (3, 4):
         return None
     weight, codes, points = found
-    if node.attributes.get("group", 1) != 1:
+    if node.attributes.get("group", 1) != 1 or codes.size < MOST_FLOATS:
         return None
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
     inputs = product(graph, node, x, weight, columns_of(codes), points, bias)

@@ -131,6 +131,9 @@ def _resized(call: Call, x: Tensor, to: tuple[Any, Any, Any], mode: str, roi: An
     x = x if simple or dtype.is_float else x.astype("f32")
     lost: list[tuple[int, Any]] = []
     old = x.shape
+    if 0 in new:
+        lengths = {**dict(enumerate(old)), **dict(zip(axes, new, strict=True))}
+        return T.zeros(tuple(lengths.values()), dtype=dtype, device=x.device)
     for k, (axis, scale, m) in enumerate(zip(axes, factors, new, strict=True)):
         n = old[axis]
         ends = (0.0, 1.0)

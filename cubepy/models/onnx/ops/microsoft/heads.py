@@ -10,23 +10,38 @@ import numpy as np
 
 from cubepy import tensor as T
 from cubepy.models.onnx.ops.sequence.attention import (
+    fits,
     heads_of,
     joined,
+    masked,
     rotated,
     softmax_or_zero,
     spread_heads,
 )
 from cubepy.models.onnx.records import Call, operator
+from cubepy.nn import functional as F
 from cubepy.tensor import Tensor
 
 MS = "com.microsoft"
 
 
 def scored(
-    call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seen: Tensor | None
+    call: Call,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    seen: Tensor | None,
+    triangle: bool = False,
 ) -> Tensor:
-    """softmax(scale q k^T + bias) v of heads, with soft caps."""
+    """softmax(scale q k^T + bias) v of heads, with soft caps; of a `triangle` queries see just the
+    keys up to their own number.
+    """
     scale = call.get("scale", 0.0) or 1 / math.sqrt(q.shape[3])
+    if fits(call, q, k, v):
+        if triangle and bias is None:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+        return masked(q, k, v, scale, bias, seen)
     scores = (q @ spread_heads(k, q.shape[1]).permute(0, 1, 3, 2)) * scale
     if cap := call.get("softcap", 0.0):
         scores = (scores / cap).tanh() * cap
@@ -76,9 +91,10 @@ def finished(
         k, v = T.concat([old[0], k], axis=2), T.concat([old[1], v], axis=2)
     keys = k.shape[2]
     seen = of_mask(call, mask, keys, q.shape)
+    triangle = bool(call.get("unidirectional", 0)) and seen is None and q.shape[2] == keys
     if call.get("unidirectional", 0):
         seen = both(seen, causal(q.shape[2], keys, q.device))
-    return joined(scored(call, q, k, v, bias, seen)), k, v
+    return joined(scored(call, q, k, v, bias, seen, triangle)), k, v
 
 
 @operator("Attention", domain=MS)
@@ -152,11 +168,13 @@ def group_query_attention(
     total: Tensor,
     cos: Tensor | None = None,
     sin: Tensor | None = None,
+    positions: Tensor | None = None,
+    bias: Tensor | None = None,
     *others: Tensor | None,
 ) -> Any:
     """Attention of groups of heads with a cache; `last` is the last key of each batch."""
     if any(o is not None for o in others):
-        raise call.refuse("position ids, attention biases and head sinks")
+        raise call.refuse("head sinks, and scales of keys and values")
     heads, groups = call["num_heads"], call["kv_num_heads"]
     if k is None or v is None:
         width = q.shape[-1] // (heads + 2 * groups)
@@ -172,7 +190,8 @@ def group_query_attention(
         if cos is None or sin is None:
             raise call.refuse("rotary positions without cosines and sines")
         way = bool(call.get("rotary_interleaved", 0))
-        q, k = (rotated(t, cos, sin, at, way, 2 * cos.shape[-1]) for t in (q, k))
+        angles = at if positions is None else positions.astype("i64")
+        q, k = (rotated(t, cos, sin, angles, way, 2 * cos.shape[-1]) for t in (q, k))
     if old_k is not None and old_v is not None and before:
         k, v = T.concat([old_k, k], axis=2), T.concat([old_v, v], axis=2)
     keys = k.shape[2]
@@ -181,7 +200,8 @@ def group_query_attention(
     seen = column <= row
     if (window := call.get("local_window_size", -1)) >= 0:
         seen = seen & (column > row - window)
-    return joined(scored(call, q, k, v, None, seen)), k, v
+    triangle = not before and count == keys and window < 0
+    return joined(scored(call, q, k, v, bias, seen, triangle)), k, v
 
 
 @operator("RotaryEmbedding", domain=MS)

@@ -11,10 +11,13 @@ from cubepy import tensor as T
 from cubepy.models.formats.onnx_schema import DTYPES
 from cubepy.models.onnx.ops.shapes import padded
 from cubepy.models.onnx.records import Call, operator
+from cubepy.nn import functional as F
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
 
 INF = float("inf")
+LEAST = -1e30
+"""What hides a score."""
 
 
 def heads_of(x: Tensor, count: int) -> Tensor:
@@ -100,7 +103,13 @@ def attention(
     before: Any = 0 if old_k is None else old_k.shape[2]
     if old_k is None and valid is not None:
         before = valid.astype("i64") - q.shape[2]
-    seen = seen_by(call, q, keys, before, valid, bool(call.get("is_causal", 0)))
+    causal = bool(call.get("is_causal", 0))
+    if not call.wants(3) and fits(call, q, k, v) and mask is None and valid is None:
+        plain = max(call.get(f"{side}_window_size", -1) for side in ("left", "right")) < 0
+        if plain and (not causal or (old_k is None and q.shape[2] == keys)):
+            made = F.scaled_dot_product_attention(q, k, v, None, 0.0, causal, call.get("scale"))
+            return (joined(made) if flat else made), k, v, None
+    seen = seen_by(call, q, keys, before, valid, causal)
     if mask is not None and mask.shape[-1] < keys:
         widths = [(0, 0)] * (len(mask.shape) - 1) + [(0, keys - mask.shape[-1])]
         mask = padded(mask, widths, 0 if mask.dtype.kind == "b" else -INF)
@@ -109,8 +118,31 @@ def attention(
         allowed = mask if mask.dtype.kind == "b" else mask > -INF
         seen = allowed if seen is None else seen & allowed
         mask = None if mask.dtype.kind == "b" else mask
+    if not call.wants(3) and fits(call, q, k, v):
+        made = masked(q, k, v, call.get("scale"), mask, seen)
+        return (joined(made) if flat else made), k, v, None
     made, shown = attended(call, q, k, v, mask, seen)
     return (joined(made) if flat else made).astype(dtype), k, v, shown.astype(dtype)
+
+
+def fits(call: Call, q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether heads (B, H, L, D) are those of the op of attention, which writes no scores."""
+    same = q.dtype == k.dtype == v.dtype and q.dtype.name in ("f32", "f64")
+    plain = not call.get("softcap", 0.0) and call.get("softmax_precision", 1) in (1, 11)
+    return same and plain and 0 not in (*q.shape, *k.shape, *v.shape)
+
+
+def masked(
+    q: Tensor, k: Tensor, v: Tensor, scale: float | None, added: Tensor | None, seen: Tensor | None
+) -> Tensor:
+    """softmax(scale q k^T + added) v of what is seen; rows that see nothing are zero."""
+    mask = seen
+    if added is not None:
+        mask = (added if seen is None else T.where(seen, added, LEAST)).astype(q.dtype)
+    made = F.scaled_dot_product_attention(q, k, v, mask, scale=scale)
+    if seen is None:
+        return made
+    return T.where(seen.any(axis=-1, keepdims=True), made, T.zeros_like(made))
 
 
 def attended(
