@@ -61,7 +61,8 @@ from cubepy.nn.functional.dropout import (
     feature_dropout,
 )
 from cubepy.nn.functional.linear import ACTIVATIONS, bilinear, embedding, embedding_bag, linear
-from cubepy.nn.functional.losses import (
+from cubepy.nn.functional.losses.alignments import ctc_loss
+from cubepy.nn.functional.losses.classes import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cross_entropy,
@@ -71,7 +72,7 @@ from cubepy.nn.functional.losses import (
     one_hot,
     poisson_nll_loss,
 )
-from cubepy.nn.functional.margins import (
+from cubepy.nn.functional.losses.margins import (
     hinge_embedding_loss,
     margin_ranking_loss,
     multi_margin_loss,
@@ -150,6 +151,7 @@ __all__ = [
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
+    "ctc_loss",
     "dropout",
     "dropout1d",
     "dropout2d",

@@ -39,13 +39,6 @@ from cubepy.nn.modules.convolution import (
     ConvTranspose3d,
 )
 from cubepy.nn.modules.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d
-from cubepy.nn.modules.group_normalization import (
-    GroupNorm,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-    LocalResponseNorm,
-)
 from cubepy.nn.modules.limits import (
     GLU,
     Hardshrink,
@@ -62,6 +55,7 @@ from cubepy.nn.modules.limits import (
     Threshold,
 )
 from cubepy.nn.modules.linear import Bilinear, Embedding, EmbeddingBag, Identity, Linear
+from cubepy.nn.modules.losses.alignments import CTCLoss
 from cubepy.nn.modules.losses.classes import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -87,13 +81,10 @@ from cubepy.nn.modules.losses.margins import (
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )
-from cubepy.nn.modules.normalization import (
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    LayerNorm,
-    RMSNorm,
-)
+from cubepy.nn.modules.norms.batches import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from cubepy.nn.modules.norms.groups import CrossMapLRN2d, GroupNorm, LocalResponseNorm
+from cubepy.nn.modules.norms.instances import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+from cubepy.nn.modules.norms.rows import LayerNorm, RMSNorm
 from cubepy.nn.modules.padding import (
     CircularPad1d,
     CircularPad2d,
@@ -172,6 +163,7 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3d",
     "Bilinear",
+    "CTCLoss",
     "ChannelShuffle",
     "CircularPad1d",
     "CircularPad2d",
@@ -188,6 +180,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "CrossMapLRN2d",
     "Dropout",
     "Dropout1d",
     "Dropout2d",

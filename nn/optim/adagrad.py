@@ -63,12 +63,12 @@ class Adagrad(Optimizer):
     def _op(self, group: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
         return STEP
 
-    def _first(self, group: dict[str, Any]) -> float:
+    def _first(self, group: dict[str, Any], name: str) -> float:
         return float(group["initial_accumulator_value"])
 
     def _values(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[float, ...]:
         lr = group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])
         return -1.0 if group["maximize"] else 1.0, group["weight_decay"], lr, group["eps"]
 
-    def _advance(self, state: dict[str, Any]) -> None:
+    def _advance(self, state: dict[str, Any], group: dict[str, Any]) -> None:
         state["step"] = state.get("step", 0) + 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from cubepy.errors import ArgumentError
-from cubepy.kernels.entry.options import shown
 from cubepy.nn import arguments
 from cubepy.nn.optim.optimizer import Optimizer
 
@@ -68,9 +66,7 @@ class Adam(Optimizer):
         """Betas are shares."""
         super().check(group)
         arguments.number("eps", group["eps"], 0)
-        if not isinstance(group["betas"], (tuple, list)) or len(group["betas"]) != 2:
-            raise ArgumentError(f"betas are two numbers, not {shown(group['betas'])}")
-        for n, beta in enumerate(group["betas"]):
+        for n, beta in enumerate(arguments.numbers("betas", group["betas"], 2)):
             arguments.number(f"betas[{n}]", beta, 0, math.nextafter(1, 0))
 
     def _op(self, group: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
@@ -85,7 +81,7 @@ class Adam(Optimizer):
             group["eps"],
         )
 
-    def _advance(self, state: dict[str, Any]) -> None:
+    def _advance(self, state: dict[str, Any], group: dict[str, Any]) -> None:
         state["step"] = state.get("step", 0) + 1
 
 

@@ -49,6 +49,7 @@ FUNCTIONAL_NOT_DRAWN = {
         "soft_margin_loss",
         "triplet_margin_loss",
     },
+    "compared with the sum over all ways": {"ctc_loss"},
     "triplet_margin_loss by other distances": {"triplet_margin_with_distance_loss"},
     "avg_pool of powers": {"lp_pool1d", "lp_pool2d"},
     "interpolate": {"upsample", "upsample_bilinear", "upsample_nearest"},

@@ -165,8 +165,43 @@ def test_instance_norm() -> None:
         not list(layer.parameters())
         and len(list(nn.InstanceNorm1d(3, affine=True).parameters())) == 2
     )
+    np.testing.assert_array_equal(layer(x[0]).numpy(), layer(x)[0].numpy())  # one sample
     with pytest.raises(ShapeError, match="cannot take an input"):
-        layer(x[0])
+        layer(x[0, 0])
+
+
+@pytest.mark.parametrize("momentum", [0.3, None])
+@pytest.mark.parametrize("program", [False, True])
+def test_instance_norm_by_running_values(momentum: float | None, program: bool) -> None:
+    layer = nn.InstanceNorm2d(4, momentum=momentum, affine=True, track_running_stats=True).double()
+    run = cb.jit(layer) if program else layer
+    mean, var = np.zeros(4), np.ones(4)
+    for n in range(1, 4):
+        x = np.random.default_rng(n).standard_normal((2, 4, 3, 5))
+        share = 1 / n if momentum is None else momentum
+        mean += (x.mean((0, 2, 3)) - mean) * share
+        var += (x.var((2, 3), ddof=1).mean(0) - var) * share
+        h = (x - x.mean((2, 3), keepdims=True)) / np.sqrt(x.var((2, 3), keepdims=True) + 1e-5)
+        np.testing.assert_allclose(run(cb.tensor(x)).detach().numpy(), h, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(layer.running_mean.numpy(), mean, rtol=1e-12)
+    np.testing.assert_allclose(layer.running_var.numpy(), var, rtol=1e-12)
+    assert layer.num_batches_tracked.item() == 3
+    want = (x - mean[:, None, None]) / np.sqrt(var[:, None, None] + 1e-5)
+    np.testing.assert_allclose(layer.eval()(x).detach().numpy(), want, rtol=1e-9, atol=1e-12)
+    assert list(layer.state_dict()) == [
+        "weight", "bias", "running_mean", "running_var", "num_batches_tracked"
+    ]  # fmt: skip
+    layer.reset_running_stats()
+    assert layer.running_var.tolist() == [1.0] * 4 and layer.num_batches_tracked.item() == 0
+    with pytest.raises(ShapeError, match="more than 1 value per channel"):
+        layer.train()(np.ones((2, 4, 1, 1)))
+
+
+def test_norms_may_have_a_scale_alone() -> None:
+    for layer in (nn.BatchNorm1d(3, bias=False), nn.GroupNorm(3, 3, bias=False),
+                  nn.InstanceNorm1d(3, affine=True, bias=False)):  # fmt: skip
+        assert [name for name, _ in layer.named_parameters()] == ["weight"]
+        assert layer(np.ones((2, 3, 4), np.float32)).shape == (2, 3, 4)
 
 
 def test_batch_norm_trains() -> None:

@@ -14,7 +14,7 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.errors import DTypeError, LaunchError, ShapeError
 from cubepy.nn import functional as F
-from cubepy.nn.functional import losses
+from cubepy.nn.functional.losses import classes as losses
 from tests.backends.hip.emulator.device import emulated
 from tests.tensor.finite import check_gradients
 

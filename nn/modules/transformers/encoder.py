@@ -13,7 +13,7 @@ from cubepy.nn.modules.attention import MultiheadAttention
 from cubepy.nn.modules.containers import ModuleList
 from cubepy.nn.modules.dropout import Dropout
 from cubepy.nn.modules.linear import Linear
-from cubepy.nn.modules.normalization import LayerNorm
+from cubepy.nn.modules.norms.rows import LayerNorm
 from cubepy.tensor import Tensor, as_tensor
 
 ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"relu": F.relu, "gelu": F.gelu}
