@@ -231,6 +231,8 @@ class Module(Hooked):
                 f"state must map names to tensors, not {shown(state)}",
                 hint="nn.load_safetensors(path) reads a file",
             )
+        for prefix, module in self.named_modules():
+            state = module.of_older(state, f"{prefix}." if prefix else "")
         own = {
             name: (table, key)
             for name, table, key in tables(self, unsaved=False)
@@ -259,6 +261,12 @@ class Module(Hooked):
             table[key] = _given(table[key], _taken_over(table[key], value))
         changed()
         return LoadResult(missing, unexpected)
+
+    def of_older(self, state: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
+        """A state that is loaded, with the names of this module under `prefix` for older ones;
+        subclasses define it.
+        """
+        return state
 
     def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> Module:
         """Move parameters, the same objects, and buffers to a device, or convert floats to a dtype.

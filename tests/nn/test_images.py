@@ -251,7 +251,6 @@ def test_shapes_there_and_back() -> None:
     ("make", "error", "text"),
     [
         (lambda: nn.Conv2d(4, 6, 3, groups=4), ShapeError, "groups must divide"),
-        (lambda: nn.Conv2d(4, 6, 3, padding_mode="circular"), LaunchError, "padding_mode"),
         (lambda: nn.Conv2d(0, 6, 3), ShapeError, "in_channels must be at least 1"),
         (lambda: nn.GroupNorm(3, 4), ShapeError, "3 groups do not divide 4"),
         (lambda: F.adaptive_avg_pool2d(images(2), (1, 2, 3)), ShapeError, "each of 2 axes"),
@@ -260,3 +259,34 @@ def test_shapes_there_and_back() -> None:
 def test_what_does_not_fit_is_refused(make: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
         make()
+
+
+MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("padding", [1, "same", "valid", (2, 0)])
+def test_convolutions_look_beyond_the_edge(padding: Any, mode: str) -> None:
+    layer = nn.Conv2d(2, 3, (3, 2), padding=padding, dilation=(1, 2), padding_mode=mode).double()
+    x = np.random.default_rng(0).standard_normal((2, 2, 6, 7))
+    widths = {1: [(1, 1), (1, 1)], "same": [(1, 1), (1, 1)], "valid": [(0, 0)] * 2}.get(
+        padding, [(2, 2), (0, 0)]
+    )
+    wide = np.pad(x, [(0, 0), (0, 0), *widths], MODES[mode])
+    want = F.conv2d(wide, layer.weight, layer.bias, dilation=(1, 2))
+    for run in (layer, cb.jit(layer)):
+        np.testing.assert_allclose(run(cb.tensor(x)).numpy(), want.numpy(), rtol=1e-12)
+    check_gradients(lambda x: layer(x), x[:1])
+    line, box = (
+        nn.Conv1d(2, 3, 3, padding=1, padding_mode=mode),
+        nn.Conv3d(1, 1, 3, padding=1, padding_mode=mode),
+    )
+    assert line(np.ones((1, 2, 5), np.float32)).shape == (1, 3, 5)
+    assert box(np.ones((1, 1, 4, 4, 4), np.float32)).shape == (1, 1, 4, 4, 4)
+
+
+def test_modes_of_padding_have_names() -> None:
+    with pytest.raises(LaunchError, match="padding_mode is zeros or reflect or .*, not 'mirror'"):
+        nn.Conv2d(1, 1, 3, padding_mode="mirror")
+    with pytest.raises(LaunchError, match="padding_mode is zeros, not 'reflect'"):
+        nn.ConvTranspose2d(1, 1, 3, padding_mode="reflect")

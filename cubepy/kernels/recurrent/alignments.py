@@ -44,8 +44,8 @@ def ctc_forward(
     loss: cb.Array,
 ):
     """alpha[t, n, s] = the sum over all ways of sequence n that are in state s at step t;
-    loss[n] = minus that over all ways. log is (T, N, C); the rows of sequences (3, N) say where the labels of each begin, how many
-    steps it has and how many labels.
+    loss[n] = minus that over all ways. log is (T, N, C); the rows of sequences (3, N) say where the
+    labels of each begin, how many steps it has and how many labels.
     """
     n = cb.CUBE_POS
     if n < loss.size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,13 @@ class RunningNorm(Module):
             for name, first in zip(RUNNING, self._first(), strict=True):
                 old = getattr(self, name)
                 old.assign_(as_tensor(first).astype(old.dtype).to(old.device))
+
+    def of_older(self, state: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
+        """Files of PyTorch before 0.4.1 have no count of batches."""
+        count = f"{prefix}{RUNNING[2]}"
+        if not self.track_running_stats or count in state or f"{prefix}{RUNNING[0]}" not in state:
+            return state
+        return {**state, count: self.num_batches_tracked}
 
     def checked(self, input: Any) -> Tensor:
         """The input as a tensor.
