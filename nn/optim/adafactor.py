@@ -27,6 +27,7 @@ class Adafactor(Optimizer):
         d: the largest root mean square of a step before it is scaled.
         weight_decay: p shrinks by `lr * weight_decay`.
         maximize: climb instead.
+        how: see `Optimizer`.
 
     Example:
         >>> from cubepy import nn
@@ -48,6 +49,7 @@ class Adafactor(Optimizer):
         weight_decay: float = 0.0,
         *,
         maximize: bool = False,
+        **how: bool | None,
     ) -> None:
         options = {
             "lr": lr,
@@ -57,7 +59,7 @@ class Adafactor(Optimizer):
             "weight_decay": weight_decay,
             "maximize": maximize,
         }
-        super().__init__(params, options)
+        super().__init__(params, options, how)
 
     def check(self, group: dict[str, Any]) -> None:
         """The decay is no growth."""

@@ -22,6 +22,7 @@ class Adagrad(Optimizer):
         initial_accumulator_value: of s.
         eps: added to the root.
         maximize: climb instead.
+        how: see `Optimizer`.
 
     Example:
         >>> from cubepy import nn
@@ -43,6 +44,7 @@ class Adagrad(Optimizer):
         eps: float = 1e-10,
         *,
         maximize: bool = False,
+        **how: bool | None,
     ) -> None:
         options = {
             "lr": lr,
@@ -52,7 +54,7 @@ class Adagrad(Optimizer):
             "eps": eps,
             "maximize": maximize,
         }
-        super().__init__(params, options)
+        super().__init__(params, options, how)
 
     def check(self, group: dict[str, Any]) -> None:
         """All options are at least 0."""

@@ -27,6 +27,7 @@ class Adam(Optimizer):
         weight_decay: times p is added to the gradient.
         amsgrad: divide by the largest v so far.
         maximize: climb instead.
+        how: see `Optimizer`.
         decoupled_weight_decay: shrink p by `lr * weight_decay` instead, as AdamW does.
 
     Example:
@@ -50,6 +51,7 @@ class Adam(Optimizer):
         *,
         maximize: bool = False,
         decoupled_weight_decay: bool = False,
+        **how: bool | None,
     ) -> None:
         options = {
             "lr": lr,
@@ -60,7 +62,7 @@ class Adam(Optimizer):
             "maximize": maximize,
             "decoupled_weight_decay": decoupled_weight_decay,
         }
-        super().__init__(params, options)
+        super().__init__(params, options, how)
 
     def check(self, group: dict[str, Any]) -> None:
         """Betas are shares."""
@@ -106,7 +108,7 @@ class AdamW(Adam):
     """Adam whose weight decay shrinks the parameter itself (Loshchilov and Hutter, 2019).
 
     Args:
-        params, lr, betas, eps, amsgrad, maximize: as of `Adam`.
+        params, lr, betas, eps, amsgrad, maximize, how: as of `Adam`.
         weight_decay: p shrinks by `lr * weight_decay`.
 
     Example:
@@ -129,6 +131,7 @@ class AdamW(Adam):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        **how: bool | None,
     ) -> None:
         super().__init__(
             params,
@@ -139,4 +142,5 @@ class AdamW(Adam):
             amsgrad,
             maximize=maximize,
             decoupled_weight_decay=True,
+            **how,
         )

@@ -23,6 +23,7 @@ class ASGD(Optimizer):
         t0: the step from which on p is averaged; before it the average is p.
         weight_decay: times p is added to the gradient.
         maximize: climb instead.
+        how: see `Optimizer`.
 
     Example:
         >>> from cubepy import nn
@@ -46,6 +47,7 @@ class ASGD(Optimizer):
         weight_decay: float = 0,
         *,
         maximize: bool = False,
+        **how: bool | None,
     ) -> None:
         options = {
             "lr": lr,
@@ -55,7 +57,7 @@ class ASGD(Optimizer):
             "weight_decay": weight_decay,
             "maximize": maximize,
         }
-        super().__init__(params, options)
+        super().__init__(params, options, how)
 
     def check(self, group: dict[str, Any]) -> None:
         """All options are at least 0."""

@@ -18,6 +18,8 @@ from cubepy.tensor import Tensor, apply, as_tensor, enable_grad, no_grad
 from cubepy.tensor.program.observe import computed
 from cubepy.tensor.storage import HOST
 
+HOW = "foreach", "fused", "capturable", "differentiable"
+
 
 class Optimizer:
     """Base of all optimizers; a subclass says which op makes a step, and of which numbers.
@@ -29,6 +31,8 @@ class Optimizer:
         params: tensors that need gradients, (name, tensor) pairs, or groups: dicts with `params`
             and the options that differ from `defaults`.
         defaults: options of groups that do not say them.
+        how: PyTorch's `foreach`, `fused` and `capturable`, which change nothing: a step is one
+            launch for a parameter, and part of programs, either way.
 
     Attributes:
         param_groups: a dict for each group: its `params` and options.
@@ -48,7 +52,10 @@ class Optimizer:
         [0.0001, 0.01]
     """
 
-    def __init__(self, params: Any, defaults: Mapping[str, Any]) -> None:
+    def __init__(
+        self, params: Any, defaults: Mapping[str, Any], how: Mapping[str, bool | None] | None = None
+    ) -> None:
+        self._check_how(how or {})
         self.defaults = dict(defaults)
         self.state: dict[Tensor, dict[str, Any]] = {}
         self.param_groups: list[dict[str, Any]] = []
@@ -89,6 +96,22 @@ class Optimizer:
         group = {**self.defaults, **param_group, "params": params}
         self.check(group)
         self.param_groups.append(group)
+
+    def _check_how(self, how: Mapping[str, bool | None]) -> None:
+        """Arguments that say how PyTorch makes a step.
+
+        Raises:
+            TypeError: other names.
+            ArgumentError: steps through which gradients shall go.
+        """
+        for name, value in how.items():
+            if name not in HOW:
+                raise TypeError(f"{type(self).__name__} has no argument {name!r}")
+            if arguments.flag(name, bool(value)) and name == "differentiable":
+                raise ArgumentError(
+                    "no gradients go through the step of an optimizer",
+                    hint="cb.grad gives gradients that have gradients: write p - lr * g",
+                )
 
     def check(self, group: dict[str, Any]) -> None:
         """Look at the options of a new group."""

@@ -22,6 +22,7 @@ class Rprop(Optimizer):
         etas: by what a step shrinks (below 1), and grows (above 1).
         step_sizes: the least and the largest step.
         maximize: climb instead.
+        how: see `Optimizer`.
 
     Example:
         >>> from cubepy import nn
@@ -41,9 +42,10 @@ class Rprop(Optimizer):
         step_sizes: tuple[float, float] = (1e-6, 50),
         *,
         maximize: bool = False,
+        **how: bool | None,
     ) -> None:
         options = {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize}
-        super().__init__(params, options)
+        super().__init__(params, options, how)
 
     def check(self, group: dict[str, Any]) -> None:
         """Steps shrink and grow, between two sizes."""

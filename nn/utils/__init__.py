@@ -18,6 +18,7 @@ from cubepy.nn.optim.clipping import (
     get_total_norm,
 )
 from cubepy.nn.utils import parametrizations, parametrize, rnn
+from cubepy.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from cubepy.nn.utils.older import (
     remove_spectral_norm,
     remove_weight_norm,
@@ -31,6 +32,8 @@ __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
+    "fuse_conv_bn_eval",
+    "fuse_linear_bn_eval",
     "get_total_norm",
     "parameters_to_vector",
     "parametrizations",

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from cubepy.errors import ArgumentError, DTypeError, ShapeError
@@ -253,23 +253,31 @@ def _become(module: Module) -> None:
     names = tuple(parts.keys()) if isinstance(parts, ModuleDict) else ()
     if not names:
         module.__dict__.pop("parametrized_class", None)
-    object.__setattr__(module, "__class__", _class_of(first, names) if names else first)
+    kind = _class_of(first, names) if names else first
+    object.__setattr__(module, "__class__", kind)
     changed()
 
 
 @cache
 def _class_of(first: type, names: tuple[str, ...]) -> type:
+    plain: Any = first.__setattr__
+
     def write(self: Any, name: str, value: Any) -> None:
         if name in names:
             self.parametrizations[name].keep(value)
         else:
-            first.__setattr__(self, name, value)
+            plain(self, name, value)
 
     def reduced(self: Any, protocol: Any) -> Any:
         return _restored, (first, names), dict(self.__dict__)
 
-    read = {name: property(lambda self, name=name: _computed(self, name)) for name in names}
-    body = {**read, "__setattr__": write, "__reduce_ex__": reduced, "__doc__": first.__doc__}
+    read = {name: property(partial(_computed, name)) for name in names}
+    body: dict[str, Any] = {
+        **read,
+        "__setattr__": write,
+        "__reduce_ex__": reduced,
+        "__doc__": first.__doc__,
+    }
     return type(f"Parametrized{first.__name__}", (first,), body)
 
 
@@ -278,7 +286,7 @@ def _restored(first: type, names: tuple[str, ...]) -> Any:
     return object.__new__(_class_of(first, names))
 
 
-def _computed(module: Any, name: str) -> Tensor:
+def _computed(name: str, module: Any) -> Tensor:
     own, kept = module.parametrizations[name], _kept.get()
     if kept is None:
         return own()  # type: ignore[no-any-return]
