@@ -52,7 +52,8 @@ class _Table(Module):
         table = as_tensor(embeddings)
         if table.ndim != 2:
             raise ShapeError(f"a table has two axes, not the shape {table.shape}")
-        made = cls(*table.shape, _weight=table, **options)
+        kind: Any = cls
+        made = kind(*table.shape, _weight=table, **options)
         made.weight.requires_grad_(not freeze and table.dtype.is_float)
         return made
 

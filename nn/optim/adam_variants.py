@@ -50,8 +50,12 @@ class NAdam(Adam):
         **how: bool | None,
     ) -> None:
         self._decay = arguments.number("momentum_decay", momentum_decay, 0)
-        more = {"maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay}
-        super().__init__(params, lr, betas, eps, weight_decay, **more, **how)
+        more: dict[str, Any] = {
+            "maximize": maximize,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            **how,
+        }
+        super().__init__(params, lr, betas, eps, weight_decay, **more)
 
     def add_param_group(self, param_group: Any) -> None:
         """Train more parameters."""
@@ -107,8 +111,12 @@ class RAdam(Adam):
         maximize: bool = False,
         **how: bool | None,
     ) -> None:
-        more = {"maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay}
-        super().__init__(params, lr, betas, eps, weight_decay, **more, **how)
+        more: dict[str, Any] = {
+            "maximize": maximize,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            **how,
+        }
+        super().__init__(params, lr, betas, eps, weight_decay, **more)
 
     def _op(self, group: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
         return RADAM
@@ -153,7 +161,8 @@ class Adamax(Adam):
         maximize: bool = False,
         **how: bool | None,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize, **how)
+        more: dict[str, Any] = {"maximize": maximize, **how}
+        super().__init__(params, lr, betas, eps, weight_decay, **more)
 
     def _op(self, group: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
         return ADAMAX

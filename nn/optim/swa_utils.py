@@ -22,6 +22,7 @@ from cubepy.nn.module import Module
 from cubepy.nn.modules.norms.batches import BatchNorm
 from cubepy.nn.optim.lr_scheduler.annealing import SWALR
 from cubepy.tensor import Tensor, as_tensor, no_grad
+from cubepy.tensor.namespace import where
 
 __all__ = [
     "SWALR",
@@ -96,14 +97,18 @@ class AveragedModel(Module):
                 theirs += [b for _, b in copied]
                 copied = []
             news = [b.detach().to(a.device) for a, b in zip(ours, theirs, strict=True)]
-            first = int(self.n_averaged.numpy()) == 0
-            if first or self.multi_avg_fn is None:
-                average = self.avg_fn or get_swa_avg_fn()
-                for a, b in zip(ours, news, strict=True):
-                    found = b if first else average(a.detach(), b, self.n_averaged)
-                    a.assign_(found.astype(a.dtype))
-            else:
+            before = [a.detach() for a in ours]
+            if self.multi_avg_fn is not None:
                 self.multi_avg_fn(ours, news, self.n_averaged)
+                found = [a.detach() for a in ours]
+            else:
+                average = self.avg_fn or get_swa_avg_fn()
+                pairs = zip(before, news, strict=True)
+                found = [average(a, b, self.n_averaged) for a, b in pairs]
+            first = self.n_averaged == 0
+            for a, b, averaged in zip(ours, news, found, strict=True):
+                begun = first.to(a.device)
+                a.assign_(where(begun, b.astype(a.dtype), averaged.astype(a.dtype)))
             for a, b in copied:
                 a.assign_(b.detach().to(a.device))
             self.n_averaged += 1

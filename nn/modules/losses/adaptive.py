@@ -113,7 +113,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 f"targets are from 0 to {self.n_classes - 1}, not {known.min()} to {known.max()}"
             )
         head = F.log_softmax(self.head(x), 1)
-        chosen, output = t.clip(0, self.shortlist_size - 1), None
+        chosen = t.clip(0, self.shortlist_size - 1)
+        total: Tensor | None = None
         for n, (low, high) in enumerate(self._clusters()):
             mine = (t >= low) & (t < high)
             chosen = where(mine, self.shortlist_size + n, chosen)
@@ -127,9 +128,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             if rows is not None:
                 found = (head[:, 0] * 0).index_add(0, as_tensor(rows), found)
             found = where(mine, found, 0.0)
-            output = found if output is None else output + found
+            total = found if total is None else total + found
         of_head = head.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        output = of_head if output is None else output + of_head
+        output = of_head if total is None else total + of_head
         return OutputAndLoss(output, -output.mean())
 
     def log_prob(self, input: Any) -> Tensor:

@@ -65,6 +65,31 @@ def test_the_average_is_that_of_all_weights(options: Any, ema: bool, program: bo
     np.testing.assert_array_equal(again.eval()(x).numpy(), average.eval()(x).numpy())
 
 
+@pytest.mark.parametrize("options", [{}, {"multi_avg_fn": get_ema_multi_avg_fn(0.75)}])
+def test_programs_average_as_they_train(options: Any) -> None:
+    made = []
+    for program in (False, True):
+        nn.init.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+        average = AveragedModel(model, **options)
+        optimizer = nn.optim.Adam(model.parameters(), lr=0.1)
+
+        def step(x: Any, model: Any = model, o: Any = optimizer, average: Any = average) -> None:
+            o.zero_grad()
+            (model(x) ** 2).mean().backward()
+            o.step()
+            average.update_parameters(model)
+
+        run = cb.jit(step) if program else step
+        for n in range(5):
+            run(cb.tensor(np.random.default_rng(n).standard_normal((8, 3)).astype(np.float32)))
+        assert int(average.n_averaged.numpy()) == 5
+        assert not program or sum(run.traces.values()) <= 2
+        made.append(average.state_dict())
+    for name, value in made[0].items():
+        np.testing.assert_allclose(made[1][name].numpy(), value.numpy(), rtol=1e-4, atol=1e-6)
+
+
 def test_buffers_may_be_averaged() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     average = AveragedModel(model, use_buffers=True)
