@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cubepy.errors import ArgumentError
 from cubepy.kernels.entry.options import shown
 from cubepy.nn import arguments
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor
-
-if TYPE_CHECKING:
-    from cubepy.nn.module import Module
 
 
 class Tree:
@@ -22,21 +19,21 @@ class Tree:
     _buffers: dict[str, Any]
     _modules: dict[str, Any]
 
-    def children(self) -> Iterator[Module]:
+    def children(self) -> Iterator[Any]:
         """The modules directly below."""
         return (m for _, m in self.named_children())
 
-    def named_children(self) -> Iterator[tuple[str, Module]]:
+    def named_children(self) -> Iterator[tuple[str, Any]]:
         """The modules directly below, with their names."""
         return iter(tuple(self._modules.items()))
 
-    def modules(self) -> Iterator[Module]:
+    def modules(self) -> Iterator[Any]:
         """This module and all below, each one once."""
         return (m for _, m in self.named_modules())
 
     def named_modules(
         self, prefix: str = "", seen: set[int] | None = None, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Module]]:
+    ) -> Iterator[tuple[str, Any]]:
         """This module (under `prefix`) and all below, with dotted names, each one once, or as often
         as it is there.
         """
@@ -45,7 +42,7 @@ class Tree:
             if id(self) in seen:
                 return
             seen.add(id(self))
-        yield prefix, self  # type: ignore[misc]
+        yield prefix, self
         for name, child in self.named_children():
             path = f"{prefix}.{name}" if prefix else name
             yield from child.named_modules(path, seen, remove_duplicate)
@@ -100,7 +97,7 @@ class Tree:
         """Parameters of the tree, or of this module alone, each one once."""
         return (p for _, p in self.named_parameters(recurse=recurse))
 
-    def get_submodule(self, name: str) -> Module:
+    def get_submodule(self, name: str) -> Any:
         """The module with a dotted name.
 
         Raises:
@@ -116,7 +113,7 @@ class Tree:
                     f"there is no module {name!r}: {type(module).__name__} has no child {part!r}"
                 )
             module = module._modules[part]
-        return module  # type: ignore[no-any-return]
+        return module
 
     def get_parameter(self, name: str) -> Parameter:
         """The parameter with a dotted name.

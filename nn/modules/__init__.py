@@ -126,7 +126,14 @@ from cubepy.nn.modules.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from cubepy.nn.modules.pooling import (
+from cubepy.nn.modules.pools.unpooling import (
+    FractionalMaxPool2d,
+    FractionalMaxPool3d,
+    MaxUnpool1d,
+    MaxUnpool2d,
+    MaxUnpool3d,
+)
+from cubepy.nn.modules.pools.windows import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
     AdaptiveAvgPool3d,
@@ -162,13 +169,6 @@ from cubepy.nn.modules.transformers.decoder import (
     TransformerDecoderLayer,
 )
 from cubepy.nn.modules.transformers.encoder import TransformerEncoder, TransformerEncoderLayer
-from cubepy.nn.modules.unpooling import (
-    FractionalMaxPool2d,
-    FractionalMaxPool3d,
-    MaxUnpool1d,
-    MaxUnpool2d,
-    MaxUnpool3d,
-)
 
 __all__ = [
     "CELU",

@@ -18,7 +18,7 @@ from cubepy.nn.modules.convolution import ConvTranspose1d, ConvTranspose2d, Conv
 from cubepy.nn.utils.parametrize import register_parametrization
 from cubepy.tensor import Tensor, no_grad
 
-TURNS = 15
+ITERATIONS = 15
 """Power iterations before the first use."""
 
 
@@ -79,10 +79,10 @@ class SpectralNorm(Module):
     _u: Tensor
     _v: Tensor
 
-    def __init__(self, weight: Tensor, turns: int, dim: int, eps: float) -> None:
+    def __init__(self, weight: Tensor, iterations: int, dim: int, eps: float) -> None:
         super().__init__()
         self.dim = dim % weight.ndim if weight.ndim else dim
-        self.n_power_iterations = arguments.size("n_power_iterations", turns, 1)
+        self.n_power_iterations = arguments.size("n_power_iterations", iterations, 1)
         self.eps = arguments.number("eps", eps, 0)
         if weight.ndim > 1:
             with no_grad():
@@ -90,7 +90,7 @@ class SpectralNorm(Module):
                 for name, n in zip(("_u", "_v"), matrix.shape, strict=True):
                     drawn = init.normal((n,)).astype(weight.dtype).to(weight.device)
                     self.register_buffer(name, F.normalize(drawn, dim=0, eps=self.eps))
-                self._turn(matrix, TURNS)
+                self._iterate(matrix, ITERATIONS)
 
     def forward(self, weight: Tensor) -> Tensor:
         """The weight over its norm; training improves the vectors that tell it."""
@@ -99,7 +99,7 @@ class SpectralNorm(Module):
         matrix = self._matrix(weight)
         if self.training:
             with no_grad():
-                self._turn(matrix.detach(), self.n_power_iterations)
+                self._iterate(matrix.detach(), self.n_power_iterations)
         return weight / (self._u.detach() @ (matrix @ self._v.detach()))
 
     def right_inverse(self, value: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ class SpectralNorm(Module):
         turned = weight.movedim(self.dim, 0) if self.dim else weight
         return turned.reshape(turned.shape[0], -1)
 
-    def _turn(self, matrix: Tensor, times: int) -> None:
+    def _iterate(self, matrix: Tensor, times: int) -> None:
         """Power iterations: u and v become singular vectors."""
         u, v = self._u, self._v
         for _ in range(times):

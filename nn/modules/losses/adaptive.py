@@ -20,7 +20,7 @@ from cubepy.tensor.record import recording_here
 
 
 class OutputAndLoss(NamedTuple):
-    """What the loss gives: the logarithm of the probability of each target, and minus their mean."""
+    """The logarithm of the probability of each target, and minus their mean."""
 
     output: Tensor
     loss: Tensor
