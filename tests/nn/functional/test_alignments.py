@@ -15,6 +15,7 @@ from cubepy import nn
 from cubepy.errors import DTypeError, LaunchError, ShapeError
 from cubepy.nn import functional as F
 from cubepy.nn.functional.losses.alignments import formula
+from tests.backends.hip.emulator.device import emulated
 from tests.tensor.finite import check_gradients
 
 T, N, C = 5, 4, 3
@@ -64,6 +65,17 @@ def test_losses_are_sums_over_all_ways(rows: bool, device: str) -> None:
         assert F.ctc_loss(*given, reduction="sum").item() == pytest.approx(want.sum(), rel=1e-12)
         mean = (want / np.maximum(COUNTS, 1)).mean()
         assert nn.CTCLoss()(*given).item() == pytest.approx(mean, rel=1e-12)
+
+
+def test_losses_and_gradients_on_a_gpu() -> None:
+    x = LOGITS.astype(np.float32)
+    made = []
+    with emulated("gfx1100"):
+        for device in ("cpu", "gfx1100"):
+            given = cb.tensor(x).to(device).requires_grad_()
+            F.ctc_loss(given.log_softmax(-1), TARGETS, STEPS, COUNTS).backward()
+            made.append(given.grad.to("cpu").numpy())
+    np.testing.assert_allclose(made[1], made[0], rtol=1e-4, atol=1e-6)
 
 
 def test_any_class_may_be_the_blank() -> None:
