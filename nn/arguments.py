@@ -75,6 +75,21 @@ def number(name: str, value: Any, least: float = -math.inf, most: float = math.i
     return found
 
 
+def numbers(name: str, value: Any, count: int) -> list[float]:
+    """Several numbers.
+
+    Raises:
+        ArgumentError: something else, or not as many.
+
+    Example:
+        >>> numbers("betas", (0.9, 0.5), 2)
+        [0.9, 0.5]
+    """
+    if not isinstance(value, (tuple, list)) or len(value) != count:
+        raise ArgumentError(f"{name} are {count} numbers, not {shown(value)}")
+    return [number(f"{name}[{n}]", one) for n, one in enumerate(value)]
+
+
 def flag(name: str, value: Any) -> bool:
     """True or False.
 

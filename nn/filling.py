@@ -202,6 +202,68 @@ def eye_(tensor: Tensor) -> Tensor:
     return _filled(tensor, lambda rng, shape: np.eye(*shape))
 
 
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """Filters of a convolution that pass channels on: a one in the middle of filter n of channel n,
+    zeros beside it.
+
+    Args:
+        tensor: filters (out, in, ...) of one to three axes of images.
+        groups: each group of filters begins with its first channel.
+
+    Raises:
+        ShapeError: another number of axes, or groups that do not divide the filters.
+
+    Example:
+        >>> from cubepy import nn
+        >>> nn.init.dirac_(nn.Conv1d(1, 1, 3).weight).tolist()
+        [[[0.0, 1.0, 0.0]]]
+    """
+    _axes(tensor, "dirac_", 3, 5)
+    if tensor.shape[0] % arguments.size("groups", groups, 1):
+        raise ShapeError(f"{groups} groups do not divide {tensor.shape[0]} filters")
+
+    def drawn(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        values, own = np.zeros(shape), shape[0] // groups
+        middle = tuple(n // 2 for n in shape[2:])
+        for n in range(shape[0]):
+            if n % own < shape[1]:
+                values[(n, n % own, *middle)] = 1
+        return values
+
+    return _filled(tensor, drawn)
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
+    """Numbers of a normal distribution of which a share of each column is zero (Martens, 2010).
+
+    Args:
+        tensor: a matrix of floats.
+        sparsity: the share, rounded up to elements.
+        std: deviation of the others.
+        generator: of NumPy, instead of that of `manual_seed`.
+
+    Raises:
+        ShapeError: no matrix.
+
+    Example:
+        >>> from cubepy import nn
+        >>> weight = nn.init.sparse_(nn.Linear(3, 10).weight, 0.25)
+        >>> (weight.numpy() == 0).sum(axis=0).tolist()
+        [3, 3, 3]
+    """
+    _axes(tensor, "sparse_", 2, 2)
+    share = arguments.number("sparsity", sparsity, 0, 1)
+    std = arguments.number("std", std, 0)
+
+    def drawn(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        values = rng.standard_normal(shape) * std
+        for column in values.T:
+            column[rng.permutation(shape[0])[: math.ceil(share * shape[0])]] = 0
+        return values
+
+    return _filled(tensor, drawn, generator)
+
+
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Numbers up to gain times the root of 6 / (inputs + outputs) (Glorot and Bengio, 2010).
 

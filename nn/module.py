@@ -12,6 +12,7 @@ from cubepy.nn import arguments
 from cubepy.nn.cloning import cloned
 from cubepy.nn.hooks import Hooked
 from cubepy.nn.parameter import Parameter
+from cubepy.nn.tree import Tree
 from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.methods.target import is_device, target_of
@@ -25,7 +26,7 @@ class LoadResult(NamedTuple):
     unexpected_keys: list[str]
 
 
-class Module(Hooked):
+class Module(Hooked, Tree):
     """Base of all layers and models.
 
     Assigning a `Parameter` or a `Module` to an attribute registers it; calling the module runs
@@ -131,74 +132,6 @@ class Module(Hooked):
         self._buffers[name] = None if value is None else as_tensor(value)
         changed()
 
-    # The tree
-
-    def children(self) -> Iterator[Module]:
-        """The modules directly below."""
-        return (m for _, m in self.named_children())
-
-    def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules directly below, with their names."""
-        return iter(tuple(self._modules.items()))
-
-    def modules(self) -> Iterator[Module]:
-        """This module and all below, each one once."""
-        return (m for _, m in self.named_modules())
-
-    def named_modules(
-        self, prefix: str = "", seen: set[int] | None = None
-    ) -> Iterator[tuple[str, Module]]:
-        """This module (under `prefix`) and all below, with dotted names, each one once."""
-        seen = set() if seen is None else seen
-        if id(self) in seen:
-            return
-        seen.add(id(self))
-        yield prefix, self
-        for name, child in self.named_children():
-            yield from child.named_modules(f"{prefix}.{name}" if prefix else name, seen)
-
-    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Parameters with dotted names, each one once."""
-        seen: set[int] = set()
-        for prefix, module in self.named_modules():
-            for name, value in module._parameters.items():
-                if id(value) not in seen:
-                    seen.add(id(value))
-                    yield (f"{prefix}.{name}" if prefix else name), value
-
-    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
-        """Buffers with dotted names: those that are saved and those that are not."""
-        for prefix, module in self.named_modules():
-            for name, value in module._buffers.items():
-                if value is not None:
-                    yield (f"{prefix}.{name}" if prefix else name), value
-
-    def buffers(self) -> Iterator[Tensor]:
-        """All buffers of the tree."""
-        return (value for _, value in self.named_buffers())
-
-    def parameters(self) -> Iterator[Parameter]:
-        """Parameters, each one once."""
-        return (p for _, p in self.named_parameters())
-
-    def get_submodule(self, name: str) -> Module:
-        """The module with a dotted name.
-
-        Raises:
-            AttributeError: there is none.
-            ArgumentError: the name is no text.
-        """
-        if not isinstance(name, str):
-            raise ArgumentError(f"the name of a module must be a string, not {shown(name)}")
-        module = self
-        for part in name.split(".") if name else ():
-            if part not in module._modules:
-                raise AttributeError(
-                    f"there is no module {name!r}: {type(module).__name__} has no child {part!r}"
-                )
-            module = module._modules[part]
-        return module
-
     # State
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -231,6 +164,8 @@ class Module(Hooked):
                 f"state must map names to tensors, not {shown(state)}",
                 hint="nn.load_safetensors(path) reads a file",
             )
+        for prefix, module in self.named_modules():
+            state = module.of_older(state, f"{prefix}." if prefix else "")
         own = {
             name: (table, key)
             for name, table, key in tables(self, unsaved=False)
@@ -259,6 +194,12 @@ class Module(Hooked):
             table[key] = _given(table[key], _taken_over(table[key], value))
         changed()
         return LoadResult(missing, unexpected)
+
+    def of_older(self, state: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
+        """A state that is loaded, with the names of this module under `prefix` for older ones;
+        subclasses define it.
+        """
+        return state
 
     def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> Module:
         """Move parameters, the same objects, and buffers to a device, or convert floats to a dtype.

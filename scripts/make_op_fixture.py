@@ -84,6 +84,7 @@ NAMES = """
     nn.functional.rrelu nn.functional.soft_margin_loss nn.functional.triplet_margin_loss
     nn.functional.upsample_bilinear
     nn.functional.upsample_nearest
+    nn.functional.max_unpool1d nn.functional.max_unpool2d nn.functional.max_unpool3d
 """.split()
 MOST = 10
 """Calls of an op, spread over those that it has."""

@@ -62,16 +62,33 @@ def alpha_dropout(
         >>> alpha_dropout([1.0, 2.0], training=False)
         tensor([1., 2.])
     """
+    return arguments.in_place(input, _to_low_end(input, p, training, False), inplace)
+
+
+def feature_alpha_dropout(
+    input: Any, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """The same of whole channels of (N, C, ...).
+
+    Example:
+        >>> feature_alpha_dropout([[1.0, 2.0]], training=False)
+        tensor([[1., 2.]])
+    """
+    return arguments.in_place(input, _to_low_end(input, p, training, True), inplace)
+
+
+def _to_low_end(input: Any, p: float, training: bool, channels: bool) -> Tensor:
     p = arguments.number("p, the probability of dropout,", p, 0, 1)
     x = as_tensor(input)
     if not arguments.flag("training", training) or p == 0:
         return x
     if p == 1:
-        return arguments.in_place(input, x * 0.0, inplace)
+        return x * 0.0
     low = -1.7580993408473766
     a = (1 / (1 - p) / (1 + p * low * low)) ** 0.5
-    kept = init.dropout_generator(x.device).bernoulli(1 - p, x.shape) != 0
-    return arguments.in_place(input, where(kept, x, low) * a - a * p * low, inplace)
+    shape = (*x.shape[:2], *(1,) * (x.ndim - 2)) if channels else x.shape
+    kept = init.dropout_generator(x.device).bernoulli(1 - p, shape) != 0
+    return where(kept, x, low) * a - a * p * low
 
 
 def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 from cubepy.errors import ArgumentError, LaunchError, ShapeError
 from cubepy.kernels.entry.options import shown
 from cubepy.nn import arguments
-from cubepy.tensor import Tensor, apply, as_tensor
+from cubepy.tensor import Tensor, apply, as_tensor, no_grad
 from cubepy.tensor.namespace import arange, full, searchsorted, where, zeros
 
 
@@ -58,9 +58,26 @@ def linear(
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh")
 
 
-def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Tensor:
+def embedding(
+    input: Any,
+    weight: Any,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
     """Rows of a table: (..., width) for integer indices (...) and a weight (entries, width).
-    The row at `padding_idx` gets no gradient.
+
+    Args:
+        input: the indices.
+        weight: the table; a tensor, if `max_norm` shall change it.
+        padding_idx: of a row that gets no gradient.
+        max_norm: rows that are looked up and have a larger norm are scaled to it first, in the
+            table.
+        norm_type: p of this norm.
+        scale_grad_by_freq: whether the gradient of a row is divided by how often it is looked up.
+        sparse: gradients are whole tables, either way.
 
     Raises:
         ShapeError: no such row for padding.
@@ -74,10 +91,36 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Tensor
                 [1. , 1.5]])
     """
     index, table = as_tensor(input), as_tensor(weight)
+    arguments.flag("sparse", sparse)
+    if max_norm is not None:
+        _shortened(table, index, arguments.number("max_norm", max_norm, 0), norm_type)
     rows: Tensor = apply("embedding", index, table)
+    if arguments.flag("scale_grad_by_freq", scale_grad_by_freq):
+        rows = _by_frequency(rows, index, table.shape[0])
     if padding_idx is None:
         return rows
     return where(index.unsqueeze(-1) == row_of(padding_idx, table), rows.detach(), rows)
+
+
+def _shortened(table: Tensor, index: Tensor, most: float, order: float) -> None:
+    """Scale the rows that are looked up to a norm of at most `most`, in the table."""
+    with no_grad():
+        flat = index.reshape(-1).astype("i64")
+        rows = apply("embedding", flat, table.detach())
+        norms = arguments.widened(rows).norm(order, -1, keepdim=True)
+        scales = where(norms > most, most / (norms + 1e-7), 1.0).astype(rows.dtype)
+        table.assign_(
+            table.detach().scatter(0, flat.unsqueeze(1).expand(rows.shape), rows * scales)
+        )
+
+
+def _by_frequency(rows: Tensor, index: Tensor, entries: int) -> Tensor:
+    """The same rows, whose gradients are divided by how often they are looked up."""
+    flat = index.reshape(-1).astype("i64")
+    ones = full(flat.shape, 1, dtype=rows.dtype, device=rows.device)
+    counts = zeros((entries,), dtype=rows.dtype, device=rows.device).index_add(0, flat, ones)
+    share = 1 / apply("embedding", index, counts.unsqueeze(1))
+    return rows.detach() + (rows - rows.detach()) * share
 
 
 def row_of(padding_idx: int, table: Tensor) -> int:
@@ -105,6 +148,10 @@ def embedding_bag(
     per_sample_weights: Any = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
 ) -> Tensor:
     """Sums, means or maxima of rows of a table, over bags of indices.
 
@@ -116,6 +163,7 @@ def embedding_bag(
         per_sample_weights: of each index, of the input's shape; for "sum".
         include_last_offset: whether `offsets` ends with the number of indices.
         padding_idx: an index that does not count.
+        max_norm, norm_type, scale_grad_by_freq, sparse: as of `embedding`.
 
     Returns:
         (B, width).
@@ -145,7 +193,7 @@ def embedding_bag(
         )
     if padding_idx is not None and padding_idx < 0:
         padding_idx += table.shape[0]
-    rows = embedding(index, table)
+    rows = embedding(index, table, None, max_norm, norm_type, scale_grad_by_freq, sparse)
     counts = None if padding_idx is None else index != padding_idx
     if per_sample_weights is not None:
         each = as_tensor(per_sample_weights)

@@ -58,7 +58,11 @@ def gumbel_softmax(
 
 
 def rrelu(
-    input: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
+    input: Any,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    inplace: bool = False,
 ) -> Tensor:
     """x above 0; below, x times a slope: in training one drawn for each element, else the mean.
 
@@ -66,6 +70,7 @@ def rrelu(
         input: of any shape.
         lower, upper: between which slopes are drawn.
         training: see above.
+        inplace: whether a tensor that is given has the result, too.
 
     Raises:
         LaunchError: a lower slope above the upper one.
@@ -85,4 +90,4 @@ def rrelu(
     if arguments.flag("training", training):
         slope = init.dropout_generator(x.device).uniform(x.shape, low, high, wide.dtype)
     y = where(wide > 0, wide, wide * slope)
-    return y.astype(x.dtype) if x.dtype.is_float else y
+    return arguments.in_place(input, y.astype(x.dtype) if x.dtype.is_float else y, inplace)

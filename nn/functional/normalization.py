@@ -78,8 +78,30 @@ def group_norm(
     return y.astype(x.dtype) if wide is not x else y
 
 
-def instance_norm(input: Any, *, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+def instance_norm(
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: Any = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """Normalise each channel (axis 1) of each sample, then scale and shift it.
+
+    Args:
+        input: (N, C, ...).
+        running_mean, running_var: (C,), or None. Where samples are normalised by themselves, these
+            tensors get other values, as of `batch_norm`: towards the means of those of all samples.
+        weight, bias: (C,), or None.
+        use_input_stats: False normalises by the running values.
+        momentum: the share of new values, a number or a tensor.
+        eps: added to variances.
+
+    Raises:
+        ShapeError: no axis of channels, or running values of one value per channel.
+        ArgumentError: no running values, though they are asked for.
 
     Example:
         >>> instance_norm([[[1.0, 3.0]]]).numpy().round(3)
@@ -88,7 +110,29 @@ def instance_norm(input: Any, *, weight: Any = None, bias: Any = None, eps: floa
     x = as_tensor(input)
     if x.ndim < 2:
         raise ShapeError(f"instance_norm: an input of shape {x.shape} has no axis of channels")
+    if not arguments.flag("use_input_stats", use_input_stats):
+        return batch_norm(x, running_mean, running_var, weight, bias, eps=eps)
+    running = optional(running_mean), optional(running_var)
+    if running != (None, None):
+        count = math.prod(x.shape[2:])
+        if count < 2:
+            raise ShapeError(
+                f"instance_norm moves running values by more than 1 value per channel, not by the "
+                f"shape {x.shape}"
+            )
+        with no_grad():
+            rows = arguments.widened(x).reshape(x.shape[0], x.shape[1], count)
+            means = rows.mean(axis=2), rows.var(axis=2, correction=1)
+            _moved(running, [m.mean(axis=0) for m in means], momentum)
     return group_norm(x, x.shape[1], weight, bias, eps)
+
+
+def _moved(running: Any, values: Any, share: Any) -> None:
+    """Give running values a share of new ones."""
+    for old, new in zip(running, values, strict=True):
+        if old is not None:
+            wide = arguments.widened(old)
+            old.assign_((wide * (1 - share) + new.detach() * share).astype(old.dtype))
 
 
 def rms_norm(
@@ -167,12 +211,7 @@ def batch_norm(
     y, *found = apply("batch_norm", x, scale, shift, eps=eps)
     take = arguments.number("momentum", momentum, 0, 1)
     with no_grad():
-        for running, value, times in zip(
-            (mean, var), found, (1.0, count / (count - 1)), strict=True
-        ):
-            if running is not None:
-                old = arguments.widened(running)
-                running.assign_(old * (1 - take) + value.detach() * (take * times))
+        _moved((mean, var), (found[0], found[1] * (count / (count - 1))), take)
     return y  # type: ignore[no-any-return]
 
 

@@ -413,6 +413,18 @@ def lp_pool2d(
     return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
+def lp_pool3d(
+    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """(sum of x^p)^(1/p) of each window of (N, C, D, H, W).
+
+    Example:
+        >>> lp_pool3d([[[[[3.0, 4.0]]]]], 2, (1, 1, 2))
+        tensor([[[[[5.]]]]])
+    """
+    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
+
+
 def _lp_pool(
     axes: int, input: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool
 ) -> Tensor:
@@ -421,7 +433,7 @@ def _lp_pool(
     if not p:
         raise LaunchError("norm_type must not be 0")
     window = per_axis(kernel_size, axes, "kernel_size", 1)
-    pool = avg_pool1d if axes == 1 else avg_pool2d
+    pool = (avg_pool1d, avg_pool2d, avg_pool3d)[axes - 1]
     wide = arguments.widened(x)
     mean = pool(wide * wide if p == 2 else wide**p, window, stride, 0, ceil_mode)
     y = ((mean.sign() * mean.abs().relu()) * math.prod(window)) ** (1 / p)

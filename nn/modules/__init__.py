@@ -38,13 +38,29 @@ from cubepy.nn.modules.convolution import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from cubepy.nn.modules.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d
-from cubepy.nn.modules.group_normalization import (
-    GroupNorm,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-    LocalResponseNorm,
+from cubepy.nn.modules.dropout import (
+    AlphaDropout,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
+    FeatureAlphaDropout,
+)
+from cubepy.nn.modules.embedding import Embedding, EmbeddingBag
+from cubepy.nn.modules.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+    LazyLinear,
 )
 from cubepy.nn.modules.limits import (
     GLU,
@@ -61,7 +77,9 @@ from cubepy.nn.modules.limits import (
     Tanhshrink,
     Threshold,
 )
-from cubepy.nn.modules.linear import Bilinear, Embedding, EmbeddingBag, Identity, Linear
+from cubepy.nn.modules.linear import Bilinear, Identity, Linear
+from cubepy.nn.modules.losses.adaptive import AdaptiveLogSoftmaxWithLoss
+from cubepy.nn.modules.losses.alignments import CTCLoss
 from cubepy.nn.modules.losses.classes import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -87,13 +105,10 @@ from cubepy.nn.modules.losses.margins import (
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )
-from cubepy.nn.modules.normalization import (
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    LayerNorm,
-    RMSNorm,
-)
+from cubepy.nn.modules.norms.batches import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from cubepy.nn.modules.norms.groups import CrossMapLRN2d, GroupNorm, LocalResponseNorm
+from cubepy.nn.modules.norms.instances import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+from cubepy.nn.modules.norms.rows import LayerNorm, RMSNorm
 from cubepy.nn.modules.padding import (
     CircularPad1d,
     CircularPad2d,
@@ -111,7 +126,14 @@ from cubepy.nn.modules.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from cubepy.nn.modules.pooling import (
+from cubepy.nn.modules.pools.unpooling import (
+    FractionalMaxPool2d,
+    FractionalMaxPool3d,
+    MaxUnpool1d,
+    MaxUnpool2d,
+    MaxUnpool3d,
+)
+from cubepy.nn.modules.pools.windows import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
     AdaptiveAvgPool3d,
@@ -123,6 +145,7 @@ from cubepy.nn.modules.pooling import (
     AvgPool3d,
     LPPool1d,
     LPPool2d,
+    LPPool3d,
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
@@ -159,6 +182,7 @@ __all__ = [
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
@@ -172,6 +196,7 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3d",
     "Bilinear",
+    "CTCLoss",
     "ChannelShuffle",
     "CircularPad1d",
     "CircularPad2d",
@@ -188,14 +213,18 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "CrossMapLRN2d",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
     "Dropout3d",
     "Embedding",
     "EmbeddingBag",
+    "FeatureAlphaDropout",
     "Flatten",
     "Fold",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "GRUCell",
     "GaussianNLLLoss",
     "GroupNorm",
@@ -213,8 +242,22 @@ __all__ = [
     "L1Loss",
     "LPPool1d",
     "LPPool2d",
+    "LPPool3d",
     "LSTMCell",
     "LayerNorm",
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyBatchNorm3d",
+    "LazyConv1d",
+    "LazyConv2d",
+    "LazyConv3d",
+    "LazyConvTranspose1d",
+    "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
+    "LazyInstanceNorm1d",
+    "LazyInstanceNorm2d",
+    "LazyInstanceNorm3d",
+    "LazyLinear",
     "LeakyReLU",
     "Linear",
     "LocalResponseNorm",
@@ -225,6 +268,9 @@ __all__ = [
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
     "Mish",
     "ModuleDict",
     "ModuleList",

@@ -190,8 +190,17 @@ class MultiheadAttention(MultiHeadAttention):
             is_causal: position i sees positions 0 to i.
 
         Returns:
-            The result, and the weights (B, L, S) or None.
+            The result, and the weights (B, L, S) or None. Without a batch, (L, embed_dim) and so
+            on, both are without one.
         """
+        if as_tensor(query).ndim == 2:
+            axis = 0 if self.batch_first else 1
+            q, k, v = (as_tensor(x).unsqueeze(axis) for x in (query, key, value))
+            q, k, v = (q, q, q) if query is key and key is value else (q, k, v)
+            padding = None if key_padding_mask is None else as_tensor(key_padding_mask).unsqueeze(0)
+            how = (need_weights, attn_mask, average_attn_weights, is_causal)
+            out, found = self.forward(q, k, v, padding, *how)
+            return out.squeeze(axis), None if found is None else found.squeeze(0)
         q, k, v = (self._heads(p) for p in self._projected(query, key, value))
         mask = self._mask(q, k, attn_mask, key_padding_mask)
         added = self._added(k)

@@ -39,6 +39,35 @@ class _List(Module):
         changed()
         return self
 
+    def extend(self, modules: Iterable[Module]) -> Any:
+        """Add modules at the end; returns the container."""
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Any:
+        """Add a module before the one at an index; returns the container."""
+        children = list(self.children())
+        children.insert(index, self._checked(module))
+        return self._renumbered(children)
+
+    def pop(self, index: int = -1) -> Module:
+        """Take a module away and give it; those behind it move up."""
+        children = list(self.children())
+        found = children.pop(index)
+        self._renumbered(children)
+        return found
+
+    def __delitem__(self, index: Any) -> None:
+        children = list(self.children())
+        del children[index]
+        self._renumbered(children)
+
+    def _renumbered(self, children: list[Module]) -> Any:
+        self._modules = {str(n): child for n, child in enumerate(children)}
+        changed()
+        return self
+
     def _checked(self, module: Any) -> Module:
         if not isinstance(module, Module):
             listed = isinstance(module, (list, tuple))
@@ -52,16 +81,22 @@ class _List(Module):
 
 
 class Sequential(_List):
-    """Modules that run one after the other.
+    """Modules that run one after the other; a dict gives them names.
 
     Example:
         >>> from cubepy import nn
         >>> len(Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2)))
         3
+        >>> list(Sequential({"first": nn.Linear(4, 8), "act": nn.GELU()}).state_dict())
+        ['first.weight', 'first.bias']
     """
 
-    def __init__(self, *modules: Module) -> None:
+    def __init__(self, *modules: Any) -> None:
         super().__init__()
+        if len(modules) == 1 and isinstance(modules[0], Mapping):
+            for name, module in modules[0].items():
+                self.add_module(name, self._checked(module))
+            return
         for m in modules:
             self.append(m)
 
@@ -141,6 +176,17 @@ class ModuleDict(Module):
     def __contains__(self, name: object) -> bool:
         return name in self._modules
 
+    def pop(self, name: str) -> Module:
+        """Take a module away and give it."""
+        found = self[name]
+        del self[name]
+        return found
+
+    def clear(self) -> None:
+        """Take all modules away."""
+        self._modules.clear()
+        changed()
+
     def keys(self) -> Iterator[str]:
         """The names."""
         return iter(self)
@@ -172,6 +218,13 @@ class ParameterList(Module):
     def append(self, value: Any) -> ParameterList:
         """Add a parameter at the end; gives the list."""
         self._parameters[str(len(self._parameters))] = _parameter(value)
+        changed()
+        return self
+
+    def extend(self, values: Iterable[Any]) -> ParameterList:
+        """Add parameters at the end; gives the list."""
+        for value in list(values):
+            self.append(value)
         return self
 
     def __getitem__(self, index: int) -> Parameter:
@@ -179,6 +232,7 @@ class ParameterList(Module):
 
     def __setitem__(self, index: int, value: Any) -> None:
         self._parameters[list(self._parameters)[index]] = _parameter(value)
+        changed()
 
     def __len__(self) -> int:
         return len(self._parameters)
@@ -199,14 +253,45 @@ class ParameterDict(Module):
 
     def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
         super().__init__()
-        for name, value in (parameters or {}).items():
+        self.update(parameters or {})
+
+    def update(self, parameters: Mapping[str, Any]) -> None:
+        """Add parameters, or exchange those of these names."""
+        for name, value in dict(parameters).items():
             self[name] = value
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._parameters[name] = _parameter(value)
+        changed()
 
     def __getitem__(self, name: str) -> Parameter:
         return self._parameters[name]  # type: ignore[no-any-return]
+
+    def __delitem__(self, name: str) -> None:
+        del self._parameters[name]
+        changed()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The parameter of a name, or something else where there is none."""
+        return self._parameters.get(name, default)
+
+    def pop(self, name: str) -> Parameter:
+        """Take a parameter away and give it."""
+        found = self[name]
+        del self[name]
+        return found
+
+    def keys(self) -> Iterator[str]:
+        """The names."""
+        return iter(self)
+
+    def values(self) -> Iterator[Parameter]:
+        """The parameters."""
+        return iter(tuple(self._parameters.values()))
+
+    def items(self) -> Iterator[tuple[str, Parameter]]:
+        """Names and parameters."""
+        return iter(tuple(self._parameters.items()))
 
     def __len__(self) -> int:
         return len(self._parameters)

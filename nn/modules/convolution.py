@@ -7,11 +7,15 @@ from typing import Any
 
 from cubepy.errors import LaunchError, ShapeError
 from cubepy.kernels.entry.arguments import per_axis
+from cubepy.kernels.entry.options import shown
 from cubepy.nn import arguments, init
 from cubepy.nn import functional as F
 from cubepy.nn.module import Module
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor
+
+MODES = "zeros", "reflect", "replicate", "circular"
+"""What is around images: zeros, or what `functional.pad` adds in the mode of this name."""
 
 
 class _Convolution(Module):
@@ -39,8 +43,10 @@ class _Convolution(Module):
                 f"groups must divide the channels, but {groups} does not divide {in_channels} and "
                 f"{out_channels}"
             )
-        if padding_mode != "zeros":
-            raise LaunchError(f'padding_mode is "zeros", not {padding_mode!r}')
+        modes = ("zeros",) if self.transposed else MODES
+        if padding_mode not in modes:
+            raise LaunchError(f"padding_mode is {' or '.join(modes)}, not {shown(padding_mode)}")
+        self.padding_mode = padding_mode
         self.kernel_size = per_axis(kernel_size, self.axes, "kernel_size", 1)
         self.stride = per_axis(stride, self.axes, "stride", 1)
         text = isinstance(padding, str)
@@ -60,6 +66,7 @@ class _Convolution(Module):
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
             f"stride={self.stride}, padding={self.padding!r}, dilation={self.dilation}, "
             f"groups={self.groups}, bias={self.bias is not None}"
+            + ("" if self.padding_mode == "zeros" else f", padding_mode={self.padding_mode}")
         )
 
 
@@ -91,8 +98,23 @@ class _Conv(_Convolution):
     def forward(self, input: Any) -> Tensor:
         """(N, in_channels, ...) -> (N, out_channels, ...)."""
         function = getattr(F, f"conv{self.axes}d")
-        how = (self.stride, self.padding, self.dilation, self.groups)
-        return function(input, self.weight, self.bias, *how)  # type: ignore[no-any-return]
+        given, padding = input, self.padding
+        if self.padding_mode != "zeros":
+            given, padding = F.pad(input, self._widths(), self.padding_mode), 0
+        how = (self.stride, padding, self.dilation, self.groups)
+        return function(given, self.weight, self.bias, *how)  # type: ignore[no-any-return]
+
+    def _widths(self) -> list[int]:
+        """What is added before and behind each axis, the last one first."""
+        found = []
+        for k, d, n in zip(
+            self.kernel_size[::-1], self.dilation[::-1], range(self.axes)[::-1], strict=True
+        ):
+            if self.padding == "same":
+                found += [d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2]
+            else:
+                found += [0 if self.padding == "valid" else self.padding[n]] * 2
+        return found
 
 
 class _ConvTranspose(_Convolution):

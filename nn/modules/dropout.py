@@ -88,3 +88,17 @@ class AlphaDropout(Dropout):
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
         return F.alpha_dropout(input, self.p, self.training, self.inplace)
+
+
+class FeatureAlphaDropout(Dropout):
+    """`AlphaDropout` of whole channels of (N, C, ...).
+
+    Example:
+        >>> import numpy as np
+        >>> FeatureAlphaDropout().eval()(np.ones((1, 2), np.float32))
+        tensor([[1., 1.]])
+    """
+
+    def forward(self, input: Any) -> Tensor:
+        """Any shape -> the same."""
+        return F.feature_alpha_dropout(input, self.p, self.training, self.inplace)

@@ -249,13 +249,15 @@ class RReLU(Module):
         tensor([-2.,  2.])
     """
 
-    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3) -> None:
+    def __init__(
+        self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False
+    ) -> None:
         super().__init__()
-        self.lower, self.upper = lower, upper
+        self.lower, self.upper, self.inplace = lower, upper, inplace
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
-        return F.rrelu(input, self.lower, self.upper, self.training)
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         return f"lower={self.lower}, upper={self.upper}"

@@ -6,7 +6,6 @@ from typing import Any
 
 from cubepy.nn import arguments, init
 from cubepy.nn import functional as F
-from cubepy.nn.functional.linear import row_of
 from cubepy.nn.module import Module
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor, apply, as_tensor
@@ -56,46 +55,6 @@ class Linear(Module):
         )
         kind = self.weight.storage.kind
         return text if kind == "dense" else f"{text}, storage={kind}"
-
-
-class Embedding(Module):
-    """A table of vectors, looked up by index.
-
-    Args:
-        num_embeddings, embedding_dim: of the table.
-        padding_idx: an index whose vector begins as zeros and gets no gradient.
-
-    Attributes:
-        weight: (num_embeddings, embedding_dim).
-
-    Example:
-        >>> Embedding(10, 4)([[1, 2, 3]]).shape
-        (1, 3, 4)
-    """
-
-    def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
-    ) -> None:
-        super().__init__()
-        self.num_embeddings = arguments.size("num_embeddings", num_embeddings)
-        self.embedding_dim = arguments.size("embedding_dim", embedding_dim)
-        first, self.padding_idx = init.normal((self.num_embeddings, self.embedding_dim)), None
-        if padding_idx is not None:
-            self.padding_idx = row_of(padding_idx, first)
-            first[self.padding_idx] = 0.0
-        self.weight = Parameter(first)
-
-    def forward(self, input: Any) -> Tensor:
-        """Integers (...) -> (..., embedding_dim).
-
-        Raises:
-            OutOfBoundsError: as for `nn.functional.embedding`.
-        """
-        return F.embedding(input, self.weight, self.padding_idx)
-
-    def extra_repr(self) -> str:
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
 
 class Bilinear(Module):
@@ -148,55 +107,3 @@ class Identity(Module):
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
         return as_tensor(input)
-
-
-class EmbeddingBag(Module):
-    """Sums, means or maxima of vectors of a table, over bags of indices.
-
-    Args:
-        num_embeddings, embedding_dim: of the table.
-        mode: "sum", "mean" or "max".
-        include_last_offset: whether offsets end with the number of indices.
-        padding_idx: an index that does not count; its vector begins as zeros.
-
-    Attributes:
-        weight: (num_embeddings, embedding_dim).
-
-    Example:
-        >>> EmbeddingBag(10, 4)([[1, 2, 3], [4, 5, 6]]).shape
-        (2, 4)
-    """
-
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        *,
-        mode: str = "mean",
-        include_last_offset: bool = False,
-        padding_idx: int | None = None,
-    ) -> None:
-        super().__init__()
-        self.num_embeddings = arguments.size("num_embeddings", num_embeddings)
-        self.embedding_dim = arguments.size("embedding_dim", embedding_dim)
-        self.mode, self.padding_idx = mode, padding_idx
-        self.include_last_offset = arguments.flag("include_last_offset", include_last_offset)
-        first = init.normal((self.num_embeddings, self.embedding_dim))
-        if padding_idx is not None:
-            first[padding_idx] = 0.0
-        self.weight = Parameter(first)
-
-    def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Tensor:
-        """As `functional.embedding_bag`."""
-        return F.embedding_bag(
-            input,
-            self.weight,
-            offsets,
-            mode=self.mode,
-            per_sample_weights=per_sample_weights,
-            include_last_offset=self.include_last_offset,
-            padding_idx=self.padding_idx,
-        )
-
-    def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"

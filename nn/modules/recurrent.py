@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from cubepy.errors import LaunchError, ShapeError
 from cubepy.nn import arguments, init
 from cubepy.nn import functional as F
 from cubepy.nn.module import Module
 from cubepy.nn.modules.cells import gru, lstm, plain
+from cubepy.nn.modules.packed import PackedSequence
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor, as_tensor, scan
 from cubepy.tensor.array import constant
 from cubepy.tensor.control.recurrence import recur, serves
-from cubepy.tensor.namespace import concat, stack
+from cubepy.tensor.namespace import concat, stack, where
 from cubepy.tensor.record import recording_here
 
 LONG = 100
@@ -79,8 +82,32 @@ class _Recurrent(Module):
         """The next states, of which the first is the output."""
         raise NotImplementedError
 
-    def _run(self, input: Any, states: tuple[Any, ...] | None) -> tuple[Tensor, list[Tensor]]:
+    def _run(self, input: Any, states: tuple[Any, ...] | None) -> tuple[Any, list[Tensor]]:
         """The outputs, and the last states of all layers."""
+        if isinstance(input, PackedSequence):
+            return self._run_packed(input, states)
+        return self._run_padded(input, states, None)
+
+    def _run_packed(
+        self, input: PackedSequence, states: tuple[Any, ...] | None
+    ) -> tuple[Any, list[Tensor]]:
+        """The same of sequences of several lengths; states are in the order that they had first."""
+        x, lengths = input.padded()
+        if states is not None and input.sorted_indices is not None:
+            order = as_tensor(input.sorted_indices)
+            states = tuple(as_tensor(s)[:, order] for s in states)
+        seen = np.arange(x.shape[0])[:, None] < lengths[None]
+        mask = None if seen.all() else as_tensor(seen[..., None]).to(x.device)
+        y, ends = self._run_padded(x.transpose(0, 1) if self.batch_first else x, states, mask)
+        if input.unsorted_indices is not None:
+            back = as_tensor(input.unsorted_indices)
+            ends = [s[:, back] for s in ends]
+        return input.like(y.transpose(0, 1) if self.batch_first else y), ends
+
+    def _run_padded(
+        self, input: Any, states: tuple[Any, ...] | None, mask: Tensor | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The same; where `mask` (L, N, 1) is false a state stays as it is."""
         x = as_tensor(input)
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             raise ShapeError(
@@ -111,7 +138,8 @@ class _Recurrent(Module):
         last: list[list[Tensor]] = [[] for _ in range(self.states)]
         for layer in range(self.num_layers):
             first = [s[layer * len(ways) :][: len(ways)] for s in given]
-            x, *ends = self._at_once(x, first, layer) or self._step_by_step(x, first, layer)
+            done = self._at_once(x, first, layer) if mask is None else None
+            x, *ends = done or self._step_by_step(x, first, layer, mask)
             for all_ends, end in zip(last, ends, strict=True):
                 all_ends.append(end)
             if self.dropout and layer + 1 < self.num_layers:
@@ -147,18 +175,21 @@ class _Recurrent(Module):
         """What the cell is called as an op."""
         return type(self).__name__.lower()
 
-    def _step_by_step(self, x: Tensor, first: list[Tensor], layer: int) -> list[Tensor]:
+    def _step_by_step(
+        self, x: Tensor, first: list[Tensor], layer: int, mask: Tensor | None
+    ) -> list[Tensor]:
         """One layer in all directions, where gradients may be wanted."""
         outputs, ends = [], []
         for n, way in enumerate(self._ways()):
-            y, last = self._along(x, tuple(s[n] for s in first), f"_l{layer}{way}", bool(way))
+            begin = tuple(s[n] for s in first)
+            y, last = self._along(x, begin, f"_l{layer}{way}", bool(way), mask)
             outputs.append(y)
             ends.append(last)
         joined = outputs[0] if len(outputs) == 1 else concat(outputs, axis=-1)
         return [joined, *(stack(list(parts), axis=0) for parts in zip(*ends, strict=True))]
 
     def _along(
-        self, x: Tensor, state: tuple[Tensor, ...], suffix: str, back: bool
+        self, x: Tensor, state: tuple[Tensor, ...], suffix: str, back: bool, mask: Tensor | None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """One layer in one direction; the input is multiplied for all steps at once. In programs
         many steps are a loop.
@@ -171,16 +202,19 @@ class _Recurrent(Module):
         dtypes = {t.dtype for t in (projected, w_hh, *w_hr, *state)}
         if recording_here() and x.shape[0] >= LONG and len(dtypes) == 1:
 
-            def step(now: tuple[Tensor, ...], part: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-                new = tuple(self._cell(part, now, w_hh, b_hh, *w_hr))
+            def step(now: tuple[Tensor, ...], given: Any) -> tuple[tuple[Tensor, ...], Tensor]:
+                part, seen = given if mask is not None else (given, None)
+                new = _kept(seen, self._cell(part, now, w_hh, b_hh, *w_hr), now)
                 return new, new[0]
 
-            state, y = scan(step, tuple(state), projected, reverse=back)
+            parts = projected if mask is None else (projected, mask)
+            state, y = scan(step, tuple(state), parts, reverse=back)
             return y, state
         found: list[Tensor] = []
         steps = range(x.shape[0])
         for t in reversed(steps) if back else steps:
-            state = self._cell(projected[t], state, w_hh, b_hh, *w_hr)
+            new = self._cell(projected[t], state, w_hh, b_hh, *w_hr)
+            state = _kept(None if mask is None else mask[t], new, state)
             found.append(state[0].unsqueeze(0))
         if not found:
             return state[0].unsqueeze(0)[:0], state
@@ -192,6 +226,15 @@ class _Recurrent(Module):
         text += f", num_layers={self.num_layers}" if self.num_layers > 1 else ""
         text += ", batch_first=True" if self.batch_first else ""
         return text + (", bidirectional=True" if self.bidirectional else "")
+
+
+def _kept(
+    seen: Tensor | None, new: tuple[Tensor, ...], old: tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
+    """The next states of sequences that go on, and the last ones of the others."""
+    if seen is None:
+        return tuple(new)
+    return tuple(where(seen, a, b) for a, b in zip(new, old, strict=True))
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

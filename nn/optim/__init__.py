@@ -14,25 +14,36 @@ Example:
 
 from __future__ import annotations
 
-from cubepy.nn.optim import lr_scheduler
+from cubepy.nn.optim import lr_scheduler, swa_utils
 from cubepy.nn.optim.adadelta import Adadelta
+from cubepy.nn.optim.adafactor import Adafactor
 from cubepy.nn.optim.adagrad import Adagrad
 from cubepy.nn.optim.adam import Adam, AdamW
 from cubepy.nn.optim.adam_variants import Adamax, NAdam, RAdam
+from cubepy.nn.optim.asgd import ASGD
+from cubepy.nn.optim.lbfgs import LBFGS
+from cubepy.nn.optim.muon import Muon
 from cubepy.nn.optim.optimizer import Optimizer
 from cubepy.nn.optim.rmsprop import RMSprop
+from cubepy.nn.optim.rprop import Rprop
 from cubepy.nn.optim.sgd import SGD
 
 __all__ = [
+    "ASGD",
+    "LBFGS",
     "SGD",
     "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
     "Adamax",
+    "Muon",
     "NAdam",
     "Optimizer",
     "RAdam",
     "RMSprop",
+    "Rprop",
     "lr_scheduler",
+    "swa_utils",
 ]

@@ -21,6 +21,7 @@ class Adadelta(Optimizer):
         eps: added below the roots.
         weight_decay: times p is added to the gradient.
         maximize: climb instead.
+        how: see `Optimizer`.
 
     Example:
         >>> from cubepy import nn
@@ -41,6 +42,7 @@ class Adadelta(Optimizer):
         weight_decay: float = 0,
         *,
         maximize: bool = False,
+        **how: bool | None,
     ) -> None:
         options = {
             "lr": lr,
@@ -49,7 +51,7 @@ class Adadelta(Optimizer):
             "weight_decay": weight_decay,
             "maximize": maximize,
         }
-        super().__init__(params, options)
+        super().__init__(params, options, how)
 
     def check(self, group: dict[str, Any]) -> None:
         """Shares and what is added."""

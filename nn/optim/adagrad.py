@@ -22,6 +22,7 @@ class Adagrad(Optimizer):
         initial_accumulator_value: of s.
         eps: added to the root.
         maximize: climb instead.
+        how: see `Optimizer`.
 
     Example:
         >>> from cubepy import nn
@@ -43,6 +44,7 @@ class Adagrad(Optimizer):
         eps: float = 1e-10,
         *,
         maximize: bool = False,
+        **how: bool | None,
     ) -> None:
         options = {
             "lr": lr,
@@ -52,7 +54,7 @@ class Adagrad(Optimizer):
             "eps": eps,
             "maximize": maximize,
         }
-        super().__init__(params, options)
+        super().__init__(params, options, how)
 
     def check(self, group: dict[str, Any]) -> None:
         """All options are at least 0."""
@@ -63,12 +65,12 @@ class Adagrad(Optimizer):
     def _op(self, group: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
         return STEP
 
-    def _first(self, group: dict[str, Any]) -> float:
+    def _first(self, group: dict[str, Any], name: str) -> float:
         return float(group["initial_accumulator_value"])
 
     def _values(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[float, ...]:
         lr = group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])
         return -1.0 if group["maximize"] else 1.0, group["weight_decay"], lr, group["eps"]
 
-    def _advance(self, state: dict[str, Any]) -> None:
+    def _advance(self, state: dict[str, Any], group: dict[str, Any]) -> None:
         state["step"] = state.get("step", 0) + 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from cubepy.errors import ArgumentError
-from cubepy.kernels.entry.options import shown
 from cubepy.nn import arguments
 from cubepy.nn.optim.optimizer import Optimizer
 
@@ -29,6 +27,7 @@ class Adam(Optimizer):
         weight_decay: times p is added to the gradient.
         amsgrad: divide by the largest v so far.
         maximize: climb instead.
+        how: see `Optimizer`.
         decoupled_weight_decay: shrink p by `lr * weight_decay` instead, as AdamW does.
 
     Example:
@@ -52,6 +51,7 @@ class Adam(Optimizer):
         *,
         maximize: bool = False,
         decoupled_weight_decay: bool = False,
+        **how: bool | None,
     ) -> None:
         options = {
             "lr": lr,
@@ -62,15 +62,13 @@ class Adam(Optimizer):
             "maximize": maximize,
             "decoupled_weight_decay": decoupled_weight_decay,
         }
-        super().__init__(params, options)
+        super().__init__(params, options, how)
 
     def check(self, group: dict[str, Any]) -> None:
         """Betas are shares."""
         super().check(group)
         arguments.number("eps", group["eps"], 0)
-        if not isinstance(group["betas"], (tuple, list)) or len(group["betas"]) != 2:
-            raise ArgumentError(f"betas are two numbers, not {shown(group['betas'])}")
-        for n, beta in enumerate(group["betas"]):
+        for n, beta in enumerate(arguments.numbers("betas", group["betas"], 2)):
             arguments.number(f"betas[{n}]", beta, 0, math.nextafter(1, 0))
 
     def _op(self, group: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
@@ -85,7 +83,7 @@ class Adam(Optimizer):
             group["eps"],
         )
 
-    def _advance(self, state: dict[str, Any]) -> None:
+    def _advance(self, state: dict[str, Any], group: dict[str, Any]) -> None:
         state["step"] = state.get("step", 0) + 1
 
 
@@ -110,7 +108,7 @@ class AdamW(Adam):
     """Adam whose weight decay shrinks the parameter itself (Loshchilov and Hutter, 2019).
 
     Args:
-        params, lr, betas, eps, amsgrad, maximize: as of `Adam`.
+        params, lr, betas, eps, amsgrad, maximize, how: as of `Adam`.
         weight_decay: p shrinks by `lr * weight_decay`.
 
     Example:
@@ -133,6 +131,7 @@ class AdamW(Adam):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        **how: bool | None,
     ) -> None:
         super().__init__(
             params,
@@ -143,4 +142,5 @@ class AdamW(Adam):
             amsgrad,
             maximize=maximize,
             decoupled_weight_decay=True,
+            **how,
         )

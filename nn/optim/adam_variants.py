@@ -23,7 +23,7 @@ class NAdam(Adam):
 
     Args:
         params: see `Optimizer`.
-        lr, betas, eps, weight_decay, decoupled_weight_decay, maximize: as of `Adam`.
+        lr, betas, eps, weight_decay, decoupled_weight_decay, maximize, how: as of `Adam`.
         momentum_decay: how fast the momentum comes to beta1.
 
     Example:
@@ -47,9 +47,14 @@ class NAdam(Adam):
         decoupled_weight_decay: bool = False,
         *,
         maximize: bool = False,
+        **how: bool | None,
     ) -> None:
         self._decay = arguments.number("momentum_decay", momentum_decay, 0)
-        more = {"maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay}
+        more: dict[str, Any] = {
+            "maximize": maximize,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            **how,
+        }
         super().__init__(params, lr, betas, eps, weight_decay, **more)
 
     def add_param_group(self, param_group: Any) -> None:
@@ -82,7 +87,7 @@ class RAdam(Adam):
 
     Args:
         params: see `Optimizer`.
-        lr, betas, eps, weight_decay, decoupled_weight_decay, maximize: as of `Adam`.
+        lr, betas, eps, weight_decay, decoupled_weight_decay, maximize, how: as of `Adam`.
 
     Example:
         >>> from cubepy import nn
@@ -104,8 +109,13 @@ class RAdam(Adam):
         decoupled_weight_decay: bool = False,
         *,
         maximize: bool = False,
+        **how: bool | None,
     ) -> None:
-        more = {"maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay}
+        more: dict[str, Any] = {
+            "maximize": maximize,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            **how,
+        }
         super().__init__(params, lr, betas, eps, weight_decay, **more)
 
     def _op(self, group: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
@@ -128,7 +138,7 @@ class Adamax(Adam):
 
     Args:
         params: see `Optimizer`.
-        lr, betas, eps, weight_decay, maximize: as of `Adam`.
+        lr, betas, eps, weight_decay, maximize, how: as of `Adam`.
 
     Example:
         >>> from cubepy import nn
@@ -149,8 +159,10 @@ class Adamax(Adam):
         weight_decay: float = 0,
         *,
         maximize: bool = False,
+        **how: bool | None,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize)
+        more: dict[str, Any] = {"maximize": maximize, **how}
+        super().__init__(params, lr, betas, eps, weight_decay, **more)
 
     def _op(self, group: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
         return ADAMAX

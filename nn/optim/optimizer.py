@@ -18,6 +18,8 @@ from cubepy.tensor import Tensor, apply, as_tensor, enable_grad, no_grad
 from cubepy.tensor.program.observe import computed
 from cubepy.tensor.storage import HOST
 
+HOW = "foreach", "fused", "capturable", "differentiable"
+
 
 class Optimizer:
     """Base of all optimizers; a subclass says which op makes a step, and of which numbers.
@@ -29,6 +31,8 @@ class Optimizer:
         params: tensors that need gradients, (name, tensor) pairs, or groups: dicts with `params`
             and the options that differ from `defaults`.
         defaults: options of groups that do not say them.
+        how: PyTorch's `foreach`, `fused` and `capturable`, which change nothing: a step is one
+            launch for a parameter, and part of programs, either way.
 
     Attributes:
         param_groups: a dict for each group: its `params` and options.
@@ -48,7 +52,10 @@ class Optimizer:
         [0.0001, 0.01]
     """
 
-    def __init__(self, params: Any, defaults: Mapping[str, Any]) -> None:
+    def __init__(
+        self, params: Any, defaults: Mapping[str, Any], how: Mapping[str, bool | None] | None = None
+    ) -> None:
+        self._check_how(how or {})
         self.defaults = dict(defaults)
         self.state: dict[Tensor, dict[str, Any]] = {}
         self.param_groups: list[dict[str, Any]] = []
@@ -90,6 +97,22 @@ class Optimizer:
         self.check(group)
         self.param_groups.append(group)
 
+    def _check_how(self, how: Mapping[str, bool | None]) -> None:
+        """Arguments that say how PyTorch makes a step.
+
+        Raises:
+            TypeError: other names.
+            ArgumentError: steps through which gradients shall go.
+        """
+        for name, value in how.items():
+            if name not in HOW:
+                raise TypeError(f"{type(self).__name__} has no argument {name!r}")
+            if arguments.flag(name, bool(value)) and name == "differentiable":
+                raise ArgumentError(
+                    "no gradients go through the step of an optimizer",
+                    hint="cb.grad gives gradients that have gradients: write p - lr * g",
+                )
+
     def check(self, group: dict[str, Any]) -> None:
         """Look at the options of a new group."""
         arguments.number("lr", group["lr"], 0)
@@ -102,7 +125,7 @@ class Optimizer:
                 if set_to_none:
                     p.grad = None
                 elif p.grad is not None:
-                    p.grad = zeros_like(p)
+                    p.grad = filled(p.shape, p)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change every parameter that has a gradient by it.
@@ -136,16 +159,20 @@ class Optimizer:
         """
         raise NotImplementedError
 
-    def _first(self, group: dict[str, Any]) -> float:
-        """What states begin with."""
+    def _first(self, group: dict[str, Any], name: str) -> float:
+        """What a state begins with."""
         return 0.0
 
     def _values(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[float, ...]:
         """The numbers that the op takes, for a parameter of these states."""
         raise NotImplementedError
 
-    def _advance(self, state: dict[str, Any]) -> None:
+    def _advance(self, state: dict[str, Any], group: dict[str, Any]) -> None:
         """Count a step, where steps are counted."""
+
+    def _states(self, group: dict[str, Any], p: Tensor) -> tuple[str, ...]:
+        """The names of a parameter's states that are tensors; the others are numbers."""
+        return self._op(group)[1]
 
     def __cubepy_reads__(self, reads: Any) -> None:
         """What decides which ops a step has; numbers are read in every step."""
@@ -160,10 +187,13 @@ class Optimizer:
             reads.inside(group["params"])
             for p in group["params"]:
                 own = self.state.get(p, {})
-                if not own.keys() >= set(ops[n][1]):  # a step that makes some is not like others
+                if not own.keys() >= set(
+                    self._states(group, p)
+                ):  # a step that makes some is not like others
                     reads.note("contents", own, "", contents(own))
-                for key in own.keys() - {"step"}:
-                    reads.note("item", own, key, own[key])
+                for key, value in own.items():
+                    if isinstance(value, Tensor):
+                        reads.note("item", own, key, value)
 
     def _update(
         self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
@@ -177,11 +207,23 @@ class Optimizer:
             numbers: of this step, for all parameters that have the same.
         """
         op, names = self._op(group)
-        self._advance(state)
-        values = self._values(group, state)
+        given = self._numbers(p, state, group, numbers)
         for name in names:
             if name not in state:
-                state[name] = zeros_like(p, self._first(group))
+                state[name] = filled(p.shape, p, self._first(group, name))
+        new, *states = apply(op, given, p, gradient(p), *[state[name] for name in names])
+        p.assign_(new)
+        for name, value in zip(names, states, strict=True):
+            state[name].assign_(value)
+
+    def _numbers(
+        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
+    ) -> Tensor:
+        """Count a step of a parameter, and give its numbers as a tensor beside it; arguments are
+        those of `_update`.
+        """
+        self._advance(state, group)
+        values = self._values(group, state)
         key = values, p.dtype, p.device
         found = numbers.get(key)
         if found is None:
@@ -190,7 +232,7 @@ class Optimizer:
 
             def again() -> np.ndarray:
                 for own in sharing:
-                    self._advance(own)
+                    self._advance(own, group)
                 return np.array(self._values(group, sharing[0]), wide)
 
             array = np.array(values, wide)
@@ -199,12 +241,7 @@ class Optimizer:
             found = numbers[key] = made, sharing
         given, sharing = found
         sharing.append(state)
-        grad = p.grad
-        grad = grad if grad.dtype is p.dtype else grad.astype(p.dtype)
-        new, *states = apply(op, given, p, grad, *[state[name] for name in names])
-        p.assign_(new)
-        for name, value in zip(names, states, strict=True):
-            state[name].assign_(value)
+        return given  # type: ignore[no-any-return]
 
     # State
 
@@ -240,12 +277,22 @@ class Optimizer:
             raise FileFormatError("the state belongs to other groups of parameters")
         params = dict(zip([n for g in groups for n in g["params"]], self._params(), strict=True))
         self.param_groups = [
-            {**group, "params": own["params"]}
+            {**own, **{key: _as_option(value) for key, value in group.items()}, **_params_of(own)}
             for group, own in zip(groups, self.param_groups, strict=True)
         ]
+        group_of = {id(p): group for group in self.param_groups for p in group["params"]}
         self.state = {
-            params[n]: {k: _as_state(v, params[n]) for k, v in own.items()}
+            params[n]: self._loaded(own, group_of[id(params[n])], params[n])
             for n, own in state_dict["state"].items()
+        }
+
+    def _loaded(self, state: Mapping[str, Any], group: dict[str, Any], p: Tensor) -> dict[str, Any]:
+        """A parameter's states that were loaded: tensors of its own, beside it, and numbers."""
+        names = self._states(group, p)
+        return {
+            key: _as_state(value, p) if key in names else _as_option(value)
+            for key, value in state.items()
+            if value is not None
         }
 
     def _params(self) -> list[Tensor]:
@@ -269,10 +316,10 @@ class _Ops:
         return self.optimizer._op(self.optimizer.param_groups[n])
 
 
-def zeros_like(p: Tensor, value: float = 0.0) -> Tensor:
-    """A tensor of a parameter's shape, dtype and device, all of one value."""
+def filled(shape: tuple[int, ...], p: Tensor, value: float = 0.0) -> Tensor:
+    """A tensor of a parameter's dtype and device, all of one value."""
     with use(p.device):
-        made: Tensor = apply("full", shape=p.shape, value=float(value), dtype=p.dtype.name)
+        made: Tensor = apply("full", shape=shape, value=float(value), dtype=p.dtype.name)
     return made
 
 
@@ -285,9 +332,25 @@ def _on_device(array: np.ndarray, p: Tensor) -> Tensor:
     return as_tensor(made).to(p.device)
 
 
-def _as_state(value: Any, p: Tensor) -> Any:
+def gradient(p: Tensor) -> Tensor:
+    """A parameter's gradient in its dtype."""
+    grad = p.grad
+    return grad if grad.dtype is p.dtype else grad.astype(p.dtype)
+
+
+def _as_state(value: Any, p: Tensor) -> Tensor:
     """A state that was loaded: a tensor of its own, beside the parameter."""
-    if isinstance(value, (np.ndarray, Tensor)) and value.shape == p.shape:
-        found = as_tensor(value).astype(p.dtype).to(p.device).detach()
-        return as_tensor(found.numpy().copy()) if isinstance(value, np.ndarray) else found
-    return int(value) if isinstance(value, (np.ndarray, Tensor)) else value
+    found = as_tensor(value).astype(p.dtype).to(p.device).detach()
+    return found if isinstance(value, Tensor) else as_tensor(found.numpy().copy()).to(p.device)
+
+
+def _as_option(value: Any) -> Any:
+    """An option or count that was loaded: a number, where a tensor or array of one is given."""
+    if getattr(value, "shape", None) != ():
+        return value
+    number = float(value)
+    return int(number) if number.is_integer() else number
+
+
+def _params_of(group: dict[str, Any]) -> dict[str, Any]:
+    return {"params": group["params"]}

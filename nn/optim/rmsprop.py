@@ -32,6 +32,7 @@ class RMSprop(Optimizer):
         momentum: of the step.
         centered: divide by the deviation instead of the root of s.
         maximize: climb instead.
+        how: see `Optimizer`.
 
     Example:
         >>> from cubepy import nn
@@ -54,6 +55,7 @@ class RMSprop(Optimizer):
         centered: bool = False,
         *,
         maximize: bool = False,
+        **how: bool | None,
     ) -> None:
         options = {
             "lr": lr,
@@ -64,7 +66,7 @@ class RMSprop(Optimizer):
             "centered": centered,
             "maximize": maximize,
         }
-        super().__init__(params, options)
+        super().__init__(params, options, how)
 
     def check(self, group: dict[str, Any]) -> None:
         """Momentum and the share that is kept."""

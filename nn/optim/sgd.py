@@ -25,6 +25,7 @@ class SGD(Optimizer):
         lr: learning rate.
         momentum, dampening, weight_decay, nesterov: as above.
         maximize: climb instead.
+        how: see `Optimizer`.
 
     Example:
         >>> from cubepy import nn
@@ -48,6 +49,7 @@ class SGD(Optimizer):
         nesterov: bool = False,
         *,
         maximize: bool = False,
+        **how: bool | None,
     ) -> None:
         options = {
             "lr": lr,
@@ -57,7 +59,7 @@ class SGD(Optimizer):
             "nesterov": nesterov,
             "maximize": maximize,
         }
-        super().__init__(params, options)
+        super().__init__(params, options, how)
 
     def check(self, group: dict[str, Any]) -> None:
         """Nesterov's step needs a momentum without dampening."""

@@ -72,3 +72,51 @@ def test_moving_a_model_keeps_its_parameters() -> None:
     model = nn.Linear(2, 2)
     before = model.weight
     assert model.to("f64").weight is before and before.dtype is cb.f64 and before.requires_grad
+
+
+def test_lists_of_modules_are_changed_like_lists() -> None:
+    for made in (nn.ModuleList([nn.ReLU(), nn.GELU()]), nn.Sequential(nn.ReLU(), nn.GELU())):
+        made.insert(1, nn.Tanh()).extend([nn.SiLU(), nn.ELU()])
+        del made[-1]
+        assert type(made.pop(0)) is nn.ReLU
+        assert [(n, type(m).__name__) for n, m in made.named_children()] == [
+            ("0", "Tanh"), ("1", "GELU"), ("2", "SiLU")
+        ]  # fmt: skip
+
+
+def test_modules_and_parameters_have_names() -> None:
+    net = nn.Sequential({"a": nn.Linear(2, 3), "b": nn.Sequential(nn.ReLU())})
+    net.register_parameter("scale", nn.Parameter([1.0]))
+    net.register_parameter("none", None)
+    net.add_module("c", net.a)
+    assert [n for n, _ in net.named_parameters("x", recurse=False)] == ["x.scale"]
+    assert [n for n, _ in net.named_parameters(remove_duplicate=False)] == [
+        "scale", "a.weight", "a.bias", "c.weight", "c.bias"
+    ]  # fmt: skip
+    assert net.get_parameter("a.weight") is net.a.weight and net.none is None
+    net.set_submodule("b.0", nn.BatchNorm1d(3))
+    assert net.get_buffer("b.0.running_mean").shape == (3,) and not list(net.buffers(False))
+    with pytest.raises(AttributeError, match="'Linear' has no parameter 'scale'"):
+        net.get_parameter("a.scale")
+    with pytest.raises(ArgumentError, match="scale must be a parameter or None"):
+        net.register_parameter("scale", 3)
+    with pytest.raises(ArgumentError, match="d must be a module or None, not 3"):
+        net.add_module("d", 3)
+
+
+def test_parameters_by_name_are_a_dict() -> None:
+    table = nn.ParameterDict({"a": [1.0], "b": [2.0]})
+    table.update({"c": [3.0]})
+    assert table.pop("a").item() == 1.0 and table.get("a") is None
+    assert [(n, p.item()) for n, p in table.items()] == [("b", 2.0), ("c", 3.0)]
+    heads = nn.ModuleDict({"a": nn.ReLU()})
+    assert type(heads.pop("a")) is nn.ReLU and not len(heads)
+    assert len(nn.ParameterList([[1.0]]).extend([[2.0], [3.0]])) == 3
+
+
+def test_programs_see_containers_that_change() -> None:
+    weights = nn.ParameterDict({"a": [1.0]})
+    run = cb.jit(lambda x: sum(x * p for p in weights.values()))
+    assert run(cb.tensor([2.0])).item() == 2.0
+    weights["b"] = [10.0]
+    assert run(cb.tensor([2.0])).item() == 22.0

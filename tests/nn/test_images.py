@@ -165,8 +165,43 @@ def test_instance_norm() -> None:
         not list(layer.parameters())
         and len(list(nn.InstanceNorm1d(3, affine=True).parameters())) == 2
     )
+    np.testing.assert_array_equal(layer(x[0]).numpy(), layer(x)[0].numpy())  # one sample
     with pytest.raises(ShapeError, match="cannot take an input"):
-        layer(x[0])
+        layer(x[0, 0])
+
+
+@pytest.mark.parametrize("momentum", [0.3, None])
+@pytest.mark.parametrize("program", [False, True])
+def test_instance_norm_by_running_values(momentum: float | None, program: bool) -> None:
+    layer = nn.InstanceNorm2d(4, momentum=momentum, affine=True, track_running_stats=True).double()
+    run = cb.jit(layer) if program else layer
+    mean, var = np.zeros(4), np.ones(4)
+    for n in range(1, 4):
+        x = np.random.default_rng(n).standard_normal((2, 4, 3, 5))
+        share = 1 / n if momentum is None else momentum
+        mean += (x.mean((0, 2, 3)) - mean) * share
+        var += (x.var((2, 3), ddof=1).mean(0) - var) * share
+        h = (x - x.mean((2, 3), keepdims=True)) / np.sqrt(x.var((2, 3), keepdims=True) + 1e-5)
+        np.testing.assert_allclose(run(cb.tensor(x)).detach().numpy(), h, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(layer.running_mean.numpy(), mean, rtol=1e-12)
+    np.testing.assert_allclose(layer.running_var.numpy(), var, rtol=1e-12)
+    assert layer.num_batches_tracked.item() == 3
+    want = (x - mean[:, None, None]) / np.sqrt(var[:, None, None] + 1e-5)
+    np.testing.assert_allclose(layer.eval()(x).detach().numpy(), want, rtol=1e-9, atol=1e-12)
+    assert list(layer.state_dict()) == [
+        "weight", "bias", "running_mean", "running_var", "num_batches_tracked"
+    ]  # fmt: skip
+    layer.reset_running_stats()
+    assert layer.running_var.tolist() == [1.0] * 4 and layer.num_batches_tracked.item() == 0
+    with pytest.raises(ShapeError, match="more than 1 value per channel"):
+        layer.train()(np.ones((2, 4, 1, 1)))
+
+
+def test_norms_may_have_a_scale_alone() -> None:
+    for layer in (nn.BatchNorm1d(3, bias=False), nn.GroupNorm(3, 3, bias=False),
+                  nn.InstanceNorm1d(3, affine=True, bias=False)):  # fmt: skip
+        assert [name for name, _ in layer.named_parameters()] == ["weight"]
+        assert layer(np.ones((2, 3, 4), np.float32)).shape == (2, 3, 4)
 
 
 def test_batch_norm_trains() -> None:
@@ -216,7 +251,6 @@ def test_shapes_there_and_back() -> None:
     ("make", "error", "text"),
     [
         (lambda: nn.Conv2d(4, 6, 3, groups=4), ShapeError, "groups must divide"),
-        (lambda: nn.Conv2d(4, 6, 3, padding_mode="circular"), LaunchError, "padding_mode"),
         (lambda: nn.Conv2d(0, 6, 3), ShapeError, "in_channels must be at least 1"),
         (lambda: nn.GroupNorm(3, 4), ShapeError, "3 groups do not divide 4"),
         (lambda: F.adaptive_avg_pool2d(images(2), (1, 2, 3)), ShapeError, "each of 2 axes"),
@@ -225,3 +259,34 @@ def test_shapes_there_and_back() -> None:
 def test_what_does_not_fit_is_refused(make: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
         make()
+
+
+MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("padding", [1, "same", "valid", (2, 0)])
+def test_convolutions_look_beyond_the_edge(padding: Any, mode: str) -> None:
+    layer = nn.Conv2d(2, 3, (3, 2), padding=padding, dilation=(1, 2), padding_mode=mode).double()
+    x = np.random.default_rng(0).standard_normal((2, 2, 6, 7))
+    widths = {1: [(1, 1), (1, 1)], "same": [(1, 1), (1, 1)], "valid": [(0, 0)] * 2}.get(
+        padding, [(2, 2), (0, 0)]
+    )
+    wide = np.pad(x, [(0, 0), (0, 0), *widths], MODES[mode])
+    want = F.conv2d(wide, layer.weight, layer.bias, dilation=(1, 2))
+    for run in (layer, cb.jit(layer)):
+        np.testing.assert_allclose(run(cb.tensor(x)).numpy(), want.numpy(), rtol=1e-12)
+    check_gradients(lambda x: layer(x), x[:1])
+    line, box = (
+        nn.Conv1d(2, 3, 3, padding=1, padding_mode=mode),
+        nn.Conv3d(1, 1, 3, padding=1, padding_mode=mode),
+    )
+    assert line(np.ones((1, 2, 5), np.float32)).shape == (1, 3, 5)
+    assert box(np.ones((1, 1, 4, 4, 4), np.float32)).shape == (1, 1, 4, 4, 4)
+
+
+def test_modes_of_padding_have_names() -> None:
+    with pytest.raises(LaunchError, match="padding_mode is zeros or reflect or .*, not 'mirror'"):
+        nn.Conv2d(1, 1, 3, padding_mode="mirror")
+    with pytest.raises(LaunchError, match="padding_mode is zeros, not 'reflect'"):
+        nn.ConvTranspose2d(1, 1, 3, padding_mode="reflect")

@@ -14,7 +14,7 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.errors import DTypeError, LaunchError, ShapeError
 from cubepy.nn import functional as F
-from cubepy.nn.functional import losses
+from cubepy.nn.functional.losses import classes as losses
 from tests.backends.hip.emulator.device import emulated
 from tests.tensor.finite import check_gradients
 
@@ -330,3 +330,14 @@ def test_rows_of_a_gpu_have_second_derivatives(monkeypatch: pytest.MonkeyPatch) 
         lambda a: (F.cross_entropy(a, t, reduction="none") * [1.0, 2.0, 3.0, 4.0]).sum()
     )
     check_gradients(lambda a: (first(a) * np.arange(20.0).reshape(4, 5)).sum(), x)
+
+
+def test_one_hot_in_a_program_is_told_how_many_classes() -> None:
+    run = cb.jit(lambda x: F.one_hot(x, 4))
+    for x in ([[0, 3], [1, 1]], [[2, 5], [0, 3]]):  # 5 is no class: nobody looks
+        want = np.array(x)[..., None] == np.arange(4)
+        np.testing.assert_array_equal(run(cb.tensor(x)).numpy(), want)
+    with pytest.raises(LaunchError, match="one_hot needs num_classes in a program"):
+        cb.jit(lambda x: F.one_hot(x))(cb.tensor([1]))
+    with pytest.raises(LaunchError, match="classes are 0 to 3; the largest integer is 5"):
+        F.one_hot([5], 4)

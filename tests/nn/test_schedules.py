@@ -287,7 +287,7 @@ def test_groups_that_are_added_later_stay_as_they_are() -> None:
         (lambda o: ReduceLROnPlateau(o).load_state_dict({}), "none of a ReduceLROnPlateau"),
         (lambda o: o.load_state_dict({}), "state of an optimizer is what"),
         (lambda o: o.step(5), "closure is a function that gives a loss, not 5"),
-        (lambda o: Adam([nn.Parameter([1.0])], betas=0.9), r"betas are two numbers, not 0\.9"),
+        (lambda o: Adam([nn.Parameter([1.0])], betas=0.9), r"betas are 2 numbers, not 0\.9"),
         (lambda o: nn.utils.clip_grad_norm_([1], 1.0), "parameters are tensors, not 1"),
         (lambda o: nn.utils.clip_grad_norm_(nn.Parameter([1.0]), -1), "max_norm must be at least"),
     ],

@@ -263,3 +263,41 @@ def test_what_is_shared_in_a_model_is_shared_in_its_copy() -> None:
     one = copy.copy(model[0].weight)
     (one * 3).sum().backward()
     assert one.grad is not None and model[0].weight.grad is None
+
+
+def test_data_of_parameters_are_written_in_place() -> None:
+    """Weights that are clipped, and others that follow slowly, as old code writes it."""
+    made = []
+    for program in (False, True):
+        nn.init.manual_seed(0)
+        model, slow = nn.Linear(2, 2), nn.Linear(2, 2)
+        optimizer = nn.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x: Any, model: Any = model, slow: Any = slow, o: Any = optimizer) -> None:
+            o.zero_grad()
+            (model(x) ** 2).sum().backward()
+            o.step()
+            for p, q in zip(model.parameters(), slow.parameters(), strict=True):
+                p.data.clamp_(-0.1, 0.1)
+                q.data.copy_(0.75 * q.data + 0.25 * p.data)
+
+        run = cb.jit(step) if program else step
+        for _ in range(4):
+            run(cb.tensor(np.ones((3, 2), np.float32)))
+        made.append([p.detach().numpy() for m in (model, slow) for p in m.parameters()])
+        assert model.weight.is_leaf and model.weight.requires_grad
+        assert abs(model.weight.detach().numpy()).max() <= np.float32(0.1)
+    for a, b in zip(*made, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_what_was_computed_keeps_the_elements_before_data_are_written() -> None:
+    p = nn.Parameter([2.0, 3.0])
+    loss = (p * p).sum()
+    p.data[0] = 9.0
+    p.data *= 2
+    loss.backward()
+    assert p.grad.tolist() == [4.0, 6.0] and p.detach().tolist() == [18.0, 6.0]
+    p.data = [1.0, 1.0]
+    assert p.tolist() == [1.0, 1.0] and not p.data.requires_grad
+    assert type(p.data + 1) is cb.Tensor and type(copy.deepcopy(p.data).detach()) is cb.Tensor

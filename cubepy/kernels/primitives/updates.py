@@ -140,3 +140,27 @@ def adadelta(numbers, p, g, square, moved):
     second = square * numbers[4] + d * d * numbers[5]
     by = cb.sqrt(moved + numbers[3]) / cb.sqrt(second + numbers[3]) * d
     return p - by * numbers[2], second, moved * numbers[4] + by * by * numbers[5]
+
+
+@cb.func
+def rprop(numbers, p, g, before, size):
+    """Resilient backpropagation (Riedmiller and Braun, 1993). numbers: sign, by what a step shrinks
+    and grows, the least and the largest step.
+    """
+    d = g * numbers[0]
+    agreed = d * before
+    factor = cb.select(agreed > 0, numbers[2], cb.select(agreed < 0, numbers[1], 1.0))
+    new = cb.min(cb.max(size * factor, numbers[3]), numbers[4])
+    kept = cb.select(agreed < 0, 0.0, d)
+    way = cb.select(kept > 0, 1.0, cb.select(kept < 0, -1.0, 0.0))
+    return p - way * new, kept, new
+
+
+@cb.func
+def asgd(numbers, p, g, average):
+    """Averaged gradient descent (Polyak and Juditsky, 1992). numbers: sign, weight decay, what is
+    kept of p, the rate, the share of p in the average.
+    """
+    d = g * numbers[0] + p * numbers[1]
+    new = p * numbers[2] - d * numbers[3]
+    return new, average + (new - average) * numbers[4]

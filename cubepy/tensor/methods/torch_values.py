@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import itertools
 import operator
+from functools import cache
 from typing import Any, TypeVar
 
 from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import as_dtype
 from cubepy.tensor.methods.applied import ints
 from cubepy.tensor.methods.torch_arithmetic import TorchArithmetic
+from cubepy.tensor.modes import no_grad
 from cubepy.tensor.storage import Dense
 
 T = TypeVar("T")
@@ -29,6 +31,31 @@ class TorchValues(TorchArithmetic[T]):
     def assign_(self, other: Any) -> Any:
         """Let this tensor have the elements of another one from here on."""
         raise NotImplementedError
+
+    @property
+    def data(self) -> T:
+        """The same elements without gradients; what is written to it in place is written to this
+        tensor, and no gradient knows of it. `with cb.no_grad():` around what is done with the
+        tensor itself does the same.
+
+        Example:
+            >>> import cubepy as cb
+            >>> x = cb.tensor([-3.0, 0.5], requires_grad=True)
+            >>> _ = x.data.clamp_(-1, 1)
+            >>> x.data *= 2
+            >>> x.detach(), x.data.requires_grad
+            (tensor([-2.,  1.]), False)
+        """
+        alone: Any = self.detach()  # type: ignore[attr-defined]
+        kind: Any = type(alone)
+        made = object.__new__(_writes_on(kind))
+        made.value, made.owner = alone.value, self
+        return made  # type: ignore[no-any-return]
+
+    @data.setter
+    def data(self, data: Any) -> None:
+        with no_grad():
+            self.assign_(data)
 
     # Another value for the same handle: what was computed from it keeps the elements that it had
 
@@ -149,3 +176,24 @@ class TorchValues(TorchArithmetic[T]):
                 f"in place a tensor keeps its shape {self.shape}; the result has {new.shape}"
             )
         return self._exchanged(new.astype(self.dtype))  # type: ignore[no-any-return]
+
+
+@cache
+def _writes_on(kind: Any) -> Any:
+    """The class of tensors that another one gets the elements of, too."""
+
+    class Data(kind):  # type: ignore[misc]
+        """The elements of a tensor without gradients."""
+
+        __slots__ = ("owner",)
+
+        def _exchanged(self, new: Any) -> Any:
+            super()._exchanged(new)
+            with no_grad():
+                self.owner._exchanged(new.detach())
+            return self
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            return self.detach().__reduce_ex__(protocol)
+
+    return Data

@@ -125,7 +125,7 @@ def squeeze(x: Any, /, axis: Any) -> Tensor:
     return given.squeeze(axes)
 
 
-def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
+def stack(arrays: Any, /, axis: int = 0) -> Tensor:
     """Tensors of one shape joined along a new axis."""
     return concat([as_tensor(x).unsqueeze(axis) for x in arrays], axis=axis)
 

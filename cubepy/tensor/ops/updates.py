@@ -52,6 +52,8 @@ _STEPS = {
     "rmsprop_momentum": 2,
     "rmsprop_centered": 2,
     "rmsprop_centered_momentum": 3,
+    "rprop": 2,
+    "asgd": 1,
 }
 """How many states there are beside the parameter."""
 WRITING = {f"{name}_step": f"{name}_step_in_place" for name in _STEPS}

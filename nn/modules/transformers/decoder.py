@@ -14,7 +14,7 @@ from cubepy.nn.modules.attention import MultiheadAttention
 from cubepy.nn.modules.containers import ModuleList
 from cubepy.nn.modules.dropout import Dropout
 from cubepy.nn.modules.linear import Linear
-from cubepy.nn.modules.normalization import LayerNorm
+from cubepy.nn.modules.norms.rows import LayerNorm
 from cubepy.nn.modules.transformers.encoder import (
     TransformerEncoder,
     TransformerEncoderLayer,

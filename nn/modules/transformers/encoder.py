@@ -13,7 +13,7 @@ from cubepy.nn.modules.attention import MultiheadAttention
 from cubepy.nn.modules.containers import ModuleList
 from cubepy.nn.modules.dropout import Dropout
 from cubepy.nn.modules.linear import Linear
-from cubepy.nn.modules.normalization import LayerNorm
+from cubepy.nn.modules.norms.rows import LayerNorm
 from cubepy.tensor import Tensor, as_tensor
 
 ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"relu": F.relu, "gelu": F.gelu}
@@ -121,6 +121,7 @@ class TransformerEncoder(Module):
         encoder_layer: what is copied.
         num_layers: how many there are.
         norm: a module for the end, or None.
+        enable_nested_tensor, mask_check: PyTorch's; they change nothing here.
 
     Example:
         >>> import numpy as np
@@ -129,8 +130,17 @@ class TransformerEncoder(Module):
         (5, 2, 8)
     """
 
-    def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
+    def __init__(
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
         super().__init__()
+        arguments.flag("enable_nested_tensor", enable_nested_tensor)
+        arguments.flag("mask_check", mask_check)
         self.num_layers = arguments.size("num_layers", num_layers, 1)
         self.layers = ModuleList(encoder_layer.clone() for _ in range(num_layers))
         self.norm = norm

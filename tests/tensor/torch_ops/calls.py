@@ -306,7 +306,7 @@ CALLS: dict[str, Function] = {
         margin_ranking_loss multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss
         pairwise_distance pdist poisson_nll_loss rms_norm rrelu soft_margin_loss
         triplet_margin_loss upsample_bilinear
-        upsample_nearest""".split()
+        upsample_nearest max_unpool1d max_unpool2d max_unpool3d""".split()
     },
     "nn.functional.embedding": lambda table, index, **how: F.embedding(
         index, table, how.get("padding_idx")
@@ -332,7 +332,10 @@ LEFT_OUT: dict[str, str] = {
     ),
     **dict.fromkeys(
         """bernoulli nn.functional.alpha_dropout nn.functional.dropout nn.functional.dropout2d
-        nn.functional.dropout3d normal normal.in_place normal.number_mean randint uniform""".split(),
+        nn.functional.dropout3d nn.functional.feature_alpha_dropout.with_train
+        nn.functional.feature_alpha_dropout.without_train nn.functional.fractional_max_pool2d
+        nn.functional.fractional_max_pool3d normal normal.in_place normal.number_mean randint
+        uniform""".split(),
         _RANDOM,
     ),
     **dict.fromkeys(
@@ -371,7 +374,12 @@ LEFT_OUT: dict[str, str] = {
     "item": "gives a number",
     "linspace.tensor_overload": "ends that are tensors are not taken",
     "nn.functional.batch_norm.without_cudnn": "the same calls again",
+    "nn.functional.ctc_loss": "torch's gradient is that by what log_softmax took; see "
+    "test_alignments.py",
     "nn.functional.interpolate.nearest-exact": "not there",
+    **dict.fromkeys(
+        [f"nn.functional.max_unpool{n}d.grad" for n in (1, 2, 3)], "the same calls again"
+    ),
     "nn.functional.triplet_margin_with_distance_loss": "samples are functions; see test_margins.py",
     "norm.fro": "orders of norms are numbers",
     "norm.nuc": "orders of norms are numbers",

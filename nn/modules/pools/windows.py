@@ -325,3 +325,17 @@ class LPPool2d(LPPool1d):
         """As `functional.lp_pool2d`."""
         how = (self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
         return F.lp_pool2d(input, *how)
+
+
+class LPPool3d(LPPool1d):
+    """(sum of x^p)^(1/p) of each window of (N, C, D, H, W).
+
+    Example:
+        >>> LPPool3d(2, (1, 1, 2))([[[[[3.0, 4.0]]]]])
+        tensor([[[[[5.]]]]])
+    """
+
+    def forward(self, input: Any) -> Tensor:
+        """As `functional.lp_pool3d`."""
+        how = (self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+        return F.lp_pool3d(input, *how)

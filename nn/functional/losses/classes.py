@@ -14,6 +14,7 @@ from cubepy.nn.functional.distances import reduced
 from cubepy.tensor import Tensor, apply, as_tensor
 from cubepy.tensor.custom.vjp import custom_vjp
 from cubepy.tensor.namespace import arange, where
+from cubepy.tensor.record import recording_here
 
 
 def cross_entropy(
@@ -277,10 +278,16 @@ def kl_div(input: Any, target: Any, *, reduction: str = "mean", log_target: bool
 
 
 def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
-    """Rows of zeros (i64) with a one where an integer says; -1: as many classes as are needed.
+    """Rows of zeros (i64) with a one where an integer says.
+
+    Args:
+        tensor: integers of any shape.
+        num_classes: how many classes there are; -1: as many as are needed, which a program
+            (`cb.jit`) does not know.
 
     Raises:
-        LaunchError: an integer that is no class.
+        LaunchError: an integer that is no class, for which programs, which do not look, give
+            zeros; no number of classes in a program.
 
     Example:
         >>> one_hot([2, 0])
@@ -288,10 +295,21 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
                 [1, 0, 0]])
     """
     x = as_tensor(tensor)
-    most = int(x.numpy().max(initial=-1))
-    n = most + 1 if num_classes == -1 else arguments.size("num_classes", num_classes, 1)
-    if most >= n or int(x.numpy().min(initial=0)) < 0:
-        raise LaunchError(f"classes are 0 to {n - 1}; the largest integer is {most}")
+    if num_classes != -1:
+        arguments.size("num_classes", num_classes, 1)
+    if recording_here():
+        if num_classes == -1:
+            raise LaunchError(
+                "one_hot needs num_classes in a program, which does not know the largest integer",
+                hint="write one_hot(x, num_classes)",
+            )
+        n = num_classes
+    else:
+        values = x.numpy()
+        most = int(values.max(initial=-1))
+        n = most + 1 if num_classes == -1 else num_classes
+        if most >= n or int(values.min(initial=0)) < 0:
+            raise LaunchError(f"classes are 0 to {n - 1}; the largest integer is {most}")
     classes = as_tensor(np.arange(n, dtype=x.dtype.numpy)).to(x.device)
     return (x.unsqueeze(-1) == classes).astype("i64")
 

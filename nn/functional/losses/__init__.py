@@ -1,0 +1,1 @@
+"""Losses: of classes, with margins, of sequences."""

@@ -1,0 +1,1 @@
+"""Layers that normalise: rows, batches, groups of channels."""

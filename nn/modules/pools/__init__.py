@@ -1,0 +1,1 @@
+"""Pools, interpolation, and pools the other way round as modules."""
