@@ -47,8 +47,8 @@ def check_program(path: str) -> None:
     try:
         compile(text, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:  # ValueError: bytes of zero, by some Pythons
-        where = f" in line {error.lineno}" if getattr(error, "lineno", None) else ""
-        what = getattr(error, "msg", None) or str(error)
+        line, what = getattr(error, "lineno", None), getattr(error, "msg", None) or str(error)
+        where = f" in line {line}" if line else ""
         raise ConfigError(f"{path} is no Python program: {what}{where}") from None
 
 

@@ -231,7 +231,10 @@ class Printer(MemoryText):
         start, stop, step = (self.index(e) for e in (s.start, s.stop, s.step))
         dtype = self.program.variables[s.var].dtype
         if s.step.op != "const":
-            step = self.temporary(f"i64({step})")
+            given, start = self.temporary(f"i64({step})"), self.temporary(f"i64({start})")
+            # Python's range raises where the step is zero, and would end all units: no turns
+            step = self.temporary(f"select({given} != 0, {given}, i64(1))")
+            stop = self.temporary(f"select({given} != 0, i64({stop}), {start})")
         name = self.var(s.var)
         bounds = (
             f"{start}, {stop}, {step}"

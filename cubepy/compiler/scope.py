@@ -248,6 +248,13 @@ class Scope:
         met = convert.common_dtype(var, value, self.index)[0]
         return VType(met, max(have.lanes, vt.lanes), vt.weak)
 
+    def user_names(self) -> dict[str, str]:
+        """The user's names of variables; those of loops have a place before the name, and what a
+        function gives back is none.
+        """
+        known = self.owners.items()
+        return {v: n.rpartition(").")[2] for v, (_, n) in known if not n.startswith("@")}
+
     def assign(self, name: str, value: Value, key: Key | None = None) -> Value:
         """Give a local name a value; runtime values go into the name's one variable.
 

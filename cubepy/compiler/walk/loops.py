@@ -6,7 +6,7 @@ import ast
 from functools import partial
 
 from cubepy.compiler import convert
-from cubepy.compiler.ir import Break, Expr, For, If, Stmt, VType, While
+from cubepy.compiler.ir import Break, DebugAssert, Expr, For, If, Stmt, VType, While
 from cubepy.compiler.scope import Scope
 from cubepy.compiler.source import holds, loop_targets, stored_names
 from cubepy.compiler.values import (
@@ -25,6 +25,7 @@ from cubepy.compiler.walk.paths import RETURN, Item, Loop, Marker, Path, Paths
 from cubepy.compiler.walk.returns import Returns
 from cubepy.errors import KernelSyntaxError, KernelTypeError
 from cubepy.lang import dtypes as dt
+from cubepy.lang.words import STEP_OF_ZERO
 
 
 class Loops:
@@ -160,7 +161,11 @@ class Loops:
         start, stop, step = (convert.to(b, dtype) for b in bounds)
         stop = self.scope.pinned(stop, "stop")  # type: ignore[assignment]
         if step.op == "const" and step.attr == 0:
-            raise KernelTypeError("range needs a step that is not zero")
+            raise KernelTypeError(STEP_OF_ZERO)
+        if step.op != "const" and self.scope.target.mode == "validate":
+            step = self.scope.pinned(step, "step")  # type: ignore[assignment]
+            zero = convert.constant(0, dtype)
+            self.scope.emit(DebugAssert(Expr("ne", convert.BOOL, (step, zero)), STEP_OF_ZERO))
         if not isinstance(target, ast.Name):
             raise KernelSyntaxError("the variable of a range loop is one name")
         name = target.id
