@@ -166,7 +166,8 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
         allocs = [s for s in walk(program.body) if isinstance(s, Alloc)]
         if allocs:  # local memory is declared once, at the top, wherever the kernel asked for it
             program.body = [*allocs, *_without_allocs(program.body)]
-        set_unassigned(program, attempt.scope.user_names())
+        if attempt.scope.read_early:
+            set_unassigned(program, attempt.scope.user_names())
         if program.mode == "validate":
             check_reductions(program)
         program = with_uniform_barriers(program)

@@ -1,5 +1,6 @@
 """Variables that a path may read before it has given them a value: they hold zero, the same on
-every backend, and validate mode says who reads them.
+every backend, and validate mode says who reads them. (Only programs are looked at in whose walk a
+name was read that some path, or a loop, may not have assigned.)
 
 A name that only one side of an `if` assigns, or a loop that may not turn, is known behind it. What
 it holds where nothing was assigned would be what the unit before left there. So such a variable is
@@ -12,7 +13,7 @@ into, so that `if c: x = 1` and a later `if c: use(x)` are allowed and set to ze
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import (
@@ -31,7 +32,7 @@ from cubepy.compiler.ir import (
     children,
     expressions,
 )
-from cubepy.compiler.webs import target_of
+from cubepy.compiler.webs import target_of, variables_of
 from cubepy.lang import dtypes as dt
 from cubepy.lang.words import read_too_early
 
@@ -117,7 +118,7 @@ class _Search:
         inner = known | self.bits[s.var] if isinstance(s, For) else known
         end = self.block(s.body, inner)
         ends = self.leaves.pop()
-        if isinstance(s, For) and _turns(s):
+        if isinstance(s, For) and _surely_runs(s):
             if end is not None:
                 ends.append(end)
         elif not (isinstance(s, While) and s.cond.op == "const" and s.cond.attr):
@@ -129,8 +130,8 @@ class _Search:
         return ends[0]
 
 
-def _turns(s: For) -> bool:
-    """Whether a loop turns at least once, and every turn gets to its end or leaves the loop."""
+def _surely_runs(s: For) -> bool:
+    """Whether a loop runs at least once, and always to the end of its body or out of it."""
     bounds = (s.start, s.stop, s.step)
     if any(b.op != "const" for b in bounds) or _continues(s.body):
         return False
@@ -145,25 +146,21 @@ def _continues(body: list[Stmt]) -> bool:
     )
 
 
-@dataclass
-class _Place:
-    """Where a variable has to begin: before a statement of a block."""
-
-    block: list[Stmt]
-    statement: Stmt
+Around = tuple[list[Stmt], Stmt]
+"""A block, and the statement of it that holds another one."""
 
 
 def _begin(program: Program, early: set[str]) -> None:
     """Write the first values of variables in front of what mentions them, outside of loops."""
-    places: dict[str, list[_Place]] = {}
-    for name, place in _mentions(program.body, early, []):
-        known = places.setdefault(name, place)
+    found: dict[str, list[Around]] = {}
+    for name, around in _mentions(program.body, early, []):
+        known = found.setdefault(name, around)
         common = 0
-        while common < min(len(known), len(place)) and known[common].block is place[common].block:
+        while common < min(len(known), len(around)) and known[common][0] is around[common][0]:
             common += 1
-        places[name] = known[:common]
-    for name, place in places.items():
-        block, statement = place[-1].block, place[-1].statement
+        found[name] = known[:common]
+    for name, around in found.items():
+        block, statement = around[-1]
         vtype = program.variables[name]
         zero = convert.constant(0, vtype.dtype, vtype.lanes)
         at = next(n for n, s in enumerate(block) if s is statement)
@@ -171,14 +168,12 @@ def _begin(program: Program, early: set[str]) -> None:
 
 
 def _mentions(
-    body: list[Stmt], early: set[str], outer: list[_Place]
-) -> Iterator[tuple[str, list[_Place]]]:
+    body: list[Stmt], early: set[str], outer: list[Around]
+) -> Iterator[tuple[str, list[Around]]]:
     """Variables and the blocks around their mentions up to the outermost loop, in order."""
     for s in body:
-        here = [*outer, _Place(body, s)]
-        found = {e.attr for whole in expressions(s) for e in whole.walk() if e.op == "var"}
-        found.add(target_of(s))
-        for name in found & early:
+        here = [*outer, (body, s)]
+        for name in early & {*variables_of(expressions(s)), target_of(s)}:
             yield name, here
         if isinstance(s, If):
             for block in children(s):

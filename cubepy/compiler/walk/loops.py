@@ -7,7 +7,7 @@ from functools import partial
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Break, DebugAssert, Expr, For, If, Stmt, VType, While
-from cubepy.compiler.scope import Scope
+from cubepy.compiler.scope import NOTHING, UNCERTAIN, Scope
 from cubepy.compiler.source import holds, loop_targets, stored_names
 from cubepy.compiler.values import (
     Const,
@@ -219,6 +219,9 @@ class Loops:
                 )
         before = dict(self.scope.frame.env)
         self.scope.frame.env.update(bound)
+        if UNCERTAIN in before:
+            certain = before[UNCERTAIN].value - bound.keys()  # type: ignore[union-attr]
+            self.scope.frame.env[UNCERTAIN] = Const(certain)
         loop.entry = {n: v for n, v in before.items() if n not in bound}
         loop.bound = bound
         if holds(node).returns:
@@ -235,6 +238,10 @@ class Loops:
         after = dict(before)
         for name, value in env.items():
             after.setdefault(name, value)
+        new = (env.keys() | bound.keys()) - before.keys()
+        if new:  # the loop may not turn
+            known = before.get(UNCERTAIN, NOTHING).value  # type: ignore[union-attr]
+            after[UNCERTAIN] = Const(known | new)
         for name, was in before.items():
             if isinstance(env.get(name), Expr) and not isinstance(was, Undecided):
                 after[name] = env[name]
