@@ -296,6 +296,8 @@ def _alike(a: Any, b: Any) -> bool:
 
 def binary(op: str, a: Any, b: Any) -> Any:
     """`a op b` for an arithmetic or bit operator."""
+    if op == "truediv":
+        a, b = _divided(a, b), _divided(b, a)
     if type(b) is int and type(a) is Value and a.dtype.is_int and op != "pow":
         b = _typed(b, a.dtype)
     if op in _DIRECT and _alike(a, b) and a.dtype.kind != "b":
@@ -305,6 +307,13 @@ def binary(op: str, a: Any, b: Any) -> Any:
     if square and isinstance(a, Value) and a.missing is not None:
         result.missing = a.missing.but_for("max")
     return result
+
+
+def _divided(a: Any, b: Any) -> Any:
+    """An operand of `/`, a float where the other's dtype of integers cannot hold it."""
+    if type(a) is int and type(b) is Value and b.dtype.is_int and not dt.fits(a, b.dtype):
+        return float(a)
+    return a
 
 
 @kept

@@ -263,7 +263,9 @@ class Source:
         pair = self.one(f"Pair({value}, {number})", f"{value}, {whole}")
         held = f"held_{value} = {pair}"
         part = f"held_{value}.low" if "Pair" in pair else f"held_{value}[0]"
-        begin = self.one(f"if {self.condition()}:", f"for k in range({self.int(1)} % 3):")
+        begin = self.one(  # what is known to be false gives no value on any path
+            f"if x[i] > {self.float(1)}:", f"for k in range(({self.int(1)} + i) % 3):"
+        )
         read = self.one(
             [f"{indent}if {had} == 1:", f"{inner}{number} = {value} * 0.5", f"{inner}{index} = {whole}"],
             [f"{indent}{number} = {value} if {had} == 1 else {number} * 0.5"],
