@@ -147,7 +147,10 @@ class Run(Sides):
         known = types.get(name)
         if isinstance(value, Value) and not isinstance(value, WeakLine):
             if known is None:
-                types[name] = value.dtype
+                # `n and flag` is n or the flag here, and n's dtype in compiled code
+                wide = self.typed.get((types[""], name), value.dtype)
+                types[name] = known = wide if dt.promote(wide, value.dtype) is wide else value.dtype
+                return value if known is value.dtype else convert(value, known)
             elif known is not value.dtype:
                 if dt.promote(known, value.dtype) is not known:
                     raise DTypeError(
