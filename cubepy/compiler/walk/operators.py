@@ -86,7 +86,14 @@ def among(s: Scope, number: Value, items: tuple[Value, ...], absent: bool) -> Va
     found: Value = Const(False)
     for item in items:
         one = convert.compare("eq", number, item, s.index)
-        found = convert.binary("or_", found, one) if isinstance(found, Expr) else one
+        if isinstance(one, Const):  # of two comptime numbers
+            found = one if one.value else found
+        elif isinstance(found, Const):
+            found = found if found.value else one
+        else:
+            found = convert.binary("or_", found, one)
+        if isinstance(found, Const) and found.value:
+            break
     return convert.unary("not_", found) if absent else found
 
 
