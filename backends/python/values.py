@@ -122,6 +122,12 @@ class Value:
     def __pos__(self) -> Value:
         return convert(self, dt.i32) if self.dtype.kind == "b" else self
 
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return binary("floordiv", self, other), binary("mod", self, other)
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return binary("floordiv", other, self), binary("mod", other, self)
+
     def __invert__(self) -> Value:
         if self.dtype.is_float:
             raise DTypeError(f"the operator ~ needs integers or bools, not {self.dtype.name}")

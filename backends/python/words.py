@@ -34,6 +34,11 @@ class TypedRange:
     def __iter__(self) -> Iterator[Value]:
         return (Value(i, self.dtype) for i in self.plain)
 
+    def __reversed__(self) -> TypedRange:  # type: ignore[override]
+        other = TypedRange((0,), self.dtype)
+        other.plain = self.plain[::-1]
+        return other
+
 
 def lines(start: Any, stop: Any, lanes: Any, index: DType) -> Iterator[tuple[Value, Any]]:
     """`cb.lines(start, stop, lanes)`: where each line begins, and how many of its lanes are there.

@@ -164,6 +164,8 @@ class Evaluator:
         op = operator(node.op)
         if op == "add" and (isinstance(left, TupleValue) or isinstance(right, TupleValue)):
             return plain(TupleValue((*tuple_items(left), *tuple_items(right))))
+        if op == "mul" and isinstance(left, TupleValue) and isinstance(right, Const):
+            return plain(TupleValue(tuple_items(left) * int(right.value)))
         return convert.binary(op, left, right, self.scope.index)
 
     def expr_UnaryOp(self, node: ast.UnaryOp) -> Value:

@@ -97,6 +97,21 @@ def among(s: Scope, number: Value, items: tuple[Value, ...], absent: bool) -> Va
     return convert.unary("not_", found) if absent else found
 
 
+def _is_tuple(value: Value) -> bool:
+    return isinstance(value, TupleValue) or isinstance(getattr(value, "value", None), tuple)
+
+
+def alike(s: Scope, left: Value, right: Value) -> Value:
+    """Whether two tuples are equal, item by item."""
+    a, b = tuple_items(left), tuple_items(right)
+    result: Value = Const(len(a) == len(b))
+    for x, y in zip(a, b, strict=False):
+        nested = _is_tuple(x) and _is_tuple(y)
+        one = alike(s, x, y) if nested else convert.compare("eq", x, y, s.index)
+        result = both(s, result, one)
+    return result
+
+
 def compare(s: Scope, op: ast.cmpop, left: Value, right: Value) -> Value:
     """One comparison; `is`, `in` but of numbers, comparisons of tuples, and those of a tail's lanes
     with those of a whole line, are comptime.
@@ -132,4 +147,7 @@ def compare(s: Scope, op: ast.cmpop, left: Value, right: Value) -> Value:
                 ast.NotIn: lambda a, b: a not in b,
             }[type(op)](left.value, right.value)
         )
+    if _is_tuple(left) and _is_tuple(right) and isinstance(op, (ast.Eq, ast.NotEq)):
+        same = alike(s, left, right)
+        return convert.unary("not_", same) if isinstance(op, ast.NotEq) else same
     return convert.compare(operator(op), left, right, s.index)

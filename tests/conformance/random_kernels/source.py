@@ -301,6 +301,13 @@ class Source:
             [f"{number} = max(({number}, {self.float(1)}, x[i])) - min({number}, x[i + 1])"],
             [f"{whole} = {whole} + 2 if {self.int(1)} {self.one('in', 'not in')} (1, {whole}, 3) else {whole} - 1"],
             [f"{number} = cb.cast(cb.cast({self.float(1)}, cb.f64) * 0.5, cb.f32)"],
+            [f"{flag} = {self.one('any', 'all')}(({self.int(1)} < 3, {number} > 0.25, {self.condition()}))",
+             f"{number} = {number} * 0.5 if {flag} else {number} + 0.25"],
+            [f"{whole} = {whole} + 1 if ({whole}, {self.int(1)} % 3, 1) {self.one('==', '!=')} ({self.int(1)} % 4, 1, {self.int(1)} % 2) else {whole} - 2"],
+            [f"{flag}, {turn} = divmod({self.int()}, {self.int(1)} | 1)", f"{whole} = ({flag} * 2 + {turn}) % 13"],
+            [f"for {turn} in reversed(range({self.int(1)} % 4, {self.int(1)} % 7)):",
+             f"    {number} = {number} * 0.5 + {turn}"],
+            [f"for {turn} in reversed(({number}, x[i], 0.5)):", f"    {number} = {number} * 0.5 - {turn}"],
             [f"{whole} = cb.cast(cb.clamp({self.float(1)}, -50, 50), cb.i32) % 11"],
         ))  # fmt: skip
 
