@@ -34,7 +34,8 @@ class Location:
         if not text:
             return ""
         column = self.column or len(text) - len(text.lstrip())
-        return f"    {text}\n    {' ' * column}^"
+        before = "".join(c if c == "\t" else " " for c in text[:column].ljust(column))
+        return f"    {text}\n    {before}^"
 
 
 class CubeError(Exception):
