@@ -115,8 +115,9 @@ class BarrierError(CompileError):
 
 
 class SharedMemoryError(CompileError, MemoryError):
-    """A kernel asks for more shared memory than the device has for a cube, or more local memory than
-    a thread of a CPU has."""
+    """A kernel asks for more shared memory than the device has for a cube, or for more local memory
+    than a thread of a CPU has.
+    """
 
 
 class BackendCompileError(CompileError, RuntimeError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 
-from cubepy.checkout import HERE
 from cubepy.compiler.ir import Expr
 from cubepy.compiler.lower.lines import reduce_line
 from cubepy.compiler.lower.memory import array_method
@@ -35,7 +34,7 @@ from cubepy.lang.dtypes import DType
 from cubepy.lang.struct import StructType
 
 MAX_DEPTH = 64
-OWN = HERE + os.sep
+OWN = os.path.abspath(__file__).rpartition("compiler")[0]
 """Where funcs lie that the language has."""
 
 

@@ -147,7 +147,8 @@ def compare(s: Scope, op: ast.cmpop, left: Value, right: Value) -> Value:
                 ast.NotIn: lambda a, b: a not in b,
             }[type(op)](left.value, right.value)
         )
-    if _is_tuple(left) and _is_tuple(right) and isinstance(op, (ast.Eq, ast.NotEq)):
+    some = isinstance(left, TupleValue) or isinstance(right, TupleValue)
+    if some and isinstance(op, (ast.Eq, ast.NotEq)) and _is_tuple(left) and _is_tuple(right):
         same = alike(s, left, right)
         return convert.unary("not_", same) if isinstance(op, ast.NotEq) else same
     return convert.compare(operator(op), left, right, s.index)

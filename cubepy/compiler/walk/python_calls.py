@@ -42,6 +42,8 @@ MATH[math.fabs] = "abs"
 
 CHANGING = frozenset({"random", "secrets", "time"})
 """Modules of the host whose functions give something else in each call."""
+SUSPECT = CHANGING | {"numpy", "None"}
+"""Packages that such functions say they are of; methods of generators name none."""
 
 PYTHON = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"}
 
@@ -68,7 +70,8 @@ def python_call(s: Scope, fn: Any, args: list[Value], kwargs: dict[str, Value]) 
         return backwards(s, args[0])
     numbers = [v.value for v in values if isinstance(v, Const)]
     if len(numbers) == len(values):
-        refuse_chance(fn)
+        if str(getattr(fn, "__module__", None)).partition(".")[0] in SUSPECT:
+            refuse_chance(fn)
         s.facts.reads.call(fn, tuple(numbers))
         try:
             return wrap(s, fn(*numbers[: len(args)], **dict(zip(kwargs, numbers[len(args) :]))))
