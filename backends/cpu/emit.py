@@ -112,8 +112,8 @@ class CpuPrinter(WideText):
             if isinstance(s, Alloc):
                 self.alloc(s.mem)
                 times = self.units_count if self.locals_per_unit else 1
-                size = math.prod(s.mem.shape or ()) * max(1, s.mem.lanes) * s.mem.dtype.itemsize
-                kept += size * times
+                count = math.prod(s.mem.shape or ()) * max(1, s.mem.lanes)
+                kept += count * -(-s.mem.dtype.bits // 8) * times
                 if kept > STACK_LIMIT:
                     raise stack_overflow(kept, times, s)
         self.line("for cube in range(first, last):")

@@ -99,7 +99,9 @@ def test_a_variable_that_no_path_gave_a_value_is_zero(device: str) -> None:
 def test_validate_mode_names_the_variable_and_the_line(device: str) -> None:
     with pytest.raises(KernelAssertionError, match="in one_side: the variable 'v' is read") as told:
         launched(one_side, device, "validate")
-    assert told.value.location is not None and told.value.location.line == 21
+    assert told.value.location is not None
+    assert "out[i] = v
+" in told.value.location.excerpt()
     with pytest.raises(KernelAssertionError, match="the variable 'last' is read|variable 'k' is"):
         launched(loop_that_may_not_turn, device, "validate", 0)
 
