@@ -100,8 +100,7 @@ def test_validate_mode_names_the_variable_and_the_line(device: str) -> None:
     with pytest.raises(KernelAssertionError, match="in one_side: the variable 'v' is read") as told:
         launched(one_side, device, "validate")
     assert told.value.location is not None
-    assert "out[i] = v
-" in told.value.location.excerpt()
+    assert told.value.location.excerpt().split("\n")[0].endswith("out[i] = v")
     with pytest.raises(KernelAssertionError, match="the variable 'last' is read|variable 'k' is"):
         launched(loop_that_may_not_turn, device, "validate", 0)
 
