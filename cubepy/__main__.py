@@ -14,7 +14,7 @@ from cubepy.check import command as check_command
 from cubepy.config import config
 from cubepy.errors import ConfigError, CubeError
 from cubepy.models import command as model_command
-from cubepy.program import run_program
+from cubepy.program import check_program, own_traceback, run_program
 from cubepy.tune import command as tune_command
 
 
@@ -135,10 +135,20 @@ def _cache(action: str, file: str | None) -> None:
         print(f"{entries} kernels, {size} bytes in {cache.directory()}")
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> int:
+    """Run a program; an error of its own is shown as Python shows it, with exit status 1."""
     if arguments.backend is not None:
         config.backend = arguments.backend
-    run_program(arguments.file, arguments.arguments)
+    check_program(arguments.file)
+    try:
+        run_program(arguments.file, arguments.arguments)
+    except Exception as error:
+        if config.debug >= 2:
+            raise
+        error = error.with_traceback(own_traceback(error))
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
 
 
 def _quantize(arguments: argparse.Namespace) -> None:
@@ -156,7 +166,9 @@ def _quantize(arguments: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; 0 when it worked, 2 when the input was wrong, 130 when it was interrupted."""
+    """Run a command; 0 when it worked, 1 when a program or a case failed, 2 when the input was
+    wrong, 130 when it was interrupted.
+    """
     arguments = command_line().parse_args(argv)
     try:
         if arguments.command == "info":
@@ -166,7 +178,7 @@ def main(argv: list[str] | None = None) -> int:
         elif arguments.command == "warm":
             warm.run(arguments)
         elif arguments.command == "run":
-            _run(arguments)
+            return _run(arguments)
         elif arguments.command in model_command.NAMES:
             model_command.run(arguments)
         elif arguments.command == "tune":

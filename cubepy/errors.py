@@ -34,7 +34,8 @@ class Location:
         if not text:
             return ""
         column = self.column or len(text) - len(text.lstrip())
-        return f"    {text}\n    {' ' * column}^"
+        before = "".join(c if c == "\t" else " " for c in text[:column].ljust(column))
+        return f"    {text}\n    {before}^"
 
 
 class CubeError(Exception):
@@ -114,7 +115,9 @@ class BarrierError(CompileError):
 
 
 class SharedMemoryError(CompileError, MemoryError):
-    """A kernel asks for more shared memory than the device has for a cube."""
+    """A kernel asks for more shared memory than the device has for a cube, or for more local memory
+    than a thread of a CPU has.
+    """
 
 
 class BackendCompileError(CompileError, RuntimeError):

@@ -19,7 +19,7 @@ from typing import Any
 
 from cubepy.config import config
 from cubepy.errors import ConfigError, CubeError, FileFormatError
-from cubepy.program import run_program
+from cubepy.program import check_program, failure, run_program
 from cubepy.runtime import cache
 
 _GPU = re.compile(r"sm_\d+a?")
@@ -101,8 +101,9 @@ def _typical() -> dict[str, Any]:
 def _checked(name: str) -> str:
     """A name of what to compile, without the "K." before it."""
     if name.endswith(".py"):
-        if not os.path.isfile(name):
+        if not os.path.exists(name):
             raise ConfigError(f"there is no file {name}")
+        check_program(name)
         return name
     short = name.removeprefix("K.")
     known = _typical()
@@ -199,7 +200,7 @@ def rehearse(
                     print(f"{what[0]} ended with exit status {end.code}", file=sys.stderr)
                     return NOT_FOLLOWED
             except Exception as error:
-                print(f"{what[0]}: {type(error).__name__}: {error}", file=sys.stderr)
+                print(failure(what[0], error), file=sys.stderr)
                 return NOT_FOLLOWED
         else:
             _call(what, getattr(dtypes, dtype).numpy)

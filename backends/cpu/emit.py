@@ -13,6 +13,7 @@ from cubepy.backends.llvm.printing import carrier
 from cubepy.backends.llvm.ranges import Sum
 from cubepy.backends.llvm.wide_text import WideText, written_inside
 from cubepy.compiler.ir import Alloc, Assign, Barrier, Expr, If, Program, Stmt, walk
+from cubepy.errors import SharedMemoryError
 
 HEADER = '''"""{title}"""
 from cubepy.backends.llvm.ops import *
@@ -44,6 +45,21 @@ RESERVED = frozenset(OPS) | {
 """Names that generated code uses, so that variables must not hide them."""
 
 
+STACK_LIMIT = 4 << 20
+"""Bytes that a cube may keep: threads that Python or the system makes have 8 MiB and more."""
+
+
+def stack_overflow(size: int, units: int, s: Alloc) -> SharedMemoryError:
+    """The error for local memory that would run over the end of a thread's stack."""
+    whose = f" for {units} units of a cube, which meet at barriers," if units > 1 else ""
+    return SharedMemoryError(
+        f"the kernel keeps {size} bytes of local memory{whose} on a thread's stack, which has room "
+        f"for {STACK_LIMIT}",
+        location=s.loc,
+        hint="use less of it, fewer units, or an array argument with a part for each unit",
+    )
+
+
 @dataclass(frozen=True)
 class CpuText(Emitted):
     """Generated code for a CPU.
@@ -70,7 +86,11 @@ class CpuPrinter(WideText):
         self.locals_per_unit = program.has_barrier and self.units_count > 1
 
     def emit(self) -> CpuText:
-        """The whole module."""
+        """The whole module.
+
+        Raises:
+            SharedMemoryError: a cube keeps more than a thread's stack holds.
+        """
         program = self.program
         parameters = [
             Parameter(n, "i64") for n in ("first", "last", "cubes_x", "cubes_y", "cubes_z")
@@ -81,14 +101,21 @@ class CpuPrinter(WideText):
                 f'{self.var(mem.name)} = stack("{carrier(mem.dtype)}", 0, '
                 f"{math.prod(mem.shape or ())})"
             )
+        kept = 0  # bytes on the stack
         for name in sorted(self.per_unit):
             t = program.variables[name]
+            kept += max(1, t.lanes) * t.dtype.itemsize * self.units_count
             self.line(
                 f'{self.var(name)} = stack("{carrier(t.dtype)}", {t.lanes}, {self.units_count})'
             )
         for s in walk(program.body):
             if isinstance(s, Alloc):
                 self.alloc(s.mem)
+                times = self.units_count if self.locals_per_unit else 1
+                count = math.prod(s.mem.shape or ()) * max(1, s.mem.lanes)
+                kept += count * -(-s.mem.dtype.bits // 8) * times
+                if kept > STACK_LIMIT:
+                    raise stack_overflow(kept, times, s)
         self.line("for cube in range(first, last):")
         self.depth += 1
         self.topology_of_cube()

@@ -231,14 +231,13 @@ class Printer(MemoryText):
         start, stop, step = (self.index(e) for e in (s.start, s.stop, s.step))
         dtype = self.program.variables[s.var].dtype
         if s.step.op != "const":
-            step = self.temporary(f"i64({step})")
+            by, start = self.temporary(f"i64({step})"), self.temporary(f"i64({start})")
+            stop = f"select({by} != 0, i64({stop}), {start})"  # a step of zero would end all units
+            step = f"select({by} != 0, {by}, i64(1))"
         name = self.var(s.var)
-        bounds = (
-            f"{start}, {stop}, {step}"
-            if step != "1"
-            else (f"{start}, {stop}" if start != "0" else stop)
-        )
-        bounds = f"i64({bounds})" if bounds == stop else bounds
+        bounds = f"{start}, {stop}" + (f", {step}" if step != "1" else "")
+        if start == "0" and step == "1":
+            bounds = f"i64({stop})"
         if dtype.name == "i64" and s.var not in self.per_unit:
             self.line(f"for {name} in range({bounds}):")
             self.nested(s.body)

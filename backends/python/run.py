@@ -20,7 +20,7 @@ from cubepy.backends.python.memory import Memory, poisoned
 from cubepy.backends.python.names import Frozen
 from cubepy.backends.python.transform import generator_of
 from cubepy.backends.python.values import Value, convert, is_weak, strong
-from cubepy.backends.python.words import Sides, TypedRange, lines
+from cubepy.backends.python.words import Sides, TypedRange, lines, unassigned
 from cubepy.compiler.signature import bind_parameters
 from cubepy.compiler.source import source_of
 from cubepy.compiler.walk.python_calls import MATH
@@ -147,7 +147,10 @@ class Run(Sides):
         known = types.get(name)
         if isinstance(value, Value) and not isinstance(value, WeakLine):
             if known is None:
-                types[name] = value.dtype
+                # `n and flag` is n or the flag here, and n's dtype in compiled code
+                wide = self.typed.get((types[""], name), value.dtype)
+                types[name] = known = wide if dt.promote(wide, value.dtype) is wide else value.dtype
+                return value if known is value.dtype else convert(value, known)
             elif known is not value.dtype:
                 if dt.promote(known, value.dtype) is not known:
                     raise DTypeError(
@@ -276,9 +279,6 @@ class Run(Sides):
             return range(over)
         return over.plain if isinstance(over, TypedRange) else over
 
-    def do_range(self, *bounds: Any, unroll: bool = True) -> TypedRange:
-        return TypedRange(bounds, self.index)
-
     def do_lines(self, start: Any, stop: Any, lanes: Any) -> Any:
         return lines(start, stop, lanes, self.index)
 
@@ -320,7 +320,7 @@ class Run(Sides):
             pdb.Pdb(nosigint=True).set_trace(frame)
             return None
         if fn is range:
-            return TypedRange(tuple(args), self.index)
+            return self.do_range(*args)
         try:
             known = TRANSLATED.get(fn)
         except TypeError:
@@ -392,6 +392,8 @@ def _run_cube(this: Run, function: Callable[..., Any], values: list[Any], units:
                 locations[unit] = next(generator)
             except StopIteration:
                 finished.append(unit)
+            except UnboundLocalError as error:
+                raise unassigned(this.name, error) from error
         if locations and (finished or len({p.line if p else 0 for p in locations.values()}) > 1):
             unit, location = next(iter(locations.items()))
             other = (

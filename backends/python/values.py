@@ -122,6 +122,12 @@ class Value:
     def __pos__(self) -> Value:
         return convert(self, dt.i32) if self.dtype.kind == "b" else self
 
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return binary("floordiv", self, other), binary("mod", self, other)
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return binary("floordiv", other, self), binary("mod", other, self)
+
     def __invert__(self) -> Value:
         if self.dtype.is_float:
             raise DTypeError(f"the operator ~ needs integers or bools, not {self.dtype.name}")
@@ -296,6 +302,8 @@ def _alike(a: Any, b: Any) -> bool:
 
 def binary(op: str, a: Any, b: Any) -> Any:
     """`a op b` for an arithmetic or bit operator."""
+    if op == "truediv":
+        a, b = _divided(a, b), _divided(b, a)
     if type(b) is int and type(a) is Value and a.dtype.is_int and op != "pow":
         b = _typed(b, a.dtype)
     if op in _DIRECT and _alike(a, b) and a.dtype.kind != "b":
@@ -305,6 +313,13 @@ def binary(op: str, a: Any, b: Any) -> Any:
     if square and isinstance(a, Value) and a.missing is not None:
         result.missing = a.missing.but_for("max")
     return result
+
+
+def _divided(a: Any, b: Any) -> Any:
+    """An operand of `/`, a float where the other's dtype of integers cannot hold it."""
+    if type(a) is int and type(b) is Value and b.dtype.is_int and not dt.fits(a, b.dtype):
+        return float(a)
+    return a
 
 
 @kept

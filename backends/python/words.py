@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 
 from cubepy.backends.python.builtins import MEANING, means
 from cubepy.backends.python.values import Value, convert, is_weak, meeting, strong
-from cubepy.errors import ComptimeError, DTypeError, KernelTypeError
+from cubepy.errors import ComptimeError, DTypeError, KernelAssertionError, KernelTypeError, Location
 from cubepy.lang import dtypes as dt
 from cubepy.lang.dtypes import DType, as_dtype
+from cubepy.lang.words import STEP_OF_ZERO, read_too_early
 
 
 def counting(bounds: tuple[Any, ...], index: DType) -> DType:
@@ -31,6 +33,11 @@ class TypedRange:
 
     def __iter__(self) -> Iterator[Value]:
         return (Value(i, self.dtype) for i in self.plain)
+
+    def __reversed__(self) -> TypedRange:  # type: ignore[override]
+        other = TypedRange((0,), self.dtype)
+        other.plain = self.plain[::-1]
+        return other
 
 
 def lines(start: Any, stop: Any, lanes: Any, index: DType) -> Iterator[tuple[Value, Any]]:
@@ -52,10 +59,41 @@ def lines(start: Any, stop: Any, lanes: Any, index: DType) -> Iterator[tuple[Val
         yield Value(k, dtype), lanes if end - k >= lanes else Value(end - k, dtype)
 
 
+def unassigned(kernel: str, error: UnboundLocalError) -> Exception:
+    """What is said of a variable that a unit reads before it has a value; the error itself where no
+    kernel reads it.
+    """
+    begun = error.__traceback__
+    assert begun is not None
+    while begun.tb_next is not None:
+        begun = begun.tb_next
+    code, number = begun.tb_frame.f_code, begun.tb_lineno
+    if "__run__" not in code.co_varnames:
+        return error
+    text = linecache.getline(code.co_filename, number)
+    column = len(text) - len(text.lstrip())
+    name = str(error).partition("'")[2].partition("'")[0]
+    return KernelAssertionError(
+        f"in {kernel}: {read_too_early(name)}",
+        location=Location(code.co_filename, number, column, code.co_name),
+    )
+
+
 class Sides:
-    """Expressions that a launch evaluates in part, or many times."""
+    """Loops, and expressions that a launch evaluates in part, or many times."""
 
     skipped = object()
+    index: DType
+
+    def do_range(self, *bounds: Any, unroll: bool = True) -> TypedRange:
+        """`range` of integers."""
+        if len(bounds) == 3 and int(bounds[2]) == 0:
+            self.do_debug_assert(False, STEP_OF_ZERO)
+        return TypedRange(bounds, self.index)
+
+    def do_debug_assert(self, condition: Any, message: str = "assertion failed") -> None:
+        """Fail where a condition does not hold."""
+        raise NotImplementedError
 
     def collected(self, items: Any, element: Callable[..., Any]) -> Generator[Any, None, Any]:
         """`(element for ... in items)`, as a tuple."""

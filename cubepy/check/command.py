@@ -60,8 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
             f"no case is called {arguments.only!r}",
             hint="the cases are " + ", ".join(name for _, name in names),
         )
-    report = checked(arguments.device, arguments.emulate, numbers)
     path = arguments.report or NAME.format(arguments.device.replace(":", "-"))
+    check_writable(path)
+    report = checked(arguments.device, arguments.emulate, numbers)
     with open(path, "w") as file:
         json.dump(report, file, indent=1)
     bad = [r for r in report["results"] if r["status"] != "passed"]
@@ -71,6 +72,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{name}: {value:.3g}")
     print(f"{len(report['results']) - len(bad)} of {len(report['results'])} cases passed; {path}")
     return 1 if bad else 0
+
+
+def check_writable(path: str) -> None:
+    """Raise, before the work, the `OSError` that writing a report would end with."""
+    known = os.path.exists(path)
+    open(path, "a").close()
+    if not known:
+        os.remove(path)
 
 
 def speeds(report: dict[str, Any]) -> list[tuple[str, float]]:

@@ -250,6 +250,8 @@ def binary(op: str, a: Value, b: Value, index: DType = dt.i32) -> Value:
     if op == "pow" and isinstance(b, Const) and isinstance(b.value, int) and 1 <= b.value <= 3:
         square = binary("mul", a, a, index)
         return a if b.value == 1 else (square if b.value == 2 else binary("mul", square, a, index))
+    if op == "truediv":
+        a, b = _divided(a, b), _divided(b, a)
     x, y = unify(a, b, index)
     dtype, weak = x.type.dtype, x.type.weak and y.type.weak
     if op in ("and_", "or_", "xor", "shl", "shr"):
@@ -266,6 +268,16 @@ def binary(op: str, a: Value, b: Value, index: DType = dt.i32) -> Value:
     elif dtype.kind == "b":
         x, y, dtype = _retyped(x, dt.i32), _retyped(y, dt.i32), dt.i32
     return Expr(op, VType(dtype, x.type.lanes, weak), (x, y))
+
+
+def _divided(a: Value, b: Value) -> Value:
+    """An operand of `/`, which makes floats of integers: one that the other's dtype cannot hold
+    is a float.
+    """
+    if isinstance(a, Const) and type(a.value) is int and isinstance(b, Expr):
+        dtype = b.type.dtype
+        return a if not dtype.is_int or dt.fits(a.value, dtype) else Const(float(a.value))
+    return a
 
 
 def compare(op: str, a: Value, b: Value, index: DType = dt.i32) -> Value:

@@ -37,6 +37,10 @@ from cubepy.compiler.values import (
 from cubepy.errors import CompileError, ComptimeError, DTypeError, KernelTypeError, Location
 from cubepy.lang import dtypes as dt
 
+UNCERTAIN = "@uncertain"
+"""The name under which a frame keeps those of its names to which some path gave no value."""
+NOTHING = Const(frozenset())
+
 
 @dataclass
 class Frame:
@@ -77,6 +81,7 @@ class Scope:
         shared: shared memory of the cube.
         written, read: names of memory.
         barriers: memory of barriers, and how many arrive.
+        read_early: whether a name was read to which some path gave no value.
         cluster, resident, overlap, axes: as in `Program`.
     """
 
@@ -101,6 +106,7 @@ class Scope:
         self.resident = 1
         self.overlap = False
         self.axes = False
+        self.read_early = False
         self._growing: tuple[dict[Any, Any], ...] = (self.types, self.keys, self.owners, self.taken)
 
     def state(self) -> tuple[Any, ...]:
@@ -247,6 +253,13 @@ class Scope:
             return None
         met = convert.common_dtype(var, value, self.index)[0]
         return VType(met, max(have.lanes, vt.lanes), vt.weak)
+
+    def user_names(self) -> dict[str, str]:
+        """The user's names of variables; those of loops have a place before the name, and what a
+        function gives back is none.
+        """
+        known = self.owners.items()
+        return {v: n.rpartition(").")[2] for v, (_, n) in known if not n.startswith("@")}
 
     def assign(self, name: str, value: Value, key: Key | None = None) -> Value:
         """Give a local name a value; runtime values go into the name's one variable.

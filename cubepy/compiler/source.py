@@ -70,6 +70,12 @@ def _parsed(fn: Callable) -> Source:
         raise KernelSyntaxError(
             f"the source of {fn.__qualname__} cannot be parsed alone: {error.msg}"
         ) from None
+    if not dedented.isascii():  # Python counts bytes, carets stand below characters
+        rows = dedented.split("\n")
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.expr, ast.stmt, ast.arg, ast.keyword, ast.alias)):
+                before = rows[node.lineno - 1].encode()[: node.col_offset]
+                node.col_offset = len(before.decode(errors="ignore"))
     file = inspect.getsourcefile(fn) or "<unknown>"
     if not _is_of(tree, inspect.unwrap(fn).__code__):
         raise KernelSyntaxError(

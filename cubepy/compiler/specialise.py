@@ -5,6 +5,7 @@ from __future__ import annotations
 from cubepy.compiler import lower  # noqa: F401  (its files register their rules)
 from cubepy.compiler.checks.groups import check_groups
 from cubepy.compiler.checks.missing import check_reductions
+from cubepy.compiler.checks.unassigned import set_unassigned
 from cubepy.compiler.checks.uniform import check_barriers
 from cubepy.compiler.facts import Facts, Restart
 from cubepy.compiler.ir import (
@@ -165,6 +166,8 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
         allocs = [s for s in walk(program.body) if isinstance(s, Alloc)]
         if allocs:  # local memory is declared once, at the top, wherever the kernel asked for it
             program.body = [*allocs, *_without_allocs(program.body)]
+        if attempt.scope.read_early:
+            set_unassigned(program, attempt.scope.user_names())
         if program.mode == "validate":
             check_reductions(program)
         program = with_uniform_barriers(program)

@@ -25,7 +25,9 @@ class Const:
     @property
     def is_number(self) -> bool:
         """Whether it can become a runtime value."""
-        return isinstance(self.value, (bool, int, float)) or hasattr(self.value, "dtype")
+        value = self.value
+        plain = isinstance(value, (bool, int, float))
+        return plain or (hasattr(value, "dtype") and not isinstance(value, type))
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,9 @@ class Func(Generic[P, R]):
             return active.call("@func", (self, *args), kwargs)  # type: ignore[no-any-return]
         return self.fn(*args, **kwargs)
 
+    def __reduce__(self) -> str:
+        return self.__qualname__  # by its name, as functions are
+
     def __repr__(self) -> str:
         return f"<cb.func {self.__qualname__}>"
 
@@ -241,6 +244,9 @@ class Kernel:
     def inspect(self, *args: Any, grid: Any = (1, 1), **kwargs: Any) -> Generated:
         """The generated code for these arguments: `.python`, `.llvm`, `.asm`."""
         return self.launches.inspect(grid, args, kwargs)
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # by its name, as functions are; what it holds is not copied
 
     def __repr__(self) -> str:
         return f"<cb.kernel {self.__qualname__}>"

@@ -16,6 +16,14 @@ def written(fn: Any, decorator: str) -> Callable:
     Raises: KernelTypeError: it is something else: a class, a builtin, a lambda, a
         `functools.partial`, ...
     """
+    if isinstance(fn, (staticmethod, classmethod)) or hasattr(fn, "launches"):
+        kind = "kernel" if hasattr(fn, "launches") else type(fn).__name__
+        raise KernelTypeError(
+            f"@cb.{decorator} takes a function written in Python, not a {kind}",
+            hint=f"write @{kind} above @cb.{decorator}"
+            if kind == "staticmethod"
+            else f"write @cb.{decorator} alone above the def",
+        )
     inner = inspect.unwrap(fn) if callable(fn) else fn
     if not (inspect.isfunction(inner) or inspect.ismethod(inner)):
         raise KernelTypeError(

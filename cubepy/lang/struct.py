@@ -34,20 +34,36 @@ class StructField:
     struct: Any = None
 
 
+MADE = ("__init__", "__new__", "__post_init__", "__getattr__", "__setattr__")
+"""Methods that `@cb.struct` makes, or has no use for."""
+
+
 class StructType(Aggregate):
     """A class made by `@cb.struct`; calling it makes an instance, on the host and in kernels."""
 
     def __init__(self, cls: type) -> None:
         if not inspect.isclass(cls):
             raise KernelTypeError(f"@cb.struct takes a class, not {cls!r}")
+        for n, v in vars(cls).items():
+            if isinstance(v, (property, staticmethod, classmethod)) or n in MADE:
+                kind = f"its own {n}" if n in MADE else f"the {type(v).__name__} {n!r}"
+                raise KernelTypeError(
+                    f"struct {cls.__name__} has {kind}: a struct has fields and methods",
+                    hint="write a method, or a @cb.func that makes one",
+                )
         self.cls = cls
         self.__name__, self.__qualname__, self.__doc__ = cls.__name__, cls.__qualname__, cls.__doc__
         self.__module__ = cls.__module__
         self.methods = {n: Func(f) for n, f in _functions(cls).items()}
         self._fields: tuple[StructField, ...] | None = None
-        self._defaults = {
-            n: v for n, v in vars(cls).items() if n in getattr(cls, "__annotations__", {})
-        }
+        annotated = getattr(cls, "__annotations__", {})  # asking may add it to those of the class
+        self._defaults = {n: v for n, v in vars(cls).items() if n in annotated}
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        raise KernelTypeError(
+            f"struct {self.__name__} cannot be inherited from",
+            hint="give the other struct a field of it, or a method for what it shares",
+        )
 
     @property
     def fields(self) -> tuple[StructField, ...]:
@@ -65,7 +81,8 @@ class StructType(Aggregate):
             ) in self.methods.values():  # a class made inside a function sees what its methods see
                 scope.update(method.fn.__globals__)
             self._fields = tuple(
-                self._field(n, a, scope) for n, a in self.cls.__annotations__.items()
+                self._field(n, a, scope)
+                for n, a in getattr(self.cls, "__annotations__", {}).items()
             )
         return self._fields
 

@@ -57,3 +57,15 @@ def took_missing(how: str, array: str) -> str:
         "(past its end, or past valid=) and so are zero; "
         f"say what they are with load(..., other=), as other={least} for floats"
     )
+
+
+def read_too_early(name: str) -> str:
+    """What validate mode says of a variable to which the path that was taken gave no value."""
+    return (
+        f"the variable {name!r} is read on a path that gave it no value; "
+        "assign it on every path before this line"
+    )
+
+
+STEP_OF_ZERO = "range needs a step that is not zero"
+"""What validate mode says of a loop that would never get on."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from cubepy.config import config
 from cubepy.errors import TuneError
-from cubepy.program import run_program
+from cubepy.program import check_program, failure, run_program
 from cubepy.runtime.device import as_device
 from cubepy.tune.keys import text_of
 from cubepy.tune.progress import progress_for
@@ -161,12 +161,19 @@ def _tuned() -> dict[str, TunedOp]:
 def _of_program(path: str, device: str) -> list[tuple[TunedOp, Any]]:
     if not os.path.exists(path):
         raise TuneError(f"there is no file {path}")
+    check_program(path)
     with TUNER.record() as seen, config.override(tune="none"):
         try:
             run_program(path)
         except SystemExit as end:  # how many programs end
             if end.code:
                 raise TuneError(f"{path} ended with exit status {end.code}") from None
+        except Exception as error:
+            if config.debug >= 2:
+                raise
+            raise TuneError(
+                failure(path, error), hint=f"python -m cubepy run {path} shows where"
+            ) from error
     found = [(op, p) for op, p in seen if str(as_device(p.device)) == device]
     if not found:
         raise TuneError(f"{path} uses no operation on {device} that can be tuned")

@@ -301,3 +301,23 @@ def test_bools_have_extremes(device: str) -> None:
     out = np.zeros((4, 4), bool)
     extremes_of_bools[1, 1](x, y, out, device=device)
     assert out.tolist() == [(x | y).tolist(), (x & y).tolist()] * 2
+
+
+@cb.kernel
+def divided(x: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS
+    if i < x.size:
+        out[i, 0] = x[i] / 4294967296
+        out[i, 1] = 1000 / (x[i] + 1)
+        out[i, 2] = -1 / (x[i] + 1)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u4", "i4", "u8", "i8", "f4"])
+def test_division_takes_numbers_that_integers_cannot_hold(device: str, dtype: str) -> None:
+    x, out = np.array([3, 100, 7], dtype), np.zeros((3, 3))
+    with cb.use(device):
+        divided[1, 4](x, out)
+        cb.sync()
+    wide = x.astype(np.float64)
+    want = np.stack([wide / 4294967296, 1000 / (wide + 1), -1 / (wide + 1)], axis=1)
+    np.testing.assert_allclose(out, want, rtol=1e-6)

@@ -353,3 +353,31 @@ def test_units_leave_loops_of_their_own_between_barriers(device: str) -> None:
         for r in range(rounds // 2 + 1):
             want = [want[(t + 1) % 6] + r for t in range(6)]
         assert out.tolist() == want, rounds
+
+
+@cb.kernel
+def meetings_of_a_plane(x: cb.Array, out: cb.Array):
+    """Each unit takes its own number of turns, in some of which its plane meets."""
+    u, shared = cb.UNIT_POS, cb.shared(cb.CUBE_DIM, cb.f32)
+    shared[u] = x[cb.ABSOLUTE_POS]
+    n = cb.cast(x[cb.ABSOLUTE_POS], cb.i32)
+    total = cb.f32(0)
+    while n > 0:
+        total += shared[u] * n
+        if n % 2 == 0:
+            shared[u] = shared[u] + 1
+            cb.sync_plane()
+        n -= 1
+    cb.sync_cube()
+    out[cb.ABSOLUTE_POS] = total + shared[cb.CUBE_DIM - 1 - u]
+
+
+@pytest.mark.parametrize("units", [1, 2, 3, 6])
+@pytest.mark.parametrize("mode", ["checked", "validate", "unchecked"])
+def test_planes_of_one_unit_meet_anywhere(units: int, mode: str) -> None:
+    """On a CPU a plane is one unit, which waits for nobody."""
+    x = np.array([3, 5, 1, 0, 2, 7], np.float32)
+    out, want = np.zeros(6, np.float32), np.zeros(6, np.float32)
+    meetings_of_a_plane[6 // units, units](x, out, mode=mode, device="cpu")
+    meetings_of_a_plane[6 // units, units](x, want, device="python")
+    assert out.tolist() == want.tolist()

@@ -473,3 +473,41 @@ def test_a_number_is_looked_for_in_a_tuple(device: str) -> None:
     n, out = np.arange(5, dtype=np.int32), np.zeros(5, np.int32)
     looking[1, 1](n, out, 4, device=device)
     assert out.tolist() == [2, 3, 0, 1, 3]
+
+
+@cb.kernel
+def looking_with_known(n: cb.Array, out: cb.Array, *, c: cb.Comptime[int]):
+    """Some items are decided when the code is made, and not by those after them."""
+    for i in range(n.size):
+        out[i, 0] = c in (1, n[i], 3)
+        out[i, 1] = c in (n[i], 1, 3)
+        out[i, 2] = c not in (n[i], 1)
+        out[i, 3] = n[i] in (c, 2, c + n[i])
+
+
+@pytest.mark.parametrize("c", range(5))
+def test_a_comptime_number_is_looked_for_in_a_tuple(device: str, c: int) -> None:
+    n, out = np.arange(5, dtype=np.int32), np.zeros((5, 4), np.int32)
+    looking_with_known[1, 1](n, out, c=c, device=device)
+    want = [[c in (1, v, 3), c in (v, 1, 3), c not in (v, 1), v in (c, 2, c + v)] for v in range(5)]
+    assert out.tolist() == np.array(want, np.int32).tolist()
+
+
+@cb.kernel
+def numbers_or_flags(x: cb.Array, out: cb.Array):
+    """`n and flag` is a number where n decides, and one where the flag does."""
+    i = cb.ABSOLUTE_POS
+    if i < x.size:
+        for n in range(3):
+            flag = n and x[i] > 0 and x[i] < 4
+            flag = not flag
+            either = x[i] > 0 or n
+            out[i, n] = flag + 10 * either
+
+
+def test_numbers_and_flags_meet_in_numbers(device: str) -> None:
+    out = np.zeros((4, 3), np.int32)
+    with cb.use(device):
+        numbers_or_flags[1, 4](np.array([1, -1, 5, 2], np.float32), out)
+        cb.sync()
+    assert out.tolist() == [[11, 10, 10], [1, 11, 21], [11, 11, 11], [11, 10, 10]]

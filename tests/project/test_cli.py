@@ -87,3 +87,58 @@ def test_a_program_that_is_interrupted_keeps_its_traceback(tmp_path: Path) -> No
     (tmp_path / "program.py").write_text("raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         main(["run", str(tmp_path / "program.py")])
+
+
+NO_PROGRAMS = {
+    "bytes": b"\x93\x00\xff\x10",
+    "latin": b'x = "caf\xe9"\n',
+    "syntax": b"def f(:\n",
+    "zeros": b"x = 1\x00\n",
+}
+
+
+@pytest.mark.parametrize("command", ["run", "tune", "warm"])
+@pytest.mark.parametrize("what", ["missing", "folder", *NO_PROGRAMS])
+def test_a_file_that_is_no_program_is_an_error_of_one_line(
+    command: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / f"{what}.py"
+    if what == "folder":
+        program.mkdir()
+    elif what != "missing":
+        program.write_bytes(NO_PROGRAMS[what])
+    assert main([command, str(program)]) == 2
+    said, *hint = capsys.readouterr().err.splitlines()
+    assert said.startswith("cubepy: ") and str(program) in said
+    assert all(line.startswith("  Hint: ") for line in hint)
+
+
+def test_an_error_of_a_program_is_shown_from_its_own_first_line_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "fails.py"
+    program.write_text("def inner():\n    raise ValueError('no good')\n\ninner()\n")
+    assert main(["run", str(program)]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("Traceback") and said[1] == f'  File "{program}", line 4, in <module>'
+    assert said[-1] == "ValueError: no good" and not any("runpy" in line for line in said)
+
+
+def test_an_error_of_a_program_that_is_tuned_names_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "fails.py"
+    program.write_text("x = 1\nraise ValueError('no good')\n")
+    assert main(["tune", str(program)]) == 2
+    assert f"cubepy: {program} (line 2) raised ValueError: no good" in capsys.readouterr().err
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def worked(*_: object) -> None:
+        raise AssertionError("it began")
+
+    monkeypatch.setattr("cubepy.check.command.checked", worked)
+    assert main(["check", "python", "--report", str(tmp_path / "none" / "report")]) == 2
+    assert "none" in capsys.readouterr().err

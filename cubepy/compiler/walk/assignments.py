@@ -6,7 +6,7 @@ import ast
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Expr
-from cubepy.compiler.scope import Scope
+from cubepy.compiler.scope import UNCERTAIN, Scope
 from cubepy.compiler.source import stored_names
 from cubepy.compiler.values import Const, Value, refuse_index_after_index, unpacked
 from cubepy.compiler.walk.elements import store_subscript, subscript
@@ -82,7 +82,10 @@ class Assignments:
     def bind_target(self, target: ast.expr, value: Value) -> None:
         """Assign a value to a name, a tuple of targets, or an array element."""
         if isinstance(target, ast.Name):
-            self.scope.frame.env[target.id] = self.scope.assign(target.id, value)
+            env = self.scope.frame.env
+            env[target.id] = self.scope.assign(target.id, value)
+            if UNCERTAIN in env:
+                env[UNCERTAIN] = Const(env[UNCERTAIN].value - {target.id})  # type: ignore[union-attr]
         elif isinstance(target, (ast.Tuple, ast.List)):
             items = unpacked(value, len(target.elts))
             if len(items) > 1:  # a, b = b, a reads everything first

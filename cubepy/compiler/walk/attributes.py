@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import types
 from typing import Any
 
@@ -30,6 +31,32 @@ ELSEWHERE = {
     "gridDim": "in CUDA gridDim.x is cb.CUBE_COUNT_X",
     "syncthreads": "a barrier of a cube is cb.sync_cube()",
     "program_id": "in Triton program_id(0) is cb.CUBE_POS_X",
+    "threadfence": "writes are seen by others of a cube after cb.sync_cube()",
+    "syncwarp": "a barrier of a plane is cb.sync_plane()",
+    "warpsize": "a warp is a plane, and its size cb.PLANE_DIM",
+    "laneid": "the lane of a unit in its plane is cb.UNIT_POS_PLANE",
+    "grid": "in numba.cuda grid(1) is cb.ABSOLUTE_POS",
+    "tid": "in Warp tid() is cb.ABSOLUTE_POS",
+    "num_programs": "in Triton num_programs(0) is cb.CUBE_COUNT_X",
+    "atomic": "atomic operations are cb.atomic_add(array, index, value) and its like",
+    "atomic_cas": "it is cb.atomic_compare_exchange(array, index, expected, value)",
+    "atomic_xchg": "it is cb.atomic_exchange(array, index, value)",
+    "static_range": "a loop that is written out is over cb.unroll(range(...))",
+    "static": "a loop that is written out is over cb.unroll(range(...))",
+    "constexpr": "a comptime parameter is annotated with cb.Comptime[int]",
+    "where": "it is cb.select(mask, a, b), or a if mask else b",
+    "maximum": "it is cb.max, or cb.nan_max where NaN shall be seen",
+    "minimum": "it is cb.min, or cb.nan_min where NaN shall be seen",
+    "zeros": "a line of zeros is cb.splat(cb.f32(0), lanes), and memory cb.local or cb.shared",
+    "full": "a line of one number is cb.splat(value, lanes)",
+    "dot": "a product of lines is (a * b).sum(), and matrix units are cb.mma",
+    "power": "it is **, or cb.pow",
+    "rand": "random numbers are cb.to_uniform(cb.philox((position,), (seed,))[0])",
+    "randn": "random numbers are cb.to_normal(cb.philox((position,), (seed,)))",
+    "popc": "it is cb.popcount",
+    "ffs": "the lowest set bit is at cb.ctz(x)",
+    "shfl_sync": "it is cb.plane_shuffle(value, unit)",
+    "ballot_sync": "ask cb.plane_any or cb.plane_all, or count with cb.plane_sum",
     "arange": "in Triton arange is cb.iota, and an index is cb.ABSOLUTE_POS",
 }
 """Words of other languages, and where they are found in this one."""
@@ -94,6 +121,9 @@ def _near(obj: Any, name: str) -> str:
     import difflib
 
     words = ELSEWHERE if getattr(obj, "__name__", "") == "cubepy" else {}
+    if words and (bits := re.fullmatch(r"(float|u?int|bfloat)(\d+)", name)):
+        kind = {"float": "f", "int": "i", "uint": "u", "bfloat": "bf"}[bits[1]]
+        return f"dtypes are short here: cb.{kind}{bits[2]}"
     close = difflib.get_close_matches(name, dir(obj), n=1)
     return words.get(name) or (f"did you mean {close[0]!r}?" if close else "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 
 from cubepy.compiler.ir import Expr
 from cubepy.compiler.lower.lines import reduce_line
@@ -26,13 +27,15 @@ from cubepy.compiler.walk.evaluator import Evaluator
 from cubepy.compiler.walk.paths import RETURN, Paths
 from cubepy.compiler.walk.python_calls import python_call
 from cubepy.compiler.walk.returns import Returns
-from cubepy.errors import KernelSyntaxError, KernelTypeError
+from cubepy.errors import CompileError, KernelSyntaxError, KernelTypeError
 from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func, Kernel, Launch
 from cubepy.lang.dtypes import DType
 from cubepy.lang.struct import StructType
 
 MAX_DEPTH = 64
+OWN = os.path.abspath(__file__).rpartition("compiler")[0]
+"""Where funcs lie that the language has."""
 
 
 class Calls:
@@ -132,10 +135,14 @@ class Calls:
         self.callers.append(fn)
         try:
             return self.run_function(source.tree)
-        except Exception:
-            self.scope.failed_at = (
-                self.scope.failed_at or self.scope.location
-            )  # the innermost place, before the frames are left
+        except Exception as error:
+            # the innermost place, before the frames are left; of cubepy's own, who called it
+            self.scope.failed_at = self.scope.failed_at or self.scope.location
+            if source.file.startswith(OWN) and not caller.source.file.startswith(OWN):
+                self.scope.failed_at = location
+                if isinstance(error, CompileError):
+                    error.message = f"in {fn.__qualname__}: {error.message}"
+                    error.location = location
             raise
         finally:
             self.callers.pop()

@@ -22,7 +22,7 @@ from cubepy.compiler.ir import (
 from cubepy.compiler.lower.loops import written_out
 from cubepy.compiler.lower.registry import LOWERED
 from cubepy.compiler.reads import HOLDERS, MISSING
-from cubepy.compiler.scope import Scope
+from cubepy.compiler.scope import NOTHING, UNCERTAIN, Scope
 from cubepy.compiler.source import stored_names
 from cubepy.compiler.values import (
     Const,
@@ -128,6 +128,8 @@ class Evaluator:
                 if value.key is not None and not self.scope.facts.is_runtime(value.key):
                     raise self.scope.facts.make_runtime(value.key)
                 raise value.refused()
+            if name in self.scope.frame.env.get(UNCERTAIN, NOTHING).value:  # type: ignore[union-attr]
+                self.scope.read_early = True
             return value
         if name in self.scope.frame.source.locals:
             raise KernelNameError(
@@ -162,6 +164,8 @@ class Evaluator:
         op = operator(node.op)
         if op == "add" and (isinstance(left, TupleValue) or isinstance(right, TupleValue)):
             return plain(TupleValue((*tuple_items(left), *tuple_items(right))))
+        if op == "mul" and isinstance(left, TupleValue) and isinstance(right, Const):
+            return plain(TupleValue(tuple_items(left) * int(right.value)))
         return convert.binary(op, left, right, self.scope.index)
 
     def expr_UnaryOp(self, node: ast.UnaryOp) -> Value:

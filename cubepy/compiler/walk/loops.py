@@ -6,8 +6,8 @@ import ast
 from functools import partial
 
 from cubepy.compiler import convert
-from cubepy.compiler.ir import Break, Expr, For, If, Stmt, VType, While
-from cubepy.compiler.scope import Scope
+from cubepy.compiler.ir import Break, DebugAssert, Expr, For, If, Stmt, VType, While
+from cubepy.compiler.scope import NOTHING, UNCERTAIN, Scope
 from cubepy.compiler.source import holds, loop_targets, stored_names
 from cubepy.compiler.values import (
     Const,
@@ -25,6 +25,7 @@ from cubepy.compiler.walk.paths import RETURN, Item, Loop, Marker, Path, Paths
 from cubepy.compiler.walk.returns import Returns
 from cubepy.errors import KernelSyntaxError, KernelTypeError
 from cubepy.lang import dtypes as dt
+from cubepy.lang.words import STEP_OF_ZERO
 
 
 class Loops:
@@ -160,7 +161,11 @@ class Loops:
         start, stop, step = (convert.to(b, dtype) for b in bounds)
         stop = self.scope.pinned(stop, "stop")  # type: ignore[assignment]
         if step.op == "const" and step.attr == 0:
-            raise KernelTypeError("range needs a step that is not zero")
+            raise KernelTypeError(STEP_OF_ZERO)
+        if step.op != "const" and self.scope.target.mode == "validate":
+            step = self.scope.pinned(step, "step")  # type: ignore[assignment]
+            zero = convert.constant(0, dtype)
+            self.scope.emit(DebugAssert(Expr("ne", convert.BOOL, (step, zero)), STEP_OF_ZERO))
         if not isinstance(target, ast.Name):
             raise KernelSyntaxError("the variable of a range loop is one name")
         name = target.id
@@ -214,6 +219,9 @@ class Loops:
                 )
         before = dict(self.scope.frame.env)
         self.scope.frame.env.update(bound)
+        if UNCERTAIN in before:
+            certain = before[UNCERTAIN].value - bound.keys()  # type: ignore[union-attr]
+            self.scope.frame.env[UNCERTAIN] = Const(certain)
         loop.entry = {n: v for n, v in before.items() if n not in bound}
         loop.bound = bound
         if holds(node).returns:
@@ -230,6 +238,10 @@ class Loops:
         after = dict(before)
         for name, value in env.items():
             after.setdefault(name, value)
+        new = (env.keys() | bound.keys()) - before.keys()
+        if new:  # the loop may not turn
+            known = before.get(UNCERTAIN, NOTHING).value  # type: ignore[union-attr]
+            after[UNCERTAIN] = Const(known | new)
         for name, was in before.items():
             if isinstance(env.get(name), Expr) and not isinstance(was, Undecided):
                 after[name] = env[name]

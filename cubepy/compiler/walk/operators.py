@@ -86,8 +86,30 @@ def among(s: Scope, number: Value, items: tuple[Value, ...], absent: bool) -> Va
     found: Value = Const(False)
     for item in items:
         one = convert.compare("eq", number, item, s.index)
-        found = convert.binary("or_", found, one) if isinstance(found, Expr) else one
+        if isinstance(one, Const):  # of two comptime numbers
+            found = one if one.value else found
+        elif isinstance(found, Const):
+            found = found if found.value else one
+        else:
+            found = convert.binary("or_", found, one)
+        if isinstance(found, Const) and found.value:
+            break
     return convert.unary("not_", found) if absent else found
+
+
+def _is_tuple(value: Value) -> bool:
+    return isinstance(value, TupleValue) or isinstance(getattr(value, "value", None), tuple)
+
+
+def alike(s: Scope, left: Value, right: Value) -> Value:
+    """Whether two tuples are equal, item by item."""
+    a, b = tuple_items(left), tuple_items(right)
+    result: Value = Const(len(a) == len(b))
+    for x, y in zip(a, b, strict=False):
+        nested = _is_tuple(x) and _is_tuple(y)
+        one = alike(s, x, y) if nested else convert.compare("eq", x, y, s.index)
+        result = both(s, result, one)
+    return result
 
 
 def compare(s: Scope, op: ast.cmpop, left: Value, right: Value) -> Value:
@@ -125,4 +147,8 @@ def compare(s: Scope, op: ast.cmpop, left: Value, right: Value) -> Value:
                 ast.NotIn: lambda a, b: a not in b,
             }[type(op)](left.value, right.value)
         )
+    some = isinstance(left, TupleValue) or isinstance(right, TupleValue)
+    if some and isinstance(op, (ast.Eq, ast.NotEq)) and _is_tuple(left) and _is_tuple(right):
+        same = alike(s, left, right)
+        return convert.unary("not_", same) if isinstance(op, ast.NotEq) else same
     return convert.compare(operator(op), left, right, s.index)

@@ -16,7 +16,7 @@ from typing import Union
 from cubepy.compiler import convert
 from cubepy.compiler.facts import Restart
 from cubepy.compiler.ir import Assign, Expr, If, Stmt
-from cubepy.compiler.scope import Scope
+from cubepy.compiler.scope import NOTHING, UNCERTAIN, Scope
 from cubepy.compiler.values import ArrayValue, Const, NoValue, Undecided, Value
 from cubepy.errors import ComptimeError
 from cubepy.lang import dtypes as dt
@@ -210,8 +210,15 @@ class Paths:
         """What names mean where paths meet."""
         env = dict(paths[0].env)
         for path in paths[1:]:
+            mixed = env.keys() ^ path.env.keys()
             for name, value in path.env.items():
-                env[name] = self.joined(name, env[name], value) if name in env else value
+                if name == UNCERTAIN:
+                    mixed |= value.value  # type: ignore[union-attr]
+                else:
+                    env[name] = self.joined(name, env[name], value) if name in env else value
+            if mixed:
+                known = env.get(UNCERTAIN, NOTHING).value  # type: ignore[union-attr]
+                env[UNCERTAIN] = Const(known | mixed)
         return env
 
     def joined(self, name: str, a: Value, b: Value) -> Value:
@@ -236,7 +243,7 @@ class Paths:
         loop.rebound |= {n for n, v in loop.bound.items() if not self.scope.same(env.get(n, v), v)}
         for name, before in (loop.entry or {}).items():
             now = self.scope.frame.env.get(name, before)
-            if name == RETURN or isinstance(before, Undecided):
+            if name in (RETURN, UNCERTAIN) or isinstance(before, Undecided):
                 continue
             if isinstance(now, Undecided) and isinstance(before, Const) and before.value is None:
                 raise self.scope.facts.make_diverging((*self.scope.frame.path, name, loop.at))

@@ -40,6 +40,11 @@ MATH = {
 
 MATH[math.fabs] = "abs"
 
+CHANGING = frozenset({"random", "secrets", "time"})
+"""Modules of the host whose functions give something else in each call."""
+SUSPECT = CHANGING | {"numpy", "None"}
+"""Packages that such functions say they are of; methods of generators name none."""
+
 PYTHON = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"}
 
 
@@ -61,8 +66,12 @@ def python_call(s: Scope, fn: Any, args: list[Value], kwargs: dict[str, Value]) 
         counted = fn is enumerate
         rows = zip(*((map(Const, range(len(rows_of[0]))), *rows_of) if counted else rows_of))
         return plain(TupleValue(tuple(plain(TupleValue(r)) for r in rows)))
+    if fn is reversed and len(args) == 1:
+        return backwards(s, args[0])
     numbers = [v.value for v in values if isinstance(v, Const)]
     if len(numbers) == len(values):
+        if str(getattr(fn, "__module__", None)).partition(".")[0] in SUSPECT:
+            refuse_chance(fn)
         s.facts.reads.call(fn, tuple(numbers))
         try:
             return wrap(s, fn(*numbers[: len(args)], **dict(zip(kwargs, numbers[len(args) :]))))
@@ -82,6 +91,12 @@ def python_call(s: Scope, fn: Any, args: list[Value], kwargs: dict[str, Value]) 
         return LOWERED[known](s, known, args, kwargs)
     if fn in (int, float, bool):
         return python_cast(s, fn, args)
+    if fn in (any, all) and len(args) == 1:
+        return any_or_all(s, fn, tuple_items(args[0]))
+    if fn is divmod and len(args) == 2:
+        both = s.pinned(args[0]), s.pinned(args[1])
+        parts_of = (convert.binary(op, *both, s.index) for op in ("floordiv", "mod"))
+        return plain(TupleValue(tuple(parts_of)))
     if fn is tuple and len(args) == 1:
         return plain(TupleValue(written_out(args[0])))
     raise KernelTypeError(
@@ -120,6 +135,57 @@ def over_items(s: Scope, fn: Any, items: tuple[Value, ...]) -> Value:
     if fn is sum:
         return reduce(lambda a, b: convert.binary("add", a, b, s.index), items)
     return LOWERED[fn.__name__](s, fn.__name__, [*items], {}) if items[1:] else items[0]
+
+
+def any_or_all(s: Scope, fn: Any, items: tuple[Value, ...]) -> Value:
+    """`any` or `all` of a tuple."""
+    result: Value = Const(fn is all)
+    for item in map(convert.condition, items):
+        if isinstance(result, Const):
+            result = item if result.value is (fn is all) else result
+        elif isinstance(item, Expr):
+            result = convert.binary("and_" if fn is all else "or_", result, item, s.index)
+        elif item.value is not (fn is all):  # type: ignore[union-attr]
+            return item
+    return result
+
+
+def backwards(s: Scope, value: Value) -> Value:
+    """`reversed` of a tuple, or of a range whose step is 1.
+
+    Raises:
+        KernelTypeError: of anything else.
+    """
+    if isinstance(value, Const) and isinstance(value.value, range):
+        return Const(value.value[::-1])
+    if isinstance(value, RangeValue):
+        if not (isinstance(value.step, Const) and value.step.value == 1):
+            raise KernelTypeError(
+                "reversed goes over a range with step 1 in a kernel",
+                hint="write the range that counts down, as in range(last, first - 1, -step)",
+            )
+        first, last = (
+            convert.binary("sub", v, Const(1), s.index) for v in (value.start, value.stop)
+        )
+        return make_range([last, first, Const(-1)])
+    return plain(TupleValue(tuple_items(value)[::-1]))
+
+
+def refuse_chance(fn: Any) -> None:
+    """Refuse functions of the host that give something else in each call.
+
+    Raises:
+        ComptimeError: it is one.
+    """
+    owner = type(getattr(fn, "__self__", None)).__module__
+    known = str(getattr(fn, "__module__", None) or owner)
+    if known in CHANGING or owner in CHANGING or f"{known}.".startswith("numpy.random."):
+        raise ComptimeError(
+            f"{_name(fn)} gives something else in each call, and would be called once, when the "
+            "code is made",
+            hint="random numbers are cb.to_uniform(cb.philox((position,), (seed,))[0]); pass what "
+            "is read on the host as an argument",
+        )
 
 
 def parts(value: Value) -> tuple[Value, ...]:

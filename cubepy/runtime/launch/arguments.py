@@ -209,9 +209,14 @@ def fitting(value: Any, dtype: dt.DType, what: str) -> Any:
             f"{what} is {dtype.name} but is given the float {value!r}",
             hint="convert it with int(...)",
         )
+    if isinstance(value, np.generic) and value.dtype.kind not in "biufV":  # V: narrow floats
+        raise KernelTypeError(f"{what} is {dtype.name} but is given {value!r}")
     if dtype.is_int and not dt.fits(int(value), dtype):
         raise DTypeError(f"{what} is {dtype.name}, which cannot hold {value}")
-    return number(value, dtype)
+    try:
+        return number(value, dtype)
+    except OverflowError:  # an integer of more digits than floats have
+        raise DTypeError(f"{what} is {dtype.name}, which cannot hold {value}") from None
 
 
 def conversion(param: Param, kernel: Kernel) -> Callable[[Any], Any]:

@@ -19,80 +19,10 @@ CONDITIONS = ("{f} < {f}", "0 <= {i} < 9", "{i} % 3 == 0 and {f} > 0", "{f} > 1 
               "{i} and {f} > 0", "{f} or {i}")  # fmt: skip
 UNIFORM = ("level > 0", "x[0] > 0.5", "cb.CUBE_POS == 1", "turns % 2 == 0", "level == 2")
 LITERALS = ("1.5", "0.25", "-2.0")
-PRELUDE = '''
+PRELUDE = """
 import cubepy as cb
-
-
-@cb.struct
-class Pair:
-    low: cb.f32
-    high: cb.f32
-
-    def sum(self):
-        return self.low + self.high
-
-    def pushed(self, v, m):
-        """Rebinds its own self, and leaves early."""
-        for k in range(m % 4):
-            if v > self.low:
-                self = Pair(self.high, v * 0.5)
-                if k == 2:
-                    return Pair(v, self.low)
-            v = v - 0.25
-        return self
-
-
-@cb.struct
-class Box:
-    pair: Pair
-    at: cb.Any
-    code: cb.Comptime[int] = 2
-
-
-@cb.func
-def branchy(u, v):
-    if u > v:
-        return u - v
-    elif u < -v:
-        return v * 0.5
-    return u
-
-
-@cb.func
-def steps(m, limit):
-    m = m % 7
-    for j in range(12):
-        if m == limit % 3:
-            return j
-        m = (m * 3 + 1) % 11
-        if m > 9:
-            break
-    return m
-
-
-@cb.func
-def marked(keep, k, v):
-    """Gives a value on some paths only; nobody uses it."""
-    for j in range(k % 3):
-        if v > 0.5 + j:
-            keep[j] = v * 0.25
-            return v
-        if v < -1:
-            return
-    keep[k % 2] += 0.125
-
-
-@cb.func
-def met(s, t, v):
-    """What a neighbour in the cube gave."""
-    s[t] = v
-    cb.sync_cube()
-    found = s[(t + 1) % cb.CUBE_DIM]
-    cb.sync_cube()
-    if found > 100 or found < -100:
-        return v
-    return found
-'''
+from tests.conformance.random_kernels.prelude import Box, Pair, branchy, marked, met, steps
+"""
 KERNEL = """
 @cb.kernel
 def random_kernel(x: cb.Array, out: cb.Array, count: cb.Array, level, given, pair: Pair, box: Box):

@@ -158,6 +158,8 @@ class Source:
             "box",
             "exchange",
             "held",
+            "maybe",
+            "various",
         ]
         kinds += [
             "if",
@@ -168,6 +170,7 @@ class Source:
             "unroll",
             "unroll",
             "items",
+            "endless",
             "return",
             "return",
         ] * bool(depth)
@@ -201,6 +204,10 @@ class Source:
             return [f"{indent}pr, tu = Pair(tu[0], pr.low), (pr.high, tu[1])"]
         if kind == "held":
             return self.held(indent)
+        if kind == "maybe":
+            return self.maybe(indent)
+        if kind == "various":
+            return [indent + line for line in self.various()]
         if kind == "call":
             return [indent + line for line in self.called()]
         if kind == "line":
@@ -242,6 +249,66 @@ class Source:
              f"{indent}    {number} = {number} * 0.25 + {r}"],
             [f"{indent}{r} = {sc.pairs[0]}.sum", f"{indent}{sc.pairs[0]} = {self.pair()}",
              f"{indent}{number} = {r}() * 0.5 + {sc.pairs[0]}.low"],
+        ))  # fmt: skip
+
+    def maybe(self, indent: str) -> list[str]:
+        """Variables that only one side of a branch, or a loop that may not run, gives a value; they
+        are read where they have one.
+        """
+        sc, inner = self.scope, indent + "    "
+        self.names += 1
+        had, value, whole = (f"{name}{self.names}" for name in ("had", "value", "whole"))
+        number, index = self.one(*sc.float_names), self.one(*sc.int_names)
+        given = [f"{value} = {self.runtime_float(1)}", f"{whole} = {self.int(1)} % 7", f"{had} = 1"]
+        pair = self.one(f"Pair({value}, {number})", f"{value}, {whole}")
+        held = f"held_{value} = {pair}"
+        part = f"held_{value}.low" if "Pair" in pair else f"held_{value}[0]"
+        begin = self.one(  # what is known to be false gives no value on any path
+            f"if x[i] > {self.float(1)}:", f"for k in range(({self.int(1)} + i) % 3):"
+        )
+        read = self.one(
+            [f"{indent}if {had} == 1:", f"{inner}{number} = {value} * 0.5", f"{inner}{index} = {whole}"],
+            [f"{indent}{number} = {value} if {had} == 1 else {number} * 0.5"],
+            [f"{indent}if {had} == 1 and {value} > 0.25:", f"{inner}{index} += {whole}"],
+            [f"{indent}if {had} == 0 or {whole} % 2 == 1:", f"{inner}{number} = {number} * 0.5"],
+            [f"{indent}if {had} == 1:", f"{inner}{number} = {part} * 0.5"],
+        )  # fmt: skip
+        between = self.held(indent) if self.chance(0.3) else []
+        return [f"{indent}{had} = 0", indent + begin,
+                *(inner + line for line in [*given, held]), *between, *read]  # fmt: skip
+
+    def various(self) -> list[str]:
+        """What fits in a line or two: flags, wrapping integers, tuples by comprehension, steps that
+        are known at run time.
+        """
+        sc = self.scope
+        number, whole = self.one(*sc.float_names), self.one(*sc.int_names)
+        self.names += 1
+        flag, turn = f"flag{self.names}", f"turn{self.names}"
+        step = self.one(
+            f"{self.int(1)} % 3 + 1", f"-1 - {self.int(1)} % 3", f"{self.int(1)} % 2 * 2 - 1"
+        )
+        return list(self.one(
+            [f"{flag} = {self.condition()} and {number} < 4", f"{flag} = {self.one('not ', '')}{flag}",
+             f"{number} = {number} * 0.5 if {flag} else {self.runtime_float(1)}"],
+            [f"{flag} = ({self.int(1)} < {self.int(1)}) {self.one('&', '|', '^')} ({number} > 0.25)",
+             f"{whole} = {whole} + 1 if {flag} else {self.int(1)} % 5"],
+            [f"for {turn} in range({self.int(1)} % 4, {self.int(1)} % 9, {step}):",
+             f"    {number} = {number} * 0.5 + {turn}", f"    {whole} = ({whole} + {turn}) % 13"],
+            [f"{whole} = cb.cast(cb.cast({self.int()}, cb.{self.one('u8', 'i8', 'u16', 'i16')}) * 3 + 100, cb.i32) % 19"],
+            [f"{whole} = cb.cast((cb.cast({self.int()}, cb.{self.one('i64', 'u32')}) * 5 + 7) % 23, cb.i32)"],
+            [f"{number} = sum(tuple(x[i + {turn}] * {turn} for {turn} in cb.unroll(3))) * 0.25"],
+            [f"{number} = max(({number}, {self.float(1)}, x[i])) - min({number}, x[i + 1])"],
+            [f"{whole} = {whole} + 2 if {self.int(1)} {self.one('in', 'not in')} (1, {whole}, 3) else {whole} - 1"],
+            [f"{number} = cb.cast(cb.cast({self.float(1)}, cb.f64) * 0.5, cb.f32)"],
+            [f"{flag} = {self.one('any', 'all')}(({self.int(1)} < 3, {number} > 0.25, {self.condition()}))",
+             f"{number} = {number} * 0.5 if {flag} else {number} + 0.25"],
+            [f"{whole} = {whole} + 1 if ({whole}, {self.int(1)} % 3, 1) {self.one('==', '!=')} ({self.int(1)} % 4, 1, {self.int(1)} % 2) else {whole} - 2"],
+            [f"{flag}, {turn} = divmod({self.int()}, {self.int(1)} | 1)", f"{whole} = ({flag} * 2 + {turn}) % 13"],
+            [f"for {turn} in reversed(range({self.int(1)} % 4, {self.int(1)} % 7)):",
+             f"    {number} = {number} * 0.5 + {turn}"],
+            [f"for {turn} in reversed(({number}, x[i], 0.5)):", f"    {number} = {number} * 0.5 - {turn}"],
+            [f"{whole} = cb.cast(cb.clamp({self.float(1)}, -50, 50), cb.i32) % 11"],
         ))  # fmt: skip
 
     def leaving(self, barriers: bool, indent: str, loops: int) -> list[str]:
@@ -294,6 +361,16 @@ class Source:
             if not self.scope.kernel:
                 bounds = self.one("3", "m % 4", "1, 8, 3", "h, 5", "c", "2, -1, -1")
             lines = [f"{indent}for k in range({bounds}):"]
+        elif kind == "endless":
+            self.names += 1
+            turns = "turns" if barriers else f"spins{self.names}"
+            lines = [
+                f"{indent}{turns} = 0",
+                f"{indent}while True:",
+                f"{inner}{turns} += 1",
+                f"{inner}if {turns} > {self.one('1', '2', 'level' if self.scope.kernel else 'c')}:",
+                f"{inner}    break",
+            ]
         elif kind == "unroll":
             lines = [f"{indent}for k in cb.unroll(range({self.rng.randint(1, 3)})):"]
         elif kind == "items":
@@ -319,6 +396,6 @@ class Source:
             self.together = together and not any(
                 "return" in line for line in lines[-1].splitlines()
             )
-        if kind == "while" and barriers:
+        if kind in ("while", "endless") and barriers:
             lines.append(f"{indent}turns = 7")
         return lines
