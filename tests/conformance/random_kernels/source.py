@@ -286,7 +286,7 @@ class Source:
         self.names += 1
         flag, turn = f"flag{self.names}", f"turn{self.names}"
         step = self.one(
-            f"{self.int(1)} % 3 + 1", f"-1 - {self.int(1)} % 3", f"{self.int(1)} % 2 * 2 - 1"
+            *[f"({self.int(1)}) {end}" for end in ("% 3 + 1", "% 3 - 3", "% 2 * 2 - 1")]
         )
         return list(self.one(
             [f"{flag} = {self.condition()} and {number} < 4", f"{flag} = {self.one('not ', '')}{flag}",
