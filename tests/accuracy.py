@@ -144,21 +144,29 @@ def reference(name: str, *values: np.ndarray) -> np.ndarray:
         return np.asarray((UNARY | BINARY)[name](*(v.astype(wide) for v in values)))
 
 
+def largest(kind: Any) -> float:
+    """The largest finite number of a dtype."""
+    return float((np.finfo if np.dtype(kind).kind == "f" else ml_dtypes.finfo)(kind).max)
+
+
 def ulps(got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
     """The distance in units of the last place of what is wanted; infinite for a wrong NaN, infinity
-    or sign of zero.
+    or sign of zero. Where what is wanted is finite before it is rounded, an infinity counts as the
+    number that would follow the largest one.
     """
     kind, precision, least = FORMATS[dtype]
     with np.errstate(all="ignore"):
         near = want.astype(kind)
         exponent = np.frexp(np.where(np.isfinite(want), want, 1))[1]
         unit = np.ldexp(np.ones(want.shape, want.dtype), np.maximum(exponent - precision, least))
-        away = np.abs(got.astype(want.dtype) - want) / unit
+        beyond = 2 * np.ldexp(want.dtype.type(1), np.frexp(want.dtype.type(largest(kind)))[1] - 1)
+        value = np.where(np.isinf(got), np.copysign(beyond, got), got.astype(want.dtype))
+        away = np.abs(value - want) / unit
         nothing = np.isnan(got) | np.isnan(near)
         same = np.where(nothing, np.isnan(got) & np.isnan(near), got == near)
         zeros = (got == 0) & (near == 0) & (np.signbit(got) != np.signbit(near))
-        finite = np.isfinite(got.astype(np.float64)) & np.isfinite(near.astype(np.float64))
-    exact = same & ~finite
+        finite = np.isfinite(want) & ~nothing
+    exact = same & ~np.isfinite(near.astype(np.float64))
     return np.where(zeros, np.inf, np.where(exact, 0, np.where(finite, away, np.inf))).astype(float)
 
 
