@@ -317,7 +317,7 @@ def test_division_takes_numbers_that_integers_cannot_hold(device: str, dtype: st
     x, out = np.array([3, 100, 7], dtype), np.zeros((3, 3))
     with cb.use(device):
         divided[1, 4](x, out)
-        cb.sync()
+        cb.sync(device)
     wide = x.astype(np.float64)
     want = np.stack([wide / 4294967296, 1000 / (wide + 1), -1 / (wide + 1)], axis=1)
     np.testing.assert_allclose(out, want, rtol=1e-6)

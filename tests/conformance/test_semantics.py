@@ -509,5 +509,5 @@ def test_numbers_and_flags_meet_in_numbers(device: str) -> None:
     out = np.zeros((4, 3), np.int32)
     with cb.use(device):
         numbers_or_flags[1, 4](np.array([1, -1, 5, 2], np.float32), out)
-        cb.sync()
+        cb.sync(device)
     assert out.tolist() == [[11, 10, 10], [1, 11, 21], [11, 11, 11], [11, 10, 10]]

@@ -83,7 +83,7 @@ def launched(kernel: Any, device: str, mode: str, *arguments: object) -> np.ndar
     out = np.zeros(len(X), np.float32)
     with cb.use(device):
         kernel[1, len(X)](X, out, *arguments, mode=mode)
-        cb.sync()
+        cb.sync(device)
     return out
 
 
@@ -130,7 +130,7 @@ def test_a_step_of_zero_is_told(device: str) -> None:
             with_step[1, 4](np.zeros(4, np.int32), 0, device=device, mode=mode)
             if device != "python":
                 with cb.use(device):
-                    cb.sync()
+                    cb.sync(device)
 
 
 @pytest.mark.parametrize("step", [0, 1, 4, -1])
@@ -140,7 +140,7 @@ def test_steps_that_are_known_at_run_time(device: str, step: int) -> None:
     out = np.full(4, 7, np.int32)
     with cb.use(device):
         with_step[1, 4](out, step)
-        cb.sync()
+        cb.sync(device)
     want = sum(k + 1 for k in range(0, 6, step)) if step else 0
     assert out.tolist() == [want] * 4
 

@@ -29,7 +29,7 @@ def test_tuples_are_asked_and_compared_item_by_item(device: str) -> None:
     with cb.use(device):
         found = np.zeros((5, 5), np.float32)
         of_tuples[1, 8](x, found)
-        cb.sync()
+        cb.sync(device)
     for i, v in enumerate(x.tolist()):
         want = [
             any((v > 1, i == 0, False)) + 2 * all((v > 1, True, i < 3)),
@@ -62,7 +62,7 @@ def test_ranges_and_tuples_are_gone_through_backwards(device: str, n: int) -> No
     out = np.zeros(3, np.int64)
     with cb.use(device):
         backwards[1, 4](out, np.int64(n))
-        cb.sync()
+        cb.sync(device)
     for i in range(3):
         s = 0
         for j in (*reversed(range(n)), *reversed(range(2, i + 4)), 6, 3, 0, i, 1):
@@ -85,7 +85,7 @@ def test_divmod_is_quotient_and_remainder(device: str, dtype: Any) -> None:
     out = np.zeros((5, 3), dtype)
     with cb.use(device):
         divided[1, 8](a, b, out)
-        cb.sync()
+        cb.sync(device)
     want = [[x // y, x % y, 7 // y + 7 % y] for x, y in zip(a.tolist(), b.tolist(), strict=True)]
     assert out.tolist() == want
 

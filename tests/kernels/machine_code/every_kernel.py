@@ -27,6 +27,7 @@ from cubepy.kernels.indexing.embedding import rows_summed
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives import updates
 from cubepy.kernels.random.stateful import drawn, dropped
+from cubepy.kernels.recurrent.alignments import ctc_forward, ctc_gradient
 from cubepy.kernels.recurrent.recurrence import packed, recurrence
 from cubepy.lang.declare import Kernel
 from cubepy.quant.linear.gpu.dequantize import taken
@@ -113,6 +114,15 @@ def attention_by_matrices(q: Any, k: Any) -> None:
 def recurrent(cell: str, gates: Any, matrix: Any, h: Any) -> None:
     first = (h, h) if cell == "lstm" else (h,)
     recurrence(cell, gates, packed(matrix, cell), matrix[:, :, 0], None, None, first, False)
+
+
+def alignments(
+    log: Any, whole: Any, states: Any, totals: Any, gradient: Any, beta: Any, given: Any
+) -> None:
+    """Labels and what is said of sequences are the first rows of `whole`."""
+    labels, sequences = whole[0], whole[1:]
+    ctc_forward[2, 1](log, labels, sequences, 0, states, totals)
+    ctc_gradient[2, 1](log, labels, sequences, 0, states, totals, given, beta, gradient)
 
 
 def quantized(
@@ -283,6 +293,8 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "fused_rows": each(fused_rows, (F32, BF16), 64, 512),
     "recurrence": [(partial(recurrent, cell), (zeros(5, 2, g * 40, dtype=d), zeros(1, g * 40, 40, dtype=d), zeros(1, 2, 40, dtype=d)))
                    for cell, g in (("lstm", 4), ("gru", 3), ("tanh", 1)) for d in (F32, F16, np.float64)],
+    "alignments": [(alignments, (zeros(5, 2, 7, dtype=d), zeros(4, 2, dtype=np.int64), zeros(5, 2, 5, dtype=d), zeros(2, dtype=d),
+                                 zeros(5, 2, 7, dtype=d), zeros(2, 5, dtype=d), zeros(2, dtype=d))) for d in (F32, np.float64)],
     "device_calls": [(function, arrays) for function, arrays in DEVICE_CALLS.values()],
 }  # fmt: skip
 

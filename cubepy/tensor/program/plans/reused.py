@@ -63,14 +63,16 @@ class Reused:
 
     def take(self) -> tuple[Any, ...] | None:
         """The oldest set, which nobody has any more; None where there is none."""
-        if len(self.sets) < 2 or noted or not exact():
+        if len(self.sets) < 2:
             return None
         try:
             found = self.sets.pop(0)
         except IndexError:  # another thread was quicker
             return None
-        if list(map(getrefcount, found)) == self.counts and not any(map(getweakrefcount, found)):
-            return found
+        if exact() and list(map(getrefcount, found)) == self.counts:
+            spoken = noted and not noted.keys().isdisjoint(map(id, found))
+            if not spoken and not any(map(getweakrefcount, found)):
+                return found
         self.sets.clear()
         self.left = PAUSE
         return None

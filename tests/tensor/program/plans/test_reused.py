@@ -13,7 +13,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn
-from cubepy.tensor.exposed import exact
+from cubepy.tensor.exposed import exact, untouched
 from cubepy.tensor.program.plans import reused
 from cubepy.tensor.program.plans.reused import Reused
 
@@ -129,14 +129,42 @@ def test_a_weak_reference_is_somebody(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ref() is None and taken == [True, False]
 
 
+class Everything(dict[int, Any]):
+    """A table that speaks of all memory."""
+
+    def keys(self) -> Any:
+        return self
+
+    def isdisjoint(self, others: Any) -> bool:
+        return not list(others)
+
+
+def test_memory_of_others_that_is_spoken_of_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weight = cb.tensor([1.0, 2.0]) * 2
+    spoken = untouched(weight.value.storage)  # type: ignore[arg-type]
+    training = Training(True)
+    for _ in range(6):
+        training.run()
+    taken = counted(training, monkeypatch)
+    for _ in range(4):
+        training.run()
+    assert reused.noted and spoken is not None and taken == [True] * 4
+
+
 def test_memory_that_is_spoken_of_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(True)
     for _ in range(8):
         training.run()
     taken = counted(training, monkeypatch)
-    monkeypatch.setattr(reused, "noted", {0: None})
-    training.run()
-    assert taken == [False]
+    monkeypatch.setattr(reused, "noted", Everything({0: None}))
+    monkeypatch.setattr(reused, "PAUSE", 2)
+    sets = training.sets.sets
+    for _ in range(20):
+        training.run()
+        assert len(sets) <= 2
+    assert not any(taken)
 
 
 def test_what_was_switched_off_needs_gradients_again() -> None:
