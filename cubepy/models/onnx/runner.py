@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import cubepy as cb
-from cubepy.errors import CubeError, LaunchError, ModelError
+from cubepy.errors import CubeError, LaunchError, ModelError, OutOfMemoryError
 from cubepy.models.formats.onnx import Function, Graph, Node, Type, ValueInfo, outer_of
 from cubepy.models.formats.onnx_tensor import Weight
 from cubepy.models.onnx.constants import Constant, Scope, known
@@ -196,6 +196,9 @@ class Runner:
                 found = self._computed(call, record, [self._either(env, n) for n in names])
         except (NeedsElements, ModelError):
             raise
+        except MemoryError as error:
+            node = call.node
+            raise OutOfMemoryError(f"node {node.shown()} ({node.op}): {error}") from error
         except (CubeError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
             node = call.node
             raise ModelError(f"node {node.shown()} ({node.op}): {error}") from error

@@ -10,7 +10,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn
-from cubepy.errors import ModelError
+from cubepy.errors import ModelError, OutOfMemoryError
 from cubepy.models.onnx import OnnxModel, load
 from cubepy.quant import quantize
 from cubepy.tensor.fusion.prepared import NEVER
@@ -429,3 +429,18 @@ def test_load_and_look_know_onnx_files(tmp_path: Path) -> None:
     found = cb.look(path)
     assert (found.format, found.operators) == ("ONNX, IR version 8", {"Neg": 1})
     assert "opsets      ai.onnx 17" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "rule"),
+    [
+        ([node("Range", "zero how one", "r"), node("Add", "r zero", "y")], r"node .*\(Range\)"),
+        ([node("HannWindow", "how", "r"), node("Mul", "r x", "y")], r"node .*\(HannWindow\)"),
+        ([node("Tile", "x how", "y")], "has no [0-9]+ bytes to give"),
+    ],
+)
+def test_results_without_room_say_so(nodes: list[bytes], rule: str) -> None:
+    """As an error of ours, whether the host or a program makes them."""
+    huge = np.array([1 << 50]) if len(nodes) == 1 else np.int64(1 << 50)
+    with pytest.raises(OutOfMemoryError, match=rule):
+        small(*nodes, zero=np.int64(0), one=np.int64(1), how=huge)(floats(3))
