@@ -258,18 +258,24 @@ def mma_convolution(
         cb.copy_async_wait(0)
         cb.sync_cube()
         stage_product(acc, tiles[0], 0, tiles[1], 0, part[:2], (high, wide), depth, blueprint)
-    for step in range(steps if stages > 1 else 0):
+    filling = cb.max(steps - stages + 1, 0) if stages > 1 else 0
+    for step in range(filling):
         cb.copy_async_wait(stages - 2)
         cb.sync_cube()
         ahead, now = step + stages - 1, step % stages
         at = ahead % stages * span_a, ahead % stages * span_b
-        k = ahead * depth
         a, b, shape = now * span_a, now * span_b, (high, wide)
-        lines = start_stage(tiles, at, (x, w), pixels, column, k, tap, form, blueprint)
+        lines = start_stage(tiles, at, (x, w), pixels, column, ahead * depth, tap, form, blueprint)
+        cb.copy_async_commit()
         stage_product(acc, tiles[0], a, tiles[1], b, part[:2], shape, depth, blueprint)
         end_stage(tiles, at, lines, blueprint)
-        cb.copy_async_commit()
         tap = moved(tap, depth, hops, channels, form, volume)
+    for step in range(filling, steps if stages > 1 else 0):
+        cb.copy_async_commit()
+        cb.copy_async_wait(stages - 2)
+        cb.sync_cube()
+        a, b, shape = step % stages * span_a, step % stages * span_b, (high, wide)
+        stage_product(acc, tiles[0], a, tiles[1], b, part[:2], shape, depth, blueprint)
     finish_tile(acc, tiles[0], tiles[1], epilogue, (batch, row, column), part, blueprint)
 
 
