@@ -28,8 +28,11 @@ from cubepy.tensor.ops.order import (
     run_packed_codes,
 )
 
-ROWS = 16
-"""Rows of a product from which on panels pay: with fewer, a matrix is read once as it stands."""
+ROWS = {"matmul": 5}
+FEW = 8
+"""Rows of a product from which on panels pay: with fewer, a matrix is read once as it stands. One
+whose rows lie along its columns is packed on the way from five rows on, which takes twice the time.
+"""
 
 
 @cache
@@ -254,8 +257,9 @@ def _is_matrix(step: Step, schedule: Schedule, values: set[int]) -> bool:
     specs = schedule.specs
     x, weight = specs[step.inputs[0]], specs[step.inputs[1]]
     same = all(specs[i].dtype is f32 for i in step.read) and len(x.shape) > 1
-    full = len(weight.shape) == 2 and 0 not in weight.shape and math.prod(x.shape[:-1]) >= ROWS
-    return same and full and step.inputs[1] in values and step.inputs[0] not in values
+    enough = math.prod(x.shape[:-1]) >= ROWS.get(step.op, FEW)
+    full = len(weight.shape) == 2 and 0 not in weight.shape
+    return same and full and enough and step.inputs[1] in values and step.inputs[0] not in values
 
 
 def _are_codes(step: Step, values: set[int], properties: DeviceProperties) -> bool:
