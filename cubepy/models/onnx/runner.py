@@ -21,6 +21,7 @@ from cubepy.models.formats.onnx_tensor import Weight
 from cubepy.models.onnx.constants import Constant, Scope, known
 from cubepy.models.onnx.records import ALL, Call, Record, is_host, record_of
 from cubepy.models.onnx.rewriting import OURS, Rewriting
+from cubepy.models.onnx.whole import Whole
 from cubepy.tensor import Tensor
 from cubepy.tensor.record import recording_here
 
@@ -62,6 +63,7 @@ class Runner:
         outputs: names of its outputs.
         captured: names of what is computed around it and read here.
         constants: weights and constants of the graph, and those around it that it reads.
+        whole: what calls the graph if it is one program, as it was in the call before.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Runner:
         self.constants |= self.around
         self.split = {n for n, step in enumerate(self.steps) if step.record.splits}
         self.stages: dict[int, Stage] = {}
+        self.whole: Whole | None = None
         self._lives()
 
     def _add(self, node: Node) -> None:
@@ -200,6 +203,8 @@ class Runner:
             node = call.node
             raise OutOfMemoryError(f"node {node.shown()} ({node.op}): {error}") from error
         except (CubeError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+            if record.splits and recording_here():  # a branch or body inside of a trace
+                raise NeedsElements from error
             node = call.node
             raise ModelError(f"node {node.shown()} ({node.op}): {error}") from error
         values = found if type(found) is tuple else (found,)
@@ -251,10 +256,13 @@ class Runner:
                         raise
                     self.split.add(wish.at)
                     self.stages.pop(at, None)
+                    self.whole = None
                     continue
             for name in stage.dead:
                 env.pop(name, None)
             at = stage.end
+        if self.whole is None and len(self.stages) == 1:
+            self.whole = Whole.of(self)
         return [self.value(env, name) for name in self.outputs]
 
     @property
