@@ -13,6 +13,7 @@ from cubepy.models.formats.onnx import Graph, Model, ValueInfo, read
 from cubepy.models.formats.onnx_schema import dtype_name
 from cubepy.models.onnx import ops, rules
 from cubepy.models.onnx.constants import Scope
+from cubepy.models.onnx.functions import check_functions
 from cubepy.models.onnx.runner import NeedsElements, Runner, liftable
 from cubepy.models.plain import array_of_plain, is_plain
 from cubepy.models.rebuilt import Rebuilt
@@ -75,6 +76,7 @@ class OnnxModel(Rebuilt):
         self.__dict__["taken"] = taken
         needed = [i.name for i in self.inputs if i.type.kind != "optional"]
         self.__dict__["needed"] = dict.fromkeys(needed)
+        check_functions(file)
         scope = Scope(file, self._parameters, self._modules)
         scope.where[0] = device
         self.__dict__["scope"] = scope
@@ -254,6 +256,11 @@ class Taken:
             if value is None and self.kind == "optional":
                 return None
             many = self.kind == "sequence"
+            if many and not isinstance(value, (list, tuple)):
+                raise ModelError(
+                    f"the input {self.info.name!r} is a sequence, not {type(value).__name__}",
+                    hint="give a list of arrays",
+                )
             return [self.inner(v, device) for v in value] if many else self.inner(value, device)
         if not isinstance(value, Tensor):
             plain = is_plain(value)
