@@ -176,7 +176,10 @@ def of_sequences(rng: np.random.Generator) -> tuple[bytes, Any]:
         op = some(rng, list(OPS))
         takes, gives = OPS[op]
         names = []
-        for kind in takes:
+        for place, kind in enumerate(takes):
+            if op == "Loop" and place == 0:  # without a number of rounds it has no end
+                names.append("n")
+                continue
             fitting = [n for n, one in kinds.items() if one == kind]
             wrong = not fitting or rng.random() < 0.08
             names.append(some(rng, [*kinds, "_"]) if wrong else some(rng, fitting))
