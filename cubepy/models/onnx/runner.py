@@ -288,7 +288,10 @@ def strange(call: Call, runner: Runner, env: Env) -> str:
     """What a node was given that it does not take: sequences and absent values, mostly."""
     kinds = {list: "a sequence", type(None): "nothing", np.ndarray: "an array"}
     given = [runner._given(env, name) for name in call.node.inputs]
-    texts = [f"{n!r} is {kinds.get(type(v), 'a tensor')}" for n, v in zip(call.node.inputs, given, strict=True)]
+    texts = [
+        f"{n!r} is {kinds.get(type(v), 'a tensor')}"
+        for n, v in zip(call.node.inputs, given, strict=True)
+    ]
     node = call.node
     return f"node {node.shown()} ({node.op}) does not take such inputs: {', '.join(texts)}"
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cubepy.tensor import Tensor
-
-if TYPE_CHECKING:
-    from cubepy.models.onnx.runner import Env, Runner
 
 
 class Whole:
@@ -25,7 +22,7 @@ class Whole:
         self.reads, self.program, self.outputs = tuple(reads), program, tuple(outputs)
 
     @classmethod
-    def of(cls, runner: Runner) -> Whole | None:
+    def of(cls, runner: Any) -> Whole | None:
         """What calls a graph so; None for one that is no single program."""
         first = runner.stages.get(0)
         segment = None if first is None else first.segment
@@ -35,7 +32,7 @@ class Whole:
             return None
         return cls(segment.reads, segment.program, runner.outputs)
 
-    def __call__(self, env: Env) -> Env | None:
+    def __call__(self, env: dict[str, Any]) -> dict[str, Any] | None:
         """The outputs by name; None where an input is no tensor.
 
         Raises:
