@@ -247,7 +247,7 @@ def _with_rest(step: Step, schedule: Schedule, specs: dict[int, Spec]) -> Joined
     one = next((m for m in maps if sum(i in m.results for i in sources) > 1), None)
     if one is None or len(set(sources)) < len(sources):
         return None
-    place = {r: n for n, s in enumerate(schedule.steps) for r in s.results}
+    position = {r: n for n, s in enumerate(schedule.steps) for r in s.results}
     shape = tuple(one.attrs["shape"])
     steps, inputs, kinds = [], list(one.inputs), list(one.attrs["dtypes"])
     parts: list[int] = []
@@ -259,7 +259,7 @@ def _with_rest(step: Step, schedule: Schedule, specs: dict[int, Spec]) -> Joined
             parts.append(one.results.index(i))
             gone.append(i)
             continue
-        length, before = spec.shape[axis], place.get(i, -1) < place[one.results[0]]
+        length, before = spec.shape[axis], position.get(i, -1) < position[one.results[0]]
         same = spec.shape[:axis] + spec.shape[axis + 1 :] == shape[:axis] + shape[axis + 1 :]
         if not before or not same or length % shape[axis] or i in one.inputs:
             return None
