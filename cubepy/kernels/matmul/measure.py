@@ -34,7 +34,9 @@ class Matmul(TunedOp):
         x: Any = _random(rng, (p.batch, p.m, p.k), p.a)
         if p.packed:
             count = -(-p.n // p.packed)
-            if p.b == "bf16":
+            if p.b in ("i8", "u8"):
+                y = _random(rng, (1, count, -(-p.k // 4), 4 * p.packed), p.b)
+            elif p.b == "bf16":
                 y = _random(rng, (1, count, -(-p.k // 2), 2 * p.packed), "bf16").view(np.uint32)
             else:
                 y = _random(rng, (1, count, p.k, p.packed), "f32")
@@ -120,7 +122,13 @@ def _rows(problem: Product) -> tuple[np.ndarray, np.ndarray]:
 
 
 def unpacked(panels: Any, k: int, n: int) -> Any:
-    """The matrix (1, K, N) of panels, in f32 or of the words that `pack_pairs` makes."""
+    """The matrix (1, K, N) of panels, in f32 or of the words that `pack_pairs` and `pack_codes`
+    make.
+    """
+    if panels.itemsize == 1:
+        codes = panels if panels.dtype == np.int8 else (panels ^ 128).view(np.int8)
+        words = codes.reshape(*panels.shape[:3], -1, 4).transpose(0, 2, 4, 1, 3)
+        return words.reshape(1, 4 * panels.shape[2], -1)[:, :k, :n]
     if panels.dtype == np.uint32:
         panels = (
             panels.view(as_dtype("bf16").numpy).reshape(*panels.shape, 2).transpose(0, 1, 2, 4, 3)

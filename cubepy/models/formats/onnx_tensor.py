@@ -167,7 +167,8 @@ class Weight:
         if self.dtype.kind == "b":
             return (numbers != 0).reshape(self.shape)
         if self.dtype.kind in "iuf" and self.code not in (10,):
-            return numbers.astype(self.dtype, copy=False).reshape(self.shape)
+            # what was decoded stays in `fields`: a tensor that lies there is not alone
+            return numbers.astype(self.dtype, copy=numbers.flags.writeable).reshape(self.shape)
         whole = np.uint16 if self.dtype.itemsize == 2 else np.uint8
         return numbers.astype(whole).view(self.dtype).reshape(self.shape)
 
@@ -278,8 +279,12 @@ def sparse(fields: dict[str, Any], folder: Folder) -> Weight:
 
 
 def of_array(name: str, array: np.ndarray) -> Weight:
-    """A tensor of a file that is an array here."""
+    """A tensor of a file that is an array here; nobody can write its elements, so that programs lay
+    weights out once.
+    """
     array = np.ascontiguousarray(array).reshape(array.shape)
+    if array.dtype != object:
+        array = np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
     made = Weight(name, CODES[array.dtype], array.shape, {}, Folder(None))
     object.__setattr__(made, "array", lambda: array)
     return made

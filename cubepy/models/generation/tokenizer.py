@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from operator import index
 from pathlib import Path
@@ -196,16 +197,19 @@ def gguf_tokenizer(file: GGUF, source: str) -> Tokenizer | None:
     tokens, model = data.get("tokenizer.ggml.tokens"), data.get("tokenizer.ggml.model")
     if not isinstance(tokens, list):
         return None
+    if not all(isinstance(token, str) for token in tokens):
+        raise FileFormatError(f"{source}: tokens that are no texts")
     if len(set(tokens)) != len(tokens):
         tokens = _distinct(tokens)
     kinds = data.get("tokenizer.ggml.token_type")
     kinds = np.ones(len(tokens), int) if kinds is None else np.asarray(kinds)
     if kinds.shape != (len(tokens),):
         raise FileFormatError(f"{source}: {len(tokens)} tokens with {kinds.shape} types")
+    model = model if isinstance(model, str) else repr(model)[:40]
     if model in ("gpt2", "gemma4"):
         pieces = _byte_pairs(data, tokens, source, model)
     elif model == "bert":
-        pieces = _word_pieces(data, tokens, kinds)
+        pieces = _word_pieces(data, tokens, kinds, source)
     elif model == "llama":
         pieces = _sentence_pieces(data, tokens, kinds, source)
     else:
@@ -234,8 +238,20 @@ def _distinct(tokens: list[str]) -> list[str]:
 
 def _first(data: Mapping[str, Any], model: str) -> int | None:
     first = data.get("tokenizer.ggml.bos_token_id")
-    wanted = data.get("tokenizer.ggml.add_bos_token", model == "llama")
+    wanted = _said(data, "add_bos_token", model == "llama")
     return int(first) if wanted and isinstance(first, int) else None
+
+
+def _said(data: Mapping[str, Any], name: str, default: bool) -> bool:
+    """Whether metadata say that something is so."""
+    found = data.get(f"tokenizer.ggml.{name}")
+    return bool(found) if isinstance(found, (bool, int)) else default
+
+
+def _token(data: Mapping[str, Any], name: str, tokens: list[str]) -> str | None:
+    """The token that metadata give a meaning; None where they do not, or there is no such one."""
+    at = data.get(f"tokenizer.ggml.{name}_token_id")
+    return tokens[at] if isinstance(at, int) and 0 <= at < len(tokens) else None
 
 
 def _template(data: Mapping[str, Any], tokens: list[str]) -> ChatTemplate | None:
@@ -244,8 +260,7 @@ def _template(data: Mapping[str, Any], tokens: list[str]) -> ChatTemplate | None
         return None
     marks = {}
     for name, key in (("bos_token", "bos"), ("eos_token", "eos"), ("pad_token", "padding")):
-        at = data.get(f"tokenizer.ggml.{key}_token_id")
-        marks[name] = tokens[at] if isinstance(at, int) and at < len(tokens) else ""
+        marks[name] = _token(data, key, tokens) or ""
     return ChatTemplate(text, marks)
 
 
@@ -262,7 +277,7 @@ def _byte_pairs(data: Mapping[str, Any], tokens: list[str], source: str, family:
             f"{source}: texts are cut as {kind!r}, which is not known: {', '.join(CUTS)}",
             hint="give tokens, or load the model's folder with tokenizer.json",
         )
-    pairs = [tuple(m.split(" ", 1)) for m in merges]
+    pairs = [tuple(str(m).split(" ", 1)) for m in merges]
     words = {token: n for n, token in enumerate(tokens)}
     if any(len(p) != 2 or p[0] not in words or p[1] not in words for p in pairs):
         raise FileFormatError(f"{source}: merges of tokens that are not in the vocabulary")
@@ -284,29 +299,31 @@ def _byte_pairs(data: Mapping[str, Any], tokens: list[str], source: str, family:
     return pieces
 
 
-def _word_pieces(data: Mapping[str, Any], tokens: list[str], kinds: np.ndarray) -> Any:
+def _word_pieces(data: Mapping[str, Any], tokens: list[str], kinds: np.ndarray, source: str) -> Any:
     """WordPiece; GGUF marks what begins a word, where the original marks the other pieces."""
     lib = library()
     words = {
         token if kinds[n] != NORMAL else token[1:] if token[:1] == "\u2581" else f"##{token}": n
         for n, token in enumerate(tokens)
     }
-    ids = {name: data.get(f"tokenizer.ggml.{name}_token_id") for name in ("unknown", "cls")}
-    ids["sep"] = data.get("tokenizer.ggml.seperator_token_id")  # the format's spelling
-    names = {k: tokens[n] for k, n in ids.items() if isinstance(n, int) and n < len(tokens)}
-    unknown = names.get("unknown", "[UNK]")
+    first, last = _token(data, "cls", tokens), _token(data, "seperator", tokens)  # so it is spelt
+    unknown = _token(data, "unknown", tokens) or "[UNK]"
+    if unknown not in words:
+        raise FileFormatError(f"{source}: the word for what is unknown, {unknown!r}, is none")
     pieces = lib.Tokenizer(
         lib.models.WordPiece(vocab=words, unk_token=unknown, max_input_chars_per_word=1000)
     )
-    small = bool(data.get("tokenizer.ggml.normalizer.lowercase", True))
-    accents = bool(data.get("tokenizer.ggml.normalizer.strip_accents", small))
+    small = _said(data, "normalizer.lowercase", True)
+    accents = _said(data, "normalizer.strip_accents", small)
     pieces.normalizer = lib.normalizers.BertNormalizer(lowercase=small, strip_accents=accents)
     pieces.pre_tokenizer = lib.pre_tokenizers.BertPreTokenizer()
     pieces.decoder = lib.decoders.WordPiece()
-    if "cls" in names and "sep" in names:
-        pieces.post_processor = lib.processors.BertProcessing(
-            (names["sep"], ids["sep"]), (names["cls"], ids["cls"])
-        )
+    if first is not None and last is not None:
+        ends = [
+            (t, data[f"tokenizer.ggml.{n}_token_id"])
+            for t, n in ((last, "seperator"), (first, "cls"))
+        ]
+        pieces.post_processor = lib.processors.BertProcessing(*ends)
     return pieces
 
 
@@ -316,30 +333,31 @@ def _sentence_pieces(
     """SentencePiece with scores: the pair whose whole has the highest score is joined first."""
     lib = library()
     scores = data.get("tokenizer.ggml.scores")
-    if scores is None or len(scores) != len(tokens):
+    if not isinstance(scores, np.ndarray) or scores.shape != (len(tokens),):
         raise FileFormatError(
             f"{source}: a vocabulary of {len(tokens)} pieces without their scores"
         )
     words = {token: n for n, token in enumerate(tokens)}
     plain = {tokens[n]: n for n in np.flatnonzero((kinds == NORMAL) | (kinds == USER))}
     merges = []
+    lengths = sorted({len(token) for token in plain} - {0})
+    there = set(lengths)
     for token, n in plain.items():
         if kinds[n] == NORMAL:
             parts = [
                 (plain[token[:k]], plain[token[k:]])
-                for k in range(1, len(token))
-                if token[:k] in plain and token[k:] in plain
+                for k in lengths[: bisect_left(lengths, len(token))]
+                if len(token) - k in there and token[:k] in plain and token[k:] in plain
             ]
             merges += [(-float(scores[n]), n, *p) for p in sorted(parts)]
     merges.sort(key=lambda m: m[0])
     pairs = [(tokens[a], tokens[b]) for _, _, a, b in merges]
-    unknown = data.get("tokenizer.ggml.unknown_token_id")
-    name = tokens[unknown] if isinstance(unknown, int) and unknown < len(tokens) else None
+    name = _token(data, "unknown", tokens)
     model = lib.models.BPE(
         vocab=words, merges=pairs, byte_fallback=True, unk_token=name, fuse_unk=True
     )
     pieces = lib.Tokenizer(model)
-    prefix = bool(data.get("tokenizer.ggml.add_space_prefix", True))
+    prefix = _said(data, "add_space_prefix", True)
     steps = [lib.normalizers.Prepend("\u2581")] if prefix else []
     steps.append(lib.normalizers.Replace(" ", "\u2581"))
     pieces.normalizer = lib.normalizers.Sequence(steps)
@@ -358,7 +376,7 @@ def gguf_ends(file: GGUF) -> frozenset[int]:
         if isinstance(at, int):
             found.add(at)
     tokens, kinds = data.get("tokenizer.ggml.tokens"), data.get("tokenizer.ggml.token_type")
-    if isinstance(tokens, list) and kinds is not None and len(kinds) == len(tokens):
+    if isinstance(tokens, list) and isinstance(kinds, np.ndarray) and len(kinds) == len(tokens):
         marks = np.flatnonzero(np.asarray(kinds) == CONTROL)
         found |= {int(n) for n in marks if tokens[n] in ENDS}
     return frozenset(found)

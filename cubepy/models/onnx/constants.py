@@ -19,6 +19,8 @@ from cubepy.tensor.array import constant
 
 FEW = 64
 """Elements up to which integers and truth values are taken for shapes, axes and the like."""
+DEEPEST = 64
+"""Functions that call each other, at most."""
 SHORT = 8
 """Elements up to which a vector of floats may be one of scales of a shape."""
 
@@ -62,7 +64,7 @@ class Scope:
     def __init__(self, model: Model, parameters: dict[str, Any], modules: dict[str, Any]) -> None:
         self.model, self.parameters, self.modules = model, parameters, modules
         self.prefix = ""
-        self.functions: tuple[str, ...] = ()
+        self.functions: tuple[tuple[str, str, str], ...] = ()
         self.unsupported: dict[tuple[str, str, int | None], list[str]] = {}
         self.lifted: dict[int, tuple[Any, Tensor]] = {}
         self.rewritten: Counter[str] = Counter()
@@ -73,15 +75,18 @@ class Scope:
         """The scope of a subgraph or function.
 
         Raises:
-            ModelError: a function that calls itself.
+            ModelError: a function that calls itself, or calls that are too deep.
         """
         scope = object.__new__(Scope)
         scope.__dict__.update(self.__dict__)
         scope.prefix = f"{self.prefix}{name}/"
         if function is not None:
-            if function.name in self.functions:
+            key = function.domain, function.name, function.overload
+            if key in self.functions:
                 raise ModelError(f"the function {function.name!r} of the model calls itself")
-            scope.functions = (*self.functions, function.name)
+            if len(self.functions) == DEEPEST:
+                raise ModelError(f"functions of the model call each other more than {DEEPEST} deep")
+            scope.functions = (*self.functions, key)
         return scope
 
     def device(self) -> Any:
@@ -146,5 +151,8 @@ def constant_node(node: Node, scope: Scope) -> Any:
     ((name, value),) = node.attributes.items()
     if isinstance(value, Weight):
         return scope.constant(node.outputs[0], value)
-    dtype: Any = {"f": np.float32, "i": np.int64, "s": object}[name.removeprefix("value_")[0]]
+    kinds: dict[str, Any] = {"f": np.float32, "i": np.int64, "s": object}
+    dtype = kinds.get(name.removeprefix("value_")[:1])
+    if dtype is None:
+        raise ModelError(f"node {node.shown()} has the value {name!r}, which is no tensor")
     return scope.constant(node.outputs[0], of_array(node.outputs[0], np.array(value, dtype)))

@@ -8,20 +8,23 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ModelError
+from cubepy.lang.dtypes import as_dtype
 from cubepy.models.formats.onnx import Graph, Model, ValueInfo, read
 from cubepy.models.formats.onnx_schema import dtype_name
 from cubepy.models.onnx import ops, rules
 from cubepy.models.onnx.constants import Scope
-from cubepy.models.onnx.runner import Runner, liftable
+from cubepy.models.onnx.functions import check_functions
+from cubepy.models.onnx.runner import NeedsElements, Runner, liftable
 from cubepy.models.plain import array_of_plain, is_plain
 from cubepy.models.rebuilt import Rebuilt
-from cubepy.runtime.device import as_device, current
+from cubepy.runtime.device import as_device, current, gpu_of
 from cubepy.tensor import Tensor
 from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program import watched
 from cubepy.tensor.storage import Dense, moved
 
+new = object.__new__
 assert ops.__name__ and rules.__name__  # imported for what they record
 
 
@@ -73,6 +76,7 @@ class OnnxModel(Rebuilt):
         self.__dict__["taken"] = taken
         needed = [i.name for i in self.inputs if i.type.kind != "optional"]
         self.__dict__["needed"] = dict.fromkeys(needed)
+        check_functions(file)
         scope = Scope(file, self._parameters, self._modules)
         scope.where[0] = device
         self.__dict__["scope"] = scope
@@ -112,16 +116,17 @@ class OnnxModel(Rebuilt):
             ModelError: inputs of a wrong name, number, rank or dtype.
         """
         env = self._named(args, named)
-        before, mode.enabled = mode.enabled, mode.enabled and self._learns(env)
+        enabled = mode.enabled
+        if enabled and not self._learns(env):
+            mode.enabled = False
         try:
-            found = self.runner.call(env)
+            found = self._found(env)
         finally:
-            mode.enabled = before
-        names = self.runner.outputs
-        return {
-            name: value if type(value) is Tensor else self._result(value)
-            for name, value in zip(names, found, strict=True)
-        }
+            mode.enabled = enabled
+        for name, value in found.items():
+            if type(value) is not Tensor:
+                found[name] = self._result(value)
+        return found
 
     def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> OnnxModel:
         """Move the weights to a device, or convert the float ones to a dtype; gives the model."""
@@ -159,6 +164,11 @@ class OnnxModel(Rebuilt):
                     raise ModelError(f"the input {name!r} is given twice")
                 given[name] = value
         known = self.taken
+        if given.keys() == self.needed.keys():  # all that there are, mostly
+            found = {name: known[name](value, device) for name, value in given.items()}
+            if len(found) < len(self.inputs):
+                found |= {i.name: None for i in self.inputs if i.name not in found}
+            return found
         if not given.keys() <= known.keys():
             wrong = ", ".join(repr(n) for n in given if n not in known)
             raise ModelError(
@@ -173,6 +183,18 @@ class OnnxModel(Rebuilt):
             found |= {i.name: None for i in self.inputs if i.name not in found}
         return found
 
+    def _found(self, env: dict[str, Any]) -> dict[str, Any]:
+        """The outputs as the graph has them."""
+        whole = self.runner.whole
+        if whole is not None:
+            try:
+                found = whole(env)
+                if found is not None:
+                    return found
+            except NeedsElements:  # `call` parts the program there
+                pass
+        return dict(zip(self.runner.outputs, self.runner.call(env), strict=True))
+
     def _learns(self, env: dict[str, Any]) -> bool:
         """Whether gradients by an input or a weight are wanted. Without them a call is of one kind,
         whatever the mode is.
@@ -183,7 +205,12 @@ class OnnxModel(Rebuilt):
         for parameter in known[1]:
             if parameter.value.needs_grad:
                 return True
-        return any(isinstance(v, Tensor) and v.requires_grad for v in env.values())
+        for value in env.values():
+            if isinstance(value, Tensor) and value.value.needs_grad:
+                break
+        else:
+            return False
+        return True
 
     def _result(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
@@ -197,13 +224,16 @@ class Taken:
     Attributes:
         info: name and type.
         wanted: the dtype, if the file says it.
-        seen: the shape of the array before.
+        seen, host, dtype: of the array before, its shape, device and element type; None for a
+            device that copies.
         lengths: of axes; None is open. None if the rank is open, too.
     """
 
     def __init__(self, info: ValueInfo) -> None:
         self.info, self.kind, self.wanted = info, info.type.kind, info.type.dtype
-        self.seen: tuple[int, ...] | None = None
+        self.seen: Any = None
+        self.host: Any = None
+        self.dtype: Any = None
         shape = info.type.shape
         self.lengths = (
             None
@@ -216,11 +246,21 @@ class Taken:
     def __call__(self, value: Any, device: Any) -> Any:
         if type(value) is np.ndarray and value.shape == self.seen and value.dtype == self.wanted:
             where = current() if device is None else as_device(device)
-            return Tensor(Dense(moved(value, where), where))  # like one before
+            if where is self.host:  # like one before: what `Dense` looks up is known
+                store = new(Dense)
+                store.array, store.shape, store.dtype = value, self.seen, self.dtype
+                store.device = where
+                return Tensor(store)
+            return Tensor(Dense(moved(value, where), where))
         if self.inner is not None:
             if value is None and self.kind == "optional":
                 return None
             many = self.kind == "sequence"
+            if many and not isinstance(value, (list, tuple)):
+                raise ModelError(
+                    f"the input {self.info.name!r} is a sequence, not {type(value).__name__}",
+                    hint="give a list of arrays",
+                )
             return [self.inner(v, device) for v in value] if many else self.inner(value, device)
         if not isinstance(value, Tensor):
             plain = is_plain(value)
@@ -234,6 +274,9 @@ class Taken:
                     return value
                 self.check(value.dtype, value.shape)
                 self.seen = value.shape
+                where = current() if device is None else as_device(device)
+                self.host = where if gpu_of(where) is None else None
+                self.dtype = as_dtype(value.dtype)
             value = cb.tensor(value, device=device)
         self.check(value.dtype.numpy, value.shape)
         return value if device is None else value.to(device)

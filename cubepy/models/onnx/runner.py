@@ -19,8 +19,10 @@ from cubepy.errors import CubeError, LaunchError, ModelError, OutOfMemoryError
 from cubepy.models.formats.onnx import Function, Graph, Node, Type, ValueInfo, outer_of
 from cubepy.models.formats.onnx_tensor import Weight
 from cubepy.models.onnx.constants import Constant, Scope, known
+from cubepy.models.onnx.functions import bound
 from cubepy.models.onnx.records import ALL, Call, Record, is_host, record_of
 from cubepy.models.onnx.rewriting import OURS, Rewriting
+from cubepy.models.onnx.whole import Whole
 from cubepy.tensor import Tensor
 from cubepy.tensor.record import recording_here
 
@@ -62,6 +64,7 @@ class Runner:
         outputs: names of its outputs.
         captured: names of what is computed around it and read here.
         constants: weights and constants of the graph, and those around it that it reads.
+        whole: what calls the graph if it is one program, as it was in the call before.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Runner:
         self.constants |= self.around
         self.split = {n for n, step in enumerate(self.steps) if step.record.splits}
         self.stages: dict[int, Stage] = {}
+        self.whole: Whole | None = None
         self._lives()
 
     def _add(self, node: Node) -> None:
@@ -120,7 +124,7 @@ class Runner:
         """A record that runs the nodes of a function."""
         scope = self.scope.inner(node.shown(), function)
         given = {**function.defaults, **node.attributes}
-        nodes = [_bound(n, given) for n in function.nodes]
+        nodes = [bound(n, given) for n in function.nodes]
         outputs = [ValueInfo(name, Type()) for name in function.outputs]
         graph = Graph(function.name, nodes, [], outputs, {})
         body = Runner(graph, scope, function.opsets)
@@ -199,7 +203,11 @@ class Runner:
         except MemoryError as error:
             node = call.node
             raise OutOfMemoryError(f"node {node.shown()} ({node.op}): {error}") from error
-        except (CubeError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+        except AttributeError as error:
+            raise ModelError(strange(call, self, env)) from error
+        except (CubeError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            if record.splits and recording_here():  # a branch or body inside of a trace
+                raise NeedsElements from error
             node = call.node
             raise ModelError(f"node {node.shown()} ({node.op}): {error}") from error
         values = found if type(found) is tuple else (found,)
@@ -251,10 +259,13 @@ class Runner:
                         raise
                     self.split.add(wish.at)
                     self.stages.pop(at, None)
+                    self.whole = None
                     continue
             for name in stage.dead:
                 env.pop(name, None)
             at = stage.end
+        if self.whole is None and len(self.stages) == 1:
+            self.whole = Whole.of(self)
         return [self.value(env, name) for name in self.outputs]
 
     @property
@@ -271,6 +282,18 @@ class Runner:
         dead = {n for step in self.steps[at:end] for n in step.last}
         made = self.stages[at] = Stage(end, None if alone else Segment(self, at, end), dead)
         return made
+
+
+def strange(call: Call, runner: Runner, env: Env) -> str:
+    """What a node was given that it does not take: sequences and absent values, mostly."""
+    kinds = {list: "a sequence", type(None): "nothing", np.ndarray: "an array"}
+    given = [runner._given(env, name) for name in call.node.inputs]
+    texts = [
+        f"{n!r} is {kinds.get(type(v), 'a tensor')}"
+        for n, v in zip(call.node.inputs, given, strict=True)
+    ]
+    node = call.node
+    return f"node {node.shown()} ({node.op}) does not take such inputs: {', '.join(texts)}"
 
 
 class Bodies:
@@ -394,24 +417,6 @@ class Hosts:
 
     def __cubepy_reads__(self, reads: Any) -> None:
         """It never changes."""
-
-
-def _bound(node: Node, given: dict[str, Any]) -> Node:
-    """A node of a function with the attributes that the function was given."""
-    attributes = {k: _bound_value(v, given) for k, v in node.attributes.items()}
-    for name, other in node.references.items():
-        if other in given:
-            attributes[name] = given[other]
-    return Node(
-        node.op, node.domain, node.name, node.inputs, node.outputs, attributes, node.overload
-    )
-
-
-def _bound_value(value: Any, given: dict[str, Any]) -> Any:
-    if isinstance(value, Graph):
-        nodes = [_bound(n, given) for n in value.nodes]
-        return Graph(value.name, nodes, value.inputs, value.outputs, value.weights)
-    return [_bound_value(v, given) for v in value] if isinstance(value, list) else value
 
 
 def _host(value: Any) -> Any:

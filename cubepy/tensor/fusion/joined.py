@@ -8,7 +8,8 @@ side, such as the halves of a rotary embedding, write them there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from cubepy.lang.dtypes import dtype_named
 from cubepy.tensor.fusion import written
@@ -17,6 +18,8 @@ from cubepy.tensor.ops import Spec
 from cubepy.tensor.ops.movement import spans
 from cubepy.tensor.ops.op import define
 
+MOST_PARTS = 8
+"""Parts that a map writes side by side, where some only go through it."""
 EVERY = (None, None, None)
 """A slice of all of an axis."""
 
@@ -156,41 +159,130 @@ def _whole(shape: tuple[int, ...], parts: int, axis: int, stacked: bool) -> tupl
 
 def join_results(schedule: Schedule) -> Schedule:
     """The schedule where maps whose results are only put side by side write them there."""
-    made_by, readers = schedule.made_by, schedule.readers
-    joined: dict[int, Step] = {}  # by the first result of a map, what it becomes
+    joined: dict[int, list[Step]] = {}  # by the first result of a map, what it becomes
     gone = set[int]()
-    for step in schedule.steps:
-        if step.op != "concat":
-            continue
-        sources, stacked = [], [made_by[i].op == "reshape" for i in step.read if i in made_by]
-        axis = step.attrs["axis"] % len(schedule.specs[step.results[0]].shape)
-        if len(stacked) < len(step.read) or len(set(stacked)) > 1:
-            continue
-        for i in step.read:
-            source = made_by[i].inputs[0] if stacked[0] else i
-            shape = schedule.specs[source].shape
-            fits = not stacked[0] or schedule.specs[i].shape == (*shape[:axis], 1, *shape[axis:])
-            alone = all(len(readers[v]) == 1 and v not in schedule.outputs for v in (i, source))
-            if fits and alone and source in made_by:
-                sources.append(source)
-        maps = {made_by[i].results[0]: made_by[i] for i in sources}
-        if len(set(sources)) < len(step.read) or len(maps) > 1:
-            continue
-        ((first, one),) = maps.items()
-        if one.op != "fused_map" or len(one.results) < 2 or first in joined:
-            continue  # what gives one result has it where it is
-        parts = tuple([one.results.index(i) for i in sources])
-        if len({one.attrs["dtypes"][k] for k in parts}) > 1:
-            continue
-        others = [r for r in one.results if r not in sources]
-        attrs = {**one.attrs, "parts": parts, "axis": axis, "stacked": stacked[0]}
-        joined[first] = Step("joined_map", one.inputs, attrs, (step.results[0], *others))
-        gone |= {step.results[0], *step.read}
+    specs = dict(schedule.specs)
+    puts = [s for s in schedule.steps if s.op == "concat"]
+    for wider in (True, False):  # of one within another, the one around it
+        for step in puts:
+            if step.results[0] in gone:
+                continue
+            found = _with_rest(step, schedule, specs) if wider else _side_by_side(step, schedule)
+            if found is not None and found.map not in joined:
+                joined[found.map] = found.steps
+                gone |= {step.results[0], *found.gone}
     if not joined:
         return schedule
-    steps = [
-        joined.get(s.results[0], s)
-        for s in schedule.steps
-        if s.results[0] in joined or not gone & set(s.results)
-    ]
-    return schedule.with_steps(steps)
+    steps: list[Step] = []
+    for s in schedule.steps:
+        if s.results[0] in joined:
+            steps += joined[s.results[0]]
+        elif not gone & set(s.results):
+            steps.append(s)
+    return replace(schedule, specs=specs).with_steps(steps)
+
+
+class Joined(NamedTuple):
+    """A map that writes what it gives side by side.
+
+    Attributes:
+        map: the first result of the map that it was.
+        steps: what runs instead of it.
+        gone: values that nobody makes any more.
+    """
+
+    map: int
+    steps: list[Step]
+    gone: tuple[int, ...]
+
+
+def _side_by_side(step: Step, schedule: Schedule) -> Joined | None:
+    """A `concat` of several results of one map, or a stack of them."""
+    made_by, readers = schedule.made_by, schedule.readers
+    sources, stacked = [], [made_by[i].op == "reshape" for i in step.read if i in made_by]
+    axis = step.attrs["axis"] % len(schedule.specs[step.results[0]].shape)
+    if len(stacked) < len(step.read) or len(set(stacked)) > 1:
+        return None
+    for i in step.read:
+        source = made_by[i].inputs[0] if stacked[0] else i
+        shape = schedule.specs[source].shape
+        fits = not stacked[0] or schedule.specs[i].shape == (*shape[:axis], 1, *shape[axis:])
+        alone = all(len(readers[v]) == 1 and v not in schedule.outputs for v in (i, source))
+        if fits and alone and source in made_by:
+            sources.append(source)
+    maps = {made_by[i].results[0]: made_by[i] for i in sources}
+    if len(set(sources)) < len(step.read) or len(maps) > 1:
+        return None
+    ((first, one),) = maps.items()
+    if one.op != "fused_map" or len(one.results) < 2:
+        return None  # what gives one result has it where it is
+    parts = tuple([one.results.index(i) for i in sources])
+    if len({one.attrs["dtypes"][k] for k in parts}) > 1:
+        return None
+    others = [r for r in one.results if r not in sources]
+    attrs = {**one.attrs, "parts": parts, "axis": axis, "stacked": stacked[0]}
+    made = Step("joined_map", one.inputs, attrs, (step.results[0], *others))
+    return Joined(first, [made], step.read)
+
+
+def _with_rest(step: Step, schedule: Schedule, specs: dict[int, Spec]) -> Joined | None:
+    """A `concat` of results of one map and of what is there before it, as long as several of them,
+    such as the rest of features of which only the first are rotated: it goes through the map.
+    """
+    made_by, readers = schedule.made_by, schedule.readers
+    rank = len(specs[step.results[0]].shape)
+    axis, gone = step.attrs["axis"] % rank, list[int]()
+    sources: list[int] = []
+    for i in step.read:
+        inner = made_by.get(i)
+        alone = len(readers[i]) == 1 and i not in schedule.outputs
+        if alone and inner is not None and inner.op == "concat":
+            if inner.attrs["axis"] % rank != axis:
+                return None
+            sources += inner.read
+            gone.append(i)
+        else:
+            sources.append(i)
+    maps = [made_by[i] for i in sources if i in made_by and made_by[i].op == "fused_map"]
+    one = next((m for m in maps if sum(i in m.results for i in sources) > 1), None)
+    if one is None or len(set(sources)) < len(sources):
+        return None
+    position = {r: n for n, s in enumerate(schedule.steps) for r in s.results}
+    shape = tuple(one.attrs["shape"])
+    steps, inputs, kinds = [], list(one.inputs), list(one.attrs["dtypes"])
+    parts: list[int] = []
+    for i in sources:
+        spec = specs[i]
+        if i in one.results:
+            if len(readers[i]) > 1 or i in schedule.outputs or spec.shape != shape:
+                return None
+            parts.append(one.results.index(i))
+            gone.append(i)
+            continue
+        length, before = spec.shape[axis], position.get(i, -1) < position[one.results[0]]
+        same = spec.shape[:axis] + spec.shape[axis + 1 :] == shape[:axis] + shape[axis + 1 :]
+        if not before or not same or length % shape[axis] or i in one.inputs:
+            return None
+        for k in range(0, length, shape[axis]):
+            new = max(specs) + 1
+            specs[new] = Spec(shape, spec.dtype)
+            index = tuple((k, k + shape[axis], None) if d == axis else EVERY for d in range(rank))
+            steps.append(Step("slice", (i,), {"index": index}, (new,)))
+            inputs.append(new)
+            parts.append(len(kinds))
+            kinds.append(spec.dtype.name)
+    if not steps or len(parts) > MOST_PARTS or len({kinds[k] for k in parts}) > 1:
+        return None
+    others = [r for r in one.results if r not in sources]
+    attrs = {**one.attrs, "text": _passing(one.attrs["text"], len(steps)), "dtypes": tuple(kinds)}
+    attrs |= {"parts": tuple(parts), "axis": axis, "stacked": False}
+    made = Step("joined_map", tuple(inputs), attrs, (step.results[0], *others))
+    return Joined(one.results[0], [*steps, made], tuple(gone))
+
+
+def _passing(text: str, count: int) -> str:
+    """The text of a function that gives some more values, as they are."""
+    names = ", ".join(f"p{k}" for k in range(count))
+    head, _, rest = text.partition("):")
+    body, _, given = rest.rpartition("return (")
+    return f"{head}, {names}):{body}return ({given.rstrip()[:-1].rstrip(' ,')}, {names},)\n"

@@ -9,6 +9,7 @@ import pytest
 
 from cubepy.models.onnx import load, rewriting
 from cubepy.models.onnx.model import OnnxModel
+from cubepy.tensor.fusion.prepared import NEVER
 from tests.models.onnx.writer import graph, model, node, tensor
 
 
@@ -38,3 +39,16 @@ def nodes_of(text: str) -> list[bytes]:
         op, *names = line.split()
         found.append(node(op, " ".join(names[:-1]), names[-1]))
     return found
+
+
+def laid_out_once(net: OnnxModel) -> int:
+    """How many programs of a graph keep what they made of its weights; none makes it in each call."""
+    programs = [
+        program
+        for segment in net.runner.segments
+        for variants in segment.program.programs.values()
+        for program in variants
+    ]
+    prepared = [p.writer.prepared for p in programs if p.writer.prepared is not None]
+    assert all(p.state[1] != NEVER for p in prepared)
+    return len(prepared)

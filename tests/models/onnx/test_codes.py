@@ -10,9 +10,10 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn
+from cubepy.models.onnx import load
 from cubepy.models.onnx.rules import quantized as rules
-from tests.models.onnx.rewritten import as_written, close, made
-from tests.models.onnx.writer import node, value
+from tests.models.onnx.rewritten import as_written, close, laid_out_once, made
+from tests.models.onnx.writer import graph, model, node, tensor, value
 
 
 def rounded(name: str, low: str, zero: Any) -> tuple[list[bytes], dict[str, Any]]:
@@ -89,6 +90,22 @@ def test_products_of_what_is_dequantized_are_those_of_codes(
     other = as_written(monkeypatch, nodes, constants)(x)["y"]
     for _ in range(3):
         assert close(net(x)["y"], other, 1e-5)
+    laid_out_once(net)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_what_is_made_of_a_table_is_made_once(raw: bool, dtype: Any) -> None:
+    """Whether the file has its bytes or its numbers, which stay with the reader, too."""
+    rng = np.random.default_rng(3)
+    table = rng.integers(-9, 9, (20, 30)).astype(dtype)
+    nodes = [node("Concat", "t t", "both", axis=0), node("Cast", "both", "f", to=1)]
+    nodes.append(node("MatMul", "x f", "y"))
+    net = load(model(graph(nodes, ["x"], ["y"], [tensor("t", table, raw)])))
+    x = rng.standard_normal((4, 40)).astype(np.float32)
+    for _ in range(4):
+        assert np.allclose(net(x)["y"].numpy(), x @ np.concatenate([table, table]), atol=1e-4)
+    assert laid_out_once(net) == 1
 
 
 def test_dequantized_rows_of_a_table_are_taken_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,3 +174,28 @@ def test_a_scan_along_axes_is_one_program(seed: int) -> None:
     assert np.allclose(found["last"].numpy(), sums[-1], atol=1e-5)
     assert np.allclose(found["y"].numpy(), y if out == 0 else y.T, atol=1e-5)
     assert len(net.runner.segments) == 1 and len(programs(net)) == 1
+
+
+def test_a_program_is_parted_when_other_shapes_ask_for_elements() -> None:
+    """Calls of one program go a short way; it is left where a branch reads what data decide."""
+    yes = graph(
+        [node("Neg", "x", "a"), node("Identity", "one", "b")], [], ["a", value("b", np.int64)]
+    )
+    places = [node("NonZero", "x", "b"), node("Relu", "x", "a")]
+    no = graph(places, [], ["a", value("b", np.int64)])
+    nodes = [
+        node("Shape", "x", "s", end=1),
+        node("Equal", "s first", "c"),
+        node("If", "c", "z y", then_branch=yes, else_branch=no),
+    ]
+    kept = [tensor("one", np.ones((2, 70), np.int64)), tensor("first", np.array([1]))]
+    outputs = [value("z"), value("y", np.int64)]
+    net = load(model(graph(nodes, ["x"], outputs, kept)))
+    for rows in (1, 1, 1, 1, 3, 1, 3, 3):
+        x = np.random.default_rng(rows).standard_normal((rows, 5)).astype(np.float32)
+        found = net(x=x)
+        assert list(found) == ["z", "y"]
+        right = -x if rows == 1 else np.maximum(x, 0)
+        np.testing.assert_array_equal(found["z"].numpy(), right)
+        places_here = np.ones((2, 70)) if rows == 1 else np.stack(np.nonzero(x))
+        np.testing.assert_array_equal(found["y"].numpy(), places_here)

@@ -9,6 +9,7 @@ import pytest
 
 from cubepy.models.onnx import load
 from tests.kernels.recurrent.test_recurrence import expected
+from tests.models.onnx.rewritten import laid_out_once
 from tests.models.onnx.writer import graph, model, node, tensor, value
 
 ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
@@ -61,6 +62,7 @@ def outputs_of(
     made = graph([one], inputs, outputs, [tensor(k, v) for k, v in constants.items()])
     layer = load(model(made, com_microsoft=1))
     found = [[layer(given)[o].numpy() for o in outputs] for _ in range(3)]
+    assert laid_out_once(layer) == 1
     for again in found[1:]:
         for one, other in zip(again, found[0], strict=True):
             np.testing.assert_array_equal(one, other)

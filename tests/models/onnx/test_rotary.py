@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy import tensor as T
+from cubepy.models.onnx import load
 from tests.models.onnx.rewritten import made
-from tests.models.onnx.writer import node, value
+from tests.models.onnx.writer import graph, model, node, tensor, value
 
 B, H, L, D = 2, 3, 10, 16
 ANGLES = np.arange(30)[:, None] * 100.0 ** (-np.arange(0, D, 2) / D)
@@ -92,3 +94,70 @@ def test_rotary_embeddings_in_pieces_are_one_launch(name: str) -> None:
     (program,) = cb.explain(net, x, at).programs
     assert program.launches == 4  # positions from the end, rows of two tables, the rotation
     assert len([s for s in program.steps if s.op == "joined_map"]) == 1
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+@pytest.mark.parametrize(
+    ("width", "rotated"), [(16, 8), (20, 8), (64, 16), (80, 32), (24, 16), (18, 4)]
+)
+def test_what_is_not_rotated_goes_through_the_same_launch(
+    domain: str, width: int, rotated: int
+) -> None:
+    """Where the rest is as long as some halves of what is rotated; elsewhere it is copied."""
+    half = rotated // 2
+    angles = np.arange(30)[:, None] * 100.0 ** (-np.arange(half) / half)
+    tables = [tensor(f.__name__, f(angles).astype(np.float32)) for f in (np.cos, np.sin)]
+    names = "x at cos sin" if domain else "x cos sin at"
+    one = node("RotaryEmbedding", names, "y", domain, rotary_embedding_dim=rotated, num_heads=H)
+    inputs = ["x", value("at", np.int64)]
+    net = load(model(graph([one], inputs, ["y"], tables), opset=23, com_microsoft=1))
+    rng = np.random.default_rng(width)
+    x = rng.standard_normal((B, H, L, width)).astype(np.float32)
+    x[0, 0, 0] = [np.nan, np.inf, -0.0, 1.0] * (width // 4) + [2.0] * (width % 4)
+    at = rng.integers(0, 30, (B, L))
+
+    a, b, rest = x[..., :half], x[..., half:rotated], x[..., rotated:]
+    cos, sin = np.cos(angles)[at][:, None], np.sin(angles)[at][:, None]
+    with np.errstate(invalid="ignore"):
+        right = np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1)
+    for _ in range(3):
+        found = net(x, at)["y"].numpy()
+        np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(found[..., rotated:].view(np.int32), rest.view(np.int32))
+    (program,) = cb.explain(net, x, at).programs
+    ops = [s.op for s in program.steps]
+    through = (width - rotated) % half == 0 and 2 + (width - rotated) // half <= 8
+    assert ops.count("joined_map") == 1 and ops.count("concat") == (not through)
+
+
+def test_maps_and_what_was_there_before_are_put_side_by_side() -> None:
+    """In any order, along any axis, with more results, and where that cannot be."""
+    rng = np.random.default_rng(5)
+    for _ in range(30):
+        axis, lengths = int(rng.integers(0, 2)), [int(n) for n in rng.integers(1, 5, 3)]
+        shape = [4, 6]
+        x, y = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
+        rests = [rng.standard_normal([n * 2 if d == axis else s for d, s in enumerate(shape)]) for n in lengths]  # fmt: skip
+        rests = [r.astype(np.float32) for r in rests]
+        order = rng.permutation(5)
+        nested = bool(rng.integers(2))
+
+        def both(x: Any, y: Any, *rests: Any, lib: Any, order: Any = order, axis: int = axis,
+                 nested: bool = nested) -> Any:  # fmt: skip
+            parts = [x * y + x, x - y * x, *rests]
+            if nested:
+                inner = lib.concatenate(parts[:2], axis)
+                return lib.concatenate([inner, *parts[2:]], axis), x * y
+            return lib.concatenate([parts[k] for k in order], axis), parts[1]
+
+        class Lib:
+            @staticmethod
+            def concatenate(parts: Any, axis: int) -> Any:
+                return T.concat(list(parts), axis=axis)
+
+        program = cb.jit(lambda *given: both(*given, lib=Lib))
+        right = both(x, y, *rests, lib=np)
+        for _ in range(3):
+            found = program(*map(cb.tensor, (x, y, *rests)))
+            for one, other in zip(found, right, strict=True):
+                np.testing.assert_allclose(one.numpy(), other, rtol=1e-5, atol=1e-6)

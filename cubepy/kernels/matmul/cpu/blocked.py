@@ -90,7 +90,7 @@ class Tile(TunedRoutine):
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """Sums are in f32, or in i32 for bytes."""
-        if problem.packed or kind_of(problem, properties):
+        if kind_of(problem, properties) or problem.packed and problem.b in ("f32", "bf16"):
             return None
         return f"sums are in f32, not {result_dtype(problem).name}"
 
@@ -145,7 +145,7 @@ class Tile(TunedRoutine):
         if blueprint.packs_a:
             return multiply_goto(blueprint, problem, x, y, out, epilogue)
         if problem.packed:
-            b, source = y, "panels"
+            b, source = y if y.itemsize == 4 else y.view(np.uint32), "panels"
         elif kind == "f32" and (blueprint.beforehand or seen_in_panels(y, lines * lanes)):
             b, source = pack(y, lines, lanes, view=True), "panels"
         elif blueprint.beforehand:

@@ -19,6 +19,8 @@ from cubepy.kernels.movement.copy import copy
 from cubepy.runtime import memory
 
 BITS = {"bf16": np.uint16, "i8": np.uint8, "u8": np.uint8}
+PACKED_CODES = {"i8": "u8", "u8": "i8"}
+"""What panels hold for bytes of a, signed or not (see `codes`)."""
 
 
 def kind_of(problem: Product, properties: cb.DeviceProperties) -> str:
@@ -29,9 +31,8 @@ def kind_of(problem: Product, properties: cb.DeviceProperties) -> str:
     if result.is_float:
         pairs = problem.a == problem.b == "bf16" and "bf16_dot" in properties.features
         return ("bf16" if pairs else "f32") if result.bits <= 32 else ""
-    fits = (
-        problem.a in ("i8", "u8") and problem.b == "i8" and result is cb.i32 and not problem.packed
-    )
+    meets = PACKED_CODES.get(problem.a) if problem.packed else "i8"
+    fits = problem.a in ("i8", "u8") and problem.b == meets and result is cb.i32
     return problem.a if fits and "int8_dot" in properties.features else ""
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from cubepy.errors import ShapeError
-from cubepy.lang.dtypes import f32
+from cubepy.lang.dtypes import f32, i8, i32, u8
 from cubepy.runtime.device import DeviceProperties
 from cubepy.tensor.fusion.products.epilogues import LAYERS
 from cubepy.tensor.fusion.products.flattened import flatten_convolutions
@@ -28,8 +28,11 @@ from cubepy.tensor.ops.order import (
     run_packed_codes,
 )
 
-ROWS = 16
-"""Rows of a product from which on panels pay: with fewer, a matrix is read once as it stands."""
+ROWS = {"matmul": 5}
+FEW = 8
+"""Rows of a product from which on panels pay: with fewer, a matrix is read once as it stands. One
+whose rows lie along its columns is packed on the way from five rows on, which takes twice the time.
+"""
 
 
 @cache
@@ -84,6 +87,30 @@ def _fused_linear(
     if x.shape[-1] != weight.shape[2] or not 0 <= weight.shape[1] * weight.shape[3] - columns:
         raise ShapeError(f"linear of {x.shape} and panels {weight.shape} of {columns} columns")
     return Spec((*x.shape[:-1], columns), f32)
+
+
+def _run_words(dtype: Any, codes: Any, signed: bool, width: int) -> Any:
+    return _kernel("matmul.cpu.codes").pack_codes(codes, signed, width)
+
+
+@define("product", {"packed_words": _run_words}, constant=True)
+def _packed_words(codes: Spec, signed: bool, width: int) -> Spec:
+    """Signed codes (K, N) as products read them: (1, panels, ceil(K / 4), 4 * width)."""
+    depth, columns = codes.shape
+    shape = (1, -(-columns // width), -(-depth // 4), 4 * width)
+    return Spec(shape, u8 if signed else i8)
+
+
+def _run_packed_codes(dtype: Any, a: Any, panels: Any, columns: int) -> Any:
+    return _kernel("matmul.cpu.codes").multiply(a, panels, columns)
+
+
+@define("product", {"packed_matmul_codes": _run_packed_codes}, constant=True)
+def _packed_matmul_codes(a: Spec, panels: Spec, columns: int) -> Spec:
+    """What "matmul_codes" gives for codes in panels, of which so many columns are there."""
+    if -(-a.shape[-1] // 4) != panels.shape[2]:
+        raise ShapeError(f"codes {a.shape} and panels {panels.shape} are no product")
+    return Spec((*a.shape[:-1], columns), i32)
 
 
 def _run_panels(dtype: Any, matrix: Any, cell: str, shape: tuple[int, ...]) -> Any:
@@ -197,6 +224,13 @@ def pack_weights(
             made = panels("packed_filters", step.inputs[1], attrs, _packed_filters)
             attrs = {"how": how, "filters": filters, "activation": activation}
             step = Step("fused_conv", (step.inputs[0], made, *rest), attrs, step.results)
+        elif step.op == "matmul_codes" and _are_codes(step, values, properties):
+            codes, columns = specs[step.inputs[0]], specs[step.inputs[1]].shape[1]
+            width = _kernel("matmul.cpu.codes").width_of(properties)
+            attrs = {"signed": codes.dtype is i8, "width": width}
+            made = panels("packed_words", step.inputs[1], attrs, _packed_words)
+            given, attrs = (step.inputs[0], made), {"columns": columns}
+            step = Step("packed_matmul_codes", given, attrs, step.results)
         elif step.op == "recurrence" and step.inputs[1] in values:
             matrix, cell = specs[step.inputs[1]], step.attrs["cell"]
             shape = _kernel("recurrent.panels_cpu").shape_of(
@@ -223,8 +257,15 @@ def _is_matrix(step: Step, schedule: Schedule, values: set[int]) -> bool:
     specs = schedule.specs
     x, weight = specs[step.inputs[0]], specs[step.inputs[1]]
     same = all(specs[i].dtype is f32 for i in step.read) and len(x.shape) > 1
-    full = len(weight.shape) == 2 and 0 not in weight.shape and math.prod(x.shape[:-1]) >= ROWS
-    return same and full and step.inputs[1] in values and step.inputs[0] not in values
+    enough = math.prod(x.shape[:-1]) >= ROWS.get(step.op, FEW)
+    full = len(weight.shape) == 2 and 0 not in weight.shape
+    return same and full and enough and step.inputs[1] in values and step.inputs[0] not in values
+
+
+def _are_codes(step: Step, values: set[int], properties: DeviceProperties) -> bool:
+    """Whether a product is one with codes that stay, by instructions for it."""
+    stays = step.inputs[1] in values and step.inputs[0] not in values
+    return stays and "int8_dot" in properties.features
 
 
 def _are_filters(step: Step, schedule: Schedule, values: set[int]) -> bool:

@@ -1,0 +1,155 @@
+"""Opening files that are drawn: a result or an error of ours, soon, in little memory."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.errors import CubeError
+from cubepy.models.formats.gguf import read_gguf
+from cubepy.models.generation.tokenizer import gguf_tokenizer
+from cubepy.models.onnx import load, look
+from tests.models.folders import fixture, folder
+from tests.models.gguf_files import gguf_of, metadata_of
+from tests.models.odd import graphs, pickles, texts
+from tests.models.onnx.writer import graph, model, node, tensor
+from tests.models.written import typed
+
+SECONDS = 1.0
+MEMORY = 64 << 20
+"""What a file may take beside its own bytes."""
+
+
+class Found(NamedTuple):
+    """What became of a file: whether it was refused, and what is wrong with that ("": nothing)."""
+
+    refused: bool
+    seconds: float
+    memory: int
+    wrong: str
+
+
+class Kind(NamedTuple):
+    """A kind of files: what draws one, and what opens it."""
+
+    suffix: str
+    draw: Callable[[np.random.Generator, Path], tuple[bytes, Any]]
+    open: Callable[[Path, Any], None]
+
+
+def _run_onnx(path: Path, given: Any) -> None:
+    look(path)
+    found = load(path)
+    found(**given) if isinstance(given, dict) else found(given)
+
+
+def _onnx_bytes(rng: np.random.Generator, home: Path) -> tuple[bytes, Any]:
+    """A graph with weights and a branch of which some bytes are others."""
+    made, given = graphs.of_functions(rng) if rng.random() < 0.5 else graphs.of_sequences(rng)
+    if rng.random() < 0.3:
+        nodes = [node("Gemm", "x w b", "h", alpha=0.5), node("Softmax", "h", "y", axis=-1)]
+        kept = [
+            tensor("w", np.ones((3, 4), np.float32)),
+            tensor("b", np.ones(4, np.float32), False),
+        ]
+        made, given = model(graph(nodes, ["x"], ["y"], kept)), graphs.X
+    return mutated(made, rng), given
+
+
+def mutated(raw: bytes, rng: np.random.Generator) -> bytes:
+    """A few bytes changed, cut, repeated, or made large."""
+    data = bytearray(raw)
+    for _ in range(rng.integers(1, 5)):
+        at = int(rng.integers(0, max(len(data), 1)))
+        what = rng.integers(0, 6)
+        if what == 0:
+            data[at : at + 1] = bytes([int(rng.integers(0, 256))])
+        elif what == 1:
+            data[at : at + 8] = b"\xff" * 8
+        elif what == 2:
+            del data[at : at + int(rng.integers(1, 32))]
+        elif what == 3:
+            data[at:at] = data[: int(rng.integers(1, 64))]
+        elif what == 4:
+            data = data[:at]
+        else:
+            data[at : at + 4] = bytes(4)
+    return bytes(data)
+
+
+_llama: list[Any] = []
+
+
+def _gguf(rng: np.random.Generator, home: Path) -> tuple[bytes, Any]:
+    """A small Llama whose metadata and tensors are drawn from the right ones."""
+    if not _llama:
+        net = cb.load(folder(home / "llama", fixture("decoders")["llama"]))
+        data = {k: typed(v) for k, v in metadata_of(net.config).items()}
+        (home / "right.gguf").write_bytes(gguf_of(net))
+        tensors = read_gguf(home / "right.gguf").tensors.values()
+        rows = [(t.name, t.shape[::-1], 0, np.asarray(t.data).tobytes()) for t in tensors]
+        _llama.append((data, rows))
+    data, rows = _llama[0]
+    more = texts.vocabulary(rng) if rng.random() < 0.2 else {}
+    return texts.gguf_file(rng, data | more, rows), None
+
+
+def _open_model(path: Path, given: Any) -> None:
+    cb.look(path)
+    found = cb.load(path)
+    if not isinstance(found, dict):
+        with cb.no_grad():
+            found(np.array([[3, 4, 5]]))
+
+
+def _vocabulary(rng: np.random.Generator, home: Path) -> tuple[bytes, Any]:
+    data = {"general.architecture": typed("llama")} | texts.vocabulary(rng)
+    return texts.gguf_file(rng, data, [("x", (2,), 0, bytes(8))]), None
+
+
+def _open_vocabulary(path: Path, given: Any) -> None:
+    found = gguf_tokenizer(read_gguf(path), str(path))
+    if found is not None:
+        tokens = found.encode("a b ab \u4e16\n<s>")
+        found.decode([*tokens, 0, 5])
+
+
+KINDS = {
+    "functions": Kind("onnx", lambda rng, home: graphs.of_functions(rng), _run_onnx),
+    "sequences": Kind("onnx", lambda rng, home: graphs.of_sequences(rng), _run_onnx),
+    "onnx": Kind("onnx", _onnx_bytes, _run_onnx),
+    "gguf": Kind("gguf", _gguf, _open_model),
+    "vocabularies": Kind("gguf", _vocabulary, _open_vocabulary),
+    "safetensors": Kind(
+        "safetensors", lambda rng, home: (texts.safetensors_file(rng), None), _open_model
+    ),
+    "pickles": Kind("pt", lambda rng, home: (pickles.torch_file(rng), None), _open_model),
+}
+
+
+def tried(kind: str, seed: tuple[int, ...], home: Path) -> Found:
+    """What becomes of the file of a seed."""
+    one = KINDS[kind]
+    raw, given = one.draw(np.random.default_rng(seed), home)
+    path = home / f"drawn.{one.suffix}"
+    path.write_bytes(raw)
+    tracemalloc.reset_peak()
+    before, start = tracemalloc.get_traced_memory()[0], time.perf_counter()
+    wrong, refused = "", False
+    try:
+        one.open(path, given)
+    except CubeError:
+        refused = True
+    except Exception as error:
+        wrong = f"{type(error).__name__}: {str(error)[:200]}"
+    seconds = time.perf_counter() - start
+    memory = tracemalloc.get_traced_memory()[1] - before
+    if not wrong and memory > len(raw) + MEMORY:
+        wrong = f"{memory >> 20} MB for a file of {len(raw)} bytes"
+    return Found(refused, seconds, memory, wrong)
