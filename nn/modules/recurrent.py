@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -175,7 +176,7 @@ class _Recurrent(Module):
     @property
     def cell_name(self) -> str:
         """What the cell is called as an op."""
-        return type(self).__name__.lower()
+        return sys.intern(type(self).__name__.lower())
 
     def _step_by_step(
         self, x: Tensor, first: list[Tensor], layer: int, lengths: np.ndarray | None
