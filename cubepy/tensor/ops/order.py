@@ -44,7 +44,7 @@ def _run_topk(dtype: np.dtype, x: Any, k: int, axis: int, largest: bool) -> Any:
     return list(kernels().topk(x, k, axis, largest))
 
 
-@define("order", {"topk": _run_topk})
+@define("order", {"topk": _run_topk}, keeps=True)
 def _topk(x: Spec, k: int, axis: int, largest: bool) -> list[Spec]:
     """Values, and their indices."""
     _in_order(x, axis, "topk")

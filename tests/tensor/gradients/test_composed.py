@@ -79,6 +79,9 @@ def calls(name: str) -> tuple[list[Any], dict[str, Any]]:
         "cosine_embedding_loss": [x, y, signs[:, 0]],
         "prelu": [x, some(1)],
         "leaky_relu": [x, 0.2],
+        "group_norm": [some(n, 4, c), 2, some(4), some(4)],
+        "normalize": [x],
+        "local_response_norm": [some(n, c, 3), 2],
         "threshold": [x, 0.1, 20.0],
     }
     two = "kl_div poisson_nll_loss mse_loss l1_loss huber_loss smooth_l1_loss".split()
@@ -184,3 +187,52 @@ def test_threads_share_what_was_met(monkeypatch: pytest.MonkeyPatch) -> None:
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_equal_tuples_as_attributes_are_one_kind_and_others_are_not() -> None:
+    x = cb.tensor(np.arange(6, dtype=np.float32).reshape(1, 2, 3))
+    for _ in range(4):
+        for axes in (tuple([0, 2]), (0, 1), tuple([0, 2])):
+            np.testing.assert_array_equal(x.sum(axis=axes).numpy(), x.numpy().sum(axis=axes))
+        with pytest.raises((cb.errors.CubeError, TypeError)):
+            x.sum(axis=(0.0, 2.0))  # type: ignore[arg-type]
+
+
+def test_numbers_and_tensors_of_rank_0_go_together_again_and_again() -> None:
+    x = cb.tensor(np.float32(3), requires_grad=True)
+    for _ in range(5):
+        y = (x * x + 2) / (x - 1)
+        y.backward()
+        assert y.item() == 5.5 and x.grad is not None
+        assert x.grad.item() == pytest.approx(6 / 2 - 11 / 4)
+        x.grad = None
+    assert (cb.tensor(2.0) * 3 - 1).item() == 5 and cb.tensor(2).astype("f32").dtype is cb.f32
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("max_pool", lambda x: F.max_pool2d(x, 2)),
+        ("adaptive_max_pool", lambda x: F.adaptive_max_pool2d(x, 2)),
+        ("batch_norm", lambda x: F.batch_norm(x, None, None, training=True)),
+        ("topk", lambda x: x.topk(2, -1)[0]),
+    ],
+)
+def test_results_that_gradients_read_are_not_computed_again(
+    name: str, function: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = cb.tensor(RNG.standard_normal((2, 3, 4, 4)), requires_grad=True)
+    y = function(x)
+    ran: list[str] = []
+    known = OPS[name].run
+    monkeypatch.setattr(OPS[name], "run", lambda *a, **k: ran.append(name) or known(*a, **k))
+    (y * y).sum().backward()
+    assert x.grad is not None and not ran
+
+
+def test_calls_of_the_library_bind_arguments_as_functions_do() -> None:
+    x = cb.tensor(np.ones((1, 1, 4, 4), np.float32), requires_grad=True)
+    assert cb.kernels.max_pool2d(x, 2, padding=1).shape == (1, 1, 3, 3)
+    for args, kwargs in (((), {}), ((x, 2), {"size": 3}), ((x, 2), {"kernel_size": 2})):
+        with pytest.raises(TypeError, match="max_pool2d"):
+            cb.kernels.max_pool2d(*args, **kwargs)
