@@ -5,7 +5,7 @@
     python asv_benchmarks/eager.py --only softmax --below 0.5
 
 Each library runs in a process of its own; rows are timed in turns, and the least time counts. The
-threads are those of OMP_NUM_THREADS and CUBEPY_NUM_THREADS. A ratio above 1 says that we are faster.
+threads are those of OMP_NUM_THREADS and CUBEPY_NUM_THREADS. Above 1 we are faster.
 """
 
 from __future__ import annotations

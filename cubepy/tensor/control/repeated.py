@@ -1,8 +1,8 @@
 """Gradients that come again, as programs: outside of `cb.jit` the gradient of an op is several ops,
 each of which costs Python and a pass over memory.
 
-What was asked for often, of the same specs, is one fused program from then on. Nothing is traced for
-what comes a few times: a trace takes as long as some thousand small ops.
+What was asked for often, of the same specs, is one fused program from then on. Nothing is traced
+for what comes a few times: a trace takes as long as some thousand small ops.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def dense(grad: Any) -> Any:
 @cache
 def _jit() -> Callable[[Any], Any]:
     """What makes programs, which know the walk back."""
-    return importlib.import_module("cubepy.tensor.program.jit").Jitted  # type: ignore[no-any-return]
+    made: Callable[[Any], Any] = importlib.import_module("cubepy.tensor.program.jit").Jitted
+    return made
 
 
 @cache

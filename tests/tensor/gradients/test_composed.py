@@ -1,4 +1,4 @@
-"""What comes often outside of programs: gradients of ops, and functions of several ops, as programs.
+"""What comes often outside of programs, as programs: gradients of ops, functions of several ops.
 Each gives what it gave the first times, and so do gradients of gradients.
 """
 
