@@ -24,7 +24,7 @@ from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 from cubepy.tensor.differentiable import Differentiable
 from cubepy.tensor.explained.timed import timed
-from cubepy.tensor.exposed import expose, noted
+from cubepy.tensor.exposed import expose, expose_values, noted
 from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.methods.torch_names import TorchNames
 from cubepy.tensor.modes import mode
@@ -56,7 +56,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
     kind: type[Value] = Value
     try:
         if noted and OPS[op].writes:
-            expose_written(op, inputs, attrs)
+            expose_values(inputs, OPS[op].written(attrs))
         storage = None if recording.detours else quick(op, inputs, attrs)
         if storage is None:
             attrs = plain_axes(attrs)
@@ -81,7 +81,12 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
     value.needs_grad = False
     for t in inputs:
         if t is not None and t.value.needs_grad:
-            _remembered(op, inputs, attrs, [value])
+            known = OPS[op]
+            if blocks or known.keeps:
+                _remembered(op, inputs, attrs, [value])
+            elif mode.enabled and not known.constant and storage.dtype.is_float:
+                values = tuple([None if t is None else t.value for t in inputs])
+                value.call, value.needs_grad = Call(op, values, attrs, ()), True
             break
     else:
         if blocks:
@@ -89,14 +94,6 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
     result = Tensor.__new__(Tensor)
     result.value = value
     return result
-
-
-def expose_written(op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any]) -> None:
-    """Say that an op writes memory of its inputs."""
-    for n in OPS[op].written(attrs):
-        given = inputs[n] if n < len(inputs) else None
-        if given is not None and type(given.value.storage) is Dense:
-            expose(given.value.storage.array)  # type: ignore[attr-defined]
 
 
 def _remembered(
@@ -329,7 +326,7 @@ class Tensor(Differentiable, TorchNames["Tensor"]):
 
     def _view(self, op: str, attribute: str, given: Any) -> Tensor:
         before = self.value
-        if not (before.needs_grad or blocks or recording.detours):
+        if not (before.needs_grad or blocks or recording.detours) and before.storage.shape:
             storage = view_again(op, before.storage, given)
             if storage is not None:
                 value = Value.__new__(Value)

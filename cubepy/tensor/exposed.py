@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -118,3 +119,11 @@ def bases_alone(array: np.ndarray, alone: bool) -> bool:
         return fixed
     ours = type(base).__module__.startswith("cubepy.")
     return alone and ours and sys.getrefcount(array.base) <= 3
+
+
+def expose_values(inputs: Sequence[Any], which: Iterable[int]) -> None:
+    """Say that memory of some tensors among the inputs of an op is written."""
+    for n in which:
+        given = inputs[n] if n < len(inputs) else None
+        if given is not None and type(given.value.storage) is Dense:
+            expose(given.value.storage.array)

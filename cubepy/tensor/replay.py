@@ -32,7 +32,7 @@ from cubepy.tensor.storage import HOST, Dense, Storage
 from cubepy.tensor.value import Number
 
 LIMIT = 4096
-VIEWS = frozenset("reshape permute slice expand contiguous cast embedding constant after".split())
+VIEWS = frozenset("reshape permute slice expand contiguous embedding constant after".split())
 VIEWS |= {"detach", "custom", "cond", "scan"}
 """Ops that are no launches on the host, look at elements there, or are made of others: they run,
 but unchecked."""
@@ -43,6 +43,8 @@ _accepted: dict[Any, DType] = {}
 """Dtypes of results, by the keys of ops whose inputs were found right."""
 _views: dict[Any, Callable[[Any], Any]] = {}
 """What gives views of dense tensors on the host, by op, shape, dtype and attributes."""
+_tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+"""Attributes that are tuples, by themselves."""
 _numbers: dict[tuple[int, str, int], DeviceArray] = {}
 """Numbers on the GPUs that they were used on, by the identities of their tensors."""
 
@@ -63,12 +65,12 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
             if device.backend != "cpu":
                 return _quick_on_gpu(op, inputs, attrs, device)
             if op in VIEWS:
-                if len(inputs) > 1 or len(attrs) != 1:
+                if len(inputs) > 1 or len(attrs) != 1 or not (store.shape or _here(t.value)):
                     return None
                 return view_again(op, store, *attrs.values())
         if type(store) is Dense:
             values.append(store.array)
-            if store.shape:
+            if store.shape or type(t.value) is not Number:
                 at_home = True
         else:
             operands = store.packed or store.operands()
@@ -79,7 +81,7 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         return None
     if attrs:
         values += attrs
-        values += attrs.values()
+        values += [_one(v) if type(v) is tuple else v for v in attrs.values()]
     given = tuple(values)
     again = _calls.quick.get(_calls.short_of[0](given))
     if again is None:
@@ -88,11 +90,38 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     return None if result is REFUSED else result
 
 
+def _one(attribute: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The tuple that stands for all equal ones: short keys have the address of an attribute."""
+    try:
+        found = _tuples.get(attribute)
+    except TypeError:  # something unhashable
+        return attribute
+    if found is None:
+        room(_tuples, LIMIT)
+        found = _tuples[attribute] = attribute
+    return found if found is attribute or _alike(found, attribute) else attribute
+
+
+def _alike(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Whether equal tuples have equal types: 1 is not 1.0, nor true."""
+    for a, b in zip(one, other, strict=True):
+        if type(a) is not type(b) or type(a) is tuple and not _alike(a, b):
+            return False
+    return True
+
+
+def _here(value: Any) -> bool:
+    """Whether what is made of a value of rank 0 alone is on the host: a number is where the current
+    device is.
+    """
+    return type(value) is not Number or current().backend == "cpu"
+
+
 def view_again(op: str, store: Any, given: Any) -> Dense | None:
     """A view of elements on the host, whose shape and attribute were accepted before; None where
     they were not, or something is launched.
     """
-    if type(store) is not Dense or not store.shape:
+    if type(store) is not Dense:
         return None
     array = store.array
     if op not in STRIDED and not (op == "reshape" and array.flags.c_contiguous):
@@ -177,7 +206,7 @@ def _values(op: str, stores: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any,
             if operands is None:
                 return None
             values += operands
-    return (*values, *attrs, *attrs.values())
+    return (*values, *attrs, *[_one(v) if type(v) is tuple else v for v in attrs.values()])
 
 
 def perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:

@@ -78,7 +78,7 @@ class Call:
     ) -> None:
         self.op, self.attrs = op, attrs
         self.inputs: tuple[Value | None, ...] | None = inputs
-        self.results = [weakref.ref(value) for value in given] if len(given) > 1 else []
+        self.results = [weakref.ref(value) for value in given] if len(given) > 1 else ()
         self.kept: Sequence[Value] = ()
         self.place = outside() if asked is None else asked
 

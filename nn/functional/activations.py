@@ -11,6 +11,7 @@ from typing import Any
 from cubepy.errors import ShapeError
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, apply, as_tensor
+from cubepy.tensor.control.composed import composed
 from cubepy.tensor.namespace import where
 
 
@@ -105,6 +106,7 @@ def softmin(input: Any, dim: int = -1) -> Tensor:
     return softmax(-as_tensor(input), dim)
 
 
+@composed
 def logsigmoid(input: Any) -> Tensor:
     """log(sigmoid(x)), exact where sigmoid rounds to 0 or 1.
 
@@ -117,6 +119,7 @@ def logsigmoid(input: Any) -> Tensor:
     return _as_given(_below(wide) - where(wide > 0, -wide, wide).exp().log1p(), x)
 
 
+@composed
 def hardtanh(
     input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
@@ -132,6 +135,7 @@ def hardtanh(
     )
 
 
+@composed
 def relu6(input: Any, inplace: bool = False) -> Tensor:
     """x, limited to [0, 6].
 
@@ -142,6 +146,7 @@ def relu6(input: Any, inplace: bool = False) -> Tensor:
     return arguments.in_place(input, hardtanh(input, 0.0, 6.0), inplace)
 
 
+@composed
 def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where it is positive, else negative_slope * x.
 
@@ -155,6 +160,7 @@ def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) 
     )
 
 
+@composed
 def prelu(input: Any, weight: Any) -> Tensor:
     """x where it is positive, else weight * x.
 
@@ -174,6 +180,7 @@ def prelu(input: Any, weight: Any) -> Tensor:
     return where(x > 0, x, x * w)
 
 
+@composed
 def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where it is positive, else alpha * (exp(x) - 1).
 
@@ -188,6 +195,7 @@ def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     )
 
 
+@composed
 def selu(input: Any, inplace: bool = False) -> Tensor:
     """Scaled elu that keeps mean 0 and variance 1 (Klambauer et al., 2017).
 
@@ -202,6 +210,7 @@ def selu(input: Any, inplace: bool = False) -> Tensor:
     )
 
 
+@composed
 def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where it is positive, else alpha * (exp(x / alpha) - 1).
 
@@ -216,6 +225,7 @@ def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     )
 
 
+@composed
 def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold.
 
@@ -231,6 +241,7 @@ def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     return _as_given(where(straight, wide, curved if beta == 1 else curved / beta), x)
 
 
+@composed
 def softsign(input: Any) -> Tensor:
     """x / (1 + |x|).
 
@@ -243,6 +254,7 @@ def softsign(input: Any) -> Tensor:
     return _as_given(wide / (abs(wide) + 1), x)
 
 
+@composed
 def hardsigmoid(input: Any, inplace: bool = False) -> Tensor:
     """x / 6 + 1 / 2, limited to [0, 1].
 
@@ -255,6 +267,7 @@ def hardsigmoid(input: Any, inplace: bool = False) -> Tensor:
     return arguments.in_place(input, _as_given(relu6(wide + 3) / 6, x), inplace)
 
 
+@composed
 def hardswish(input: Any, inplace: bool = False) -> Tensor:
     """x * hardsigmoid(x).
 
@@ -267,6 +280,7 @@ def hardswish(input: Any, inplace: bool = False) -> Tensor:
     return arguments.in_place(input, _as_given(wide * (relu6(wide + 3) / 6), x), inplace)
 
 
+@composed
 def mish(input: Any, inplace: bool = False) -> Tensor:
     """x * tanh(softplus(x)) (Misra, 2019).
 
@@ -279,6 +293,7 @@ def mish(input: Any, inplace: bool = False) -> Tensor:
     return arguments.in_place(input, _as_given(wide * softplus(wide).tanh(), x), inplace)
 
 
+@composed
 def tanhshrink(input: Any) -> Tensor:
     """x - tanh(x).
 
@@ -291,6 +306,7 @@ def tanhshrink(input: Any) -> Tensor:
     return _as_given(wide - wide.tanh(), x)
 
 
+@composed
 def softshrink(input: Any, lambd: float = 0.5) -> Tensor:
     """x, brought nearer to 0 by lambd; 0 where it is as near.
 
@@ -302,6 +318,7 @@ def softshrink(input: Any, lambd: float = 0.5) -> Tensor:
     return where(abs(x) <= lambd, 0, where(x > 0, x - lambd, x + lambd))
 
 
+@composed
 def hardshrink(input: Any, lambd: float = 0.5) -> Tensor:
     """x; 0 where it is within [-lambd, lambd].
 
@@ -313,6 +330,7 @@ def hardshrink(input: Any, lambd: float = 0.5) -> Tensor:
     return where(abs(x) <= lambd, 0, x)
 
 
+@composed
 def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where it is above the threshold, else the value.
 

@@ -11,6 +11,7 @@ from cubepy.lang.dtypes import promote
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, apply, as_tensor
 from cubepy.tensor.array import operand
+from cubepy.tensor.control.composed import composed
 from cubepy.tensor.namespace import broadcast_arrays, where
 
 
@@ -45,6 +46,7 @@ def _pair(op: str, input: Any, target: Any) -> tuple[Tensor, Tensor, Tensor]:
     return x, arguments.widened(x), arguments.widened(y)
 
 
+@composed
 def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Tensor:
     """The squared difference.
 
@@ -57,6 +59,7 @@ def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Tensor:
     return reduced(d * d, reduction, x)
 
 
+@composed
 def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> Tensor:
     """The absolute difference.
 
@@ -68,6 +71,7 @@ def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> Tensor:
     return reduced(abs(a - b), reduction, x)
 
 
+@composed
 def huber_loss(input: Any, target: Any, *, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """Half the squared difference up to delta, and a straight line from there on.
 
@@ -81,6 +85,7 @@ def huber_loss(input: Any, target: Any, *, reduction: str = "mean", delta: float
     return reduced(where(d <= delta, d * d * 0.5, (d - 0.5 * delta) * delta), reduction, x)
 
 
+@composed
 def smooth_l1_loss(
     input: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
@@ -98,6 +103,7 @@ def smooth_l1_loss(
     return reduced(d, reduction, x)
 
 
+@composed
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along an axis; norms count as at least eps.
 
@@ -114,6 +120,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tens
     return found.astype(x.dtype) if x.dtype.is_float else found
 
 
+@composed
 def cosine_embedding_loss(
     input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
 ) -> Tensor:
@@ -137,6 +144,7 @@ def cosine_embedding_loss(
     return reduced(loss, reduction, x)
 
 
+@composed
 def pairwise_distance(
     x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:

@@ -13,6 +13,7 @@ from cubepy.nn.functional.linear import optional
 from cubepy.nn.functional.padding import pad
 from cubepy.nn.functional.windows import avg_pool2d
 from cubepy.tensor import Tensor, apply, as_tensor, no_grad
+from cubepy.tensor.control.composed import composed
 
 
 def layer_norm(
@@ -38,6 +39,7 @@ def layer_norm(
     )
 
 
+@composed
 def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """Divided by its norm (sum |x|^p)^(1/p) along an axis (at least eps).
 
@@ -51,6 +53,7 @@ def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> T
     return y.astype(x.dtype) if wide is not x else y
 
 
+@composed
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Tensor:
@@ -215,6 +218,7 @@ def batch_norm(
     return y  # type: ignore[no-any-return]
 
 
+@composed
 def local_response_norm(
     input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:

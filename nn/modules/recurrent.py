@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -96,18 +97,17 @@ class _Recurrent(Module):
         if states is not None and input.sorted_indices is not None:
             order = as_tensor(input.sorted_indices)
             states = tuple(as_tensor(s)[:, order] for s in states)
-        seen = np.arange(x.shape[0])[:, None] < lengths[None]
-        mask = None if seen.all() else as_tensor(seen[..., None]).to(x.device)
-        y, ends = self._run_padded(x.transpose(0, 1) if self.batch_first else x, states, mask)
+        ends_at = None if (lengths == x.shape[0]).all() else lengths
+        y, ends = self._run_padded(x.transpose(0, 1) if self.batch_first else x, states, ends_at)
         if input.unsorted_indices is not None:
             back = as_tensor(input.unsorted_indices)
             ends = [s[:, back] for s in ends]
         return input.like(y.transpose(0, 1) if self.batch_first else y), ends
 
     def _run_padded(
-        self, input: Any, states: tuple[Any, ...] | None, mask: Tensor | None
+        self, input: Any, states: tuple[Any, ...] | None, lengths: np.ndarray | None
     ) -> tuple[Tensor, list[Tensor]]:
-        """The same; where `mask` (L, N, 1) is false a state stays as it is."""
+        """The same; behind its length (N,) the state of a sequence stays as it is."""
         x = as_tensor(input)
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             raise ShapeError(
@@ -138,8 +138,8 @@ class _Recurrent(Module):
         last: list[list[Tensor]] = [[] for _ in range(self.states)]
         for layer in range(self.num_layers):
             first = [s[layer * len(ways) :][: len(ways)] for s in given]
-            done = self._at_once(x, first, layer) if mask is None else None
-            x, *ends = done or self._step_by_step(x, first, layer, mask)
+            done = self._at_once(x, first, layer, lengths)
+            x, *ends = done or self._step_by_step(x, first, layer, lengths)
             for all_ends, end in zip(last, ends, strict=True):
                 all_ends.append(end)
             if self.dropout and layer + 1 < self.num_layers:
@@ -149,9 +149,11 @@ class _Recurrent(Module):
             return x.squeeze(1), [s.squeeze(1) for s in ended]
         return (x.transpose(0, 1) if self.batch_first else x), ended
 
-    def _at_once(self, x: Tensor, first: list[Tensor], layer: int) -> list[Tensor] | None:
+    def _at_once(
+        self, x: Tensor, first: list[Tensor], layer: int, lengths: np.ndarray | None
+    ) -> list[Tensor] | None:
         """One layer in all directions, its steps in one launch; None where that is not for it, as
-        where gradients are wanted, or h is projected.
+        where h is projected.
         """
         if self.proj_size:
             return None
@@ -167,18 +169,22 @@ class _Recurrent(Module):
         if b_ih and not separate:
             b_ih = [b + c for b, c in zip(b_ih, b_hh, strict=True)]
         gates = F.linear(x, _joined(w_ih), _joined(b_ih) if b_ih else None)
-        bias = stack(b_hh) if separate and b_hh else None
-        return recur(self.cell_name, gates, stack(w_hh), tuple(first), bias)
+        bias = _stacked(b_hh) if separate and b_hh else None
+        steps = None if lengths is None else as_tensor(lengths.astype(np.int32)).to(x.device)
+        return recur(self.cell_name, gates, _stacked(w_hh), tuple(first), bias, None, steps)
 
     @property
     def cell_name(self) -> str:
         """What the cell is called as an op."""
-        return type(self).__name__.lower()
+        return sys.intern(type(self).__name__.lower())
 
     def _step_by_step(
-        self, x: Tensor, first: list[Tensor], layer: int, mask: Tensor | None
+        self, x: Tensor, first: list[Tensor], layer: int, lengths: np.ndarray | None
     ) -> list[Tensor]:
-        """One layer in all directions, where gradients may be wanted."""
+        """One layer in all directions, in ops of tensors."""
+        mask = None
+        if lengths is not None:
+            mask = as_tensor((np.arange(x.shape[0])[:, None] < lengths)[..., None]).to(x.device)
         outputs, ends = [], []
         for n, way in enumerate(self._ways()):
             begin = tuple(s[n] for s in first)
@@ -235,6 +241,10 @@ def _kept(
     if seen is None:
         return tuple(new)
     return tuple(where(seen, a, b) for a, b in zip(new, old, strict=True))
+
+
+def _stacked(parts: list[Tensor]) -> Tensor:
+    return parts[0].unsqueeze(0) if len(parts) == 1 else stack(parts)
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

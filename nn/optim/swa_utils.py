@@ -16,13 +16,18 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from cubepy.errors import ArgumentError
+from cubepy.lang.dtypes import f32, f64
 from cubepy.nn import arguments
 from cubepy.nn.module import Module
 from cubepy.nn.modules.norms.batches import BatchNorm
 from cubepy.nn.optim.lr_scheduler.annealing import SWALR
-from cubepy.tensor import Tensor, as_tensor, no_grad
+from cubepy.runtime.device import gpu_of
+from cubepy.tensor import Tensor, apply, as_tensor, no_grad
 from cubepy.tensor.namespace import where
+from cubepy.tensor.record import recording_here
 
 __all__ = [
     "SWALR",
@@ -97,14 +102,17 @@ class AveragedModel(Module):
                 theirs += [b for _, b in copied]
                 copied = []
             news = [b.detach().to(a.device) for a, b in zip(ours, theirs, strict=True)]
-            before = [a.detach() for a in ours]
-            if self.multi_avg_fn is not None:
+            share = getattr(self.multi_avg_fn or self.avg_fn or get_swa_avg_fn(), "share", None)
+            if share is not None and all(map(_alike, ours, news)):
+                self._step(ours, news, share)
+                ours, news, found = [], [], []
+            elif self.multi_avg_fn is not None:
                 self.multi_avg_fn(ours, news, self.n_averaged)
                 found = [a.detach() for a in ours]
             else:
                 average = self.avg_fn or get_swa_avg_fn()
-                pairs = zip(before, news, strict=True)
-                found = [average(a, b, self.n_averaged) for a, b in pairs]
+                pairs = zip(ours, news, strict=True)
+                found = [average(a.detach(), b, self.n_averaged) for a, b in pairs]
             first = self.n_averaged == 0
             for a, b, averaged in zip(ours, news, found, strict=True):
                 begun = first.to(a.device)
@@ -112,6 +120,30 @@ class AveragedModel(Module):
             for a, b in copied:
                 a.assign_(b.detach().to(a.device))
             self.n_averaged += 1
+
+    def _step(self, ours: list[Tensor], news: list[Tensor], share: Callable[[Any], Any]) -> None:
+        """One launch for each average, which is like its new value."""
+        n = self.n_averaged
+        numbers: dict[Any, Tensor] = {}
+        for a, b in zip(ours, news, strict=True):
+            wide = f64 if a.dtype is f64 else f32
+            given = numbers.get((wide, a.device))
+            if given is None:
+                if recording_here() or gpu_of(n.device) is not None:
+                    count = n.astype(wide)
+                    made = where(n == 0, 1.0, share(count) + count * 0).astype(wide).reshape(1)
+                else:
+                    count = int(n)
+                    made = as_tensor(np.array([share(count) if count else 1.0], wide.numpy))
+                given = numbers[wide, a.device] = made.to(a.device)
+            (new,) = apply("average_step", given, a, b)
+            a.assign_(new)
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    """Whether one launch makes the average of two."""
+    stored = a.storage.kind == b.storage.kind == "dense"
+    return stored and a.dtype is b.dtype and a.dtype.is_float
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Callable[[Tensor, Tensor, Any], Tensor]:
@@ -126,7 +158,12 @@ def get_ema_avg_fn(decay: float = 0.999) -> Callable[[Tensor, Tensor, Any], Tens
         tensor([2.])
     """
     kept = arguments.number("decay", decay, 0, 1)
-    return lambda average, new, n: average + (new - average) * (1 - kept)
+
+    def averaged(average: Tensor, new: Tensor, n: Any) -> Tensor:
+        return average + (new - average) * (1 - kept)
+
+    averaged.share = lambda n: 1 - kept  # type: ignore[attr-defined]
+    return averaged
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], None]:
@@ -151,6 +188,7 @@ def get_swa_avg_fn() -> Callable[[Tensor, Tensor, Any], Tensor]:
         count = as_tensor(n).to(average.device).astype(average.dtype)
         return average + (new - average) / (count + 1)
 
+    averaged.share = lambda n: 1 / (n + 1)  # type: ignore[attr-defined]
     return averaged
 
 
@@ -164,6 +202,7 @@ def _of_all(average: Callable[[Tensor, Tensor, Any], Tensor]) -> Callable[[Any, 
         for a, b in zip(averages, news, strict=True):
             a.assign_(average(a.detach(), b, n).astype(a.dtype))
 
+    averaged.share = average.share  # type: ignore[attr-defined]
     return averaged
 
 

@@ -12,6 +12,9 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.tensor import Tensor
 
+LAST_BITS: dict[str, Any] = {"rtol": 2e-6, "atol": 2e-7}
+"""A norm that trains is one op outside of programs, which fuse its formula."""
+
 
 def network(momentum: float | None) -> nn.Module:
     rng = np.random.default_rng(5)
@@ -49,7 +52,7 @@ def images(n: int) -> Tensor:
 def equal(one: nn.Module, other: nn.Module) -> None:
     others = other.state_dict()
     for name, value in one.state_dict().items():
-        np.testing.assert_array_equal(value.numpy(), others[name].numpy(), err_msg=name)
+        np.testing.assert_allclose(value.numpy(), others[name].numpy(), **LAST_BITS, err_msg=name)
 
 
 @pytest.mark.parametrize("momentum", [0.1, None])
@@ -59,7 +62,8 @@ def test_ten_training_steps_are_those_of_the_function_with_one_trace(
     ours, theirs = network(momentum), network(momentum)
     program, function = cb.jit(step_of(ours)), step_of(theirs)
     for n in range(10):
-        np.testing.assert_array_equal(program(images(n)).numpy(), function(images(n)).numpy())
+        found, wanted = program(images(n)).numpy(), function(images(n)).numpy()
+        np.testing.assert_allclose(found, wanted, **LAST_BITS)
         equal(ours, theirs)
     assert ours[1].num_batches_tracked.item() == 10
     assert sum(program.traces.values()) == 1

@@ -22,6 +22,7 @@ KINDS = {
     "RNN": lambda: nn.RNN(5, 6),
     "GRU": lambda: nn.GRU(5, 6, num_layers=2, bias=False),
     "LSTM": lambda: nn.LSTM(5, 6, bidirectional=True, batch_first=True),
+    "projected": lambda: nn.LSTM(5, 6, proj_size=3),
 }
 
 

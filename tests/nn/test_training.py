@@ -228,9 +228,10 @@ def test_running_values_move_in_programs(momentum: float | None) -> None:
     rng = np.random.default_rng(1)
     for _ in range(8):
         x = cb.tensor(rng.standard_normal((3, 4, 5, 5)).astype(np.float32))
-        np.testing.assert_array_equal(program(x).numpy(), layers[1](x).numpy())
+        near: dict[str, Any] = {"rtol": 2e-6, "atol": 1e-6}  # a program fuses, else it is an op
+        np.testing.assert_allclose(program(x).numpy(), layers[1](x).detach().numpy(), **near)
         for name, value in layers[1].state_dict().items():
-            np.testing.assert_array_equal(layers[0].state_dict()[name].numpy(), value.numpy())
+            np.testing.assert_allclose(layers[0].state_dict()[name].numpy(), value.numpy(), **near)
     assert sum(program.traces.values()) == 1
     assert "one call of machine code" in program.explain()
 

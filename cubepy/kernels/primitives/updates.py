@@ -17,6 +17,12 @@ def sgd(numbers, p, g):
 
 
 @cb.func
+def average(numbers, p, g):
+    """A moving average. numbers: the share of the new value; of 1 it is that, whatever p is."""
+    return (cb.select(numbers[0] == 1, g, p + (g - p) * numbers[0]),)
+
+
+@cb.func
 def sgd_momentum(numbers, p, g, velocity):
     """The same with momentum (Sutskever et al., 2013). numbers: sign, weight decay, lr; momentum,
     share of the new gradient; how much of the gradient and of the velocity makes the step.

@@ -56,3 +56,43 @@ class Recurrence(NamedTuple):
         """Steps, sequences, directions, width of a state."""
         directions, batch, width = self.first[0].shape
         return self.gates.shape[0], batch, directions, width
+
+
+class RecurrenceBack(NamedTuple):
+    """Gradients of a recurrence without peepholes, whose arrays have one float dtype.
+
+    Attributes:
+        cell, gates, bias, lengths, reverse: see `Recurrence`.
+        matrix: of states, (D, G * H, H).
+        cells: the first cells of an LSTM, (D, B, H); or None.
+        y: the states of all steps.
+        before: the states that steps begin with, (D, T, B, H).
+        opened: products of these and the matrix, (D, T, B, G * H), in whose place the opened gates
+            come; None of a cell without gates.
+        more: room for cells, or new states, (D, T, B, H); or None.
+        gradient: the gradient by `y`, or None.
+        ends: those by the last h and c, or None.
+        written: gradients by gates, by the sums of states' products (None where they are the same:
+            but for a GRU), by the first h, and by the first c.
+    """
+
+    cell: str
+    gates: Any
+    matrix: Any
+    bias: Any
+    lengths: Any
+    cells: Any
+    reverse: bool
+    y: Any
+    before: Any
+    opened: Any
+    more: Any
+    gradient: Any
+    ends: tuple[Any, ...]
+    written: tuple[Any, ...]
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Steps, sequences, directions, width of a state."""
+        directions, steps, batch, width = self.before.shape
+        return steps, batch, directions, width

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubepy.kernels.movement.copy import contiguous, copy
+import numpy as np
+
+from cubepy.kernels.matmul.matmul import matmul
+from cubepy.kernels.movement.copy import contiguous, convert_into, copy
+from cubepy.kernels.recurrent.back_cpu import put_before
 from cubepy.kernels.recurrent.codes_cpu import pack_bytes
-from cubepy.kernels.recurrent.panels_cpu import pack
-from cubepy.kernels.recurrent.problem import GATES, Recurrence
-from cubepy.kernels.recurrent.routines import RECURRENCE
+from cubepy.kernels.recurrent.panels_cpu import pack, panel_of
+from cubepy.kernels.recurrent.problem import GATES, Recurrence, RecurrenceBack
+from cubepy.kernels.recurrent.routines import RECURRENCE, RECURRENCE_BACK
 from cubepy.runtime import memory
 from cubepy.runtime.device import current, device_properties
 
@@ -64,3 +68,75 @@ def recurrence(
         )
     )
     return [y, *last]
+
+
+def recurrence_back(
+    cell: str,
+    gates: Any,
+    matrix: Any,
+    bias: Any,
+    lengths: Any,
+    first: tuple[Any, ...],
+    y: Any,
+    gradients: tuple[Any, ...],
+    reverse: bool,
+) -> list[Any]:
+    """Gradients of a recurrence without peepholes on a CPU, of floats of one dtype that sums are
+    made in.
+
+    Args:
+        cell, gates, bias, lengths, first, reverse: see `Recurrence`.
+        matrix: of states, (D, G * H, H).
+        y: the states of all steps.
+        gradients: by `y`, and by the last states; None for those that there are not.
+
+    Returns:
+        The gradients by gates, by the first h, and c of an LSTM; the states that steps begin with
+        (D, T, B, H); and of a GRU the gradient by the states' products (T, B, D * G * H).
+    """
+    directions, batch, width = first[0].shape
+    steps, rows = gates.shape[0], matrix.shape[1]
+    by_gates = memory.empty(gates.shape, gates.dtype)
+    by_first = [memory.empty(s.shape, s.dtype) for s in first]
+    before = memory.empty((directions, steps, batch, width), y.dtype)
+    by_sums = memory.empty(gates.shape, gates.dtype) if cell == "gru" else None
+    more = [] if by_sums is None else [by_sums]
+    if not y.size:
+        for made, end in zip(by_first, gradients[1:], strict=True):
+            convert_into(made, np.zeros(made.shape, made.dtype) if end is None else end)
+        return [by_gates, *by_first, before, *more]
+    gates, matrix, y = contiguous(gates), contiguous(matrix), contiguous(y)
+    first = tuple(map(contiguous, first))
+    bias, lengths, by_y, *ends = (
+        None if a is None else contiguous(a) for a in (bias, lengths, *gradients)
+    )
+    _, lanes = panel_of(1, 8 * y.itemsize, device_properties(current()))
+    put_before[directions * steps, 1](
+        y, first[0], lengths, before, reverse, lanes, mode="unchecked"
+    )
+    opened = room = None
+    if GATES[cell] > 1:
+        opened = matmul(
+            before.reshape(directions, steps * batch, width), matrix.transpose(0, 2, 1)
+        ).reshape(directions, steps, batch, rows)
+        room = memory.empty(before.shape, y.dtype)
+    cells = first[1] if len(first) > 1 else None
+    RECURRENCE_BACK.run(
+        RecurrenceBack(
+            cell,
+            gates,
+            matrix,
+            bias,
+            lengths,
+            cells,
+            reverse,
+            y,
+            before,
+            opened,
+            room,
+            by_y,
+            (*ends, None)[:2],
+            (by_gates, by_sums, *by_first),
+        )
+    )
+    return [by_gates, *by_first, before, *more]

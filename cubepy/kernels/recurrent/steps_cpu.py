@@ -277,17 +277,23 @@ def finish(given, weights, states, written, when, at, sums, plan: cb.Comptime):
 
 @cache
 def cut_of(
-    cell: str, sizes: tuple[int, int, int, int], itemsize: int, properties: cb.DeviceProperties
+    cell: str,
+    sizes: tuple[int, int, int, int],
+    itemsize: int,
+    properties: cb.DeviceProperties,
+    back: bool = False,
 ) -> tuple[int, int, int]:
-    """Sequences that are done together, parts of the batch, slices of the states.
+    """Sequences that are done together, parts of the batch, slices of the states; of the steps, or
+    of their gradients.
 
     Parts of the batch read the whole matrix and need not meet; slices read their own part of it.
     """
     _, batch, directions, width = sizes
     gates = GATES[cell]
-    blocks, lanes = panel_of(gates, 8 * itemsize, properties)
+    together = 1 if back else gates
+    blocks, lanes = panel_of(together, 8 * itemsize, properties)
     lines = REGISTERS[32 if properties.vector_registers >= 32 else 16]
-    most = batch if batch < FEW else max(1, lines // (gates * blocks))
+    most = batch if batch < FEW else max(1, lines // (together * blocks))
     rows = -(-batch // -(-batch // most))  # as many in each turn: none is done twice to fill one
     cores = max(1, properties.cores // directions)
     matrix = gates * width * width

@@ -1,12 +1,14 @@
 """A recurrence as one op: states that go along a sequence, all steps in one launch.
 
-Its formula in ops is a scan; gradients go through that.
+Its gradient on the host is one launch, too. Its formula in ops is a scan, through which other
+gradients go, and those of gradients.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from cubepy.lang.dtypes import f32, f64
 from cubepy.runtime.device import gpu_of
 from cubepy.tensor.array import Tensor, apply
 from cubepy.tensor.control.scan import scan
@@ -20,10 +22,11 @@ State = tuple[Tensor, ...]
 
 def serves(*given: Tensor | None) -> bool:
     """Whether one launch is the way for a recurrence of such tensors: floats of one dtype on the
-    host, dense, of which nobody wants a gradient. (A gradient computes the states again.)
+    host, dense. Where somebody wants a gradient, that needs a launch of its own, which 16 bits have
+    not.
     """
     there = [t for t in given if t is not None]
-    if mode.enabled and any(t.requires_grad for t in there):
+    if mode.enabled and any(t.requires_grad for t in there) and not at_once(there[0]):
         return False
     same = {t.dtype for t in there}
     return (
@@ -32,6 +35,11 @@ def serves(*given: Tensor | None) -> bool:
         and not there[0].dtype.storage_only
         and all(t.storage.kind == "dense" and gpu_of(t.device) is None for t in there)
     )
+
+
+def at_once(like: Tensor) -> bool:
+    """Whether gradients of a recurrence of such tensors are one launch."""
+    return like.dtype in (f32, f64) and gpu_of(like.device) is None
 
 
 def recur(
@@ -141,6 +149,8 @@ def next_states(
 @vjp("recurrence")
 def _recurrence(b: Backward, *grads: Any) -> Any:
     gates, matrix, bias, peepholes, lengths, h, c = b.inputs
+    if not mode.enabled and peepholes is None and at_once(gates):
+        return _backwards(b, *grads)
 
     def again(*given: Any) -> list[Tensor]:
         g, m, by_bias, holes, first, cells = given
@@ -148,3 +158,20 @@ def _recurrence(b: Backward, *grads: Any) -> Any:
 
     made = through_formula(again, (gates, matrix, bias, peepholes, h, c), grads)
     return (*made[:4], None, *made[4:])
+
+
+def _backwards(b: Backward, by_y: Any, by_h: Any, by_c: Any = None) -> Any:
+    """Gradients of all steps in one launch, and those of the matrix as one product behind it."""
+    gates, matrix, bias, _, lengths, h, c = b.inputs
+    given = gates, matrix, bias, lengths, h, c, b.results[0], by_y, by_h, by_c
+    made = apply("recurrence_back", *given, **b.attrs)
+    by_gates, by_first, before = made[0], made[1], made[2 if c is None else 3]
+    by_sums = made[-1] if b.attrs["cell"] == "gru" else by_gates
+    directions, rows, width = matrix.shape
+    by_matrix = by_bias = None
+    if b.needs[1]:
+        turned = by_sums.reshape(-1, directions, rows).permute(1, 2, 0)
+        by_matrix = turned @ before.reshape(directions, -1, width)
+    if b.needs[2]:
+        by_bias = by_sums.sum(axis=(0, 1)).reshape(directions, rows)
+    return by_gates, by_matrix, by_bias, None, None, by_first, None if c is None else made[2]

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cubepy.errors import GradientError
+from cubepy.tensor.control.repeated import again
 from cubepy.tensor.custom.overwritten import checked, latest
 from cubepy.tensor.gradients.rules import Backward, summed_to
-from cubepy.tensor.modes import set_grad_enabled
+from cubepy.tensor.modes import mode, set_grad_enabled
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.observe import active
 from cubepy.tensor.value import Call, Value
@@ -58,7 +59,7 @@ def walk_back(
 
     found: dict[Value, Any] = {}
     walked: list[Call] = []
-    mode = set_grad_enabled(create_graph)
+    within = set_grad_enabled(create_graph)
     try:
         for value, grad in seeds:
             add(value, grad)
@@ -76,7 +77,7 @@ def walk_back(
                 _through(value, grad, pending, found, targets, tensor_of, add, useful)
                 walked.append(value.call)
     finally:
-        mode.__exit__()
+        within.__exit__()
     if not retain_graph:
         for call in walked:
             call.free()
@@ -110,39 +111,48 @@ def _through(
             hint="use x.detach() where the gradient shall stop, or with cb.no_grad(); "
             "cb.custom_vjp gives functions one",
         )
-    results = [known() for known in call.results] or [value]
-    grads = []
-    for one in results:
-        if one is value:
-            grads.append(grad)
-            continue
-        entry = None if one is None else pending.pop(one.id, None)
-        if entry is not None and targets is not None and entry[0] in targets:
-            found[entry[0]] = entry[1]
-        grads.append(None if entry is None else entry[1])
-    needs = tuple(
-        [v is not None and v.needs_grad and (useful is None or v in useful) for v in call.inputs]
-    )
+    inputs = call.inputs
+    results: Sequence[Any] = (value,)
+    grads = [grad]
+    if call.results:
+        results, grads = [known() for known in call.results], []
+        for one in results:
+            if one is value:
+                grads.append(grad)
+                continue
+            entry = None if one is None else pending.pop(one.id, None)
+            if entry is not None and targets is not None and entry[0] in targets:
+                found[entry[0]] = entry[1]
+            grads.append(None if entry is None else entry[1])
+    if useful is None:
+        needs = tuple([v is not None and v.needs_grad for v in inputs])
+    else:
+        needs = tuple([v is not None and v.needs_grad and v in useful for v in inputs])
     if call.kept:
         results = [v or kept for v, kept in zip(results, call.kept, strict=True)]
-    read = tensor_of
     if latest[0] > value.id:  # a kernel wrote memory since
-
-        def read(v: Value) -> Any:
-            return tensor_of(checked(v, value.id, call.op, call.location()))
-
-    seen = Backward(
-        tuple([None if v is None else read(v) for v in call.inputs]),
-        [None if v is None else read(v) for v in results],
-        call.attrs,
-        needs,
-    )
-    recorder = active.get()
-    given = rule(seen, *grads) if recorder is None else recorder.back(call.op, rule, seen, grads)
+        inputs, results = (
+            tuple(
+                [None if v is None else checked(v, value.id, call.op, call.location()) for v in vs]
+            )
+            for vs in (inputs, results)
+        )
+    recorder, given = active.get(), None
+    if recorder is None and not mode.enabled:
+        given = again(call, rule, inputs, results, needs, grads)
+    if given is None:
+        seen = Backward(inputs, results, call.attrs, needs, tensor_of)
+        given = (
+            rule(seen, *grads) if recorder is None else recorder.back(call.op, rule, seen, grads)
+        )
     parts = given if isinstance(given, (tuple, list)) else (given,)
     for n, part in enumerate(parts):
         if part is not None and needs[n]:
-            add(call.inputs[n], summed_to(part, seen.inputs[n]))  # type: ignore[arg-type]
+            into = call.inputs[n]
+            like = into.storage  # type: ignore[union-attr]
+            if part.shape != like.shape or part.dtype is not like.dtype:
+                part = summed_to(part, like)
+            add(into, part)  # type: ignore[arg-type]
 
 
 def _leading_to(targets: set[Value], roots: list[Value]) -> set[Value]:

@@ -45,7 +45,7 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
             if not -len(args) <= n < len(args):
                 raise ArgumentError(f"argnums names argument {n}, {len(args)} were given")
             found: list[Tensor] = []
-            given[n] = mapped(functools.partial(_leaf, found), args[n])
+            given[n] = mapped(functools.partial(leaf_of, found), args[n])
             leaves.append(found)
         before, mode.assigned = mode.assigned, []
         try:
@@ -140,7 +140,7 @@ def through_formula(
     """
     attached = mode.enabled
     leaves: list[Tensor] = []
-    given = [None if x is None else _leaf(leaves, x) for x in inputs]
+    given = [None if x is None else leaf_of(leaves, x) for x in inputs]
     with enable_grad():
         parts = [
             (y * g).sum() for y, g in zip(formula(*given), grads, strict=True) if g is not None
@@ -160,7 +160,7 @@ def _next_of(order: Iterator[Any], value: Any) -> Any:
     return next(order)
 
 
-def _leaf(found: list[Tensor], value: Any) -> Tensor:
+def leaf_of(found: list[Tensor], value: Any) -> Tensor:
     """An argument as something by which there is a gradient: what it was computed from outside
     stays known.
     """

@@ -16,6 +16,8 @@ from cubepy.tensor.ops.op import axes_in
 def with_axes(b: Backward, t: Any) -> Any:
     """A reduced tensor with the reduced axes as 1."""
     x = b.inputs[0]
+    if b.attrs["axis"] is None and not t.ndim:
+        return t  # a number broadcasts as it is
     axes = axes_in(b.attrs["axis"], x.ndim, "sum")
     return t.reshape(tuple(1 if d in axes else n for d, n in enumerate(x.shape)))
 

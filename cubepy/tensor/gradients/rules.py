@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cubepy.tensor.ops import OPS
+from cubepy.tensor.storage import Storage
 from cubepy.tensor.value import Handle
 
 
 class Backward:
     """A call as its gradient sees it.
 
+    Args:
+        inputs, results: tensors; or values, of which `read` makes tensors when somebody looks.
+
     Attributes:
-        inputs: tensors; None for absent ones.
-        results: tensors; None for those that nobody kept.
         attrs: its attributes.
         needs: for each input, whether its gradient is wanted.
     """
 
-    __slots__ = ("attrs", "inputs", "needs", "results")
+    __slots__ = ("_inputs", "_read", "_results", "attrs", "needs")
 
     def __init__(
         self,
         inputs: tuple[Any, ...],
-        results: list[Any],
+        results: Sequence[Any],
         attrs: dict[str, Any],
         needs: tuple[bool, ...],
+        read: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.inputs, self.results, self.attrs, self.needs = inputs, results, attrs, needs
+        self._inputs, self._results, self.attrs, self.needs = inputs, results, attrs, needs
+        self._read = read, read
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """Tensors; None for absent ones."""
+        read, other = self._read
+        if read is not None:
+            self._inputs = tuple([None if v is None else read(v) for v in self._inputs])
+            self._read = None, other
+        return self._inputs
+
+    @property
+    def results(self) -> Sequence[Any]:
+        """Tensors; None for those that nobody kept."""
+        other, read = self._read
+        if read is not None:
+            self._results = [None if v is None else read(v) for v in self._results]
+            self._read = other, None
+        return self._results
 
     @property
     def result(self) -> Any:
@@ -60,7 +82,7 @@ def vjp(*names: str, follows: bool = False) -> Callable[[Vjp], Vjp]:
     return put
 
 
-def summed_to(grad: Any, like: Handle) -> Any:
+def summed_to(grad: Any, like: Handle | Storage) -> Any:
     """A gradient of a broadcast tensor as one of the tensor itself: of its shape and dtype."""
     shape = like.shape
     if grad.shape != shape:

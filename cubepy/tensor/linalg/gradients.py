@@ -36,7 +36,7 @@ def _behind(a: Any, b: Any) -> Any:
 
 def _results(seen: Backward, op: str) -> list[Any]:
     """The results, with their own past where gradients have gradients."""
-    found: list[Any] = seen.results
+    found: list[Any] = list(seen.results)
     if mode.enabled and any(t.value.call is None for t in found):
         found = apply(op, *seen.inputs, **seen.attrs)
     return found

@@ -93,7 +93,7 @@ def _run_batch_norm(dtype: np.dtype, x: Any, weight: Any, bias: Any, eps: float)
     return [_normalised(dtype, x, mean, var, weight, bias, eps), mean, var]
 
 
-@define("opaque", {"batch_norm": _run_batch_norm})
+@define("opaque", {"batch_norm": _run_batch_norm}, keeps=True)
 def _batch_norm(x: Spec, weight: Spec | None, bias: Spec | None, eps: float) -> list[Spec]:
     """x (N, C, ...), each channel over all else; and its means and variances, of narrow floats
     in f32.

@@ -44,7 +44,7 @@ def _run_topk(dtype: np.dtype, x: Any, k: int, axis: int, largest: bool) -> Any:
     return list(kernels().topk(x, k, axis, largest))
 
 
-@define("order", {"topk": _run_topk})
+@define("order", {"topk": _run_topk}, keeps=True)
 def _topk(x: Spec, k: int, axis: int, largest: bool) -> list[Spec]:
     """Values, and their indices."""
     _in_order(x, axis, "topk")
@@ -103,7 +103,7 @@ def run_packed(
     return made
 
 
-@define("product", {"recurrence": _run})
+@define("product", {"recurrence": _run}, keeps=True)
 def recurrence(
     gates: Spec,
     matrix: Spec,
@@ -156,6 +156,61 @@ def recurrence(
     last = Spec(h.shape, h.dtype)
     y = Spec((*gates.shape[:2], directions * width), gates.dtype)
     return [y, last] if c is None else [y, last, last]
+
+
+def _run_back(
+    dtype: np.dtype,
+    gates: Any,
+    matrix: Any,
+    bias: Any,
+    lengths: Any,
+    h: Any,
+    c: Any,
+    y: Any,
+    by_y: Any,
+    by_h: Any,
+    by_c: Any,
+    cell: str,
+    reverse: bool,
+) -> list[Any]:
+    states = 1 if c is None else 2
+    first, ends = (h, c)[:states], (by_h, by_c)[:states]
+    made: list[Any] = _kernel().recurrence_back(
+        cell, gates, matrix, bias, lengths, first, y, (by_y, *ends), reverse
+    )
+    return made
+
+
+@define("product", {"recurrence_back": _run_back}, constant=True)
+def _recurrence_back(
+    gates: Spec,
+    matrix: Spec,
+    bias: Spec | None,
+    lengths: Spec | None,
+    h: Spec,
+    c: Spec | None,
+    y: Spec,
+    by_y: Spec | None,
+    by_h: Spec | None,
+    by_c: Spec | None,
+    cell: str,
+    reverse: bool,
+) -> list[Spec]:
+    """Gradients of "recurrence" by gates, the first h, and c; the states that steps begin with
+    (D, T, B, H); and of a GRU the gradient by the states' products. y, by_y, by_h, by_c: its
+    results, and gradients by these.
+    """
+    recurrence(gates, matrix, bias, None, lengths, h, c, cell, reverse)
+    for given, like in ((y, y), (by_y, y), (by_h, h), (by_c, c)):
+        if given is not None and given != like:
+            raise ShapeError(f"{cell}: gradients have the shapes and dtypes of what they are by")
+    before = Spec((h.shape[0], gates.shape[0], *h.shape[1:]), y.dtype)
+    return [
+        gates,
+        *(s for s in (h, c) if s is not None),
+        before,
+        *([gates] if cell == "gru" else []),
+    ]
 
 
 def _run_codes(dtype: np.dtype, gates: Any, codes: Any, *rest: Any, **attrs: Any) -> Any:

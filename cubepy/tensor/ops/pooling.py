@@ -91,7 +91,7 @@ def _run_max_pool(
     return list(made) if indices else made
 
 
-@define("reduce", {"max_pool": _run_max_pool})
+@define("reduce", {"max_pool": _run_max_pool}, keeps=True)
 def _max_pool(
     x: Spec,
     kernel: Ints,
@@ -151,7 +151,7 @@ def _run_adaptive_max_pool(dtype: np.dtype, x: Any, size: Ints, indices: bool) -
     return list(made) if indices else made
 
 
-@define("reduce", {"adaptive_max_pool": _run_adaptive_max_pool})
+@define("reduce", {"adaptive_max_pool": _run_adaptive_max_pool}, keeps=True)
 def _adaptive_max_pool(x: Spec, size: Ints, indices: bool) -> Any:
     """Largest values of equal parts; with `indices` their positions in the plane, too."""
     values = Spec(_parts("adaptive_max_pool", x, size), _numbers(x))

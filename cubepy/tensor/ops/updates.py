@@ -39,6 +39,7 @@ def _step(name: str, in_place: bool = False) -> Run:
 
 
 _STEPS = {
+    "average": 0,
     "sgd": 0,
     "sgd_momentum": 1,
     "adam": 2,

@@ -12,11 +12,13 @@ from cubepy.nn import arguments
 from cubepy.nn.functional.activations import log_softmax, logsigmoid
 from cubepy.nn.functional.distances import reduced
 from cubepy.tensor import Tensor, apply, as_tensor
+from cubepy.tensor.control.composed import composed
 from cubepy.tensor.custom.vjp import custom_vjp
 from cubepy.tensor.namespace import arange, where
 from cubepy.tensor.record import recording_here
 
 
+@composed
 def cross_entropy(
     input: Any,
     target: Any,
@@ -69,6 +71,7 @@ def cross_entropy(
     return _negative_log(log, t, weight, ignore_index, reduction, smooth, axis, x)
 
 
+@composed
 def nll_loss(
     input: Any,
     target: Any,
@@ -185,6 +188,7 @@ def _negative_log(
 _LEAST = {32: 1e-38, 64: 1e-300}
 
 
+@composed
 def binary_cross_entropy(
     input: Any, target: Any, weight: Any = None, *, reduction: str = "mean"
 ) -> Tensor:
@@ -219,6 +223,7 @@ def binary_cross_entropy(
     return reduced(loss, reduction, x)
 
 
+@composed
 def binary_cross_entropy_with_logits(
     input: Any, target: Any, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
 ) -> Tensor:
@@ -252,6 +257,7 @@ def binary_cross_entropy_with_logits(
     return reduced(loss, reduction, x)
 
 
+@composed
 def kl_div(input: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """Kullback-Leibler divergence: target * (log target - input), of which 0 log 0 is 0.
 
@@ -314,6 +320,7 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
     return (x.unsqueeze(-1) == classes).astype("i64")
 
 
+@composed
 def gaussian_nll_loss(
     input: Any,
     target: Any,
@@ -356,6 +363,7 @@ def gaussian_nll_loss(
     return reduced(loss, reduction, x)
 
 
+@composed
 def poisson_nll_loss(
     input: Any,
     target: Any,

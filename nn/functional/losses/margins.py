@@ -10,9 +10,11 @@ from cubepy.nn import arguments
 from cubepy.nn.functional.activations import logsigmoid
 from cubepy.nn.functional.distances import pairwise_distance, reduced
 from cubepy.tensor import Tensor, apply, as_tensor
+from cubepy.tensor.control.composed import composed
 from cubepy.tensor.namespace import arange, where
 
 
+@composed
 def margin_ranking_loss(
     input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
 ) -> Tensor:
@@ -42,6 +44,7 @@ def margin_ranking_loss(
     return reduced(loss, reduction, x)
 
 
+@composed
 def hinge_embedding_loss(
     input: Any, target: Any, margin: float = 1.0, *, reduction: str = "mean"
 ) -> Tensor:
@@ -63,6 +66,7 @@ def hinge_embedding_loss(
     return reduced(where(t == 1, 0.0, near) + where(t == -1, 0.0, wide), reduction, x)
 
 
+@composed
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,
@@ -146,6 +150,7 @@ def triplet_margin_with_distance_loss(
     return reduced(loss, reduction, x)
 
 
+@composed
 def soft_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * input)), finite for inputs of any size.
 
@@ -162,6 +167,7 @@ def soft_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Ten
     return reduced(-logsigmoid(as_tensor(target) * arguments.widened(x)), reduction, x)
 
 
+@composed
 def multi_margin_loss(
     input: Any,
     target: Any,
@@ -249,6 +255,7 @@ def multilabel_margin_loss(input: Any, target: Any, *, reduction: str = "mean") 
     return reduced(short.sum(axis=(1, 2)) / count, reduction, x)
 
 
+@composed
 def multilabel_soft_margin_loss(
     input: Any, target: Any, weight: Any = None, *, reduction: str = "mean"
 ) -> Tensor:

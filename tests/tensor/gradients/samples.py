@@ -301,6 +301,7 @@ ONCE = {
     "attention_gradients": "as attention, whose second derivatives it has",
     "digamma": "its second derivative is none of an op: in that of lgamma, and in test_more_ops.py",
     "program": "no op that tensors run: a call of a program, see tests/tensor/program",
+    "composed": "no op that tensors run: a function that came often, see test_composed.py",
     "alias": "no op that tensors run: the same elements as another handle",
     **dict.fromkeys(
         ("checkpoint", "cond", "scan"), "has functions of the user: see tests/tensor/control"

@@ -1,0 +1,175 @@
+"""Functions that are several ops, as one: outside of `cb.jit` each op costs Python and a pass over
+memory, so what is called often with the same specs is a program, and its gradient another one.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cubepy.runtime import recording
+from cubepy.runtime.device import current
+from cubepy.runtime.tables import room
+from cubepy.tensor.array import Tensor
+from cubepy.tensor.control.repeated import AFTER, LARGE, LIMIT, SMALL, dense
+from cubepy.tensor.gradients.engine import walk_back
+from cubepy.tensor.gradients.functional import leaf_of
+from cubepy.tensor.gradients.rules import Backward
+from cubepy.tensor.modes import enable_grad, mode
+from cubepy.tensor.ops import OPS
+from cubepy.tensor.ops.op import Op, Spec
+from cubepy.tensor.program.jit import Jitted
+from cubepy.tensor.program.observe import blocks
+from cubepy.tensor.storage import Dense
+from cubepy.tensor.value import Call, Value
+
+COMPOSED = "composed"
+"""An op that only calls have: a function whose result is one tensor."""
+PLAIN = frozenset([int, float, bool, str, type(None)])
+
+
+def composed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of tensors and options that gives one tensor and changes nothing, done by programs
+    on a CPU where calls of one kind come often.
+
+    Example:
+        >>> import cubepy as cb
+        >>> @composed
+        ... def twice(x):
+        ...     return x + x
+        >>> twice(cb.tensor([1.0, 2.0]))
+        tensor([2., 4.])
+    """
+    met: dict[Any, Any] = {}
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    changes = names.index("inplace") if "inplace" in names else len(names)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if recording.detours or blocks or current().backend != "cpu":
+            return function(*args, **kwargs)
+        if len(args) > changes or "inplace" in kwargs:  # no value for the tensor that is given
+            return function(*args, **kwargs)
+        key: list[Any] = [*kwargs, len(args)]
+        values = []
+        for given in (*args, *kwargs.values()):
+            kind = type(given)
+            if isinstance(given, Tensor):
+                value = given.value
+                store = value.storage
+                if type(store) is not Dense or store.device.backend != "cpu":
+                    return function(*args, **kwargs)
+                array = store.array
+                if not array.flags.c_contiguous:
+                    return function(*args, **kwargs)
+                key += store.shape, store.dtype, value.needs_grad
+                values.append(value)
+            elif kind in PLAIN:
+                key += kind, given if kind is not float else given.hex()
+            else:
+                return function(*args, **kwargs)
+        found = met.get(known := tuple(key), 0)
+        if type(found) is int:
+            if found < AFTER:
+                room(met, LIMIT)
+                most = max([math.prod(v.storage.shape) for v in values], default=0)
+                met[known] = found + 1 + most // LARGE
+                return function(*args, **kwargs)
+            found = met[known] = _Composed(function, args, kwargs)
+        return found(values)
+
+    return call
+
+
+class _Composed:
+    """Calls of one kind of a function."""
+
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        names, count = tuple(kwargs), len(args)
+        given = (*args, *kwargs.values())
+        options = [None if isinstance(a, Tensor) else a for a in given]
+        tensors = [isinstance(a, Tensor) for a in given]
+
+        def plain(*arrays: Any) -> Any:
+            rest = iter(arrays)
+            all_of = [next(rest) if t else o for t, o in zip(tensors, options, strict=True)]
+            return function(*all_of[:count], **dict(zip(names, all_of[count:], strict=True)))
+
+        self.function = plain
+        self.forward = Jitted(plain)
+        self.backward: dict[Any, Jitted] = {}
+
+    def __call__(self, values: Sequence[Value]) -> Any:
+        enabled = mode.enabled
+        mode.enabled = False
+        try:
+            result = self.forward(*[_plain(v) for v in values])
+        finally:
+            mode.enabled = enabled
+        if enabled and any(v.needs_grad for v in values) and result.dtype.is_float:
+            value = Value(result.value.storage)
+            value.call = Call(COMPOSED, tuple(values), {"function": self}, ())
+            value.needs_grad = True
+            result = Tensor.__new__(Tensor)
+            result.value = value
+        return result
+
+    def back(self, seen: Backward, grad: Any) -> Any:
+        """The gradients by the inputs of a call, of that by its result."""
+        store = grad.value.storage
+        if mode.enabled or recording.detours or blocks or type(store) is not Dense:
+            return self.through(seen.needs, seen.inputs, grad)
+        if store.array.nbytes <= SMALL:
+            grad = dense(grad)
+        key = seen.needs, grad.value.storage.array.strides
+        found = self.backward.get(key)
+        if found is None:
+            room(self.backward, LIMIT)
+            needs = seen.needs
+            found = Jitted(lambda g, *inputs: self.through(needs, inputs, g))
+            self.backward[key] = found
+        return found(grad, *[_plain(t.value) for t in seen.inputs])
+
+    def through(self, needs: Sequence[bool], inputs: Sequence[Any], grad: Any) -> tuple[Any, ...]:
+        """The same, op by op."""
+        attached, leaves = mode.enabled, list[Tensor]()
+        given = [leaf_of(leaves, x) if need else x for x, need in zip(inputs, needs, strict=True)]
+        with enable_grad():
+            result = self.function(*given)
+        if not result.requires_grad:
+            return (None,) * len(given)
+        found = walk_back(
+            [(result.value, grad)],
+            [leaf.value for leaf in leaves],
+            _of_value,
+            create_graph=attached,
+            retain_graph=attached,
+        )
+        return tuple([found.get(x.value) if n else None for x, n in zip(given, needs, strict=True)])
+
+
+def _of_value(value: Value) -> Tensor:
+    made = Tensor.__new__(Tensor)
+    made.value = value
+    return made
+
+
+def _plain(value: Value) -> Tensor:
+    """A tensor of the same elements, of which nothing is known."""
+    return _of_value(Value(value.storage))
+
+
+def _no_rule(*specs: Spec, **attrs: Any) -> Spec:
+    raise AssertionError("only calls that gradients remember are composed")
+
+
+def _back(seen: Backward, grad: Any) -> Any:
+    return seen.attrs["function"].back(seen, grad)
+
+
+OPS[COMPOSED] = Op(COMPOSED, "opaque", _no_rule, _no_rule, vjp=_back)
