@@ -4,6 +4,8 @@ needed.
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Iterator
 
 import ml_dtypes
@@ -69,6 +71,23 @@ def test_views_are_those_of_numpy(name: str) -> None:
         assert mine.address - 0x10000 == offset
     else:
         assert mine.shape == ()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.bool_])
+@pytest.mark.parametrize("name", VIEWS)
+def test_copies_have_elements_and_memory_of_their_own(
+    name: str, dtype: object, backend: PretendBackend
+) -> None:
+    host = (np.arange(48).reshape(4, 6, 2) % 5).astype(dtype)
+    whole = far(host)
+    mine, theirs = VIEWS[name](whole), np.asarray(VIEWS[name](host))
+    copies = [copy.copy(mine), copy.deepcopy(mine), pickle.loads(pickle.dumps(mine))]
+    whole[...] = 0
+    for other in copies:
+        assert (other.device, other.dtype) == (HERE, theirs.dtype)
+        np.testing.assert_array_equal(look(other), theirs)
+    if name in ("transpose", "permutation", "tuple permutation", "swapaxes"):
+        assert copies[1].strides == mine.strides
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, ml_dtypes.bfloat16, np.bool_])

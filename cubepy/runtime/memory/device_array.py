@@ -244,6 +244,14 @@ class DeviceArray:
         assign(out, self)
         return out
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> DeviceArray:
+        """Memory of its own, with the axes in the order that they have here."""
+        order = sorted(range(self.ndim), key=lambda a: -abs(self.strides[a]))
+        return self.transpose(order).copy().transpose([order.index(a) for a in range(self.ndim)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return upload, (self.numpy(), self.device)
+
     def astype(self, dtype: Any, copy: bool = True) -> DeviceArray:
         """The elements in another dtype; floats to integers truncate and saturate."""
         wanted = as_dtype(dtype).numpy

@@ -13,6 +13,7 @@ import pytest
 import cubepy as cb
 from cubepy import nn
 from cubepy.errors import DTypeError, GradientError
+from tests.backends.hip.emulator.device import emulated
 
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(3, 2)
 
@@ -57,6 +58,30 @@ def test_a_copy_computes_with_its_own_layers(how: str) -> None:
         other.second.bias.mul_(0.0)
     assert not other(X).numpy().any()
     assert np.array_equal(model(X).numpy(), right)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_copy_of_a_model_on_a_gpu_is_there_and_its_own(how: str) -> None:
+    """With gradients, the states of an optimizer, packed weights, and a matrix that is shared."""
+    with emulated("gfx1100"):
+        model = nn.Sequential(nn.Linear(32, 8), nn.Linear(8, 8), nn.Linear(8, 8)).to("gfx1100")
+        model[2].weight = model[1].weight
+        x = cb.tensor(np.ones((2, 32), np.float32), device="gfx1100")
+        optimizer = nn.optim.Adam(model.parameters())
+        model(x).sum().backward()
+        optimizer.step()
+        packed = cb.quant.quantize(model, measure_speed=False).model
+        for one in (model, packed):
+            right = one(x).numpy()
+            other = HOW[how](one)
+            assert other[2].weight is other[1].weight
+            assert all(p.device == x.device for p in other.parameters())
+            with cb.no_grad():
+                other[0].bias.add_(1.0)
+            assert np.array_equal(one(x).numpy(), right)
+            assert not np.array_equal(other(x).numpy(), right)
+        states = copy.deepcopy(optimizer.state_dict())
+        assert states["state"][0]["exp_avg"].device == x.device
 
 
 def test_a_model_that_calls_its_layers_by_a_program_is_quantized() -> None:
