@@ -55,8 +55,13 @@ def const(ty: ir.Type, x: Any) -> ir.Constant:
     return found
 
 
-def constant_of(value: Value) -> int | None:
-    """The integer that a value is, in every lane; None if it is known at run time only."""
+def constant_of(b: Builder, value: Value) -> int | None:
+    """The integer that a value is on a CPU, in every lane; None if it is known at run time only.
+
+    On GPUs none is known: shorter divisions moved registers of clusters' kernels into memory.
+    """
+    if on_gpu(b):
+        return None
     numbers = getattr(value, "constant", None)
     if isinstance(numbers, (list, tuple)):
         lanes = {getattr(n, "constant", n) for n in numbers}

@@ -32,7 +32,7 @@ _EXACT_QUOTIENT = {"f32": 2.0**22, "f64": 2.0**51}
 
 def _int_divmod(b: Any, dtype: str, x: Any, y: Any) -> tuple[Any, Any]:
     zero, one = const(x.type, 0), const(x.type, 1)
-    n = constant_of(y)
+    n = constant_of(b, y)
     if n is not None and 0 < n < 1 << (bits(dtype) - is_signed(dtype)):  # nothing has to be asked
         if n & (n - 1) == 0:
             power = const(x.type, n.bit_length() - 1)
@@ -148,7 +148,7 @@ def _float_divmod(b: Any, dtype: str, x: Any, y: Any) -> tuple[Any, Any]:
 def _part(which: int, varying: bool = False) -> Any:
     def emit(b: Any, dtype: str, x: Any, y: Any) -> Any:
         divmod_of = _float_divmod if is_float(dtype) else _int_divmod
-        varies = varying and not isinstance(y, ir.Constant)
+        varies = varying and constant_of(b, y) is None
         if varies and not is_float(dtype) and bits(dtype) <= 32:
             divmod_of = _int_divmod_by_f64
         return divmod_of(b, dtype, x, y)[which]

@@ -24,13 +24,13 @@ def _in_range(b: Any, dtype: str, count: Any) -> Any:
 
 
 def _shift_left(b: Any, dtype: str, x: Any, count: Any) -> Any:
-    if constant_of(count) in range(bits(dtype)):
+    if constant_of(b, count) in range(bits(dtype)):
         return b.shl(x, count)
     return b.select(_in_range(b, dtype, count), b.shl(x, count), const(x.type, 0))
 
 
 def _shift_right(b: Any, dtype: str, x: Any, count: Any) -> Any:
-    if constant_of(count) in range(bits(dtype)):
+    if constant_of(b, count) in range(bits(dtype)):
         return (b.ashr if is_signed(dtype) else b.lshr)(x, count)
     inside = _in_range(b, dtype, count)
     if not is_signed(dtype):
