@@ -94,8 +94,7 @@ class Adafactor(Optimizer):
         self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
     ) -> None:
         """Several ops: means of squares, the step, the parameter."""
-        given = self._numbers(p, state, group, numbers)
-        sign, kept, share, rate, least, most = (given[n] for n in range(6))
+        sign, kept, share, rate, least, most = self._scalars(p, state, group, numbers)
         eps = finfo(p.dtype).eps if group["eps"][0] is None else group["eps"][0]
         before, grad = arguments.widened(p.detach()), arguments.widened(gradient(p)) * sign
         if p.ndim > 1:

@@ -97,9 +97,7 @@ class Muon(Optimizer):
         self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
     ) -> None:
         """Several ops: the mean of gradients, its iteration, the parameter."""
-        kept, momentum, rest, rate = (
-            part for part in self._numbers(p, state, group, numbers).unbind(0)
-        )
+        kept, momentum, rest, rate = self._scalars(p, state, group, numbers)
         if BUFFER[0] not in state:
             state[BUFFER[0]] = filled(p.shape, p)
         grad, old = arguments.widened(gradient(p)), arguments.widened(state[BUFFER[0]])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -242,6 +243,38 @@ class Optimizer:
         given, sharing = found
         sharing.append(state)
         return given  # type: ignore[no-any-return]
+
+    def _scalars(
+        self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
+    ) -> Sequence[Any]:
+        """The same, each by itself, so that ops of tensors on any device take them: floats, and in
+        a program numbers that are computed again in every call.
+        """
+        self._advance(state, group)
+        values = self._values(group, state)
+        key = "each", values, p.dtype, p.device
+        found = numbers.get(key)
+        if found is None:
+            wide = np.dtype(np.float64 if p.dtype is f64 else np.float32)
+            sharing: list[dict[str, Any]] = []
+            latest, asked, calls = list(values), [0] * len(values), 0
+
+            def again(n: int) -> np.ndarray:
+                """The first that is asked for in a call advances; some may be asked for by none."""
+                nonlocal calls
+                asked[n] += 1
+                if asked[n] > calls:
+                    calls = asked[n]
+                    for own in sharing:
+                        self._advance(own, group)
+                    latest[:] = self._values(group, sharing[0])
+                return np.array(latest[n], wide)
+
+            each = enumerate(values)
+            made = [computed(partial(again, n), np.array(value, wide)) for n, value in each]
+            found = numbers[key] = values if made[0] is None else made, sharing
+        found[1].append(state)
+        return found[0]  # type: ignore[no-any-return]
 
     # State
 

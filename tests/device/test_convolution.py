@@ -13,6 +13,7 @@ import pytest
 
 import cubepy as cb
 import cubepy.kernels as K
+from cubepy.kernels.convolution import routines_gpu
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.convolution.sm90.implicit_gemm import HopperWindow, hopper_convolution
 from cubepy.kernels.convolution.sm90.implicit_gemm_plan import TILES, prepared
@@ -20,6 +21,7 @@ from cubepy.kernels.convolution.sm90.operand_layout import laid_out
 from cubepy.kernels.matmul.sm90.persistent import UNITS
 from cubepy.runtime.device import Device
 from cubepy.runtime.memory.device_array import upload
+from cubepy.tune import force
 
 GPU = Device("cuda")
 BF16 = ml_dtypes.bfloat16
@@ -257,3 +259,30 @@ def test_gradients_in_every_layout(
             by_filter,
             x.dtype,
         )
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("tile", [(64, 64, 4), (128, 128, 3)], ids=str)
+def test_tiles_that_are_gathered(
+    tile: tuple[int, int, int], dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every layout and dtype, with what follows a sum; also where other routines are quicker."""
+    monkeypatch.setattr(routines_gpu, "ASIDE", np.inf)
+    monkeypatch.setattr(routines_gpu, "LAID", {True: np.inf, False: np.inf})
+    rows, columns, stages = tile
+    error = 1.5e-3 if dtype is np.float32 else None
+    for shape, filters, *rest in CASES:
+        if filters[2:] == (1, 1) and rest[0] == 1:
+            continue
+        x, w = draw(*shape, dtype=dtype), draw(*filters, dtype=dtype, seed=1)
+        plain = defined(x, w, *rest)
+        b, more = draw(filters[0], dtype=dtype, seed=2), draw(*plain.shape, dtype=dtype, seed=3)
+        whole = np.maximum(plain + b.astype(float)[:, None, None] + more.astype(float), 0)
+        end: Any = {"activation": "relu", "precision": "tf32"}
+        with force("convolution", "mma", rows=rows, columns=columns, stages=stages):
+            for put in (last, lambda a: upload(a, GPU)):
+                found = K.conv2d(put(x), last(w), None, *rest, precision="tf32")
+                ended = K.conv2d(put(x), put(w), upload(b, GPU), *rest, add=put(more), **end)
+                for got, want in ((found, plain), (ended, whole)):
+                    off = np.linalg.norm(got.numpy().astype(float) - want) / np.linalg.norm(want)
+                    assert off <= (error or ERRORS[np.dtype(dtype)]), (shape, filters, off)

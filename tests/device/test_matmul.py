@@ -11,6 +11,7 @@ import pytest
 import cubepy as cb
 import cubepy.kernels as K
 from cubepy.errors import DTypeError, ShapeError
+from cubepy.kernels.matmul.gpu import mma_split_k
 from cubepy.kernels.matmul.sm90.persistent import SHARED_TILES, Hopper
 from cubepy.runtime.device import Device
 from cubepy.runtime.memory.device_array import upload
@@ -331,3 +332,35 @@ def test_random_sizes_of_any_alignment(dtype: Any, weight: bool) -> None:
         got = K.matmul(on_gpu(x), on_gpu(w), precision=precision, **ends)
         right = np.maximum(wide(x) @ wide(w) + wide(bias), 0) + wide(residual)
         close(got, right, TF32 if precision else 2 * UNITS[np.dtype(dtype)])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("seed", range(4))
+def test_planes_and_cubes_share_a_long_depth(
+    seed: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random sizes, orders and batches of any alignment; also where other routines are quicker."""
+    monkeypatch.setattr(mma_split_k, "MOST", (np.inf, np.inf))
+    for name in ("ANYWHERE", "ALIGNED"):
+        monkeypatch.setattr(mma_split_k, name, np.inf)
+    monkeypatch.setattr(mma_split_k, "LONG", (0, np.inf))
+    rng = np.random.default_rng(seed)
+    for n in range(6):
+        m, columns, k = (int(np.exp(rng.uniform(0, np.log(most)))) for most in (500, 500, 6000))
+        m, columns, k, batch = max(m, 2), columns, k + 16, int(rng.integers(1, 3))
+        a = random((batch, m, k), dtype, 9 * seed + n)
+        b = random((batch, k, columns), dtype, 9 * seed + n + 100)
+        left, right = (
+            on_gpu(np.ascontiguousarray(v.swapaxes(1, 2)).swapaxes(1, 2) if flip else v)
+            for v, flip in ((a, rng.random() < 0.5), (b, rng.random() < 0.5))
+        )
+        bias, more = random((columns,), dtype, n), random((batch, m, columns), dtype, n)
+        with force("matmul", "mma_split_k"):
+            got = K.matmul(left, right, precision="tf32")
+            ended = K.matmul(
+                left, right, bias=on_gpu(bias), residual=on_gpu(more), precision="tf32"
+            )
+        want = a.astype(np.float64) @ b.astype(np.float64)
+        unit = TF32 if dtype is np.float32 else UNITS[np.dtype(dtype)]
+        close(got, want, unit)
+        close(ended, want + bias.astype(np.float64) + more.astype(np.float64), unit)

@@ -7,6 +7,7 @@ from cubepy.kernels.matmul.gpu.gemv import FewRoutine
 from cubepy.kernels.matmul.gpu.gemv_rows import AcrossRoutine, TurnedRoutine
 from cubepy.kernels.matmul.gpu.mma_buffered import BufferedRoutine
 from cubepy.kernels.matmul.gpu.mma_multistage import MmaRoutine
+from cubepy.kernels.matmul.gpu.mma_split_k import MmaSplitKRoutine
 from cubepy.kernels.matmul.gpu.simt import SimtRoutine
 from cubepy.kernels.matmul.sm90.cluster_split_k import ClusterSplitKRoutine
 from cubepy.kernels.matmul.sm90.padded import PaddedRoutine
@@ -17,6 +18,7 @@ from cubepy.kernels.matmul.sm90.tma_simt_split_k import FmaPlanesRoutine
 ROUTINES = {
     "matmul": (
         DirectRoutine(),
+        MmaSplitKRoutine(),
         FewRoutine(),
         AcrossRoutine(),
         TurnedRoutine(),

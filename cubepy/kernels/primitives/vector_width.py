@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,17 @@ def line_of(*arrays: Any) -> int:
         if address(a) % size or any(s % size for s in starts):
             return 1
     return lanes
+
+
+def lanes_within(array: Any, most: int) -> int:
+    """Lanes of a line along the last axis, up to `most`, that divide its length and always begin at
+    a multiple of their size: 1 where neighbours are not neighbours in memory.
+    """
+    if array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
+        return 1
+    starts = [s for n, s in zip(array.shape[:-1], array.strides[:-1], strict=True) if n > 1]
+    whole = array.shape[-1] * array.itemsize
+    return min(most, math.gcd(LINE_BYTES, address(array), whole, *starts) // array.itemsize)
 
 
 def address(array: Any) -> int:

@@ -23,6 +23,7 @@ from cubepy.kernels.primitives.functions import ACTIVATIONS
 from cubepy.kernels.primitives.pipeline import BLOCK
 from cubepy.runtime import device as devices
 from cubepy.runtime.memory import device_array
+from cubepy.tune import force
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
 
@@ -141,7 +142,7 @@ ROUTES: dict[str, tuple[Any, tuple[np.ndarray, ...], list[str]]] = {
         lambda x, g: K.conv_weight(x.transpose(0, 3, 1, 2), (64, 1, 3, 3), g.transpose(0, 3, 1, 2), 1, 1, 1, 64),
         (LAST, LAST), ["channelwise_tiles", "add_columns"],
     ),
-    "long strides": (lambda x, w: K.conv2d(x, w, stride=3, layout="NHWC"), (LAST, FILTERS), ["hopper_product"]),
+    "long strides": (lambda x, w: K.conv2d(x, w, stride=3, layout="NHWC"), (LAST, FILTERS), ["mma_split_k"]),
     "a residual": (
         lambda x, w, b, r: K.conv2d(x, w, b, padding=1, layout="NHWC", add=r, activation="relu"),
         (LAST, FILTERS, BIAS, LAST), ["hopper_convolution"],
@@ -177,7 +178,7 @@ ROUTES: dict[str, tuple[Any, tuple[np.ndarray, ...], list[str]]] = {
 def test_what_runs_a_convolution(route: str) -> None:
     """Beside copies of other layouts."""
     function, arrays, wanted = ROUTES[route]
-    with recording("sm_90a") as launches:
+    with recording("sm_90a") as launches, force("convolution", "boxes"):
         function(*(device_array.upload(a, devices.current()) for a in arrays))
     found = [kernel.__name__ for kernel, _ in launches]
     copies = {
@@ -211,7 +212,7 @@ SPILLS = [
 @pytest.mark.parametrize("route", SPILLS)
 def test_nothing_spills(route: str) -> None:
     function, arrays, names = ROUTES[route]
-    with recording("sm_90a") as launches:
+    with recording("sm_90a") as launches, force("convolution", "boxes"):
         function(*(device_array.upload(a, devices.current()) for a in arrays))
     stacks = {kernel.__name__: usage(code.cubin).stack for kernel, code in launches}
     assert set(names) <= set(stacks) and not any(stacks.values())

@@ -13,6 +13,7 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.errors import ArgumentError, LaunchError, ShapeError
 from cubepy.nn.optim import ASGD, LBFGS, Adafactor, Muon, Rprop
+from tests.backends.hip.emulator.device import emulated
 
 Step = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 STEPS = 50
@@ -206,3 +207,27 @@ def test_a_state_of_torch_is_read() -> None:
 def test_wrong_options_are_refused(make: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
         make(nn.Parameter([1.0]))
+
+
+@pytest.mark.parametrize("kind", [Adafactor, Muon])
+def test_programs_on_a_gpu_compute_with_numbers_of_a_step(kind: Any) -> None:
+    """Numbers of a step are taken from an array of the host, which is at home on every device."""
+    found = []
+    with emulated("gfx1100"):
+        for device, program in (("gfx1100", True), ("gfx1100", False), ("cpu", False)):
+            rng = np.random.default_rng(0)
+            p = nn.Parameter(cb.tensor(rng.standard_normal((4, 6)).astype("f"), device=device))
+            optimizer = kind([p], lr=0.1)
+
+            def step(slope: Any, p: Any = p, optimizer: Any = optimizer) -> None:
+                optimizer.zero_grad()
+                (p * slope).sum().backward()
+                optimizer.step()
+
+            run = cb.jit(step) if program else step
+            for _ in range(4):
+                run(cb.tensor(rng.standard_normal((4, 6)).astype("f"), device=device))
+            found.append(p.detach().numpy())
+    for one in found[:2]:  # steps of Muon, of 0.1 at most, are rounded to bf16 on the way
+        off = {"atol": 0.01} if kind is Muon else {"rtol": 1e-4, "atol": 1e-5}
+        np.testing.assert_allclose(one, found[2], **off)

@@ -150,16 +150,10 @@ def laid_out(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
     of an array whose pixels overlap.
     """
     n, c, filters = view.shape[0], view.shape[-1], w.shape[0]
-    _, high, wide = problem.window
     whole = measured(c)
     few = of_a_pixel(c, problem.stride[2])
-    single = problem.size[0] == problem.window[0] == problem.dilation[2] == 1
-    row = ROW * 2 // view.itemsize
-    steps, in_rows = high * wide * -(-whole // row), high * -(-wide * few // row)
-    fits = c % MEASURE == 0
-    rounds = -(-n * math.prod(problem.out) // PIXELS)
-    worth = single and (in_rows < steps if not fits else (steps - in_rows) * rounds >= SAVED)
-    if fits and filters % MEASURE == 0 and not worth:
+    worth = by_rows(n, c, problem, view.itemsize)
+    if lies_well(n, c, filters, problem, view.itemsize):
         return view, in_order(w.transpose(0, *range(2, w.ndim), 1)).reshape(filters, -1, c), problem
     if folds(problem, c):
         return folded(view, w, problem)
@@ -170,6 +164,24 @@ def laid_out(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
         flat = view.reshape(n, math.prod(size[:-1]), size[-1], c)
         view = widened(flat, size[-1], whole, 0).reshape(n, *size, whole)
     return view, filters_of(w.reshape(filters, c, -1, 1), whole, whole), problem
+
+
+def by_rows(n: int, c: int, problem: Problem, itemsize: int) -> bool:
+    """Whether rows of the window are taken as one tap of many channels."""
+    _, high, wide = problem.window
+    whole, few = measured(c), of_a_pixel(c, problem.stride[2])
+    if problem.size[0] * problem.window[0] * problem.dilation[2] != 1:
+        return False
+    row = ROW * 2 // itemsize
+    steps, in_rows = high * wide * -(-whole // row), high * -(-wide * few // row)
+    rounds = -(-n * math.prod(problem.out) // PIXELS)
+    return in_rows < steps if c % MEASURE else (steps - in_rows) * rounds >= SAVED
+
+
+def lies_well(n: int, c: int, filters: int, problem: Problem, itemsize: int) -> bool:
+    """Whether images are taken as they lie, and filters where channels come last."""
+    whole = c % MEASURE == 0 and filters % MEASURE == 0
+    return whole and not by_rows(n, c, problem, itemsize)
 
 
 def of_a_pixel(c: int, stride: int) -> int:

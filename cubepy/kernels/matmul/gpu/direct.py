@@ -9,7 +9,6 @@ docs/benchmarks/log/matmul-sm90.md.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +18,7 @@ from cubepy.kernels.matmul.gpu.operands import fitted, once
 from cubepy.kernels.matmul.gpu.simt import tile_start
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
-from cubepy.kernels.primitives.vector_width import line_of
+from cubepy.kernels.primitives.vector_width import lanes_within
 from cubepy.lang.dtypes import as_dtype
 from cubepy.tune import GpuRoutine, TunedRoutine
 
@@ -29,17 +28,20 @@ SHORT, STEP = 8, 4
 many of them asks for at once.
 """
 MOST_RESULTS = 1 << 20
-"""Elements of a result, at most (measured on an H200 in bf16 and f32, as all that follows)."""
+"""Elements of a result, at most, of other floats than those of 16 and 32 bits (which were measured
+on an H200, as all that follows) and where the copy engine can bring tiles.
+"""
 LONGER, MOST_PRODUCTS = 24, 1 << 18
 """Of K, where there are no more products of numbers than that."""
 PLANS: tuple[tuple[int, dict[str, Any]], ...] = (
     (1 << 14, {}),
     (1 << 16, {"high": 2, "wide": 2}),
-    (MOST_RESULTS, {"high": 4, "wide": 4, "depth": STEP}),
+    (1 << 60, {"high": 4, "wide": 4, "depth": STEP}),
 )
 """Elements of a result, at most, and what a unit has of them."""
 WIDE_PLAN: dict[str, Any] = {"high": 4, "lanes": 4, "depth": STEP}
-"""Instead of the last one, where rows of the result are whole lines."""
+LARGE_PLAN: dict[str, Any] = {"high": 8, "lanes": 4, "depth": STEP // 2}
+"""Instead of the last one, where rows of the result are whole lines; of more results."""
 NARROW = 64
 """Columns from which on a plane has one row."""
 
@@ -129,9 +131,11 @@ class DirectRoutine(GpuRoutine, TunedRoutine):
         """There is little of K, or little at all."""
         if problem.packed:
             return "it takes no packed weights"
-        results = problem.batch * problem.m * problem.n
+        results, out = problem.batch * problem.m * problem.n, result_dtype(problem)
         if problem.k <= SHORT:
-            few = results <= MOST_RESULTS
+            few = results <= MOST_RESULTS or (
+                out.is_float and out.bits <= 32 and not problem.aligned
+            )
             return None if few else f"its result has more than {MOST_RESULTS} elements"
         if problem.k > LONGER or problem.m == 1:
             return f"K is longer than {SHORT if problem.m == 1 else LONGER}"
@@ -148,8 +152,8 @@ class DirectRoutine(GpuRoutine, TunedRoutine):
             return
         results = problem.batch * problem.m * problem.n
         plan = next(plan for most, plan in PLANS if results <= most)
-        if results > PLANS[1][0] and problem.n % 4 == 0 and problem.layout == "rows":
-            plan = WIDE_PLAN
+        if results > PLANS[1][0] and problem.n % 2 == 0:
+            plan = WIDE_PLAN if results <= MOST_RESULTS else LARGE_PLAN
         yield Direct(sums, across, **plan)
 
     def launch(self, blueprint: Direct, problem: Product, args: tuple[Any, ...]) -> None:
@@ -157,7 +161,7 @@ class DirectRoutine(GpuRoutine, TunedRoutine):
         x, y, out, bias, residual, _, alpha, *_ = args
         a, b = once(x), once(y)
         batch, m, n = out.shape
-        lanes = math.gcd(min(blueprint.lanes, line_of(b), line_of(out)), n)
+        lanes = lanes_within(out, blueprint.lanes)
         plan = fitted(replace(blueprint, lanes=lanes), args)
         cubes = batch * -(-m // plan.rows) * -(-n // plan.columns)
         direct_product[cubes, UNITS](

@@ -77,6 +77,42 @@ def load_rows(staged, x, k, depth, m, blueprint):
     cb.sync_plane()
 
 
+@cb.func
+def finish_together(sums, epilogue, start, shape, parts):
+    """What becomes of the sums of a tile that begins at `start` (batch, row, column): a cube's
+    planes have one each, one after the other in shared memory, and so have the cubes of a cluster.
+    """
+    rows, columns = shape
+    part = cb.CUBE_POS % parts
+    size = rows * columns
+    for e in range(cb.UNIT_POS, size, UNITS):
+        total = sums[e]
+        for p in cb.unroll(range(1, PLANES)):
+            total = total + sums[p * size + e]
+        sums[e] = total
+    steps = (size + UNITS * parts - 1) // (UNITS * parts)
+    if parts > 1:
+        cb.sync_cluster()
+    else:
+        cb.sync_cube()
+    totals: Any = ()
+    for t in cb.unroll(range(steps)):
+        e = cb.min((t * parts + part) * UNITS + cb.UNIT_POS, size - 1)
+        total = sums[e]
+        if parts > 1:
+            total = cb.load_cluster(sums, e, 0)
+            for rank in cb.unroll(range(1, parts)):
+                total = total + cb.load_cluster(sums, e, rank)
+        totals = totals + (total,)
+    if parts > 1:
+        cb.sync_cluster()  # before results are stored: it would wait until all see them
+    for t in cb.unroll(range(steps)):
+        e = (t * parts + part) * UNITS + cb.UNIT_POS
+        if e < size:
+            line = cb.splat(totals[t], 1)
+            epilogue.finish_inside(line, start[0], start[1] + e // columns, start[2] + e % columns)
+
+
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def few_across(
     x: cb.Array, y: cb.Array, out: cb.Array, bias, residual, alpha: cb.f32, blueprint: cb.Comptime
@@ -129,32 +165,7 @@ def few_across(
                 acc[i, c],
             )
     cb.sync_cube()
-    size = rows * columns
-    for e in range(cb.UNIT_POS, size, UNITS):
-        total = sums[e]
-        for p in cb.unroll(range(1, PLANES)):
-            total = total + sums[p * size + e]
-        sums[e] = total
-    steps = (size + UNITS * parts - 1) // (UNITS * parts)
-    if parts > 1:
-        cb.sync_cluster()
-    else:
-        cb.sync_cube()
-    totals = ()
-    for t in cb.unroll(range(steps)):
-        e = cb.min((t * parts + part) * UNITS + cb.UNIT_POS, size - 1)
-        total = sums[e]
-        if parts > 1:
-            total = cb.load_cluster(sums, e, 0)
-            for rank in cb.unroll(range(1, parts)):
-                total = total + cb.load_cluster(sums, e, rank)
-        totals = totals + (total,)
-    if parts > 1:
-        cb.sync_cluster()  # before results are stored: it would wait until all see them
-    for t in cb.unroll(range(steps)):
-        e = (t * parts + part) * UNITS + cb.UNIT_POS
-        if e < size:
-            epilogue.finish_inside(cb.splat(totals[t], 1), 0, e // columns, first + e % columns)
+    finish_together(sums, epilogue, (0, 0, first), (rows, columns), parts)
 
 
 class AcrossRoutine(GpuRoutine, TunedRoutine):
@@ -219,6 +230,9 @@ class TurnedRoutine(FewRoutine):
         """Few columns, more rows, nothing that goes along columns."""
         if problem.epilogue or problem.m < LEAST_TURNED or problem.packed:
             return f"it takes {LEAST_TURNED} rows or more, and no epilogue"
+        narrow = as_dtype(problem.a).bits == 16
+        if narrow and problem.layout == "rows" and problem.aligned:
+            return "tiles need no copy of the matrix"
         return super().unfit(self.turned(problem), properties)
 
     def turned(self, problem: Product) -> Product:

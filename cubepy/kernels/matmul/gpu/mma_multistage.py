@@ -9,7 +9,7 @@ bytes, so that `load_matrix` meets no bank twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cubepy as cb
@@ -63,9 +63,9 @@ def pitch_of(count, depth, along_k, size):
 
 
 @cb.func
-def load_async(shared, at, source, batch, first, k, count, depth, along_k, asynchronous):
+def start_loading(shared, at, source, batch, first, k, count, depth, along_k, asynchronous):
     """Start filling a stage of an operand: `count` of its rows from `first` on, and `depth` of K
-    from k on.
+    from k on. What no copy brings is given, for `end_loading`.
     """
     size = shared.dtype.itemsize
     per = PIECE // size
@@ -85,6 +85,16 @@ def load_async(shared, at, source, batch, first, k, count, depth, along_k, async
             cb.copy_async(shared, to, source, (batch, i, j), PIECE, inside)
         else:
             lines = lines + (load_elements_inside(source, batch, i, j, per),)
+    return lines
+
+
+@cb.func
+def end_loading(shared, at, lines, count, depth, along_k):
+    """Put lines that `start_loading` gave into their stage."""
+    size = shared.dtype.itemsize
+    per = PIECE // size
+    pitch = pitch_of(count, depth, along_k, size)
+    pieces = (depth if along_k else count) // per
     for step in cb.unroll(range(len(lines))):
         n = step * UNITS + cb.UNIT_POS
         shared.store(at + n // pieces * pitch + n % pieces * per, lines[step])
@@ -162,6 +172,42 @@ def write_rows(out, staged, batch, row, column, high, columns):
                 out[batch, row + i, column + c] = staged[i * pitch + c]
 
 
+@cb.func
+def finish_tile(acc, tiles_a, tiles_b, epilogue, start, part, blueprint):
+    """What becomes of a tile that begins at `start` (batch, row, column): a plane has the rows and
+    columns from the first two of `part` on, as many as the others.
+    """
+    batch, row, column = start
+    top, left, high, wide = part
+    if blueprint.staged:
+        cb.copy_async_wait(0)  # of a short K, stages behind it are still filled
+        cb.sync_cube()  # the last stage is read
+        if cb.PLANE_POS < PLANES // 2:
+            stage_result(acc, tiles_a, epilogue, (batch, row + top, column), left, (high, wide))
+        else:
+            stage_result(acc, tiles_b, epilogue, (batch, row + top, column), left, (high, wide))
+        cb.sync_cube()
+        if cb.PLANE_POS < PLANES // 2:
+            write_rows(epilogue.out, tiles_a, batch, row + top, column, high, blueprint.columns)
+        else:
+            write_rows(epilogue.out, tiles_b, batch, row + top, column, high, blueprint.columns)
+    else:
+        lane = cb.UNIT_POS_PLANE
+        for i in cb.unroll(range(high // 16)):
+            for j in cb.unroll(range(wide // 8)):
+                r = row + top + i * 16 + lane // 4
+                c = column + left + j * 8 + lane % 4 * 2
+                epilogue.finish_inside(cb.slice_line(acc[i, j], 0, 2), batch, r, c)
+                epilogue.finish_inside(cb.slice_line(acc[i, j], 2, 2), batch, r + 8, c)
+
+
+@cb.func
+def room_for(span, blueprint, size):
+    """Elements of all stages of an operand, where half of a result that is staged fits, too."""
+    staged = blueprint.rows // 2 * (blueprint.columns + PIECE // size) if blueprint.staged else 0
+    return max(blueprint.stages * span, staged)
+
+
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def mma_product(
     a: cb.Array,
@@ -188,8 +234,8 @@ def mma_product(
     span_b = (columns if blueprint.b_along_k else depth) * pitch_of(
         columns, depth, blueprint.b_along_k, size
     )
-    tiles_a = cb.shared(stages * span_a, a.dtype)
-    tiles_b = cb.shared(stages * span_b, b.dtype)
+    tiles_a = cb.shared(room_for(span_a, blueprint, size), a.dtype)
+    tiles_b = cb.shared(room_for(span_b, blueprint, size), b.dtype)
     batch, row, column = tile_start(out, rows, columns)
     batch_a = cb.min(batch, a.shape[0] - 1)
     batch_b = cb.min(batch, b.shape[0] - 1)
@@ -202,53 +248,49 @@ def mma_product(
     for i in cb.unroll(range(high // 16)):
         for j in cb.unroll(range(wide // 8)):
             acc[i, j] = cb.cast(cb.splat(0, 4), sums)
-    how_a = rows, depth, blueprint.a_along_k, blueprint.a_async
-    how_b = columns, depth, blueprint.b_along_k, blueprint.b_async
-    for step in cb.unroll(range(stages - 1)):
-        load_async(tiles_a, step * span_a, a, batch_a, row, step * depth, *how_a)
-        load_async(tiles_b, step * span_b, b, batch_b, column, step * depth, *how_b)
+    how_a = rows, depth, blueprint.a_along_k
+    how_b = columns, depth, blueprint.b_along_k
+    asked_a, asked_b = blueprint.a_async, blueprint.b_async
+    for step in cb.unroll(range(max(1, stages - 1))):
+        k = step * depth
+        lines_a = start_loading(tiles_a, step * span_a, a, batch_a, row, k, *how_a, asked_a)
+        lines_b = start_loading(tiles_b, step * span_b, b, batch_b, column, k, *how_b, asked_b)
+        end_loading(tiles_a, step * span_a, lines_a, *how_a)
+        end_loading(tiles_b, step * span_b, lines_b, *how_b)
         cb.copy_async_commit()
-    for step in range(steps):
+    if stages == 1:
+        cb.copy_async_wait(0)
+        cb.sync_cube()
+        stage_product(acc, tiles_a, 0, tiles_b, 0, (top, left), (high, wide), depth, blueprint)
+    # what no copy brings is on its way to registers while a stage is multiplied
+    filling = cb.max(steps - stages + 1, 0) if stages > 1 else 0
+    for step in range(filling):
         cb.copy_async_wait(stages - 2)
         cb.sync_cube()
-        ahead = step + stages - 1
-        slot = ahead % stages
-        if ahead < steps:
-            load_async(tiles_a, slot * span_a, a, batch_a, row, ahead * depth, *how_a)
-            load_async(tiles_b, slot * span_b, b, batch_b, column, ahead * depth, *how_b)
+        ahead, now = step + stages - 1, step % stages
+        to_a, to_b, k = ahead % stages * span_a, ahead % stages * span_b, ahead * depth
+        at_a, at_b = now * span_a, now * span_b
+        start, shape = (top, left), (high, wide)
+        lines_a = start_loading(tiles_a, to_a, a, batch_a, row, k, *how_a, asked_a)
+        lines_b = start_loading(tiles_b, to_b, b, batch_b, column, k, *how_b, asked_b)
         cb.copy_async_commit()
-        now = step % stages
-        stage_product(
-            acc,
-            tiles_a,
-            now * span_a,
-            tiles_b,
-            now * span_b,
-            (top, left),
-            (high, wide),
-            depth,
-            blueprint,
-        )
-    if blueprint.staged:
-        cb.copy_async_wait(0)  # of a short K, stages behind it are still filled
-        cb.sync_cube()  # the last stage is read
-        if cb.PLANE_POS < PLANES // 2:
-            stage_result(acc, tiles_a, epilogue, (batch, row + top, column), left, (high, wide))
-        else:
-            stage_result(acc, tiles_b, epilogue, (batch, row + top, column), left, (high, wide))
+        stage_product(acc, tiles_a, at_a, tiles_b, at_b, start, shape, depth, blueprint)
+        end_loading(tiles_a, to_a, lines_a, *how_a)
+        end_loading(tiles_b, to_b, lines_b, *how_b)
+    for step in range(filling, steps if stages > 1 else 0):
+        cb.copy_async_commit()
+        cb.copy_async_wait(stages - 2)
         cb.sync_cube()
-        if cb.PLANE_POS < PLANES // 2:
-            write_rows(out, tiles_a, batch, row + top, column, high, columns)
-        else:
-            write_rows(out, tiles_b, batch, row + top, column, high, columns)
-    else:
-        lane = cb.UNIT_POS_PLANE
-        for i in cb.unroll(range(high // 16)):
-            for j in cb.unroll(range(wide // 8)):
-                r = row + top + i * 16 + lane // 4
-                c = column + left + j * 8 + lane % 4 * 2
-                epilogue.finish_inside(cb.slice_line(acc[i, j], 0, 2), batch, r, c)
-                epilogue.finish_inside(cb.slice_line(acc[i, j], 2, 2), batch, r + 8, c)
+        at_a, at_b = step % stages * span_a, step % stages * span_b
+        start, shape = (top, left), (high, wide)
+        stage_product(acc, tiles_a, at_a, tiles_b, at_b, start, shape, depth, blueprint)
+    part = top, left, high, wide
+    finish_tile(acc, tiles_a, tiles_b, epilogue, (batch, row, column), part, blueprint)
+
+
+def stages_for(most: int, steps: int) -> int:
+    """Stages of a pipeline, up to so many, that so many steps fill: one is no pipeline."""
+    return min(most, steps + 1) if steps > 1 else 1
 
 
 class MmaRoutine(GpuRoutine, TunedRoutine):
@@ -304,6 +346,7 @@ class MmaRoutine(GpuRoutine, TunedRoutine):
         batch, m, n = out.shape
         cubes = batch * -(-m // plan.rows) * -(-n // plan.columns)
         steps = -(-x.shape[2] // (DEPTH_BYTES // x.itemsize))
+        plan = replace(plan, stages=stages_for(plan.stages, steps))
         mma_product[cubes, UNITS](
             a, b, out, bias, residual, float(alpha), steps, plan, mode="unchecked"
         )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.backends.cuda.offline import compile_for
+from cubepy.lang.struct import Struct
 from tests.backends.cuda.emulator.arithmetic import ARITHMETIC, OPERATORS
 from tests.backends.cuda.emulator.cube import MEETINGS, Cube
 from tests.backends.cuda.emulator.memory import array_words
@@ -107,12 +108,12 @@ def translated(text: str) -> tuple[Any, dict[str, Any]]:
 
 
 def leaves_of(value: Any) -> list[Any]:
-    """What an argument is made of: tuples may have tuples in them."""
-    return (
-        [leaf for part in value for leaf in leaves_of(part)]
-        if isinstance(value, tuple)
-        else [value]
-    )
+    """What an argument is made of: tuples and structs may have others in them."""
+    if isinstance(value, Struct):
+        value = tuple(value.values.values())
+    if isinstance(value, tuple):
+        return [leaf for part in value for leaf in leaves_of(part)]
+    return [value]
 
 
 def emulate(

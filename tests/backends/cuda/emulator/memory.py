@@ -54,14 +54,14 @@ class Place:
 
 
 def array_words(array: np.ndarray) -> list[Any]:
-    """An array as the generated code gets it: elements, lengths and strides.
-
-    One that repeats an axis (`np.broadcast_to`) must have a contiguous base.
+    """An array as the generated code gets it: elements, lengths and strides, which are not
+    negative.
     """
-    base = array if array.base is None or 0 not in array.strides else array.base
-    assert base.flags.c_contiguous, "only contiguous arrays are emulated"
-    elements = Place(np.asarray(base).reshape(-1).view(array.dtype))
-    return [elements, *array.shape, *(s // array.itemsize for s in array.strides)]
+    strides = [step // array.itemsize for step in array.strides]
+    assert all(step >= 0 for step in array.strides), "axes that run backwards are not emulated"
+    reach = 1 + sum((n - 1) * step for n, step in zip(array.shape, strides, strict=True))
+    flat = np.lib.stride_tricks.as_strided(array, (reach,), (array.itemsize,))
+    return [Place(flat), *array.shape, *strides]
 
 
 def load(p: Any, i: Any) -> Any:
