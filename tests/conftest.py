@@ -49,7 +49,7 @@ def _count(phase: str, info: dict[str, int]) -> None:
 
 
 gc.callbacks.append(_count)
-gc.set_threshold(20_000, 20, 50)
+gc.set_threshold(100_000, 20, 50)
 
 
 def freeze() -> None:

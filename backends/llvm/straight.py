@@ -21,10 +21,11 @@ from functools import partial
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types, typing
+from numba.core import types, typing
 
 from cubepy.backends.llvm import generated_source as source
 from cubepy.backends.llvm.ops.registry import Op
+from cubepy.backends.llvm.ops.values import const
 
 INTEGERS = {
     getattr(types, f"{kind}nt{bits}"): f"{kind[0]}{bits}"
@@ -59,7 +60,9 @@ class Walk:
         self.single = source.once_set(tree)
         self.loops: list[tuple[Any, Any]] = []
         self.jumps_back: list[tuple[Any, Any]] = []
-        self.signatures: dict[Any, Any] = {}
+        kept = vars(self.typing)  # what is worked out once for all functions
+        self.calls: dict[Any, Any] = kept.setdefault("signatures_of_calls", {})
+        self.functions: dict[Any, Any] = kept.setdefault("functions_of_operators", {})
         self.constants: dict[Any, Typed] = {}
         self.operators: dict[Any, Any] = {}
         self.here: tuple[Any, dict[Any, Any]] = (None, {})
@@ -94,7 +97,10 @@ class Walk:
         t = types.unliteral(t)
         slot = self.slots.get(name)
         if slot is None:
-            where = cgutils.alloca_once(self.builder, self.context.get_value_type(t), name=name)
+            kind = self.context.get_value_type(t)
+            with self.builder.goto_entry_block():
+                where = self.builder.alloca(kind, name=name)
+                self.builder.store(const(kind, None), where)
             slot = self.slots[name] = t, where
         if slot[0] != t:
             raise Unusual(f"{name} is {slot[0]} and {t}")
@@ -303,21 +309,17 @@ class Walk:
     def constant(self, value: object) -> Typed:
         """A literal, which is made once."""
         known = self.constants.get((type(value), value)) if value else None
-        if known is None:
-            known = self.constants[type(value), value] = self.literal(value)
-        return known
-
-    def literal(self, value: object) -> Typed:
-        """A literal's type and value."""
+        if known is not None:
+            return known
         if isinstance(value, str):
             return types.literal(value), None  # ops read it from its type
-        if isinstance(value, float):
-            return types.float64, ir.Constant(ir.DoubleType(), value)
-        if not isinstance(value, int):
+        if not isinstance(value, (int, float)):
             raise Unusual(f"the literal {value!r}")
-        t = types.literal(value)
-        kind = types.unliteral(t)
-        return t, ir.Constant(self.context.get_value_type(kind), int(value))
+        t = types.float64 if isinstance(value, float) else types.literal(value)
+        kind = self.context.get_value_type(types.unliteral(t))
+        made = t, ir.Constant(kind, +value)  # a bool is a number
+        self.constants[type(value), value] = made
+        return made
 
     def expr_Name(self, e: ast.Name) -> Typed:
         known = self.values.get(e.id)
@@ -374,9 +376,9 @@ class Walk:
 
     def operator(self, kind: Any) -> Any:
         """What numba knows of an operator or of range."""
-        known = self.operators.get(kind)
+        known = self.functions.get(kind)
         if known is None:
-            known = self.operators[kind] = self.typing.resolve_value_type(kind)
+            known = self.functions[kind] = self.typing.resolve_value_type(kind)
         return known
 
     def operation(self, kind: Any, *arguments: Typed) -> Typed:
@@ -387,10 +389,10 @@ class Walk:
 
     def lowered(self, kind: Any, signature: Any, values: list[Any]) -> Any:
         """The code of an operator or of range."""
-        made = self.operators.get((kind, signature))
+        made = self.operators.get((kind, id(signature)))
         if made is None:
             made = self.context.get_function(self.operator(kind), signature)
-            self.operators[kind, signature] = made
+            self.operators[kind, id(signature)] = made
         return made(self.builder, values)
 
     def prepared(
@@ -399,16 +401,18 @@ class Walk:
         """The signature of a call, which is worked out once for arguments of these types, and its
         values.
         """
-        kinds = tuple(t for t, _ in arguments)
-        signature = self.signatures.get((key, kinds))
-        if signature is None:
+        name = (key, *[id(t) for t, _ in arguments])
+        found = self.calls.get(name)
+        if found is None:
+            kinds = tuple(t for t, _ in arguments)
             if isinstance(function, Op):
                 signature = function.for_call(kinds)
             else:
                 signature = function.get_call_type(self.typing, kinds, {})
             if signature is None or len(signature.args) != len(kinds):
                 raise Unusual(f"{key} of {kinds}")
-            self.signatures[key, kinds] = signature
+            found = self.calls[name] = signature, kinds
+        signature = found[0]
         return signature, [
             v if t is wanted or t == wanted else self.cast(v, t, wanted)
             for (t, v), wanted in zip(arguments, signature.args, strict=True)

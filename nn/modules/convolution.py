@@ -162,8 +162,8 @@ class Conv1d(_Conv):
 
     Example:
         >>> import numpy as np
-        >>> Conv1d(3, 4, 3, padding=1, stride=2)(np.ones((2, 3, 8), np.float32)).shape
-        (2, 4, 4)
+        >>> Conv1d(3, 4, 3, padding=1, stride=2)(np.ones((1, 3, 8), np.float32)).shape
+        (1, 4, 4)
     """
 
     axes = 1
@@ -178,8 +178,8 @@ class Conv2d(_Conv):
 
     Example:
         >>> import numpy as np
-        >>> Conv2d(3, 4, 3, padding=1, stride=2)(np.ones((2, 3, 8, 8), np.float32)).shape
-        (2, 4, 4, 4)
+        >>> Conv2d(3, 4, 3, padding=1, stride=2)(np.ones((1, 3, 4, 4), np.float32)).shape
+        (1, 4, 2, 2)
     """
 
     axes = 2
@@ -210,8 +210,8 @@ class ConvTranspose1d(_ConvTranspose):
 
     Example:
         >>> import numpy as np
-        >>> ConvTranspose1d(3, 4, 2, stride=2)(np.ones((2, 3, 8), np.float32)).shape
-        (2, 4, 16)
+        >>> ConvTranspose1d(3, 4, 2, stride=2)(np.ones((1, 3, 4), np.float32)).shape
+        (1, 4, 8)
     """
 
     axes = 1
@@ -226,8 +226,8 @@ class ConvTranspose2d(_ConvTranspose):
 
     Example:
         >>> import numpy as np
-        >>> ConvTranspose2d(3, 4, 2, stride=2)(np.ones((2, 3, 8, 8), np.float32)).shape
-        (2, 4, 16, 16)
+        >>> ConvTranspose2d(3, 4, 2, stride=2)(np.ones((1, 3, 4, 4), np.float32)).shape
+        (1, 4, 8, 8)
     """
 
     axes = 2
@@ -242,8 +242,8 @@ class ConvTranspose3d(_ConvTranspose):
 
     Example:
         >>> import numpy as np
-        >>> ConvTranspose3d(3, 4, 2, stride=2)(np.ones((1, 3, 4, 4, 4), np.float32)).shape
-        (1, 4, 8, 8, 8)
+        >>> ConvTranspose3d(3, 4, 2, stride=2)(np.ones((1, 3, 2, 2, 2), np.float32)).shape
+        (1, 4, 4, 4, 4)
     """
 
     axes = 3

@@ -95,7 +95,7 @@ class LazyConv1d(Lazy):
     Example:
         >>> import numpy as np
         >>> layer = LazyConv1d(4, 3)
-        >>> layer(np.ones((2, 3, 8), np.float32)).shape[1], layer.in_channels
+        >>> layer(np.ones((1, 3, 4), np.float32)).shape[1], layer.in_channels
         (4, 3)
     """
 
@@ -111,7 +111,7 @@ class LazyConv2d(Lazy):
     Example:
         >>> import numpy as np
         >>> layer = LazyConv2d(4, 3)
-        >>> layer(np.ones((2, 3, 8, 8), np.float32)).shape[1], layer.in_channels
+        >>> layer(np.ones((1, 3, 4, 4), np.float32)).shape[1], layer.in_channels
         (4, 3)
     """
 
@@ -127,7 +127,7 @@ class LazyConv3d(Lazy):
     Example:
         >>> import numpy as np
         >>> layer = LazyConv3d(4, 3)
-        >>> layer(np.ones((2, 3, 8, 8, 8), np.float32)).shape[1], layer.in_channels
+        >>> layer(np.ones((1, 3, 3, 3, 3), np.float32)).shape[1], layer.in_channels
         (4, 3)
     """
 
@@ -143,7 +143,7 @@ class LazyConvTranspose1d(Lazy):
     Example:
         >>> import numpy as np
         >>> layer = LazyConvTranspose1d(4, 3)
-        >>> layer(np.ones((2, 3, 8), np.float32)).shape[1], layer.in_channels
+        >>> layer(np.ones((1, 3, 4), np.float32)).shape[1], layer.in_channels
         (4, 3)
     """
 
@@ -160,7 +160,7 @@ class LazyConvTranspose2d(Lazy):
     Example:
         >>> import numpy as np
         >>> layer = LazyConvTranspose2d(4, 3)
-        >>> layer(np.ones((2, 3, 8, 8), np.float32)).shape[1], layer.in_channels
+        >>> layer(np.ones((1, 3, 4, 4), np.float32)).shape[1], layer.in_channels
         (4, 3)
     """
 
@@ -177,7 +177,7 @@ class LazyConvTranspose3d(Lazy):
     Example:
         >>> import numpy as np
         >>> layer = LazyConvTranspose3d(4, 3)
-        >>> layer(np.ones((2, 3, 8, 8, 8), np.float32)).shape[1], layer.in_channels
+        >>> layer(np.ones((1, 3, 3, 3, 3), np.float32)).shape[1], layer.in_channels
         (4, 3)
     """
 
@@ -194,7 +194,7 @@ class LazyBatchNorm1d(Lazy):
     Example:
         >>> import numpy as np
         >>> layer = LazyBatchNorm1d()
-        >>> _ = layer(np.ones((2, 3, 8), np.float32))
+        >>> _ = layer(np.ones((1, 3, 4), np.float32))
         >>> layer.num_features
         3
     """
@@ -212,7 +212,7 @@ class LazyBatchNorm2d(Lazy):
     Example:
         >>> import numpy as np
         >>> layer = LazyBatchNorm2d()
-        >>> _ = layer(np.ones((2, 3, 8, 8), np.float32))
+        >>> _ = layer(np.ones((1, 3, 4, 4), np.float32))
         >>> layer.num_features
         3
     """
@@ -230,7 +230,7 @@ class LazyBatchNorm3d(Lazy):
     Example:
         >>> import numpy as np
         >>> layer = LazyBatchNorm3d()
-        >>> _ = layer(np.ones((2, 3, 8, 8, 8), np.float32))
+        >>> _ = layer(np.ones((1, 3, 3, 3, 3), np.float32))
         >>> layer.num_features
         3
     """
@@ -248,7 +248,7 @@ class LazyInstanceNorm1d(Lazy):
     Example:
         >>> import numpy as np
         >>> layer = LazyInstanceNorm1d()
-        >>> _ = layer(np.ones((2, 3, 8), np.float32))
+        >>> _ = layer(np.ones((1, 3, 4), np.float32))
         >>> layer.num_features
         3
     """
@@ -266,7 +266,7 @@ class LazyInstanceNorm2d(Lazy):
     Example:
         >>> import numpy as np
         >>> layer = LazyInstanceNorm2d()
-        >>> _ = layer(np.ones((2, 3, 8, 8), np.float32))
+        >>> _ = layer(np.ones((1, 3, 4, 4), np.float32))
         >>> layer.num_features
         3
     """
@@ -284,7 +284,7 @@ class LazyInstanceNorm3d(Lazy):
     Example:
         >>> import numpy as np
         >>> layer = LazyInstanceNorm3d()
-        >>> _ = layer(np.ones((2, 3, 8, 8, 8), np.float32))
+        >>> _ = layer(np.ones((1, 3, 3, 3, 3), np.float32))
         >>> layer.num_features
         3
     """

@@ -245,6 +245,7 @@ def test_several_rows_are_as_exact_as_one_if_asked_for(group: int, symmetric: bo
     assert error(floats(x, weight, True, exact=True)[0], expected) < 1e-4
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("scheme", "group", "symmetric"), SCHEMES)
 def test_cubes_of_a_cluster_share_panels(
     scheme: str, group: int | None, symmetric: bool, monkeypatch: pytest.MonkeyPatch
@@ -366,6 +367,7 @@ ROWS = (1, 2, 7, 8, 9, 16, 17)
 KINDS = ((32, True), (64, False), (128, False), (256, True), (None, True))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("kind", "rows"),
     some(itertools.product(KINDS, ROWS), 0, 4, 6, 8, 12, 14, 18, 20, 22, 26, 28, 31, 34),

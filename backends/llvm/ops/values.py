@@ -37,11 +37,36 @@ def shaped(element: ir.Type, like: ir.Type) -> ir.Type:
     return ir.VectorType(element, like.count) if isinstance(like, ir.VectorType) else element
 
 
+_constants: dict[Any, ir.Constant] = {}
+"""Those that were made, and orders of lanes: their text is worked out once."""
+MANY = 4096
+
+
 def const(ty: ir.Type, x: Any) -> ir.Constant:
     """A constant, in every lane of a vector type."""
-    if isinstance(ty, ir.VectorType):
-        return ir.Constant(ty, [x] * ty.count)
-    return ir.Constant(ty, x)
+    kind = type(x)
+    key = (ty, kind, x.hex() if kind is float else x)  # zeros have signs
+    found = _constants.get(key)
+    if found is None:
+        lanes = [x] * ty.count if isinstance(ty, ir.VectorType) and x is not None else x
+        found = ir.Constant(ty, lanes)
+        if len(_constants) < MANY:
+            _constants[key] = found
+    return found
+
+
+def constant_of(b: Builder, value: Value) -> int | None:
+    """The integer that a value is on a CPU, in every lane; None if it is known at run time only.
+
+    On GPUs none is known: shorter divisions moved registers of clusters' kernels into memory.
+    """
+    if on_gpu(b):
+        return None
+    numbers = getattr(value, "constant", None)
+    if isinstance(numbers, (list, tuple)):
+        lanes = {getattr(n, "constant", n) for n in numbers}
+        numbers = lanes.pop() if len(lanes) == 1 else None
+    return numbers if type(numbers) is int else None
 
 
 def int_like(ty: ir.Type) -> ir.Type:
@@ -145,7 +170,13 @@ def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
 
 def shuffled(b: Builder, x: Value, y: Value, order: Sequence[int]) -> Value:
     """The lanes of x followed by those of y, in a given order."""
-    return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(order)), list(order)))
+    key = tuple(order)
+    mask = _constants.get(key)
+    if mask is None:
+        mask = ir.Constant(ir.VectorType(I32, len(order)), list(order))
+        if len(_constants) < MANY:
+            _constants[key] = mask
+    return b.shuffle_vector(x, y, mask)
 
 
 def splatted(b: Builder, x: Value, lanes: int) -> Value:

@@ -40,9 +40,9 @@ class TransformerDecoderLayer(Module):
 
     Example:
         >>> import numpy as np
-        >>> layer = TransformerDecoderLayer(8, 2, dim_feedforward=16, batch_first=True)
-        >>> layer(np.ones((2, 5, 8), np.float32), np.ones((2, 3, 8), np.float32)).shape
-        (2, 5, 8)
+        >>> layer = TransformerDecoderLayer(4, 2, dim_feedforward=8, batch_first=True)
+        >>> layer(np.ones((1, 3, 4), np.float32), np.ones((1, 2, 4), np.float32)).shape
+        (1, 3, 4)
     """
 
     def __init__(
@@ -131,9 +131,9 @@ class TransformerDecoder(Module):
 
     Example:
         >>> import numpy as np
-        >>> decoder = TransformerDecoder(TransformerDecoderLayer(8, 2, 16), num_layers=2)
-        >>> decoder(np.ones((5, 2, 8), np.float32), np.ones((3, 2, 8), np.float32)).shape
-        (5, 2, 8)
+        >>> decoder = TransformerDecoder(TransformerDecoderLayer(4, 2, 8), num_layers=2)
+        >>> decoder(np.ones((3, 1, 4), np.float32), np.ones((2, 1, 4), np.float32)).shape
+        (3, 1, 4)
     """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
@@ -170,9 +170,9 @@ class Transformer(Module):
 
     Example:
         >>> import numpy as np
-        >>> model = Transformer(8, 2, 1, 1, 16, batch_first=True).eval()
-        >>> model(np.ones((2, 5, 8), np.float32), np.ones((2, 3, 8), np.float32)).shape
-        (2, 3, 8)
+        >>> model = Transformer(4, 2, 1, 1, 8, batch_first=True).eval()
+        >>> model(np.ones((1, 3, 4), np.float32), np.ones((1, 2, 4), np.float32)).shape
+        (1, 2, 4)
     """
 
     def __init__(

@@ -230,13 +230,16 @@ def test_rings_and_bytes_on_an_emulated_amd_gpu(processor: str) -> None:
         Stepping(40, 9, 12, True, processor).run([4, 1, 3])
 
 
-def test_rings_and_bytes_on_an_emulated_nvidia_gpu() -> None:
+@pytest.mark.turns(2)
+@pytest.mark.parametrize(
+    ("sizes", "lengths"), [((24, 7, 12, False), [5, 1, 6, 2]), ((40, 9, 12, True), [4, 1, 3])]
+)
+def test_rings_and_bytes_on_an_emulated_nvidia_gpu(sizes: Any, lengths: list[int]) -> None:
     pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
     from tests.backends.cuda.emulator.device import emulated
 
     with emulated() as gpu, cb.use(gpu):
-        Stepping(24, 7, 12, False, str(gpu)).run([5, 1, 6, 2])
-        Stepping(40, 9, 12, True, str(gpu)).run([4, 1, 3])
+        Stepping(*sizes, str(gpu)).run(lengths)
 
 
 def test_numbers_that_are_none_stay_none_in_bytes() -> None:
@@ -288,6 +291,7 @@ def operands(depth: int, dtype: Any, rows: int, plan: cached_plan.Blueprint) -> 
     return (q, (turns, turns), *held, q, parts, 0.1, plan)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("depth", "dtype", "rows"), PLANS)
 def test_code_for_nvidia_gpus(depth: int, dtype: Any, rows: int) -> None:
     """No spills, and keys and values in lines of 16 bytes, or of 8 numbers in bytes."""
@@ -315,6 +319,7 @@ def test_code_for_nvidia_gpus(depth: int, dtype: Any, rows: int) -> None:
 AMD = [(p, t) for p in ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201") for t in (BF16, I8)]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("processor", "dtype"), some(AMD, 0, 2, 3, 5, 6, 7, 8))
 def test_code_for_amd_gpus(processor: str, dtype: Any) -> None:
     from cubepy.backends.hip.offline import compile_for

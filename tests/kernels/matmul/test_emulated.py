@@ -89,6 +89,7 @@ TILES = [
 WALKS = [(plan, cubes) for cubes in (1, 2) for plan in TILES]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("plan", "cubes"),
     some(WALKS, 0, 1, 2, 3, 6, 9),
@@ -134,6 +135,7 @@ def test_operands_that_lie_across_the_depth(turns: bool, flips: tuple[bool, bool
     assert hopper(plan, 136, 200, 136, 2) < 3e-3
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("rows", "columns", "turns"),
     [(128, 256, False), (128, 192, False), (128, 128, True), (64, 64, True)],

@@ -15,6 +15,7 @@ from cubepy.backends.llvm.ops.types import F64, I1, bits, is_float, is_signed
 from cubepy.backends.llvm.ops.values import (
     any_lane,
     const,
+    constant_of,
     each_lane,
     fma,
     is_nan,
@@ -31,6 +32,19 @@ _EXACT_QUOTIENT = {"f32": 2.0**22, "f64": 2.0**51}
 
 def _int_divmod(b: Any, dtype: str, x: Any, y: Any) -> tuple[Any, Any]:
     zero, one = const(x.type, 0), const(x.type, 1)
+    n = constant_of(b, y)
+    if n is not None and 0 < n < 1 << (bits(dtype) - is_signed(dtype)):  # nothing has to be asked
+        if n & (n - 1) == 0:
+            power = const(x.type, n.bit_length() - 1)
+            shifted = (b.ashr if is_signed(dtype) else b.lshr)(x, power)
+            return shifted, b.and_(x, const(x.type, n - 1))
+        if is_signed(dtype):
+            q = b.sdiv(x, y)
+            r = b.sub(x, b.mul(q, y))
+            below = b.icmp_signed("<", r, zero)
+            return b.select(below, b.sub(q, one), q), b.select(below, b.add(r, y), r)
+        q = b.udiv(x, y)
+        return q, b.sub(x, b.mul(q, y))
     by_zero = b.icmp_unsigned("==", y, zero)
     if not is_signed(dtype):
         y = b.select(by_zero, one, y)
@@ -134,7 +148,8 @@ def _float_divmod(b: Any, dtype: str, x: Any, y: Any) -> tuple[Any, Any]:
 def _part(which: int, varying: bool = False) -> Any:
     def emit(b: Any, dtype: str, x: Any, y: Any) -> Any:
         divmod_of = _float_divmod if is_float(dtype) else _int_divmod
-        if varying and not is_float(dtype) and bits(dtype) <= 32:
+        varies = varying and constant_of(b, y) is None
+        if varies and not is_float(dtype) and bits(dtype) <= 32:
             divmod_of = _int_divmod_by_f64
         return divmod_of(b, dtype, x, y)[which]
 

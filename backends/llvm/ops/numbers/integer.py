@@ -15,7 +15,7 @@ from cubepy.backends.llvm.ops.lines.lanes import picked
 from cubepy.backends.llvm.ops.memory.elements import line
 from cubepy.backends.llvm.ops.registry import op
 from cubepy.backends.llvm.ops.types import I1, I16, I32, I64, Line, bits, is_signed
-from cubepy.backends.llvm.ops.values import const, intrinsic, math, on_nvidia, shuffled
+from cubepy.backends.llvm.ops.values import const, constant_of, intrinsic, math, on_nvidia, shuffled
 
 
 def _in_range(b: Any, dtype: str, count: Any) -> Any:
@@ -24,10 +24,14 @@ def _in_range(b: Any, dtype: str, count: Any) -> Any:
 
 
 def _shift_left(b: Any, dtype: str, x: Any, count: Any) -> Any:
+    if constant_of(b, count) in range(bits(dtype)):
+        return b.shl(x, count)
     return b.select(_in_range(b, dtype, count), b.shl(x, count), const(x.type, 0))
 
 
 def _shift_right(b: Any, dtype: str, x: Any, count: Any) -> Any:
+    if constant_of(b, count) in range(bits(dtype)):
+        return (b.ashr if is_signed(dtype) else b.lshr)(x, count)
     inside = _in_range(b, dtype, count)
     if not is_signed(dtype):
         return b.select(inside, b.lshr(x, count), const(x.type, 0))

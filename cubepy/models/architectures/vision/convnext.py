@@ -105,8 +105,8 @@ class ConvNext(Module, Prepared):
 
     Example:
         >>> c = ConvNextConfig(widths=(4, 8), depths=(1, 1), outputs=3)
-        >>> ConvNext(c)(np.zeros((2, 3, 16, 16), np.float32)).shape
-        (2, 3)
+        >>> ConvNext(c)(np.zeros((1, 3, 8, 8), np.float32)).shape
+        (1, 3)
     """
 
     def __init__(self, c: ConvNextConfig) -> None:

@@ -56,6 +56,27 @@ def test_integer_arithmetic_wraps_and_never_traps(dtype: str) -> None:
             same(got, np.array(w, NUMPY[d]), f"{e} on {dtype} x {width}")
 
 
+@pytest.mark.parametrize("width", (0, 3, 16))
+@pytest.mark.parametrize("dtype", INTS)
+def test_constants_are_numbers_like_any_other(dtype: str, width: int) -> None:
+    """Divisors and shifts that are known to the code, whose ways are shorter: edges and random."""
+    info, bits = np.iinfo(NUMPY[dtype]), int(dtype[1:])
+    rng = np.random.default_rng(bits + width)
+    edges = {*range(-3, 11), bits - 1, bits, info.max, info.max // 2 + 1, info.min}
+    drawn = rng.integers(info.min, info.max, 3, dtype=NUMPY[dtype], endpoint=True)
+    numbers = sorted({*(n for n in edges if info.min <= n <= info.max), *map(int, drawn)})
+    a = ints(dtype, 3)
+    functions = "floordiv", "mod", "floordiv_by", "mod_by", "shl", "shr"
+    cases = [(f, n) for f in functions for n in numbers]
+    exprs = []
+    for f, n in cases:
+        number = f"{dtype}({n})"
+        exprs.append((f"{f}(a, {f'splat({number}, {width})' if width else number})", dtype))
+    for (e, d), got, (f, n) in zip(exprs, apply(exprs, width, a), cases, strict=True):
+        want = [int_reference(f, int(x), n, dtype) for x in a]
+        same(got, np.array(want, NUMPY[d]), f"{e} on {dtype} x {width}")
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_float_arithmetic_equals_numpy(dtype: str) -> None:
     a, b, c = (floats(dtype, k) for k in (1, 2, 3))

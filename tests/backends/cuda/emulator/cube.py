@@ -91,7 +91,7 @@ class Cube:
     """One cube of a launch."""
 
     def __init__(
-        self, kernel: Any, args: list[Any], position: tuple[int, ...], cubes: tuple[int, ...], units: int,
+        self, kernel: Any, numbers: dict[str, Any], args: list[Any], position: tuple[int, ...], cubes: tuple[int, ...], units: int,
         shared_bytes: int, chance: random.Random, late: float,
     ) -> None:  # fmt: skip
         self.position, self.cubes, self.units, self.chance, self.late = (
@@ -121,7 +121,7 @@ class Cube:
         self.alive = units
         self.waiting: dict[int, tuple[Barrier, int]] = {}
         self.cluster: list[Cube] = [self]
-        together = {name: op for name, op in self.shared_ops().items() if name in used}
+        together = {name: op for name, op in self.shared_ops().items() if name in used} | numbers
         own = [(name, make) for name, make in OWN_OPS.items() if name in used]
         self.programs = [
             FunctionType(kernel, {**together, **{name: make(self, u) for name, make in own}})(*args)

@@ -16,13 +16,17 @@ from tests.backends.cuda.emulator.arithmetic import ARITHMETIC, OPERATORS
 from tests.backends.cuda.emulator.cube import MEETINGS, Cube
 from tests.backends.cuda.emulator.memory import array_words
 
+KNOWN_NUMBERS = frozenset({"f32", "f64", "u32", "u64", "i64", "splat", "iota"})
+"""What makes numbers, and lines that nobody writes to, of numbers."""
+
 
 class Generator(ast.NodeTransformer):
     """Ops in which units meet become yields, and what Python does itself is written as such: calls
-    are slow.
+    are slow. Numbers that are known are made once: `numbers` are they, by names that stand for them.
     """
 
     def __init__(self, tree: ast.AST) -> None:
+        self.numbers: dict[str, Any] = {}
         self.stacks = {
             node.targets[0].id  # of lines
             for node in ast.walk(tree)
@@ -45,7 +49,21 @@ class Generator(ast.NodeTransformer):
             return ast.Call(ast.Attribute(line, "copy", ast.Load()), [], [])
         if name == "i32" and isinstance(args[0], ast.Constant) and type(args[0].value) is int:
             return ast.Constant(ARITHMETIC["i32"](args[0].value))
+        if name in KNOWN_NUMBERS and all(map(self.is_known, args)):
+            text = ast.unparse(node)
+            self.numbers[text] = value = eval(text, dict(ARITHMETIC))
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+            return ast.Name(text, ast.Load())
         return args[0] if name in ("multiple", "same_in_plane") else node
+
+    def is_known(self, node: ast.AST) -> bool:
+        """Whether a node is a number."""
+        if isinstance(node, ast.UnaryOp):
+            node = node.operand
+        return isinstance(node, ast.Constant) or (
+            isinstance(node, ast.Name) and node.id in {"INF", "NAN", *self.numbers}
+        )
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
@@ -77,15 +95,16 @@ def bare(node: ast.BinOp) -> ast.BinOp:
 
 
 @lru_cache(256)
-def translated(text: str) -> Any:
-    """The generated function's code, as a generator's."""
+def translated(text: str) -> tuple[Any, dict[str, Any]]:
+    """The generated function's code, as a generator's, and its known numbers."""
     tree = ast.parse(text)
     kernel = next(n for n in tree.body if isinstance(n, ast.FunctionDef))
     kernel.body.append(ast.parse("if False: yield").body[0])  # for kernels in which nobody meets
     tree.body = [kernel]
     space: dict[str, Any] = {}
-    exec(compile(ast.fix_missing_locations(Generator(tree).visit(tree)), "emulated", "exec"), space)
-    return space[kernel.name].__code__
+    generator = Generator(tree)
+    exec(compile(ast.fix_missing_locations(generator.visit(tree)), "emulated", "exec"), space)
+    return space[kernel.name].__code__, generator.numbers
 
 
 def leaves_of(value: Any) -> list[Any]:
@@ -134,16 +153,14 @@ def run_cubes(
     x, y, z = cubes
     together, *others = code.program.cluster
     assert others == [1, 1] and x % together == 0, "clusters are whole, and along x"
-    chance, body, units = (
-        random.Random(seed),
-        translated(code.text.text),
-        math.prod(code.program.units),
-    )
+    chance, units = random.Random(seed), math.prod(code.program.units)
+    body, numbers = translated(code.text.text)
     with np.errstate(all="ignore"):
         for *rest, first in np.ndindex(z, y, x // together):
             cluster = [
                 Cube(
                     body,
+                    numbers,
                     given,
                     (first * together + k, *rest[::-1]),
                     cubes,
