@@ -45,7 +45,7 @@ MANY = 4096
 def const(ty: ir.Type, x: Any) -> ir.Constant:
     """A constant, in every lane of a vector type."""
     kind = type(x)
-    key = (ty, kind, x.hex() if kind is float else x)  # zeros have signs
+    key = ty, kind, x if kind is int else repr(x)  # zeros have signs, NumPy's too
     found = _constants.get(key)
     if found is None:
         lanes = [x] * ty.count if isinstance(ty, ir.VectorType) and x is not None else x

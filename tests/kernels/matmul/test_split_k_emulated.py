@@ -82,6 +82,7 @@ def problem(m: int, n: int, k: int, dtype: str = "bf16", layout: Any = "rows", *
         (problem(27, 80, 1738, "f64"), "matrix units"),
         (problem(1, 80, 1738, layout="columns"), "one row"),
         (problem(2048, 2048, 2047), "too many tiles"),
+        (problem(40, 4493, 200), "too many tiles"),
         (problem(24, 2192, 448, layout="columns", aligned=True), "too many tiles"),
         (problem(200, 250, 8001), "too much work"),
         (problem(64, 64, 8000, aligned=True), "too much work"),

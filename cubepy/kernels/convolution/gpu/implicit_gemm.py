@@ -130,7 +130,7 @@ def moved(tap, by, hops, channels, form, volume):
 
 @cb.func
 def reach_of(tap, form, volume):
-    """How offset a tap is from the first one: in memory, and along depth, height and width."""
+    """How far a tap is from the first one: in memory, and along depth, height and width."""
     dilation, steps = form.dilation, form.steps
     row, column = tap[1] * dilation[1], tap[2] * dilation[2]
     offset = cb.cast(row, cb.i64) * steps[2] + cb.cast(column, cb.i64) * steps[3]

@@ -37,8 +37,8 @@ START, MEETING = 2.1, (0.8, 0.05)
 SHORTEST = 16
 """Of K: less is done without matrix units."""
 MOST = 300, 40
-"""Tiles up to which that is so: of rows that begin anywhere, and where the copy engine can bring
-them.
+"""Tiles of 16 x 16 up to which that is so: of rows that begin anywhere, and where the copy engine
+can bring them.
 """
 ANYWHERE, ALIGNED, LONG = 7.0, 3.9, (1024, 5.3)
 """Microseconds up to which other routines are slower: where rows begin anywhere (others copy them
@@ -248,8 +248,8 @@ class MmaSplitKRoutine(GpuRoutine, TunedRoutine):
         if problem.k < SHORTEST or (problem.m == 1 and problem.layout == "columns"):
             return "K is short, or there is one row for rows of the matrix"
         plan = quickest(problem, properties)
-        tiles = tiles_of(plan, problem)
-        if tiles > (MOST[1] if problem.aligned else MOST[0]):
+        small = tiles_of(MmaSplitK(problem.a), problem)
+        if small > (MOST[1] if problem.aligned else MOST[0]):
             return "there are too many tiles that share nothing"
         most = ANYWHERE if not problem.aligned else LONG[1] if problem.k >= LONG[0] else ALIGNED
         quick = cost_of(plan, problem, properties) <= most
