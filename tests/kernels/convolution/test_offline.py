@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cubepy import kernels as K
+from cubepy.kernels.convolution import routines_gpu
 from cubepy.kernels.convolution.gpu.fold import FOLDERS, fold_taps
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.convolution.sm90.implicit_gemm import HopperWindow, hopper_convolution
@@ -74,6 +75,24 @@ def test_every_tile_keeps_its_sums_in_registers(plan: HopperWindow) -> None:
     }.items():
         assert count(code.sass, name)[name] >= least, name
     assert code.text.shared_bytes <= offline("sm_90a").max_shared_memory
+
+
+@pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
+@pytest.mark.parametrize("channels", [64, 12, 3])
+@pytest.mark.parametrize("tile", some([(64, 64, 4), (128, 128, 3)], 0), ids=str)
+def test_tiles_that_are_gathered_spill_nothing(
+    tile: tuple[int, int, int], channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routines_gpu, "ASIDE", math.inf)
+    monkeypatch.setattr(routines_gpu, "LAID", {True: math.inf, False: math.inf})
+    x, w = zeros(2, 28, 28, channels), zeros(64, channels, 5, 5)
+    plan = dict(zip(("rows", "columns", "stages"), tile, strict=True))
+    with recording("sm_90a") as launches, force("convolution", "mma", **plan):
+        given = (device_array.upload(a, devices.current()) for a in (x, w))
+        K.conv2d(*given, padding=2, layout="NHWC")
+    ((code,),) = [[c for kernel, c in launches if kernel.__name__ == "mma_convolution"]]
+    assert count(code.sass, "LDL", "STL") == {"LDL": 0, "STL": 0} and not usage(code.cubin).stack
+    assert (count(code.sass, "LDGSTS")["LDGSTS"] > 0) == (channels == 64)
 
 
 def zeros(*shape: int, dtype: Any = H) -> np.ndarray:

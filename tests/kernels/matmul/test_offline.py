@@ -18,6 +18,7 @@ from cubepy.kernels.matmul.gpu.direct import STEP, WIDE_PLAN, Direct, direct_pro
 from cubepy.kernels.matmul.gpu.gemv import Few, FewRoutine, dot_rows, few_rows
 from cubepy.kernels.matmul.gpu.gemv_rows import Across, few_across
 from cubepy.kernels.matmul.gpu.mma_multistage import Mma, MmaRoutine, mma_product
+from cubepy.kernels.matmul.gpu.mma_split_k import TILES, MmaSplitK, mma_split_k
 from cubepy.kernels.matmul.gpu.padded_operands import PadPlan, pad_rows
 from cubepy.kernels.matmul.gpu.simt import Simt, SimtRoutine, simt_product
 from cubepy.kernels.matmul.problem import Product
@@ -151,6 +152,22 @@ def test_small_products_ask_for_all_of_a_step_at_once(plan: dict[str, int]) -> N
     code = compile_for("sm_90a", direct_product, 128, x, y, zeros(BF16, 1, 256, 256), None, None, 1.0,
                        Direct(**plan), mode="unchecked")  # fmt: skip
     check(code, LDG=4 * (4 + plan.get("wide", 1)), FFMA=64)
+
+
+@needs_sass
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("tile", some([*TILES], 0, 2), ids=str)
+def test_fragments_straight_from_memory_spill_nothing(
+    tile: tuple[int, int], architecture: str
+) -> None:
+    """Of rows that begin anywhere, as the routine launches it; for each step two instructions."""
+    a, b, out = zeros(np.uint16, 1, 40, 1001), zeros(np.uint16, 1, 1001, 42), zeros(BF16, 1, 40, 42)
+    steps = 1 if tile[1] == 4 else 2
+    plan = MmaSplitK("bf16", *tile, steps=steps, across=True)
+    code = compile_for(
+        architecture, mma_split_k, 256, a, b, out, None, None, 1.0, plan, mode="unchecked"
+    )
+    check(code, HMMA=2 * steps * math.prod(tile))
 
 
 @needs_sass

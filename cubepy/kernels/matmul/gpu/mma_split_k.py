@@ -267,11 +267,15 @@ class MmaSplitKRoutine(GpuRoutine, TunedRoutine):
         per = PIECE // a.itemsize
         across = problem.layout == "rows"
         b = b if across else b.transpose(0, 2, 1)
+        a_lanes = lanes_within(a, per)
+        b_lanes = lanes_within(b, blueprint.wide if across else per)
+        crowded = blueprint.wide == 4 and min(a_lanes, b_lanes) == 1  # registers hold one step
         made = replace(
             blueprint,
             across=across,
-            a_lanes=lanes_within(a, per),
-            b_lanes=lanes_within(b, blueprint.wide if across else per),
+            steps=1 if crowded else blueprint.steps,
+            a_lanes=a_lanes,
+            b_lanes=b_lanes,
         )
         plan = fitted(made, args)
         batch, m, n = out.shape
