@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from functools import cache
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     from cubepy.backends.cpu.emit import CpuText
     from cubepy.backends.llvm.ranges import Sum
 
+CACHES = "/sys/devices/system/cpu/cpu0/cache"
+BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 UNITS = (256, 1, 1)
 """Units of a cube of `cb.over`, however many axes it has: a line of neighbours, which LLVM makes
 lines of.
@@ -307,8 +308,8 @@ def _properties() -> DeviceProperties:
         max_units=4096,
         register_bytes=64 if wide else (32 if "avx" in on else 16),
         vector_registers=32 if wide or "neon" in on else 16,
-        l1_bytes=_cache_bytes("SC_LEVEL1_DCACHE_SIZE", 32 * 1024),
-        l2_bytes=_cache_bytes("SC_LEVEL2_CACHE_SIZE", 1024 * 1024),
+        l1_bytes=cache_bytes(1, 32 * 1024),
+        l2_bytes=cache_bytes(2, 1024 * 1024),
         features=frozenset(
             n
             for n, f in (
@@ -323,8 +324,17 @@ def _properties() -> DeviceProperties:
     )
 
 
-def _cache_bytes(name: str, default: int) -> int:
-    try:
-        return os.sysconf(name) or default
-    except (ValueError, OSError, AttributeError):  # the system does not tell
-        return default
+def cache_bytes(level: int, default: int, folder: str = CACHES) -> int:
+    """Bytes of a core's data cache of a level, by what Linux tells of it; elsewhere the default."""
+    for n in range(8):
+        texts = []
+        try:
+            for what in ("level", "type", "size"):
+                with open(f"{folder}/index{n}/{what}") as file:
+                    texts.append(file.read().strip())
+        except OSError:  # there are no more
+            break
+        found, kind, size = texts
+        if found == str(level) and kind != "Instruction" and size[:-1].isdigit():
+            return int(size[:-1]) * BYTES.get(size[-1], 0) or default
+    return default

@@ -37,6 +37,8 @@ def shaped(element: ir.Type, like: ir.Type) -> ir.Type:
     return ir.VectorType(element, like.count) if isinstance(like, ir.VectorType) else element
 
 
+GPUS = "nvptx", "amdgcn"
+"""What names of GPUs begin with, as targets of LLVM."""
 _constants: dict[Any, ir.Constant] = {}
 """Those that were made, and orders of lanes: their text is worked out once."""
 MANY = 4096
@@ -60,7 +62,7 @@ def constant_of(b: Builder, value: Value) -> int | None:
 
     On GPUs none is known: shorter divisions moved registers of clusters' kernels into memory.
     """
-    if on_gpu(b):
+    if str(b.module.triple).startswith(GPUS):
         return None
     numbers = getattr(value, "constant", None)
     if isinstance(numbers, (list, tuple)):
@@ -131,7 +133,7 @@ def on_amd_of_old(b: Builder) -> bool:
 
 def on_gpu(b: Builder) -> bool:
     """Whether the module is compiled for a GPU."""
-    return on_nvidia(b) or on_amd(b)
+    return str(b.module.triple).startswith(GPUS)
 
 
 def math(b: Builder, name: str, *args: Value) -> Value:

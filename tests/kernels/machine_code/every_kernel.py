@@ -80,7 +80,7 @@ COMPILED_ELSEWHERE = {
     "matmul.sm90.persistent": "matmul.test_offline",
     "matmul.gpu.mma_buffered": "matmul.test_mma_buffered",
     "matmul.gpu.mma_multistage": "matmul.test_offline",
-    "matmul.gpu.mma_split_k": "matmul.test_split_k_emulated",
+    "matmul.gpu.mma_split_k": "matmul.emulated.test_split_k",
     "matmul.sm90.cluster_split_k": "matmul.test_tiles",
     "matmul.sm90.tma_simt": "matmul.test_tiles",
     "matmul.sm90.tma_simt_split_k": "matmul.test_tiles",

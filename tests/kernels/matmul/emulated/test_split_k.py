@@ -18,7 +18,7 @@ from cubepy.tune import force
 
 pytest.importorskip("numba_cuda", reason="printing code for NVIDIA GPUs needs numba-cuda")
 from tests.backends.cuda.emulator.device import emulated
-from tests.kernels.matmul.test_direct_emulated import on_gpu
+from tests.kernels.matmul.emulated.test_direct import on_gpu
 
 RNG = np.random.default_rng()
 BF16 = np.dtype(ml_dtypes.bfloat16)
