@@ -17,6 +17,7 @@ from cubepy.errors import CubeError, FileFormatError
 from tests.models import written
 from tests.models.folders import fixture, folder
 from tests.models.gguf_files import LLAMA_KEYS, gguf_of
+from tests.models.odd.run import mutated
 
 ROUNDS = 400
 X = np.arange(64, dtype=np.float32).reshape(2, 32)
@@ -40,27 +41,6 @@ def seed_of(kind: str, folder: Path) -> bytes:
         opcodes = {"x": written.tensor_opcodes("0", (2, 32), (32, 1), 64)}
         written.torch_zip(folder / "seed", written.state_opcodes(opcodes), {"0": X})
     return (folder / "seed").read_bytes()
-
-
-def mutated(raw: bytes, rng: np.random.Generator) -> bytes:
-    """A few bytes changed, cut, repeated, or made large."""
-    data = bytearray(raw)
-    for _ in range(rng.integers(1, 5)):
-        at = int(rng.integers(0, max(len(data), 1)))
-        what = rng.integers(0, 6)
-        if what == 0:
-            data[at : at + 1] = bytes([int(rng.integers(0, 256))])
-        elif what == 1:
-            data[at : at + 8] = b"\xff" * 8
-        elif what == 2:
-            del data[at : at + int(rng.integers(1, 32))]
-        elif what == 3:
-            data[at:at] = data[: int(rng.integers(1, 64))]
-        elif what == 4:
-            data = data[:at]
-        else:
-            data[at : at + 4] = bytes(4)
-    return bytes(data)
 
 
 @pytest.mark.parametrize("kind", ["gguf", "safetensors", "zip", "legacy"])

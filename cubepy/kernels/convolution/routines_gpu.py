@@ -82,13 +82,14 @@ class MmaOnGpu(GpuRoutine, TunedRoutine):
             return f"matrix units do not take {p.dtype} and {p.weight}"
         if p.groups > 1 or (shape.window == shape.stride == (1, 1, 1) and not any(shape.pad)):
             return "for one group, and windows of several pixels"
-        if not suited(shape, p.dtype, p.weight, properties):
+        boxes = suited(shape, p.dtype, p.weight, properties)
+        if is_copied(p) and "wgmma" not in properties.features:
             return None
         last = p.layout in ("last", "both")
-        lies = last and lies_well(p.n, p.channels, p.filters, shape, size)
+        lies = boxes and last and lies_well(p.n, p.channels, p.filters, shape, size)
         most = ASIDE if lies and p.channels > FEW else LAID[is_copied(p)]
         quick = cost_of(p, properties) <= most
-        return None if quick else "the copy engine is quicker where there is more to do"
+        return None if quick else "other ways are quicker where there is more to do"
 
     def blueprints(self, p: Convolution, properties: cb.DeviceProperties) -> Iterator[ImplicitGemm]:
         """Large tiles where they fill the device."""
