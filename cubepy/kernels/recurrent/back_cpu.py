@@ -16,9 +16,8 @@ from cubepy.kernels.recurrent.problem import RecurrenceBack
 from cubepy.kernels.recurrent.steps_cpu import (
     KEPT,
     LINE,
-    LONG,
-    PATIENCE,
     await_slice,
+    claim_slice,
     cut_of,
     gates_of,
 )
@@ -198,12 +197,7 @@ def run_back(
             claim = base + mine * (2 * LINE)
             free = True
             if slices > 1:
-                late = n == 0
-                if n > 0:
-                    late = await_slice(meetings, claim + LINE, s, PATIENCE)
-                free = late and cb.atomic_compare_exchange(meetings, claim, s, s + 1) == s
-                if late and not free and again:
-                    free = await_slice(meetings, claim + LINE, s, LONG)
+                free = claim_slice(meetings, claim, s, n == 0, again)
             if free:
                 slice_back(
                     given, panels, carried, written, (d, s, reverse), (mine, slices), rows, plan

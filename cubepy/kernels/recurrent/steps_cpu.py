@@ -117,12 +117,7 @@ def run_steps(
             claim = base + mine * (2 * LINE)
             free = True
             if slices > 1:
-                late = n == 0
-                if n > 0:
-                    late = await_slice(meetings, claim + LINE, s, PATIENCE)
-                free = late and cb.atomic_compare_exchange(meetings, claim, s, s + 1) == s
-                if late and not free and again:
-                    free = await_slice(meetings, claim + LINE, s, LONG)
+                free = claim_slice(meetings, claim, s, n == 0, again)
             if free:
                 when = (d, s, reverse)
                 which = (mine, slices)
@@ -145,6 +140,20 @@ def await_slice(meetings, at, s, patience: cb.Comptime[int]):
         late = cb.atomic_or(meetings, at, 0) <= s
         looks += 1
     return late
+
+
+@cb.func
+def claim_slice(meetings, claim, s, own, again):
+    """Whether step s of a slice is this unit's to do: its `own` at once, another's when nobody has
+    begun it for long, and where a step may be done twice (`again`) also when it is not finished.
+    """
+    late = own
+    if not own:
+        late = await_slice(meetings, claim + LINE, s, PATIENCE)
+    free = late and cb.atomic_compare_exchange(meetings, claim, s, s + 1) == s
+    if late and not free and again:
+        free = await_slice(meetings, claim + LINE, s, LONG)
+    return free
 
 
 @cb.func
