@@ -25,7 +25,7 @@ from tests.runtime.replay.gpu_calls import new, plus, same, some
 def adding() -> Iterator[str]:
     """The name of an op whose kernel the pretended driver has."""
 
-    @define("map", {"adding": lambda dtype, x, y: plus(x, y)})
+    @define("map", {"adding": lambda dtype, x, y: plus(x, y if y.shape else y.reshape((1,)))})
     def rule(x: Spec, y: Spec) -> Spec:
         return x
 
@@ -158,3 +158,22 @@ def test_what_is_kept_of_memory_that_a_program_writes_holds_no_more(fake: FakeDr
         assert made.plan is not None and held is not None
     finally:
         del OPS["adding_into"]
+
+
+def test_what_is_computed_of_constants_is_no_step(fake: FakeDriver, adding: str) -> None:
+    """Numbers of numbers, as means give to gradients, are computed on the host while a program is
+    recorded.
+    """
+
+    def function(x: Tensor) -> Tensor:
+        one = apply("constant", value=3.0, dtype="f32")
+        return apply(adding, x, (one / 8).sqrt() * (one - 1))
+
+    program = cb.jit(function)
+    for n in range(6):
+        found = program(cb.tensor(new([n])))
+        want = [n + np.sqrt(3 / 8) * 2]
+        np.testing.assert_allclose(found.storage.array.numpy(), want, rtol=1e-6)
+    ((made,),) = program.programs.values()
+    assert made.plan is not None, made.why
+    assert made.plan.launches == 1
