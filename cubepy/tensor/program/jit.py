@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
+
 from cubepy.errors import ArgumentError
 from cubepy.runtime import recording
 from cubepy.runtime.deep_stack import uncollected
@@ -115,6 +117,10 @@ class Jitted:
             return self.function(*args, **kwargs)
         leaves: list[Any] = []
         structure = leaves_of((args, kwargs), leaves)
+        if np.float64 in map(type, leaves):  # Python floats of NumPy
+            plain = [float(v) if type(v) is np.float64 else v for v in leaves]
+            args, kwargs = rebuilt(structure, iter(plain))
+            return self(*args, **kwargs)
         if profiled:
             return self.stepwise(self.key(structure, leaves), args, kwargs)
         key = self.key(structure, leaves)
