@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.errors import CubeError, ModelError
+from cubepy.errors import CubeError, FileFormatError, ModelError
 from cubepy.models.formats.gguf import GGUF, read_gguf
 from cubepy.models.generation.tokenizer import gguf_tokenizer
 from cubepy.models.onnx import load
@@ -19,7 +21,7 @@ from tests.models.gguf_files import gguf_of, metadata_of
 from tests.models.odd import run
 from tests.models.odd.graphs import X, function
 from tests.models.onnx.writer import graph, model, node, tensor
-from tests.models.written import gguf
+from tests.models.written import gguf, torch_zip
 
 FILES = 60
 
@@ -127,3 +129,14 @@ def test_tensors_of_gguf_files_of_any_rank(tmp_path: Path) -> None:
             path.write_bytes(gguf(data, [*rows[:n], changed, *rows[n + 1 :]]))
             with pytest.raises(CubeError):
                 cb.load(path)
+
+
+def test_containers_that_are_there_again_and_again_take_no_time(tmp_path: Path) -> None:
+    """Twenty lists, of which each holds the one before it twice: a million entries of a small file."""
+    lists: Any = []
+    for _ in range(20):
+        lists = [lists, lists]
+    path = tmp_path / "lists.pt"
+    torch_zip(path, pickle.dumps(lists, 2), {})
+    with pytest.raises(FileFormatError, match="hold too much"):
+        cb.load(path)
