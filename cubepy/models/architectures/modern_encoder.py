@@ -5,7 +5,6 @@ neighbours, gated networks, norms in front.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from cubepy.models.architectures.decoder import rotated
 from cubepy.models.architectures.encoder import embedded
+from cubepy.models.architectures.experts import ACTIVATIONS
 from cubepy.models.architectures.names import Names
 from cubepy.models.architectures.rotary import Rotary, rotary
 from cubepy.models.architectures.settings import Settings
@@ -21,7 +21,6 @@ from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
-ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"gelu": F.gelu, "silu": F.silu, "relu": F.relu}
 
 
 @dataclass(frozen=True)
