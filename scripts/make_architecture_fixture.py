@@ -258,6 +258,11 @@ MODERN_MORE: dict[str, Any] = {
 }
 ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "modernbert": ("ModernBertModel", "ModernBertConfig", MODERN),
+    "modernbert_tanh": (
+        "ModernBertModel",
+        "ModernBertConfig",
+        MODERN | {"hidden_activation": "gelu_pytorch_tanh"},
+    ),
     "modernbert_biased": ("ModernBertForMaskedLM", "ModernBertConfig", MODERN | MODERN_MORE),
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cubepy.models.architectures.decoder import DecoderConfig
-from cubepy.models.architectures.experts import ACTIVATIONS, ExpertConfig
+from cubepy.models.architectures.experts import ExpertConfig
 from cubepy.models.architectures.rotary import Rotary, rotary
 from cubepy.models.architectures.settings import Settings
 
@@ -35,8 +35,6 @@ def decoder_config(values: Mapping[str, Any], source: str) -> DecoderConfig:
     if c.experts is not None:
         if c.experts.chosen > c.experts.count:
             raise s.refuse(f"{c.experts.chosen} of {c.experts.count} experts cannot be chosen")
-        if c.activation not in ACTIVATIONS:
-            raise s.refuse(f"experts with the activation {c.activation!r}")
     return c
 
 

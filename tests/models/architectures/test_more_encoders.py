@@ -58,7 +58,7 @@ def test_configs_of_2024(tmp_path: Path) -> None:
         ({"num_attention_heads": 3}, "do not divide"),
         ({"layer_types": ["full_attention"]}, "must name 4 layers"),
         ({"layer_types": ["magic"] * 4}, "must name 4 layers"),
-        ({"hidden_activation": "gelu_new"}, "is not one of gelu"),
+        ({"hidden_activation": "magic"}, "'magic' is not known"),
         ({"num_hidden_layers": 5, "layer_types": ["full_attention"] * 5}, "missing: layers.4"),
         ({"attention_bias": True}, "missing: layers.0.qkv.bias"),
     ],
