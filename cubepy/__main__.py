@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from typing import Any
 
@@ -187,6 +188,9 @@ def main(argv: list[str] | None = None) -> int:
             return check_command.run(arguments)
         else:
             _quantize(arguments)
+    except BrokenPipeError:  # who read along has enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (CubeError, OSError) as error:
         if config.debug >= 2:
             raise

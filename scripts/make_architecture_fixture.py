@@ -64,6 +64,7 @@ def write(name: str, models: dict[str, Arrays]) -> None:
 
 
 EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+WINDOW = {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}
 LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
 YARN = {
@@ -118,6 +119,21 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
         | {"n_inner": 24, "activation_function": "relu", "tie_word_embeddings": False},
     ),
     "gemma_biased": ("GemmaConfig", SMALL | {"head_dim": 8, "attention_bias": True}),
+    "gemma_silu": ("GemmaConfig", SMALL | {"head_dim": 8, "hidden_act": "silu"}),
+    "mixtral_gelu": (
+        "MixtralConfig",
+        SMALL | {"num_local_experts": 4, "hidden_act": "gelu_pytorch_tanh"},
+    ),
+    "qwen2_moe_window": (
+        "Qwen2MoeConfig",
+        SMALL | EXPERTS | WINDOW | {"shared_expert_intermediate_size": 10, "num_hidden_layers": 3},
+    ),
+    "qwen3_moe_window": ("Qwen3MoeConfig", SMALL | EXPERTS | WINDOW | {"head_dim": 8}),
+    "gpt2_unscaled": (
+        "GPT2Config",
+        {"vocab_size": 61, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
+        | {"scale_attn_weights": False},
+    ),
 }
 
 
@@ -242,6 +258,11 @@ MODERN_MORE: dict[str, Any] = {
 }
 ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "modernbert": ("ModernBertModel", "ModernBertConfig", MODERN),
+    "modernbert_tanh": (
+        "ModernBertModel",
+        "ModernBertConfig",
+        MODERN | {"hidden_activation": "gelu_pytorch_tanh"},
+    ),
     "modernbert_biased": ("ModernBertForMaskedLM", "ModernBertConfig", MODERN | MODERN_MORE),
 }
 

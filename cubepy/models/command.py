@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from typing import Any
 
@@ -51,6 +52,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Do what a command says."""
     from cubepy.models import load, look
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal may lack letters that a model writes
     if arguments.command == "look":
         print(look(arguments.model).table(arguments.tensors))
         return

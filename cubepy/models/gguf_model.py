@@ -56,6 +56,10 @@ def load_gguf(path: str | os.PathLike[str], activations: str = "int8") -> TextMo
             f"{source}: tensors of types that cannot be read: {listed(unread)}",
             hint=f"quantize the model to one of {', '.join(UNPACK)}",
         )
+    for name, stored in file.tensors.items():
+        axes = (3,) if any(f".{part}." in name for part in EXPERTS) else (1, 2)
+        if len(stored.shape) not in axes:
+            raise FileFormatError(f"{source}: {name} cannot have the shape {stored.shape}")
     c = gguf_config(file, source)
     model = built(c, _weights(file, c, source, activations), source)
     model.ends = gguf_ends(file)

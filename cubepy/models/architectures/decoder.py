@@ -22,7 +22,7 @@ from cubepy.nn import Embedding, LayerNorm, Linear, Module, ModuleList, Paramete
 from cubepy.nn import functional as F
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.tensor import Tensor, apply, as_tensor
-from cubepy.tensor.namespace import concat, where
+from cubepy.tensor.namespace import concat, minimum, where
 
 
 @dataclass(frozen=True)
@@ -396,7 +396,10 @@ class Decoder(Module):
         if c.embedding_scale != 1:
             x = x * c.embedding_scale
         if self.positions is not None:
-            x = x + self.positions(at_positions)
+            at_rows = at_positions
+            if starts is not None and length > 1:  # behind the last one nobody looks
+                at_rows = minimum(at_rows, c.context - 1)
+            x = x + self.positions(at_rows)
         at_positions = at_positions.astype(cb.f32).expand(*tokens.shape)
         rotations = {False: self.rotations(False, at_positions, long)}
         rotations[True] = (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cubepy.models.architectures.decoder import DecoderConfig
-from cubepy.models.architectures.experts import ACTIVATIONS, ExpertConfig
+from cubepy.models.architectures.experts import ExpertConfig
 from cubepy.models.architectures.rotary import Rotary, rotary
 from cubepy.models.architectures.settings import Settings
 
@@ -35,8 +35,6 @@ def decoder_config(values: Mapping[str, Any], source: str) -> DecoderConfig:
     if c.experts is not None:
         if c.experts.chosen > c.experts.count:
             raise s.refuse(f"{c.experts.chosen} of {c.experts.count} experts cannot be chosen")
-        if c.activation not in ACTIVATIONS:
-            raise s.refuse(f"experts with the activation {c.activation!r}")
     return c
 
 
@@ -82,17 +80,12 @@ def _rotary(s: Settings, depth: int, kind: str = "full_attention", base: float =
     return rotary(rotated, theta, {**extra, **scaling.values}, context)
 
 
-def _windows(s: Settings, default: str = "full_attention", every: int = 0) -> tuple[int, ...]:
-    """The window of each layer: by `layer_types`, else each but every n-th one has it."""
+def _windows(s: Settings, has_one: Callable[[int], bool]) -> tuple[int, ...]:
+    """The window of each layer: by `layer_types`, else by the layer's number."""
     layers, window = s.size("num_hidden_layers"), s.values.get("sliding_window")
     kinds = s.values.get("layer_types")
     if kinds is None:
-        kinds = [default] * layers
-        if every:
-            kinds = [
-                "full_attention" if (n + 1) % every == 0 else "sliding_attention"
-                for n in range(layers)
-            ]
+        kinds = ["sliding_attention" if has_one(n) else "full_attention" for n in range(layers)]
     if not isinstance(kinds, list):
         raise s.refuse("layer_types must be a list")
     if other := {str(k) for k in kinds} - {"full_attention", "sliding_attention"}:
@@ -103,17 +96,34 @@ def _windows(s: Settings, default: str = "full_attention", every: int = 0) -> tu
     return tuple(size if kind == "sliding_attention" else 0 for kind in kinds)
 
 
+def _all(_: int) -> bool:
+    return True
+
+
+def _but_every(count: int) -> Callable[[int], bool]:
+    """Each layer but every n-th one."""
+    return lambda n: (n + 1) % count != 0
+
+
 def _mistral(s: Settings) -> Given:
-    return _llama(s) | {"windows": _windows(s, "sliding_attention")}
+    return _llama(s) | {"windows": _windows(s, _all)}
+
+
+def _switched_windows(s: Settings, has_one: Callable[[int], bool] | None = None) -> tuple[int, ...]:
+    """Windows where a switch says so, from a layer on."""
+    if not s.flag("use_sliding_window", False):
+        return ()
+    first = s.number("max_window_layers", default=28)
+    return _windows(s, (lambda n: n >= first) if has_one is None else has_one)
 
 
 def _qwen2(s: Settings) -> Given:
-    windows = _windows(s) if s.flag("use_sliding_window", False) else ()
+    windows = _switched_windows(s)
     return _llama(s) | {"attention_bias": True, "output_bias": False, "windows": windows}
 
 
 def _qwen3(s: Settings) -> Given:
-    windows = _windows(s) if s.flag("use_sliding_window", False) else ()
+    windows = _switched_windows(s)
     depth = s.size("head_dim", default=128)
     return _llama(s) | {
         "depth": depth,
@@ -146,15 +156,30 @@ def _mixtral(s: Settings) -> Given:
 
 def _qwen2_moe(s: Settings) -> Given:
     shared = s.size("shared_expert_intermediate_size")
-    biased = s.flag("qkv_bias", True)
-    return _qwen2(s) | {"attention_bias": biased, "experts": _experts(s, shared)}
+    biased, last = s.flag("qkv_bias", True), s.number("max_window_layers", default=28)
+    windows = _switched_windows(s, lambda n: n % 2 == 0 and n < last)
+    experts = _experts(s, shared)
+    return _qwen2(s) | {"attention_bias": biased, "experts": experts, "windows": windows}
 
 
 def _qwen3_moe(s: Settings) -> Given:
-    return _qwen3(s) | {"experts": _experts(s)}
+    plain = Settings({**s.values, "layer_types": None}, s.source)  # transformers asks for no list
+    return _qwen3(s) | {"experts": _experts(s), "windows": _switched_windows(plain, _all)}
 
 
 def _gemma(s: Settings) -> Given:
+    given = s.first(("hidden_act", "hidden_activation"), "gelu_pytorch_tanh")
+    if given == "gelu":  # the first configs said so, and meant the other one
+        return _gemmas(s)
+    return _gemmas(s) | {
+        "activation": s.activation("hidden_act", "hidden_activation", default="gelu_pytorch_tanh")
+    }
+
+
+def _gemmas(s: Settings) -> Given:
+    """What all of them share."""
+    if s.flag("use_bidirectional_attention", False):
+        raise s.refuse("a decoder whose positions see those behind them")
     depth = s.size("head_dim", default=256)
     return _llama(s) | {
         "depth": depth,
@@ -173,10 +198,10 @@ def _scale(s: Settings) -> float:
 
 
 def _gemma2(s: Settings) -> Given:
-    return _gemma(s) | {
+    return _gemmas(s) | {
         "after": True,
         "scale": _scale(s),
-        "windows": _windows(s, every=2),
+        "windows": _windows(s, _but_every(2)),
         "attention_cap": s.number("attn_logit_softcapping", default=0.0),
         "logits_cap": s.number("final_logit_softcapping", default=0.0),
     }
@@ -194,7 +219,7 @@ def _gemma3(s: Settings) -> Given:
         "head_norms": "head",
         "rotary": _rotary(s, depth, base=1e6),
         "local_rotary": angles,
-        "windows": _windows(s, every=every),
+        "windows": _windows(s, _but_every(every)),
     }
 
 
@@ -203,7 +228,7 @@ def _gemma3_with_images(s: Settings) -> Given:
 
 
 def _phi3(s: Settings) -> Given:
-    return _llama(s) | {"windows": _windows(s, "sliding_attention")}
+    return _mistral(s)
 
 
 def _smollm3(s: Settings) -> Given:
@@ -213,7 +238,7 @@ def _smollm3(s: Settings) -> Given:
     listed = s.first(("no_rope_layers",), default)
     if not isinstance(listed, list):
         raise s.refuse("no_rope_layers must be a list")
-    windows = _windows(s) if s.flag("use_sliding_window", False) else ()
+    windows = _switched_windows(s, lambda n: n < len(listed) and not listed[n])
     tied = s.flag("tie_word_embeddings", True)
     return _llama(s) | {"rotated": tuple(map(bool, listed)), "windows": windows, "tied": tied}
 
@@ -233,9 +258,11 @@ def _granite(s: Settings) -> Given:
 
 def _gpt2(s: Settings) -> Given:
     width, heads = s.size("n_embd", "hidden_size"), s.size("n_head", "num_attention_heads")
-    if s.flag("scale_attn_by_inverse_layer_idx", False) or not s.flag("scale_attn_weights", True):
-        raise s.refuse("attention that is scaled otherwise than by 1 / sqrt(depth)")
+    if s.flag("scale_attn_by_inverse_layer_idx", False):
+        raise s.refuse("attention that each layer scales otherwise")
+    scaled = s.flag("scale_attn_weights", True)
     return {
+        "scale": 0.0 if scaled else 1.0,
         "vocabulary": s.size("vocab_size"),
         "width": width,
         "layers": s.size("n_layer", "num_hidden_layers"),

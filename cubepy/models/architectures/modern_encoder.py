@@ -5,7 +5,6 @@ neighbours, gated networks, norms in front.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,15 +12,16 @@ import numpy as np
 
 from cubepy.models.architectures.decoder import rotated
 from cubepy.models.architectures.encoder import embedded
+from cubepy.models.architectures.experts import ACTIVATIONS
 from cubepy.models.architectures.names import Names
 from cubepy.models.architectures.rotary import Rotary, rotary
 from cubepy.models.architectures.settings import Settings
 from cubepy.nn import Embedding, LayerNorm, Linear, Module, ModuleList
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.namespace import concat
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
-ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"gelu": F.gelu, "silu": F.silu, "relu": F.relu}
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,46 @@ def _norm(c: ModernConfig) -> LayerNorm:
     return found
 
 
+BLOCKS = 8
+"""Texts of so many reaches and more: blocks of queries see blocks of keys, not all of them."""
+
+
+def windows_of(x: Tensor, reach: int) -> Tensor:
+    """(B, H, L, D) -> (B, blocks, H, 4 * reach, D): what a block of twice the reach, and the reach
+    before and behind it, have; zeros beyond the ends.
+    """
+    batch, heads, length, depth = x.shape
+    blocks = -(-length // (2 * reach))
+    x = F.pad(x, (0, 0, reach, (2 * blocks + 1) * reach - length))
+    x = x.reshape(batch, heads, 2 * blocks + 2, reach, depth)
+    parts = [x[:, :, n : n + 2 * blocks - 1 : 2] for n in range(4)]
+    return concat(parts, axis=3).permute(0, 2, 1, 3, 4)  # type: ignore[no-any-return]
+
+
+def seen_in_blocks(looks: Tensor, reach: int) -> Tensor:
+    """What blocks of queries see of their windows, (B * blocks, 1, 2 * reach, 4 * reach): keys that
+    are near, and where `looks` (B, L) says that there are tokens.
+    """
+    batch, length = looks.shape
+    there = windows_of(looks.astype("f32").reshape(batch, 1, length, 1), reach)
+    query, key = np.ogrid[: 2 * reach, : 4 * reach]
+    near = as_tensor(abs(query + reach - key) <= reach).to(looks.device)
+    return (there.reshape(-1, 1, 1, 4 * reach) != 0) & near  # type: ignore[no-any-return]
+
+
+def attention_in_blocks(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, reach: int) -> Tensor:
+    """Attention (B, H, L, D) to keys that are near, as `seen_in_blocks` says."""
+    batch, heads, length, depth = q.shape
+    size = 2 * reach
+    blocks = -(-length // size)
+    q = F.pad(q, (0, 0, 0, blocks * size - length))
+    q = q.reshape(batch, heads, blocks, size, depth).permute(0, 2, 1, 3, 4)
+    keys, values = (windows_of(t, reach).reshape(-1, heads, 2 * size, depth) for t in (k, v))
+    y = F.scaled_dot_product_attention(q.reshape(-1, heads, size, depth), keys, values, seen)
+    y = y.reshape(batch, blocks, heads, size, depth).permute(0, 2, 1, 3, 4)
+    return y.reshape(batch, heads, -1, depth)[:, :, :length]
+
+
 class ModernLayer(Module):
     """Attention, then the network, each of what was normalised, added to what came in."""
 
@@ -80,13 +120,20 @@ class ModernLayer(Module):
         self.gate_up = Linear(c.width, 2 * c.inner, c.network_bias)
         self.down = Linear(c.inner, c.width, c.network_bias)
 
-    def forward(self, x: Tensor, angles: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
-        """(B, L, width) -> the same; angles (B, L, pairs), a mask of (B, 1, 1 or L, L)."""
+    def forward(
+        self, x: Tensor, angles: tuple[Tensor, Tensor], mask: Tensor, reach: int = 0
+    ) -> Tensor:
+        """(B, L, width) -> the same; angles (B, L, pairs), a mask of (B, 1, 1 or L, L); with a
+        `reach` that of `seen_in_blocks`.
+        """
         batch, length, width = x.shape
         first = x if self.before_attention is None else self.before_attention(x)
         heads = self.qkv(first).reshape(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         q, k = rotated(heads[0], *angles), rotated(heads[1], *angles)
-        seen = F.scaled_dot_product_attention(q, k, heads[2], mask)
+        if reach:
+            seen = attention_in_blocks(q, k, heads[2], mask, reach)
+        else:
+            seen = F.scaled_dot_product_attention(q, k, heads[2], mask)
         x = self.o(seen.transpose(1, 2).reshape(batch, length, width), residual=x)
         gate, up = self.gate_up(self.before_network(x)).chunk(2, -1)
         return self.down(self.activation(gate) * up, residual=x)
@@ -128,13 +175,19 @@ class ModernEncoder(Module):
         batch, length = tokens.shape
         everything = looks.reshape(batch, 1, 1, length)
         positions = np.arange(length)
-        near = np.abs(positions[:, None] - positions) <= self.config.reach
-        neighbours = everything & as_tensor(near).to(tokens.device)
+        reach = self.config.reach
+        if length >= BLOCKS * reach > 0:
+            neighbours = seen_in_blocks(looks.reshape(batch, length), reach)
+        else:
+            near = np.abs(positions[:, None] - positions) <= reach
+            neighbours, reach = everything & as_tensor(near).to(tokens.device), 0
         at = as_tensor(positions.astype(np.float32)).to(tokens.device).reshape(1, length, 1)
         angles = [self.rotations(at, local) for local in (False, True)]
         for n, layer in enumerate(self.layers):
-            local = self.config.is_local(n)
-            x = layer(x, angles[local], neighbours if local else everything)
+            if self.config.is_local(n):
+                x = layer(x, angles[True], neighbours, reach)
+            else:
+                x = layer(x, angles[False], everything)
         return self.last_norm(x)  # type: ignore[no-any-return]
 
     def rotations(self, at: Tensor, local: bool) -> tuple[Tensor, Tensor]:
@@ -161,8 +214,6 @@ def modern_config(s: Settings) -> ModernConfig:
     if not isinstance(kinds, list) or len(kinds) != layers or set(kinds) - {GLOBAL, LOCAL}:
         raise s.refuse(f"layer_types must name {layers} layers of {GLOBAL} or {LOCAL}")
     activation = s.activation("hidden_activation", default="gelu")
-    if activation not in ACTIVATIONS:
-        raise s.refuse(f"the activation {activation!r} is not one of {', '.join(ACTIVATIONS)}")
     padding = s.values.get("pad_token_id")
     return ModernConfig(
         vocabulary=s.size("vocab_size"),

@@ -26,6 +26,7 @@ from cubepy.models.formats.stored import Refusal, Stored, checked_shape, mapped
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 MOST_DEPTH = 200
 MOST_ENTRIES = 2_000_000
+FREE_ENTRIES = 10_000
 _STORAGES = {
     "FloatStorage": "f32",
     "DoubleStorage": "f64",
@@ -241,7 +242,7 @@ def read_pickled(path: str | os.PathLike[str]) -> dict[str, Stored]:
     refuse, data = Refusal(path), mapped(path)
     found = _of_zip(path, data, refuse) if bytes(data[:2]) == b"PK" else _of_legacy(data, refuse)
     named: dict[str, Stored] = {}
-    _collect("", found, named, refuse, [0, 0])
+    _collect("", found, named, refuse, [0, min(MOST_ENTRIES, FREE_ENTRIES + data.size)])
     if not named:
         refuse("there is no tensor in it", "save model.state_dict()")
     return named
@@ -334,9 +335,11 @@ def _of_legacy(data: np.ndarray, refuse: Refusal) -> Any:
 def _collect(
     name: str, value: Any, named: dict[str, Stored], refuse: Refusal, seen: list[int]
 ) -> None:
-    """The tensors of nested containers by dotted names; `seen`: how deep, and how many entries."""
-    seen[1] += 1
-    if seen[0] > MOST_DEPTH or seen[1] > MOST_ENTRIES:
+    """The tensors of nested containers by dotted names; `seen`: how deep, and how many entries are
+    left: an entry takes bytes of a file, but one that is there again and again takes few.
+    """
+    seen[1] -= 1 + len(name) // 16
+    if seen[0] > MOST_DEPTH or seen[1] < 0:
         refuse("containers are nested too deep, or hold too much")
     seen[0] += 1
     if isinstance(value, _Rebuilt):

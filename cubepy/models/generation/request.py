@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any, Protocol
 
@@ -93,6 +93,11 @@ class Request:
         self.log_probabilities += log_probabilities
         return self
 
+    def forked(self, seed: int) -> Request:
+        """Another one that goes on from here."""
+        asked = list(self.prompt), self.sampling, self.limit, seed, self.wants_log_probabilities
+        return Request(*asked).goes_on(self.written, self.log_probabilities)
+
     def choose(self, scores: np.ndarray) -> int:
         """The next token, of scores (vocabulary,).
 
@@ -168,6 +173,25 @@ def seeds_of(seed: Any, count: int) -> list[int]:
             hint="one integer, or a list of one for each prompt",
         )
     return [int(one) for one in found]
+
+
+def ends_of(given: Any) -> frozenset[int]:
+    """Tokens that end a text.
+
+    Raises:
+        ArgumentError: something else than tokens.
+
+    Example:
+        >>> sorted(ends_of([2, np.int64(1)]))
+        [1, 2]
+    """
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
+    found = list(given) if several else [given]
+    if not all(isinstance(t, Integral) and not isinstance(t, bool) for t in found):
+        raise ArgumentError(
+            f"ends are numbers of tokens, not {shown(given)}", hint="for example ends={2}"
+        )
+    return frozenset(map(int, found))
 
 
 def _is_seed(value: Any) -> bool:

@@ -27,6 +27,7 @@ from cubepy.models.generation.request import (
     at_least_one,
     checked,
     drafts_of,
+    ends_of,
     shared,
 )
 from cubepy.models.generation.sampling import Sampling
@@ -59,7 +60,7 @@ class Decoding:
         positions: of each text for which there is room at first.
 
     Raises:
-        ArgumentError: a model that is no decoder, less than one row or token, an unknown dtype.
+        ArgumentError: no decoder, less than one row or token, an unknown dtype, ends that are none.
 
     Example:
         >>> from cubepy.models.architectures.decoder import DecoderConfig
@@ -96,7 +97,7 @@ class Decoding:
         positions = at_least_one("positions", PIECE if positions is None else positions)
         dtype = None if cache_dtype is None else cache_dtype_of(cache_dtype)
         self.model, self.drafts = model, drafts_of(drafts)
-        self.ends = getattr(model, "ends", frozenset()) if ends is None else ends
+        self.ends = ends_of(getattr(model, "ends", frozenset()) if ends is None else ends)
         self.context, self.trained = model.config.context, trained_on(model)
         self.device = model.words.weight.device
         self.on_host = self.device.backend == "cpu"
@@ -149,12 +150,9 @@ class Decoding:
         """
         if checked(request).ended:
             raise LaunchError("a request that has ended cannot be forked", hint="add its tokens")
-        seed = request.seed if seed is None else seed
-        asked = list(request.prompt), request.sampling, request.limit, seed
-        made = Request(*asked, request.wants_log_probabilities)
-        made.goes_on(request.written, request.log_probabilities)
-        self.waiting.append(made)
-        return made
+        check_prompts([request.tokens], self.model.config.vocabulary, self.context)
+        self.waiting.append(request.forked(request.seed if seed is None else seed))
+        return self.waiting[-1]
 
     def finish(self, request: Request) -> None:
         """End a request, at any step; its row is free."""
@@ -253,9 +251,9 @@ class Decoding:
                 and request.written
                 and not request.ended
                 and len(self.held[row]) == len(request.tokens) - 1
+                and (self.long[row] or not self._is_long(request))
             }
-            if writing:
-                found += self._write(writing, tokens)
+            found += self._write(writing, tokens) if writing else []
         self._release()
         return found
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any
 
@@ -46,8 +46,17 @@ def _check_bias(given: Any) -> None:
             hint="for example logit_bias={token: -100.0}",
         )
     for token, bias in given.items():
-        if math.isnan(bias) or bias == math.inf:
-            raise LaunchError(f"logit_bias must be below infinity, not {bias} for token {token}")
+        value = _as_float(bias)
+        if math.isnan(value) or value == math.inf:
+            raise LaunchError(f"logit_bias must be below infinity, not {value} for token {token}")
+
+
+def _as_float(given: Any) -> float:
+    """A real number; infinity where it is too large for a float."""
+    try:
+        return float(given)
+    except OverflowError:
+        return math.inf if given > 0 else -math.inf
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,7 @@ class Sampling:
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise ArgumentError(f"{name} must be a number, not {shown(value)}")
             low, high = _BOUNDS.get(name, (None, None))
-            value = float(value)
+            value = _as_float(value)
             if not math.isfinite(value):
                 raise LaunchError(f"{name} must be finite, not {value}")
             if (low is not None and value < low) or (high and value > high):
@@ -114,7 +123,11 @@ class Sampling:
         except TypeError as error:
             if isinstance(error, ArgumentError):
                 raise
-            raise ArgumentError(f"generate: {error}", hint="the options are Sampling's") from None
+            known = [one.name for one in fields(cls)]
+            unknown = ", ".join(sorted(map(repr, set(options) - set(known)))) or str(error)
+            raise ArgumentError(
+                f"there is no option {unknown}", hint=f"of choosing tokens: {', '.join(known)}"
+            ) from None
 
     @property
     def greedy(self) -> bool:
@@ -127,6 +140,12 @@ class Sampling:
         other = self.repetition_penalty != 1 or bool(self.logit_bias)
         return other or bool(self.presence_penalty or self.frequency_penalty)
 
+    @property
+    def draws(self) -> bool:
+        """Whether tokens are drawn, or some are out because they are less likely."""
+        likely = self.top_p < 1 or self.typical_p < 1 or self.min_p > 0
+        return likely or self.temperature > 0 or self.top_k > 0
+
     def penalized(
         self, scores: np.ndarray, prompt: Sequence[int], written: Sequence[int]
     ) -> np.ndarray:
@@ -135,7 +154,7 @@ class Sampling:
         for token, bias in self.logit_bias.items():
             if not 0 <= token < len(out):
                 raise LaunchError(f"logit_bias names token {token} of {len(out)}")
-            out[token] += bias
+            out[token] += _as_float(bias)
         if self.repetition_penalty != 1:
             seen = np.unique(np.asarray([*prompt, *written], np.int64))
             came = out[seen]
@@ -143,7 +162,8 @@ class Sampling:
             out[seen] = np.where(came > 0, came / factor, came * factor)
         if (self.presence_penalty or self.frequency_penalty) and len(written):
             seen, counts = np.unique(np.asarray(written, np.int64), return_counts=True)
-            out[seen] -= self.presence_penalty + self.frequency_penalty * counts
+            with np.errstate(over="ignore"):  # infinity is refused where tokens are chosen
+                out[seen] -= self.presence_penalty + self.frequency_penalty * counts
         return out
 
     def distribution(self, scores: np.ndarray) -> np.ndarray:
@@ -164,8 +184,9 @@ class Sampling:
         if 0 < self.top_k < len(scores):
             tokens = _largest(scores, self.top_k)
             scores = scores[tokens]
-        scores = np.asarray(scores, np.float64) / (self.temperature or 1.0)
-        weights = np.exp(scores - scores.max())
+        scores = np.asarray(scores, np.float64)
+        with np.errstate(over="ignore"):  # far below the largest one there is nothing
+            weights = np.exp((scores - scores.max()) / (self.temperature or 1.0))
         found: np.ndarray = weights / weights.sum()
         if self.top_p < 1:
             # what is less likely than this comes, all together, behind what is left
@@ -191,13 +212,11 @@ class Sampling:
         Raises:
             LaunchError: scores that are not numbers.
         """
+        check_scores(scores)
         if self.penalizes:
             scores = self.penalized(scores, prompt, written)
-        if not np.isfinite(scores.max()):
-            raise LaunchError(
-                "the model gave NaN or infinity instead of scores of tokens",
-                hint="are its weights those of its config? 16-bit floats may have overflowed",
-            )
+            if not np.isfinite(scores.max()):
+                raise LaunchError("penalties and biases leave no token with a finite score")
         if self.temperature == 0:
             return int(scores.argmax())
         tokens, left = self.left(scores)
@@ -205,6 +224,19 @@ class Sampling:
         found = int(np.searchsorted(chances, uniform(seed, len(written)) * chances[-1], "right"))
         found = min(found, len(left) - 1)
         return found if tokens is None else int(tokens[found])
+
+
+def check_scores(scores: np.ndarray) -> None:
+    """Raise unless a model gave scores.
+
+    Raises:
+        LaunchError: NaN or infinity is among them.
+    """
+    if not np.isfinite(scores.max()):
+        raise LaunchError(
+            "the model gave NaN or infinity instead of scores of tokens",
+            hint="are its weights those of its config? 16-bit floats may have overflowed",
+        )
 
 
 def _largest(scores: np.ndarray, count: int) -> np.ndarray:

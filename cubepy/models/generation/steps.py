@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ArgumentError, LaunchError
+from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder
 from cubepy.models.generation.cache import KeyValueCache
 from cubepy.nn.derived import derived
@@ -131,12 +132,18 @@ def check_prompts(prompts: Sequence[Sequence[int]], vocabulary: int, context: in
         ArgumentError: there is no prompt, or an empty one, or one that holds no integers.
         LaunchError: tokens that are not in the vocabulary, or more than the model can see.
     """
+    for prompt in prompts:
+        if not hasattr(prompt, "__len__") or isinstance(prompt, (str, bytes, set, Mapping)):
+            raise ArgumentError(f"a prompt is a list of integers, not {shown(prompt)}")
     if not prompts or not all(len(p) for p in prompts):
         raise ArgumentError(
             "a prompt needs at least one token", hint="begin with the model's first"
         )
     for prompt in prompts:
-        tokens = np.asarray(prompt)
+        try:
+            tokens = np.asarray(prompt)
+        except ValueError:  # lists of different lengths
+            raise ArgumentError(f"a prompt is a list of integers, not {shown(prompt)}") from None
         if tokens.dtype.kind not in "iu" or tokens.ndim != 1:
             raise ArgumentError(f"a prompt is a list of integers, not {tokens.dtype}{tokens.shape}")
         if tokens.min() < 0 or tokens.max() >= vocabulary:

@@ -14,7 +14,7 @@ from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder, DecoderConfig
 from cubepy.models.generation.beams import beam_search
 from cubepy.models.generation.cache import PIECE
-from cubepy.models.generation.request import at_least, seeds_of, stepwise
+from cubepy.models.generation.request import at_least, at_least_one, ends_of, seeds_of, stepwise
 from cubepy.models.generation.requests import Decoding
 from cubepy.models.generation.sampling import Sampling
 from cubepy.models.generation.steps import Steps, check_prompts, steps_of
@@ -221,7 +221,8 @@ class TextModel(Decoder, TextVectors):
             options: penalties of `Sampling`.
 
         Raises:
-            ArgumentError: several prompts; fewer than one beam.
+            ArgumentError: several prompts; fewer than one beam; options of drawing tokens.
+            LaunchError: scores that are not numbers, or none that is left.
 
         Example:
             >>> c = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, groups=1, depth=4,
@@ -232,15 +233,20 @@ class TextModel(Decoder, TextVectors):
         prompts, texts, single = self._given(prompt)
         if not single:
             raise ArgumentError("beams takes one prompt", hint="call it for each")
-        if isinstance(beams, bool) or not isinstance(beams, int) or beams < 1:
-            raise ArgumentError(f"beams must be an integer of at least 1, not {shown(beams)}")
+        sampling = Sampling.of(options)
+        if sampling.draws:
+            raise ArgumentError(
+                "beams follow the likeliest tokens: temperature, top_k, top_p, min_p and typical_p "
+                "are for generate",
+                hint="penalties and logit_bias are options of both",
+            )
         found = beam_search(
             self,
             prompts[0],
-            min(beams, self.config.vocabulary // 2),
-            max_new_tokens,
-            self.ends,
-            Sampling.of(options),
+            at_least_one("beams", beams),
+            at_least("max_new_tokens", max_new_tokens, 0),
+            ends_of(self.ends),
+            sampling,
             length_penalty,
             early_stopping,
         )
@@ -285,7 +291,7 @@ class TextModel(Decoder, TextVectors):
             ).tolist()
         if isinstance(prompt, str):
             return [self.needed_tokenizer().encode(prompt)], True, True
-        if not isinstance(prompt, Sequence) or not prompt:
+        if not isinstance(prompt, Sequence) or isinstance(prompt, bytes) or not prompt:
             raise ArgumentError(f"a prompt is a text, messages or tokens, not {shown(prompt)}")
         first = prompt[0]
         if isinstance(first, Mapping):

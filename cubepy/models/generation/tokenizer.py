@@ -74,11 +74,7 @@ class Tokenizer:
         """
         if not isinstance(text, str):
             raise ArgumentError(f"a text is encoded, not {shown(text)}")
-        try:
-            text.encode()
-        except UnicodeEncodeError:  # halves of letters, as cut JSON has them
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        found: list[int] = self.pieces.encode(text).ids
+        found: list[int] = self.pieces.encode(_whole_letters(text)).ids
         return found if self.first is None or found[:1] == [self.first] else [self.first, *found]
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -104,9 +100,18 @@ class Tokenizer:
         """
         if self.template is None:
             raise ArgumentError("the model has no chat template", hint="give a text")
-        text = self.template.render(messages)
+        text = _whole_letters(self.template.render(messages))
         found: list[int] = self.pieces.encode(text, add_special_tokens=False).ids
         return found
+
+
+def _whole_letters(text: str) -> str:
+    """A text whose halves of letters, as cut JSON has them, are joined or replaced."""
+    try:
+        text.encode()
+        return text
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class Growing:

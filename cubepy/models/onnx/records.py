@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from inspect import signature
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -78,6 +80,33 @@ def operator(
 def record_of(domain: str, name: str, version: int) -> Record | None:
     """The record of an operator in a version of its domain; None if there is none."""
     return next((r for r in RECORDS.get((domain, name), ()) if r.since <= version), None)
+
+
+@cache
+def least_inputs(run: Callable[..., Any]) -> int:
+    """How many inputs what computes an operator cannot do without.
+
+    Example:
+        >>> least_inputs(lambda call, a, b, bias=None: a)
+        2
+    """
+    given = list(signature(run).parameters.values())[1:]
+    return sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in given)
+
+
+def check_node(node: Node, version: int) -> None:
+    """Raise where a node lacks inputs that its operator cannot do without, or has no output.
+
+    Raises:
+        ModelError: it does.
+    """
+    found = record_of(node.domain, node.op, version)
+    least = 0 if found is None else least_inputs(found.run)
+    if len(node.inputs) < least or not node.outputs:
+        raise ModelError(
+            f"node {node.shown()} ({node.op}) has {len(node.inputs)} inputs and "
+            f"{len(node.outputs)} outputs: at least {least} and 1 are needed"
+        )
 
 
 class Call:

@@ -20,7 +20,7 @@ from cubepy.models.formats.onnx import Function, Graph, Node, Type, ValueInfo, o
 from cubepy.models.formats.onnx_tensor import Weight
 from cubepy.models.onnx.constants import Constant, Scope, known
 from cubepy.models.onnx.functions import bound
-from cubepy.models.onnx.records import ALL, Call, Record, is_host, record_of
+from cubepy.models.onnx.records import ALL, Call, Record, check_node, is_host, record_of
 from cubepy.models.onnx.rewriting import OURS, Rewriting
 from cubepy.models.onnx.whole import Whole
 from cubepy.tensor import Tensor
@@ -84,6 +84,9 @@ class Runner:
         self.around = {name: around[name] for name in sorted(outer) if name in around}
         self.captured = sorted(outer - self.around.keys())
         self.steps: list[Step] = []
+        for node in graph.nodes:
+            if (node.domain, node.op, node.overload) not in scope.model.functions:
+                check_node(node, opsets.get(node.domain) or 0)
         rewriting = Rewriting(graph, scope, self.constants)
         for node in rewriting.nodes():
             self._add(node)

@@ -29,34 +29,34 @@ def facts_of(columns: int, plan: Blueprint) -> int:
 
 @cb.kernel
 def round_rows(x: cb.Array, codes: cb.Array, facts: cb.Array, plan: cb.Comptime):
-    """codes[m] = bytes of x[m]; a cube does one group of one row.
+    """codes[m] = bytes of x[m]; a cube does a row.
 
     x (rows, K) f32, codes (rows, K) i8. facts, f32: for blocks of 32 (rows, K / 16), a scale and
     the sum of what was rounded; for blocks of 256 (rows, K * 24 / 256), eight scales and sixteen
     sums of 16. Where a group holds NaN or infinity its scale is NaN.
     """
-    groups = x.shape[1] // GROUP
-    row, group = cb.CUBE_POS // groups, cb.CUBE_POS % groups
-    low = x.load((row, group * GROUP), GROUP // 2)
-    high = x.load((row, group * GROUP + GROUP // 2), GROUP // 2)
-    greatest = cb.max(cb.abs(low), cb.abs(high)).max()
-    spoilt = ((low + high) * 0.0).sum()
-    inverse = cb.f32(0.0)
-    if greatest >= LEAST:
-        inverse = 127.0 / greatest
-    scale = greatest * cb.f32(1 / 127) + spoilt
-    low, high = cb.round(low * inverse), cb.round(high * inverse)
-    codes.store((row, group * GROUP), cb.cast(low, cb.i8))
-    codes.store((row, group * GROUP + GROUP // 2), cb.cast(high, cb.i8))
-    first, second = scale * low.sum(), scale * high.sum()
-    if plan.elements == GROUP:
-        facts[row, 2 * group] = scale
-        facts[row, 2 * group + 1] = first + second
-    else:
-        at = group // 8 * 24
-        facts[row, at + group % 8] = scale
-        facts[row, at + 8 + group % 8 * 2] = first
-        facts[row, at + 9 + group % 8 * 2] = second
+    row = cb.CUBE_POS
+    for group in range(x.shape[1] // GROUP):
+        low = x.load((row, group * GROUP), GROUP // 2)
+        high = x.load((row, group * GROUP + GROUP // 2), GROUP // 2)
+        greatest = cb.max(cb.abs(low), cb.abs(high)).max()
+        spoilt = ((low + high) * 0.0).sum()
+        inverse = cb.f32(0.0)
+        if greatest >= LEAST:
+            inverse = 127.0 / greatest
+        scale = greatest * cb.f32(1 / 127) + spoilt
+        low, high = cb.round(low * inverse), cb.round(high * inverse)
+        codes.store((row, group * GROUP), cb.cast(low, cb.i8))
+        codes.store((row, group * GROUP + GROUP // 2), cb.cast(high, cb.i8))
+        first, second = scale * low.sum(), scale * high.sum()
+        if plan.elements == GROUP:
+            facts[row, 2 * group] = scale
+            facts[row, 2 * group + 1] = first + second
+        else:
+            at = group // 8 * 24
+            facts[row, at + group % 8] = scale
+            facts[row, at + 8 + group % 8 * 2] = first
+            facts[row, at + 9 + group % 8 * 2] = second
 
 
 @cb.func

@@ -19,6 +19,7 @@ from cubepy.models.packed.four_bits import FOUR_BITS, four_bits
 from cubepy.models.packed.grouped import GroupedBytes
 from cubepy.models.packed.integer_kernels import GROUP, byte_product, facts_of, round_rows
 from cubepy.models.packed.kernels import KINDS, Blueprint, product, unpack_all, unpack_rows
+from cubepy.models.packed.prompt_kernels import lay_panels, panel_product, tile_of
 from cubepy.quant.storage import Quantized, product_of_floats
 from cubepy.runtime.device import Device, current, device_properties, gpu_of
 from cubepy.runtime.memory.pool import empty
@@ -30,7 +31,9 @@ ACTIVATIONS_OF_BLOCKS = ("int8", "float")
 ROWS = 8
 """Rows of activations that meet a block at once."""
 MOST_ROWS = 16
-"""Rows that meet the blocks; more meet a float copy, which lives for a call."""
+"""Rows that meet the blocks; more meet a copy in panels of bytes, or in floats, which lives for a
+call.
+"""
 
 
 class Blocks(Storage):
@@ -39,8 +42,9 @@ class Blocks(Storage):
     Args:
         kind_of_blocks: its name.
         raw: (rows, bytes of a row).
-        activations: "int8": what meets the blocks is rounded to bytes by group of 32, as long as
-            it is few rows; "float": it is not.
+        activations: "int8": what meets the blocks is rounded to bytes by group of 32 (more than
+            MOST_ROWS rows where a processor sums products of bytes by one instruction); "float":
+            it is not.
 
     Raises:
         ArgumentError: other activations.
@@ -138,18 +142,22 @@ def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     rows = contiguous(given.reshape(-1, columns))
     if rows.dtype != np.float32:
         rows = _as_f32(rows)
-    if len(rows) > MOST_ROWS:
-        wide = empty((count, columns), np.float32)
-        unpack_all[count, 1](weight.raw, weight.halves, wide, weight.blueprint(), mode="unchecked")
-        options = {"bias": bias, "activation": attrs["activation"], "residual": residual}
-        return matmul(
-            given if given.dtype == np.float32 else rows.reshape(given.shape), wide.T, **options
-        )
     activation = attrs["activation"]
     function = None if activation is None else ACTIVATIONS[activation]
     if residual is not None:
         residual = contiguous(residual).reshape(1, len(rows), count)
     flat = out.reshape(1, len(rows), count)
+    if len(rows) > MOST_ROWS and weight.activations == "int8" and prompts_in_bytes():
+        _many_rows(rows, weight, bias, residual, flat, function)
+        return out
+    if len(rows) > MOST_ROWS:
+        wide = empty((count, columns), np.float32)
+        unpack_all[count, 1](weight.raw, weight.halves, wide, weight.blueprint(), mode="unchecked")
+        added = None if residual is None else residual.reshape(shape)
+        options = {"bias": bias, "activation": activation, "residual": added}
+        return matmul(
+            given if given.dtype == np.float32 else rows.reshape(given.shape), wide.T, **options
+        )
     for first in range(0, len(rows), ROWS):
         part = slice(first, first + ROWS)
         added = None if residual is None else residual[:, part]
@@ -168,11 +176,35 @@ def _few_rows(rows: Any, weight: Blocks, bias: Any, residual: Any, out: Any, fun
     byte_product[cubes, 1](*rounded(rows, plan), *rest, mode="unchecked")
 
 
+def prompts_in_bytes() -> bool:
+    """Whether many rows in bytes are quicker than floats: one instruction sums products of them."""
+    return "int8_dot" in device_properties(current()).features
+
+
+def _many_rows(
+    rows: Any, weight: Blocks, bias: Any, residual: Any, out: Any, function: Any
+) -> None:
+    """The product of more than MOST_ROWS rows in bytes: blocks become panels, which live for it."""
+    plan, (count, columns) = weight.blueprint(1, function), weight.shape
+    tile = tile_of(plan)
+    panels, steps = -(-count // plan.lanes), -(-len(rows) // tile.rows)
+    words = empty((panels, columns // 4, plan.lanes), np.uint32)
+    facts = empty((panels, columns // tile.group, 2, plan.lanes), np.float32)
+    lay_panels[panels * plan.lanes, 1](
+        weight.raw, weight.halves, words, facts, plan, tile.group, mode="unchecked"
+    )
+    codes, given = rounded(rows, plan)
+    cubes = -(-panels // tile.panels) * -(-steps // tile.deep)
+    panel_product[cubes, 1](
+        codes.view(np.uint32), given, words, facts, bias, residual, out, tile, mode="unchecked"
+    )
+
+
 def rounded(rows: Any, plan: Blueprint) -> tuple[Any, Any]:
     """Rows (M, K) f32 as bytes with what is known of their groups, as `round_rows` says."""
     codes = empty(rows.shape, np.int8)
     facts = empty((len(rows), facts_of(rows.shape[1], plan)), np.float32)
-    round_rows[rows.size // GROUP, 1](rows, codes, facts, plan, mode="unchecked")
+    round_rows[len(rows), 1](rows, codes, facts, plan, mode="unchecked")
     return codes, facts
 
 

@@ -40,6 +40,26 @@ def test_logits_and_text(name: str, tmp_path: Path) -> None:
     assert sum(steps.traces.values()) == 1
 
 
+@pytest.mark.parametrize("name", ["qwen2_window", "qwen2_moe_window", "qwen3_moe_window"])
+def test_kinds_of_layers_that_a_config_does_not_list(name: str, tmp_path: Path) -> None:
+    """Configs of older versions say from where on layers have a window."""
+    given = MODELS[name]
+    said = json.loads(given["config"].tobytes())
+    listed = cb.load(drawn_folder(tmp_path / "listed", given)).config.windows
+    said.pop("layer_types", None)
+    changed = given | {"config": np.frombuffer(json.dumps(said).encode(), np.uint8)}
+    assert cb.load(drawn_folder(tmp_path / "not", changed)).config.windows == listed
+    assert any(listed)
+
+
+def test_decoders_that_see_what_is_behind_are_refused(tmp_path: Path) -> None:
+    given = MODELS["gemma3_linear"]
+    said = json.loads(given["config"].tobytes()) | {"use_bidirectional_attention": True}
+    changed = given | {"config": np.frombuffer(json.dumps(said).encode(), np.uint8)}
+    with pytest.raises(FileFormatError, match="positions see those behind them"):
+        cb.load(drawn_folder(tmp_path, changed))
+
+
 def test_every_way_through_experts_is_the_same(tmp_path: Path) -> None:
     given = MODELS["qwen2_moe"]
     model = cb.load(drawn_folder(tmp_path, given))

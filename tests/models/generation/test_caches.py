@@ -21,14 +21,16 @@ from cubepy.models.generation.requests import Decoding
 from cubepy.models.generation.text_model import TextModel
 
 CONTEXT = 96
-SAMPLED: dict[str, Any] = {"temperature": 1.0, "top_k": 8}
+ORIGINAL = 40  # positions behind which angles of long texts begin
 
 
 @cache
-def model_of(windows: tuple[int, ...], depth: int = 16, longer: bool = False) -> TextModel:
+def model_of(
+    windows: tuple[int, ...], depth: int = 16, longer: bool = False, learned: bool = False
+) -> TextModel:
     """A small model with weights that make it choose clearly."""
     angles = {"rope_type": "longrope", "short_factor": [1.0] * (depth // 2)}
-    angles |= {"long_factor": [3.0] * (depth // 2), "original_max_position_embeddings": 40}
+    angles |= {"long_factor": [3.0] * (depth // 2), "original_max_position_embeddings": ORIGINAL}
     c = DecoderConfig(
         vocabulary=40,
         width=32,
@@ -38,7 +40,8 @@ def model_of(windows: tuple[int, ...], depth: int = 16, longer: bool = False) ->
         depth=depth,
         inner=48,
         context=CONTEXT,
-        rotary=rotary(depth, 100.0, angles if longer else None, CONTEXT),
+        rotary=None if learned else rotary(depth, 100.0, angles if longer else None, CONTEXT),
+        learned_positions=learned,
         windows=windows,
         tied=False,
     )
@@ -149,6 +152,28 @@ def test_copies_of_rows_and_what_they_keep() -> None:
             np.testing.assert_array_equal(now[1:, :, n:], old[1:, :, n:])
 
 
+def sampling(rng: np.random.Generator) -> dict[str, Any]:
+    """Options of choosing tokens, none or many of them."""
+    some: dict[str, list[Any]] = {
+        "temperature": [0.3, 1.0, 2.5],
+        "top_k": [1, 8, 30],
+        "top_p": [0.0, 0.5, 0.95],
+        "min_p": [0.05, 1.0],
+        "typical_p": [0.2, 0.9],
+        "repetition_penalty": [0.7, 1.3],
+        "presence_penalty": [-1.0, 0.5],
+        "frequency_penalty": [-0.3, 0.5],
+        "logit_bias": [{3: -np.inf, 9: 2.0}, {np.int64(5): 3}],
+        "log_probabilities": [True],
+    }
+    often = float(rng.choice([0.0, 0.2, 0.6]))
+    return {
+        name: values[int(rng.integers(len(values)))]
+        for name, values in some.items()
+        if rng.random() < often
+    }
+
+
 class Drawn:
     """A random life of a `Decoding`: requests of all kinds that come, fork and end at any step.
 
@@ -159,10 +184,12 @@ class Drawn:
     def __init__(self, seed: int) -> None:
         self.rng = rng = np.random.default_rng(seed)
         windows = [(0, 0), (7, 0), (11, 4)][int(rng.integers(3))]
-        self.longer = bool(rng.integers(4) == 0)
-        self.model = model_of(windows, 16, self.longer)
-        self.dtype = [None, "int8"][int(rng.integers(2))]
-        drafts = [None, PromptLookup(3, 2, 1), DraftModel(model_of((6, 0)), 3)]
+        kind = int(rng.integers(5))
+        self.longer = kind == 0
+        self.model = model_of(windows, 16, self.longer, kind == 1)
+        self.dtype = [None, "int8", "bf16"][int(rng.integers(3))]
+        small = [model_of((6, 0)), model_of((0, 0), learned=True)][int(rng.integers(2))]
+        drafts = [None, PromptLookup(3, 2, 1), DraftModel(small, 3)]
         self.drafts: Any = drafts[int(rng.integers(3))]
         self.ends = frozenset(rng.integers(0, 40, int(rng.integers(3))).tolist())
         options: dict[str, Any] = {"cache_dtype": self.dtype, "chunk": int(rng.integers(1, 24))}
@@ -174,10 +201,13 @@ class Drawn:
     def add(self) -> None:
         """A request, with a beginning that others have, too."""
         rng = self.rng
-        beginning = self.system[: int(rng.integers(len(self.system) + 1))]
-        options = {"seed": int(rng.integers(9)), **(SAMPLED if rng.integers(3) == 0 else {})}
+        given = [*self.system[: int(rng.integers(len(self.system) + 1))], *prompt(rng, 20)]
+        ends = {0: ORIGINAL, 1: CONTEXT - int(rng.integers(4))}  # where something else begins
+        if (length := ends.get(int(rng.integers(6)))) is not None:
+            given = (given * length)[:length]
+        options = {"seed": int(rng.integers(9)), **sampling(rng)}
         limit = int(rng.integers(1, 30))
-        made = self.together.add([*beginning, *prompt(rng, 20)], limit, **options)
+        made = self.together.add(given, limit, **options)
         self.asked.append((made, limit, options))
 
     def fork(self) -> None:
@@ -231,11 +261,14 @@ class Drawn:
                 assert request.written == right.written[: len(request.written)]
             else:
                 assert (request.written, request.ended) == (right.written, right.ended)
-            if not self.dtype and not self.longer and "temperature" not in options:
+            known = right.log_probabilities[: len(request.log_probabilities)]
+            np.testing.assert_allclose(request.log_probabilities, known, atol=1e-2)
+            assert len(known) == ("log_probabilities" in options) * len(request.written)
+            if not self.dtype and not self.longer and request.sampling.greedy:
                 assert is_greedy(self.model, request.prompt, request.written)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_everything_together_writes_what_each_text_writes_alone(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +277,22 @@ def test_everything_together_writes_what_each_text_writes_alone(
     drawn.live()
     assert len(drawn.asked) > 3
     drawn.check()
+
+
+@pytest.mark.parametrize("drafts", [None, PromptLookup(3, 2, 1)])
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0}], ids=["greedy", "sampled"])
+def test_prompts_that_end_where_other_angles_begin(drafts: Any, options: dict[str, Any]) -> None:
+    model = model_of((0, 0), longer=True)
+    for length in range(ORIGINAL - 2, ORIGINAL + 3):
+        given = ([3, 1, 4, 1, 5, 9] * 9)[:length]
+        alone = Decoding(model, 1, chunk=CONTEXT)
+        right = alone.add(given, 6, **options)
+        while alone.active:
+            alone.step()
+        assert model.generate(given, 6, drafts=drafts, **options) == right.written
+        for k in range(0 if options else 6):
+            before = [*given, *right.written[:k]]
+            assert right.written[k] == int(model([before])[0, -1].argmax())
 
 
 @pytest.mark.parametrize("windows", [(0, 0), (7, 0)], ids=str)

@@ -109,7 +109,12 @@ def test_texts_end_at_the_context_and_at_end_tokens(model: Any) -> None:
         ([1], {"temperature": math.inf}, LaunchError, "temperature must be finite"),
         ([1], {"top_p": 1.5}, LaunchError, "top_p must be from 0.0 to 1.0"),
         ([1], {"top_k": 0.5}, LaunchError, "top_k must be an integer"),
-        ([1], {"magic": 1}, ArgumentError, "magic"),
+        ([1], {"magic": 1}, ArgumentError, "there is no option 'magic'"),
+        ([1], {"temperature": 10**400}, LaunchError, "temperature must be finite, not inf"),
+        ([1], {"frequency_penalty": -(10**400)}, LaunchError, "must be finite, not -inf"),
+        ([1], {"logit_bias": {3: 10**400}}, LaunchError, "logit_bias must be below infinity"),
+        ([1], {"logit_bias": dict.fromkeys(range(61), -math.inf)}, LaunchError, "leave no token"),
+        (b"text", {}, ArgumentError, "a prompt is a text, messages or tokens, not b'text'"),
         ([1], {"stop": "x"}, ArgumentError, "stop texts need prompts that are texts"),
         ([1], {"seed": [1, 2]}, ArgumentError, "a seed"),
         ([1], {"max_new_tokens": -1}, ArgumentError, "max_new_tokens"),
@@ -158,6 +163,13 @@ def test_distributions() -> None:
     least = Sampling(temperature=1.0, min_p=0.1).distribution(SCORES)
     np.testing.assert_array_equal(least > 0, [True, True, True, False, False])
     assert Sampling(temperature=1.0, top_p=0.0).distribution(SCORES)[1] == 1
+
+
+def test_temperatures_near_zero_take_the_likeliest() -> None:
+    with np.errstate(all="raise", under="ignore"):
+        for temperature in (1e-320, 1e-300, 1e-30):
+            sampling = Sampling(temperature=temperature, top_p=0.9, typical_p=0.5)
+            assert sampling.choose(SCORES, [], [], 3) == 1
 
 
 def test_penalties() -> None:
@@ -264,6 +276,17 @@ def test_prompts_and_requests_of_a_wrong_kind(model: Any) -> None:
     with pytest.raises(ArgumentError, match=r"tokens are integers, unlike those of \[1, 'a'\]"):
         model.generate([1, "a"])
     together = Decoding(model, rows=1)
+    ragged: Any = [[1], [2, 3]]
+    for given in ("text", b"text", None, 3, {1: 2}, {1}, iter([1]), ragged, [[1]], [2**70], [0.5]):
+        for use in (together.add, model.log_probabilities):
+            with pytest.raises(ArgumentError, match="a prompt is a list of integers, not "):
+                use(given)
+    ends: Any
+    for ends in ("a", [0.5], [True], {1: 2}, [None]):
+        with pytest.raises(ArgumentError, match="ends are numbers of tokens, not "):
+            Decoding(model, ends=ends)
+    ends = [np.int64(3), 4]
+    assert Decoding(model, ends=ends).ends == frozenset([3, 4])
     for use in (together.fork, together.finish):
         with pytest.raises(ArgumentError, match="expected a request, which add"):
             use("text")

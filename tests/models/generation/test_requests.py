@@ -248,6 +248,53 @@ def test_beams_of_one_are_greedy(models: dict[str, Any]) -> None:
     assert abs(score - total / 10) < 1e-4
 
 
+@pytest.mark.parametrize("count", [1, 2, 4, 30, 60, 61])
+def test_beams_whatever_ends_them(count: int, models: dict[str, Any]) -> None:
+    """Also where nothing goes on: all tokens end a text, or all others are forbidden."""
+    model, rng = models["llama"], np.random.default_rng(count)
+    model.ends = frozenset(rng.permutation(61)[:count].tolist())
+    try:
+        for beams in (1, 3, 30, 99):
+            found = model.beams(PROMPTS[0], 5, beams)
+            assert 0 < len(found) <= beams
+            assert found == sorted(found, key=lambda one: -one[0])
+            assert len({tuple(tokens) for _, tokens in found}) == len(found)
+            for score, tokens in found:
+                inner = [t for t in tokens[:-1] if t in model.ends]
+                assert not inner and (tokens[-1] in model.ends or len(tokens) == 5)
+                total = model.log_probabilities([*PROMPTS[0], *tokens])[-len(tokens) :].sum()
+                assert abs(score - total / len(tokens)) < 1e-4
+        few = dict.fromkeys(range(2, 61), -np.inf)
+        found = model.beams(PROMPTS[0], 5, 4, logit_bias=few)
+        assert found and all(set(tokens) <= {0, 1} for _, tokens in found)
+    finally:
+        model.ends = frozenset()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "rule"),
+    [
+        ({"temperature": 1.0}, ArgumentError, "are for generate"),
+        ({"top_k": 3}, ArgumentError, "are for generate"),
+        ({"typical_p": 0.5}, ArgumentError, "are for generate"),
+        ({"seed": 3}, ArgumentError, "there is no option 'seed'"),
+        ({"max_new_tokens": 2.5}, ArgumentError, "max_new_tokens must be an integer"),
+        ({"beams": 2.0}, ArgumentError, "beams must be an integer"),
+        ({"length_penalty": "a"}, ArgumentError, "length_penalty must be a finite number"),
+        ({"length_penalty": np.nan}, ArgumentError, "length_penalty must be a finite number"),
+        ({"early_stopping": "never"}, ArgumentError, "early_stopping must be a bool"),
+        ({"logit_bias": dict.fromkeys(range(61), -np.inf)}, LaunchError, "leave no token"),
+    ],
+)
+def test_wrong_options_of_beams(
+    options: dict[str, Any], error: type, rule: str, models: dict[str, Any]
+) -> None:
+    with pytest.raises(error, match=rule):
+        models["llama"].beams([1, 2], **options)
+    found = models["llama"].beams([1, 2], np.int64(3), np.int64(2), length_penalty=1e308)
+    assert len(found) == 2
+
+
 def test_wrong_arguments(models: dict[str, Any]) -> None:
     model = models["llama"]
     together = Decoding(model)

@@ -140,7 +140,7 @@ def tried(kind: str, seed: tuple[int, ...], home: Path) -> Found:
     path = home / f"drawn.{one.suffix}"
     path.write_bytes(raw)
     tracemalloc.reset_peak()
-    before, start = tracemalloc.get_traced_memory()[0], time.perf_counter()
+    before, start = tracemalloc.get_traced_memory()[0], time.process_time()
     wrong, refused = "", False
     try:
         one.open(path, given)
@@ -148,7 +148,7 @@ def tried(kind: str, seed: tuple[int, ...], home: Path) -> Found:
         refused = True
     except Exception as error:
         wrong = f"{type(error).__name__}: {str(error)[:200]}"
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     memory = tracemalloc.get_traced_memory()[1] - before
     if not wrong and memory > len(raw) + MEMORY:
         wrong = f"{memory >> 20} MB for a file of {len(raw)} bytes"

@@ -45,6 +45,8 @@ def convert(b: Any, v: Any, src: str, dst: str) -> Any:
             return each_lane(b, v, lambda x: _saturated(b, x, src, dst), ty)
         if dst == "i32" and not on_gpu(b):
             return _whole(b, v, ty)
+        if bits(dst) < 32 and not on_gpu(b):
+            return _clipped(b, v, dst, ty)
         name = "llvm.fptosi.sat" if is_signed(dst) else "llvm.fptoui.sat"
         return intrinsic(b, name, ty, [v], [ty, v.type])
     if is_float(dst):
@@ -62,6 +64,16 @@ def _whole(b: Any, x: Any, ty: Any) -> Any:
     inside = b.select(b.fcmp_ordered(">", inside, low), inside, low)
     top = b.fcmp_ordered(">=", x, end)
     return b.select(top, const(ty, (1 << 31) - 1), b.fptosi(inside, ty))
+
+
+def _clipped(b: Any, x: Any, dst: str, ty: Any) -> Any:
+    """Floats as integers of 8 or 16 bits, saturated before they are converted, as above."""
+    top = (1 << (bits(dst) - is_signed(dst))) - 1
+    low, high = (const(x.type, float(n)) for n in (-top - 1 if is_signed(dst) else 0, top))
+    inside = b.select(b.fcmp_ordered(">", x, low), x, low)
+    inside = b.select(b.fcmp_ordered("<", inside, high), inside, high)
+    inside = b.select(is_nan(b, x), const(x.type, 0.0), inside)
+    return b.trunc(b.fptosi(inside, ir_type("i32", lanes_of(x.type))), ty)
 
 
 def _saturated(b: Any, x: Any, src: str, dst: str) -> Any:

@@ -33,15 +33,16 @@ def scored(
     bias: Tensor | None,
     seen: Tensor | None,
     triangle: bool = False,
+    all_see: bool = False,
 ) -> Tensor:
     """softmax(scale q k^T + bias) v of heads, with soft caps; of a `triangle` queries see just the
-    keys up to their own number.
+    keys up to their own number, and where `all_see` each one sees a key.
     """
     scale = call.get("scale", 0.0) or 1 / math.sqrt(q.shape[3])
     if fits(call, q, k, v):
         if triangle and bias is None:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
-        return masked(q, k, v, scale, bias, seen)
+        return masked(q, k, v, scale, bias, seen, all_see)
     scores = (q @ spread_heads(k, q.shape[1]).permute(0, 1, 3, 2)) * scale
     if cap := call.get("softcap", 0.0):
         scores = (scores / cap).tanh() * cap
@@ -92,9 +93,10 @@ def finished(
     keys = k.shape[2]
     seen = of_mask(call, mask, keys, q.shape)
     triangle = bool(call.get("unidirectional", 0)) and seen is None and q.shape[2] == keys
+    all_see = seen is None and q.shape[2] <= keys
     if call.get("unidirectional", 0):
         seen = both(seen, causal(q.shape[2], keys, q.device))
-    return joined(scored(call, q, k, v, bias, seen, triangle)), k, v
+    return joined(scored(call, q, k, v, bias, seen, triangle, all_see)), k, v
 
 
 @operator("Attention", domain=MS)
@@ -182,26 +184,32 @@ def group_query_attention(
         q, k, v = q[:, :, : ends[0]], q[:, :, ends[0] : ends[1]], q[:, :, ends[1] :]
     q, k, v = heads_of(q, heads), heads_of(k, groups), heads_of(v, groups)
     count = q.shape[2]
-    steps = T(np.arange(count, dtype=np.int64), device=q.device).reshape(1, count)
+    steps = T(np.arange(count, dtype=np.int64), device=q.device)
     before = 0 if old_k is None else old_k.shape[2]
-    ends_at = last.astype("i64").reshape(-1, 1)
-    at = steps + (ends_at + 1 - count) if before else steps + ends_at * 0
+
+    def placed(*shape: int) -> Tensor:
+        """Positions of the queries, (B or 1, ..., count, ...)."""
+        one = [1] * (len(shape) - 1)
+        at = steps.reshape(*shape)
+        return at + (last.reshape(-1, *one).astype("i64") + (1 - count)) if before else at
+
     if call.get("do_rotary", 0):
         if cos is None or sin is None:
             raise call.refuse("rotary positions without cosines and sines")
         way = bool(call.get("rotary_interleaved", 0))
-        angles = at if positions is None else positions.astype("i64")
+        angles = placed(1, count) if positions is None else positions.astype("i64")
+        angles = angles.expand(q.shape[0], count)
         q, k = (rotated(t, cos, sin, angles, way, 2 * cos.shape[-1]) for t in (q, k))
     if old_k is not None and old_v is not None and before:
         k, v = T.concat([old_k, k], axis=2), T.concat([old_v, v], axis=2)
     keys = k.shape[2]
     column = T(np.arange(keys, dtype=np.int64), device=q.device).reshape(1, 1, 1, keys)
-    row = at.reshape(-1, 1, count, 1)
-    seen = column <= row
+    row = placed(1, 1, count, 1)
+    seen = column <= row  # each query has a key of its own
     if (window := call.get("local_window_size", -1)) >= 0:
         seen = seen & (column > row - window)
     triangle = not before and count == keys and window < 0
-    return joined(scored(call, q, k, v, bias, seen, triangle)), k, v
+    return joined(scored(call, q, k, v, bias, seen, triangle, True)), k, v
 
 
 @operator("RotaryEmbedding", domain=MS)

@@ -135,14 +135,22 @@ def fits(call: Call, q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def masked(
-    q: Tensor, k: Tensor, v: Tensor, scale: float | None, added: Tensor | None, seen: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float | None,
+    added: Tensor | None,
+    seen: Tensor | None,
+    all_see: bool = False,
 ) -> Tensor:
-    """softmax(scale q k^T + added) v of what is seen; rows that see nothing are zero."""
+    """softmax(scale q k^T + added) v of what is seen; rows that see nothing are zero, unless it is
+    known that there are none.
+    """
     mask = seen
     if added is not None:
         mask = (added if seen is None else T.where(seen, added, LEAST)).astype(q.dtype)
     made = F.scaled_dot_product_attention(q, k, v, mask, scale=scale)
-    if seen is None:
+    if seen is None or all_see:
         return made
     return T.where(seen.any(axis=-1, keepdims=True), made, T.zeros_like(made))
 
