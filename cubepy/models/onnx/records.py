@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from cubepy.errors import ModelError
 from cubepy.models.formats.onnx import Node
 from cubepy.tensor import Tensor
 
-Value: TypeAlias = Any
 ALL = -1
 """In `reads`: every input."""
 
