@@ -150,24 +150,23 @@ def weighted_windows(
     size,
     out: cb.Array,
     made,
-    row_weights,
-    column_weights,
-    row_starts,
-    column_starts,
-    groups,
-    bands,
+    tables,
+    counts,
     acc: cb.Comptime,
     plan: cb.Comptime[PlanePlan],
-    downwards: cb.Comptime[Weights],
-    sideways: cb.Comptime[Weights],
+    sums: cb.Comptime[tuple],
     ends: cb.Comptime[tuple],
 ):
     """out[p, i, j] or out[n, i, j, c] = the weighted sum of a window, where x has the shape `size`
     and out `made`.
 
     Units lie along channels or columns, of which there are `groups`, then along the `bands` of
-    rows. What weights and starts are not in tables is None. `ends`: of both axes, by unit.
+    rows (`counts`). tables: weights of rows and columns, and where their windows start; None is
+    what is not in tables. sums: the `Weights` of both axes; ends: theirs, by unit.
     """
+    row_weights, column_weights, row_starts, column_starts = tables
+    groups, bands = counts
+    downwards, sideways = sums
     t = cb.ABSOLUTE_POS
     lines = made[3] // plan.lanes if plan.last else 1
     if t < made[0] * bands * groups * lines:
@@ -297,12 +296,11 @@ def window_sums(
         down.weights.by_unit(out.shape[1], high),
         across.weights.by_unit(out.shape[2], plan.columns),
     )
-    weights = (
-        replace(axis.weights, ends=()) for axis in (down, across)
-    )  # the same code whatever the size
+    # the same code whatever the size
+    sums = tuple(replace(axis.weights, ends=()) for axis in (down, across))
     arrays = (x.reshape(-1), x.shape, out.reshape(-1), out.shape)
     weighted_windows[-(-total // UNITS), UNITS](
-        *arrays, *tables, groups, bands, acc, plan, *weights, ends, mode="unchecked"
+        *arrays, tuple(tables), (groups, bands), acc, plan, sums, ends, mode="unchecked"
     )
 
 
