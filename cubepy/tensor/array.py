@@ -32,6 +32,7 @@ from cubepy.tensor.ops import OPS
 from cubepy.tensor.ops.op import plain_axes
 from cubepy.tensor.program.observe import active as recorders
 from cubepy.tensor.program.observe import looked, numbered, same
+from cubepy.tensor.program.promised import made_there
 from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
 from cubepy.tensor.replay import of_numbers, perform, quick, view_again
 from cubepy.tensor.storage import Dense, moved
@@ -75,7 +76,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
             error.location = located(outside())
         raise
     if type(storage) is list:
-        return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
+        return [_given(one) for one in _remembered(op, inputs, attrs, [*map(kind, storage)])]
     value = kind.__new__(kind)
     value.storage, value.id, value.call = storage, next(identities), None
     value.needs_grad = False
@@ -294,6 +295,9 @@ class Tensor(Differentiable, TorchNames["Tensor"]):
             if device == self.device:
                 return self
             if blocks:
+                made = made_there(self, device)
+                if made is not None:
+                    return made
                 looked(self, f"a tensor moves to {device}")
             return Tensor(self.storage.to(device))
         return self.astype(target)
