@@ -246,7 +246,7 @@ def _padded(table: np.ndarray, rows: int, acc: Any) -> np.ndarray:
 
 
 def plane_plan(
-    x: Any, out: Any, down: Regular, across: Regular, last: bool, rows: int = 0
+    x: Any, out: Any, down: Regular, across: Regular, last: bool
 ) -> tuple[PlanePlan, int, int]:
     """A plan for (planes, height, width) or (batch, height, width, channels), with the numbers of a
     row's groups of results and of a column's row bands.
@@ -266,7 +266,7 @@ def plane_plan(
         lanes = lined(x, out, across.steps)
         columns = max(lanes, columns)
     many = not last and x.itemsize == 4 and min(down.steps.taps, across.steps.taps) == TAPS
-    rows = rows or (MANY if many or (down.steps.outs > 1 and down.steps.taps > 3) else ROWS)
+    rows = MANY if many or (down.steps.outs > 1 and down.steps.taps > 3) else ROWS
     blocks = 1 if down.starts is not None else max(1, min(rows, out.shape[1]) // down.steps.outs)
     groups, bands, margin, ragged = row_bands_of(x, out, down.steps, blocks, columns)
     outside = (
@@ -278,13 +278,11 @@ def plane_plan(
     return PlanePlan(down.steps, across.steps, *how), groups, bands  # type: ignore[arg-type]
 
 
-def window_sums(
-    x: Any, out: Any, down: Regular, across: Regular, last: bool, rows: int = 0
-) -> None:
+def window_sums(x: Any, out: Any, down: Regular, across: Regular, last: bool) -> None:
     """Map (planes, height, width), or with `last` (batch, height, width, channels), along height
     and width.
     """
-    plan, groups, bands = plane_plan(x, out, down, across, last, rows)
+    plan, groups, bands = plane_plan(x, out, down, across, last)
     high = plan.blocks * plan.down.outs
     total = out.shape[0] * groups * bands * (out.shape[3] // plan.lanes if last else 1)
     tables, acc = [], cb.f64 if x.itemsize == 8 else cb.f32
