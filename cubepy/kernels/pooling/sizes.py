@@ -23,8 +23,8 @@ def window_count(op: str, n: int, k: int, s: int, p: int, d: int, ceil_mode: boo
     if ceil_mode and (m - 1) * s >= n + p:
         m -= 1  # the last window would begin behind the end
     if m < 1 or n < 1:
+        gaps = f" with dilation={d}" if d > 1 else ""
         raise ShapeError(
-            f"{op}: kernel_size={k} with dilation={d} does not fit into an axis of {n} with "
-            f"padding={p}"
+            f"{op}: kernel_size={k}{gaps} does not fit into an axis of {n} with padding={p}"
         )
     return m
