@@ -129,6 +129,7 @@ _constants: dict[Any, Tensor] = {}
 
 def constant(value: Any, dtype: DType) -> Tensor:
     """A number as a tensor of rank 0; one tensor for equal numbers, unless somebody records."""
+    value = value.item() if isinstance(value, np.generic) else value
     if blocks:
         made: Tensor | None = numbered(value, dtype)
         return apply("constant", value=value, dtype=dtype.name) if made is None else made
@@ -400,9 +401,8 @@ def _tensor(data: Any, dtype: Any, device: Any) -> Tensor:
         return result if device is None else result.to(as_device(device))
     wanted = None if dtype is None else as_dtype(dtype)
     on_device = data if isinstance(data, DeviceArray) else None
-    if on_device is None and not isinstance(
-        data, (np.ndarray, np.generic, list, tuple, int, float)
-    ):
+    known = (np.ndarray, np.generic, list, tuple, int, float)
+    if on_device is None and not isinstance(data, known):
         on_device = device_array(data)
     if on_device is not None:
         result = Tensor(Dense(on_device))
@@ -431,11 +431,12 @@ def _tensor(data: Any, dtype: Any, device: Any) -> Tensor:
 
 
 def operand(value: Any, other: Tensor) -> Tensor:
-    """The other side of an operator: a Python number takes the tensor's dtype (as far as it can
-    hold it).
-    """
+    """The other side of an operator: a Python number in the tensor's dtype, if that can hold it."""
     if isinstance(value, Tensor):
         return value
+    if isinstance(value, np.generic) and type(value) is not np.float64:  # they keep their dtype
+        plain = type(value.item()) in (bool, int, float)
+        return constant(value, as_dtype(value.dtype)) if plain else tensor(value)
     if not isinstance(value, (bool, int, float)):
         return tensor(value)
     dtype = other.dtype.compute

@@ -277,7 +277,7 @@ def _is(value: Any, usual: Any) -> bool:
 
 
 def _value(value: Any) -> str:
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
+    if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(_value, value))})"

@@ -5,6 +5,7 @@ where their tensors are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,9 @@ MADE: dict[str, Callable[[Tensor], Tensor]] = {
     "whole numbers": lambda x: where(x > 0, 1, -2),
     "truths": lambda x: where(x > 0, True, False),
     "diagonal": lambda x: x[0].diag() + x.tril()[0],
+    "NumPy's numbers": lambda x: (
+        np.float32(2) * x + np.int64(3) - np.float16(0.5) / x.clip(np.float32(1))
+    ),
     "distances": lambda x: nn.functional.pdist(x),
 }
 
@@ -172,3 +176,11 @@ def test_rows_of_inputs_of_several_dtypes(columns: int) -> None:
     x, half = some(6, columns), some(6, columns, dtype=np.float16)
     same_as_on_the_host(function, x, x > -1, half)
     same_as_on_the_host(lambda mask, x: where(mask, x, 0.0).softmax(-1), x > -1, x)
+
+
+def test_a_model_on_a_gpu_is_saved_with_arrays_of_the_host(tmp_path: Path) -> None:
+    net, x = nn.Sequential(nn.Linear(4, 5), nn.ReLU()).to(GPU), some(3, 4)
+    cb.save(net, tmp_path / "net.onnx", [x])
+    want = net(cb.tensor(x, device=GPU)).numpy()
+    found = cb.load(tmp_path / "net.onnx")(x)["output"].numpy()
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-6)
