@@ -38,8 +38,8 @@ def keep_memory(reserve: int = 0) -> None:
     M_TRIM_THRESHOLD = -1).
 
     Threads share one arena, for which this comes before they start: a thread with an arena of its
-        own gives every large
-    buffer back to the system, and fetching new pages made JAX up to 13 times slower than it is.
+    own gives every large buffer back to the system, and fetching new pages made JAX up to 13 times
+    slower than it is.
 
     The reserve, in bytes, is fetched now for results that do not fit where the last one was,
     because something small has come there: seven microseconds for each page of 4 KiB made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
 import sys
 import threading
 from functools import cache
@@ -9,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from cubepy.backends.cpu import argument_key, replay
 from cubepy.backends.cpu import compile as native
-from cubepy.backends.cpu.amx import TILES, tiles_granted
 from cubepy.backends.cpu.jobs import POOL, Job, nothing
 from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import choice
@@ -48,6 +49,10 @@ other, say.
 LONGEST = 2**31
 MANY = 64
 """Programs that a process compiles itself before others do; LLVM keeps 100 to 230 KB of each."""
+TILES = frozenset({"amx-tile", "amx-bf16", "amx-int8"})
+"""LLVM's names of what `cb.tile_dot` needs."""
+_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
+"""A system call of x86-64, what is asked of it, and for which state."""
 _loading = threading.RLock()
 pretended: DeviceProperties | None = None
 """The CPU that a process compiles for, if it is another one than its own; nothing can run there."""
@@ -338,3 +343,17 @@ def cache_bytes(level: int, default: int, folder: str = CACHES) -> int:
         if found == str(level) and kind != "Instruction" and size[:-1].isdigit():
             return int(size[:-1]) * BYTES.get(size[-1], 0) or default
     return default
+
+
+@cache
+def tiles_granted() -> bool:
+    """Whether this process, with all its threads, may use the registers of an Intel CPU's matrix
+    unit: they are large, and Linux keeps them for who asks. The first call asks.
+
+    Source: the Linux kernel's documentation, arch/x86/xstate.
+    """
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    if not sys.platform.startswith("linux"):
+        return sys.platform == "win32"  # which gives them to whoever uses them
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0)

@@ -21,7 +21,6 @@ from cubepy.errors import KernelAssertionError, OutOfBoundsError
 from cubepy.lang.grid import Dim3
 from cubepy.runtime.memory.address import address
 
-HEAD = 4  # cubes along three axes, address of the fault record
 TRIALS = 3  # short runs in a row after which a launch on few elements stays on one thread
 _FLOAT, _WORD = struct.Struct("=d"), struct.Struct("=q")
 _prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)

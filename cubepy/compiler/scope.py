@@ -204,8 +204,7 @@ class Scope:
         emitted since.
 
         Python evaluates from left to right: a load that waits in an expression must not move past a
-            store of an
-        operand to its right.
+        store of an operand to its right.
         """
         if isinstance(value, TupleValue):
             return TupleValue(tuple(self.keep(v, position) for v in value.items))

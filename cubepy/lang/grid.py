@@ -49,9 +49,9 @@ def over(n: Any, lanes: int = 1) -> Over:
     """A grid with one unit per `lanes` elements of an array, of a shape, or of a count.
 
     A kernel that asks for positions along Y or Z gets them along the axes of the shape: X goes
-        along the last axis
-    (neighbours in memory), Y along the one before it, Z along the first of three. Else the elements
-    are numbered in one line: `cb.ABSOLUTE_POS`. Which of the two it is, the kernel decides alone.
+    along the last axis (neighbours in memory), Y along the one before it, Z along the first of
+    three. Else the elements are numbered in one line: `cb.ABSOLUTE_POS`. Which of the two it is,
+    the kernel decides alone.
 
     Cubes are of one size whatever the count is, so that no other code is made for another count;
     units that have no work must find that out: `if i < out.size`, or `if row < out.shape[0] and

@@ -72,12 +72,9 @@ class Runner(Protocol):
         """A function without arguments that runs it with these leaves, as fast as the backend can.
 
         A runner may also have `quick(places, outputs, extents)`, which gives a function of the
-            bound values and a
-        stream that checks, fills and launches in one go (False: the general path must), `numbers`,
-            empty where all
-        leaves are arrays, so that machine code may repeat the launch, and `seconds(run, stream)`,
-            the time that the
-        device takes for it.
+        bound values and a stream that checks, fills and launches in one go (False: the general path
+        must), `numbers`, empty where all leaves are arrays, so that machine code may repeat the
+        launch, and `seconds(run, stream)`, the time that the device takes for it.
         """
         ...
 

@@ -141,8 +141,7 @@ def winner(trials: list[Trial]) -> Trial | None:
     works.
 
     For the guess its best sample is enough: where noise is larger than the differences it stays.
-        Another candidate does
-    not win by one lucky sample.
+    Another candidate does not win by one lucky sample.
     """
     usable = [t for t in trials if t.seconds < math.inf]
     best = min((t.seconds for t in usable), default=math.inf)

@@ -42,8 +42,7 @@ def samples(tokenizer: Tokenizer, sentences: list[str]) -> list[tuple[np.ndarray
     text.
 
     Measured over 319 searches: int4 keeps 84.9 % of the nearest sentences without calibration, 86.5
-        % with it, 81.8 %
-    with padded batches.
+    % with it, 81.8 % with padded batches.
     """
     return [tokenizer([sentence]) for sentence in sentences[::SAMPLE]]
 

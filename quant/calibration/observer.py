@@ -119,8 +119,8 @@ def samples(inputs: Any) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """The calls that sample inputs stand for, as (args, kwargs).
 
     A list or iterator holds one call an item: a tuple or list of arguments, a dict of named
-        arguments, or the
-    only argument. An array or tensor is the only argument, cut into batches along its first axis.
+    arguments, or the only argument. An array or tensor is the only argument, cut into batches along
+    its first axis.
 
     Raises:
         ArgumentError: neither of them.

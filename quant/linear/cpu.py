@@ -26,9 +26,8 @@ def tile(properties: cb.DeviceProperties) -> tuple[int, int]:
     are few.
 
     Larger tiles spill: 6 x 4 and 8 x 3 run at a quarter of the speed of 4 x 4. With AVX2 (two Zen 3
-        cores, int8, M=832,
-    K=384, N=1536) 4 x 1 makes 226 GOP/s, 2 x 2 190, 5 x 1 218: a panel's bytes as i16 take four
-    registers of 16.
+    cores, int8, M=832, K=384, N=1536) 4 x 1 makes 226 GOP/s, 2 x 2 190, 5 x 1 218: a panel's bytes
+    as i16 take four registers of 16.
     """
     wide = properties.register_bytes >= 4 * PANEL and properties.vector_registers >= 32
     return (4, 4) if wide else (4, 1)

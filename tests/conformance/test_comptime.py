@@ -170,7 +170,6 @@ DTYPES = (
     cb.f32,
     cb.f64,
 )
-PAIRS = tuple((a, b) for a in DTYPES for b in DTYPES)
 
 
 @cb.func

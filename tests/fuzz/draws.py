@@ -21,7 +21,6 @@ F16, BF16, F32, F64 = (
 )
 FLOATS = (F32, F32, F32, F32, BF16, F16, F64)
 INTS = tuple(np.dtype(t) for t in ("i4", "i4", "i8", "i8", "u1", "i2", "u4", "i1", "u8", "u2"))
-INDICES = (np.dtype("i8"), np.dtype("i8"), np.dtype("i4"))
 WIDTHS = {F16: 11, BF16: 8, F32: 24, F64: 53}
 """Bits of the fraction, the hidden one among them."""
 

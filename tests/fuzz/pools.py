@@ -37,14 +37,20 @@ class Windows:
 
     @staticmethod
     def sliding(d: Draw, size: tuple[int, ...], dilated: bool) -> tuple[Windows, dict[str, Any]]:
-        """Windows that fit, and the options that make them."""
+        """Windows that fit, or hang over the end of a shorter axis (`ceil_mode`), and the options that
+        make them.
+        """
         ceil = d.maybe(0.3)
         kernel, stride, padding, dilation, places, counts = [], [], [], [], [], []
         for n in size:
             k = d.one((1, 2, 2, 3, 3, 5, 7))
             e = d.one((1, 1, 2)) if dilated else 1
-            k, e = (min(k, n), 1) if e * (k - 1) + 1 > n else (k, e)
+            longer = e * (k - 1) + 1 > n
+            over = longer and ceil and e == 1 and d.sometimes(0.5)
+            k, e = (min(k, n), 1) if longer and not over else (k, e)
             s, p = d.one((1, 2, k, k)), d.between(0, k // 2) if d.maybe(0.4) else 0
+            if over and n + 2 * p - k <= -s:  # not even one
+                k, p = n, min(p, n // 2)
             span = n + 2 * p - e * (k - 1) - 1
             m = (-(-span // s) if ceil else span // s) + 1
             if ceil and (m - 1) * s >= n + p:

@@ -35,21 +35,12 @@ from cubepy.kernels.scan import scan_gpu as sp
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
 
-from cubepy.backends.cuda.codegen.disassemble import count, tool, usage
+from cubepy.backends.cuda.codegen.disassemble import count, usage
 from cubepy.backends.cuda.offline import compile_for
-from cubepy.errors import BackendCompileError
+from tests.backends.cuda.disassembler import needs_sass
 from tests.backends.cuda.thorough import ARCHITECTURES, some
 
-
-def has_disassembler() -> bool:
-    try:
-        tool()
-    except BackendCompileError:
-        return False
-    return True
-
-
-pytestmark = pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
+pytestmark = needs_sass
 
 F32, I32, I64 = (
     np.zeros((64, 64), np.float32),

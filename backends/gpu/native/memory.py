@@ -100,11 +100,9 @@ class DevicePool:
     use, at most, or the 64th part of the GPU's memory.
 
     Blocks come and go without the lock: Python takes from a list, adds to one, and changes a
-        counter in one piece.
-    Whoever gives lists up or counts on what they hold has the lock, and takes from them one by one.
-    Nothing that a
-    destructor does takes a lock: garbage is collected at any time, also by a thread that holds
-        another one.
+    counter in one piece. Whoever gives lists up or counts on what they hold has the lock, and takes
+    from them one by one. Nothing that a destructor does takes a lock: garbage is collected at any
+    time, also by a thread that holds another one.
     """
 
     def __init__(self, where: Context) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
+from cubepy.kernels.attention.problem import Attention
 from cubepy.kernels.primitives.exponentials import LOG2_E, power_of_two
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 
@@ -349,22 +350,9 @@ def plan_for(
     return Blueprint(rows, lines, lanes, keys, room, depth, width, causal, mask), tiles
 
 
-def launch(
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any,
-    kind: str,
-    out: Any,
-    lse: Any,
-    causal: bool,
-    scale: float,
-    p: cb.DeviceProperties,
-    chosen: QueryBlocks = QueryBlocks(),
-) -> None:
+def launch(p: Attention, operands: tuple[Any, ...], chosen: QueryBlocks) -> None:
     """The attention, and its log-sum-exp if `lse` is there; rows are neighbours in memory."""
-    plan, tiles = plan_for(q, k, v, causal, kind, p, chosen)
+    q, k, v, *_ = operands
+    plan, tiles = plan_for(q, k, v, p.causal, p.mask, p.properties, chosen)
     cubes = q.shape[0] * q.shape[1] * -(-q.shape[2] // (plan.block_rows * tiles))
-    attend[cubes, 1](
-        q, k, v, mask, out, lse, scale, q.shape[1] // k.shape[1], tiles, plan, mode="unchecked"
-    )
+    attend[cubes, 1](*operands, q.shape[1] // k.shape[1], tiles, plan, mode="unchecked")

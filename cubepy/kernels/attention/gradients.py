@@ -52,7 +52,7 @@ class Lines(CpuRoutine):
 
     def launch(self, p: AttentionGradients, properties: cb.DeviceProperties) -> tuple[Any, ...]:
         """Heads, and parts of their keys, side by side."""
-        return lines.gradients(*p, properties)
+        return lines.gradients(p, properties)
 
 
 GRADIENTS = Op("attention_gradients", [Short(), Lines()], FOR_GPUS)

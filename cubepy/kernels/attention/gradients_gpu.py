@@ -41,9 +41,9 @@ class Hopper(GpuRoutine):
         plan, inputs = self.plan(p, properties), (p.grad, p.query, p.key, p.value)
         do, q, k, v = (a if operands.copyable(a) else copy(a) for a in inputs)
         out = p.result if p.result.strides[3] == p.result.itemsize else copy(p.result)
-        dq, dk, dv = empty_gradients(p.query, p.key, p.value)
-        backward.launch(do, q, k, v, out, p.lse, dq, dk, dv, p.scale, plan, p.mask)
-        return dq, dk, dv
+        found = empty_gradients(p.query, p.key, p.value)
+        backward.launch(p._replace(grad=do, query=q, key=k, value=v, result=out), found, plan)
+        return found
 
 
 class Matrices(GpuRoutine):
@@ -53,7 +53,7 @@ class Matrices(GpuRoutine):
 
     def launch(self, p: AttentionGradients, properties: cb.DeviceProperties) -> tuple[Any, ...]:
         """Any dtype and width."""
-        return matrices.gradients(*p)
+        return matrices.gradients(p)
 
 
 ROUTINES = {"attention_gradients": (Hopper(), Matrices())}

@@ -46,8 +46,7 @@ class Few(TunedRoutine):
 
     def launch(self, blueprint: Single, p: Attention, args: tuple[Any, ...]) -> None:
         """A cube does a query."""
-        q, k, v, mask, out, lse, factor = args
-        few.launch(q, k, v, mask, p.mask, out, lse, p.causal, factor, p.properties)
+        few.launch(p, args)
 
 
 def unfit_short(p: Attention) -> str | None:
@@ -94,8 +93,7 @@ class Lines(TunedRoutine):
 
     def launch(self, blueprint: QueryBlocks, p: Attention, args: tuple[Any, ...]) -> None:
         """A cube does some strips of queries."""
-        q, k, v, mask, out, lse, factor = args
-        lines.launch(q, k, v, mask, p.mask, out, lse, p.causal, factor, p.properties, blueprint)
+        lines.launch(p, args, blueprint)
 
 
 def guess(p: Attention) -> str:

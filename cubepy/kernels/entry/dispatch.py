@@ -21,8 +21,7 @@ from cubepy.kernels.entry.options import looked_at
 from cubepy.lang.struct import Struct
 from cubepy.runtime import recording
 from cubepy.runtime.device import Device, DeviceProperties, current, device_properties, gpu_of, use
-from cubepy.runtime.interop.arrays import PLAIN, lift
-from cubepy.runtime.interop.kinds import kind_of, made
+from cubepy.runtime.interop.arrays import PLAIN, kind_of, lift, made
 from cubepy.runtime.launch.arguments import HostMemoryError
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.profile import active

@@ -11,7 +11,7 @@ from cubepy.errors import AliasError, ArgumentError, DTypeError, ReadOnlyError, 
 from cubepy.kernels.entry.arguments import array_of
 from cubepy.kernels.entry.options import shown
 from cubepy.runtime import memory
-from cubepy.runtime.interop.kinds import kind_of, made
+from cubepy.runtime.interop.arrays import kind_of, made
 from cubepy.runtime.memory.spans import meet
 
 

@@ -25,10 +25,11 @@ PART = 1 << 14  # indices that a cube looks at
 
 
 @cb.func
-def outside(index, b, first, stop, low, high, lanes: cb.Comptime[int]):
-    """Whether one of index[b, first:stop], which are not none, is below `low` or not below
-    `high`.
+def outside(index, b, first, stop, bounds, lanes: cb.Comptime[int]):
+    """Whether one of index[b, first:stop], which are not none, is not within the bounds, the
+    lowest that may be and the one behind the highest.
     """
+    low, high = bounds
     smallest, largest = index[b, first], index[b, first]
     whole = first + (stop - first) // (2 * lanes) * (2 * lanes)
     if whole > first:
@@ -48,10 +49,10 @@ def outside(index, b, first, stop, low, high, lanes: cb.Comptime[int]):
 
 
 @cb.kernel
-def look(index: cb.Array, flag: cb.Array, chunk, low, high, lanes: cb.Comptime[int]):
+def look(index: cb.Array, flag: cb.Array, chunk, bounds, lanes: cb.Comptime[int]):
     """flag[0] = 1 if an index of a chunk is outside."""
     first = cb.CUBE_POS * chunk
-    if outside(index, 0, first, cb.min(first + chunk, index.shape[1]), low, high, lanes):
+    if outside(index, 0, first, cb.min(first + chunk, index.shape[1]), bounds, lanes):
         flag[0] = 1
 
 
@@ -60,14 +61,14 @@ class Look:
     count from the end.
 
     Attributes:
-        arguments: the flag, `low` and `high`, and the lanes of a line of indices.
+        arguments: the flag, the bounds, and the lanes of a line of indices.
     """
 
     def __init__(self, index: np.ndarray, n: int, what: str, from_end: bool = False) -> None:
         self.index, self.n, self.what = index, n, what
         self.low = -n if from_end and index.dtype.kind == "i" else 0
         self.flag = np.zeros(1, np.int64)
-        self.arguments = self.flag, self.low, n, max(1, 64 // index.itemsize)
+        self.arguments = self.flag, (self.low, n), max(1, 64 // index.itemsize)
 
     def done(self) -> None:
         """The kernel was launched.

@@ -69,8 +69,7 @@ def gather_lines(
     out: cb.Array,
     chunk,
     flag: cb.Array,
-    low,
-    high,
+    bounds,
     look: cb.Comptime[int],
     from_end: cb.Comptime[bool],
     lanes: cb.Comptime[int],
@@ -86,7 +85,7 @@ def gather_lines(
     b = cb.CUBE_POS // chunks
     first = (cb.CUBE_POS % chunks) * chunk
     stop = cb.min(first + chunk, m)
-    if outside(index, b, first, stop, low, high, look):
+    if outside(index, b, first, stop, bounds, look):
         flag[0] = 1
         stop = first
     whole = first + (stop - first) // lanes * lanes
@@ -108,8 +107,7 @@ def gather_columns(
     out: cb.Array,
     rows,
     flag: cb.Array,
-    low,
-    high,
+    bounds,
     look: cb.Comptime[int],
     from_end: cb.Comptime[bool],
     lanes: cb.Comptime[int],
@@ -123,7 +121,7 @@ def gather_columns(
     first = (cb.CUBE_POS % groups) * rows
     stop = cb.min(first + rows, m)
     whole = columns // lanes * lanes
-    if outside(index, b, first * columns, stop * columns, low, high, look):
+    if outside(index, b, first * columns, stop * columns, bounds, look):
         flag[0] = 1
         stop = first
     for j in range(first, stop):
@@ -141,8 +139,7 @@ def select_slices(
     out: cb.Array,
     rows,
     flag: cb.Array,
-    low,
-    high,
+    bounds,
     look: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):
@@ -156,7 +153,7 @@ def select_slices(
     first = (cb.CUBE_POS % groups) * rows
     stop = cb.min(first + rows, m)
     whole = columns // lanes * lanes
-    if outside(index, 0, first, stop, low, high, look):
+    if outside(index, 0, first, stop, bounds, look):
         flag[0] = 1
         stop = first
     for j in range(first, stop):

@@ -10,6 +10,7 @@ from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import number_of, per_axis
 from cubepy.kernels.entry.dispatch import repeated, repeated_back
 from cubepy.kernels.entry.results import finish, wrapper
+from cubepy.kernels.pooling.sizes import window_count
 from cubepy.kernels.windows.banded import Band, part_band, window_band
 from cubepy.kernels.windows.banded_map import LAYOUTS, checked, mapped, size_of
 
@@ -32,17 +33,7 @@ def _bands(
         raise ShapeError("divisor_override must not be zero")
     bands = []
     for d, (n, k, s, p) in enumerate(zip(size, ks, ss, ps, strict=True)):
-        if p > k // 2:
-            raise ShapeError(f"avg_pool{axes}d: padding={p} is more than half of kernel_size={k}")
-        span = n + 2 * p - k
-        m = (-(-span // s) if up else span // s) + 1
-        if up and (m - 1) * s >= n + p:
-            m -= 1  # the last window would begin behind the end
-        if span < 0 or m < 1:
-            raise ShapeError(
-                f"avg_pool{axes}d: kernel_size={k} does not fit into an axis of {n} with "
-                f"padding={p}"
-            )
+        m = window_count(f"avg_pool{axes}d", n, k, s, p, 1, up)
         by = None if divisor is None else (float(divisor) if d == axes - 1 else 1.0)
         bands.append(window_band(n, m, k, s, p, include, by, back))
     return bands

@@ -16,6 +16,7 @@ from cubepy.kernels.entry.shapes import as_new
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.pooling.problem import MaxPool
 from cubepy.kernels.pooling.routines import MAX_POOL
+from cubepy.kernels.pooling.sizes import window_count
 from cubepy.runtime import memory
 
 LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
@@ -56,20 +57,8 @@ def windows(
         per_axis(dilation, axes, "dilation", 1),
         ks if stride is None else per_axis(stride, axes, "stride", 1),
     )
-    counts = []
-    for n, k, s, p, d in zip(size, ks, ss, ps, ds, strict=True):
-        if p > k // 2:
-            raise ShapeError(f"max_pool{axes}d: padding={p} is more than half of kernel_size={k}")
-        span = n + 2 * p - d * (k - 1) - 1
-        m = (-(-span // s) if ceil_mode else span // s) + 1
-        if ceil_mode and (m - 1) * s >= n + p:
-            m -= 1  # the last window would begin behind the end
-        if m < 1 or n < 1:
-            raise ShapeError(
-                f"max_pool{axes}d: kernel_size={k} with dilation={d} does not fit into an "
-                f"axis of {n} with padding={p}"
-            )
-        counts.append(m)
+    along = zip(size, ks, ss, ps, ds, strict=True)
+    counts = [window_count(f"max_pool{axes}d", *lengths, ceil_mode) for lengths in along]
     front = 3 - axes
     how = ((1,) * front + ks, (1,) * front + ss, (0,) * front + ps, (1,) * front + ds)
     return how, tuple(counts)

@@ -229,8 +229,7 @@ def down_best(
     seen.
 
     Without a branch: whether rows hold a new best one cannot be foreseen, and as long as that is
-        not known no rows
-    after them are read from memory.
+    not known no rows after them are read from memory.
     """
     acc = best[0].dtype
     step = greater if largest else lesser

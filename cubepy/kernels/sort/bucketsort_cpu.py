@@ -225,13 +225,8 @@ def count_buckets(counts: cb.Array, table: cb.Array, found: cb.Array):
 @cb.kernel
 def move_to_buckets(
     x: cb.Array,
-    starts: cb.Array,
-    sizes: cb.Array,
-    lows: cb.Array,
-    shifts: cb.Array,
-    table: cb.Array,
-    edges: cb.Array,
-    found: cb.Array,
+    segments,
+    buckets,
     out: cb.Array,
     room: cb.Comptime[int],
     masks: cb.Array,
@@ -240,7 +235,12 @@ def move_to_buckets(
 ):
     """out[position] = key, bucket by bucket, within a bucket piece by piece; a cube of one unit
     does a piece.
+
+    segments: where each starts, its size, its lowest key and the shift of its keys. buckets: of
+    each bin the bucket, where buckets begin, and the keys that pieces have for them.
     """
+    starts, sizes, lows, shifts = segments
+    table, edges, found = buckets
     pieces = found.shape[1]
     s = cb.CUBE_POS // pieces
     p = cb.CUBE_POS % pieces
@@ -384,9 +384,8 @@ def _moved(
     join_bins[segments, 1](counts, table, edges, goal, how[2], mode="unchecked")
     count_buckets[segments * pieces, 1](counts, table, found, mode="unchecked")
     room = 1 << (buckets - 1).bit_length()
-    move_to_buckets[segments * pieces, 1](
-        x, *todo[:2], lows, shifts, table, edges, found, moved, room, *how, mode="unchecked"
-    )
+    parts, ends = (todo.starts, todo.sizes, lows, shifts), (table, edges, found)
+    move_to_buckets[segments * pieces, 1](x, parts, ends, moved, room, *how, mode="unchecked")
     return edges
 
 

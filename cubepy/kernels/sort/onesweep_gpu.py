@@ -169,13 +169,9 @@ def positions_before(state, digit_pass, t, p, start, count):
 
 @cb.kernel
 def sweep(
-    x: cb.Array,
-    indices,
-    seen: cb.Array,
-    drawn: cb.Array,
-    state: cb.Array,
-    out,
-    out_indices,
+    source,
+    counted,
+    found,
     digit_pass,
     tiles,
     keys: cb.Comptime,
@@ -185,7 +181,13 @@ def sweep(
 ):
     """out[row, position] = key (an element again in the last pass), with its index: one digit's
     pass over all rows.
+
+    source: x, and indices or None; found: the same of the results. counted: the keys with each
+    digit, the tiles that cubes have drawn, and what tiles say of their digits to those behind.
     """
+    x, indices = source
+    seen, drawn, state = counted
+    out, out_indices = found
     if "mma" in cb.device_properties().features:
         cb.resident(plan.resident)
     wide = cb.u64 if keys.bits == 64 else cb.u32
@@ -300,7 +302,7 @@ class Onesweep(GpuRoutine):
         for digit, (here, order, out, out_order, first, last) in enumerate(
             passes_of(x, values, indices, keys, 8)
         ):
-            arrays = (here, order, seen, drawn, state, out, out_order)
+            arrays = (here, order), (seen, drawn, state), (out, out_order)
             sweep[m * tiles, UNITS](
                 *arrays, digit, tiles, keys, first, last, plan, mode="unchecked"
             )

@@ -89,19 +89,19 @@ def top_by_parts(
     x: cb.Array,
     masks: cb.Array,
     keys: cb.Array,
-    values: cb.Array,
-    indices: cb.Array,
-    m,
-    n,
-    k,
+    found,
+    shape,
     each,
     levels,
     same_zeros: cb.Comptime[bool],
     lanes: cb.Comptime[int],
 ):
-    """The first k of the sorted elements of m rows of n, of 32 bits or less, and their indices;
-    flat arrays; a cube of one unit does `each` rows, with memory of its own in `keys`.
+    """found = the first k of the sorted elements of m rows of n, of 32 bits or less, and their
+    indices, with shape = m, n, k; flat arrays; a cube of one unit does `each` rows, with memory of
+    its own in `keys`.
     """
+    values, indices = found
+    m, n, k = shape
     a = cb.shared(2 * WANTED, cb.i64)
     space = Workspace(keys, cb.CUBE_POS * (2 * (n + 2 * lanes)), a, all_of(masks))
     for row in range(cb.CUBE_POS * each, cb.min(cb.CUBE_POS * each + each, m)):
@@ -139,11 +139,8 @@ class Quickselect(CpuRoutine):
             source,
             masks_of(p.keys),
             keys,
-            found,
-            p.indices.reshape(-1),
-            m,
-            n,
-            k,
+            (found, p.indices.reshape(-1)),
+            (m, n, k),
             each,
             quicksort_cpu.LEVELS * n.bit_length(),
             p.keys.same_zeros,

@@ -93,12 +93,21 @@ def count_digits(
 
 @cb.kernel
 def move_keys(
-    x: cb.Array, indices, positions: cb.Array, out, out_indices, shift, piece, keys: cb.Comptime,
-    digits: cb.Comptime[int], first: cb.Comptime[bool], last: cb.Comptime[bool],
-):  # fmt: skip
+    source,
+    positions: cb.Array,
+    found,
+    shift,
+    piece,
+    keys: cb.Comptime,
+    digits: cb.Comptime[int],
+    first: cb.Comptime[bool],
+    last: cb.Comptime[bool],
+):
     """out[row, position] = key (an element again in the last pass), with its index; a cube of one
-    unit does a piece.
+    unit does a piece. source: x, and indices or None; found: the same of the results.
     """
+    x, indices = source
+    out, out_indices = found
     pieces = positions.shape[2]
     row = cb.CUBE_POS // pieces
     p = cb.CUBE_POS % pieces
@@ -401,19 +410,9 @@ class Pieces(CpuRoutine):
             )
             flat = (m, counts.size // m)
             SCAN.run(Scan(counts.reshape(flat), positions.reshape(flat), f.add, 0, i32, True))
+            how, found = (p.keys, digits, first, last), (out, out_order)
             move_keys[m * pieces, 1](
-                here,
-                order,
-                positions,
-                out,
-                out_order,
-                step * digits,
-                piece,
-                p.keys,
-                digits,
-                first,
-                last,
-                mode="unchecked",
+                (here, order), positions, found, step * digits, piece, *how, mode="unchecked"
             )
 
 

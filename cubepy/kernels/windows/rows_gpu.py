@@ -57,14 +57,11 @@ class PlanePlan:
     """What a unit makes: `blocks` blocks of rows by `columns` results in a row.
 
     `last`: channels are last, and a result is a line of `lanes` of them; otherwise a unit's results
-        in a row are a
-    line if `lanes` is not 1. `loads`: where a unit reads along a row, from the first position of
-    its first block on: the
-    position, how many neighbours at once, and whether they may lie outside. `margin`: rows of a
-    unit's own blocks may lie
-    outside, too. `ragged`: some of a unit's results may lie outside. `resident`: cubes that should
-    find room on a core,
-    where that is not left to the compiler.
+    in a row are a line if `lanes` is not 1. `loads`: where a unit reads along a row, from the first
+    position of its first block on: the position, how many neighbours at once, and whether they may
+    lie outside. `margin`: rows of a unit's own blocks may lie outside, too. `ragged`: some of a
+    unit's results may lie outside. `resident`: cubes that should find room on a core, where that is
+    not left to the compiler.
     """
 
     down: Steps
@@ -194,11 +191,9 @@ def read_row(
     values[base] and on; `begin`: the row, the column z, and the channel.
 
     x: all elements in a row, and the shape: (planes, height, width) or (batch, height, width,
-        channels).
-    `none` where the row or the column is outside. Where nearest[0], rows outside may have the
-    values of the nearest one
-    inside; loads of up to nearest[1] columns may be of the nearest ones inside. Positions outside
-    are never read.
+    channels). `none` where the row or the column is outside. Where nearest[0], rows outside may
+    have the values of the nearest one inside; loads of up to nearest[1] columns may be of the
+    nearest ones inside. Positions outside are never read.
     """
     elements, shape = x
     y, z, c = begin

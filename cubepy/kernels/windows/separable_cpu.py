@@ -129,15 +129,14 @@ def band_pixels(
     down: Table,
     across: Table,
     chunk,
-    few: cb.Comptime[int],
-    sure: cb.Comptime[bool],
-    acc: cb.Comptime,
+    sums: cb.Comptime[tuple],
     room: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):
     """x (b, height, width * channels) -> out (b, h, w * channels); a cube does `chunk` positions of
-    a row.
+    a row. sums: as `_written_out` gives them, and their dtype.
     """
+    few, sure, acc = sums
     width, positions = x.shape[2] // channels, out.shape[2] // channels
     chunks = (positions + chunk - 1) // chunk
     j0 = cb.CUBE_POS % chunks * chunk
@@ -260,7 +259,7 @@ class Separable(ImageRoutine):
             chunk, room = chunk_of(p, properties), SPACE // p.acc.itemsize
             cubes = out.shape[0] * out.shape[1] * -(-out.shape[2] // chunk)
             band_pixels[cubes, 1](
-                *flat, x.shape[3], *tables, chunk, few, sure, p.acc, room, lanes, mode="unchecked"
+                *flat, x.shape[3], *tables, chunk, (few, sure, p.acc), room, lanes, mode="unchecked"
             )
             return
         rows, room = out.reshape(-1, out.shape[2]), room_of(p, properties)

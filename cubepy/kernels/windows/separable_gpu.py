@@ -150,24 +150,23 @@ def weighted_windows(
     size,
     out: cb.Array,
     made,
-    row_weights,
-    column_weights,
-    row_starts,
-    column_starts,
-    groups,
-    bands,
+    tables,
+    counts,
     acc: cb.Comptime,
     plan: cb.Comptime[PlanePlan],
-    downwards: cb.Comptime[Weights],
-    sideways: cb.Comptime[Weights],
+    sums: cb.Comptime[tuple],
     ends: cb.Comptime[tuple],
 ):
     """out[p, i, j] or out[n, i, j, c] = the weighted sum of a window, where x has the shape `size`
     and out `made`.
 
     Units lie along channels or columns, of which there are `groups`, then along the `bands` of
-    rows. What weights and starts are not in tables is None. `ends`: of both axes, by unit.
+    rows (`counts`). tables: weights of rows and columns, and where their windows start; None is
+    what is not in tables. sums: the `Weights` of both axes; ends: theirs, by unit.
     """
+    row_weights, column_weights, row_starts, column_starts = tables
+    groups, bands = counts
+    downwards, sideways = sums
     t = cb.ABSOLUTE_POS
     lines = made[3] // plan.lanes if plan.last else 1
     if t < made[0] * bands * groups * lines:
@@ -247,7 +246,7 @@ def _padded(table: np.ndarray, rows: int, acc: Any) -> np.ndarray:
 
 
 def plane_plan(
-    x: Any, out: Any, down: Regular, across: Regular, last: bool, rows: int = 0
+    x: Any, out: Any, down: Regular, across: Regular, last: bool
 ) -> tuple[PlanePlan, int, int]:
     """A plan for (planes, height, width) or (batch, height, width, channels), with the numbers of a
     row's groups of results and of a column's row bands.
@@ -267,7 +266,7 @@ def plane_plan(
         lanes = lined(x, out, across.steps)
         columns = max(lanes, columns)
     many = not last and x.itemsize == 4 and min(down.steps.taps, across.steps.taps) == TAPS
-    rows = rows or (MANY if many or (down.steps.outs > 1 and down.steps.taps > 3) else ROWS)
+    rows = MANY if many or (down.steps.outs > 1 and down.steps.taps > 3) else ROWS
     blocks = 1 if down.starts is not None else max(1, min(rows, out.shape[1]) // down.steps.outs)
     groups, bands, margin, ragged = row_bands_of(x, out, down.steps, blocks, columns)
     outside = (
@@ -279,13 +278,11 @@ def plane_plan(
     return PlanePlan(down.steps, across.steps, *how), groups, bands  # type: ignore[arg-type]
 
 
-def window_sums(
-    x: Any, out: Any, down: Regular, across: Regular, last: bool, rows: int = 0
-) -> None:
+def window_sums(x: Any, out: Any, down: Regular, across: Regular, last: bool) -> None:
     """Map (planes, height, width), or with `last` (batch, height, width, channels), along height
     and width.
     """
-    plan, groups, bands = plane_plan(x, out, down, across, last, rows)
+    plan, groups, bands = plane_plan(x, out, down, across, last)
     high = plan.blocks * plan.down.outs
     total = out.shape[0] * groups * bands * (out.shape[3] // plan.lanes if last else 1)
     tables, acc = [], cb.f64 if x.itemsize == 8 else cb.f32
@@ -297,12 +294,11 @@ def window_sums(
         down.weights.by_unit(out.shape[1], high),
         across.weights.by_unit(out.shape[2], plan.columns),
     )
-    weights = (
-        replace(axis.weights, ends=()) for axis in (down, across)
-    )  # the same code whatever the size
+    # the same code whatever the size
+    sums = tuple(replace(axis.weights, ends=()) for axis in (down, across))
     arrays = (x.reshape(-1), x.shape, out.reshape(-1), out.shape)
     weighted_windows[-(-total // UNITS), UNITS](
-        *arrays, *tables, groups, bands, acc, plan, *weights, ends, mode="unchecked"
+        *arrays, tuple(tables), (groups, bands), acc, plan, sums, ends, mode="unchecked"
     )
 
 

@@ -103,11 +103,6 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
         at += length
 
 
-def signed(value: int) -> int:
-    """A number of 64 bits in two's complement as the integer that it means."""
-    return value - (1 << 64) if value >> 63 else value
-
-
 def packed(data: memoryview) -> np.ndarray:
     """Varints one after another, as 64-bit integers without signs.
 

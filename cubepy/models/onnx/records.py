@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from inspect import signature
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from cubepy.errors import ModelError
 from cubepy.models.formats.onnx import Node
 from cubepy.tensor import Tensor
 
-Value: TypeAlias = Any
 ALL = -1
 """In `reads`: every input."""
 

@@ -2,10 +2,9 @@
 their memory is found.
 
 One order of protocols for all of them: an array of NumPy or of a device, a tensor, memory of a GPU,
-    then what a host
-library shows of its memory (`__array_interface__`, DLPack, the buffer protocol) and at last
-`__array__`, which may copy. What may be a copy is read-only: a kernel that wrote into it would
-write where nobody looks.
+then what a host library shows of its memory (`__array_interface__`, DLPack, the buffer protocol)
+and at last `__array__`, which may copy. What may be a copy is read-only: a kernel that wrote into
+it would write where nobody looks.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ from typing import Any
 from cubepy.errors import LaunchError
 from cubepy.runtime import recording
 from cubepy.runtime.interop.arrays import NUMBERS
-from cubepy.runtime.launch import aliasing
-from cubepy.runtime.launch.prepared import Prepared
+from cubepy.runtime.launch.prepared import Prepared, check
 from cubepy.runtime.profile import active, note_launch
 from cubepy.runtime.stats import counters
 
@@ -47,7 +46,7 @@ class BoundLaunch:
         if self.prepared is None:
             return lambda: None
         leaves = self.launcher.leaves(self.values)
-        aliasing.check(self.prepared, leaves, self.launcher)
+        check(self.prepared, leaves, self.launcher)
         return self.prepared.runner.bound(leaves, self.values, self.queue)
 
     def __call__(self, **scalars: Any) -> None:

@@ -29,11 +29,17 @@ from cubepy.runtime.ahead.walked import program_of
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.deep_stack import with_room
 from cubepy.runtime.interop.arrays import NUMBERS, launched_by
-from cubepy.runtime.launch import aliasing
 from cubepy.runtime.launch.arguments import conversion, device_of, flatten
 from cubepy.runtime.launch.binder import LAUNCH_KEYWORDS, make_binder
 from cubepy.runtime.launch.bound import BoundLaunch, timed
-from cubepy.runtime.launch.prepared import Conversions, Positions, Prepared
+from cubepy.runtime.launch.prepared import (
+    Conversions,
+    Positions,
+    Prepared,
+    check,
+    outputs_of,
+    works_in_place,
+)
 from cubepy.runtime.memory.spans import ARRAYS
 from cubepy.runtime.profile import active
 from cubepy.runtime.replay.arguments import ON_GPU, REFUSED, key_of, note_type, plain
@@ -150,7 +156,7 @@ class Launcher:
             leaves = [values[i] if j < 0 else values[i][j] for i, j in simple]
         else:
             leaves = self.leaves(values)
-        if prepared.outputs and aliasing.check(prepared, leaves, self) and not prepared.in_place:
+        if prepared.outputs and check(prepared, leaves, self) and not prepared.in_place:
             prepared = self.prepare(grid, mode, where, values, None)
             assert prepared is not None
         counters.launches += 1
@@ -318,7 +324,7 @@ class Launcher:
         """The code for arguments like these, made unless it exists, and which share memory."""
         with _specialise_lock:
             program, executables = self.program(specs, target)
-            in_place = aliasing.in_place(program, leaves)
+            in_place = works_in_place(program, leaves)
             exe = executables.get(in_place)
             if exe is None:
                 counters.specialised += not executables
@@ -348,7 +354,7 @@ class Launcher:
         if isinstance(grid, Over) and grid.size == 0:
             return None
         exe, cubes, leaves, in_place, ordinal = self.find(grid, mode, where, values)
-        outputs, ranges = aliasing.plan(exe.program, leaves)
+        outputs, ranges = outputs_of(exe.program, leaves)
         if foresight.watching:
             foresight.meet(getattr(exe, "code_for", lambda _: exe)(leaves))
         runner = exe.prepare(leaves, values, cubes, ordinal)

@@ -19,7 +19,7 @@ from cubepy.runtime.device import Device
 from cubepy.runtime.memory.hazards import Tracked
 from cubepy.runtime.memory.layout import Layout, layout_of
 
-CPU, CUDA, CUDA_HOST, ROCM = 1, 2, 3, 10
+CPU, CUDA, ROCM = 1, 2, 10
 _DEVICES = {"cpu": CPU, "cuda": CUDA, "hip": ROCM}
 _READ_ONLY, _IS_COPIED = 1, 2
 _INT, _UINT, _FLOAT, _BFLOAT, _BOOL, _FP8_E4M3, _FP8_E5M2 = 0, 1, 2, 4, 6, 10, 12

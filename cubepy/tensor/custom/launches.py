@@ -22,7 +22,7 @@ from cubepy.lang.dtypes import dtype_named
 from cubepy.lang.grid import Over
 from cubepy.runtime import memory
 from cubepy.runtime.device import use
-from cubepy.runtime.launch.aliasing import plan
+from cubepy.runtime.launch.prepared import outputs_of
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.spans import beginning
 from cubepy.tensor.custom.names import Name
@@ -106,7 +106,7 @@ def written(
     launcher, arrays = runnable(kernel, given).launches, _side_by_side(arrays)
     values = launcher.bound(tuple([value_of(g, arrays, arrays) for g in given]), {})[0]
     executable, _, leaves, _, _ = launcher.find(grid, mode, None, values)
-    outputs, _ = plan(executable.program, leaves)
+    outputs, _ = outputs_of(executable.program, leaves)
     return {n for at in outputs for n, array in enumerate(arrays) if _is(leaves[at], array)}
 
 

@@ -12,7 +12,7 @@ from cubepy.compiler.signature import exact
 from cubepy.errors import GradientError
 from cubepy.lang.declare import Kernel
 from cubepy.lang.grid import Over
-from cubepy.runtime.launch.aliasing import plan
+from cubepy.runtime.launch.prepared import outputs_of
 from cubepy.runtime.memory.spans import ARRAYS, beginning, extent
 from cubepy.runtime.tables import room
 from cubepy.tensor.storage import Dense, Gone, Storage
@@ -82,7 +82,7 @@ def _written_by(
     launcher = kernel.launches
     values, _, mode, where, _ = launcher.bound(plain, named)
     executable, _, leaves, _, _ = launcher.find(grid, mode, where, values)
-    outputs = [leaves[n] for n in plan(executable.program, leaves)[0]]
+    outputs = [leaves[n] for n in outputs_of(executable.program, leaves)[0]]
     return [
         (name, j)
         for name, v in [*enumerate(plain), *named.items()]

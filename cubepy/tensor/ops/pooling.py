@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
+from cubepy.kernels.pooling.sizes import window_count
 from cubepy.lang.dtypes import i64
 from cubepy.tensor.ops.library import kernels, zeros
 from cubepy.tensor.ops.normalization import float_of
@@ -32,21 +33,8 @@ def pooled_size(
     op: str, size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> Ints:
     """How many windows there are along each axis."""
-    counts = []
-    for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
-        if p > k // 2:
-            raise ShapeError(f"{op}: padding={p} is more than half of kernel_size={k}")
-        span = n + 2 * p - d * (k - 1) - 1
-        m = (-(-span // s) if ceil_mode else span // s) + 1
-        if ceil_mode and (m - 1) * s >= n + p:
-            m -= 1  # the last window would begin behind the end
-        if m < 1 or n < 1:
-            raise ShapeError(
-                f"{op}: kernel_size={k} with dilation={d} does not fit into an axis of {n} with "
-                f"padding={p}"
-            )
-        counts.append(m)
-    return tuple(counts)
+    along = zip(size, kernel, stride, padding, dilation, strict=True)
+    return tuple([window_count(op, *lengths, ceil_mode) for lengths in along])
 
 
 def _came_from(op: str, g: Spec, size: Ints, wanted: Ints) -> Spec:

@@ -344,10 +344,9 @@ def pair_up(buffer, pairs, at, lane, plan):
     them.
 
     Codes are read as the bits of bf16: n in the low four bits is n * 2**-133, and in the four above
-        16 times that, as
-    subnormal numbers (and those of the smallest exponent) are evenly spaced. So scales times 2**111
-    and 2**107, with
-    minimums times 2**-22, give weights times 2**-22, of which the gain of the product takes care.
+    16 times that, as subnormal numbers (and those of the smallest exponent) are evenly spaced. So
+    scales times 2**111 and 2**107, with minimums times 2**-22, give weights times 2**-22, of which
+    the gain of the product takes care.
     """
     groups = plan.block // plan.group
     kinds = 1 if plan.symmetric else 2

@@ -281,8 +281,7 @@ def fitted(plan: PlaneBlueprint, blocks: int, target: Room) -> PlaneBlueprint:
     for.
 
     Where launches overlap, the cubes of two of them share a core if that costs no planes: the
-        second one fetches
-    weights while the first one ends.
+    second one fetches weights while the first one ends.
     """
     most = _filled(plan, blocks, target)
     if plan.early and not plan.raw:

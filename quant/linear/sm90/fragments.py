@@ -10,9 +10,8 @@ def pairs_of(facts, g: cb.Comptime[int], dtype, plan):
     """The scales and minimums of a lane's two channels as pairs, in the order of a fragment.
 
     With bf16, codes are read as subnormal numbers: n in the low four bits is n * 2**-133, and in
-        the four above 16
-    times that. Scales times 2**111 and 2**107, with minimums times 2**-22, give weights times
-    2**-22.
+    the four above 16 times that. Scales times 2**111 and 2**107, with minimums times 2**-22, give
+    weights times 2**-22.
     """
     kinds = 1 if plan.symmetric else 2
     scale = cb.unpack(cb.slice_line(facts, kinds * g, 1), cb.f16)
@@ -33,9 +32,8 @@ def weights_of(word, high_word, scales, leasts, magic, dtype, plan):
     """Eight codes as a fragment of weights.
 
     f16 has no exponents to spare for scales of subnormal numbers: there a code becomes 1024 + n by
-        its bits (`magic`
-    is 0x64006400, in a register so that `(w & m) | magic` is one instruction), then n, and then a
-    weight.
+    its bits (`magic` is 0x64006400, in a register so that `(w & m) | magic` is one instruction),
+    then n, and then a weight.
     """
     if plan.group > 0:
         low, high = cb.u32(0x000F000F), cb.u32(0x00F000F0)

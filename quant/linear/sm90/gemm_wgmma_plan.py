@@ -132,9 +132,8 @@ def plan_for(
     `exact`: codes are not rounded with their scales, as here they are.
 
     The costs are microseconds of an H200, by millions of codes: that of planes grows with the
-        columns of bf16 (f16 has
-    two for each row), that of a dense copy is the copy, and a matmul that reads it once or is bound
-    by its products.
+    columns of bf16 (f16 has two for each row), that of a dense copy is the copy, and a matmul that
+    reads it once or is bound by its products.
 
     Example:
         >>> hopper = Room(132, 232448, True, True, True)

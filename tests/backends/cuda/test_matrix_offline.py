@@ -19,24 +19,13 @@ from tests.backends.cuda import matrix_kernels as M
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
 
-from cubepy.backends.cuda.codegen.disassemble import count, tool, usage
+from cubepy.backends.cuda.codegen.disassemble import count, usage
 from cubepy.backends.cuda.offline import compile_for
-from cubepy.errors import BackendCompileError
+from tests.backends.cuda.disassembler import needs_sass
 from tests.backends.cuda.thorough import some
 
 BF16 = ml_dtypes.bfloat16
 F32 = np.zeros((64, 256), np.float32)
-
-
-def has_disassembler() -> bool:
-    try:
-        tool()
-    except BackendCompileError:
-        return False
-    return True
-
-
-needs_sass = pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
 
 
 def ones(dtype: Any, *shape: int) -> np.ndarray:

@@ -298,7 +298,7 @@ def test_code_for_nvidia_gpus(depth: int, dtype: Any, rows: int) -> None:
     pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
     from cubepy.backends.cuda.codegen.disassemble import count, usage
     from cubepy.backends.cuda.offline import compile_for
-    from tests.kernels.attention.test_offline import has_disassembler
+    from tests.backends.cuda.disassembler import has_disassembler
 
     if not has_disassembler():
         pytest.skip("reading SASS needs cuobjdump")

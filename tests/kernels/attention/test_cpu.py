@@ -13,6 +13,7 @@ import cubepy as cb
 from cubepy.kernels import attention, attention_forward
 from cubepy.kernels.attention import flash_lines
 from cubepy.kernels.attention.cpu import decode
+from cubepy.kernels.attention.problem import described
 from cubepy.kernels.primitives.exponentials import power_of_two
 from tests.backends.cuda.thorough import some
 
@@ -50,7 +51,8 @@ def both(
     wide = None if mask is None else np.broadcast_to(mask, (*q.shape[:3], k.shape[2]))
     here, shared = cb.device_properties_of(), q.shape[1] // k.shape[1]
     if routine is decode:
-        decode.launch(q, k, v, wide, kind, out, lse, causal, scale, here)
+        problem = described(q, k, v, wide, kind, causal, scale)
+        decode.launch(problem, (q, k, v, wide, out, lse, scale))
     else:
         plan, (usual, tiles) = dict(plan), flash_lines.plan_for(q, k, v, causal, kind, here)
         tiles = plan.pop("tiles", tiles)

@@ -111,7 +111,7 @@ def test_attention_of_split_keys(case: Case) -> None:
     kernel = split.quick_parts if plan.parts == 1 else split.exact_parts
     cubes = case.key_heads * -(-rows // plan.rows) * case.splits
     emulate(
-        kernel, plan.units, cubes, *inputs, wide, out, lse, parts if case.splits > 1 else None,
+        kernel, plan.units, cubes, *inputs, wide, (out, lse, parts if case.splits > 1 else None),
         LOG2E / math.sqrt(case.depth), shared, case.splits, each, plan, architecture=case.architecture, seed=case.seen,
     )  # fmt: skip
     if case.splits > 1:

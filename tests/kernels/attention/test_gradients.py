@@ -12,6 +12,7 @@ import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels.attention.gpu import unfused_backward as matrices
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
+from cubepy.kernels.attention.problem import AttentionGradients
 from cubepy.runtime.device import Device
 from cubepy.runtime.memory.device_array import upload
 from tests.backends.cuda.thorough import some
@@ -50,7 +51,11 @@ def test_gradients(
     np.testing.assert_allclose(out, w @ wide_v, atol=1e-5)
     for most in (150 * 40, 150 * 110 * heads):
         monkeypatch.setattr(matrices, "MOST", most)
-        found.append(matrices.gradients(grad, q, k, v, None, "none", out, lse, factor, causal))
+        found.append(
+            matrices.gradients(
+                AttentionGradients(grad, q, k, v, None, "none", out, lse, factor, causal)
+            )
+        )
         matrices.log_sums(q, k, None, "none", (sums := np.empty_like(lse)), factor, causal)
         np.testing.assert_allclose(sums, lse, atol=1e-5)
     for triple in found:

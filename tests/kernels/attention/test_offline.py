@@ -14,9 +14,8 @@ import cubepy as cb
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
 
-from cubepy.backends.cuda.codegen.disassemble import count, tool, usage
+from cubepy.backends.cuda.codegen.disassemble import count, usage
 from cubepy.backends.cuda.offline import compile_for
-from cubepy.errors import BackendCompileError
 from cubepy.kernels.attention.gpu.flash_decoding import (
     COMBINING,
     combine_parts,
@@ -32,20 +31,13 @@ from cubepy.kernels.attention.sm90.backward_steps import HopperGradients
 from cubepy.kernels.attention.sm90.flash import hopper_attend
 from cubepy.kernels.attention.sm90.masks import UNITS, survey, survey_keys
 from cubepy.kernels.attention.sm90.plan import HopperAttention
+from tests.backends.cuda.disassembler import needs_sass
 from tests.backends.cuda.thorough import some
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
-def has_disassembler() -> bool:
-    try:
-        tool()
-    except BackendCompileError:
-        return False
-    return True
-
-
-pytestmark = pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
+pytestmark = needs_sass
 
 
 def zeros(*shape: int, dtype: Any = BF16) -> np.ndarray:
@@ -155,9 +147,7 @@ def test_split_keys(plan: SplitAttention) -> None:
         k,
         k,
         mask,
-        out,
-        None,
-        parts,
+        (out, None, parts),
         0.1,
         2,
         3,

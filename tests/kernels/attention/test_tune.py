@@ -4,7 +4,6 @@ was measured is used.
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from cubepy.kernels.attention.routines import ATTENTION, Lines
 from cubepy.tune import Decision, Table, Trial
 from cubepy.tune.check import difference
 from cubepy.tune.keys import text_of
+from tests.tune.agreement import wrong_candidates
 
 PROBLEMS = [
     Attention("cpu", 1, 4, 40, 50, 24, groups=2),
@@ -30,19 +30,7 @@ PROBLEMS = [
 
 @pytest.mark.parametrize("p", PROBLEMS, ids=lambda p: f"{p.length}x{p.keys}-{p.mask}-{p.dtype}")
 def test_candidates_of_every_routine_give_the_attention(p: Attention) -> None:
-    properties = cb.device_properties_of("cpu")
-    for routine in ATTENTION.routines:
-        if routine.supports(p, properties) is None:
-            for blueprint in islice(routine.blueprints(p, properties), 2):
-                args = ATTENTION.make(p, 1)
-                args[4].fill(99)
-                routine.launch(blueprint, p, args)
-                wrong = difference(
-                    ATTENTION.results(p, args),
-                    ATTENTION.reference(p, args),
-                    *ATTENTION.tolerance(p),
-                )
-                assert wrong is None, (routine.name, blueprint, wrong)
+    assert not wrong_candidates(ATTENTION, p, out=4)
 
 
 @pytest.mark.parametrize("blueprint", [QueryBlocks((12, 1), keys=24, tiles=2)], ids=repr)

@@ -29,24 +29,16 @@ from cubepy.tune import force
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
 
 from cubepy.backends.cuda.backend import offline
-from cubepy.backends.cuda.codegen.disassemble import count, tool, usage
+from cubepy.backends.cuda.codegen.disassemble import count, usage
 from cubepy.backends.cuda.offline import compile_for
-from cubepy.errors import BackendCompileError
+from tests.backends.cuda.disassembler import needs_sass
 from tests.backends.cuda.recording import recording
 from tests.backends.cuda.thorough import some
 
 H = np.float16
 
 
-def has_disassembler() -> bool:
-    try:
-        tool()
-    except BackendCompileError:
-        return False
-    return True
-
-
-@pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
+@needs_sass
 @pytest.mark.parametrize("plan", some(TILES, 0, 1), ids=lambda p: f"{p.rows}x{p.columns}")
 def test_every_tile_keeps_its_sums_in_registers(plan: HopperWindow) -> None:
     stride, function = (
@@ -77,7 +69,7 @@ def test_every_tile_keeps_its_sums_in_registers(plan: HopperWindow) -> None:
     assert code.text.shared_bytes <= offline("sm_90a").max_shared_memory
 
 
-@pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
+@needs_sass
 @pytest.mark.parametrize("channels", [64, 12, 3])
 @pytest.mark.parametrize("tile", some([(64, 64, 4), (128, 128, 3)], 0), ids=str)
 def test_tiles_that_are_gathered_spill_nothing(
@@ -227,7 +219,7 @@ SPILLS = [
 ]
 
 
-@pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
+@needs_sass
 @pytest.mark.parametrize("route", SPILLS)
 def test_nothing_spills(route: str) -> None:
     function, arrays, names = ROUTES[route]
@@ -237,7 +229,7 @@ def test_nothing_spills(route: str) -> None:
     assert set(names) <= set(stacks) and not any(stacks.values())
 
 
-@pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
+@needs_sass
 def test_sums_of_all_taps_and_of_ranges_stay_in_registers() -> None:
     sums, out = np.zeros((3, 64, 9 * 64), np.float32), zeros(64, 9 * 64)
     code = compile_for("sm_90a", fold_taps, FOLDERS, sums, out, 64, 9, mode="unchecked")

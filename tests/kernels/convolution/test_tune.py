@@ -4,7 +4,6 @@ what was measured is used.
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from cubepy.tune import Decision, Table, Trial
 from cubepy.tune.check import difference
 from cubepy.tune.command import _problem_of
 from cubepy.tune.keys import text_of
+from tests.tune.agreement import wrong_candidates
 
 
 def image(
@@ -49,19 +49,7 @@ PROBLEMS = [
     "p", PROBLEMS, ids=lambda p: f"{p.channels}-{p.filters}x{p.groups}-{p.kh}-{p.layout}-{p.dtype}"
 )
 def test_candidates_of_every_routine_give_the_convolution(p: Convolution) -> None:
-    properties = cb.device_properties_of("cpu")
-    for routine in CONVOLUTION.routines:
-        if routine.supports(p, properties) is None:
-            for blueprint in islice(routine.blueprints(p, properties), 2):
-                args = CONVOLUTION.make(p, 1)
-                args[4].fill(99)
-                routine.launch(blueprint, p, args)
-                wrong = difference(
-                    CONVOLUTION.results(p, args),
-                    CONVOLUTION.reference(p, args),
-                    *CONVOLUTION.tolerance(p),
-                )
-                assert wrong is None, (routine.name, blueprint, wrong)
+    assert not wrong_candidates(CONVOLUTION, p, out=4)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
 
-from cubepy.backends.cuda.codegen.disassemble import tool, usage
-from cubepy.errors import BackendCompileError
+from cubepy.backends.cuda.codegen.disassemble import usage
+from tests.backends.cuda.disassembler import needs_sass
 from tests.backends.cuda.recording import recording
 from tests.backends.cuda.thorough import ARCHITECTURES, THOROUGH
 from tests.kernels.machine_code.every_kernel import (
@@ -40,21 +40,13 @@ def launched(name: str, architecture: str) -> dict[str, tuple[str, Any]]:
     return {code.key: (name_of(kernel), code) for kernel, code in launches}
 
 
-def has_disassembler() -> bool:
-    try:
-        tool()
-    except BackendCompileError:
-        return False
-    return True
-
-
 CHECKED = {name_of(call[0]) for *_, call in WIDE.values()}
 """Keys of code that was read, and kernels: calls share much of theirs, and one kind of each kernel
 is enough where not everything is compiled. Those of `WIDE` have tests of their own machine code.
 """
 
 
-@pytest.mark.skipif(not has_disassembler(), reason="reading machine code needs cuobjdump")
+@needs_sass
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", CALLS)
 def test_nothing_spills(name: str, architecture: str) -> None:

@@ -34,9 +34,9 @@ pytest.importorskip("numba_cuda", reason="printing code for NVIDIA GPUs needs nu
 from cubepy.backends.cuda.backend import offline
 from cubepy.backends.cuda.codegen.disassemble import count, usage
 from cubepy.backends.cuda.offline import compile_for
+from tests.backends.cuda.disassembler import needs_sass
 from tests.backends.cuda.emulator.launch import emulate
 from tests.backends.cuda.thorough import some
-from tests.kernels.matmul.test_offline import needs_sass
 
 BF16 = ml_dtypes.bfloat16
 

@@ -16,8 +16,8 @@ from cubepy.kernels.matmul.cpu.blocked import Tile
 from cubepy.kernels.matmul.problem import Product
 from cubepy.kernels.matmul.routines import MATMUL
 from cubepy.tune import Decision, Table, Trial
-from cubepy.tune.check import difference
 from cubepy.tune.keys import text_of
+from tests.tune.agreement import wrong_candidates
 
 PROBLEMS = [
     Product("cpu", 1, 100, 70, layout="columns"),
@@ -41,19 +41,7 @@ PROBLEMS = [
     "problem", PROBLEMS, ids=lambda p: f"{p.m}x{p.k}x{p.n}-{p.a}-{p.layout}-{p.packed}"
 )
 def test_candidates_of_every_routine_give_the_product(problem: Product) -> None:
-    properties = cb.device_properties_of("cpu")
-    for routine in MATMUL.routines:
-        if routine.supports(problem, properties) is None:
-            for blueprint in islice(routine.blueprints(problem, properties), 2):
-                args = MATMUL.make(problem, 1)
-                args[2].fill(99)
-                routine.launch(blueprint, problem, args)
-                wrong = difference(
-                    MATMUL.results(problem, args),
-                    MATMUL.reference(problem, args),
-                    *MATMUL.tolerance(problem),
-                )
-                assert wrong is None, (routine.name, blueprint, wrong)
+    assert not wrong_candidates(MATMUL, problem, out=2)
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,10 @@ def check(
         )
         far, made, pairs = max_tma.by_words(whole, out, across, last, cb.device_properties_of())
         make = max_tma_plan.last_plan if last else max_tma_plan.first_plan
-        sides = {"stages": 3, "cubes": 2, "columns": 4} | plan
+        sides = {"columns": 4} | plan
+        counts = {"stages": sides.pop("stages", 3), "cubes": sides.pop("cubes", 2)}
         blueprint = make(far.shape, made.shape, far.itemsize, down, across, **sides, pairs=pairs)
+        blueprint = replace(blueprint, **counts)
         max_tma.launch(far, made, down, -float("inf"), blueprint, pieces)
         got = out.numpy().astype(F32)
     got = got.transpose(0, 3, 1, 2) if last else got.reshape(want.shape)

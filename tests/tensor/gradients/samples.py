@@ -83,7 +83,6 @@ _UNARY = """exp log log1p expm1 sqrt rsqrt sin cos tanh erf silu sigmoid tan asi
 _IMAGE = (1, 2, 5, 4)
 _SMALL = {**HOW, "groups": 1}
 _INDICES = np.array([[[[1, 3], [9, 11]], [[5, 2], [17, 14]]]])
-_PART = {"stride": (2, 2), "padding": (1, 1), "dilation": (1, 1)}
 _POOLED = {n: v for n, v in PEAKS.items() if n != "indices"}
 
 SAMPLES: dict[str, list[Call]] = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.attention.cpu.streaming import KEYS, add_values, finish, weigh
+from cubepy.kernels.attention.problem import Attention
 from cubepy.kernels.primitives.exponentials import LOG2_E
 
 
@@ -112,21 +113,9 @@ def masked(line, mask, b, h, i, key, left, plan):
     return cb.keep_first(line, left, -float("inf"))
 
 
-def launch(
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any,
-    kind: str,
-    out: Any,
-    lse: Any,
-    causal: bool,
-    scale: float,
-    p: cb.DeviceProperties,
-) -> None:
+def launch(p: Attention, operands: tuple[Any, ...]) -> None:
     """The attention, and its log-sum-exp if `lse` is there; rows are neighbours in memory."""
-    plan = Blueprint(p.register_bytes // 4, q.shape[3], v.shape[3], causal, kind)
+    q, k, v, *_ = operands
+    plan = Blueprint(p.properties.register_bytes // 4, q.shape[3], v.shape[3], p.causal, p.mask)
     cubes = q.shape[0] * q.shape[1] * q.shape[2]
-    attend[cubes, 1](
-        q, k, v, mask, out, lse, scale, q.shape[1] // k.shape[1], plan, mode="unchecked"
-    )
+    attend[cubes, 1](*operands, q.shape[1] // k.shape[1], plan, mode="unchecked")

@@ -19,6 +19,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.config import config
 from cubepy.kernels.attention.flash_lines import fill_rows
+from cubepy.kernels.attention.problem import AttentionGradients
 from cubepy.kernels.elementwise.map import map
 from cubepy.kernels.elementwise.problem import identity
 from cubepy.kernels.movement.copy import copy
@@ -68,25 +69,14 @@ class Blueprint:
 
 
 @cb.kernel
-def attend_back(
-    do: cb.Array,
-    q: cb.Array,
-    k: cb.Array,
-    v: cb.Array,
-    lse: cb.Array,
-    delta: cb.Array,
-    mask,
-    dq: cb.Array,
-    dk: cb.Array,
-    dv: cb.Array,
-    scale: cb.f32,
-    shared_heads,
-    parts,
-    plan: cb.Comptime,
-):
-    """dq[part, b, h], dk[b, g], dv[b, g]: the gradients of attention; a cube does a part of the
-    keys of a head.
+def attend_back(inputs, mask, found, scale: cb.f32, shared_heads, parts, plan: cb.Comptime):
+    """found = dq[part, b, h], dk[b, g], dv[b, g]: the gradients of attention by its inputs; a cube
+    does a part of the keys of a head.
+
+    inputs: do, q, k, v, and for each query its log-sum-exp and do . out, `delta`.
     """
+    do, q, k, v, lse, delta = inputs
+    dq, dk, dv = found
     lanes, keys, block = plan.lanes, plan.keys, plan.queries
     length, depth, width, seen = q.shape[2], q.shape[3], v.shape[3], k.shape[2]
     part = cb.CUBE_POS % parts
@@ -295,33 +285,22 @@ def line_dots(
         dots[n, h, i] = total.sum()
 
 
-def gradients(
-    grad: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any,
-    kind: str,
-    out: Any,
-    lse: Any,
-    scale: float,
-    causal: bool,
-    p: cb.DeviceProperties,
-) -> tuple[Any, Any, Any]:
+def gradients(p: AttentionGradients, properties: cb.DeviceProperties) -> tuple[Any, Any, Any]:
     """The gradients by queries, keys and values, and beside them memory like the queries for each
     part of the keys.
 
     Few heads on many cores are divided into parts of their keys.
     """
-    lanes = p.register_bytes // 4
-    rows, lines = (6, 4) if p.vector_registers >= 32 else (6, 2)
+    q, k, v, lse = p.query, p.key, p.value, p.lse
+    lanes = properties.register_bytes // 4
+    rows, lines = (6, 4) if properties.vector_registers >= 32 else (6, 2)
     seen, heads = k.shape[2], k.shape[0] * k.shape[1]
-    wanted = PARTS if config.deterministic else 2 * p.cores
+    wanted = PARTS if config.deterministic else 2 * properties.cores
     parts = 1 if heads >= wanted else min(PARTS, -(-wanted // heads), -(-seen // (lines * lanes)))
     depth_lines, width_lines = -(-q.shape[3] // lanes), -(-v.shape[3] // lanes)
-    plan = Blueprint(rows, lines, lanes, 8, depth_lines, width_lines, causal, kind)
+    plan = Blueprint(rows, lines, lanes, 8, depth_lines, width_lines, p.causal, p.kind)
     grad, q, k, v, out = (
-        a if a.strides[3] == a.itemsize else copy(a) for a in (grad, q, k, v, out)
+        a if a.strides[3] == a.itemsize else copy(a) for a in (p.grad, q, k, v, p.result)
     )
     delta = memory.empty(lse.shape, F32)
     line_dots[math.prod(lse.shape[:2]) * -(-lse.shape[2] // 64), 1](
@@ -329,9 +308,8 @@ def gradients(
     )
     sums = memory.empty((parts, *q.shape), F32)
     dk, dv = memory.empty(k.shape, k.dtype), memory.empty(v.shape, v.dtype)
-    numbers = (float(scale), q.shape[1] // k.shape[1], parts)
-    attend_back[heads * parts, 1](
-        grad, q, k, v, lse, delta, mask, sums, dk, dv, *numbers, plan, mode="unchecked"
-    )
+    inputs, found = (grad, q, k, v, lse, delta), (sums, dk, dv)
+    numbers = (float(p.scale), q.shape[1] // k.shape[1], parts)
+    attend_back[heads * parts, 1](inputs, p.mask, found, *numbers, plan, mode="unchecked")
     dq = sums[0] if parts == 1 else total_of(sums, 0)
     return (dq if dq.dtype == q.dtype else map(identity, dq, dtype=q.dtype)), dk, dv

@@ -166,9 +166,7 @@ def attend_parts(
     k: cb.Array,
     v: cb.Array,
     mask,
-    out: cb.Array,
-    lse,
-    parts,
+    found,
     scale: cb.f32,
     shared_heads,
     splits,
@@ -178,10 +176,11 @@ def attend_parts(
     """Attention of the queries of a key head's query heads to `each` blocks of keys, one of
     `splits` parts.
 
-    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), the three as words where the plan says so; out
-    (B, H, L, E), lse (B, H, L) f32 or None. With more than one part, `parts` (B * G, splits, H // G
-    * L, width + 4) gets the sums. scale is in units of log 2.
+    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), the three as words where the plan says so;
+    found: out (B, H, L, E), lse (B, H, L) f32 or None and, with more than one part, `parts` (B * G,
+    splits, H // G * L, width + 4), which get the sums. scale is in units of log 2.
     """
+    out, lse, parts = found
     if plan.early:
         cb.start_next()
         cb.wait_previous()
@@ -360,9 +359,7 @@ def launch(
         k,
         v,
         mask,
-        out,
-        lse,
-        parts,
+        (out, lse, parts),
         scale * LOG2E,
         shared_heads,
         splits,

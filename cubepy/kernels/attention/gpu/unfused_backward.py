@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.kernels.attention.problem import AttentionGradients
 from cubepy.kernels.matmul.matmul import matmul
 from cubepy.kernels.movement.copy import copy
 from cubepy.runtime import memory
@@ -78,22 +79,15 @@ def row_dots(a: cb.Array, b: cb.Array, dots: cb.Array):
 
 @cb.kernel
 def score_gradients(
-    s: cb.Array,
-    dp: cb.Array,
-    weights: cb.Array,
-    slopes: cb.Array,
-    lse: cb.Array,
-    delta: cb.Array,
-    mask,
-    scale: cb.f32,
-    length,
-    first,
-    causal: cb.Comptime[bool],
-    kind: cb.Comptime,
+    matrices, sums, mask, scale: cb.f32, length, first, causal: cb.Comptime[bool], kind: cb.Comptime
 ):
-    """The weights of scores s, and gradients by scores from those by weights, dp. A unit for each
-    element.
+    """The weights of scores s, and gradients by scores, `slopes`, from those by weights, dp. A unit
+    for each element.
+
+    sums: of each row its log-sum-exp and the sum of its gradients times its results.
     """
+    s, dp, weights, slopes = matrices
+    lse, delta = sums
     i = cb.ABSOLUTE_POS
     if i < s.size:
         own, j = i // s.shape[1], i % s.shape[1]
@@ -138,21 +132,11 @@ def log_sums(q: Any, k: Any, mask: Any, kind: str, lse: Any, scale: float, causa
         row_log_sums[cb.over(s[:, 0])](s, lse.reshape(-1), *facts, mode="checked")
 
 
-def gradients(
-    grad: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any,
-    kind: str,
-    out: Any,
-    lse: Any,
-    scale: float,
-    causal: bool,
-) -> tuple[Any, Any, Any]:
+def gradients(p: AttentionGradients) -> tuple[Any, Any, Any]:
     """The gradients by queries, keys and values."""
+    q, k, v, lse = p.query, p.key, p.value, p.lse
     groups, seen, length = k.shape[1], k.shape[2], q.shape[2]
-    do, results, queries, keys, values = (grouped(a, groups) for a in (grad, out, q, k, v))
+    do, results, queries, keys, values = (grouped(a, groups) for a in (p.grad, p.result, q, k, v))
     delta = memory.empty((lse.size,), F32)
     rows_of_both = do.reshape(-1, do.shape[2]), results.reshape(-1, do.shape[2])
     row_dots[cb.over(delta)](*rows_of_both, delta, mode="checked")
@@ -167,10 +151,10 @@ def gradients(
         s = matmul(some, keys[heads].transpose(0, 2, 1), dtype=F32)
         dp = matmul(their, values[heads].transpose(0, 2, 1), dtype=F32)
         w, slopes = (a if q.dtype == F32 else memory.empty(a.shape, q.dtype) for a in (s, dp))
-        flat = [a.reshape(-1, seen) for a in (s, dp, w, slopes)]
+        flat = tuple(a.reshape(-1, seen) for a in (s, dp, w, slopes))
         first = heads.start * queries.shape[1] + rows.start
         score_gradients[cb.over(s)](
-            *flat, sums, delta, mask, scale, length, first, causal, kind, mode="checked"
+            flat, (sums, delta), p.mask, p.scale, length, first, p.causal, p.kind, mode="checked"
         )
         matmul(slopes, keys[heads], dtype=q.dtype, out=dq[heads, rows])
         for target, factor, other in ((dk, slopes, some), (dv, w, their)):

@@ -17,6 +17,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.attention.online_softmax import LOG2E
+from cubepy.kernels.attention.problem import AttentionGradients
 from cubepy.kernels.attention.sm90 import masks as masking
 from cubepy.kernels.attention.sm90.backward_256 import hopper_wide_gradients
 from cubepy.kernels.attention.sm90.backward_passes import (
@@ -386,13 +387,11 @@ def plan_for(
     return replace(plan, ragged=k.shape[2] % plan.keys != 0)
 
 
-def launch(
-    grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dq: Any, dk: Any, dv: Any, scale: float,
-    plan: HopperGradients, mask: Any = None,
-) -> None:  # fmt: skip
-    """Write the gradients of queries, keys and values (all (B, H or G, L or S, D)) in three
-    passes.
+def launch(p: AttentionGradients, found: tuple[Any, Any, Any], plan: HopperGradients) -> None:
+    """Write the gradients of queries, keys and values (all (B, H or G, L or S, D)) to `found` in
+    three passes.
     """
+    q, k, v, (dq, dk, dv) = p.query, p.key, p.value, found
     batches, heads, length = q.shape[:3]
     depth, queries = plan.depth, plan.queries
     key_heads, seen = k.shape[1:3]
@@ -402,7 +401,9 @@ def launch(
     planes = PASS_UNITS // 32
     cubes = -(-delta.size // planes)
     lanes = 8 if plan.wide else depth // 32
-    prepare_gradients[cubes, PASS_UNITS](out, grad, lse, tops, delta, lanes=lanes, mode="unchecked")
+    prepare_gradients[cubes, PASS_UNITS](
+        p.result, p.grad, p.lse, tops, delta, lanes=lanes, mode="unchecked"
+    )
     sums = memory.empty((batches * heads * steps * queries * depth,), f32)
     sums[...] = 0
     box = (1, queries)
@@ -411,7 +412,7 @@ def launch(
     if plan.mask != "none":
         counter = memory.empty((1,), np.dtype(np.int32))
         numbers, known, (each, _) = masking.numbers_of_keys(
-            mask, seen, scale * LOG2E, plan.keys, counter, 0
+            p.mask, seen, p.scale * LOG2E, plan.keys, counter, 0
         )
         padding = (numbers, known, 1 if each > 1 else 0)
     band = max(1, CACHE // (8 * length * depth * (heads // key_heads)))
@@ -421,7 +422,7 @@ def launch(
             tiles_of(q, queries),
             tiles_of(k, plan.keys),
             tiles_of(v, plan.keys),
-            tiles_of(grad, queries),
+            tiles_of(p.grad, queries),
             cb.tensor_map(tops, box, swizzle=0),
             cb.tensor_map(delta, box, swizzle=0),
         ),
@@ -429,7 +430,7 @@ def launch(
         dk.view(np.uint32),
         dv.view(np.uint32),
         (heads, key_heads, batches, length, seen, band),
-        scale * LOG2E,
+        p.scale * LOG2E,
         plan,
         padding,
         mode="unchecked",
@@ -437,7 +438,7 @@ def launch(
     round_query_grads[2 * batches * heads * steps, GROUP](
         sums,
         dq.view(np.uint32),
-        scale,
+        p.scale,
         heads,
         steps,
         dtype=as_dtype(q.dtype),

@@ -186,9 +186,7 @@ def convolve_rows(
     bias,
     out: cb.Array,
     band_rows,
-    pad_d,
-    pad_h,
-    pad_w,
+    pad,
     head,
     length,
     plan: cb.Comptime,
@@ -216,8 +214,10 @@ def convolve_rows(
         + 1
     )
     patch = cb.shared(plan.room, cb.f32)
-    first = (d * sd - pad_d, top * sh - pad_h)
-    fill_patch(patch, x, (n, group * channels), channels, first, pad_w, rows_in, head, length, plan)
+    first = (d * sd - pad[0], top * sh - pad[1])
+    fill_patch(
+        patch, x, (n, group * channels), channels, first, pad[2], rows_in, head, length, plan
+    )
     epilogue = LineEpilogue(out, plan.activation, bias, axis=1)
     stop = cb.min(top + band_rows, out.shape[3])
     for f in range(0, filters, plan.block):
@@ -331,7 +331,7 @@ def by_rows(
         bias,
         target.reshape(n, groups * filters, *problem.out),
         band_rows,
-        *problem.pad,
+        problem.pad,
         head,
         length,
         plan,

@@ -149,8 +149,7 @@ def copy_turned(patch, target, x, source, count, rows, g, lanes):
     w].
 
     A few channels at a time, all rows of them: each channel lies in a page of its own, and its rows
-        one behind the
-    other. The squares of a cache line of the copy are written together.
+    one behind the other. The squares of a cache line of the copy are written together.
     """
     channels, sc, tw = g.channels, g.sc, g.tw
     sh, th = g.sh, g.th

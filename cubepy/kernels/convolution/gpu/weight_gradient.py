@@ -236,12 +236,7 @@ def window_weight(
     groups,
     channels,
     filters,
-    size,
-    out,
-    window,
-    stride,
-    pad,
-    dilation,
+    shape,
     steps,
     per,
     plan: cb.Comptime,
@@ -250,9 +245,10 @@ def window_weight(
     by tap, channel].
 
     x (N * D * H * W, C) and grad (pixels, F) are contiguous, of sizes `size` and `out`; a group has
-    so many `channels` and `filters`. A range has `per` of all `steps`. A cube does a tile of one
-    group and range.
+    so many `channels` and `filters`. shape: size, out, window, stride, padding and dilation. A
+    range has `per` of all `steps`. A cube does a tile of one group and range.
     """
+    size, out, window, stride, pad, dilation = shape
     cb.resident(plan.cubes)
     rows, columns, stages = plan.rows, plan.columns, plan.stages
     piece = PIECE // x.dtype.itemsize
@@ -398,9 +394,9 @@ class Windows(GpuRoutine):
         ranges = -(-steps // per)
         sums = memory.empty((ranges, out.shape[0], taps * width), np.float32)
         flat = (a.reshape(-1, a.shape[4]) for a in (x, seen))
-        shape = (problem.size, problem.out, problem.window)
-        how = (problem.stride, problem.pad, problem.dilation, steps, per, plan)
+        lengths = problem.size, problem.out, problem.window
+        shape = (*lengths, problem.stride, problem.pad, problem.dilation)
         window_weight[tiles * ranges, UNITS](
-            *flat, sums, groups, channels, filters, *shape, *how, mode="unchecked"
+            *flat, sums, groups, channels, filters, shape, steps, per, plan, mode="unchecked"
         )
         folded(sums, out, filters)

@@ -346,7 +346,7 @@ def held(k: int, s: int, p: int) -> tuple[Steps, tuple[int, ...]]:
 
 
 def gradient_plan(
-    grad: Any, index: Any, out: Any, step: Any, pad: Any, kernel: Any, last: bool, rows: int = ROWS
+    grad: Any, index: Any, out: Any, step: Any, pad: Any, kernel: Any, last: bool
 ) -> tuple[PlanePlan, int, int, tuple[tuple[int, ...], ...]]:
     """A plan for the gradient, with the numbers of groups and row bands, and how many windows hold
     a position.
@@ -360,7 +360,7 @@ def gradient_plan(
     else:
         lanes = 1 if address(index) % (2 * LINE_BYTES) else lined(grad, out, across)
         columns = max(lanes, across.outs)
-    blocks = max(1, min(rows, out.shape[1]) // down.outs)
+    blocks = max(1, min(ROWS, out.shape[1]) // down.outs)
     groups, bands, margin, ragged = row_bands_of(grad, out, down, blocks, columns)
     outside = groups * (columns // across.outs * across.ins) > grad.shape[2]
     loads = row_loads(across, columns, 1 if last else lanes, outside)

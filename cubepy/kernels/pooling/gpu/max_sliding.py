@@ -4,6 +4,7 @@ share, so that they read every position of it once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
@@ -180,20 +181,40 @@ def larger_of(to, state, found, moves: cb.Comptime[tuple], n: cb.Comptime[int], 
             to[slot * n + q] = number
 
 
+@dataclass(frozen=True)
+class Maxima:
+    """What changes the code of `max_windows`.
+
+    Attributes:
+        plan: how units lie along height and width.
+        sliding: how they walk along d.
+        near: whether windows have no gaps along d, and what `read_row` wants.
+        ragged: whether some windows may be behind the end of d.
+        least: what nothing is larger than.
+        acc: the dtype of maxima.
+        pairs: the dtype of which x and out hold the bits, as `half2.words_of` gives them, or None.
+    """
+
+    plan: PlanePlan
+    sliding: SlidingWindow
+    near: tuple[bool, tuple[bool, int]]
+    ragged: bool
+    least: Any
+    acc: cb.DType
+    pairs: cb.DType | None
+
+
 @cb.kernel
 def max_windows(
-    x: cb.Array, size, out: cb.Array, made, sizes, counts, loop_steps, least: cb.Comptime, acc: cb.Comptime,
-    pairs: cb.Comptime, plan: cb.Comptime[PlanePlan], sliding: cb.Comptime[SlidingWindow], near: cb.Comptime[tuple],
-    ragged: cb.Comptime[bool],
-):  # fmt: skip
+    x: cb.Array, size, out: cb.Array, made, sizes, counts, loop_steps, maxima: cb.Comptime[Maxima]
+):
     """out[(p, d), i, j] or out[(n, d), i, j, c] = the largest value of a window; shapes are `size`
     and `made`.
 
     Units walk along d, of which there are `sizes` in x and in out. `counts`: units along d, i and
-    j. `near`: whether windows have no gaps along d, and what `read_row` wants. `ragged`: some
-    windows may be behind the end of d. `pairs`: the dtype of which x and out hold the bits, as
-    `pool_pairs.words_of` gives them, or None.
+    j.
     """
+    plan, sliding, acc = maxima.plan, maxima.sliding, maxima.acc
     fill_core(plan)
     t = cb.ABSOLUTE_POS
     lines = made[3] // plan.lanes if plan.last else 1
@@ -206,7 +227,7 @@ def max_windows(
         begin = y, group * (plan.columns * plan.across.ins), multiple(line * plan.lanes, plan.lanes)
         here = rest, band * plan.blocks, group * plan.columns, begin[2]
         first = piece * (loop_steps * sliding.ahead)
-        wide = kept_columns(plan, pairs)
+        wide = kept_columns(plan, maxima.pairs)
         n = plan.blocks * wide
         held = (
             room((sliding.slots * n,), acc, plan), room((n,), acc, plan),
@@ -215,15 +236,15 @@ def max_windows(
         unit = Unit((x, size), (out, made), held, p, first, begin, here, sizes)
         if not sliding.again:
             for r in cb.unroll(range(sliding.lead)):
-                look_at(unit, first, r, least, pairs, plan, sliding, near, ragged)
+                look_at(unit, first, r, maxima)
         if sliding.looped:
             for loop_step in range(-1 if sliding.again else 0, loop_steps):
                 w = first + loop_step * sliding.ahead
                 for r in cb.unroll(sliding.positions):
-                    look_at(unit, w, r, least, pairs, plan, sliding, near, ragged)
+                    look_at(unit, w, r, maxima)
         else:
             for r in cb.unroll(sliding.positions):
-                look_at(unit, first, r, least, pairs, plan, sliding, near, ragged)
+                look_at(unit, first, r, maxima)
 
 
 @cb.struct
@@ -243,29 +264,29 @@ class Unit:
 
 
 @cb.func
-def look_at(
-    unit,
-    w,
-    r: cb.Comptime[int],
-    least,
-    pairs: cb.Comptime,
-    plan,
-    sliding,
-    near: cb.Comptime[tuple],
-    ragged: cb.Comptime[bool],
-):
+def look_at(unit, w, r: cb.Comptime[int], maxima):
     """Position r of those that are written out; window w begins at position 0."""
+    plan, sliding, pairs, near = maxima.plan, maxima.sliding, maxima.pairs, maxima.near
     x, out, p, here, sizes = unit.x, unit.out, unit.p, unit.here, unit.sizes
     state, found, rows, values = unit.held
     if wanted(sliding, r):
         d = (w * sliding.steps.ins + r) * sliding.hop + here[0] + sliding.steps.low
         inside = cb.min(cb.max(d, 0), sizes[0] - 1)
         read_plane(
-            found, rows, values, x, p * sizes[0] + inside, unit.begin, least, near[1], plan, pairs
+            found,
+            rows,
+            values,
+            x,
+            p * sizes[0] + inside,
+            unit.begin,
+            maxima.least,
+            near[1],
+            plan,
+            pairs,
         )
         n = plan.blocks * kept_columns(plan, pairs)
         if not near[0]:
-            none = filled(cb.cast(least, found.dtype), plan)
+            none = filled(cb.cast(maxima.least, found.dtype), plan)
             for q in cb.unroll(range(n)):
                 found[q] = cb.select(d == inside, found[q], none)
         larger_of(state, state, found, kept(sliding, r), n, pairs)
@@ -280,7 +301,7 @@ def look_at(
                     here,
                     found,
                     plan,
-                    ragged,
+                    maxima.ragged,
                     pairs,
                 )
 
@@ -359,6 +380,13 @@ def run(
         pieces * loop_steps * sliding.ahead * hop > sizes[1],
     )
     max_windows[-(-units * pieces * hop // UNITS), UNITS](
-        x.reshape(-1), x.shape, out.reshape(-1), out.shape, sizes, (pieces, bands, groups), loop_steps,
-        nothing_of(least, pairs), acc, pairs, plan, sliding, near, ragged, mode="unchecked",
-    )  # fmt: skip
+        x.reshape(-1),
+        x.shape,
+        out.reshape(-1),
+        out.shape,
+        sizes,
+        (pieces, bands, groups),
+        loop_steps,
+        Maxima(plan, sliding, near, ragged, nothing_of(least, pairs), acc, pairs),
+        mode="unchecked",
+    )

@@ -221,16 +221,17 @@ def largest_wide(
     out: cb.Array,
     made,
     pad,
-    tiles,
-    bands,
-    chunks,
+    cut,
     least: cb.Comptime,
     acc: cb.Comptime,
     plan: cb.Comptime[WidePlan],
 ):
     """x, out of (planes, height, width), of shapes `size` and `made`; a cube does a tile of a strip
     of `chunks` chunks of rows in some planes.
+
+    cut: the tiles of a row, the strips of a plane, and `chunks`.
     """
+    tiles, bands, chunks = cut
     lanes, lines, units = plan.lanes, plan.lines, plan.units
     held = cb.shared((max(1, plan.slots), ROWS, units * lanes), acc)
     stage = cb.shared((ROWS * plan.groups * plan.row * lanes,), acc)
@@ -367,5 +368,5 @@ def run(
     bands = -(-chunks // each)
     arrays = (x.reshape(-1), x.shape, out.reshape(-1), out.shape)
     largest_wide[teams * bands * tiles, plan.units](
-        *arrays, pad, tiles, bands, each, least, acc, plan, mode="unchecked"
+        *arrays, pad, (tiles, bands, each), least, acc, plan, mode="unchecked"
     )

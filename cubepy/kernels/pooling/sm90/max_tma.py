@@ -306,12 +306,8 @@ def max_boxes(
     size,
     out: cb.Array,
     made,
-    low,
-    hop,
-    pieces,
-    windows,
-    bands,
-    blocks,
+    steps,
+    counts,
     least: cb.Comptime,
     acc: cb.Comptime,
     plan: cb.Comptime[BoxPlan],
@@ -320,9 +316,12 @@ def max_boxes(
     window of x.
 
     `size` and `made` are the shapes of x and out; windows begin `low` rows above the image, and
-    their rows are `hop` apart. Cubes, the slowest first: planes or images, `pieces` of `windows`
-    windows along the height, `hop` first rows, `bands` of the width, and `blocks` of channels.
+    their rows are `hop` apart (`steps` = low, hop). Cubes, the slowest first: planes or
+    images, `pieces` of `windows` windows along the height, `hop` first rows, `bands` of the width,
+    and `blocks` of channels (`counts` = pieces, windows, bands, blocks).
     """
+    low, hop = steps
+    pieces, windows, bands, blocks = counts
     cb.resident(plan.cubes)
     full = cb.barrier(plan.stages, 1)
     empty = cb.barrier(plan.stages, plan.workers // PLANE)

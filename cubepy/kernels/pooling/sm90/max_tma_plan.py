@@ -202,11 +202,9 @@ def first_plan(
     across: Steps,
     columns: int,
     planes: int,
-    stages: int,
-    cubes: int,
     pairs: Any = None,
 ) -> BoxPlan:
-    """Of (planes, height, width)."""
+    """Of (planes, height, width), for one stage and one cube on a core."""
     wide_in, wide_out = size[2], made[2]
     tile = -(-wide_out // columns) * columns
     loads = row_loads(
@@ -238,8 +236,8 @@ def first_plan(
         box,
         boxes,
         box * boxes,
-        stages,
-        cubes,
+        1,
+        1,
         (down.spacing == 1, nearby),
         tile > wide_out,
         pairs,
@@ -265,11 +263,9 @@ def last_plan(
     columns: int,
     tile: int,
     channels: int,
-    stages: int,
-    cubes: int,
     pairs: Any = None,
 ) -> BoxPlan:
-    """Of (batch, height, width, channels)."""
+    """Of (batch, height, width, channels), for one stage and one cube on a core."""
     wide_in, results = size[2], -(-made[2] // columns) * columns
     tile = min(tile, results)
     seen = across.positions(tile)
@@ -294,8 +290,8 @@ def last_plan(
         box,
         1,
         pitch,
-        stages,
-        cubes,
+        1,
+        1,
         (down.spacing == 1, 0),
         results > made[2],
         pairs,
@@ -320,9 +316,7 @@ def plans(
             tiles = {-(-results // -(-results * columns // tile)) * columns for tile in TILES}
             whole = size[3] % (2 * measure) == 0 or size[3] > 8 * measure
             some = [
-                last_plan(
-                    size, made, itemsize, down, across, columns, tile, n * measure, 1, 1, pairs
-                )
+                last_plan(size, made, itemsize, down, across, columns, tile, n * measure, pairs)
                 for tile in sorted(tiles)
                 for n in (1, 1 + whole)
             ]
@@ -330,7 +324,7 @@ def plans(
             groups = -(-made[2] // columns)
             many = {min(WIDEST, max(1, units // groups)) for units in UNITS}
             some = [
-                first_plan(size, made, itemsize, down, across, columns, n, 1, 1, pairs)
+                first_plan(size, made, itemsize, down, across, columns, n, pairs)
                 for n in sorted(many)
             ]
         else:

@@ -57,9 +57,7 @@ def planned(buffers: Sequence[Buffer], line: int = LINE) -> tuple[list[int], int
     return [block.offsets[id(b)] for b in buffers], block.size
 
 
-def lodged(
-    buffers: Sequence[Buffer], spare: Sequence[Spare], line: int = LINE
-) -> dict[int, tuple[int, int]]:
+def lodged(buffers: Sequence[Buffer], spare: Sequence[Spare]) -> dict[int, tuple[int, int]]:
     """Which buffers fit into memory that is needed later, and where: by their numbers, the number
     of the memory and an offset. The largest first, each into the smallest that it fits into.
 
@@ -74,9 +72,9 @@ def lodged(
         b = buffers[n]
         for k in order:
             if b.size <= spare[k].size and b.last < spare[k].until:
-                at = blocks[k].lowest(b, line)
+                at = blocks[k].lowest(b, LINE)
                 if at + b.size <= spare[k].size:
-                    blocks[k].put(b, line, at)
+                    blocks[k].put(b, LINE, at)
                     found[n] = k, at
                     break
     return found

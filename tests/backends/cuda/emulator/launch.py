@@ -108,12 +108,12 @@ def translated(text: str) -> tuple[Any, dict[str, Any]]:
 
 
 def leaves_of(value: Any) -> list[Any]:
-    """What an argument is made of: tuples and structs may have others in them."""
+    """What an argument is made of: tuples and structs may have others in them; None is comptime."""
     if isinstance(value, Struct):
         value = tuple(value.values.values())
     if isinstance(value, tuple):
         return [leaf for part in value for leaf in leaves_of(part)]
-    return [value]
+    return [] if value is None else [value]
 
 
 def emulate(
@@ -134,7 +134,7 @@ def emulate(
     code = compile_for(architecture, kernel, units, *args, mode="unchecked", **comptime)
     words: list[Any] = []
     for p, value in zip(kernel.parameters, args, strict=False):
-        if value is not None and p.kind != "comptime":
+        if p.kind != "comptime":
             for part in leaves_of(value):
                 words += array_words(part) if isinstance(part, np.ndarray) else [part]
     x, y, z = (*(cubes if isinstance(cubes, tuple) else (cubes,)), 1, 1)[:3]
