@@ -5,9 +5,13 @@ Shapes, strides and scalar values are not in it.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from struct import Struct
 from typing import Any, Union
+from weakref import WeakValueDictionary, ref
+
+import numpy as np
 
 from cubepy.errors import ComptimeError, KernelTypeError
 from cubepy.lang.declare import Param
@@ -71,14 +75,73 @@ class ComptimeSpec:
         return ComptimeSpec, (self.value,)
 
 
+ALONE: set[type] = {int, bool, str, bytes, range, type, type(None), DType}
+"""Types whose equal values are alike; types without a meaning of `==` of their own join when they
+are met."""
+MOST = 1024
+_bits = Struct("<d").pack
+
+
+class _Alike:
+    """Stands for all records that are alike; compared by identity."""
+
+    __slots__ = ("__weakref__",)
+
+
+_alike: WeakValueDictionary[Any, _Alike] = WeakValueDictionary()
+_records: dict[int, tuple[ref[Any], _Alike]] = {}
+"""What frozen records stand for, by their identities."""
+
+
 def exact(value: Any) -> Any:
-    """A key that tells apart what `==` does not: 1, 1.0 and True, 0.0 and -0.0, also inside
-    tuples.
+    """A key that tells apart what `==` does not: 1, 1.0 and True, 0.0 and -0.0, also inside tuples,
+    dataclasses and sets; and that knows a NaN again.
+
+    Example:
+        >>> exact(1) == exact(True), exact(0.0) == exact(-0.0)
+        (False, False)
+        >>> exact((0.5, float("nan"))) == exact((0.5, float("nan")))
+        True
     """
-    t = type(value)
-    if t is tuple:
-        return (tuple, *map(exact, value))
-    return (t, value, math.copysign(1, value)) if t is float else (t, value)
+    kind = type(value)
+    if kind in ALONE:
+        return kind, value
+    if kind is float:
+        return (kind, value) if value and value == value else (kind, _bits(value))
+    if kind is tuple:
+        return (kind, *map(exact, value))
+    known = _records.get(id(value))
+    if known is not None and known[0]() is value:
+        return known[1]
+    if isinstance(value, np.generic):
+        return kind, value.dtype, value.tobytes()
+    if isinstance(value, float):
+        return kind, _bits(value)
+    if isinstance(value, complex):
+        return kind, _bits(value.real), _bits(value.imag)
+    if isinstance(value, tuple):  # with names
+        return (kind, *map(exact, value))
+    if isinstance(value, frozenset):
+        return kind, frozenset(map(exact, value))
+    if getattr(kind, "__eq__", None) is object.__eq__:
+        if len(ALONE) < MOST:
+            ALONE.add(kind)
+        return kind, value
+    if kind.__hash__ is None or not is_dataclass(value):
+        return kind, value
+    parts = [exact(getattr(value, f.name)) for f in fields(value) if f.compare]
+    try:
+        found = _alike.setdefault((kind, *parts), _Alike())
+    except TypeError:  # something unhashable: the class says itself what is equal
+        return kind, value
+    if kind.__dataclass_params__.frozen and kind.__weakrefoffset__:  # type: ignore[attr-defined]
+        _records[id(value)] = ref(value, partial(_forget, id(value))), found
+    return found
+
+
+def _forget(name: int, _: Any) -> None:
+    """A record is gone."""
+    _records.pop(name, None)
 
 
 @dataclass(frozen=True)
