@@ -20,6 +20,7 @@ from cubepy.kernels.matmul.cpu.blocking import (
     pays_gathering,
     tile_of,
     tile_of_few,
+    tile_of_width,
     varied,
 )
 from cubepy.kernels.matmul.cpu.goto import UNROLL, goto_product
@@ -118,6 +119,8 @@ class Tile(TunedRoutine):
             yield goto_blocks(problem, lanes, properties.cores)
         if (rows, lines, kind) == (6, 2, "f32") and problem.m <= FEW:
             rows, lines = tile_of_few(problem, lanes)
+        if (rows, lines, kind) == (6, 4, "f32") and not problem.packed:
+            rows, lines = tile_of_width(problem, lanes)
         first = blocks(problem, rows, lines, lanes, kind, properties.cores)
         yield first  # all that is needed without tuning
         shapes = (
