@@ -37,7 +37,7 @@ from cubepy.runtime import memory
 from cubepy.tune import TunedRoutine
 
 AT_ONCE = 1 << 20  # numbers of b that are packed at once
-PANELS_ACROSS = 2  # of b, at most, where a is read across
+ACROSS = 128  # columns of b, at most, where a is read across
 GAP = 8  # rows between panels, so that rows that are packed side by side share no set of the caches
 
 
@@ -142,10 +142,10 @@ class Tile(TunedRoutine):
     def reads_across(self, blueprint: TilePlan, x: Any, y: Any) -> bool:
         """Whether x (batch, M, K) is read where it stands with neighbours along M (as of the
         gradient by a weight): a tile wants neighbouring rows of it, and goes along K in steps that
-        the second-level cache serves. For many panels a copy pays.
+        the second-level cache serves. For more columns a copy pays.
         """
         floats = blueprint.kind == "f32" and not blueprint.packs_a and x.dtype == np.float32
-        narrow = y.shape[2] <= PANELS_ACROSS * blueprint.lines * blueprint.lanes
+        narrow = y.shape[2] <= ACROSS
         return floats and narrow and x.strides[1] == x.itemsize and x.nbytes <= NEAR
 
     def launch(self, blueprint: TilePlan, problem: Product, args: tuple[Any, ...]) -> None:
