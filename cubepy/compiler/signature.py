@@ -6,10 +6,8 @@ Shapes, strides and scalar values are not in it.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
 from struct import Struct
 from typing import Any, Union
-from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
@@ -80,17 +78,8 @@ ALONE: set[type] = {int, bool, str, bytes, range, type, type(None), DType}
 are met."""
 MOST = 1024
 _bits = Struct("<d").pack
-
-
-class _Alike:
-    """Stands for all records that are alike; compared by identity."""
-
-    __slots__ = ("__weakref__",)
-
-
-_alike: WeakValueDictionary[Any, _Alike] = WeakValueDictionary()
-_records: dict[int, tuple[ref[Any], _Alike]] = {}
-"""What frozen records stand for, by their identities."""
+_records: dict[type, tuple[Any, Any, Any]] = {}
+"""By dataclass, the object that was met last, its key, and what gives keys of its objects."""
 
 
 def exact(value: Any) -> Any:
@@ -110,9 +99,13 @@ def exact(value: Any) -> Any:
         return (kind, value) if value and value == value else (kind, _bits(value))
     if kind is tuple:
         return (kind, *map(exact, value))
-    known = _records.get(id(value))
-    if known is not None and known[0]() is value:
-        return known[1]
+    known = _records.get(kind)
+    if known is not None:
+        before, key, make = known
+        if before is not value:
+            key = make(value)
+            _records[kind] = value if before is not None else None, key, make
+        return key
     if isinstance(value, np.generic):
         return kind, value.dtype, value.tobytes()
     if isinstance(value, float):
@@ -127,21 +120,19 @@ def exact(value: Any) -> Any:
         if len(ALONE) < MOST:
             ALONE.add(kind)
         return kind, value
-    if kind.__hash__ is None or not is_dataclass(value):
+    written = getattr(getattr(kind.__hash__, "__code__", None), "co_filename", "")
+    if not is_dataclass(kind) or written != "<string>":  # the class says itself what is equal
         return kind, value
-    parts = [exact(getattr(value, f.name)) for f in fields(value) if f.compare]
-    try:
-        found = _alike.setdefault((kind, *parts), _Alike())
-    except TypeError:  # something unhashable: the class says itself what is equal
-        return kind, value
-    if kind.__dataclass_params__.frozen and kind.__weakrefoffset__:  # type: ignore[attr-defined]
-        _records[id(value)] = ref(value, partial(_forget, id(value))), found
-    return found
-
-
-def _forget(name: int, _: Any) -> None:
-    """A record is gone."""
-    _records.pop(name, None)
+    names = [f"v.{f.name}" for f in fields(kind) if f.compare]
+    parts = [f"(type({n}), {n}) if type({n}) in ALONE else exact({n})," for n in names]
+    scope = {"kind": kind, "ALONE": ALONE, "exact": exact}
+    if len(_records) >= MOST:
+        _records.clear()
+    make = eval(f"lambda v: (kind, {' '.join(parts)})", scope)  # text made above
+    frozen = kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    key = make(value)
+    _records[kind] = value if frozen else None, key, make  # what may change is asked each time
+    return key
 
 
 @dataclass(frozen=True)

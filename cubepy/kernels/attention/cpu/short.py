@@ -79,11 +79,8 @@ def quad(x, b, h, rows, d):
 @cb.func
 def side_by_side(parts, lanes: cb.Comptime[int]):
     """Lines of `lanes`, each beside that of the next rows: half as many."""
-    joined = ()
-    for n in cb.unroll(range(len(parts) // 2)):
-        at = n // QUAD * 2 * QUAD + n % QUAD
-        joined = joined + (cb.shuffle(parts[at], parts[at + QUAD], all_of(lanes)),)
-    return joined
+    at = tuple(n // QUAD * 2 * QUAD + n % QUAD for n in cb.unroll(range(len(parts) // 2)))
+    return tuple(cb.shuffle(parts[n], parts[n + QUAD], all_of(lanes)) for n in cb.unroll(at))
 
 
 @cb.func
@@ -91,9 +88,9 @@ def write_quad(x, at, d, lines, lanes: cb.Comptime[int]):
     """x[b, h, i + lane, d + n] = lines[n]."""
     b, h, first = at
     for r in cb.unroll(range(0, lanes, QUAD)):
-        places = tuple(range(r, r + QUAD))
+        four = tuple(range(r, r + QUAD))
         square = transpose_lines(
-            tuple(cb.shuffle(line, line, places) for line in cb.unroll(lines)), QUAD
+            tuple(cb.shuffle(line, line, four) for line in cb.unroll(lines)), QUAD
         )
         for i in cb.unroll(range(QUAD)):
             if first + r + i < x.shape[2]:

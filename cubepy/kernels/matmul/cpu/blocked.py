@@ -121,7 +121,8 @@ class Tile(TunedRoutine):
             yield goto_blocks(problem, lanes, properties.cores)
         if (rows, lines, kind) == (6, 2, "f32") and problem.m <= FEW:
             rows, lines = tile_of_few(problem, lanes)
-        if (rows, lines, kind) == (6, 4, "f32") and not problem.packed:
+        narrow = (rows, lines, kind) == (6, 4, "f32") and not problem.packed
+        if narrow and problem.n % (lines * lanes):
             rows, lines = tile_of_width(problem, lanes)
         first = blocks(problem, rows, lines, lanes, kind, properties.cores)
         yield first  # all that is needed without tuning
