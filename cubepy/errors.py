@@ -222,5 +222,9 @@ class TuneWarning(UserWarning):
     """
 
 
+class TraceWarning(UserWarning):
+    """A function of `cb.jit` that is traced for one value of a number after another."""
+
+
 class CacheWarning(UserWarning):
     """The cache on disk cannot be read or written; work goes on without it."""

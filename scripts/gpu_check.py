@@ -36,6 +36,8 @@ TESTS = (
     "tests/backends/cuda/test_matrix.py",
     "tests/conformance/test_random_kernels.py",
 )
+TENSORS = ("tests/tensor", "tests/nn", "tests/models", "tests/quant", "tests/tour")
+"""Run with the GPU as the default device, but for `tests/device/of_the_host.txt`."""
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 PARTS = (
     "memory_bound",
@@ -88,6 +90,7 @@ def rounds(out: Path, sanitize: bool, benchmarks: bool, only: list[str]) -> list
     found = [
         [Step("tests", [[*PYTEST, *TESTS, "-k", "not cpu and not python", *spread]])],
         [Step("library", [[*PYTEST, "tests/kernels", *spread]], ON_GPU)],
+        [Step("tensors", [[*PYTEST, *TENSORS, *spread]], {"CUBEPY_BACKEND": "cuda"})],
         [Step("stress", [STRESS])],
     ]
     tools = [tool for tool in (*TOOLS, *LIBRARY) if tool in only or (sanitize and not only)]

@@ -21,7 +21,7 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import other_cpus, turns
+from tests import elsewhere, other_cpus, turns
 
 os.environ.update(other_cpus.environment(os.environ.get(other_cpus.VARIABLE, "")))
 other_cpus.begin()
@@ -67,6 +67,7 @@ def pytest_report_header() -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     turns.draw(config, items)
+    elsewhere.leave_out(config, items)
 
 
 def pytest_collection_finish() -> None:

@@ -160,6 +160,8 @@ class GpuTable(Table):
 
     def writes(self, prepared: Any) -> Sequence[int]:
         runner = prepared.runner
+        if not isinstance(runner, GpuRunner):
+            raise Unsuitable("a launch on another device")
         return [n for n, _, writes in (*runner.arrays, *runner.maps) if writes]
 
     def launch(

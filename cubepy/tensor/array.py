@@ -32,6 +32,7 @@ from cubepy.tensor.ops import OPS
 from cubepy.tensor.ops.op import plain_axes
 from cubepy.tensor.program.observe import active as recorders
 from cubepy.tensor.program.observe import looked, numbered, same
+from cubepy.tensor.program.promised import made_there
 from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
 from cubepy.tensor.replay import of_numbers, perform, quick, view_again
 from cubepy.tensor.storage import Dense, moved
@@ -75,7 +76,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
             error.location = located(outside())
         raise
     if type(storage) is list:
-        return [_given(one) for one in _remembered(op, inputs, attrs, [*map(Value, storage)])]
+        return [_given(one) for one in _remembered(op, inputs, attrs, [*map(kind, storage)])]
     value = kind.__new__(kind)
     value.storage, value.id, value.call = storage, next(identities), None
     value.needs_grad = False
@@ -128,6 +129,7 @@ _constants: dict[Any, Tensor] = {}
 
 def constant(value: Any, dtype: DType) -> Tensor:
     """A number as a tensor of rank 0; one tensor for equal numbers, unless somebody records."""
+    value = value.item() if isinstance(value, np.generic) else value
     if blocks:
         made: Tensor | None = numbered(value, dtype)
         return apply("constant", value=value, dtype=dtype.name) if made is None else made
@@ -294,6 +296,9 @@ class Tensor(Differentiable, TorchNames["Tensor"]):
             if device == self.device:
                 return self
             if blocks:
+                made = made_there(self, device)
+                if made is not None:
+                    return made
                 looked(self, f"a tensor moves to {device}")
             return Tensor(self.storage.to(device))
         return self.astype(target)
@@ -398,9 +403,8 @@ def _tensor(data: Any, dtype: Any, device: Any) -> Tensor:
         data = float(data)  # a number that is traced
     wanted = None if dtype is None else as_dtype(dtype)
     on_device = data if isinstance(data, DeviceArray) else None
-    if on_device is None and not isinstance(
-        data, (np.ndarray, np.generic, list, tuple, int, float)
-    ):
+    known = (np.ndarray, np.generic, list, tuple, int, float)
+    if on_device is None and not isinstance(data, known):
         on_device = device_array(data)
     if on_device is not None:
         result = Tensor(Dense(on_device))
@@ -429,11 +433,12 @@ def _tensor(data: Any, dtype: Any, device: Any) -> Tensor:
 
 
 def operand(value: Any, other: Tensor) -> Tensor:
-    """The other side of an operator: a Python number takes the tensor's dtype (as far as it can
-    hold it).
-    """
+    """The other side of an operator: a Python number in the tensor's dtype, if that can hold it."""
     if isinstance(value, Tensor):
         return value
+    if isinstance(value, np.generic) and type(value) is not np.float64:  # they keep their dtype
+        plain = type(value.item()) in (bool, int, float)
+        return constant(value, as_dtype(value.dtype)) if plain else tensor(value)
     if not isinstance(value, (bool, int, float)):
         return tensor(value)
     dtype = other.dtype.compute

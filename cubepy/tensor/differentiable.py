@@ -122,7 +122,7 @@ class Differentiable(Handle):
 
     def detach(self) -> Any:
         """The same elements as a leaf that needs no gradient; no copy."""
-        value = Value(self.value.storage)
+        value = type(self.value)(self.value.storage)  # a number stays one
         if blocks:
             same(value, self)
         return self._of_value(value)

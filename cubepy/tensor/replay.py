@@ -224,6 +224,9 @@ def perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     device, here = device_of(op, inputs), current()
     if device is here or device == here:
         return _perform(op, inputs, attrs, device)
+    if recording.active and here.backend != "cpu" and of_numbers(op, inputs):
+        with recording.suspended(), use(device):  # a constant: no step of what a GPU does
+            return _perform(op, inputs, attrs, device)
     with use(device):
         return _perform(op, inputs, attrs, device)
 

@@ -182,7 +182,7 @@ def _fractional(
     if samples is None:
         drawn = init.dropout_generator(x.device).uniform((rows, axes), dtype="f32")
     else:
-        drawn = as_tensor(samples).reshape(rows, axes).to(x.device)
+        drawn = as_tensor(samples).to(x.device).reshape(rows, axes)
     index: Any = 0
     for n, (length, m, k) in enumerate(zip(lengths, sizes, window, strict=True)):
         own = drawn[:, axes - 1 - n if axes == 2 else n]

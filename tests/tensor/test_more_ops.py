@@ -12,7 +12,8 @@ import pytest
 
 import cubepy as cb
 from cubepy.errors import DTypeError, OutOfBoundsError, ShapeError
-from cubepy.tensor import apply
+from cubepy.nn import functional as F
+from cubepy.tensor import apply, where
 from cubepy.testing import gradcheck
 from tests.tensor.finite import check_gradients
 
@@ -243,3 +244,43 @@ def test_digamma_and_trigamma() -> None:
     assert gradcheck(lambda x: x.digamma(), x)
     assert cb.tensor([1, 2]).digamma().dtype.is_float
     assert cb.tensor([3.0], "f16").digamma().item() == np.float16(0.9227843)
+
+
+NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
+    "product": lambda x, s: x * s, "quotient": lambda x, s: s / x, "power": lambda x, s: x**s,
+    "remainder": lambda x, s: x % s, "order": lambda x, s: (x > s).astype("f32"),
+    "limits": lambda x, s: x.clip(-s, s).maximum(s), "choice": lambda x, s: where(x > s, s, 0.0),
+    "both": lambda x, s: where(x > 1, s, s), "filled": lambda x, s: x.masked_fill(x > 1, s) + x.new_full((4,), s),
+    "in place": lambda x, s: x.clone().add_(s).fill_(s), "padded": lambda x, s: F.pad(x, (1, 1), value=s),
+    "activation": lambda x, s: F.elu(x, s) + F.softplus(x, s, s) + F.threshold(x, s, s),
+    "loss": lambda x, s: F.huber_loss(x, x * 2, delta=s) + F.smooth_l1_loss(x, x * 2, beta=s),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int64, np.int32])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_numpy_are_numbers(name: str, kind: Any) -> None:
+    """At once and in programs, from outside and as arguments; a float64 is a Python float."""
+    function, x = NUMBERS[name], cb.tensor([1.0, 2.0, 3.0, 0.5])
+    program = cb.jit(function)
+    for value in (1, 2, 3):
+        s = kind(value)
+        want = function(x, float(s)).numpy()
+        inside = cb.jit(lambda x, s=s: function(x, s))
+        for found in (function(x, s), inside(x), inside(x), program(x, s)):
+            np.testing.assert_allclose(found.numpy(), want, rtol=1e-6)
+    if kind is np.float64:
+        program(x, 4.0)
+        looked = name in ("padded", "filled", "activation", "loss")  # attributes of ops
+        assert looked or sum(program.traces.values()) == 1
+
+
+@pytest.mark.parametrize("sign", "+ - * / ** % // < <= > >= == !=".split())
+def test_a_number_on_either_side_is_read_at_each_call(sign: str) -> None:
+    x = cb.tensor([1.0, 2.0, 3.0, 0.5])
+    for text in (f"x {sign} s", f"s {sign} x"):
+        function = eval(f"lambda x, s: {text}")
+        program = cb.jit(function)
+        for s in (1.0, 2.5, 0.5, 3.0):
+            np.testing.assert_array_equal(program(x, s).numpy(), function(x, s).numpy())
+        assert sum(program.traces.values()) == 1, text

@@ -94,13 +94,19 @@ def lines_at(wides, lead, k, n, sharing: cb.Comptime[Sharing]):
     """A line of every input, from element k of its row on."""
     given: Any = ()
     for w in cb.unroll(range(len(wides))):
-        line = cb.splat(cb.cast(0, wides[w].dtype), sharing.lanes)
-        if not sharing.even:
-            line = wides[w].load(lead + (k,), sharing.lanes, valid=n - k)
-        elif k < n:
-            line = wides[w].load(lead + (k,), sharing.lanes)
-        given = given + (line,)
+        given = given + (line_at(wides[w], lead, k, n, sharing),)
     return given
+
+
+@cb.func
+def line_at(wide, lead, k, n, sharing: cb.Comptime[Sharing]):
+    """A line of one input."""
+    line = cb.splat(cb.cast(0, wide.dtype), sharing.lanes)
+    if not sharing.even:
+        line = wide.load(lead + (k,), sharing.lanes, valid=n - k)
+    elif k < n:
+        line = wide.load(lead + (k,), sharing.lanes)
+    return line
 
 
 @cb.func

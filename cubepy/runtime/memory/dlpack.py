@@ -7,6 +7,7 @@ keeps the array alive until its consumer calls the deleter.
 from __future__ import annotations
 
 import ctypes
+import sys
 from ctypes import c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any
 
@@ -82,17 +83,25 @@ def _release(at: int) -> None:
     _alive.pop(at, None)
 
 
-_get_pointer = ctypes.PYFUNCTYPE(c_void_p, c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", _python)
-)
+def _holders(entry: tuple[Any, ...]) -> int:
+    """How many references there are to a capsule, which is the last part of an entry."""
+    return sys.getrefcount(entry[-1])
 
 
-@ctypes.PYFUNCTYPE(None, c_void_p)
-def _capsule_gone(capsule: int) -> None:
-    """A capsule that nobody took over lets its array go."""
-    for name in (_NAME, _NAME_1):
-        if _python.PyCapsule_IsValid(capsule, name):
-            _alive.pop(_get_pointer(capsule, name), None)
+_ALONE = _holders((object(),))
+
+
+def _let_go() -> None:
+    """Forget arrays in capsules that nobody has, and nobody took over.
+
+    A destructor could do that at once, if it could keep the error of who refuses a capsule: nothing
+    that Python runs can.
+    """
+    for at, entry in tuple(_alive.items()):
+        if _holders(entry) <= _ALONE:
+            capsule = id(entry[-1])
+            if any(_python.PyCapsule_IsValid(capsule, name) for name in (_NAME, _NAME_1)):
+                _alive.pop(at, None)
 
 
 def device_of(device: Device) -> tuple[int, int]:
@@ -137,10 +146,10 @@ def export(array: Any, versioned: bool, copied: bool = False) -> Any:
         managed.major, managed.minor = 1, 0
         managed.flags = (0 if array.writeable else _READ_ONLY) | (_IS_COPIED if copied else 0)
     at = ctypes.addressof(managed)
-    _alive[at] = (managed, shape, strides, array)
-    return _python.PyCapsule_New(
-        at, _NAME_1 if versioned else _NAME, ctypes.cast(_capsule_gone, c_void_p)
-    )
+    _let_go()
+    capsule = _python.PyCapsule_New(at, _NAME_1 if versioned else _NAME, None)
+    _alive[at] = (managed, shape, strides, array, capsule)
+    return capsule
 
 
 class _Taken(Tracked):

@@ -21,6 +21,7 @@ from cubepy.lang.declare import Func, Kernel
 from cubepy.lang.dtypes import dtype_named
 from cubepy.lang.grid import Over
 from cubepy.runtime import memory
+from cubepy.runtime.device import use
 from cubepy.runtime.launch.aliasing import plan
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.spans import beginning
@@ -102,11 +103,22 @@ def written(
     Raises:
         CompileError, LaunchError: the kernel does not take such arguments.
     """
-    launcher = runnable(kernel, given).launches
+    launcher, arrays = runnable(kernel, given).launches, _side_by_side(arrays)
     values = launcher.bound(tuple([value_of(g, arrays, arrays) for g in given]), {})[0]
     executable, _, leaves, _, _ = launcher.find(grid, mode, None, values)
     outputs, _ = plan(executable.program, leaves)
     return {n for at in outputs for n, array in enumerate(arrays) if _is(leaves[at], array)}
+
+
+def _side_by_side(arrays: Sequence[Any]) -> Sequence[Any]:
+    """Arrays to compile for: numbers, which are at home everywhere, beside the others on a GPU."""
+    home = next((a.device for a in arrays if type(a) is DeviceArray), None)
+    if home is None:
+        return arrays
+    with use(home):
+        return [
+            a if a.ndim or type(a) is DeviceArray else memory.empty((), a.dtype) for a in arrays
+        ]
 
 
 def _is(operand: Any, array: Any) -> bool:

@@ -6,14 +6,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cubepy.errors import ArgumentError, ShapeError
-from cubepy.tensor.array import Tensor, apply, as_tensor, operand
+from cubepy.lang.dtypes import f32
+from cubepy.tensor.array import Tensor, apply, as_tensor, constant, operand
 
 
 def pair(x1: Any, x2: Any) -> tuple[Tensor, Tensor]:
     """Two tensors, of which one may have been a number: it takes the dtype of the other one."""
     if isinstance(x1, Tensor):
         return x1, operand(x2, x1)
-    return (operand(x1, x2), x2) if isinstance(x2, Tensor) else pair(as_tensor(x1), x2)
+    if isinstance(x2, Tensor):
+        return operand(x1, x2), x2
+    if isinstance(x1, float):  # a number is at home everywhere, and read at each call of a program
+        return pair(constant(x1, f32), x2)
+    one = as_tensor(x1)
+    return pair(constant(x1, one.dtype) if type(x1) in (bool, int) else one, x2)
 
 
 def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:

@@ -19,7 +19,7 @@ from cubepy.tensor.modes import enable_grad, mode
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.ops.op import Op, Spec
 from cubepy.tensor.storage import Dense
-from cubepy.tensor.value import Call, Value
+from cubepy.tensor.value import Call, Number, Value
 
 PROGRAM = "program"
 """An op that only calls have, none that tensors run: a whole program."""
@@ -75,7 +75,7 @@ OPS[PROGRAM] = Op(PROGRAM, "opaque", _no_rule, _no_rule, vjp=_through_program)
 
 def remember(attrs: dict[str, Any], inputs: tuple[Any, ...], results: list[Value]) -> None:
     """Let the results of a program remember it; inputs are values, and arrays of numbers."""
-    values = tuple([v if isinstance(v, Value) else Value(Dense(v)) for v in inputs])
+    values = tuple([v if isinstance(v, Value) else Number(Dense(v)) for v in inputs])
     call = Call(PROGRAM, values, attrs, results)
     for value in results:
         value.call, value.needs_grad = call, True

@@ -7,7 +7,9 @@ fixed; everything else that is no tensor is part of the kind.
 from __future__ import annotations
 
 import operator
+import re
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -210,3 +212,26 @@ class Paths:
             self.keys.append(key)
             self.checks.append(f"key{len(self.keys) - 1} in {at}")
             self.add(part, f"{at}[key{len(self.keys) - 1}]")
+
+
+def changing(kinds: Sequence[Any], leaves: Sequence[Any]) -> str:
+    """The number among the arguments that alone is another one in each of these kinds of calls, as
+    text; nothing where there is none.
+
+    Args:
+        kinds: (structure, ..., what leaves contribute), of which the last is that of the leaves.
+        leaves: of the arguments.
+    """
+    structure, first = kinds[-1][0], len(kinds[-1]) - len(leaves)
+    if any(len(kind) != len(kinds[-1]) for kind in kinds):
+        return ""
+    differ = [n for n, parts in enumerate(zip(*kinds, strict=True)) if len({*parts}) > 1]
+    if len(differ) != 1 or differ[0] < first or len({k[differ[0]] for k in kinds}) < len(kinds):
+        return ""
+    n = differ[0] - first
+    if isinstance(leaves[n], bool) or not isinstance(leaves[n], (int, float, np.number)):
+        return ""
+    paths = Paths()
+    paths.add(structure, "")
+    path = re.sub(r"key(\d+)", lambda found: repr(paths.keys[int(found[1])]), paths.found[n])
+    return f"{'args' if path[1] == '0' else 'kwargs'}{path[3:]}"

@@ -7,11 +7,14 @@ import functools
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, overload
 
-from cubepy.errors import ArgumentError
+import numpy as np
+
+from cubepy.errors import ArgumentError, TraceWarning
 from cubepy.runtime import recording
 from cubepy.runtime.deep_stack import uncollected
 from cubepy.runtime.device import current
@@ -22,7 +25,7 @@ from cubepy.tensor.explained.history import History
 from cubepy.tensor.graph import execute
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program.differentiated import gradients
-from cubepy.tensor.program.form import TensorSpec, contributed, leaves_of, rebuilt
+from cubepy.tensor.program.form import TensorSpec, changing, contributed, leaves_of, rebuilt
 from cubepy.tensor.program.guards import Guards
 from cubepy.tensor.program.plans.states import freed, wait, writing
 from cubepy.tensor.program.program import Program
@@ -43,6 +46,8 @@ VARIANTS = 4
 FIRST = 3
 """Traces in a row in which a function may change what it reads: states of optimizers are made in
 the first call."""
+MANY = 32
+"""Traces in a row, each for another value of one number, that are worth a warning."""
 TRACES = 16
 """Traces of one kind after which the function runs as it is: what it reads changes all the time."""
 
@@ -115,6 +120,10 @@ class Jitted:
             return self.function(*args, **kwargs)
         leaves: list[Any] = []
         structure = leaves_of((args, kwargs), leaves)
+        if np.float64 in map(type, leaves):  # Python floats of NumPy
+            plain = [float(v) if type(v) is np.float64 else v for v in leaves]
+            args, kwargs = rebuilt(structure, iter(plain))
+            return self(*args, **kwargs)
         if profiled:
             return self.stepwise(self.key(structure, leaves), args, kwargs)
         key = self.key(structure, leaves)
@@ -206,6 +215,14 @@ class Jitted:
         key = self.key(structure, leaves)
         room(self.traces, PROGRAMS, self.programs, self.unsettled, self.refused)
         self.traces[key] = self.traces.get(key, 0) + 1
+        if len(self.traces) == MANY and (path := changing([*self.traces], leaves)):
+            warnings.warn(
+                f"{self.name} was traced {MANY} times, each for another value of {path}: give a "
+                "float that only meets tensors and numbers, or a tensor, which programs read at "
+                "each call",
+                TraceWarning,
+                stacklevel=5,
+            )
         settled = guards.holds()
         self.unsettled[key] = 0 if settled else self.unsettled.get(key, 0) + 1
         if trace.remembers:

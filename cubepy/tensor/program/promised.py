@@ -156,6 +156,19 @@ def is_there(store: Storage) -> bool:
     return type(store) is not Promised
 
 
+def made_there(tensor: Any, device: Device) -> Any:
+    """A tensor of a trace on another device, where it needs nothing from its own: a number, which
+    is at home everywhere, and what an op makes of nothing. None for others.
+    """
+    found = _work(tensor.storage)
+    with use(device):
+        if found is not None and not found[0].inputs and OPS[found[0].op].kind == "make":
+            return tensor._apply(found[0].op, **found[0].attrs)
+        if type(tensor.value) is Number:
+            return tensor._apply("expand", tensor, shape=tensor.shape)
+    return None
+
+
 def _work(store: Any) -> tuple[Work, int] | None:
     """What gives a storage, and which of its results that is; None where the elements are there."""
     return _slot.__get__(store) if type(store) is Promised else None

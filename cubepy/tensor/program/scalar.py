@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from cubepy.tensor.value import Handle
+
 
 class Scalar:
     """A float that may be another one in the next call.
@@ -63,6 +65,8 @@ def number_of(value: Any) -> Any:
 
 def _computed(name: str, form: str) -> Callable[..., Any]:
     def compute(self: Scalar, *others: Any) -> Any:
+        if others and isinstance(others[0], Handle):  # a tensor reads it at each call
+            return NotImplemented
         plain = [o.value if type(o) is Scalar else o for o in others]
         value = getattr(self.value, name)(*plain)
         exact = all(type(o) is Scalar or (type(o) in (int, float) and _plain(o)) for o in others)
@@ -82,6 +86,8 @@ def _plain(number: float) -> bool:
 
 def _asked(name: str) -> Callable[..., Any]:
     def ask(self: Scalar, *others: Any) -> Any:
+        if others and isinstance(others[0], Handle):
+            return NotImplemented
         return getattr(self.settle(), name)(*map(number_of, others))
 
     return ask

@@ -92,6 +92,7 @@ class Trace:
         differentiated: the graph of these outputs, with a node "detach" where gradients stop.
         remembers: whether gradients would go through what a handle from outside was given.
         asked: the user's code that asked for values, by the identities of their specs in the graph.
+        homes: the devices of the outputs.
     """
 
     graph: Graph
@@ -104,6 +105,7 @@ class Trace:
     differentiated: Graph
     remembers: bool
     asked: dict[int, Any]
+    homes: set[Any]
 
 
 @dataclass(frozen=True)
@@ -404,11 +406,8 @@ class Tracer(ExactRecorder):
                     return type(value)(*both[0]), type(value)(*both[1])
                 return type(value)(both[0]), type(value)(both[1])
             if type(value) in DICTS:
-                parts_of = {k: made(v) for k, v in value.items()}
-                return (
-                    type(value)((k, p[0]) for k, p in parts_of.items()),
-                    type(value)((k, p[1]) for k, p in parts_of.items()),
-                )
+                pairs, kind = [(k, made(v)) for k, v in value.items()], type(value)
+                return kind((k, p[0]) for k, p in pairs), kind((k, p[1]) for k, p in pairs)
             value = number_of(value)
             return value, value
 
@@ -437,9 +436,10 @@ class Tracer(ExactRecorder):
                     remember_alias(mine, self.originals_before[n])
         through = sorted(differentiable)
         exact = self.differentiated([outputs[n] for n in through]) if through else graph
+        homes = {t.storage.device for t in outputs if type(t.value) is not Number}
         outputs.clear()  # `made` names itself, so what it knows waits for the garbage collector
         seen = graph, self.found, self.were, form, effects, gradients, through, exact, remembers
-        return Trace(*seen, self._asked_at), given
+        return Trace(*seen, self._asked_at, homes), given
 
 
 _none = Value(Dense(np.empty(0)))

@@ -75,7 +75,8 @@ class Writer(Looks):
     ) -> None:
         super().__init__(trace, short)
         self.guards = guards
-        homes = [v.storage.device for v in trace.values if type(v) is not Number] or [self.device]
+        homes = [v.storage.device for v in trace.values if type(v) is not Number]
+        homes = homes + [*trace.homes] or [self.device]
         self.gpu = next((d for d in homes if gpu_of(d) is not None), None)
         self.home = self.gpu or homes[0]
         self.numbers = {n for n, v in enumerate(trace.values) if type(v) is Number}

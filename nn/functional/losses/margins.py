@@ -246,7 +246,7 @@ def multilabel_margin_loss(input: Any, target: Any, *, reduction: str = "mean") 
         loss = multilabel_margin_loss(rows, t.reshape(1, -1), reduction="sum")
         return reduced(loss, reduction, x)
     wide, count = arguments.widened(x), x.shape[1]
-    counted = (t >= 0).astype("i32").cumprod(1) != 0
+    counted = (t < 0).astype("i32").cumsum(1) == 0
     chosen = where(counted, t, 0)
     named = arange(count, device=x.device) == chosen.unsqueeze(2)  # (N, its target, class)
     mine = (named & counted.unsqueeze(2)).any(axis=1)

@@ -122,11 +122,12 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             if rows is not None and not rows.size:
                 continue
             own, within = x, (t - low).clip(0, high - low - 1)
-            if rows is not None:
-                own, within = x[as_tensor(rows)], within[as_tensor(rows)]
+            at = None if rows is None else as_tensor(rows).to(x.device)
+            if at is not None:
+                own, within = x[at], within[at]
             found = F.log_softmax(self.tail[n](own), 1).gather(1, within.unsqueeze(1)).squeeze(1)
-            if rows is not None:
-                found = (head[:, 0] * 0).index_add(0, as_tensor(rows), found)
+            if at is not None:
+                found = (head[:, 0] * 0).index_add(0, at, found)
             found = where(mine, found, 0.0)
             total = found if total is None else total + found
         of_head = head.gather(1, chosen.unsqueeze(1)).squeeze(1)

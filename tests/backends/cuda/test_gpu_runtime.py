@@ -174,15 +174,38 @@ def test_dlpack_capsules_hold_what_was_put_in(dtype: Any, versioned: bool) -> No
 def test_a_capsule_keeps_the_memory_until_it_is_let_go() -> None:
     for versioned in (False, True):
         array = unreal()
+        dlpack._let_go()
         before = len(dlpack._alive)
         capsule = dlpack.export(array, versioned)
+        dlpack._let_go()
         assert len(dlpack._alive) == before + 1
         del capsule
+        dlpack._let_go()  # as the next export does
         assert len(dlpack._alive) == before
         taken = dlpack.take(dlpack.export(array, versioned))
+        dlpack._let_go()
         assert len(dlpack._alive) == before + 1
         del taken
         assert len(dlpack._alive) == before
+
+
+def test_who_refuses_a_capsule_says_why_and_keeps_nothing() -> None:
+    """NumPy has no GPU memory; its error is there while the capsule goes."""
+
+    class Given:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 2, 0
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return dlpack.export(unreal(), versioned=True)
+
+    dlpack._let_go()
+    before = len(dlpack._alive)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="Unsupported device"):
+            np.from_dlpack(Given())
+    dlpack._let_go()
+    assert len(dlpack._alive) == before
 
 
 def test_read_only_memory_needs_version_1() -> None:

@@ -14,6 +14,7 @@ from cubepy import nn
 from cubepy.errors import ArgumentError, LaunchError, ShapeError
 from cubepy.nn.optim import ASGD, LBFGS, Adafactor, Muon, Rprop
 from tests.backends.hip.emulator.device import emulated
+from tests.device.tensors.test_training import trained
 
 Step = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 STEPS = 50
@@ -231,3 +232,42 @@ def test_programs_on_a_gpu_compute_with_numbers_of_a_step(kind: Any) -> None:
     for one in found[:2]:  # steps of Muon, of 0.1 at most, are rounded to bf16 on the way
         off = {"atol": 0.01} if kind is Muon else {"rtol": 1e-4, "atol": 1e-5}
         np.testing.assert_allclose(one, found[2], **off)
+
+
+LOSSES: dict[str, Callable[[Any], Any]] = {
+    "mean": lambda x: (x * x).mean(),
+    "var": lambda x: x.var() + x.mean() * 3 - 1,
+    "std": lambda x: (x.std() / 2) ** 2,
+    "rows": lambda x: x.softmax(-1).mean(-1).mean() + x.exp().sum(0).mean().log(),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradients_that_begin_with_numbers(loss: str) -> None:
+    """What is computed of constants in a program on a GPU is no step of the GPU."""
+    given = np.random.default_rng(0).standard_normal((5, 7)).astype("f")
+    found = []
+    with emulated("gfx1100"):
+        for device, program in (("gfx1100", True), ("gfx1100", False), ("cpu", False)):
+
+            def step(x: Any) -> Any:
+                x = x.detach().requires_grad_()
+                value = LOSSES[loss](x)
+                value.backward()
+                return value.detach(), x.grad
+
+            run = cb.jit(step) if program else step
+            for _ in range(3):
+                value, grad = run(cb.tensor(given, device=device))
+            found.append((value.numpy(), grad.numpy()))
+    for one in found[:2]:
+        for got, want in zip(one, found[2], strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+
+
+def test_steps_of_a_network_on_an_emulated_gpu() -> None:
+    with emulated("gfx1100"):
+        for got, want in zip(
+            trained("SGD", "gfx1100", True), trained("SGD", "cpu", False), strict=True
+        ):
+            np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-4)

@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy.runtime.memory.spans import beginning
+from cubepy.runtime.replay.record import Recorder
 from cubepy.tensor import Tensor, apply, concat
 from cubepy.tensor.exposed import untouched
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.ops.op import Spec, define
 from cubepy.tensor.program.plans import gpu
+from cubepy.tensor.program.plans.operands import ProgramOperands
 from cubepy.tensor.program.plans.steady import renew
 from tests.backends.gpu.fake_driver import CAPTURE_INVALIDATED, FakeDriver, here
 from tests.runtime.replay.gpu_calls import new, plus, same, some
@@ -25,7 +28,7 @@ from tests.runtime.replay.gpu_calls import new, plus, same, some
 def adding() -> Iterator[str]:
     """The name of an op whose kernel the pretended driver has."""
 
-    @define("map", {"adding": lambda dtype, x, y: plus(x, y)})
+    @define("map", {"adding": lambda dtype, x, y: plus(x, y if y.shape else y.reshape((1,)))})
     def rule(x: Spec, y: Spec) -> Spec:
         return x
 
@@ -158,3 +161,57 @@ def test_what_is_kept_of_memory_that_a_program_writes_holds_no_more(fake: FakeDr
         assert made.plan is not None and held is not None
     finally:
         del OPS["adding_into"]
+
+
+def test_what_is_computed_of_constants_is_no_step(fake: FakeDriver, adding: str) -> None:
+    """Numbers of numbers, as means give to gradients, are computed on the host while a program is
+    recorded.
+    """
+
+    def function(x: Tensor) -> Tensor:
+        one = apply("constant", value=3.0, dtype="f32")
+        return apply(adding, x, (one / 8).sqrt() * (one - 1))
+
+    program = cb.jit(function)
+    for n in range(6):
+        found = program(cb.tensor(new([n])))
+        want = [n + np.sqrt(3 / 8) * 2]
+        np.testing.assert_allclose(found.storage.array.numpy(), want, rtol=1e-6)
+    ((made,),) = program.programs.values()
+    assert made.plan is not None, made.why
+    assert made.plan.launches == 1
+
+
+def test_results_that_no_launch_writes(fake: FakeDriver, adding: str) -> None:
+    """Empty ones, and constants of the program, beside those of launches."""
+    kept = cb.tensor(new([1, 2, 3]))
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return apply(adding, x, x), x[3:], kept[1:]
+
+    program = cb.jit(function)
+    for _ in range(8):
+        x = some(3)
+        total, nothing, constant = program(cb.tensor(new(x)))
+        same(total.storage.array, x + x)
+        same(constant.storage.array, np.float32([2, 3]))
+        assert nothing.shape == (0,) and nothing.device == total.device
+    ((made,),) = program.programs.values()
+    assert made.plan is not None, made.why
+
+
+def test_an_argument_that_is_a_constant_too(fake: FakeDriver, adding: str) -> None:
+    kept = cb.tensor(new([1, 2, 3]))
+    program = cb.jit(lambda x: apply(adding, apply(adding, x, kept), x))
+    for _ in range(6):
+        same(program(kept).storage.array, np.float32([3, 6, 9]))
+    ((made,),) = program.programs.values()
+    assert made.plan is not None, made.why
+
+
+def test_an_input_that_is_a_constant_of_a_plan_too() -> None:
+    recorded, array = Recorder(), np.zeros(4, np.float32)
+    recorded.constant(array)
+    operands = ProgramOperands(None, recorded, [array])
+    found = operands.span(beginning(array), beginning(array) + array.nbytes)
+    assert found is not None and found[:2] == (beginning(array), beginning(array) + 16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import warnings
 from collections import OrderedDict
 from operator import methodcaller
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn
-from cubepy.errors import ArgumentError, LaunchError, OutOfBoundsError
+from cubepy.errors import ArgumentError, LaunchError, OutOfBoundsError, TraceWarning
 from cubepy.tensor import Tensor, concat, where
 
 RNG = np.random.default_rng(11)
@@ -443,3 +444,16 @@ def test_what_is_passed_may_be_the_result() -> None:
         found = program(x, y)
         assert found[0] is y and found[1] is x
     assert "0 ops in 0 steps" in cb.explain(program, x, y)
+
+
+def test_a_number_that_is_another_one_in_each_call_is_told_once() -> None:
+    program, x = cb.jit(lambda x, options: x * options["n"][0]), cb.tensor([1.0])
+    with pytest.warns(TraceWarning, match=r"another value of args\[1\]\['n'\]\[0\]") as told:
+        for n in range(40):
+            assert program(x, {"n": [n]}).item() == n
+    assert len(told) == 1 and told[0].filename == __file__
+    quiet = cb.jit(lambda x, n: x * n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in range(40):  # shapes are no numbers
+            assert quiet(cb.tensor([1.0] * (n + 1)), 2).shape == (n + 1,)

@@ -13,8 +13,10 @@ from cubepy.models.onnx.records import Call, axis_of, operator
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
 
-LEAST = -1e30
-"""What hides a score: rows whose keys are all hidden are means, as with the least float."""
+LEAST = -1e29
+"""What hides a score: rows whose keys are all hidden are means, as with the least float; on a GPU,
+too, where attention takes less for infinite.
+"""
 
 
 def corrected(

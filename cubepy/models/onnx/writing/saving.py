@@ -6,6 +6,7 @@ import inspect
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from cubepy.models.onnx.writing import control, elementwise, messages, networks,
 from cubepy.models.onnx.writing.graph import FORMS, Unwritable, Writer
 from cubepy.nn import Module, arguments
 from cubepy.nn.module import tables
+from cubepy.runtime.device import use
 from cubepy.runtime.whole_file import whole_file
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.ir import ABSENT, Graph
@@ -71,7 +73,9 @@ def save(
     if _is_array(args):
         args = (args,)
     _refuse_what_is_no_list(args, kwargs)
-    args, kwargs = _named(model, args, dict(kwargs or {}), given)
+    home = next((p.device for p in model.parameters()), None) if isinstance(model, Module) else None
+    with nullcontext() if home is None else use(home):
+        args, kwargs = _named(model, args, dict(kwargs or {}), given)
     with cb.no_grad(), record(*given.values()) as recorder:
         results = _results(model(*args, **kwargs))
         copies = {name: as_tensor(t) for name, t in results.items()}

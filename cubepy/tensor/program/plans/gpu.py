@@ -277,7 +277,8 @@ class GpuProgram(ProgramOperands):
             if r.kind == "input":
                 views.append(f"r{n} = {view(n, names[r.of])}")
             elif r.kind == "constant":
-                scope[f"r{n}"] = r.array
+                scope[f"same{n}"] = r.array
+                views.append(f"r{n} = same{n}")
             else:
                 scope[f"layout{n}"] = r.array.layout
                 where = "small" if r.of is None else f"m{r.of}"

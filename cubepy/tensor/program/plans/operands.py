@@ -71,7 +71,8 @@ class ProgramOperands(Operands):
 
     def sort_spans(self) -> None:
         """Order the spans by their first bytes."""
-        self.order: list[Span] = sorted(s for s in self.spans if s[0] < s[1])
+        filled = (s for s in self.spans if s[0] < s[1])
+        self.order: list[Span] = sorted(filled, key=lambda s: s[:2])
         self.starts = [s[0] for s in self.order]
 
     def span(self, first: int, behind: int) -> Span | None:

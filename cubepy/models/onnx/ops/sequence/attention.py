@@ -16,8 +16,10 @@ from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
 
 INF = float("inf")
-LEAST = -1e30
-"""What hides a score."""
+LEAST = -1e29
+"""What hides a score: rows whose keys are all hidden are means, as with the least float; on a GPU,
+too, where attention takes less for infinite.
+"""
 
 
 def heads_of(x: Tensor, count: int) -> Tensor:
