@@ -21,7 +21,7 @@ from cubepy.compiler.ir import (
     VType,
     walk,
 )
-from cubepy.compiler.signature import Target
+from cubepy.compiler.signature import Target, exact
 from cubepy.compiler.source import Source
 from cubepy.compiler.values import (
     Const,
@@ -371,15 +371,18 @@ class Scope:
     def same(self, a: Value, b: Value) -> bool:
         """Whether two bindings of a name are one and the same."""
         if isinstance(a, Const) and isinstance(b, Const):
-            return type(a.value) is type(b.value) and (
-                a.value is b.value or bool(a.value == b.value)
-            )
+            return a.value is b.value or bool(exact(a.value) == exact(b.value))
         if isinstance(a, StructValue) and isinstance(b, StructValue):
             return a.type is b.type and all(
                 self.same(x, y) for (_, x), (_, y) in zip(a.fields, b.fields, strict=True)
             )
         if isinstance(a, TupleValue) and isinstance(b, TupleValue):
             return len(a.items) == len(b.items) and all(map(self.same, a.items, b.items))
+        if isinstance(a, MethodValue) and isinstance(b, MethodValue):
+            return a.name == b.name and self.same(a.owner, b.owner)
+        if isinstance(a, Expr) and isinstance(b, Expr) and a is not b:
+            one, other = ([exact(e.attr) for e in v.walk() if e.op == "const"] for v in (a, b))
+            return a == b and one == other
         return a == b
 
     def differ(self, name: str, a: Value, b: Value, key: Key | None = None) -> None:

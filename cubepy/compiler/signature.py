@@ -5,9 +5,11 @@ Shapes, strides and scalar values are not in it.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from struct import Struct
 from typing import Any, Union
+
+import numpy as np
 
 from cubepy.errors import ComptimeError, KernelTypeError
 from cubepy.lang.declare import Param
@@ -71,14 +73,66 @@ class ComptimeSpec:
         return ComptimeSpec, (self.value,)
 
 
+ALONE: set[type] = {int, bool, str, bytes, range, type, type(None), DType}
+"""Types whose equal values are alike; types without a meaning of `==` of their own join when they
+are met."""
+MOST = 1024
+_bits = Struct("<d").pack
+_records: dict[type, tuple[Any, Any, Any]] = {}
+"""By dataclass, the object that was met last, its key, and what gives keys of its objects."""
+
+
 def exact(value: Any) -> Any:
-    """A key that tells apart what `==` does not: 1, 1.0 and True, 0.0 and -0.0, also inside
-    tuples.
+    """A key that tells apart what `==` does not: 1, 1.0 and True, 0.0 and -0.0, also inside tuples,
+    dataclasses and sets; and that knows a NaN again.
+
+    Example:
+        >>> exact(1) == exact(True), exact(0.0) == exact(-0.0)
+        (False, False)
+        >>> exact((0.5, float("nan"))) == exact((0.5, float("nan")))
+        True
     """
-    t = type(value)
-    if t is tuple:
-        return (tuple, *map(exact, value))
-    return (t, value, math.copysign(1, value)) if t is float else (t, value)
+    kind = type(value)
+    if kind in ALONE:
+        return kind, value
+    if kind is float:
+        return (kind, value) if value and value == value else (kind, _bits(value))
+    if kind is tuple:
+        return (kind, *map(exact, value))
+    known = _records.get(kind)
+    if known is not None:
+        before, key, make = known
+        if before is not value:
+            key = make(value)
+            _records[kind] = value if before is not None else None, key, make
+        return key
+    if isinstance(value, np.generic):
+        return kind, value.dtype, value.tobytes()
+    if isinstance(value, float):
+        return kind, _bits(value)
+    if isinstance(value, complex):
+        return kind, _bits(value.real), _bits(value.imag)
+    if isinstance(value, tuple):  # with names
+        return (kind, *map(exact, value))
+    if isinstance(value, frozenset):
+        return kind, frozenset(map(exact, value))
+    if getattr(kind, "__eq__", None) is object.__eq__:
+        if len(ALONE) < MOST:
+            ALONE.add(kind)
+        return kind, value
+    written = getattr(getattr(kind.__hash__, "__code__", None), "co_filename", "")
+    if not is_dataclass(kind) or written != "<string>":  # the class says itself what is equal
+        return kind, value
+    names = [f"v.{f.name}" for f in fields(kind) if f.compare]
+    parts = [f"(type({n}), {n}) if type({n}) in ALONE else exact({n})," for n in names]
+    scope = {"kind": kind, "ALONE": ALONE, "exact": exact}
+    if len(_records) >= MOST:
+        _records.clear()
+    make = eval(f"lambda v: (kind, {' '.join(parts)})", scope)  # text made above
+    frozen = kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    key = make(value)
+    _records[kind] = value if frozen else None, key, make  # what may change is asked each time
+    return key
 
 
 @dataclass(frozen=True)

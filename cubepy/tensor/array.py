@@ -399,6 +399,8 @@ def _tensor(data: Any, dtype: Any, device: Any) -> Tensor:
     if isinstance(data, Tensor):
         result = data if dtype is None else data.astype(dtype)
         return result if device is None else result.to(as_device(device))
+    if isinstance(data, float) and type(data) is not float and not isinstance(data, np.generic):
+        data = float(data)  # a number that is traced
     wanted = None if dtype is None else as_dtype(dtype)
     on_device = data if isinstance(data, DeviceArray) else None
     known = (np.ndarray, np.generic, list, tuple, int, float)

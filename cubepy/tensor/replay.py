@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.compiler.signature import exact
 from cubepy.errors import DeviceError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import recording
@@ -102,10 +103,13 @@ def _one(attribute: tuple[Any, ...]) -> tuple[Any, ...]:
     return found if found is attribute or _alike(found, attribute) else attribute
 
 
+_DEEP = frozenset([tuple, float])
+
+
 def _alike(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Whether equal tuples have equal types: 1 is not 1.0, nor true."""
+    """Whether equal tuples have equal types, and zeros of equal signs: 1 is not 1.0, nor true."""
     for a, b in zip(one, other, strict=True):
-        if type(a) is not type(b) or type(a) is tuple and not _alike(a, b):
+        if type(a) is not type(b) or type(a) in _DEEP and exact(a) != exact(b):
             return False
     return True
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cubepy.compiler.signature import exact
 from cubepy.errors import DeviceError, KernelTypeError
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime.device import Device, current, gpu_of
@@ -157,10 +158,11 @@ def text_of(plan: Any) -> str:
         >>> four is text_of(("packed", 4)), four == eight
         (True, False)
     """
-    found = _texts.get(plan)
+    key = exact(plan)
+    found = _texts.get(key)
     if found is None:
         room(_texts, 4096)
-        found = _texts.setdefault(plan, f"plan {next(_numbers)}")
+        found = _texts.setdefault(key, f"plan {next(_numbers)}")
     return found
 
 

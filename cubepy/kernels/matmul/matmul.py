@@ -329,8 +329,6 @@ def _floats(
         out3, copied = memory.empty(shape, result.dtype), True
     residual, mask = epilogue.residual, epilogue.mask
     r3 = None if residual is None else _batched(residual, shape)
-    if x3.strides[2] != x3.itemsize and k > 1 and not isinstance(x3, DeviceArray):
-        x3 = copy(x3)
     m3 = None if mask is None else _lines(_batched(mask, shape))
     _launch(x3, y3, out3, epilogue._replace(residual=r3, mask=m3), layout_of(y3), 0, tf32)
     if copied:
@@ -354,7 +352,12 @@ def _launch(
     if isinstance(out, DeviceArray):
         aligned = suits_copy_engine(x, y, out, epilogue.residual)
         problem = problem._replace(aligned=aligned, tf32=tf32)
-    choose(MATMUL, problem).launch(problem, x, y, out, *epilogue.given)
+    chosen = choose(MATMUL, problem)
+    if x.strides[2] != x.itemsize and x.shape[2] > 1 and not isinstance(x, DeviceArray):
+        across = getattr(chosen.routine, "reads_across", None)
+        if across is None or not across(chosen.blueprint, x, y):
+            x = copy(x)
+    chosen.launch(problem, x, y, out, *epilogue.given)
 
 
 def _lines(mask: Any) -> Any:

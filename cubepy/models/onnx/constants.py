@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -156,3 +156,23 @@ def constant_node(node: Node, scope: Scope) -> Any:
     if dtype is None:
         raise ModelError(f"node {node.shown()} has the value {name!r}, which is no tensor")
     return scope.constant(node.outputs[0], of_array(node.outputs[0], np.array(value, dtype)))
+
+
+class Hosts:
+    """Host arrays among the arguments of a program: one object for equal ones."""
+
+    known: ClassVar[dict[Any, Hosts]] = {}
+
+    def __new__(cls, key: Any) -> Hosts:
+        found = cls.known.get(key)
+        if found is None:
+            if len(cls.known) >= 4096:
+                cls.known.clear()
+            found = cls.known[key] = object.__new__(cls)
+            found.key = key
+        return found
+
+    key: Any
+
+    def __cubepy_reads__(self, reads: Any) -> None:
+        """It never changes."""

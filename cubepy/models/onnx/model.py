@@ -195,6 +195,20 @@ class OnnxModel(Rebuilt):
                 pass
         return dict(zip(self.runner.outputs, self.runner.call(env), strict=True))
 
+    def __cubepy_explain__(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """What `cb.explain` says of a call that is several programs; None of one that is one."""
+        from cubepy.models.onnx.explained import in_parts, noted
+
+        env = self._named(args, named)
+        enabled = mode.enabled
+        mode.enabled = enabled and self._learns(env)
+        try:
+            with noted() as met:
+                self.runner.call(env)
+            return in_parts(type(self).__name__, met, len(self.runner.steps))
+        finally:
+            mode.enabled = enabled
+
     def _learns(self, env: dict[str, Any]) -> bool:
         """Whether gradients by an input or a weight are wanted. Without them a call is of one kind,
         whatever the mode is.

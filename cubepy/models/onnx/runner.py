@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ import cubepy as cb
 from cubepy.errors import CubeError, LaunchError, ModelError, OutOfMemoryError
 from cubepy.models.formats.onnx import Function, Graph, Node, Type, ValueInfo, outer_of
 from cubepy.models.formats.onnx_tensor import Weight
-from cubepy.models.onnx.constants import Constant, Scope, known
+from cubepy.models.onnx.constants import Constant, Hosts, Scope, known
 from cubepy.models.onnx.functions import bound
 from cubepy.models.onnx.records import ALL, Call, Record, check_node, is_host, record_of
 from cubepy.models.onnx.rewriting import OURS, Rewriting
@@ -27,6 +27,8 @@ from cubepy.tensor import Tensor
 from cubepy.tensor.record import recording_here
 
 Env = dict[str, Any]
+watching: list[Any] = []
+"""What is told of segments, and of steps that run alone, while a call is explained."""
 
 
 class NeedsElements(LaunchError):
@@ -254,6 +256,8 @@ class Runner:
             stage = self.stages.get(at) or self._stage(at)
             if stage.segment is None:
                 self._steps(env, at, stage.end)
+                for met in watching:
+                    met.alone(self.steps[at : stage.end])
             else:
                 try:
                     stage.segment(env)
@@ -387,9 +391,14 @@ class Segment:
             else:
                 program = False
         if program:
-            env.update(self.program(tensors, Hosts(tuple(hosts)) if hosts else None))
+            given = tensors, Hosts(tuple(hosts)) if hosts else None
+            env.update(self.program(*given))
+            for met in watching:
+                met.program(self, given)
         else:
             self.runner.here(env, self.first, self.last)
+            for met in watching:
+                met.alone(self.runner.steps[self.first : self.last])
 
     def traced(self, tensors: dict[str, Tensor], given: Hosts | None) -> Env:
         """The steps over tensors and host arrays; host arrays among the results are the same in
@@ -400,26 +409,6 @@ class Segment:
             env[name] = None if raw is None else np.frombuffer(raw, dtype).reshape(shape)
         self.runner._steps(env, self.first, self.last)
         return {n: env[n] for n in self.gives if n in env}
-
-
-class Hosts:
-    """Host arrays among the arguments of a program: one object for equal ones."""
-
-    known: ClassVar[dict[Any, Hosts]] = {}
-
-    def __new__(cls, key: Any) -> Hosts:
-        found = cls.known.get(key)
-        if found is None:
-            if len(cls.known) >= 4096:
-                cls.known.clear()
-            found = cls.known[key] = object.__new__(cls)
-            found.key = key
-        return found
-
-    key: Any
-
-    def __cubepy_reads__(self, reads: Any) -> None:
-        """It never changes."""
 
 
 def _host(value: Any) -> Any:

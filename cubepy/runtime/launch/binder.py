@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.compiler.signature import ComptimeSpec, exact
+from cubepy.compiler.signature import ALONE, ComptimeSpec, exact
 from cubepy.errors import KernelSyntaxError
 from cubepy.lang.annotations import TensorMap
 from cubepy.lang.declare import Kernel, Param
@@ -35,7 +35,7 @@ def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, A
         "_bind_PLAIN": PLAIN,
         "_bind_lift": lift,
         "_bind_type": type,
-        "_bind_exactly": (tuple, float),
+        "_bind_ALONE": ALONE,
     }
     lifting = ""
     star = False
@@ -57,7 +57,7 @@ def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, A
         if p.kind == "comptime":
             x = p.name
             keys.append(
-                f"(_bind_exact({x}) if _bind_type({x}) in _bind_exactly else _bind_type({x})), {x}"
+                f"(_bind_type({x}), {x}) if _bind_type({x}) in _bind_ALONE else _bind_exact({x})"
             )
         else:
             x = p.name

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from cubepy.compiler.signature import exact
 from cubepy.runtime import recording
 from cubepy.runtime.device import current
 from cubepy.runtime.tables import room
@@ -68,7 +69,7 @@ def composed(function: Callable[..., Any]) -> Callable[..., Any]:
                 key += store.shape, store.dtype, value.needs_grad
                 values.append(value)
             elif kind in PLAIN:
-                key += kind, given if kind is not float else given.hex()
+                key += (kind, given) if kind is not float else exact(given)
             else:
                 return function(*args, **kwargs)
         found = met.get(known := tuple(key), 0)

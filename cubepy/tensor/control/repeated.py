@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.compiler.signature import ALONE, exact
 from cubepy.runtime import recording
 from cubepy.runtime.device import current
 from cubepy.runtime.tables import room
@@ -81,7 +82,8 @@ def again(
             return None
         key += store.shape, store.dtype
     if call.attrs:
-        key += call.attrs.items()
+        key += call.attrs
+        key += [(type(v), v) if type(v) in ALONE else exact(v) for v in call.attrs.values()]
     try:
         found = _met.get(known := tuple(key), 0)
     except TypeError:  # something unhashable

@@ -51,6 +51,9 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return explained(function, args, kwargs) if args or kwargs else Explanation.of(function)
     if not callable(function):
         raise ArgumentError(f"cb.explain takes a function, not {type(function).__name__}")
+    in_parts = getattr(type(function), "__cubepy_explain__", None)
+    if in_parts is not None and (found := in_parts(function, args, kwargs)) is not None:
+        return found
     leaves: list[Any] = []
     leaves_of((args, kwargs), leaves)
     if not any(isinstance(leaf, Handle) for leaf in leaves) and hasattr(function, "explain"):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cubepy.runtime.cache import write_atomically
 from cubepy.tensor.explained.drawing import drawn
@@ -105,6 +105,23 @@ class ProgramShown:
         return lines
 
 
+class Alone(NamedTuple):
+    """What runs between programs, since data decide its results.
+
+    Attributes:
+        after: how many of the programs come before it.
+        op: what it does.
+        name: of the node.
+    """
+
+    after: int
+    op: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"runs by itself, as data decide: node {self.name} ({self.op})"
+
+
 @dataclass(frozen=True)
 class Explanation:
     """What a function of tensors does as a program; printing it shows all, a notebook draws it.
@@ -115,6 +132,7 @@ class Explanation:
         traces: how many there were.
         programs: those that there are.
         refused: kinds of calls that run the function as it is, and why.
+        alone: what runs between the programs of a graph that data part.
     """
 
     function: str
@@ -122,6 +140,7 @@ class Explanation:
     traces: int
     programs: tuple[ProgramShown, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
+    alone: tuple[Alone, ...] = ()
 
     @staticmethod
     def of(jitted: Any) -> Explanation:
@@ -142,8 +161,10 @@ class Explanation:
         lines += [f"  {one}" for one in self.traced]
         for kind, why in self.refused.items():
             lines += [kind, f"  runs as it is: {why}"]
-        for program in self.programs:
+        for n, program in enumerate(self.programs):
+            lines += [str(one) for one in self.alone if one.after == n]
             lines += [program.kind, *[f"  {line}" for line in program.text()]]
+        lines += [str(one) for one in self.alone if one.after == len(self.programs)]
         return "\n".join(lines)
 
     def __contains__(self, text: str) -> bool:

@@ -97,7 +97,7 @@ def _abs(b: Backward, g: Any) -> Any:
 
 @vjp("relu", follows=True)
 def _relu(b: Backward, g: Any) -> Any:
-    return where(b.inputs[0] > 0, g, zero_like(g))
+    return where(b.result > 0, g, zero_like(g))  # so that a product before may end in it
 
 
 @vjp("cast")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,6 +144,9 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tenso
 def matrix_power(x: Any, n: int, /) -> Tensor:
     """x @ x @ ... @ x; of a negative n that of the inverse."""
     t = _matrices(x, "matrix_power", square=True)
+    if not hasattr(n, "__index__"):
+        raise ArgumentError(f"matrix_power takes a whole number, not {n!r}")
+    n = operator.index(n)
     if n < 0:
         t, n = inv(t), -n
     made = None

@@ -27,6 +27,7 @@ from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle
 
 DICTS = (dict, OrderedDict)
+_TEXTS = frozenset([str])
 PLAIN = (int, bool, str, bytes, type(None), type, np.dtype, np.generic)
 
 
@@ -92,6 +93,16 @@ class Same:
         return id(self.value)
 
 
+class Keys(tuple[Any, ...]):
+    """Keys of a dict that are no texts: 1 is not true there."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Keys and exact(tuple(self)) == exact(tuple(other))
+
+    def __hash__(self) -> int:
+        return hash(exact(tuple(self)))
+
+
 def is_named(kind: type) -> bool:
     """Whether it is a class of tuples with names, as `typing.NamedTuple` makes."""
     return issubclass(kind, tuple) and hasattr(kind, "_fields")
@@ -109,7 +120,8 @@ def leaves_of(tree: Any, leaves: list[Any]) -> Any:
     if kind is tuple or kind is list or kind is Steady or is_named(kind):
         return (kind, *[leaves_of(part, leaves) for part in tree])
     if kind in DICTS:
-        return (kind, tuple(tree), *[leaves_of(part, leaves) for part in tree.values()])
+        keys = tuple(tree) if _TEXTS.issuperset(map(type, tree)) else Keys(tree)
+        return (kind, keys, *[leaves_of(part, leaves) for part in tree.values()])
     leaves.append(tree)
     return None
 
@@ -193,6 +205,9 @@ class Paths:
             for n, part in enumerate(parts):
                 self.add(part, f"{at}[{n}]")
             return
+        if type(parts[0]) is Keys:
+            self.keys.append(exact(tuple(parts[0])))
+            self.checks.append(f"exact(tuple({at})) == key{len(self.keys) - 1}")
         for key, part in zip(parts[0], parts[1:], strict=True):
             self.keys.append(key)
             self.checks.append(f"key{len(self.keys) - 1} in {at}")

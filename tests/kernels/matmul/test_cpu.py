@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import cubepy as cb
 from cubepy import kernels as K
+from cubepy import tune
 from cubepy.kernels.matmul.cpu import blocked
 from cubepy.kernels.matmul.cpu.blocked import Tile
 from cubepy.kernels.matmul.cpu.blocking import tile_of
@@ -236,3 +237,23 @@ def test_pairs_of_bf16_are_multiplied_and_summed(device: str, lanes: int) -> Non
     pair_products[1, 1](a.view(np.uint32), b.view(np.uint32), out, lanes, device=device)
     expected = 1 + (a.astype(np.float64) * b.astype(np.float64)).reshape(lanes, 2).sum(1)
     np.testing.assert_allclose(out, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_that_are_read_across_give_the_bits_of_rows_that_are_copied(seed: int) -> None:
+    """Of a transposed view with neighbours along M, as in the gradient by a weight."""
+    rng = np.random.default_rng(seed)
+    for _ in range(8):
+        m, k, n = (int(v) for v in rng.integers(1, (70, 600, 150)))
+        batch = () if rng.random() < 0.7 else (int(rng.integers(1, 4)),)
+        across = rng.standard_normal((*batch, k, m), np.float32).swapaxes(-1, -2)
+        b = rng.standard_normal((k, n) if rng.random() < 0.5 else (*batch, k, n), np.float32)
+        bias = rng.standard_normal(n, np.float32) if rng.random() < 0.5 else None
+        given = {"bias": bias, "activation": str(rng.choice(["relu", "tanh"]))}
+        want = K.matmul(np.ascontiguousarray(across), b, **given)
+        found = K.matmul(across, b, **given)
+        if (m, n) != (1, 1):  # routines of single rows sum in another order
+            np.testing.assert_allclose(found, want, 1e-4, 1e-4)
+        with tune.force("matmul", "tile"):
+            want, found = (K.matmul(a, b, **given) for a in (across.copy(order="C"), across))
+        np.testing.assert_array_equal(found, want)

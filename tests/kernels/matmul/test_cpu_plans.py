@@ -55,6 +55,36 @@ def test_tiles_of_eight_lanes(shape: Any, packed: int, tile: Any, expected: Any)
     np.testing.assert_allclose(args[2][0], exact, rtol=1e-4, atol=1e-3)
 
 
+WIDTHS = [  # m, k, n, packed: rows and lines of a tile with 32 registers of 16 lanes
+    ((512, 96, 24), 0, (12, 2)),
+    ((512, 24, 96), 0, (12, 2)),
+    ((512, 24, 72), 0, (12, 2)),
+    ((11, 96, 24), 0, (6, 4)),
+    ((24, 512, 128), 0, (6, 4)),
+    ((512, 24, 768), 0, (6, 4)),
+    ((512, 96, 24), 64, (6, 4)),
+]
+
+
+@pytest.mark.skipif(bool(WHERE), reason="tiles of a CPU")
+@pytest.mark.parametrize("shape, packed, tile", WIDTHS, ids=str)
+def test_tiles_of_sixteen_lanes_are_about_as_wide_as_the_result(
+    shape: Any, packed: int, tile: Any
+) -> None:
+    properties = replace(
+        cb.device_properties_of("cpu"), register_bytes=64, vector_registers=32, features=frozenset()
+    )
+    problem = Product("cpu", *shape, packed=packed)
+    plan = next(Tile().blueprints(problem, properties))
+    assert (plan.rows, plan.lines, plan.lanes) == (*tile, 16)
+    args = MATMUL.make(problem._replace(packed=0), 1)
+    exact = args[0][0].astype(np.float64) @ args[1][0]
+    if packed:
+        args = (args[0], pack(args[1], packed // 16, 16), *args[2:])
+    Tile().launch(plan, problem, args)
+    np.testing.assert_allclose(args[2][0], exact, rtol=1e-4, atol=1e-3)
+
+
 GATHERED = [  # m, k, n, batches of a and of b, packed, layout; rows, tiles and panels of a cube; piece, b packed at once
     ((13, 40, 70), 1, 1, 0, "rows", (6, 3, 3), 16, False),
     ((1, 9, 17), 1, 1, 16, "rows", (4, 1, 1), 768, True),

@@ -15,8 +15,10 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.attention.problem import empty_like_heads
 from cubepy.kernels.primitives.exponentials import LOG2_E, power_of_two
+from cubepy.kernels.primitives.register_transpose import transpose_lines
 
 WIDEST = 32  # positions of a head: as many lines are held for queries, results and gradients
+QUAD = 4  # positions that are read and written as a line, if there are no others
 KEYS = 64  # whose scores are kept
 FORWARD, BACKWARD = 1024, 512  # keys times positions from which blocks of keys are quicker (Zen 5)
 
@@ -41,16 +43,69 @@ def turned(x, at, positions: cb.Comptime[int], lanes: cb.Comptime[int], factor):
     b, h, first = at
     last = x.shape[2] - 1
     rows = tuple(cb.min(first + r, last) for r in cb.unroll(range(lanes)))
+    if positions % QUAD == 0:
+        lines = ()
+        for d in cb.unroll(range(0, positions, QUAD)):
+            lines = lines + tuple(line * factor for line in cb.unroll(quad(x, b, h, rows, d)))
+        return lines
     return tuple(
         cb.line(*tuple(cb.cast(x[b, h, i, d], cb.f32) for i in cb.unroll(rows))) * factor
         for d in cb.unroll(range(positions))
     )
 
 
+def all_of(lanes: int) -> tuple[int, ...]:
+    """The lanes of two lines, one line after the other."""
+    return tuple(range(2 * lanes))
+
+
+@cb.func
+def quad(x, b, h, rows, d):
+    """Lines of x[b, h, rows, d + n] for n < 4: a line of four is read for each row, and squares of
+    them are transposed.
+    """
+    parts = ()
+    for r in cb.unroll(range(0, len(rows), QUAD)):
+        loaded = tuple(
+            cb.cast(x.load((b, h, rows[r + n], d), QUAD), cb.f32) for n in cb.unroll(range(QUAD))
+        )
+        parts = parts + transpose_lines(loaded, QUAD)
+    if len(rows) == QUAD:
+        return parts
+    pairs = side_by_side(parts, QUAD)
+    return pairs if len(rows) == 2 * QUAD else side_by_side(pairs, 2 * QUAD)
+
+
+@cb.func
+def side_by_side(parts, lanes: cb.Comptime[int]):
+    """Lines of `lanes`, each beside that of the next rows: half as many."""
+    at = tuple(n // QUAD * 2 * QUAD + n % QUAD for n in cb.unroll(range(len(parts) // 2)))
+    return tuple(cb.shuffle(parts[n], parts[n + QUAD], all_of(lanes)) for n in cb.unroll(at))
+
+
+@cb.func
+def write_quad(x, at, d, lines, lanes: cb.Comptime[int]):
+    """x[b, h, i + lane, d + n] = lines[n]."""
+    b, h, first = at
+    for r in cb.unroll(range(0, lanes, QUAD)):
+        four = tuple(range(r, r + QUAD))
+        square = transpose_lines(
+            tuple(cb.shuffle(line, line, four) for line in cb.unroll(lines)), QUAD
+        )
+        for i in cb.unroll(range(QUAD)):
+            if first + r + i < x.shape[2]:
+                x.store((b, h, first + r + i, d), cb.cast(square[i], x.dtype))
+
+
 @cb.func
 def write_turned(x, at, sums, factor, lanes: cb.Comptime[int]):
     """x[b, h, i + lane, d] = sums[d] * factor."""
     b, h, first = at
+    if len(sums) % QUAD == 0:
+        for d in cb.unroll(range(0, len(sums), QUAD)):
+            lines = tuple(sums[d + n] * factor for n in cb.unroll(range(QUAD)))
+            write_quad(x, at, d, lines, lanes)
+        return
     for r in cb.unroll(range(lanes)):
         if first + r < x.shape[2]:
             for d in cb.unroll(range(len(sums))):

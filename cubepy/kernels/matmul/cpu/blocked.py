@@ -12,6 +12,7 @@ import cubepy as cb
 from cubepy.kernels.matmul.cpu.blocking import (
     FEW,
     LINE,
+    NEAR,
     SMALL,
     TilePlan,
     blocks,
@@ -20,6 +21,7 @@ from cubepy.kernels.matmul.cpu.blocking import (
     pays_gathering,
     tile_of,
     tile_of_few,
+    tile_of_width,
     varied,
 )
 from cubepy.kernels.matmul.cpu.goto import UNROLL, goto_product
@@ -35,6 +37,7 @@ from cubepy.runtime import memory
 from cubepy.tune import TunedRoutine
 
 AT_ONCE = 1 << 20  # numbers of b that are packed at once
+ACROSS = 128  # columns of b, at most, where a is read across
 GAP = 8  # rows between panels, so that rows that are packed side by side share no set of the caches
 
 
@@ -118,6 +121,9 @@ class Tile(TunedRoutine):
             yield goto_blocks(problem, lanes, properties.cores)
         if (rows, lines, kind) == (6, 2, "f32") and problem.m <= FEW:
             rows, lines = tile_of_few(problem, lanes)
+        narrow = (rows, lines, kind) == (6, 4, "f32") and not problem.packed
+        if narrow and problem.n % (lines * lanes):
+            rows, lines = tile_of_width(problem, lanes)
         first = blocks(problem, rows, lines, lanes, kind, properties.cores)
         yield first  # all that is needed without tuning
         shapes = (
@@ -133,6 +139,15 @@ class Tile(TunedRoutine):
             [first, *bases, *(plan for base in bases for plan in varied(problem, base))]
         )
         yield from list(plans)[1:]
+
+    def reads_across(self, blueprint: TilePlan, x: Any, y: Any) -> bool:
+        """Whether x (batch, M, K) is read where it stands with neighbours along M (as of the
+        gradient by a weight): a tile wants neighbouring rows of it, and goes along K in steps that
+        the second-level cache serves. For more columns a copy pays.
+        """
+        floats = blueprint.kind == "f32" and not blueprint.packs_a and x.dtype == np.float32
+        narrow = y.shape[2] <= ACROSS
+        return floats and narrow and x.strides[1] == x.itemsize and x.nbytes <= NEAR
 
     def launch(self, blueprint: TilePlan, problem: Product, args: tuple[Any, ...]) -> None:
         """Multiply, with b where it stands or packed beforehand."""
@@ -159,7 +174,13 @@ class Tile(TunedRoutine):
 
 @cache
 def blueprint_of(
-    plan: TilePlan, source: str, once: bool, paired: bool, streaming: bool, asks: int = 1
+    plan: TilePlan,
+    source: str,
+    once: bool,
+    paired: bool,
+    streaming: bool,
+    asks: int = 1,
+    across: bool = False,
 ) -> Blueprint:
     """The kernel's blueprint; the same object every time, so that keys compare quickly."""
     wide = 1 if source == "panels" else plan.wide
@@ -177,6 +198,7 @@ def blueprint_of(
         ahead=plan.ahead and source == "panels",
         fetched=plan.fetched,
         asks=asks,
+        across=across,
     )
 
 
@@ -188,8 +210,8 @@ def ends_of(out: Any, epilogue: Epilogue) -> LineEpilogue:
 
 
 def product(plan: TilePlan, x: Any, b: Any, source: str, out: Any, epilogue: Epilogue) -> None:
-    """out = epilogue(x @ b): x (batch, M, K) with unit stride along K, out (batch, M, N), b as
-    `block_product` says.
+    """out = epilogue(x @ b): x (batch, M, K) with unit stride along K, or along M where
+    `reads_across`, out (batch, M, N), b as `block_product` says.
     """
     batch, m, n = out.shape
     depth = plan.depth or x.shape[2]
@@ -206,14 +228,15 @@ def product(plan: TilePlan, x: Any, b: Any, source: str, out: Any, epilogue: Epi
         and aligned(out, 64)
         and all(s % 64 == 0 for s in out.strides[:2])
     )
-    blueprint = blueprint_of(plan, source, once, paired, streaming)
+    across = x.strides[2] != x.itemsize and x.shape[2] > 1
+    blueprint = blueprint_of(plan, source, once, paired, streaming, across=across)
     tiles, panels = -(-m // plan.rows), -(-n // blueprint.width)
     row_blocks = -(-tiles // plan.block_rows)
     if plan.kind == "i8":
         row_blocks = max(row_blocks, -(-tiles // (MOST_ROWS // plan.rows - 1)))
     cubes = batch * row_blocks * -(-panels // plan.block_panels)
     block_product[cubes, 1](
-        x,
+        x.transpose(0, 2, 1) if across else x,
         b,
         ends_of(out, epilogue),
         row_blocks,

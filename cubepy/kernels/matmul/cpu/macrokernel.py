@@ -35,7 +35,8 @@ def block_product(
     """
     rows, lines, lanes, width = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.width
     out = epilogue.out
-    m, columns, total = out.shape[1], out.shape[2], a.shape[2]
+    m, columns = out.shape[1], out.shape[2]
+    total = a.shape[1] if blueprint.across else a.shape[2]
     panels = (columns + width - 1) // width
     groups = (panels + group - 1) // group
     first = cb.CUBE_POS % groups * group

@@ -31,7 +31,7 @@ class Blueprint:
         one is multiplied. fetched: whether to ask for the part of out that a tile writes before its
         products, where a row of it is a line. asks: lines of the next panel that are asked for in
         an iteration of the inner loop of `goto_product`. joined: what is done with the residual
-        (see `primitives.epilogue`).
+        (see `primitives.epilogue`). across: whether a is (batch, K, M), with neighbours along M.
     """
 
     rows: int
@@ -50,6 +50,7 @@ class Blueprint:
     fetched: bool = False
     asks: int = 1
     joined: str = "residual"
+    across: bool = False
 
     @property
     def exact(self) -> bool:
@@ -78,6 +79,12 @@ class Piece:
 def number(x, lanes, kind):
     """An element of a, or a word of several, in every lane."""
     return cb.splat(cb.cast(x, cb.f32), lanes) if kind == "f32" else cb.splat(x, lanes)
+
+
+@cb.func
+def element(a, batch, row, k, across: cb.Comptime[bool]):
+    """An element of a, whichever way it lies."""
+    return a[batch, k, row] if across else a[batch, row, k]
 
 
 @cb.func
@@ -122,7 +129,7 @@ def tile_product(done, a, at_a, b, at_b, piece, step, ask, blueprint):
         for j in range(lines):
             b_lines[j] = b.load((batch_b, panel, k - origin, j * lanes), lanes)
         for i in range(rows):
-            x = number(a[batch, row + i, k], lanes, kind)
+            x = number(element(a, batch, row + i, k, blueprint.across), lanes, kind)
             for j in range(lines):
                 acc[i, j] = added(acc[i, j], x, b_lines[j], kind)
         k = k + step
@@ -141,7 +148,7 @@ def row_product(done, r, a, at_a, b, at_b, piece, blueprint):
     for j in range(lines):
         acc[j] = cb.splat(cb.cast(0, done.dtype), lanes)
     for k in range(piece.start, piece.stop):
-        x = number(a[batch, row, k], lanes, kind)
+        x = number(element(a, batch, row, k, blueprint.across), lanes, kind)
         for j in range(lines):
             acc[j] = added(acc[j], x, b.load((batch_b, panel, k - origin, j * lanes), lanes), kind)
     for j in range(lines):

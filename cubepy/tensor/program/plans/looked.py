@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.reads import same
+from cubepy.compiler.signature import exact
 from cubepy.runtime.device import current
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tensor.program.form import Paths
@@ -100,6 +101,7 @@ class Looks:
         for part, at in zip(parts, ("args", "kwargs"), strict=False):
             paths.add(part, at)
         self.scope |= {f"key{n}": key for n, key in enumerate(paths.keys)}
+        self.scope["exact"] = exact
         self.paths = paths.found
         for check in paths.checks:
             self.miss(f"not ({check})")
