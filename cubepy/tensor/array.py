@@ -399,8 +399,7 @@ def _tensor(data: Any, dtype: Any, device: Any) -> Tensor:
     if isinstance(data, Tensor):
         result = data if dtype is None else data.astype(dtype)
         return result if device is None else result.to(as_device(device))
-    if isinstance(data, float) and type(data) is not float and not isinstance(data, np.generic):
-        data = float(data)  # a number that is traced
+    data = float(data) if isinstance(data, float) and type(data) is not np.float64 else data
     wanted = None if dtype is None else as_dtype(dtype)
     on_device = data if isinstance(data, DeviceArray) else None
     known = (np.ndarray, np.generic, list, tuple, int, float)
@@ -424,8 +423,7 @@ def _tensor(data: Any, dtype: Any, device: Any) -> Tensor:
             f"a tensor holds numbers, not {array.dtype}",
             hint=otherwise if isinstance(data, (list, tuple)) else hint_for(data, otherwise),
         )
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
+    array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
     if wanted is not None and array.dtype != wanted.numpy:
         array = array.astype(wanted.numpy)
     where = current() if device is None else as_device(device)
