@@ -223,7 +223,7 @@ class TuneWarning(UserWarning):
 
 
 class TraceWarning(UserWarning):
-    """A function of `cb.jit` that is traced for one value of a number after another."""
+    """A function of `cb.jit` that is traced for one value of a number, or one object, after another."""
 
 
 class CacheWarning(UserWarning):

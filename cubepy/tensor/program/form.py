@@ -214,9 +214,9 @@ class Paths:
             self.add(part, f"{at}[key{len(self.keys) - 1}]")
 
 
-def changing(kinds: Sequence[Any], leaves: Sequence[Any]) -> str:
-    """The number among the arguments that alone is another one in each of these kinds of calls, as
-    text; nothing where there is none.
+def changing(kinds: Sequence[Any], leaves: Sequence[Any]) -> tuple[str, bool] | None:
+    """The number or object among the arguments that alone is another one in each of these kinds of
+    calls, as text, and whether it is a number; None where there is none.
 
     Args:
         kinds: (structure, ..., what leaves contribute), of which the last is that of the leaves.
@@ -224,14 +224,15 @@ def changing(kinds: Sequence[Any], leaves: Sequence[Any]) -> str:
     """
     structure, first = kinds[-1][0], len(kinds[-1]) - len(leaves)
     if any(len(kind) != len(kinds[-1]) for kind in kinds):
-        return ""
+        return None
     differ = [n for n, parts in enumerate(zip(*kinds, strict=True)) if len({*parts}) > 1]
     if len(differ) != 1 or differ[0] < first or len({k[differ[0]] for k in kinds}) < len(kinds):
-        return ""
+        return None
     n = differ[0] - first
-    if isinstance(leaves[n], bool) or not isinstance(leaves[n], (int, float, np.number)):
-        return ""
+    number = isinstance(leaves[n], (int, float, np.number))
+    if not number and isinstance(leaves[n], (Handle, *PLAIN)):
+        return None
     paths = Paths()
     paths.add(structure, "")
     path = re.sub(r"key(\d+)", lambda found: repr(paths.keys[int(found[1])]), paths.found[n])
-    return f"{'args' if path[1] == '0' else 'kwargs'}{path[3:]}"
+    return f"{'args' if path[1] == '0' else 'kwargs'}{path[3:]}", number

@@ -46,8 +46,9 @@ VARIANTS = 4
 FIRST = 3
 """Traces in a row in which a function may change what it reads: states of optimizers are made in
 the first call."""
-MANY = 32
-"""Traces in a row, each for another value of one number, that are worth a warning."""
+MANY = 8, 32
+"""Traces in a row, each for another object, or another value of one number, that are worth a
+warning."""
 TRACES = 16
 """Traces of one kind after which the function runs as it is: what it reads changes all the time."""
 
@@ -215,14 +216,8 @@ class Jitted:
         key = self.key(structure, leaves)
         room(self.traces, PROGRAMS, self.programs, self.unsettled, self.refused)
         self.traces[key] = self.traces.get(key, 0) + 1
-        if len(self.traces) == MANY and (path := changing([*self.traces], leaves)):
-            warnings.warn(
-                f"{self.name} was traced {MANY} times, each for another value of {path}: give a "
-                "float that only meets tensors and numbers, or a tensor, which programs read at "
-                "each call",
-                TraceWarning,
-                stacklevel=5,
-            )
+        if len(self.traces) in MANY and (told := self.told(leaves)):
+            warnings.warn(told, TraceWarning, stacklevel=5)
         settled = guards.holds()
         self.unsettled[key] = 0 if settled else self.unsettled.get(key, 0) + 1
         if trace.remembers:
@@ -244,6 +239,24 @@ class Jitted:
                 }
             return Program(writer, self.function, self.renewed, self.memory)
         return None
+
+    def told(self, leaves: list[Any]) -> str:
+        """What is said when one argument alone was another one in each trace; nothing otherwise."""
+        count, found = len(self.traces), changing([*self.traces], leaves)
+        if found is None or found[1] is not (count == MANY[1]):
+            return ""
+        path, number = found
+        if number:
+            return (
+                f"{self.name} was traced {count} times, each for another value of {path}: give a "
+                "float that only meets tensors and numbers, or a tensor, which programs read at "
+                "each call"
+            )
+        return (
+            f"{self.name} was traced {count} times, each for another object at {path}: give the "
+            "tensors in it as arguments, or in a tuple, list or dict; a program is kept for an "
+            "object, and keeps it"
+        )
 
     def renewed(self, before: Any, after: Any) -> None:
         """A program has another function."""
