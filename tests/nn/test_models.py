@@ -32,9 +32,10 @@ MODELS: dict[str, type[nn.Module]] = {
 }
 LIMITS = {"f64": 1e-10, "f32": 1e-5}
 """How far a result or a gradient may be off, relative to its norm."""
-SENSITIVE = {"resnet50_trained": 10.0}
-"""How many times that in f32: torch's own result in f32 is off by 2.1e-5, ours by 1.6e-5, and
-gradients by twice that."""
+SENSITIVE = {"resnet50_trained": 20.0}
+"""How many times that in f32: torch's own result in f32 is off by 2.1e-5, ours by 1.6e-5; of gradients
+half are within 0.9e-5 (op by op) or 2.7e-5 (as a program), and the worst, of the same sums in another
+order, are at 0.9e-4 to 1.3e-4 on a CPU with AVX-512."""
 SMALL = 1e-2
 """Of the norm of all gradients: what smaller ones are held to (some are 0, as those of biases ahead
 of a batch norm)."""

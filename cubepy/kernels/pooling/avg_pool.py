@@ -10,7 +10,7 @@ from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import number_of, per_axis
 from cubepy.kernels.entry.dispatch import repeated, repeated_back
 from cubepy.kernels.entry.results import finish, wrapper
-from cubepy.kernels.pooling.sizes import window_count
+from cubepy.kernels.entry.shapes import window_count
 from cubepy.kernels.windows.banded import Band, part_band, window_band
 from cubepy.kernels.windows.banded_map import LAYOUTS, checked, mapped, size_of
 

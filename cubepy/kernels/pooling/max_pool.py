@@ -12,11 +12,10 @@ from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.entry.arguments import array_of, float_array, per_axis
 from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
-from cubepy.kernels.entry.shapes import as_new
+from cubepy.kernels.entry.shapes import as_new, window_count
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.pooling.problem import MaxPool
 from cubepy.kernels.pooling.routines import MAX_POOL
-from cubepy.kernels.pooling.sizes import window_count
 from cubepy.runtime import memory
 
 LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels.pooling.sizes import window_count
+from cubepy.kernels.entry.shapes import window_count
 from cubepy.lang.dtypes import i64
 from cubepy.tensor.ops.library import kernels, zeros
 from cubepy.tensor.ops.normalization import float_of

@@ -216,8 +216,8 @@ class Jitted:
         key = self.key(structure, leaves)
         room(self.traces, PROGRAMS, self.programs, self.unsettled, self.refused)
         self.traces[key] = self.traces.get(key, 0) + 1
-        if len(self.traces) in MANY and (told := self.told(leaves)):
-            warnings.warn(told, TraceWarning, stacklevel=5)
+        if len(self.traces) in MANY and (text := self.why_traced(leaves)):
+            warnings.warn(text, TraceWarning, stacklevel=5)
         settled = guards.holds()
         self.unsettled[key] = 0 if settled else self.unsettled.get(key, 0) + 1
         if trace.remembers:
@@ -240,7 +240,7 @@ class Jitted:
             return Program(writer, self.function, self.renewed, self.memory)
         return None
 
-    def told(self, leaves: list[Any]) -> str:
+    def why_traced(self, leaves: list[Any]) -> str:
         """What is said when one argument alone was another one in each trace; nothing otherwise."""
         count, found = len(self.traces), changing([*self.traces], leaves)
         if found is None or found[1] is not (count == MANY[1]):

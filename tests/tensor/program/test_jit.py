@@ -447,17 +447,17 @@ def test_what_is_passed_may_be_the_result() -> None:
     assert "0 ops in 0 steps" in cb.explain(program, x, y)
 
 
-def test_what_is_another_one_in_each_call_is_told_once() -> None:
+def test_what_is_another_one_in_each_call_warns_once() -> None:
     program, x = cb.jit(lambda x, options: x * options["n"][0]), cb.tensor([1.0])
-    with pytest.warns(TraceWarning, match=r"another value of args\[1\]\['n'\]\[0\]") as told:
+    with pytest.warns(TraceWarning, match=r"another value of args\[1\]\['n'\]\[0\]") as found:
         for n in range(40):
             assert program(x, {"n": [n]}).item() == n
-    assert len(told) == 1 and told[0].filename == __file__
+    assert len(found) == 1 and found[0].filename == __file__
     program = cb.jit(lambda batch: batch.x * 2)
-    with pytest.warns(TraceWarning, match=r"another object at args\[0\]") as told:
+    with pytest.warns(TraceWarning, match=r"another object at args\[0\]") as found:
         for n in range(40):
             assert program(SimpleNamespace(x=cb.tensor([float(n)]))).item() == 2 * n
-    assert len(told) == 1
+    assert len(found) == 1
     quiet = cb.jit(lambda x, n: x * n)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
