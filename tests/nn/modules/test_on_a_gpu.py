@@ -150,6 +150,21 @@ def numbers_of(found: Any) -> list[Tensor]:
     return [t for part in found for t in numbers_of(part)]
 
 
+def step_of(net: Any, parameters: list[Any]) -> Callable[..., list[Tensor]]:
+    """Gives results, and gradients by floats that are given and by parameters."""
+
+    def step(*arrays: Tensor) -> list[Tensor]:
+        leaves = [x.detach().requires_grad_() if x.dtype.is_float else x for x in arrays]
+        for p in parameters:
+            p.grad = None
+        results = numbers_of(net(*leaves))
+        sum((t * t).sum() for t in results if t.dtype.is_float).backward()  # type: ignore[union-attr]
+        grads = [t.grad for t in (*leaves, *parameters) if t.grad is not None]
+        return [*[t.detach() for t in results], *grads]
+
+    return step
+
+
 def done(name: str, home: str, program: bool) -> list[np.ndarray]:
     """Results, and gradients by floats that are given and by parameters, of a third call."""
     made, given = MODULES[name]
@@ -161,15 +176,7 @@ def done(name: str, home: str, program: bool) -> list[np.ndarray]:
         net.to(home)
         parameters = [*net.parameters()]
 
-    def step(*arrays: Tensor) -> list[Tensor]:
-        leaves = [x.detach().requires_grad_() if x.dtype.is_float else x for x in arrays]
-        for p in parameters:
-            p.grad = None
-        results = numbers_of(net(*leaves))
-        sum((t * t).sum() for t in results if t.dtype.is_float).backward()  # type: ignore[union-attr]
-        grads = [t.grad for t in (*leaves, *parameters) if t.grad is not None]
-        return [*[t.detach() for t in results], *grads]
-
+    step = step_of(net, parameters)
     run = cb.jit(step) if program else step
     for _ in range(3):
         found = run(*[cb.tensor(x, device=home) for x in given])

@@ -19,7 +19,7 @@ from cubepy.runtime import recording
 from cubepy.tensor import Tensor
 from tests.backends.gpu import fake_driver as fakes
 from tests.device.tensors.test_training import OPTIMIZERS
-from tests.nn.modules.test_on_a_gpu import MODULES, numbers_of
+from tests.nn.modules.test_on_a_gpu import MODULES, numbers_of, step_of
 from tests.runtime.replay.gpu_calls import Executable
 
 GPU = "cuda"
@@ -68,16 +68,7 @@ def test_steps_of_modules_are_plans(name: str) -> None:
     net = made()
     parameters = [*net.to(GPU).parameters()] if isinstance(net, nn.Module) else []
 
-    def step(*arrays: Tensor) -> list[Tensor]:
-        leaves = [x.detach().requires_grad_() if x.dtype.is_float else x for x in arrays]
-        for p in parameters:
-            p.grad = None
-        results = numbers_of(net(*leaves))
-        sum((t * t).sum() for t in results if t.dtype.is_float).backward()  # type: ignore[union-attr]
-        grads = [t.grad for t in (*leaves, *parameters) if t.grad is not None]
-        return [*[t.detach() for t in results], *grads]
-
-    planned(step, given)
+    planned(step_of(net, parameters), given)
 
 
 @pytest.mark.parametrize("loss", ["mean", "sum"])
