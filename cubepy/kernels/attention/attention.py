@@ -42,7 +42,7 @@ def attention(
         key: (B, G, S, D); G divides H (grouped queries).
         value: (B, G, S, E).
         attn_mask: broadcastable to (B, H, L, S): bool (true: may look) or floats that are added; on
-            a GPU those below -8e29 hide a key as -infinity does.
+            a GPU those below -8.8e29 hide a key as -infinity does.
         is_causal: query i sees keys 0 to i.
         scale: factor of the products, 1 / sqrt(D) by default.
         enable_gqa: taken for the sake of torch's signature; grouped queries need no permission.

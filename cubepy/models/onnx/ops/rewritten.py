@@ -9,14 +9,10 @@ import numpy as np
 from cubepy import tensor as T
 from cubepy.models.onnx.ops.images.windows import windows
 from cubepy.models.onnx.ops.quantization import dequantize_linear
+from cubepy.models.onnx.ops.sequence.attention import LEAST
 from cubepy.models.onnx.records import Call, axis_of, operator
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
-
-LEAST = -1e29
-"""What hides a score: rows whose keys are all hidden are means, as with the least float; on a GPU,
-too, where attention takes less for infinite.
-"""
 
 
 def corrected(

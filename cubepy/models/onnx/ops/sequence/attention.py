@@ -18,7 +18,7 @@ from cubepy.tensor.array import apply
 INF = float("inf")
 LEAST = -1e29
 """What hides a score: rows whose keys are all hidden are means, as with the least float; on a GPU,
-too, where attention takes less for infinite.
+too, where attention takes anything below -8.8e29 for infinite (`LOWEST` of its softmax).
 """
 
 
