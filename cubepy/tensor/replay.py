@@ -37,6 +37,8 @@ VIEWS = frozenset("reshape permute slice expand contiguous embedding constant af
 VIEWS |= {"detach", "custom", "cond", "scan"}
 """Ops that are no launches on the host, look at elements there, or are made of others: they run,
 but unchecked."""
+CALLING = frozenset(["custom", "cond", "scan"])
+"""Ops that call functions of users, which are called once."""
 STRIDED = frozenset("permute slice expand".split())
 """Ops that give the same elements with other strides."""
 _calls = Calls()
@@ -306,7 +308,8 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
         result = _calls.other_length(key, values)
     if result is not REFUSED:
         return result
-    of = partial(_of, op, stores, attrs) if on_gpu and _plain(stores) else None
+    general = on_gpu and op not in CALLING and _plain(stores)
+    of = partial(_of, op, stores, attrs) if general else None
     operands = GpuOperands if on_gpu else HostOperands
     return _wrapped(wrap, _calls.long_way(key, values, compute, operands, None, wrap, of))
 
