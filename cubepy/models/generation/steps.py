@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from cubepy.nn.derived import derived
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.namespace import where
 from cubepy.tensor.storage import HOST, Dense
-
-if TYPE_CHECKING:
-    from cubepy.models.generation.request import Request
 
 MOST = 8
 """Tokens that one program writes in each row at most."""
@@ -93,7 +90,7 @@ class Given:
     def fill(
         self,
         held: Sequence[Sequence[int]],
-        writing: Mapping[int, Request],
+        writing: Mapping[int, Any],
         guessed: Mapping[int, Sequence[int]],
     ) -> tuple[np.ndarray, np.ndarray]:
         """Write the last token of each request, and guesses behind it; gives tokens and starts."""

@@ -41,7 +41,7 @@ class Bundles:
         words: names of bundles, by names of what is noted.
         arrays: names of tuples of their arrays, in the same order.
         names: of what a call passes on.
-        places: the numbers of operands, by those without bundles.
+        numbers: the numbers of operands, by those without bundles.
     """
 
     def __init__(self, noted: Sequence[tuple[str, Sequence[str]]], names: Sequence[str]) -> None:
@@ -52,15 +52,15 @@ class Bundles:
         alone = [name for name in names if name not in self.seen]
         self.names = [*alone, *self.words.values()]
         items = {name: n for n, name in enumerate(self.names)}
-        self.places = []
+        self.numbers = []
         for name in names:
             memo, part = self.seen.get(name, ("", -1))
-            self.places.append(items[self.words.get(memo, name)] | (part + 1) << PART)
+            self.numbers.append(items[self.words.get(memo, name)] | (part + 1) << PART)
         self.more = len(self.names) - len(names)
 
-    def place(self, operand: int) -> int:
+    def number(self, operand: int) -> int:
         """The number of an operand: of an array, or of what comes behind all of them."""
-        return self.places[operand] if operand < len(self.places) else operand + self.more
+        return self.numbers[operand] if operand < len(self.numbers) else operand + self.more
 
     def array(self, name: str) -> str:
         """The text of an array of a call."""
@@ -88,5 +88,5 @@ def bundled(writer: Any, operands: Any, names: Sequence[str], table: Any) -> Bun
     found = Bundles([(memo, seen) for _, _, (memo, _, seen, _) in writer.noted], names)
     if not found.words:
         return None
-    table.renumber(found.place)
+    table.renumber(found.number)
     return found
