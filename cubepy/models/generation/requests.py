@@ -99,7 +99,8 @@ class Decoding:
         positions = at_least_one("positions", PIECE if positions is None else positions)
         dtype = None if cache_dtype is None else cache_dtype_of(cache_dtype)
         self.model, self.drafts = model, drafts_of(drafts)
-        self.ends = ends_of(getattr(model, "ends", frozenset()) if ends is None else ends)
+        ends = ends_of(getattr(model, "ends", frozenset()) if ends is None else ends)
+        self.ends = frozenset(t for t in ends if 0 <= t < model.config.vocabulary)
         self.context, self.trained = model.config.context, trained_on(model)
         self.device = model.words.weight.device
         self.on_host = self.device.backend == "cpu"
@@ -303,8 +304,7 @@ class Decoding:
 
     def _reading(self) -> list[int]:
         """The rows whose pieces are read next: one, or several that begin."""
-        found: list[int] = []
-        longest = 0
+        found, longest = list[int](), 0
         for row, request in enumerate(self.rows):
             if request is None or request.ended:
                 continue

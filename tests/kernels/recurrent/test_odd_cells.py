@@ -79,7 +79,7 @@ def test_launches_are_formulas(kind: str, seed: int) -> None:
     "cell",
     [
         "gru sigmoid:0.0:0.0,tanh:0.0:0.0 0.0 0 1",
-        "lstm hardsigmoid:0.2:0.5,tanh:0.0:0.0,softsign:0.0:0.0 1.5 0 0",
+        "lstm hardsigmoid:0.2:0.5,tanh:0:0,softsign:0:0 1.5 0 0",
     ],
 )
 def test_cubes_that_share_steps(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,10 @@ def test_programs_of_them_have_a_plan() -> None:
     for kind in ("lstm", "gru", "gru", "tanh"):
         cell, width = drawn_cell(rng, kind), 16
         matrix = cb.tensor(rng.standard_normal((1, GATES[kind] * width, width)).astype(np.float32))
-        first = tuple(cb.tensor(np.zeros((1, 1, width), np.float32)) for _ in range(2 if kind == "lstm" else 1))
+        first = tuple(
+            cb.tensor(np.zeros((1, 1, width), np.float32))
+            for _ in range(2 if kind == "lstm" else 1)
+        )
         program = cb.jit(lambda g, c=cell, m=matrix, f=first: recur(c, g, m, f)[0] * 1)
         gates = cb.tensor(rng.standard_normal((5, 1, GATES[kind] * width)).astype(np.float32))
         for _ in range(9):
