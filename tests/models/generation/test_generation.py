@@ -186,7 +186,7 @@ def test_random_numbers_are_those_of_numpy() -> None:
         seed, at = (
             int(rng.integers(0, 2 ** int(rng.integers(1, 65)), dtype=np.uint64)) for _ in "ab"
         )
-        philox = np.random.Philox(key=seed, counter=[0, 0, 0, at])
+        philox = np.random.Philox(key=seed, counter=np.array([0, 0, 0, at], np.uint64))
         assert uniform(seed, at) == np.random.Generator(philox).random()
 
 
