@@ -253,6 +253,20 @@ def test_what_counts_keeps_its_infinity_at_the_edge_and_what_does_not_spreads_no
     )
 
 
+@pytest.mark.parametrize("n, m", [(60, 2), (77, 7)])
+@pytest.mark.parametrize("last", [False, True])
+def test_even_parts_of_f16_are_summed_in_f32(n: int, m: int, last: bool) -> None:
+    bands = [part_band(3, 3, False), part_band(n, m, False)]
+    x = RNG.standard_normal((1, 2, 3, n)).astype(np.float16)
+    want = np.einsum("bj,ncij->ncib", dense(bands[1]), x.astype(np.float64))
+    with cb.use("python"):
+        got = np.empty_like(turned(want, last), np.float16)
+        separable_gpu.Disjoint().launch(Banded(turned(x, last), bands, last, got), GPU)
+    wanted = turned(want, last)
+    near = np.abs(wanted) * 2.0**-11 + 1e-6  # half a unit in the last place
+    assert (np.abs(got - wanted) <= near).all()
+
+
 def test_ends_take_nothing_off_an_infinity() -> None:
     """What ends have more than steady weights is added, where all weights are positive."""
     for n, m in itertools.product(range(1, 14), repeat=2):
