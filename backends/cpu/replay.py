@@ -2,7 +2,8 @@
 llvmlite alone.
 
 A call with one table and one tuple of arrays does what takes Python a microsecond for every launch.
-An operand is an array of the tuple. The head of a table is the address of the parallel driver, and
+An operand is an array of the tuple (its number), or an address that stands in one (which, from 1
+on, in the bits from PART on). The head of a table is the address of the parallel driver, and
 the words of scratch memory, which is on the stack. Rows of this backend are:
 
     scratch     word of the blocks, byte of the scratch memory: there goes its address
@@ -35,6 +36,7 @@ from cubepy.backends.llvm.replay_table import LINE, Address, ReplayCode, Table
 from cubepy.backends.llvm.word_code import number
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.memory.spans import beginning
+from cubepy.runtime.replay.plan import PART
 
 SYMBOL = "cubepy_replay"
 KINDS = {"scratch": 2, "flags": 2, "steps": 8}
@@ -51,9 +53,13 @@ class _Function(ReplayCode):
         self.own = self.room(self.load(self.table, SCRATCH))
 
     def operand(self, which: Any) -> Any:
-        """The address of the elements of an array of the tuple."""
-        items = self.b.add(self.inside.args[1], number(ITEMS))
-        return self.load(self.b.add(self.load(self.word_at(items, which)), number(DATA)))
+        """The address of the elements of an array of the tuple, or one that stands in them."""
+        b, items = self.b, self.b.add(self.inside.args[1], number(ITEMS))
+        item, part = b.and_(which, number((1 << PART) - 1)), b.ashr(which, number(PART))
+        at = self.load(b.add(self.load(self.word_at(items, item)), number(DATA)))
+        whole = b.icmp_signed("==", part, number(0))
+        word = self.load(b.select(whole, self.table, self.word_at(at, b.sub(part, number(1)))))
+        return b.select(whole, at, word)
 
     def scratch(self, row: Any) -> None:
         """Where the address of scratch memory goes."""

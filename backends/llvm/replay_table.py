@@ -164,6 +164,15 @@ class Table:
         """Add a step."""
         self.rows["steps"].append((len(self.rows["steps"]) + 1, *words))
 
+    def renumber(self, anew: Callable[[int], int]) -> None:
+        """Give operands other numbers."""
+        columns = {"alignments": (0,), "overlaps": (0, 3), "relations": (0, 1), "operands": (1,)}
+        for kind, which in columns.items():
+            rows = self.rows[kind]
+            self.rows[kind] = [
+                tuple([anew(v) if n in which else v for n, v in enumerate(row)]) for row in rows
+            ]
+
     def first_word(self, head: int) -> int:
         """Where the blocks begin in what is laid out, with so many words of the backend's own."""
         before = self.kinds[: self.kinds.index("words")]

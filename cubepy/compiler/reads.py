@@ -162,6 +162,8 @@ class Reads:
 
     def inside(self, value: Any) -> None:
         """Somebody looks into an object: note all that it holds, and what that holds."""
+        if id(value) in self.ours:
+            return
         holder = (
             value
             if isinstance(value, HOLDERS)

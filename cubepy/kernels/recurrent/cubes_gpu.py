@@ -98,8 +98,8 @@ class Cubes(GpuRoutine):
     name = "cubes"
 
     def unfit(self, p: Recurrence, properties: cb.DeviceProperties) -> str | None:
-        """Floats."""
-        return None if p.codes is None else "for floats"
+        """Floats, and usual cells."""
+        return None if p.codes is None and p.cell in GATES else "for usual cells of floats"
 
     def launch(self, p: Recurrence, properties: cb.DeviceProperties) -> None:
         """Units for the columns of all gates."""

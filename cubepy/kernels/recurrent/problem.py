@@ -4,6 +4,7 @@ written.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 from cubepy.lang.dtypes import DType, as_dtype, f32
@@ -12,11 +13,61 @@ GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
 """Gates of a cell; of an LSTM input, forget, cell, output, of a GRU reset, update, new."""
 
 
+Function = tuple[str, float, float]
+"""A name of an activation, with its alpha and beta."""
+USUAL = {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh")}
+"""Activations of a cell: of its gates, of what is new, and of what an LSTM gives; of others, the
+one that they are named for.
+"""
+
+
+class Cell(NamedTuple):
+    """A cell, however it differs from the usual one.
+
+    Attributes:
+        kind: a name of `GATES`.
+        functions: its activations.
+        clip: what goes into them lies between this and its negative; 0: anywhere.
+        coupled: whether an LSTM forgets what it does not let in.
+        before: whether a GRU weighs states before they meet the matrix.
+    """
+
+    kind: str
+    functions: tuple[Function, ...]
+    clip: float = 0.0
+    coupled: bool = False
+    before: bool = False
+
+    @property
+    def text(self) -> str:
+        """The same as text; of a usual cell its kind."""
+        if self == cell_of(self.kind):
+            return self.kind
+        functions = ",".join(f"{name}:{a!r}:{b!r}" for name, a, b in self.functions)
+        return f"{self.kind} {functions} {self.clip!r} {self.coupled:d} {self.before:d}"
+
+
+@cache
+def cell_of(text: str) -> Cell:
+    """The cell of a text.
+
+    Example:
+        >>> cell_of("relu").functions, cell_of(Cell("tanh", (("affine", 0.5, 1.0),), 3.0).text).clip
+        ((('relu', 0.0, 0.0),), 3.0)
+    """
+    kind, *rest = text.split()
+    if not rest:
+        return Cell(kind, tuple([(name, 0.0, 0.0) for name in USUAL.get(kind, (kind,))]))
+    functions = [one.split(":") for one in rest[0].split(",")]
+    found = tuple([(name, float(a), float(b)) for name, a, b in functions])
+    return Cell(kind, found, float(rest[1]), rest[2] == "1", rest[3] == "1")
+
+
 class Recurrence(NamedTuple):
     """States along a sequence, in D directions.
 
     Attributes:
-        cell: a name of `GATES`.
+        cell: a name of `GATES`, or a text of `Cell`.
         gates: the inputs' products with their matrices, and biases, (T, B, D * G * H), direction
             after direction, gate after gate.
         panels: what the states are multiplied by, as `panels_cpu.pack` lays it out.

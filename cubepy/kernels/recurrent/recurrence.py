@@ -11,7 +11,7 @@ from cubepy.kernels.movement.copy import contiguous, convert_into, copy
 from cubepy.kernels.recurrent.back_cpu import put_before
 from cubepy.kernels.recurrent.codes_cpu import pack_bytes
 from cubepy.kernels.recurrent.panels_cpu import pack, panel_of
-from cubepy.kernels.recurrent.problem import GATES, Recurrence, RecurrenceBack
+from cubepy.kernels.recurrent.problem import GATES, Recurrence, RecurrenceBack, cell_of
 from cubepy.kernels.recurrent.routines import RECURRENCE, RECURRENCE_BACK
 from cubepy.runtime import memory
 from cubepy.runtime.device import current, device_properties
@@ -22,7 +22,7 @@ def packed(matrix: Any, cell: str) -> Any:
     properties = device_properties(current())
     if properties.plane_size > 1:
         return copy(matrix.transpose(0, 2, 1))
-    return pack(matrix, GATES[cell], properties)
+    return pack(matrix, GATES[cell_of(cell).kind], properties)
 
 
 def packed_codes(codes: Any, cell: str) -> Any:

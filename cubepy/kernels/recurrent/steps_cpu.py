@@ -13,10 +13,18 @@ from dataclasses import dataclass
 from functools import cache
 
 import cubepy as cb
-from cubepy.kernels.recurrent.cells import gru_cell, lstm_cell, plain_cell
+from cubepy.kernels.recurrent.cells import (
+    activated,
+    gru_cell,
+    lstm_cell,
+    odd_gru,
+    odd_lstm,
+    plain_cell,
+)
 from cubepy.kernels.recurrent.codes_cpu import as_numbers, round_row, sum_codes
+from cubepy.kernels.recurrent.halves_cpu import gates_of_half, length_of, renew, weigh
 from cubepy.kernels.recurrent.panels_cpu import panel_of
-from cubepy.kernels.recurrent.problem import GATES, Recurrence
+from cubepy.kernels.recurrent.problem import GATES, Cell, Recurrence, cell_of
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 from cubepy.tune import CpuRoutine
@@ -45,6 +53,7 @@ class StepPlan:
         rows: sequences that are done together.
         integer: whether states are rounded and matrices are codes.
         joint: whether sequences have one range.
+        odd: a cell that is not the usual one.
     """
 
     cell: str
@@ -53,6 +62,14 @@ class StepPlan:
     rows: int
     integer: bool = False
     joint: bool = False
+    odd: Cell | None = None
+
+    @property
+    def halves(self) -> int:
+        """Times that cubes meet in a step: what a GRU weighs states with is known before these meet
+        the matrix.
+        """
+        return 2 if self.odd is not None and self.odd.before else 1
 
 
 @cb.kernel
@@ -112,21 +129,26 @@ def run_steps(
                 at = (s % states[0].shape[0], d, row)
                 width = written[1].shape[2]
                 round_row(states[0], at, among, held, row - rows[0], width, plan.lanes)
-        for n in range(slices):
-            mine = (home + n) % slices
-            claim = base + mine * (2 * LINE)
-            free = True
-            if slices > 1:
-                free = claim_slice(meetings, claim, s, n == 0, again)
-            if free:
-                when = (d, s, reverse)
-                which = (mine, slices)
-                step_of_slice(given, weights, states, written, held, when, which, rows, plan)
+        for half in cb.unroll(range(plan.halves)):
+            meeting = s * plan.halves + half
+            for n in range(slices):
+                mine = (home + n) % slices
+                claim = base + mine * (2 * LINE)
+                free = True
                 if slices > 1:
-                    cb.atomic_max(meetings, claim + LINE, s + 1)
-        if slices > 1:
-            for other in range(slices):
-                await_slice(meetings, base + other * (2 * LINE) + LINE, s, 0)
+                    free = claim_slice(meetings, claim, meeting, n == 0, again)
+                if free:
+                    when = (d, s, reverse)
+                    which = (mine, slices)
+                    step_of_slice(
+                        *(given, weights, states, written, held, when, which, rows, plan),
+                        half + plan.halves - 1,
+                    )
+                    if slices > 1:
+                        cb.atomic_max(meetings, claim + LINE, meeting + 1)
+            if slices > 1:
+                for other in range(slices):
+                    await_slice(meetings, base + other * (2 * LINE) + LINE, meeting, 0)
 
 
 @cb.func
@@ -157,11 +179,25 @@ def claim_slice(meetings, claim, s, own, again):
 
 
 @cb.func
-def step_of_slice(given, weights, states, written, held, when, which, rows, plan: cb.Comptime):
-    """One step of a slice: panel after panel, for `plan.rows` sequences at a time."""
+def step_of_slice(
+    given,
+    weights,
+    states,
+    written,
+    held,
+    when,
+    which,
+    rows,
+    plan: cb.Comptime,
+    half: cb.Comptime[int],
+):
+    """One step of a slice: panel after panel, for `plan.rows` sequences at a time; of two halves
+    the first one (1: reset and update) or the other (2: new).
+    """
     d, s, _ = when
-    panels, hidden = weights[0], states[0]
-    gates = gates_of(plan.cell)
+    panels, hidden = weights[0], states[1] if half == 2 else states[0]
+    gates = gates_of_half(plan.cell, half)
+    before = 2 * plan.blocks if half == 2 else 0
     wide = plan.lanes * plan.blocks
     count, width = panels.shape[1], written[1].shape[2]
     acc = cb.i32 if plan.integer else hidden.dtype
@@ -185,6 +221,7 @@ def step_of_slice(given, weights, states, written, held, when, which, rows, plan
                     lines,
                     plan.rows,
                     plan.lanes,
+                    before,
                 )
             for r in range(plan.rows):
                 for j in range(gates * plan.blocks):
@@ -197,7 +234,11 @@ def step_of_slice(given, weights, states, written, held, when, which, rows, plan
                             done[r, g * plan.blocks + block] for g in cb.unroll(range(gates))
                         )
                         at = (row + r, state)
-                        if plan.integer:
+                        if half == 1:
+                            weigh(given, weights, states, when, at, totals, plan)
+                        elif half == 2:
+                            renew(given, weights, states, written, when, at, totals[0], plan)
+                        elif plan.integer:
                             own_row = (d, row + r - rows[0], width, state)
                             numbers = as_numbers(
                                 totals, weights[3:], held[1], own_row, plan.lanes, gates
@@ -208,15 +249,17 @@ def step_of_slice(given, weights, states, written, held, when, which, rows, plan
 
 
 @cb.func
-def sum_states(sums, panels, at, hidden, now, sources, lines: cb.Comptime[int], rows, lanes):
-    """sums[r, j] = the products of a panel's lines with the states of sequences."""
+def sum_states(
+    sums, panels, at, hidden, now, sources, lines: cb.Comptime[int], rows, lanes, before
+):
+    """sums[r, j] = the products of a panel's lines, behind some, with the states of sequences."""
     d, panel = at
     for r in range(rows):
         for j in range(lines):
             sums[r, j] = cb.splat(cb.cast(0, hidden.dtype), lanes)
     for k in range(panels.shape[2]):
         for j in cb.unroll(range(lines)):
-            read = panels.load((d, panel, k, j * lanes), lanes)
+            read = panels.load((d, panel, k, (before + j) * lanes), lanes)
             line = cb.cast(read, hidden.dtype)
             for r in cb.unroll(range(rows)):
                 h = cb.splat(hidden[now, d, sources[r], k], lanes)
@@ -242,7 +285,7 @@ def finish(given, weights, states, written, when, at, sums, plan: cb.Comptime):
     width = written[1].shape[2]
     valid = cb.min(width - k, lanes)
     steps = products.shape[0]
-    length = steps if lengths is None else cb.min(cb.cast(lengths[row], cb.i32), steps)
+    length = length_of(lengths, row, steps)
     now, then = s % hidden.shape[0], (s + 1) % hidden.shape[0]
     h = hidden.load((now, d, row, k), lanes)
     if s < length:
@@ -265,10 +308,16 @@ def finish(given, weights, states, written, when, at, sums, plan: cb.Comptime):
                     cb.cast(peepholes.load((d, g * width + k), lanes, valid=valid), acc)
                     for g in cb.unroll(range(3))
                 )
-            c, h = lstm_cell(total, states[1].load((now, d, row, k), lanes), holes)
+            c = states[1].load((now, d, row, k), lanes)
+            if plan.odd is None:
+                c, h = lstm_cell(total, c, holes)
+            else:
+                c, h = odd_lstm(total, c, holes, plan.odd)
             states[1].store((then, d, row, k), c)
         elif plan.cell == "gru":
-            h = gru_cell(found, sums, h)
+            h = gru_cell(found, sums, h) if plan.odd is None else odd_gru(found, sums, h, plan.odd)
+        elif plan.odd is not None:
+            h = activated(found[0] + sums[0], plan.odd.functions[0], plan.odd.clip)
         else:
             h = plain_cell(found[0] + sums[0], plan.cell)
         y.store((t, row, d * width + k), cb.cast(h, y.dtype), valid=valid)
@@ -325,20 +374,23 @@ class Meetings(CpuRoutine):
     def launch(self, p: Recurrence, properties: cb.DeviceProperties) -> None:
         """As many cubes as a step is worth."""
         steps, batch, directions, _ = p.sizes
-        rows, parts, slices = cut_of(p.cell, p.sizes, p.panels.itemsize, properties)
+        cell = cell_of(p.cell)
+        rows, parts, slices = cut_of(cell.kind, p.sizes, p.panels.itemsize, properties)
         if p.joint:
             parts = 1
         integer = p.codes is not None
         bits = 32 if integer else as_dtype(p.panels.dtype).bits
-        blocks, lanes = panel_of(GATES[p.cell], bits, properties)
-        plan = StepPlan(p.cell, lanes, blocks, rows, integer, p.joint)
+        blocks, lanes = panel_of(GATES[cell.kind], bits, properties)
+        odd = None if p.cell == cell.kind else cell
+        plan = StepPlan(cell.kind, lanes, blocks, rows, integer, p.joint, odd)
         cubes = directions * parts * slices
         padded = p.panels.shape[1] * blocks * lanes
         kept = (steps + 1) * directions * batch * padded * p.acc.itemsize <= KEPT
         held_steps = steps + 1 if kept and slices > 1 else 2
         shape = (held_steps, directions, batch, padded)
         hidden = memory.empty(shape, p.acc.numpy)
-        cells = (memory.empty(shape, p.acc.numpy),) * (len(p.first) - 1)
+        more = 2 * (plan.halves - 1) + len(p.first) - 1
+        cells = [memory.empty(shape, p.acc.numpy) for _ in range(more)]
         meetings = memory.empty((2 * directions * parts * slices * LINE,), "int32")
         states = (hidden, *cells)
         held = None
@@ -348,7 +400,7 @@ class Meetings(CpuRoutine):
                 memory.empty((cubes, most, padded), "uint8"),
                 memory.empty((cubes, most, 2), "float32"),
             )
-        begin[directions * batch, 1](p.first, states, meetings, mode="unchecked")
+        begin[directions * batch, 1](p.first, states[: len(p.first)], meetings, mode="unchecked")
         run_steps[cubes, 1](
             (p.gates, p.lengths),
             (p.panels, p.bias, p.peepholes, *(p.codes or ())),

@@ -43,15 +43,24 @@ def read_index(path: str | os.PathLike[str]) -> dict[str, Stored]:
     files = sorted(set(names.values()))
     if outside := [f for f in files if Path(f).name != f or f in ("", ".", "..")]:
         refuse(f"shards lie beside the index, not at {outside[0]!r}")
-    if missing := [f for f in files if not (folder / f).is_file()]:
+    if missing := [f for f in files if not _is_file(folder / f)]:
+        named = ", ".join(f if len(f) < 80 else f"{f[:80]}..." for f in missing[:8])
         refuse(
-            f"{len(missing)} of {len(files)} shards are missing: {', '.join(missing[:8])}",
+            f"{len(missing)} of {len(files)} shards are missing: {named}",
             "fetch them into the folder of the index",
         )
     shards = {f: read_safetensors(folder / f) for f in files}
     if lost := [name for name, f in names.items() if name not in shards[f]]:
         refuse(f"tensors that are not in the shard that the index names: {', '.join(lost[:8])}")
     return {name: shards[f][name] for name, f in names.items()}
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is a file; a name that no file can have names none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -62,7 +71,8 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     refuse = Refusal(path)
     with open(path, "rb") as file:
-        raw = file.read(MOST_JSON + 1)
+        size = os.fstat(file.fileno()).st_size
+        raw = file.read(min(size, MOST_JSON) + 1)  # which are taken before anything is read
     if len(raw) > MOST_JSON:
         refuse(f"a JSON text of more than {MOST_JSON} bytes")
     try:

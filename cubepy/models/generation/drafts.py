@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 import cubepy as cb
@@ -102,3 +105,25 @@ class DraftModel:
                     guessed.append(token)
                     left = [token]
         return guessed
+
+
+def guesses(decoding: Any, writing: Mapping[int, Any]) -> dict[int, list[int]]:
+    """The guesses of rows that have any: of the vocabulary, as far as their texts go.
+
+    Args:
+        decoding: a `Decoding` with drafts.
+        writing: requests by their rows.
+    """
+    count, trained = decoding.drafts.count, decoding.trained
+    for row in writing:  # a step that reads past them would take other angles
+        if trained and not decoding.long[row] and len(decoding.held[row]) + 1 + count > trained:
+            return {}
+    found = {}
+    most = decoding.model.config.vocabulary
+    for row, guess in decoding.drafts.propose({n: r.tokens for n, r in writing.items()}).items():
+        beyond = next((k for k, t in enumerate(guess) if not 0 <= t < most), len(guess))
+        request = writing[row]
+        usable = guess[: min(beyond, request.limit - len(request.written) - 1)]
+        if usable:
+            found[row] = usable
+    return found

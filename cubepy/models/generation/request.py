@@ -245,16 +245,17 @@ def shared(a: Sequence[int], b: Sequence[int]) -> int:
 
 def stepwise(decoding: Any, requests: list[Request]) -> Iterator[list[int | None]]:
     """The tokens of requests one after the other: of each its next one, None where none came."""
-    order = {id(request): n for n, request in enumerate(requests)}
     given = [0] * len(requests)
-    while any(not r.ended or given[n] < len(r.written) for n, r in enumerate(requests)):
+    goes_on = True
+    while goes_on:
         if decoding.active:
             decoding.step(MOST)
-        while any(given[n] < len(r.written) for n, r in enumerate(requests)):
-            row: list[int | None] = [None] * len(requests)
-            for request in requests:
-                n = order[id(request)]
-                if given[n] < len(request.written):
-                    row[n] = request.written[given[n]]
-                    given[n] += 1
+        goes_on = any(not r.ended for r in requests)
+        counts = [len(r.written) for r in requests]
+        for _ in range(max([a - b for a, b in zip(counts, given, strict=True)])):
+            row: list[int | None] = []
+            for n, request in enumerate(requests):
+                here = given[n] < counts[n]
+                row.append(request.written[given[n]] if here else None)
+                given[n] += here
             yield row

@@ -21,6 +21,7 @@ from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder
 from cubepy.models.generation import saved
 from cubepy.models.generation.cache import PIECE, cache_dtype_of, cache_for
+from cubepy.models.generation.drafts import guesses
 from cubepy.models.generation.request import (
     Drafts,
     Request,
@@ -35,6 +36,7 @@ from cubepy.models.generation.several import Several
 from cubepy.models.generation.steps import (
     MOST,
     PIECE_OF_GPU,
+    Given,
     check_prompts,
     read_first,
     read_on,
@@ -42,7 +44,7 @@ from cubepy.models.generation.steps import (
     trained_on,
 )
 from cubepy.runtime.device import gpu_of
-from cubepy.tensor import as_tensor, no_grad
+from cubepy.tensor import no_grad
 
 
 class Decoding:
@@ -97,11 +99,13 @@ class Decoding:
         positions = at_least_one("positions", PIECE if positions is None else positions)
         dtype = None if cache_dtype is None else cache_dtype_of(cache_dtype)
         self.model, self.drafts = model, drafts_of(drafts)
-        self.ends = ends_of(getattr(model, "ends", frozenset()) if ends is None else ends)
+        ends = ends_of(getattr(model, "ends", frozenset()) if ends is None else ends)
+        self.ends = frozenset(t for t in ends if 0 <= t < model.config.vocabulary)
         self.context, self.trained = model.config.context, trained_on(model)
         self.device = model.words.weight.device
         self.on_host = self.device.backend == "cpu"
         self.chunk = max(chunk, drafts.count if drafts is not None else 1)
+        self.most = self.chunk if gpu_of(self.device) is None else max(self.chunk, PIECE_OF_GPU)
         self.cache = cache_for(model, rows, min(positions, self.context), dtype, self.chunk)
         self.rows: list[Request | None] = [None] * rows
         self.held: list[list[int]] = [[] for _ in range(rows)]
@@ -109,7 +113,9 @@ class Decoding:
         self.waiting: list[Request] = []
         self.steps = steps_of(model)
         self.several = Several(rows, self.ends)
+        self.going: dict[int, Request] | None = None
         self.following: tuple[Any, ...] | None = None
+        self.given: Given | None = None
 
     def add(
         self,
@@ -158,7 +164,7 @@ class Decoding:
         """End a request, at any step; its row is free."""
         if not checked(request).ended:
             request.ended = "finished"
-        self._release()
+        self._look_again()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all that is needed to go on to a file, which appears whole or not at all.
@@ -166,6 +172,7 @@ class Decoding:
         Raises:
             FileNotFoundError, IsADirectoryError: there is no folder to write in, or it is one.
         """
+        self._look_again()
         saved.save(self, path)
 
     @classmethod
@@ -185,25 +192,7 @@ class Decoding:
         """
         if not isinstance(model, Decoder):
             raise ArgumentError(f"a Decoding takes a decoder, not {shown(model)}")
-        found = saved.Saved(path, model)
-        said = found.said
-        drafts = drafts_of(drafts)
-        if drafts is not None and drafts.count > said["chunk"]:
-            raise ArgumentError(
-                f"drafts of {drafts.count} tokens are more than the chunk of {said['chunk']} that "
-                "was saved"
-            )
-        options: dict[str, Any] = {"ends": frozenset(said["ends"]), "cache_dtype": said["dtype"]}
-        options |= {"chunk": said["chunk"], "positions": said["capacity"]}
-        made = cls(model, len(said["held"]), drafts=drafts, **options)
-        made.held, made.long = said["held"], said["long"]
-        for request, row in found.requests:
-            if row is None:
-                made.waiting.append(request)
-            else:
-                made.rows[row] = request
-        found.fill(made.cache)
-        return made
+        return saved.restored(cls, model, path, drafts_of(drafts))
 
     @property
     def active(self) -> bool:
@@ -231,31 +220,52 @@ class Decoding:
         Raises:
             ArgumentError, LaunchError: no such number; scores that are not numbers.
         """
-        tokens = at_least_one("tokens", tokens)
-        self._release()
+        if type(tokens) is not int or tokens < 1:
+            tokens = at_least_one("tokens", tokens)
+        found: list[tuple[Request, list[int]]] = []
+        with no_grad():
+            writing = self.going
+            if writing is None or (self.waiting and None in self.rows):
+                self._look_again()
+                found, writing = self._looked()
+            if writing:
+                found += self._write(writing, tokens)
+        if self.going is None:
+            self._release()
+        return found
+
+    def _looked(self) -> tuple[list[tuple[Request, list[int]]], dict[int, Request]]:
+        """Begin what waits, and read; gives the tokens behind prompts, and what is written next.
+        Until something else comes, a step need not look again.
+        """
         if self.waiting:
             self._begin()
         for row, request in enumerate(self.rows if self.trained else ()):
             if request is not None and self._is_long(request) and not self.long[row]:
                 self.held[row], self.long[row] = [], True  # other angles from here on: all anew
         found: list[tuple[Request, list[int]]] = []
-        with no_grad():
-            reading = self._reading()
-            if reading:
-                found += self._read(reading)
-                self.several.turns = 1  # what comes first is waited for
-            writing = {
-                row: request
-                for row, request in enumerate(self.rows)
-                if request is not None
-                and request.written
-                and not request.ended
-                and len(self.held[row]) == len(request.tokens) - 1
-                and (self.long[row] or not self._is_long(request))
-            }
-            found += self._write(writing, tokens) if writing else []
+        reading = self._reading()
+        if reading:
+            found += self._read(reading)
+            self.several.turns = 1  # what comes first is waited for
+        writing = {
+            row: request
+            for row, request in enumerate(self.rows)
+            if request is not None
+            and request.written
+            and not request.ended
+            and len(self.held[row]) == len(request.tokens) - 1
+            and (self.long[row] or not self._is_long(request))
+        }
+        if not (reading or self.trained) and len(writing) == sum(r is not None for r in self.rows):
+            self.going = writing
+        return found, writing
+
+    def _look_again(self) -> None:
+        """The next step looks at what is to be done: something else has come."""
+        self.several.settle(self)
+        self.going = None
         self._release()
-        return found
 
     # Rows
 
@@ -294,8 +304,7 @@ class Decoding:
 
     def _reading(self) -> list[int]:
         """The rows whose pieces are read next: one, or several that begin."""
-        found: list[int] = []
-        longest = 0
+        found, longest = list[int](), 0
         for row, request in enumerate(self.rows):
             if request is None or request.ended:
                 continue
@@ -306,20 +315,15 @@ class Decoding:
                 return found or [row]
             longest = max(longest, self._first(request, 1))
             if found and (
-                self.long[found[0]] != self.long[row] or longest * (1 + len(found)) > self._most
+                self.long[found[0]] != self.long[row] or longest * (1 + len(found)) > self.most
             ):
                 break
             found.append(row)
         return found
 
-    @property
-    def _most(self) -> int:
-        """Tokens that are read at once of prompts that begin."""
-        return self.chunk if gpu_of(self.device) is None else max(self.chunk, PIECE_OF_GPU)
-
     def _first(self, request: Request, rows: int) -> int:
         """How many tokens of a text that begins are read at once, beside others."""
-        return min(len(request.tokens) - bool(request.written), max(1, self._most // rows))
+        return min(len(request.tokens) - bool(request.written), max(1, self.most // rows))
 
     def _read(self, rows: list[int]) -> list[tuple[Request, list[int]]]:
         """Read a piece of each row; behind the last one of a prompt comes the first token."""
@@ -358,73 +362,70 @@ class Decoding:
 
     def _write(self, writing: dict[int, Request], most: int) -> list[tuple[Request, list[int]]]:
         """A step of all rows, or several."""
-        guessed = {} if self.drafts is None else self._guessed(writing)
+        several = self.several
+        if several.left and self.going is writing:
+            found = several.go_on(self, writing, most)
+            if found is not None:
+                return found
+        several.settle(self)
+        guessed = {} if self.drafts is None else guesses(self, writing)
         width = 1 + (self.drafts.count if self.drafts is not None and guessed else 0)
-        if not self._room(max(len(self.held[row]) for row in writing) + width):
+        if not self._room(max([len(self.held[row]) for row in writing]) + width):
             writing = {row: r for row, r in writing.items() if not r.ended}
             return self._write(writing, most) if writing else []
         plain = all(r.plain for r in writing.values())
         if plain and width == 1 and self.on_host:
-            return self.several.write(self, writing, most)
-        tokens = np.zeros((len(self.rows), width), np.int64)
-        for row, request in writing.items():
-            tokens[row, 0] = request.tokens[-1]
-        for row, guess in guessed.items():
-            tokens[row, 1 : 1 + len(guess)] = guess
-        starts = np.array([len(h) for h in self.held], np.int64)
-        given = (*self._there(tokens, starts), self.cache.layers)
+            return self._ended(several.write(self, writing, most))
+        tokens, starts, *there = self._there(width, writing, guessed)
         if not plain:
-            found = self.steps.scores(*given).numpy()
+            scores = self.steps.scores(*there, self.cache.layers).numpy()
         elif width > 1:
-            found = self.steps.likeliest(*given).numpy()
+            scores = self.steps.likeliest(*there, self.cache.layers).numpy()
         else:
-            likeliest, later = self.steps.greedy(*given)
-            found = likeliest.numpy()
-            self.following = found.tobytes(), (starts + 1).tobytes(), likeliest, later
+            likeliest, later = self.steps.greedy(*there, self.cache.layers)
+            scores = likeliest.numpy()
+            self.following = scores.tobytes(), (starts + 1).tobytes(), likeliest, later
         if self.cache.windows:
             self.cache.wrote(slice(None), starts + width, width)
-        return [
-            (request, self._checked(row, request, tokens[row], guessed.get(row, []), found[row]))
+        found = [
+            (request, self._checked(row, request, tokens[row], guessed.get(row, ()), scores[row]))
             for row, request in writing.items()
         ]
+        return self._ended(found)
 
-    def _there(self, tokens: np.ndarray, starts: np.ndarray) -> tuple[Any, Any]:
-        """Tokens and starts on the device; the same that the step before left there."""
-        last, self.following = self.following, None
-        if last is not None and last[:2] == (tokens.tobytes(), starts.tobytes()):
-            return last[2], last[3]
-        return as_tensor(tokens).to(self.device), as_tensor(starts).to(self.device)
-
-    def _guessed(self, writing: dict[int, Request]) -> dict[int, list[int]]:
-        """The guesses of rows that have any: of the vocabulary, as far as their texts go."""
-        assert self.drafts is not None
-        for row in writing:  # a step that reads past them would take other angles
-            if self.trained and not self.long[row]:
-                if len(self.held[row]) + 1 + self.drafts.count > self.trained:
-                    return {}
-        found = {}
-        most = self.model.config.vocabulary
-        for row, guess in self.drafts.propose({n: r.tokens for n, r in writing.items()}).items():
-            beyond = next((k for k, t in enumerate(guess) if not 0 <= t < most), len(guess))
-            request = writing[row]
-            usable = guess[: min(beyond, request.limit - len(request.written) - 1)]
-            if usable:
-                found[row] = usable
+    def _ended(self, found: list[tuple[Request, list[int]]]) -> list[tuple[Request, list[int]]]:
+        """The same; where a request has ended, the next step looks at what is to be done."""
+        for request, _ in found:
+            if request.ended:
+                self._look_again()
+                break
         return found
 
-    def _checked(
-        self, row: int, request: Request, line: np.ndarray, guess: list[int], found: np.ndarray
-    ) -> list[int]:
-        """The tokens of a row that the model chooses: as long as guesses are right, and one more.
-
-        Args:
-            row: its number.
-            request: of it.
-            line: tokens that were read: the last one, and guesses.
-            guess: the guesses.
-            found: the likeliest tokens behind them, (width,), or scores, (width, vocabulary).
+    def _there(
+        self, width: int, writing: dict[int, Request], guessed: dict[int, list[int]]
+    ) -> tuple[np.ndarray, np.ndarray, Any, Any]:
+        """Tokens and starts of all rows, and the same on the device: on a GPU what the step before
+        left there, if it is that.
         """
-        new = []
+        given = self.given
+        if given is None or given.width != width:
+            given = self.given = Given(len(self.rows), width)
+        tokens, starts = given.fill(self.held, writing, guessed)
+        if self.on_host:
+            return tokens, starts, *given.tensors
+        last, self.following = self.following, None
+        if last is not None and last[:2] == (tokens.tobytes(), starts.tobytes()):
+            return tokens, starts, last[2], last[3]
+        there, begin = (tensor.to(self.device) for tensor in given.tensors)
+        return tokens, starts, there, begin
+
+    def _checked(
+        self, row: int, request: Request, line: np.ndarray, guess: Sequence[int], found: np.ndarray
+    ) -> list[int]:
+        """The tokens of a row that the model chooses: as long as guesses are right, and one more;
+        `line` was read, and `found` are the likeliest tokens behind that, or scores of all.
+        """
+        new: list[int] = []
         for k in range(len(guess) + 1):
             self.held[row].append(int(line[k]))
             if found.ndim == 1:
@@ -445,4 +446,5 @@ class Decoding:
         except OutOfMemoryError:
             alive = [r for r in self.rows if r is not None and not r.ended]
             max(alive, key=lambda r: len(r.tokens)).ended = "memory"
+            self._look_again()
             return False

@@ -16,11 +16,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 import cubepy as cb
-from cubepy.errors import CubeError, FileFormatError
+from cubepy.errors import ArgumentError, CubeError, FileFormatError
 from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.decoder import Decoder
 from cubepy.models.generation.cache import KeyValueCache, array_of
-from cubepy.models.generation.request import Request
+from cubepy.models.generation.request import Drafts, Request
 from cubepy.models.generation.sampling import Sampling
 from cubepy.nn.safetensors import load_safetensors, safetensors_metadata, save_safetensors
 from cubepy.tensor import as_tensor
@@ -228,3 +228,25 @@ class Saved:
                     there = as_tensor(array.copy()).to(tensor.device)
                     cache.write(array_of(tensor)[:, :, : array.shape[2]], array_of(there))
         cache.oldest[:] = self.said["oldest"]
+
+
+def restored(kind: Any, model: Decoder, path: str | os.PathLike[str], drafts: Drafts | None) -> Any:
+    """A `Decoding` that goes on (see there)."""
+    found = Saved(path, model)
+    said = found.said
+    if drafts is not None and drafts.count > said["chunk"]:
+        raise ArgumentError(
+            f"drafts of {drafts.count} tokens are more than the chunk of {said['chunk']} that "
+            "was saved"
+        )
+    options: dict[str, Any] = {"ends": frozenset(said["ends"]), "cache_dtype": said["dtype"]}
+    options |= {"chunk": said["chunk"], "positions": said["capacity"]}
+    made = kind(model, len(said["held"]), drafts=drafts, **options)
+    made.held, made.long = said["held"], said["long"]
+    for request, row in found.requests:
+        if row is None:
+            made.waiting.append(request)
+        else:
+            made.rows[row] = request
+    found.fill(made.cache)
+    return made

@@ -15,6 +15,7 @@ from cubepy.models.generation.cache import KeyValueCache
 from cubepy.nn.derived import derived
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.namespace import where
+from cubepy.tensor.storage import HOST, Dense
 
 MOST = 8
 """Tokens that one program writes in each row at most."""
@@ -66,6 +67,41 @@ class Steps:
         self.model = model
         self.scores, self.likeliest = cb.jit(scores), cb.jit(likeliest)
         self.greedy, self.several = cb.jit(greedy), cb.jit(several)
+
+
+class Given:
+    """What a step reads, as arrays to be written and as tensors of the same memory.
+
+    Args:
+        rows: of the caches.
+        width: tokens of each.
+
+    Attributes:
+        tokens: (rows, width).
+        starts: how many positions each row holds.
+        tensors: of both.
+    """
+
+    def __init__(self, rows: int, width: int) -> None:
+        self.width = width
+        self.tokens, self.starts = np.zeros((rows, width), np.int64), np.zeros(rows, np.int64)
+        self.tensors = Tensor(Dense(self.tokens, HOST)), Tensor(Dense(self.starts, HOST))
+
+    def fill(
+        self,
+        held: Sequence[Sequence[int]],
+        writing: Mapping[int, Any],
+        guessed: Mapping[int, Sequence[int]],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Write the last token of each request, and guesses behind it; gives tokens and starts."""
+        self.starts[:] = [len(h) for h in held]
+        if guessed:
+            self.tokens[:] = 0
+        for row, request in writing.items():
+            self.tokens[row, 0] = request.tokens[-1]
+        for row, guess in guessed.items():
+            self.tokens[row, 1 : 1 + len(guess)] = guess
+        return self.tokens, self.starts
 
 
 def steps_of(model: Decoder) -> Steps:

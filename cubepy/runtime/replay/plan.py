@@ -23,6 +23,10 @@ from cubepy.runtime.tensor_map import ArrayMap
 
 Address = tuple[int, int] | None
 """An operand and the bytes from its start; None for an address that stays the same."""
+PART = 32
+"""Bits of an operand on the host that say which item of a call it is; above them stands, from 1 on,
+which address in that item it is, or 0 where it is the item itself.
+"""
 
 
 class Operands:

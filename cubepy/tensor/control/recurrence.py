@@ -6,8 +6,10 @@ gradients go, and those of gradients.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from cubepy.kernels.recurrent.problem import GATES, Function, cell_of
 from cubepy.lang.dtypes import f32, f64
 from cubepy.runtime.device import gpu_of
 from cubepy.tensor.array import Tensor, apply
@@ -18,6 +20,26 @@ from cubepy.tensor.modes import mode
 from cubepy.tensor.namespace import arange, concat, stack, where, zeros_like
 
 State = tuple[Tensor, ...]
+
+ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
+    "relu": lambda x, a, b: x.relu(),
+    "tanh": lambda x, a, b: x.tanh(),
+    "sigmoid": lambda x, a, b: x.sigmoid(),
+    "affine": lambda x, a, b: x * a + b,
+    "leakyrelu": lambda x, a, b: where(x < 0, x * a, x),
+    "thresholdedrelu": lambda x, a, b: where(x > a, x, zeros_like(x)),
+    "scaledtanh": lambda x, a, b: (x * b).tanh() * a,
+    "hardsigmoid": lambda x, a, b: (x * a + b).maximum(0).minimum(1),
+    "elu": lambda x, a, b: where(x < 0, x.minimum(0).expm1() * a, x),
+    "softsign": lambda x, a, b: x / (x.abs() + 1),
+    "softplus": lambda x, a, b: x.maximum(0) + (-x.abs()).exp().log1p(),
+}
+
+
+def activated(x: Tensor, how: Function, clip: float = 0.0) -> Tensor:
+    """An activation of x, which is clipped before."""
+    name, a, b = how
+    return ACTIVATIONS[name](x.maximum(-clip).minimum(clip) if clip else x, a, b)
 
 
 def serves(*given: Tensor | None) -> bool:
@@ -55,7 +77,7 @@ def recur(
     """The states of all steps and the last ones of a cell, in one launch.
 
     Args:
-        cell: "lstm", "gru" (gates reset, update, new), "tanh" or "relu".
+        cell: "lstm", "gru" (gates reset, update, new), "tanh" or "relu"; or a text of `Cell`.
         gates: inputs times their matrices, and biases, (T, B, D * G * H).
         matrix: of states, (D, G * H, H).
         first: h, and c of an LSTM, (D, B, H).
@@ -124,32 +146,45 @@ def next_states(
     cell: str, x: Tensor, now: State, matrix: Tensor, bias: Tensor | None, peepholes: Tensor | None
 ) -> State:
     """The states after a step; `matrix` is (H, G * H)."""
-    total = now[0] @ matrix
-    total = total if bias is None else total + bias
+    found = cell_of(cell)
+    functions, clip = found.functions, found.clip
     width = now[0].shape[-1]
 
     def part(t: Tensor, n: int) -> Tensor:
         return t[..., n * width : (n + 1) * width]
 
-    if cell == "lstm":
+    if found.before:
+        x = x if bias is None else x + bias
+        both = x[..., : 2 * width] + now[0] @ matrix[:, : 2 * width]
+        reset, update = (activated(part(both, n), functions[0], clip) for n in range(2))
+        inner = part(x, 2) + (reset * now[0]) @ matrix[:, 2 * width :]
+        new = activated(inner, functions[1], clip)
+        return (new + update * (now[0] - new),)
+    total = now[0] @ matrix
+    total = total if bias is None else total + bias
+    if found.kind == "lstm":
         i, f, n, o = (part(x, k) + part(total, k) for k in range(4))
         c = now[1]
         if peepholes is not None:
             i, f = i + part(peepholes, 0) * c, f + part(peepholes, 1) * c
-        c = f.sigmoid() * c + i.sigmoid() * n.tanh()
+        i = activated(i, functions[0], clip)
+        f = 1 - i if found.coupled else activated(f, functions[0], clip)
+        c = f * c + i * activated(n, functions[1], clip)
         o = o if peepholes is None else o + part(peepholes, 2) * c
-        return o.sigmoid() * c.tanh(), c
-    if cell == "gru":
-        reset, update = ((part(x, k) + part(total, k)).sigmoid() for k in range(2))
-        new = (part(x, 2) + reset * part(total, 2)).tanh()
+        return activated(o, functions[0], clip) * activated(c, functions[2]), c
+    if found.kind == "gru":
+        gates = [part(x, k) + part(total, k) for k in range(2)]
+        reset, update = (activated(gate, functions[0], clip) for gate in gates)
+        new = activated(part(x, 2) + reset * part(total, 2), functions[1], clip)
         return (new + update * (now[0] - new),)
-    return ((x + total).tanh() if cell == "tanh" else (x + total).relu(),)
+    return (activated(x + total, functions[0], clip),)
 
 
 @vjp("recurrence")
 def _recurrence(b: Backward, *grads: Any) -> Any:
     gates, matrix, bias, peepholes, lengths, h, c = b.inputs
-    if not mode.enabled and peepholes is None and at_once(gates):
+    usual = b.attrs["cell"] in GATES
+    if not mode.enabled and peepholes is None and usual and at_once(gates):
         return _backwards(b, *grads)
 
     def again(*given: Any) -> list[Tensor]:

@@ -121,18 +121,19 @@ def recurrence(
     (D, G * H): of states. peepholes (D, 3 * H): of an LSTM's gates input, forget, output. lengths
     (B,). h, c: the first states.
     """
-    if cell not in GATES:
+    kind = cell.partition(" ")[0]
+    if kind not in GATES:
         raise ShapeError(f"there is no cell {cell!r}", hint=f"one of {', '.join(GATES)}")
     if len(h.shape) != 3 or h.shape[0] not in (1, 2) or not h.shape[2]:
         raise ShapeError(f"states are (directions, batch, width), with 1 or 2 first, not {h.shape}")
     directions, batch, width = h.shape
-    rows = GATES[cell] * width
+    rows = GATES[kind] * width
     if len(gates.shape) != 3 or gates.shape[1:] != (batch, directions * rows):
         raise ShapeError(
             f"{cell}: states {h.shape} need gates (length, {batch}, {directions * rows}), not "
             f"{gates.shape}"
         )
-    is_lstm = cell == "lstm"
+    is_lstm = kind == "lstm"
     wanted = {
         "matrix": (matrix, (directions, rows, width)),
         "bias": (bias, (directions, rows)),

@@ -29,6 +29,7 @@ from cubepy.tensor.explained.timed import asked_by
 from cubepy.tensor.exposed import expose, noted
 from cubepy.tensor.ir import ABSENT, Graph
 from cubepy.tensor.ops import OPS, written_in_place
+from cubepy.tensor.program.plans.bundles import bundled
 from cubepy.tensor.program.plans.gpu import GpuCalls
 from cubepy.tensor.program.plans.host import HostCalls
 from cubepy.tensor.program.plans.in_place import InPlace, in_place
@@ -364,19 +365,25 @@ class Program:
         self.writer.updated = self.updated
         done = ["update.end(code)"] if self.updated else []
         again = reused(self.writer, operands)
-        middle, views = operands.call(plan, self.calls.inputs, scope, view, done, again)
+        names = self.calls.inputs
+        bundles = bundled(self.writer, operands, names, plan.table)
+        given = names if bundles is None else bundles.names
+        middle, views = operands.call(plan, given, scope, view, done, again)
         middle.append("counters.calls += 1")
         if self.caches:  # what is kept of their elements is no more
             scope |= {"expose": expose, "exposable": noted}
             middle.append("if exposable:")
-            middle += [f"    expose({self.calls.inputs[k]})" for k in sorted(self.caches)]
+            exposed = [names[k] for k in sorted(self.caches)]
+            exposed = exposed if bundles is None else [*map(bundles.array, exposed)]
+            middle += [f"    expose({name})" for name in exposed]
         counters.plans += 1
         counters.arena += operands.arena
         before = self.call
         self.plan, self.operands, self.chances, self.why = plan, operands, 0, ""
         valid = [f"valid{n}()" for n in range(len(plan.guards))]
         lines = [*middle, *views]
-        write = partial(self.writer.function, lines, outputs, scope, valid, again=again)
+        function = partial(self.writer.function, again=again, bundles=bundles)
+        write = partial(function, lines, outputs, scope, valid)
         self.call = self.later(write)
         self.changed(before, self.call)
 

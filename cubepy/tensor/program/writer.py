@@ -27,7 +27,8 @@ from cubepy.tensor.program.differentiated import remember
 from cubepy.tensor.program.form import DICTS
 from cubepy.tensor.program.guards import Guards
 from cubepy.tensor.program.plans.anew import around, given_anew, nbytes_of
-from cubepy.tensor.program.plans.looked import Layouts, Looks, guarded, held_steadily
+from cubepy.tensor.program.plans.bundles import Bundles, words_of
+from cubepy.tensor.program.plans.looked import Layouts, Looks, guarded, held_steadily, unless_noted
 from cubepy.tensor.program.plans.reused import Reused
 from cubepy.tensor.program.plans.states import Update
 from cubepy.tensor.program.plans.steady import Exchanged, Memo
@@ -96,6 +97,7 @@ class Writer(Looks):
             "remember": remember,
             "gradient_of": gradient_of,
             "asarray": np.asarray,
+            "words_of": words_of,
             "OutOfMemoryError": OutOfMemoryError,
         }
         self.last: list[str] = []  # what happens once the call is known to be of the kind
@@ -228,6 +230,7 @@ class Writer(Looks):
         *,
         detours: bool = False,
         again: Reused | None = None,
+        bundles: Bundles | None = None,
     ) -> Any:
         """The function `call(args, kwargs)`.
 
@@ -238,9 +241,14 @@ class Writer(Looks):
             conditions: expressions that must hold for the call to be of this kind.
             detours: whether it is called while no call is repeated.
             again: the results that may be those of an earlier call.
+            bundles: what the lines have of arrays in place of themselves.
         """
         states = set(again.states) if again else set[int]()
         lines = list(self.lines)
+        for first, last, noted in reversed(self.noted):
+            if bundles is not None and noted[0] in bundles.words:
+                names = bundles.words[noted[0]], bundles.arrays[noted[0]]
+                lines[first:last] = unless_noted(*noted, names)
         if detours:
             lines[0] = f"if mode.enabled is not {self.enabled}:"
         for condition in conditions:

@@ -180,6 +180,16 @@ def test_penalties() -> None:
     assert biased.choose(SCORES, [], [], 0) == 4 and not biased.greedy
 
 
+def test_random_numbers_are_those_of_numpy() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        seed, at = (
+            int(rng.integers(0, 2 ** int(rng.integers(1, 65)), dtype=np.uint64)) for _ in "ab"
+        )
+        philox = np.random.Philox(key=seed, counter=np.array([0, 0, 0, at], np.uint64))
+        assert uniform(seed, at) == np.random.Generator(philox).random()
+
+
 def test_random_numbers_are_uniform_and_choices_follow_them() -> None:
     drawn = np.array([uniform(1, n) for n in range(2000)])
     assert abs(drawn.mean() - 0.5) < 0.02 and 0 <= drawn.min() and drawn.max() < 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,39 @@ def test_programs_are_traced_once_for_a_width(models: dict[str, Any]) -> None:
     again.run()
     assert sum(together.steps.likeliest.traces.values()) == 1
     assert sum(together.steps.several.traces.values()) == 1
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_step_that_goes_on_looks_at_nothing_else(rows: int, models: dict[str, Any]) -> None:
+    """Where nothing comes, ends or is to be read, Python calls a handful of functions for all rows;
+    what happens in between is seen by the next step.
+    """
+    model = models["llama"]
+    together = Decoding(model, rows=rows)
+    requests = [together.add([n, 2, 3], 40) for n in range(rows)]
+    for _ in range(12):
+        together.step()
+    calls = []
+
+    def count(_: Any, event: str, __: Any) -> None:
+        calls.append(event)
+
+    sys.setprofile(count)
+    try:
+        together.step()
+    finally:
+        sys.setprofile(None)
+    assert calls.count("call") <= 40 and calls.count("c_call") <= 60 + 6 * rows
+    programs = [one for found in model.steps.several.programs.values() for one in found]
+    assert not any(program.plan.guards for program in programs if program.plan)
+    together.finish(requests[0])
+    later = together.add([9, 9], 5)
+    together.run()
+    assert later.written == model.generate([9, 9], 5)
+    assert [r.written for r in requests[1:]] == [
+        model.generate([n, 2, 3], 40) for n in range(1, rows)
+    ]
+    assert requests[0].written == model.generate([0, 2, 3], len(requests[0].written))
 
 
 def test_guesses_beyond_the_vocabulary_are_none(models: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from cubepy.models.generation.tokenizer import gguf_tokenizer
 from cubepy.models.onnx import load, look
 from tests.models.folders import fixture, folder
 from tests.models.gguf_files import gguf_of, metadata_of
-from tests.models.odd import graphs, pickles, texts
+from tests.models.odd import folders, graphs, pickles, texts
 from tests.models.onnx.writer import graph, model, node, tensor
 from tests.models.written import typed
 
@@ -130,6 +130,8 @@ KINDS = {
         "safetensors", lambda rng, home: (texts.safetensors_file(rng), None), _open_model
     ),
     "pickles": Kind("pt", lambda rng, home: (pickles.torch_file(rng), None), _open_model),
+    "folders": Kind("json", folders.folder, folders.open_folder),
+    "states": Kind("safetensors", folders.state, folders.open_state),
 }
 
 

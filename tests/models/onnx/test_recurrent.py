@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cubepy.models.onnx import load
+from cubepy.models.onnx.ops.sequence import recurrent
 from tests.kernels.recurrent.test_recurrence import expected
 from tests.models.onnx.rewritten import laid_out_once
 from tests.models.onnx.writer import graph, model, node, tensor, value
@@ -83,6 +84,60 @@ def test_layers_of_floats(kind: str, seed: int) -> None:
             found, wanted(kind, x, w, r, b, lengths, way == "reverse"), strict=True
         ):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+NAMES = [
+    *("Relu", "Tanh", "Sigmoid", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh"),
+    *("HardSigmoid", "Elu", "Softsign", "Softplus"),
+]
+
+
+def odd(rng: np.random.Generator, kind: str, directions: int) -> dict[str, Any]:
+    """Attributes that make a layer another one than most are."""
+    count = {"LSTM": 3, "GRU": 2, "RNN": 1}[kind]
+    found: dict[str, Any] = {}
+    if rng.integers(3):
+        names = [str(name) for name in rng.choice(NAMES, count)] * directions
+        found["activations"] = names
+        for which in ("activation_alpha", "activation_beta"):
+            if rng.integers(2):  # one for each that takes it; others are what they are without
+                found[which] = [0.5] * len(names)
+    if rng.integers(2):
+        found["clip"] = float(rng.choice([0.3, 2.0]))
+    if kind == "LSTM" and rng.integers(2):
+        found["input_forget"] = 1
+    if kind == "GRU":
+        found["linear_before_reset"] = int(rng.integers(2))
+    return found
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("seed", range(3))
+def test_odd_layers_are_one_launch(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They give what they give step by step, in float64."""
+    rng = np.random.default_rng([seed, len(kind), 7])
+    for _ in range(3):
+        x, w, r, b, lengths, way = drawn(rng, kind)
+        how = {"hidden_size": r.shape[2], **odd(rng, kind, len(r))}
+        constants = {"w": w, "r": r, "b": b}
+        if kind == "LSTM" and rng.integers(2):
+            constants["p"] = rng.standard_normal((len(r), 3 * r.shape[2]))
+        names = "x w r b n" + (" _ _ p" if "p" in constants else "")
+        floats = {k: v.astype(np.float32) for k, v in constants.items()}
+        found = outputs_of(kind, x, lengths, way, floats, names, **how)
+        with monkeypatch.context() as patch:
+            patch.setattr(recurrent, "cell_in", lambda *_: None)
+            outputs = ["y", "h", "c"][: len(found)]
+            inputs = [value("x", np.float64), value("n", np.int32)]
+            given = {"x": x.astype(np.float64), "n": lengths}
+            if lengths is None:
+                names, inputs = names.replace("n", "_"), inputs[:1]
+                del given["n"]
+            one = node(kind, names, " ".join(outputs), direction=way, **how)
+            weights = [tensor(k, v.astype(np.float64)) for k, v in constants.items()]
+            slow = load(model(graph([one], inputs, outputs, weights)))(given)
+        for one, name in zip(found, outputs, strict=True):
+            np.testing.assert_allclose(one, slow[name].numpy(), rtol=1e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -150,7 +150,9 @@ def _packed_recurrence(
     h = rest[3]
     if h is None or panels.shape[0] != h.shape[0] or panels.shape[2] != h.shape[2]:
         raise ShapeError(f"panels {panels.shape} do not go with states {h and h.shape}")
-    matrix = Spec((h.shape[0], GATES[cell] * h.shape[2], h.shape[2]), panels.dtype)
+    matrix = Spec(
+        (h.shape[0], GATES[cell.partition(" ")[0]] * h.shape[2], h.shape[2]), panels.dtype
+    )
     return recurrence(gates, matrix, *rest, cell=cell, reverse=reverse)
 
 
@@ -232,7 +234,7 @@ def pack_weights(
             given, attrs = (step.inputs[0], made), {"columns": columns}
             step = Step("packed_matmul_codes", given, attrs, step.results)
         elif step.op == "recurrence" and step.inputs[1] in values:
-            matrix, cell = specs[step.inputs[1]], step.attrs["cell"]
+            matrix, cell = specs[step.inputs[1]], step.attrs["cell"].partition(" ")[0]
             shape = _kernel("recurrent.panels_cpu").shape_of(
                 matrix.shape, GATES[cell], matrix.dtype.bits, properties
             )

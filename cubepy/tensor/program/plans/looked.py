@@ -44,6 +44,7 @@ class Looks:
         paths: expressions for the leaves of the arguments.
         known: names of arrays whose layouts are asked, and the arrays.
         kept: names that lines give which are skipped when nothing was exchanged.
+        noted: where such lines are, and what `unless_noted` gets.
     """
 
     def __init__(self, trace: Trace, short: Layouts | None) -> None:
@@ -61,6 +62,7 @@ class Looks:
         self.names: dict[Any, str] = {}
         self.known: list[tuple[str, Any]] = []
         self.kept: list[str] = []
+        self.noted: list[tuple[int, int, tuple[str, list[str], list[str], bool]]] = []
 
     def add(self, line: str) -> None:
         """A line of the function."""
@@ -82,7 +84,9 @@ class Looks:
         look()
         if self.known:
             self.layouts()
-        self.lines = lines + unless_noted(memo, self.lines, self.kept, weights)
+        parts = memo, self.lines, [*self.kept], weights
+        self.lines = lines + unless_noted(*parts)
+        self.noted.append((len(lines), len(self.lines), parts))
         self.known = known
 
     def name(self, letter: str, value: Any) -> str:
@@ -199,7 +203,13 @@ class Looks:
     # The end
 
 
-def unless_noted(memo: str, lines: Sequence[str], names: Sequence[str], weights: bool) -> list[str]:
+def unless_noted(
+    memo: str,
+    lines: Sequence[str],
+    names: Sequence[str],
+    weights: bool,
+    bundle: tuple[str, str] | None = None,
+) -> list[str]:
     """Lines that look at some handles unless these are noted (see `plans.steady`).
 
     Args:
@@ -207,14 +217,23 @@ def unless_noted(memo: str, lines: Sequence[str], names: Sequence[str], weights:
         lines: that look, and give names values.
         names: those that are needed afterwards.
         weights: whether some of them are made of weights, which have to hold.
+        bundle: names of the addresses of all, and of the tuple of them, which the call needs
+            instead.
     """
     all_names = "".join(f"{name}, " for name in names)
     holds = " and seen[2] is prepared.state and seen[2][1] == touched[0]" if weights else ""
     note = f"{memo}.note(noted, ({all_names}){', state' if weights else ''})"
+    seen = [f"{all_names}= seen[1]" if names else "pass"]
+    if bundle is not None:
+        words, arrays = bundle
+        holds += " and seen[3] is not None"
+        seen = [f"{arrays} = seen[1]", f"{words} = seen[3]"]
+        lines = [*lines, f"{arrays} = ({all_names})", f"{words} = words_of({arrays})"]
+        note = f"{memo}.note(noted, {arrays}, {'state' if weights else 'None'}, {words})"
     return [
         f"seen = {memo}.seen",
         f"if seen[0] is now[0]{holds}:",
-        f"    {all_names}= seen[1]" if names else "    pass",
+        *[f"    {line}" for line in seen],
         "else:",
         f"    noted = {memo}.noted",
         *[f"    {line}" for line in lines],

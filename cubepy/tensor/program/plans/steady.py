@@ -25,25 +25,40 @@ noting them."""
 
 
 class Noted(set[int]):
-    """The identities of handles and values that programs do not look at.
+    """The identities of handles and values that programs do not look at. What is collected may
+    leave its identity to something else, so whoever finds one asks what joined.
 
     Attributes:
-        memos: weak references to what has their arrays.
+        joined: weak references to what noted them, which come before the identities.
+        memos: those of what has their arrays.
     """
 
     def __init__(self) -> None:
+        self.joined: list[weakref.ref[Memo]] = []
         self.memos: list[weakref.ref[Memo]] = []
+
+    def has(self, thing: Any) -> bool:
+        """Whether a handle or a value is noted itself."""
+        if id(thing) not in self:
+            return False
+        memos = [known() for known in [*self.joined]]
+        return any(
+            handle is thing or handle.value is thing
+            for memo in memos
+            if memo is not None
+            for handle in memo.handles
+        )
 
 
 now: list[Noted] = [Noted()]
 """What is noted: a program that joined another one looks at everything."""
-_nothing: tuple[Any, ...] = (None, (), None)
+_nothing: tuple[Any, ...] = (None, (), None, None)
 
 
 def renew() -> None:
     """Let programs look at everything; nothing but tensors has arrays then."""
     before, now[0] = now[0], Noted()
-    for known in before.memos:
+    for known in [*before.memos]:
         memo = known()
         if memo is not None:
             memo.seen = _nothing
@@ -52,11 +67,11 @@ def renew() -> None:
 def exchange(handle: Any, value: Any) -> None:
     """Give a handle another value: the only way to do so for one that somebody may have."""
     before = handle.value  # nothing of it is collected before all is done
-    if id(handle) in now[0]:
+    if now[0].has(handle):
         renew()
     try:
         handle.value = value
-        if id(handle) in now[0]:
+        if now[0].has(handle):
             renew()
     except BaseException:  # an interrupt in between
         renew()
@@ -66,7 +81,8 @@ def exchange(handle: Any, value: Any) -> None:
 
 def changed(things: Iterable[Any]) -> None:
     """Some handles or values are others than they were."""
-    if not now[0].isdisjoint(map(id, things)):
+    noted, found = now[0], list(things)
+    if not noted.isdisjoint(map(id, found)) and any(map(noted.has, found)):
         renew()
 
 
@@ -76,7 +92,8 @@ class Memo:
     Attributes:
         handles: which.
         noted: what they joined.
-        seen: the same, the arrays that the handles have, and what was made of weights.
+        seen: the same, the arrays that the handles have, what was made of weights, and where the
+            elements of the arrays are.
     """
 
     __slots__ = ("__weakref__", "handles", "left", "noted", "pause", "seen")
@@ -87,23 +104,27 @@ class Memo:
         self.seen = _nothing
         self.left = self.pause = 0
 
-    def note(self, noted: Noted | None, arrays: tuple[Any, ...], made: Any = None) -> None:
+    def note(
+        self, noted: Noted | None, arrays: tuple[Any, ...], made: Any = None, words: Any = None
+    ) -> None:
         """All handles are of the program's kind.
 
         Args:
             noted: what they had joined before they were looked at.
             arrays: of the handles.
             made: of weights.
+            words: addresses of the arrays, for who needs no more (`plans.bundles`).
         """
         here = now[0]
         if noted is here:
-            self.seen = here, arrays, made
-            here.memos.append(weakref.ref(self))
+            self.seen = here, arrays, made, words
+            here.memos.append(weakref.ref(self, here.memos.remove))
             if now[0] is not here:
                 self.seen = _nothing
         elif self.left:
             self.left -= 1
         elif self.noted is not here:
+            here.joined.append(weakref.ref(self, here.joined.remove))
             here.update(map(id, self.handles))
             here.update([id(h.value) for h in self.handles])  # once exchanges are seen
             self.noted = here

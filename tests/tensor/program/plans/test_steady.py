@@ -17,7 +17,7 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.errors import ArgumentError
 from cubepy.tensor import Tensor
-from cubepy.tensor.program.plans.steady import Steady, now, renew
+from cubepy.tensor.program.plans.steady import Noted, Steady, now, renew
 
 WIDTH = 192
 """A parameter of WIDTH x WIDTH is large enough for programs that write states where they are."""
@@ -301,6 +301,28 @@ def test_weights_laid_out_for_products_and_noted() -> None:
         assert plain().item() == pytest.approx(w.sum().item())
 
 
+def test_identities_of_what_is_collected_are_nobodys() -> None:
+    """New handles that lie where noted ones did are exchanged without a word to programs."""
+    net, x = Net().eval(), cb.tensor(RNG.random((2, WIDTH), np.float32))
+    program, others = cb.jit(lambda x: net(x)), cb.jit(lambda pairs: pairs[0][0] + pairs[0][1])
+    with cb.no_grad():
+        for _ in range(8):
+            program(x)
+        assert looks_no_more(program)
+        came = 0
+        for _ in range(50):
+            pairs = Steady([(cb.tensor([1.0]), cb.tensor([2.0]))])
+            for _ in range(4):
+                others(pairs)
+            del pairs
+            handles = [cb.tensor([float(n)]) for n in range(20)]
+            came += sum(id(h) in now[0] for h in handles)
+            for handle in handles:
+                handle.assign_([7.0])
+            assert looks_no_more(program)
+        assert came and len(now[0].joined) < 10
+
+
 def test_threads_see_no_value_that_was_exchanged_before() -> None:
     """One thread exchanges and calls, others call: nobody sees an older value than before."""
     held = cb.tensor(np.zeros(8, np.float32))
@@ -338,18 +360,15 @@ def test_an_interrupt_while_a_handle_is_exchanged() -> None:
     program = cb.jit(lambda: held * 2)
     settled(program)
 
-    class Interrupted(set):  # type: ignore[type-arg]
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            self.memos: list[Any] = []
-
+    class Interrupted(Noted):
         def __contains__(self, key: object) -> bool:
             if held.item() == 5:
                 raise KeyboardInterrupt
             return False  # another thread joins just now
 
     before = now[0]
-    now[0] = Interrupted(before)  # type: ignore[assignment]
+    now[0] = Interrupted()
+    now[0].update(before)
     for memo in memos(program):
         memo.seen = (now[0], *memo.seen[1:])
     with pytest.raises(KeyboardInterrupt):

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from cubepy import tensor as T
+from cubepy.kernels.recurrent.problem import USUAL, Cell, Function
 from cubepy.models.onnx.ops.indexing import reversed_until
 from cubepy.models.onnx.records import Call, operator
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, scan
-from cubepy.tensor.control.recurrence import recur, serves
+from cubepy.tensor.control.recurrence import ACTIVATIONS, activated, recur, serves
 from cubepy.tensor.record import recording_here
 
 SHORT = 8
 """Steps up to which a program has them written out."""
 State = tuple[Tensor, ...]
 
-ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
-    "relu": lambda x, a, b: x.relu(),
-    "tanh": lambda x, a, b: x.tanh(),
-    "sigmoid": lambda x, a, b: x.sigmoid(),
-    "affine": lambda x, a, b: x * a + b,
-    "leakyrelu": lambda x, a, b: T.where(x < 0, x * a, x),
-    "thresholdedrelu": lambda x, a, b: T.where(x > a, x, T.zeros_like(x)),
-    "scaledtanh": lambda x, a, b: (x * b).tanh() * a,
-    "hardsigmoid": lambda x, a, b: (x * a + b).maximum(0).minimum(1),
-    "elu": lambda x, a, b: T.where(x < 0, x.minimum(0).expm1() * a, x),
-    "softsign": lambda x, a, b: x / (x.abs() + 1),
-    "softplus": lambda x, a, b: x.maximum(0) + (-x.abs()).exp().log1p(),
-}
 DEFAULTS = {
     "affine": (1.0, 0.0),
     "leakyrelu": (0.01, 0.0),
@@ -40,8 +29,8 @@ DEFAULTS = {
 }
 
 
-def activations(call: Call, usual: tuple[str, ...], directions: int) -> list[list[Any]]:
-    """The functions of each direction, with their alpha and beta."""
+def functions_of(call: Call, usual: tuple[str, ...], directions: int) -> list[list[Function]]:
+    """The names of the functions of each direction, with their alpha and beta."""
     names = [n.lower() for n in call.get("activations") or usual * directions]
     alphas, betas = list(call.get("activation_alpha", [])), list(call.get("activation_beta", []))
     found = []
@@ -53,10 +42,31 @@ def activations(call: Call, usual: tuple[str, ...], directions: int) -> list[lis
             a = alphas.pop(0) if alphas else a
             if name in ("affine", "scaledtanh", "hardsigmoid"):
                 b = betas.pop(0) if betas else b
-        found.append(lambda x, f=ACTIVATIONS[name], a=a, b=b: f(x, a, b))
+        found.append((name, float(a), float(b)))
     if len(found) != len(usual) * directions:
         raise call.refuse(f"{len(found)} activations for {directions} directions")
     return [found[k : k + len(usual)] for k in range(0, len(found), len(usual))]
+
+
+def activations(call: Call, usual: tuple[str, ...], directions: int) -> list[list[Any]]:
+    """The functions of each direction."""
+    return [
+        [partial(activated, how=how) for how in one]
+        for one in functions_of(call, usual, directions)
+    ]
+
+
+def cell_in(call: Call, kind: str, before: bool = False) -> str | None:
+    """The cell of a node as `recur` names it; None where its directions are not alike."""
+    usual = USUAL.get(kind, ("tanh",))
+    found = {tuple(one) for one in functions_of(call, usual, _count(call))}
+    if len(found) > 1:
+        return None
+    (functions,) = found
+    if kind == "tanh" and functions == (("relu", 0.0, 0.0),):
+        kind = "relu"
+    coupled = kind == "lstm" and bool(call.get("input_forget", 0))
+    return Cell(kind, functions, float(call.get("clip", 0.0)), coupled, before).text
 
 
 def along(
@@ -159,12 +169,6 @@ def _clipped(call: Call, x: Tensor) -> Tensor:
     return x.maximum(-limit).minimum(limit) if limit else x
 
 
-def is_usual(call: Call, *usual: str) -> bool:
-    """Whether cells are those of the kernel: nothing clipped, with the usual activations."""
-    names = [name.lower() for name in call.get("activations") or usual * _count(call)]
-    return names == list(usual) * _count(call) and not call.get("clip", 0.0)
-
-
 def at_once(
     call: Call,
     cell: str,
@@ -226,14 +230,15 @@ def lstm(
     p: Tensor | None = None,
 ) -> tuple[Any, ...]:
     """Long short-term memory; gates are input, output, forget, cell (Hochreiter, 1997)."""
-    if is_usual(call, "sigmoid", "tanh", "tanh") and not call.get("input_forget", 0):
+    cell = cell_in(call, "lstm")
+    if cell is not None:
         width = r.shape[2]
         w_now, r_now = (ordered(m, (0, 2, 3, 1), width) for m in (w, r))
         bias = None
         if b is not None:
             bias = ordered(b[:, : 4 * width] + b[:, 4 * width :], (0, 2, 3, 1), width)
         holes = None if p is None else ordered(p, (0, 2, 1), width)
-        made = at_once(call, "lstm", x, (w_now, r_now, bias, None), lengths, (h, c), holes)
+        made = at_once(call, cell, x, (w_now, r_now, bias, None), lengths, (h, c), holes)
         if made is not None:
             return made
     backs = [r[d].T for d in range(r.shape[0])]
@@ -303,10 +308,14 @@ def gru(
     """Gated recurrent units; gates are update, reset, hidden (Cho et al., 2014)."""
     width = r.shape[-1]
     linear_first = bool(call.get("linear_before_reset", 0))
-    if linear_first and is_usual(call, "sigmoid", "tanh"):
-        parts = [None, None] if b is None else [b[:, : 3 * width], b[:, 3 * width :]]
+    cell = cell_in(call, "gru", not linear_first)
+    if cell is not None:
+        parts: list[Tensor | None] = [None, None]
+        if b is not None:
+            one, other = b[:, : 3 * width], b[:, 3 * width :]
+            parts = [one, other] if linear_first else [one + other, None]
         given = [None if m is None else ordered(m, (1, 0, 2), width) for m in (w, r, *parts)]
-        made = at_once(call, "gru", x, tuple(given), lengths, (h,))  # type: ignore[arg-type]
+        made = at_once(call, cell, x, tuple(given), lengths, (h,))  # type: ignore[arg-type]
         if made is not None:
             return made
     x, (h,), chosen = prepared(call, x, width, ("sigmoid", "tanh"), h)
@@ -355,7 +364,7 @@ def rnn(
 ) -> tuple[Any, ...]:
     """A plain recurrent layer."""
     width = r.shape[-1]
-    cell = next((name for name in ("tanh", "relu") if is_usual(call, name)), None)
+    cell = cell_in(call, "tanh")
     if cell is not None:
         bias = None if b is None else b[:, :width] + b[:, width:]
         made = at_once(call, cell, x, (w, r, bias, None), lengths, (h,))
