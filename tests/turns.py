@@ -2,9 +2,11 @@
 
 `@pytest.mark.turns(3)` runs a third of a test's cases: those whose places along all parameters add
 up to today's number (and one of the test's own), so that every value of every parameter is there
-every day where tables are large enough, and everything in three days. `CUBEPY_TEST_TURN` is the
-number (a run says which it had), and with `CUBEPY_TEST_ARCHITECTURES=all`, or when a test is asked
-for by its name, all cases run.
+every day where tables are large enough, some case of each test on any day, and everything in three
+days. When more than single files are run, tables in `ROOMS` do so by themselves, and what has
+`@pytest.mark.day(0, 2)` runs on day 0 of two, as what says almost the same runs on day 1.
+`CUBEPY_TEST_TURN` is the number (a run says which it had), and with `make test-all`
+(`CUBEPY_TEST_ARCHITECTURES=all`), or when a test is asked for by its name, all cases run.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -22,13 +24,22 @@ from tests.backends.cuda.thorough import THOROUGH
 VARIABLE = "CUBEPY_TEST_TURN"
 TURN = int(os.environ.setdefault(VARIABLE, str(int(time.time() // 86400))))
 """The day; processes that a run starts have that of the run."""
+ROOMS = {
+    **{f"tests/{room}/": 3 for room in ("kernels", "tensor", "nn", "models", "quant")},
+    "tests/conformance/": 2,
+    "tests/project/test_docs.py::test_snippets": 3,
+    "tests/project/test_docs.py::test_examples_in_docstrings": 3,
+}
+"""Where tables take turns unless their tests say otherwise, and how many days they have."""
+ON_A_GPU = bool(os.environ.get("CUBEPY_TEST_DEVICE")) or os.environ.get("CUBEPY_BACKEND") == "cuda"
+"""There it is seldom that tests run: rooms have no turns."""
 
 
 class Places:
-    """Where cases are along the parameters of their tests, in the order in which values come."""
+    """Where cases of a table are along its parameters, in the order in which values come."""
 
     def __init__(self) -> None:
-        self.known: dict[Any, dict[tuple[int, ...], int]] = {}
+        self.known: dict[tuple[str, ...], dict[tuple[int, ...], int]] = {}
 
     def of(self, item: Any) -> Iterator[int]:
         """The places of a case; parameters that go together count once."""
@@ -47,25 +58,49 @@ class Places:
 
     def _place(self, item: Any, names: list[str]) -> int:
         values = tuple(id(item.callspec.params[name]) for name in names)
-        places = self.known.setdefault((item.parent, item.originalname, *names), {})
+        places = self.known.setdefault((*names,), {})
         return places.setdefault(values, len(places))
 
-    def drawn(self, item: Any, of: int) -> bool:
-        """Whether a case is among those of today, of which there are one in so many."""
-        if not hasattr(item, "callspec"):
-            return True
-        own = zlib.crc32(item.originalname.encode())
-        return (sum(self.of(item)) + own + TURN) % of == 0
+
+def days_of(item: Any, rooms: dict[str, int]) -> int:
+    """In how many days all cases of an item's table run."""
+    mark = item.get_closest_marker("turns")
+    if mark is not None:
+        return int(mark.args[0])
+    return next((days for room, days in rooms.items() if item.nodeid.startswith(room)), 1)
+
+
+def drawn(table: Sequence[Any], of: int) -> list[Any]:
+    """The cases of a table that are today's. Where a table is too small for so many days, it takes
+    fewer: no day is without a case.
+    """
+    places = Places()
+    found = [sum(places.of(item)) for item in table]
+    while len({n % of for n in found}) < of:
+        of -= 1
+    own = zlib.crc32(table[0].originalname.encode())
+    return [item for item, n in zip(table, found, strict=True) if (n + own + TURN) % of == 0]
+
+
+def others(items: Sequence[Any], rooms: dict[str, int]) -> Iterator[Any]:
+    """What has another day."""
+    tables: dict[Any, list[Any]] = {}
+    for item in items:
+        day = item.get_closest_marker("day")
+        if day is not None and rooms and TURN % day.args[1] != day.args[0]:
+            yield item
+        elif hasattr(item, "callspec") and (of := days_of(item, rooms)) > 1:
+            tables.setdefault((item.parent, item.originalname, of), []).append(item)
+    for (*_, of), table in tables.items():
+        yield from {*table} - {*drawn(table, of)}
 
 
 def draw(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take out the cases whose turn it is not."""
     if THOROUGH or any("::" in argument for argument in config.args):
         return
-    places = Places()
-    turns = [(item, item.get_closest_marker("turns")) for item in items]
-    others = [i for i, mark in turns if mark is not None and not places.drawn(i, *mark.args)]
-    if others:
-        config.hook.pytest_deselected(items=others)
-        left = set(others)
-        items[:] = [item for item in items if item not in left]
+    files = all(argument.endswith(".py") for argument in config.args)
+    gone = {*others(items, {} if ON_A_GPU or files else ROOMS)}
+    if gone:
+        config.hook.pytest_deselected(items=[item for item in items if item in gone])
+        items[:] = [item for item in items if item not in gone]

@@ -22,7 +22,7 @@ them today, on the other tomorrow.
 def pytest_itemcollected(item: pytest.Item) -> None:
     known = getattr(item, "callspec", None)
     if known is not None and known.params.get("device") in EMULATED and not NAMED:
-        item.add_marker(pytest.mark.turns(len(EMULATED)))
+        item.add_marker(pytest.mark.turns(2 * len(EMULATED)))
 
 
 @pytest.fixture(params=["cpu", "python", "cuda", "hip", *EMULATED])

@@ -97,6 +97,7 @@ are thorough.
 """
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("name", "call", "off", "processor"), CHOSEN, ids=[f"{c[0]}-{c[-1]}" for c in CHOSEN]
 )

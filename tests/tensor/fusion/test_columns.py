@@ -64,7 +64,7 @@ def test_columns_are_one_step(name: str, shape: tuple[int, ...], dtype: str) -> 
         assert errors[0] <= max(limit, errors[1])
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("seed", range(30))
 def test_random_programs(seed: int) -> None:
     keeps_results(fuse_columns, 3000 + seed)

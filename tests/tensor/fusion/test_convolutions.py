@@ -221,7 +221,7 @@ def doubled(x: cb.Array) -> None:
         x[at] = x[at] + x[at]
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 def test_norms_go_into_filters_on_a_gpu(dtype: str) -> None:
     """In f32, rounded once; no worse than one by one. Filters are made anew when a weight is."""
