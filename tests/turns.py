@@ -25,8 +25,9 @@ VARIABLE = "CUBEPY_TEST_TURN"
 TURN = int(os.environ.setdefault(VARIABLE, str(int(time.time() // 86400))))
 """The day; processes that a run starts have that of the run."""
 ROOMS = {
-    **{f"tests/{room}/": 3 for room in ("kernels", "tensor", "nn", "models", "quant")},
-    "tests/conformance/": 2,
+    **{f"tests/{room}/": 4 for room in ("kernels", "tensor", "nn", "models", "quant")},
+    "tests/conformance/": 3,
+    "tests/backends/cpu/ops/": 3,
     "tests/project/test_docs.py::test_snippets": 3,
     "tests/project/test_docs.py::test_examples_in_docstrings": 3,
 }

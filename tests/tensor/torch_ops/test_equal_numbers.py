@@ -144,7 +144,7 @@ def numbered(function: Any, arguments: Any, path: Any, numbers: Sequence[Any]) -
     return [(number, call(number)) for number in numbers]
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("name", CALLS)
 def test_equal_numbers_give_ops_results_of_their_own(name: str) -> None:
     rng = random.Random(zlib.crc32(name.encode()))
