@@ -16,6 +16,8 @@ SIZES, KINDS = [3, 5, 9, 70], [("a", 1), ("b", 1), ("c", 2)]
 class Case(SimpleNamespace):
     """An item as pytest collects it."""
 
+    nodeid = "tests/lang/test_b.py::test_sizes"
+
     __hash__ = object.__hash__
 
 
@@ -86,6 +88,19 @@ def test_rooms_take_turns_unless_files_are_named(
     assert outside == len(SIZES) and (1 <= inside < len(SIZES)) is some
     monkeypatch.setattr(turns, "ON_A_GPU", True)
     assert asked(arguments, monkeypatch) == (len(SIZES), len(SIZES))
+
+
+def test_files_may_share_their_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = [case(size, *kind) for size, kind in itertools.product(SIZES, KINDS)]
+    for day in range(3):
+        monkeypatch.setattr(turns, "TURN", day)
+        gone = []
+        for file in ("tests/a.py", "tests/b.py", "tests/c.py"):
+            marks = {"turns": SimpleNamespace(args=(3, "ours"))}
+            for one in table:
+                one.nodeid, one.get_closest_marker = file, marks.get
+            gone.append({*map(id, turns.others(table, {}))})
+        assert gone[0] == gone[1] == gone[2] and len(gone[0]) == 8
 
 
 def test_some_tests_have_a_day(monkeypatch: pytest.MonkeyPatch) -> None:

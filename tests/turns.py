@@ -1,10 +1,11 @@
 """Cases that take turns: of a large table a part runs, another one every day.
 
 `@pytest.mark.turns(3)` runs a third of a test's cases: those whose places along all parameters add
-up to today's number (and one of the test's own), so that every value of every parameter is there
-every day where tables are large enough, some case of each test on any day, and everything in three
-days. When more than single files are run, tables in `ROOMS` do so by themselves, and what has
-`@pytest.mark.day(0, 2)` runs on day 0 of two, as what says almost the same runs on day 1.
+up to today's number (and one of the file's own, or of a name that files share: tests of one table
+share what they compile), so that every value of every parameter is there every day where tables are
+large enough, some case of each test on any day, and everything in three days. When more than single
+files are run, tables in `ROOMS` do so by themselves, and what has `@pytest.mark.day(0, 2)` runs on
+day 0 of two, as what says almost the same runs on day 1.
 `CUBEPY_TEST_TURN` is the number (a run says which it had), and with `make test-all`
 (`CUBEPY_TEST_ARCHITECTURES=all`), or when a test is asked for by its name, all cases run.
 """
@@ -63,15 +64,16 @@ class Places:
         return places.setdefault(values, len(places))
 
 
-def days_of(item: Any, rooms: dict[str, int]) -> int:
-    """In how many days all cases of an item's table run."""
-    mark = item.get_closest_marker("turns")
+def days_of(item: Any, rooms: dict[str, int]) -> tuple[int, str]:
+    """In how many days all cases of an item's table run, and whose days they are."""
+    mark, file = item.get_closest_marker("turns"), item.nodeid.split("::")[0]
     if mark is not None:
-        return int(mark.args[0])
-    return next((days for room, days in rooms.items() if item.nodeid.startswith(room)), 1)
+        days, *whose = mark.args
+        return days, *(whose or [file])
+    return next((days for room, days in rooms.items() if item.nodeid.startswith(room)), 1), file
 
 
-def drawn(table: Sequence[Any], of: int) -> list[Any]:
+def drawn(table: Sequence[Any], of: int, whose: str = "") -> list[Any]:
     """The cases of a table that are today's. Where a table is too small for so many days, it takes
     fewer: no day is without a case.
     """
@@ -79,7 +81,7 @@ def drawn(table: Sequence[Any], of: int) -> list[Any]:
     found = [sum(places.of(item)) for item in table]
     while len({n % of for n in found}) < of:
         of -= 1
-    own = zlib.crc32(table[0].originalname.encode())
+    own = zlib.crc32(whose.encode())
     return [item for item, n in zip(table, found, strict=True) if (n + own + TURN) % of == 0]
 
 
@@ -90,10 +92,10 @@ def others(items: Sequence[Any], rooms: dict[str, int]) -> Iterator[Any]:
         day = item.get_closest_marker("day")
         if day is not None and rooms and TURN % day.args[1] != day.args[0]:
             yield item
-        elif hasattr(item, "callspec") and (of := days_of(item, rooms)) > 1:
-            tables.setdefault((item.parent, item.originalname, of), []).append(item)
-    for (*_, of), table in tables.items():
-        yield from {*table} - {*drawn(table, of)}
+        elif hasattr(item, "callspec") and (days := days_of(item, rooms))[0] > 1:
+            tables.setdefault((item.parent, item.originalname, *days), []).append(item)
+    for (*_, of, whose), table in tables.items():
+        yield from {*table} - {*drawn(table, of, whose)}
 
 
 def draw(config: pytest.Config, items: list[pytest.Item]) -> None:
