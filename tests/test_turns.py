@@ -99,8 +99,18 @@ def test_files_may_share_their_days(monkeypatch: pytest.MonkeyPatch) -> None:
             marks = {"turns": SimpleNamespace(args=(3, "ours"))}
             for one in table:
                 one.nodeid, one.get_closest_marker = file, marks.get
-            gone.append({*map(id, turns.others(table, {}))})
+            gone.append({*map(id, turns.others(table, ()))})
         assert gone[0] == gone[1] == gone[2] and len(gone[0]) == 8
+
+
+def test_each_device_has_a_case_on_any_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = [case(3, *KINDS[0]) for _ in range(4)]
+    for one, device in zip(table, ("cpu", "python", "cuda", "hip"), strict=True):
+        one.callspec.params["device"] = device
+        one.nodeid, one.get_closest_marker = "tests/kernels/test_a.py", {}.get
+    for day in range(4):
+        monkeypatch.setattr(turns, "TURN", day)
+        assert not [*turns.others(table, turns.ROOMS)]
 
 
 def test_some_tests_have_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,4 +119,4 @@ def test_some_tests_have_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     for day in (0, 1):
         monkeypatch.setattr(turns, "TURN", day)
         assert [*turns.others([item], turns.ROOMS)] == ([] if day else [item])
-        assert not [*turns.others([item], {})]
+        assert not [*turns.others([item], ())]

@@ -25,14 +25,18 @@ from tests.backends.cuda.thorough import THOROUGH
 VARIABLE = "CUBEPY_TEST_TURN"
 TURN = int(os.environ.setdefault(VARIABLE, str(int(time.time() // 86400))))
 """The day; processes that a run starts have that of the run."""
-ROOMS = {
-    **{f"tests/{room}/": 4 for room in ("kernels", "tensor", "nn", "models", "quant")},
-    "tests/conformance/": 3,
-    "tests/backends/cpu/ops/": 3,
-    "tests/project/test_docs.py::test_snippets": 3,
-    "tests/project/test_docs.py::test_examples_in_docstrings": 3,
-}
-"""Where tables take turns unless their tests say otherwise, and how many days they have."""
+DAYS = 4
+ROOMS = (
+    *(f"tests/{room}/" for room in ("kernels", "tensor", "nn", "models", "quant", "conformance")),
+    *(f"tests/{room}/" for room in ("fuzz", "runtime/replay", "backends/cpu/ops")),
+    *(f"tests/backends/hip/test_{file}.py" for file in ("compile", "matrix_units")),
+    "tests/backends/cuda/test_matrix_offline.py",
+    *(
+        f"tests/project/test_docs.py::test_{what}"
+        for what in ("snippets", "examples_in_docstrings")
+    ),
+)
+"""Where tables take turns of so many days, unless their tests say otherwise."""
 ON_A_GPU = bool(os.environ.get("CUBEPY_TEST_DEVICE")) or os.environ.get("CUBEPY_BACKEND") == "cuda"
 """There it is seldom that tests run: rooms have no turns."""
 
@@ -64,13 +68,16 @@ class Places:
         return places.setdefault(values, len(places))
 
 
-def days_of(item: Any, rooms: dict[str, int]) -> tuple[int, str]:
-    """In how many days all cases of an item's table run, and whose days they are."""
+def days_of(item: Any, rooms: tuple[str, ...]) -> tuple[int, str]:
+    """In how many days all cases of an item's table run, and whose days they are. In rooms each
+    device has its own: one that is not there must not be all that is drawn.
+    """
     mark, file = item.get_closest_marker("turns"), item.nodeid.split("::")[0]
     if mark is not None:
         days, *whose = mark.args
         return days, *(whose or [file])
-    return next((days for room, days in rooms.items() if item.nodeid.startswith(room)), 1), file
+    device = item.callspec.params.get("device", "")
+    return DAYS if item.nodeid.startswith(rooms) else 1, f"{file} {device}"
 
 
 def drawn(table: Sequence[Any], of: int, whose: str = "") -> list[Any]:
@@ -85,7 +92,7 @@ def drawn(table: Sequence[Any], of: int, whose: str = "") -> list[Any]:
     return [item for item, n in zip(table, found, strict=True) if (n + own + TURN) % of == 0]
 
 
-def others(items: Sequence[Any], rooms: dict[str, int]) -> Iterator[Any]:
+def others(items: Sequence[Any], rooms: tuple[str, ...]) -> Iterator[Any]:
     """What has another day."""
     tables: dict[Any, list[Any]] = {}
     for item in items:
@@ -103,7 +110,7 @@ def draw(config: pytest.Config, items: list[pytest.Item]) -> None:
     if THOROUGH or any("::" in argument for argument in config.args):
         return
     files = all(argument.endswith(".py") for argument in config.args)
-    gone = {*others(items, {} if ON_A_GPU or files else ROOMS)}
+    gone = {*others(items, () if ON_A_GPU or files else ROOMS)}
     if gone:
         config.hook.pytest_deselected(items=[item for item in items if item in gone])
         items[:] = [item for item in items if item not in gone]
