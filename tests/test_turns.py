@@ -78,16 +78,20 @@ def asked(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, i
 
 
 @pytest.mark.parametrize(
-    ("arguments", "some"), [(["tests"], True), (["tests/kernels"], True), (["tests/a.py"], False)]
+    ("arguments", "some"),
+    [
+        (["tests"], True),
+        (["."], True),
+        (["tests/kernels"], False),
+        (["tests/test_turns.py"], False),
+    ],
 )
-def test_rooms_take_turns_unless_files_are_named(
+def test_rooms_take_turns_when_all_tests_are_run(
     arguments: list[str], some: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "ON_A_GPU", False)
+    monkeypatch.chdir(turns.HERE.parent)
     inside, outside = asked(arguments, monkeypatch)
     assert outside == len(SIZES) and (1 <= inside < len(SIZES)) is some
-    monkeypatch.setattr(turns, "ON_A_GPU", True)
-    assert asked(arguments, monkeypatch) == (len(SIZES), len(SIZES))
 
 
 def test_files_may_share_their_days(monkeypatch: pytest.MonkeyPatch) -> None:

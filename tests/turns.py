@@ -3,9 +3,9 @@
 `@pytest.mark.turns(3)` runs a third of a test's cases: those whose places along all parameters add
 up to today's number (and one of the file's own, or of a name that files share: tests of one table
 share what they compile), so that every value of every parameter is there every day where tables are
-large enough, some case of each test on any day, and everything in three days. When more than single
-files are run, tables in `ROOMS` do so by themselves, and what has `@pytest.mark.day(0, 2)` runs on
-day 0 of two, as what says almost the same runs on day 1.
+large enough, some case of each test on any day, and everything in three days. When all tests are
+run, tables in `ROOMS` do so by themselves, and what has `@pytest.mark.day(0, 2)` runs on day 0 of
+two, as what says almost the same runs on day 1; a file or folder that is asked for is whole.
 `CUBEPY_TEST_TURN` is the number (a run says which it had), and with `make test-all`
 (`CUBEPY_TEST_ARCHITECTURES=all`), or when a test is asked for by its name, all cases run.
 """
@@ -16,6 +16,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from tests.backends.cuda.thorough import THOROUGH
 VARIABLE = "CUBEPY_TEST_TURN"
 TURN = int(os.environ.setdefault(VARIABLE, str(int(time.time() // 86400))))
 """The day; processes that a run starts have that of the run."""
+HERE = Path(__file__).resolve().parent
 DAYS = 4
 ROOMS = (
     *(f"tests/{room}/" for room in ("kernels", "tensor", "nn", "models", "quant", "conformance")),
@@ -37,8 +39,6 @@ ROOMS = (
     ),
 )
 """Where tables take turns of so many days, unless their tests say otherwise."""
-ON_A_GPU = bool(os.environ.get("CUBEPY_TEST_DEVICE")) or os.environ.get("CUBEPY_BACKEND") == "cuda"
-"""There it is seldom that tests run: rooms have no turns."""
 
 
 class Places:
@@ -109,8 +109,8 @@ def draw(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take out the cases whose turn it is not."""
     if THOROUGH or any("::" in argument for argument in config.args):
         return
-    files = all(argument.endswith(".py") for argument in config.args)
-    gone = {*others(items, () if ON_A_GPU or files else ROOMS)}
+    whole = any(HERE.is_relative_to(Path(argument).resolve()) for argument in config.args)
+    gone = {*others(items, ROOMS if whole else ())}
     if gone:
         config.hook.pytest_deselected(items=[item for item in items if item in gone])
         items[:] = [item for item in items if item not in gone]
