@@ -16,7 +16,7 @@ SIZES, KINDS = [3, 5, 9, 70], [("a", 1), ("b", 1), ("c", 2)]
 class Case(SimpleNamespace):
     """An item as pytest collects it."""
 
-    nodeid = "tests/lang/test_b.py::test_sizes"
+    nodeid = "tests/tour/test_tiny.py::test_sizes"
 
     __hash__ = object.__hash__
 
@@ -64,7 +64,7 @@ def asked(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, i
     """How many cases of a table run that is in a room, and of one outside."""
     gone: list[Any] = []
     hook = SimpleNamespace(pytest_deselected=lambda items: gone.extend(items))
-    rooms = "tests/kernels/test_a.py::test_sizes", "tests/lang/test_b.py::test_sizes"
+    rooms = "tests/kernels/sort/test_sort.py::test_sizes", "tests/tour/test_tiny.py::test_sizes"
     items = []
     for room, size in itertools.product(rooms, SIZES):
         one = case(size, *KINDS[0])
@@ -99,7 +99,7 @@ def test_files_may_share_their_days(monkeypatch: pytest.MonkeyPatch) -> None:
     for day in range(3):
         monkeypatch.setattr(turns, "TURN", day)
         gone = []
-        for file in ("tests/a.py", "tests/b.py", "tests/c.py"):
+        for file in ("a.py", "b.py", "c.py"):
             marks = {"turns": SimpleNamespace(args=(3, "ours"))}
             for one in table:
                 one.nodeid, one.get_closest_marker = file, marks.get
@@ -111,7 +111,7 @@ def test_each_device_has_a_case_on_any_day(monkeypatch: pytest.MonkeyPatch) -> N
     table = [case(3, *KINDS[0]) for _ in range(4)]
     for one, device in zip(table, ("cpu", "python", "cuda", "hip"), strict=True):
         one.callspec.params["device"] = device
-        one.nodeid, one.get_closest_marker = "tests/kernels/test_a.py", {}.get
+        one.nodeid, one.get_closest_marker = "tests/kernels/sort/test_sort.py", {}.get
     for day in range(4):
         monkeypatch.setattr(turns, "TURN", day)
         assert not [*turns.others(table, turns.ROOMS)]
