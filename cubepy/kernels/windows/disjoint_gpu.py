@@ -265,6 +265,7 @@ def reduced(x: Any, out: Any, reduction: Reduction, scale: float) -> None:
         else:
             axes.append((n, m))
     value, acc, tail = x, cb.as_dtype(x.dtype).compute, x.shape[4]
+    acc = cb.f32 if acc.is_float and acc.bits == 16 else acc
     for at in range(len(axes) - 1, -1, -1):
         n, m = axes[at]
         lead = x.shape[0] * math.prod(n for n, _ in axes[:at])
