@@ -12,7 +12,6 @@ from cubepy.runtime import recording
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.device import current
 from cubepy.runtime.replay.arguments import REFUSED, key_of, plain
-from cubepy.runtime.replay.generic import Kinds
 from cubepy.runtime.replay.gpu import GpuOperands
 from cubepy.runtime.replay.host import HostOperands, host_replay
 from cubepy.runtime.replay.plan import Plan
@@ -47,14 +46,15 @@ class Calls:
         self.kept: dict[bytes | None, list[Any]] = {}  # options, so that none gets their addresses
         self.plans: dict[Any, list[Plan]] = {}
         self.chances: dict[Any, int] = {}
-        self.kinds = Kinds()
+        self.kinds: Any = None  # `generic.Kinds`, since the first recording on a GPU
         self.short_of: list[Callable[[tuple[Any, ...]], bytes | None]] = [_nothing]
         recording.tables.add(self)
 
     def clear(self) -> None:
         """Forget all calls: they may be done in another way now."""
-        for table in (self.ready, self.quick, self.kept, self.plans, self.chances, self.kinds):
+        for table in (self.ready, self.quick, self.kept, self.plans, self.chances):
             table.clear()
+        self.kinds = None
 
     def on_host(
         self, values: tuple[Any, ...], short: bytes | None, out: int | None, call: Callable[[], Any]
@@ -99,7 +99,7 @@ class Calls:
         """The result of a call on a GPU that did not come before, by a plan for all lengths; or
         REFUSED.
         """
-        if recording.detours or not self.kinds.known:
+        if self.kinds is None or recording.detours:
             return REFUSED
         again, result = self.kinds.repeat(key, values)
         if again is not None:
@@ -152,10 +152,25 @@ class Calls:
                 if operands is HostOperands:
                     self.short_of[0] = host_replay().key() or _nothing
                 elif of is not None:
-                    self.kinds.learn(key, values, plan, of, out)
+                    self.learn_lengths(key, values, plan, of, out)
             except (Unsuitable, OutOfMemoryError):
                 self.chances[key] = left - 1
         return result
+
+    def learn_lengths(
+        self,
+        key: Any,
+        values: tuple[Any, ...],
+        plan: Plan,
+        of: Callable[[Sequence[Any]], Any],
+        out: int | None,
+    ) -> None:
+        """Work a call on a GPU out for other lengths, if they vary."""
+        from cubepy.runtime.replay.generic import Kinds  # for GPUs only
+
+        if self.kinds is None:
+            self.kinds = Kinds()
+        self.kinds.learn(key, values, plan, of, out)
 
     def keep(self, key: Any, plan: Plan) -> None:
         """Repeat calls by a plan from now on; its function is written when it is wanted."""

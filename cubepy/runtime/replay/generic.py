@@ -179,10 +179,6 @@ class Kinds:
     def __init__(self) -> None:
         self.known: dict[Any, Kind] = {}
 
-    def clear(self) -> None:
-        """Forget all of them."""
-        self.known.clear()
-
     def repeat(self, key: Any, values: tuple[Any, ...]) -> tuple[Again | None, Any]:
         """What repeats a call of other lengths than those before, and its result; None and REFUSED
         where there is no plan for it.
