@@ -17,7 +17,7 @@ GPU_ARGS ?=
 # Of scripts/array_api_tests.py: a checkout of data-apis/array-api-tests, and options of pytest
 SUITE ?= array-api-tests
 
-.PHONY: demo test gpu-test array-api-tests lint stubs bench asv docs clean
+.PHONY: demo test test-all gpu-test array-api-tests lint stubs bench asv docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -55,6 +55,10 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# All cases of tables of which `make test` runs a part each day, for all architectures: hours
+test-all: $(VENV)/.test
+	CUBEPY_TEST_ARCHITECTURES=all $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 gpu-test: $(VENV)/.test
 	$(BIN)/python scripts/gpu_check.py $(GPU_ARGS)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -14,9 +15,10 @@ CACHE = Path(__file__).resolve().parent.parent / ".cache" / "tests"
 os.environ.setdefault("CUBEPY_CACHE_DIR", str(CACHE))
 os.environ.setdefault("CUBEPY_COMPILE_WORKERS", "1")  # there is a process for each core already
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-    # Processes that tests start would compile all of Numba's modules each; nothing is written
-    # beside sources.
-    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(CACHE / "bytecode"))
+    # Processes that tests start would compile all of Numba's modules each, and pytest would work
+    # out all assertions at each run; nothing is written beside sources.
+    sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(CACHE / "bytecode"))
+    sys.dont_write_bytecode = False
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -49,7 +51,7 @@ def _count(phase: str, info: dict[str, int]) -> None:
 
 
 gc.callbacks.append(_count)
-gc.set_threshold(100_000, 20, 50)
+gc.set_threshold(1_000_000, 20, 50)
 
 
 def freeze() -> None:

@@ -11,18 +11,19 @@ from cubepy.runtime.device import GPUS
 from tests.backends.hip.emulator.device import emulated
 from tests.backends.hip.emulator.driver import WANTED, emulated_hip
 from tests.staging import gpu_missing, staged
+from tests.turns import DAYS
 
 NAMED = os.environ.get("CUBEPY_TEST_PROCESSORS", "")
 EMULATED = tuple((NAMED or "gfx942 gfx1100").split())
-"""AMD's processors on which the emulator runs the suite: unless they are named, a case on one of
-them today, on the other tomorrow.
+"""AMD's processors on which the emulator runs the suite: unless they are named, each case
+on each of them once in four days.
 """
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     known = getattr(item, "callspec", None)
-    if known is not None and known.params.get("device") in EMULATED and not NAMED:
-        item.add_marker(pytest.mark.turns(len(EMULATED)))
+    if known is not None and known.params.get("device") in EMULATED:
+        item.add_marker(pytest.mark.turns(1 if NAMED else DAYS))
 
 
 @pytest.fixture(params=["cpu", "python", "cuda", "hip", *EMULATED])

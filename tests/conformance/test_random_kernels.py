@@ -55,7 +55,7 @@ def test_the_gpu_agrees_on_random_kernels(seed: int) -> None:
         compare(seed, "cuda")
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("processor", ["gfx942", "gfx1100"])
 @pytest.mark.parametrize("seed", [1, 3, 15])
 def test_emulated_processors_agree_on_random_kernels(seed: int, processor: str) -> None:

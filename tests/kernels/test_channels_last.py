@@ -133,6 +133,7 @@ class Cross(nn.Module):
         return y.softmax(1) * y
 
 
+@pytest.mark.day(1, 3)  # tests/tensor/fusion/test_convolutions.py has others there daily
 def test_a_program_of_such_images_on_a_gpu() -> None:
     pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
     if WHERE:

@@ -152,11 +152,27 @@ def test_agreement_of_rankings():
     assert same.agreement(other, [1], 1) < 1
 
 
+SHORT = """
+import runpy, sys
+sys.path.insert(0, sys.argv[1])
+import model
+load = model.load_model
+def shorter():
+    whole = load()
+    whole.encoder.layer = model.nn.ModuleList(list(whole.encoder.layer)[:2])
+    return whole
+model.load_model = shorter
+sys.argv[:2] = ["demo.py"]
+runpy.run_path(sys.path[0] + "/demo.py", run_name="__main__")
+"""
+"""The demo with two of the model's six layers, as to quantize all of them takes most of the time."""
+
+
 def test_the_demo_runs(tmp_path):
     for library in ("tokenizers", "rich", "matplotlib"):
         pytest.importorskip(library)
     done = subprocess.run(
-        [sys.executable, DEMO / "demo.py", "--repeats", "1", "--limit", "48", "--out", tmp_path / "picture.png"],
+        [sys.executable, "-c", SHORT, DEMO, "--repeats", "1", "--limit", "48", "--out", tmp_path / "picture.png"],
         capture_output=True, text=True, encoding="utf-8", cwd=tmp_path, timeout=300,
         env=os.environ | {"COLUMNS": "160", "PYTHONIOENCODING": "utf-8"} | ONE_THREAD,
     )  # fmt: skip

@@ -49,6 +49,7 @@ def test_training_keeps_little(suite: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert memory().track_growth_in_10000_steps() < 20
 
 
+@pytest.mark.day(0, 3)  # tests/runtime/ahead/test_walked.py has a smaller one, daily
 def test_a_second_process_compiles_nothing(suite: Any, tmp_path: Path) -> None:
     """The program of B6 in another process with the same cache: all code is loaded, without
     numba.

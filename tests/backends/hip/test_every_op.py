@@ -337,7 +337,7 @@ CHOSEN = [
 """Every dtype once, with processors, modes, numbers and lines by turns."""
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("processor", "dtype", "lanes", "mode"), ALL if THOROUGH else CHOSEN)
 def test_every_op_has_code_or_an_error(processor: str, dtype: str, lanes: int, mode: str) -> None:
     refused = compiled(processor, dtype, lanes, mode)

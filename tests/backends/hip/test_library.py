@@ -14,10 +14,8 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.runtime import device as devices
 from cubepy.runtime.memory import device_array
-from tests.backends.cuda.thorough import THOROUGH
 from tests.backends.hip.emulator.device import emulated
 from tests.kernels.entry.test_device_arrays import CALLS as DEVICE_CALLS
-from tests.turns import TURN
 
 F, H = np.float32, np.float16
 PROCESSORS = ("gfx942", "gfx1100")
@@ -91,14 +89,11 @@ def test_rows_are_shared_by_whole_planes(n: int) -> None:
 
 
 ALL = [(*case, processor) for case in CASES for processor in PROCESSORS]
-CHOSEN = ALL if THOROUGH else [ALL[2 * k + (k + TURN) % 2] for k in range(len(CASES))]
-"""Every second case on the one, the others on the other, tomorrow the other way round, unless tests
-are thorough.
-"""
 
 
+@pytest.mark.turns(4)  # every second case on the one or on the other
 @pytest.mark.parametrize(
-    ("name", "call", "off", "processor"), CHOSEN, ids=[f"{c[0]}-{c[-1]}" for c in CHOSEN]
+    ("name", "call", "off", "processor"), ALL, ids=[f"{c[0]}-{c[-1]}" for c in ALL]
 )
 def test_results_are_those_of_the_cpu(name: str, call: Any, off: float, processor: str) -> None:
     function, arrays = call

@@ -67,7 +67,7 @@ def quantized(folder: Path, scheme: str) -> Any:
     return cb.quant.quantize(model, scheme, measure_speed=False).model
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("scheme", "processor"), [("int8", "gfx942"), ("int4", "gfx1100")])
 def test_the_tokens_are_the_cpus(
     scheme: str, processor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,9 +13,7 @@ from cubepy.kernels.attention.cpu import short
 from cubepy.kernels.attention.gradients import GRADIENTS
 from cubepy.kernels.attention.problem import AttentionGradients, described
 from cubepy.kernels.attention.routines import guess
-from tests.backends.cuda.thorough import THOROUGH
 from tests.staging import WHERE
-from tests.turns import TURN
 
 pytestmark = pytest.mark.skipif(bool(WHERE), reason="the routine is the CPU's")
 
@@ -52,14 +50,10 @@ SHAPES = [
 
 
 CASES = [(s, c, d) for s in SHAPES for c in (False, True) for d in (np.float32, np.float16)]
-HALF = range(len(CASES) // 2)
-CHOSEN = CASES if THOROUGH else [CASES[2 * k + (k + k // 2 + TURN) % 2] for k in HALF]
-"""Every shape with and without a triangle, of one dtype today and of the other tomorrow, unless
-tests are thorough.
-"""
 
 
-@pytest.mark.parametrize(("shape", "causal", "dtype"), CHOSEN)
+@pytest.mark.turns(4)  # every shape in one dtype, with or without a triangle
+@pytest.mark.parametrize(("shape", "causal", "dtype"), CASES)
 def test_results_sums_and_gradients(shape: tuple[int, ...], causal: bool, dtype: Any) -> None:
     batch, heads, groups, length, keys, depth, width = shape
     q, grad = draw(1, batch, heads, length, depth), draw(2, batch, heads, length, width)

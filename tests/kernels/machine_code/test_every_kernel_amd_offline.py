@@ -1,8 +1,8 @@
 """Every kernel that the library launches on a GPU compiles for AMD's processors: registers of units
 are never spilled, scalars and private memory only where a list says why; no GPU is needed.
 
-By default one kind of each kernel is compiled, for one of two processors today and for the other
-tomorrow (`tests/turns.py`), with `CUBEPY_TEST_ARCHITECTURES=all` everything for all of them.
+By default one kind of each kernel is compiled every other day, for one of two processors by turns
+(`tests/turns.py`), with `CUBEPY_TEST_ARCHITECTURES=all` everything for all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from tests.kernels.machine_code.every_kernel import (
 )
 from tests.turns import TURN
 
-PROCESSORS = tuple(KNOWN) if THOROUGH else by_turns(("gfx942", "gfx1100"), TURN, 2)
+pytestmark = [pytest.mark.day(1, 2), pytest.mark.turns(1)]  # NVIDIA's have the other day
+PROCESSORS = tuple(KNOWN) if THOROUGH else by_turns(("gfx942", "gfx1100"), TURN // 2, 2)
 
 SPILLS_SCALARS = {
     "attention.flash_lines.attend": (

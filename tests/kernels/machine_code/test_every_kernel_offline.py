@@ -3,7 +3,7 @@ GPU is needed.
 
 Public functions run on devices that keep the code of what is launched on them. A new kernel that no
 call of `every_kernel` reaches fails the last test: add a call, or name the kernel there with the
-reason why no GPU runs it.
+reason why no GPU runs it. The day after, the same kernels are compiled for AMD's GPUs.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from tests.kernels.machine_code.every_kernel import (
     run,
 )
 from tests.kernels.test_library_offline import WIDE
+
+pytestmark = [pytest.mark.day(0, 2), pytest.mark.turns(1)]  # AMD's have the other day
 
 
 @cache

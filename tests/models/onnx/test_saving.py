@@ -85,7 +85,7 @@ def round_trip(model: Callable[..., Any], path: Path, *args: Any) -> Any:
     return loaded
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4, "graphs of torch")
 @pytest.mark.parametrize("name", GRAPHS)
 def test_graphs_of_torch(name: str, tmp_path: Path) -> None:
     model = TorchModel(decoded(GRAPHS[name], ARRAYS))

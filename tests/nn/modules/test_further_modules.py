@@ -59,7 +59,8 @@ def test_pools_of_drawn_windows(axes: int, size: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(
         np.take_along_axis(flat, index.numpy().reshape(2, 3, -1), 2), y.numpy().reshape(2, 3, -1)
     )
-    check_gradients(lambda x: pool(x, 2, size, _random_samples=u), x)
+    few = x[:1, :1] if axes == 2 else x[:1, :1, :4, :4]  # differences are two calls a number
+    check_gradients(lambda x: pool(x, 2, size, _random_samples=u[:1, :1]), few)
     module = getattr(nn, f"FractionalMaxPool{axes}d")(2, output_ratio=0.5)
     assert module(x[0]).shape == (3, *(n // 2 for n in shape))
     assert not np.array_equal(module(x).numpy(), module(x).numpy())

@@ -265,6 +265,7 @@ def test_gradients_that_begin_with_numbers(loss: str) -> None:
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.day(0, 3)  # steps of two others run there daily
 def test_steps_of_a_network_on_an_emulated_gpu() -> None:
     with emulated("gfx1100"):
         for got, want in zip(
