@@ -7,12 +7,16 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import numpy as np
+
 from cubepy.errors import DTypeError, GradientError, ShapeError
 from cubepy.runtime import recording
+from cubepy.runtime.replay.hosted import HOSTED
 from cubepy.tensor.gradients.engine import walk_back
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program.observe import blocks, exchanges, gradient, same
 from cubepy.tensor.program.plans.steady import changed, exchange
+from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle, Value, gradient_of, located, outside
 
 
@@ -20,6 +24,10 @@ class Differentiable(Handle):
     """What `Tensor` inherits: `requires_grad`, `grad`, `backward`, `detach`, `assign_`."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        HOSTED.add(cls)
 
     def _of_value(self, value: Value) -> Any:
         """A tensor of a value."""
@@ -36,6 +44,16 @@ class Differentiable(Handle):
     def _binary(self, op: str, other: Any) -> Any:
         """`op(self, other)`; a Python number takes the tensor's dtype."""
         raise NotImplementedError
+
+    def __cubepy_hosted__(self) -> np.ndarray | None:
+        """The array of a tensor on the host, for functions that give new arrays of what they read;
+        None where what is made of it must be ops.
+        """
+        value = self.value
+        if value.needs_grad and mode.enabled or blocks or type(value.storage) is not Dense:
+            return None
+        array = value.storage.array
+        return array if type(array) is np.ndarray else None
 
     @property
     def requires_grad(self) -> bool:
