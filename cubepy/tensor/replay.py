@@ -24,7 +24,7 @@ from cubepy.runtime.replay.arguments import REFUSED, key_of
 from cubepy.runtime.replay.calls import Calls
 from cubepy.runtime.replay.gpu import GpuOperands
 from cubepy.runtime.replay.host import HostOperands
-from cubepy.runtime.replay.tuples import one_tuple
+from cubepy.runtime.replay.standing import ONE
 from cubepy.runtime.tables import room
 from cubepy.tensor.execute import run
 from cubepy.tensor.ops import OPS, Spec, infer
@@ -80,7 +80,7 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         return None
     if attrs:
         values += attrs
-        values += [one_tuple(v) if type(v) is tuple else v for v in attrs.values()]
+        values += [ONE[type(v)](v) if type(v) in ONE else v for v in attrs.values()]
     given = tuple(values)
     again = _calls.quick.get(_calls.short_of[0](given))
     if again is None:
@@ -185,7 +185,7 @@ def _values(op: str, stores: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any,
             if operands is None:
                 return None
             values += operands
-    return (*values, *attrs, *[one_tuple(v) if type(v) is tuple else v for v in attrs.values()])
+    return (*values, *attrs, *[ONE[type(v)](v) if type(v) in ONE else v for v in attrs.values()])
 
 
 def perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:

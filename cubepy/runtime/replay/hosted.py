@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.runtime.replay.tuples import one_tuple
+from cubepy.runtime.replay.standing import one_float, one_tuple
 
 HOSTED: set[type] = set()
 """Classes whose objects give an array by `__cubepy_hosted__`, or None where a call has to know what
@@ -34,6 +34,8 @@ def arrays_of(values: tuple[Any, ...], out: int | None) -> list[Any] | None:
                 return None
             if kind is tuple:
                 found[n] = one_tuple(v)
+        elif kind is float:
+            found[n] = one_float(v)
     return found
 
 

@@ -61,7 +61,8 @@ def test_they_give_tensors_of_what_arrays_give(name: str, view: str) -> None:
 
 def test_they_go_through_the_plan_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     x = floats(1, 4, 9, 9)
-    wanted = [K.avg_pool2d(x, 3, 2) for _ in range(3)][0]
+    for _ in range(3):
+        wanted = K.avg_pool2d(x, 3, 2)
     monkeypatch.setattr(avg_pool, "mapped", None)  # what the long way needs
     assert np.array_equal(K.avg_pool2d(cb.tensor(x), 3, 2).numpy(), wanted)
 

@@ -1,13 +1,26 @@
-"""One tuple for all that are equal: a call is known by the addresses of its options."""
+"""One tuple, or number, for all that are equal: a call is known by the addresses of its options."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from cubepy.compiler.signature import exact
 from cubepy.runtime.tables import room
 
 _tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+_floats: dict[float, float] = {}
+
+
+def one_float(value: float) -> float:
+    """The number that stands for all equal ones; zeros, which have a sign, are as they are."""
+    found = _floats.get(value)
+    if found is None:
+        if not value or value != value:
+            return value
+        room(_floats, 4096)
+        _floats[value] = found = value
+    return found
 
 
 def one_tuple(attribute: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -33,3 +46,7 @@ def _alike(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
         if type(a) is not type(b) or type(a) in _DEEP and exact(a) != exact(b):
             return False
     return True
+
+
+ONE: dict[type, Callable[[Any], Any]] = {tuple: one_tuple, float: one_float}
+"""By the type of an option, what gives the object that stands for it."""
