@@ -252,7 +252,8 @@ class Shaping(Applied[R]):
         if like.size <= HELD and like.__cubepy_hosted__() is not None:
             shape = (*self.shape[-2:], max(-self.shape[-2], min(diagonal, self.shape[-1])))
             inside = like.__cubepy_wrap__(_inside(compare, *shape))
-            return self._apply("where", inside, like, like._operand(0).astype(self.dtype))  # type: ignore[no-any-return]
+            zero = like._operand(0).astype(self.dtype)
+            return self._apply("where", inside, like, zero)  # type: ignore[no-any-return]
         with use(self.device):
             rows, columns = (
                 self._apply("arange", start=0, step=1, count=n, dtype="i64")
