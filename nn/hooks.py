@@ -66,10 +66,10 @@ class Hooked:
 
     def register_full_backward_hook(self, hook: Callable[..., Any]) -> Removal:
         """Call `hook(module, grad_input, grad_output)` each time that gradients went back through
-        the module: tuples of the gradients by its positional arguments (None for what has none) and by
-        its outputs (zeros for one that nobody used). What it gives, if it is not None, is passed on
-        instead of `grad_input`. The result removes it again. Programs (`cb.jit`) call hooks when
-        they are traced.
+        the module: tuples of the gradients by its positional arguments (None for what has none)
+        and by its outputs (zeros for one that nobody used). What it gives, if it is not None, is
+        passed on instead of `grad_input`. The result removes it again. Programs (`cb.jit`) call
+        hooks when they are traced.
 
         Outputs are a tensor, or a tuple or list of them.
 

@@ -182,8 +182,8 @@ class Differentiable(Handle):
 
     def register_hook(self, hook: Any) -> hooks.Removal:
         """Call `hook(gradient)` on every walk back that reaches this tensor, with all of the
-        gradient by it: what it gives, if it is not None, is passed on instead. The result removes it again,
-        when called or by `remove()`.
+        gradient by it: what it gives, if it is not None, is passed on instead. The result removes
+        it again, when called or by `remove()`.
 
         Programs (`cb.jit`) have the hooks that are there when they are traced; of parameters of
         modules a later one is noticed.
@@ -204,8 +204,8 @@ class Differentiable(Handle):
 
     def register_post_accumulate_grad_hook(self, hook: Any) -> hooks.Removal:
         """Call `hook(tensor)` each time that `backward` has added to the `grad` of this leaf: a
-        step of an optimizer for each parameter, after which its gradient is forgotten, needs no memory
-        for all gradients.
+        step of an optimizer for each parameter, after which its gradient is forgotten, needs no
+        memory for all gradients.
 
         Raises:
             GradientError: no leaf that needs gradients.

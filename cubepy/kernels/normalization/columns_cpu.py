@@ -16,7 +16,7 @@ from cubepy.runtime import memory
 from cubepy.runtime.device import current, device_properties
 
 LINES = 4  # registers that a unit takes at once
-FEW = 4
+FEW = 8
 """Columns side by side below which lanes would be empty."""
 
 
