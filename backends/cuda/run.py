@@ -9,6 +9,7 @@ from cubepy.backends.cuda.native.module import Wish, check_clusters, launch_conf
 from cubepy.backends.cuda.native.tensor_maps import encoded
 from cubepy.backends.gpu.run import GpuRunner
 from cubepy.lang.grid import Dim3
+from cubepy.runtime.symbolic.number import plain
 
 
 class CudaRunner(GpuRunner):
@@ -24,7 +25,7 @@ class CudaRunner(GpuRunner):
         if cluster is None and not exe.overlap:
             return None
         wish = Wish(cluster=cluster, overlap=exe.overlap)
-        return launch_config(cubes, exe.units, exe.shared_bytes, wish)
+        return launch_config(tuple(map(plain, cubes)), exe.units, exe.shared_bytes, wish)
 
     def encoded(self, value: Any) -> bytes:
         return encoded(value)

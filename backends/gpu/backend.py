@@ -112,6 +112,10 @@ class GpuExecutable(ABC):
         """Lay out a launch."""
         return self.runner(self.variant(leaves), leaves, cubes, ordinal)
 
+    def symbolic(self, leaves: list[Any], cubes: Dim3, ordinal: int = 0) -> Any:
+        """Lay out a launch of which lengths are symbols, for the table of a plan."""
+        return self.runner.symbolic(self.variant(leaves), leaves, cubes, ordinal)
+
     def made(self, aligned: bool, rows: frozenset[str]) -> Variant:
         """What runs the code for arrays that are aligned so."""
         return Variant(self, aligned, rows)

@@ -60,6 +60,12 @@ class NativeGpu:
 
         return GpuTable(self.driver.context(ordinal))
 
+    def symbolic_replays(self, ordinal: int) -> Any:
+        """The same of lengths that are symbols (`replay.SymbolicTable`)."""
+        from cubepy.backends.gpu.replay import SymbolicTable
+
+        return SymbolicTable(self.driver.context(ordinal))
+
     def graphs(self, ordinal: int, run: Any, launches: int) -> PlanGraphs:
         """What runs the launches of a plan, and launches a graph of them where memory comes
         again.

@@ -28,6 +28,7 @@ from cubepy.backends.llvm.machine_code import REFUSED, loaded
 from cubepy.backends.llvm.replay_table import LINE, Address, ReplayCode, Table
 from cubepy.backends.llvm.word_code import number, word
 from cubepy.runtime.backend import Unsuitable
+from cubepy.runtime.symbolic.number import is_symbol
 
 SYMBOL = "cubepy_gpu_replay"
 KINDS = {"maps": 3, "parameters": 2, "steps": 12}
@@ -178,6 +179,8 @@ class GpuTable(Table):
         if runner.fault_word >= 0 or flag is not None:
             raise Unsuitable("a kernel that reports faults")
         words = list(runner.block)
+        for _, at, _ in runner.maps:
+            words[at : at + MAP_WORDS] = [0] * MAP_WORDS  # they lie elsewhere
         for n, at, kind in runner.numbers:
             words[at] = _bits(leaves[n], kind)
         begin = self.words(words)
@@ -185,8 +188,7 @@ class GpuTable(Table):
             self.address(begin + at, leaves[n].address, addresses[n])
         starts = {at: begin + at for at in runner.starts}
         for n, at, _ in runner.maps:
-            encoded = struct.unpack(f"{MAP_WORDS}q", runner.encoded(leaves[n]))
-            starts[at] = self.words(encoded, LINE // 8)
+            starts[at] = self.map(runner, leaves[n])
             where = addresses[n]
             if where is not None:
                 if not self.address_of("move_tensor_map"):
@@ -195,11 +197,20 @@ class GpuTable(Table):
         first, config = len(self.rows["parameters"]), 0
         self.rows["parameters"] += [(first + n, starts[at]) for n, at in enumerate(runner.starts)]
         if runner.config is not None:
-            config = self.words(struct.unpack(f"{len(bytes(runner.config)) // 8}q", runner.config))
+            config = self.words(self.configuration(runner))
         kind = PLAIN if runner.config is None else CONFIGURED
         self.step(kind, runner.head[0].value or 0, *runner.head[1:], first, config)
         self.names.append(runner.exe.program.name)
         self.runners.append(runner)
+
+    def configuration(self, runner: GpuRunner) -> list[int]:
+        """The words of the native description of a launch."""
+        return list(struct.unpack(f"{len(bytes(runner.config)) // 8}q", runner.config))
+
+    def map(self, runner: GpuRunner, value: Any) -> int:
+        """Add a tensor map; gives the number of its first word."""
+        encoded = struct.unpack(f"{MAP_WORDS}q", runner.encoded(value))
+        return self.words(encoded, LINE // 8)
 
     def address(self, word: int, address: int, slot: Address | None) -> None:
         """A word of the blocks is an address that stays, or one of an operand."""
@@ -223,9 +234,12 @@ class GpuTable(Table):
         self.step(OTHER, self.address_of(name), *[0] * 7, begin, 0)
         self.names.append(name)
 
+    def head(self) -> list[int]:
+        """The words at the beginning."""
+        return [self.context.handle, *[self.address_of(name) for name in FUNCTIONS]]
+
     def ready(self) -> tuple[Callable[..., int], int, Any]:
-        functions = [self.address_of(name) for name in FUNCTIONS]
-        table = self.laid_out([self.context.handle, *functions])
+        table = self.laid_out(self.head())
         return entry(), ctypes.addressof(table), (table, self.runners)
 
     def failed(self, code: int) -> None:
@@ -234,8 +248,36 @@ class GpuTable(Table):
             self.context.check(code >> 32, f"launching {name}")
 
 
+class SymbolicTable(GpuTable):
+    """A table among whose words are symbols.
+
+    Attributes:
+        tensor_maps: tensor maps: their first words among those of the blocks, runners, leaves.
+    """
+
+    def __init__(self, where: Context) -> None:
+        super().__init__(where)
+        self.tensor_maps: list[tuple[int, GpuRunner, Any]] = []
+
+    def map(self, runner: GpuRunner, value: Any) -> int:
+        begin = self.words([0] * MAP_WORDS, LINE // 8)
+        self.tensor_maps.append((begin, runner, value))
+        return begin
+
+    def configuration(self, runner: GpuRunner) -> list[int]:
+        words = super().configuration(runner)
+        _, x, y, z, units, *_ = runner.head  # it begins with these, of 32 bits each
+        words[:2] = x | y << 32, z | units << 32
+        return words
+
+    def ready(self) -> tuple[Callable[..., int], int, Any]:
+        return entry(), 0, None  # another table each time
+
+
 def _bits(value: Any, kind: int) -> int:
     """A number as the word of a block."""
+    if is_symbol(value):
+        return value if kind == INTEGER else value.trace.apply(_bits, value, kind)  # type: ignore[no-any-return]
     if kind == INTEGER:
         value = int(value) & (1 << 64) - 1
         return value - (1 << 64) if value >= 1 << 63 else value

@@ -39,9 +39,24 @@ class GpuRunner:
     """
 
     def __init__(self, exe: Any, leaves: Sequence[Any], cubes: Dim3, ordinal: int = 0) -> None:
+        self._allocate(self.lay_out(exe, leaves, cubes, ordinal))
+        self.unaligned: GpuRunner | None = None
+        self.config: Any = self.configuration(cubes)
+        self.extended: Any = None
+        self.config_at: Any = None
+        library: Any = self.driver.api()
+        if self.config is not None:
+            self.config_at = ctypes.c_void_p(ctypes.addressof(self.config))
+            self.extended = library.untyped("launch_configured")
+        self.many = self.driver.count() > 1
+        self.native = library.untyped("launch")
+
+    def lay_out(self, exe: Any, leaves: Sequence[Any], cubes: Dim3, ordinal: int) -> list[int]:
+        """Find out what is where in the block of arguments; gives its words, without addresses and
+        numbers.
+        """
         self.exe, self.ordinal, self.empty = exe, ordinal, math.prod(cubes) == 0
-        name = exe.program.name
-        check_grid(cubes, name, exe.units, exe.loadable.driver.most_units)
+        check_grid(cubes, exe.program.name, exe.units, exe.loadable.driver.most_units)
         function: Function = exe.loadable.on(ordinal)
         self.context = function.context
         self.driver = self.context.driver
@@ -73,21 +88,19 @@ class GpuRunner:
             starts.append(len(words))
             words.append(0)
         self.starts = starts
-        self._allocate(words)
         self.function = function
         self.cubes = cubes
         self.loose: int = exe.loose
-        self.unaligned: GpuRunner | None = None
         self.head = (ctypes.c_void_p(function.handle), *cubes, *exe.units, exe.shared_bytes)
-        self.config: Any = self.configuration(cubes)
-        self.extended: Any = None
-        self.config_at: Any = None
-        library: Any = self.driver.api()
-        if self.config is not None:
-            self.config_at = ctypes.c_void_p(ctypes.addressof(self.config))
-            self.extended = library.untyped("launch_configured")
-        self.many = self.driver.count() > 1
-        self.native = library.untyped("launch")
+        return words
+
+    @classmethod
+    def symbolic(cls, exe: Any, leaves: Sequence[Any], cubes: Dim3, ordinal: int) -> GpuRunner:
+        """A launch of which lengths are symbols: it is laid out, but cannot run."""
+        made = cls.__new__(cls)
+        made.block = made.lay_out(exe, leaves, cubes, ordinal)  # type: ignore[assignment]
+        made.config = made.configuration(cubes)
+        return made
 
     def configuration(self, cubes: Dim3) -> Any:
         """The native description of a launch that no plain call can say, or None."""

@@ -116,6 +116,11 @@ class ReplayCode(WordCode):
         self.b.ret(number(0))
 
 
+def in_memory(words: array[int]) -> Any:
+    """The words as an array of ctypes, which keeps them alive."""
+    return (ctypes.c_int64 * len(words)).from_buffer(words)
+
+
 class Table:
     """A table while it is put together; operands are numbered (see `cubepy.runtime.replay.plan`).
 
@@ -165,14 +170,17 @@ class Table:
         rows = sum(len(row) for kind in before for row in self.rows[kind])
         return head + len(self.kinds) + rows
 
-    def laid_out(self, head: Sequence[int]) -> Any:
-        """The words, as an array of ctypes."""
-        words = array("q", head)
-        words.extend([len(self.rows.get(kind, self.blocks)) for kind in self.kinds])
+    def flat(self, head: Sequence[int]) -> list[int]:
+        """The words."""
+        words = [*head, *[len(self.rows.get(kind, self.blocks)) for kind in self.kinds]]
         for kind in self.kinds:
             rows = self.rows.get(kind)
             words.extend(self.blocks if rows is None else chain.from_iterable(rows))
-        return (ctypes.c_int64 * len(words)).from_buffer(words)
+        return words
+
+    def laid_out(self, head: Sequence[int]) -> Any:
+        """The words, as an array of ctypes."""
+        return in_memory(array("q", self.flat(head)))
 
     def clear(self) -> None:
         """Forget what was laid out."""

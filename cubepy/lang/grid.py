@@ -78,7 +78,7 @@ def over(n: Any, lanes: int = 1) -> Over:
         size = math.prod(shape) if min(shape, default=0) >= 0 else -1
     else:
         size, shape = getattr(n, "size", -1), getattr(n, "shape", ())
-        if type(size) is not int:  # PyTorch's size() is the shape
+        if not isinstance(size, int):  # PyTorch's size() is the shape
             size = math.prod(shape) if callable(size) else int(size)
             shape = tuple(shape)
     if size < 0:
@@ -99,7 +99,7 @@ def axis_length(value: Any, shape: Any) -> int:
     """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise LaunchError(f"cb.over needs a shape of ints, not {shape!r}")
-    return int(value.__index__())
+    return value if isinstance(value, int) else int(value.__index__())
 
 
 def cubes_over(axes: tuple[int, ...], units: Dim3) -> Dim3:
@@ -126,10 +126,11 @@ def dim3(value: Any, what: str, least: int) -> Dim3:
     for axis in axes:
         if isinstance(axis, bool) or not hasattr(axis, "__index__"):
             raise LaunchError(f"{what} must be an int or a tuple of ints, not {value!r}")
-        if axis.__index__() < least:
+        axis = axis if isinstance(axis, int) else axis.__index__()
+        if axis < least:
             raise LaunchError(
                 f"{what} must be at least {least} along every axis, not {value!r}",
                 hint="skip the launch when there is nothing to do" if least == 1 else "",
             )
-        out.append(axis.__index__())
+        out.append(axis)
     return (out + [1, 1])[0], (out + [1, 1])[1], (out + [1, 1])[2]

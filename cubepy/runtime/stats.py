@@ -20,8 +20,9 @@ class Stats:
         alone. traces: of functions that
         `cb.jit` has. retraces: those of functions that were traced before. plans: programs that
         became one call of machine code. calls: of programs. arena: bytes of the arenas of those
-        plans. pool_in_use, pool_reserved, pool_peak: bytes of the memory pool of the current
-        device, when it was asked (see `cb.memory_stats`).
+        plans. lengths: calls on a GPU that were worked out from calls of other lengths.
+        pool_in_use, pool_reserved, pool_peak: bytes of the memory pool of the current device, when
+        it was asked (see `cb.memory_stats`).
     """
 
     specialised: int = 0
@@ -34,6 +35,7 @@ class Stats:
     plans: int = 0
     calls: int = 0
     arena: int = 0
+    lengths: int = 0
     pool_in_use: int = 0
     pool_reserved: int = 0
     pool_peak: int = 0

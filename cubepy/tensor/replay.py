@@ -37,6 +37,8 @@ VIEWS = frozenset("reshape permute slice expand contiguous embedding constant af
 VIEWS |= {"detach", "custom", "cond", "scan"}
 """Ops that are no launches on the host, look at elements there, or are made of others: they run,
 but unchecked."""
+CALLING = frozenset(["custom", "cond", "scan"])
+"""Ops that call functions of users, which are called once."""
 STRIDED = frozenset("permute slice expand".split())
 """Ops that give the same elements with other strides."""
 _calls = Calls()
@@ -277,10 +279,30 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
         return _wrapped(wrap, compute())
     short = None if on_gpu else _calls.short_of[0](values)
     result: Any = REFUSED if recording.detours else _calls.repeat(key, values, short)
+    if result is REFUSED and on_gpu:
+        result = _calls.other_length(key, values)
     if result is not REFUSED:
         return result
+    general = on_gpu and op not in CALLING and _plain(stores)
+    of = partial(_of, op, stores, attrs) if general else None
     operands = GpuOperands if on_gpu else HostOperands
-    return _wrapped(wrap, _calls.long_way(key, values, compute, operands, None, wrap))
+    return _wrapped(wrap, _calls.long_way(key, values, compute, operands, None, wrap, of))
+
+
+def _plain(stores: Sequence[Any]) -> bool:
+    """Whether storages are arrays, one each."""
+    return all(s is None or type(s) is Dense for s in stores)
+
+
+def _of(op: str, stores: Sequence[Any], attrs: dict[str, Any], values: Sequence[Any]) -> Any:
+    """What an op gives of other arrays."""
+    given = [
+        s if s is None else _on_device(v)
+        for s, v in zip(stores, values[1 : 1 + len(stores)], strict=True)
+    ]
+    inputs = [None if s is None else Spec(s.shape, s.dtype) for s in given]
+    specs = infer(op, inputs, attrs)
+    return run(op, given, attrs, (specs[0] if type(specs) is list else specs).dtype.numpy)
 
 
 def _wrapped(wrap: Any, result: Any) -> Any:

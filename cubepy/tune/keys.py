@@ -39,7 +39,7 @@ def key_of(problem: Any, exact: frozenset[str]) -> Any:
         A named tuple of the same class: the key is itself a problem, the largest of its bucket.
     """
     return problem._make(
-        bucket(v) if type(v) is int and name not in exact else v
+        bucket(v) if isinstance(v, int) and not isinstance(v, bool) and name not in exact else v
         for name, v in zip(problem._fields, problem)
     )
 

@@ -72,6 +72,8 @@ class Tuner:
 
         A problem that was asked for before costs two dictionary look-ups.
         """
+        if recording.active and (recorder := recording.current()) is not None and recorder.symbolic:
+            return _best(op, problem, self._remembered(op, problem))  # its sizes are no keys
         forced = FORCED.get()
         if forced is None or op.name not in forced:
             found = self._memory[config.tune].get((op, problem))

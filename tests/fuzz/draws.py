@@ -78,10 +78,14 @@ are every call's own.
 
 
 class Draw:
-    """Random choices from one number."""
+    """Random choices from one number.
 
-    def __init__(self, number: int, name: str, frames: float = 0.1) -> None:
-        self.random = Random(number)
+    Attributes:
+        ordered: whether writes happen in the order of the arguments, as on a CPU.
+    """
+
+    def __init__(self, number: int, name: str, frames: float = 0.1, device: str = "cpu") -> None:
+        self.random, self.ordered = Random(number), device == "cpu"
         self.palette = f"{name} {number // BLOCK} {self.random.randrange(PALETTES)}"
         self.code = Random(self.palette)
         self.numbers = np.random.Generator(np.random.SFC64(number))

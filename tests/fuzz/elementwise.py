@@ -199,6 +199,14 @@ def indices(d: Draw, shape: tuple[int, ...], n: int, negative: bool = False) -> 
     return d.placed(values)
 
 
+def once(d: Draw, index: np.ndarray, axis: int, n: int) -> np.ndarray:
+    """Indices of which none is there twice along an axis: who writes last is open on a GPU."""
+    shape = [*index.shape]
+    shape[axis] = n
+    order = np.argsort(d.numbers.random(shape), axis).astype(index.dtype)
+    return np.take(order, range(min(index.shape[axis], n)), axis)
+
+
 @draws("gather", "take_along_axis", "select", "embedding")
 def _(d: Draw, name: str) -> Call:
     x = d.array(d.shape(2, 2, 1) if name == "embedding" else d.shape(1, 3, 1, 6000), any_dtype(d))
@@ -268,6 +276,9 @@ def _(d: Draw, name: str) -> Call:
         shape = [d.between(1, n) for n in x.shape]
         shape[axis] = d.size(high=40)
         index = indices(d, tuple(shape), x.shape[axis])
+        if update == "assign" and not d.ordered:
+            index = once(d, index, axis, x.shape[axis])
+            shape = [*index.shape]
         src = d.array(tuple(shape), dtype, "near")
 
         def want() -> Want:
@@ -279,6 +290,12 @@ def _(d: Draw, name: str) -> Call:
     lead = d.one(range(1, x.ndim + 1))
     many = d.shape(1, 2, 1, 60)
     lists = tuple(indices(d, many, n, negative=True) for n in x.shape[:lead])
+    if update == "assign" and not d.ordered:
+        total = int(np.prod(x.shape[:lead]))
+        chosen = d.numbers.permutation(total)[: int(np.prod(many))]
+        rows = np.unravel_index(chosen, x.shape[:lead])
+        lists = tuple(r.astype(i.dtype) for r, i in zip(rows, lists, strict=True))
+        many = chosen.shape
     values = d.array((*many, *x.shape[lead:]), dtype, "near")
 
     def want() -> Want:

@@ -54,7 +54,7 @@ def one(number: int, name: str, frames: float, device: str = "cpu") -> tuple[str
     from tests.fuzz import check
     from tests.fuzz.draws import DRAWS, Draw
 
-    d = Draw(number, name, frames)
+    d = Draw(number, name, frames, device)
     call = None
     try:
         call = DRAWS[name](d)

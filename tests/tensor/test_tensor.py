@@ -294,7 +294,8 @@ UNRECORDED = {
     "dlpack": lambda a: np.from_dlpack(a),
     "bind": lambda a: doubled[1, 8].bind(a[0], np.zeros(4, np.float32)), "numpy": lambda a: np.asarray(a),
 }  # fmt: skip
-PACKED = K.prepack(np.eye(4, dtype=np.float32))
+with cb.use("cpu"):
+    PACKED = K.prepack(np.eye(4, dtype=np.float32))
 
 
 @pytest.mark.parametrize("name", UNRECORDED)

@@ -4,7 +4,10 @@ box.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
+
+import numpy as np
 
 from cubepy.backends.cuda.native import module
 from cubepy.runtime.tables import room
@@ -14,6 +17,11 @@ LIMIT = 4096
 _made: dict[tuple[Any, ...], bytes] = {}
 
 
+@cache
+def _name(dtype: np.dtype) -> str:
+    return dtype.name  # NumPy works it out anew each time
+
+
 def encoded(value: ArrayMap) -> bytes:
     """The 128 bytes of a tensor map; they hold the array's address."""
     where = value.address
@@ -21,7 +29,7 @@ def encoded(value: ArrayMap) -> bytes:
     found = _made.get(key)
     if found is None:
         array = value.array
-        name = "tf32" if value.tf32 else array.dtype.name
+        name = "tf32" if value.tf32 else _name(array.dtype)
         made = module.tensor_map(
             where, name, array.shape, value.strides, value.box, swizzle=value.swizzle
         )

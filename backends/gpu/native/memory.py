@@ -181,6 +181,10 @@ class DevicePool:
             "        stream.wait(w)",
         ], {**scope, f"size_{name}": size}
 
+    def size_of(self, asked: int) -> int:
+        """The size that lines of `short_way` take where so many bytes are asked for."""
+        return asked if config.memory_limit or not config.memory_pool else rounded(asked)
+
     def _reuse(self, size: int, stream: NativeStream, wait: bool) -> int | None:
         """The address of a block that waits. A capture gets one whose work is done: it runs at any
         time.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
@@ -197,6 +197,10 @@ def _run_on(
         result = _run_at(where, function, lifted[: len(args)], options)
         return values[at] if at is not None else result
 
+    def of(given: Sequence[Any]) -> Any:
+        named = dict(zip(kwargs, given[len(args) :], strict=True))
+        return _run_at(where, function, tuple(given[: len(args)]), named)
+
     result = REFUSED
     if key is None:
         try:
@@ -204,8 +208,10 @@ def _run_on(
             result = calls.repeat(key, values)
         except (TypeError, ValueError):  # something unhashable
             return _run_at(where, function, args, kwargs)
+        if result is REFUSED:
+            result = calls.other_length(key, values)
     if result is REFUSED:
-        result = calls.long_way(key, values, call, GpuOperands, at)
+        result = calls.long_way(key, values, call, GpuOperands, at, None, of)
     return result if out is None else out
 
 

@@ -24,10 +24,34 @@ def broadcast_shape(*arrays: np.ndarray) -> tuple[int, ...]:
     if all(a.shape == shape for a in arrays):
         return shape  # type: ignore[no-any-return]
     try:
-        return np.broadcast_shapes(*(a.shape for a in arrays))
+        return joined_shape(*(a.shape for a in arrays))
     except ValueError:
         shapes = " and ".join(str(a.shape) for a in arrays)
         raise ShapeError(f"the shapes {shapes} do not broadcast together") from None
+
+
+def joined_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """NumPy's `broadcast_shapes`, also of symbols.
+
+    Raises:
+        ValueError: they do not go together.
+
+    Example:
+        >>> joined_shape((4, 1), (3,))
+        (4, 3)
+    """
+    rank = max(map(len, shapes))
+    made = []
+    for axis in range(-rank, 0):
+        length = 1
+        for shape in shapes:
+            n = shape[axis] if -axis <= len(shape) else 1
+            if length == 1:
+                length = n
+            elif n != 1 and n != length:
+                raise ValueError(f"lengths of {length} and {n} do not broadcast together")
+        made.append(length)
+    return tuple(made)
 
 
 def strided(a: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:

@@ -15,7 +15,7 @@ from cubepy.kernels.elementwise.map import map as map_
 from cubepy.kernels.entry.arguments import array_of, number_of, rounds_to_tf32
 from cubepy.kernels.entry.dispatch import repeated_with
 from cubepy.kernels.entry.results import finish, output, wrapper
-from cubepy.kernels.entry.shapes import view_as
+from cubepy.kernels.entry.shapes import joined_shape, view_as
 from cubepy.kernels.matmul.cpu.vnni import widened
 from cubepy.kernels.matmul.gpu.operands import suits_copy_engine
 from cubepy.kernels.matmul.prepack import Packed
@@ -117,7 +117,8 @@ def matmul(
             hint="the last axis of a must be as long as the second last of b",
         )
     try:
-        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        plain = x.ndim == y.ndim == 2
+        batch = () if plain else joined_shape(x.shape[:-2], y.shape[:-2])
     except ValueError:
         raise ShapeError(
             f"the batch axes {x.shape[:-2]} and {y.shape[:-2]} do not broadcast together"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import math
 from typing import Any
 
 import numpy as np
@@ -39,8 +38,11 @@ def lanes_within(array: Any, most: int) -> int:
     if array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
         return 1
     starts = [s for n, s in zip(array.shape[:-1], array.strides[:-1], strict=True) if n > 1]
-    whole = array.shape[-1] * array.itemsize
-    return min(most, math.gcd(LINE_BYTES, address(array), whole, *starts) // array.itemsize)
+    size = LINE_BYTES
+    for begin in (address(array), array.shape[-1] * array.itemsize, *starts):
+        while begin % size:
+            size //= 2
+    return min(most, size // array.itemsize)
 
 
 def address(array: Any) -> int:

@@ -9,13 +9,13 @@ that tell each other what they found. Rows too long even for that are read again
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 from cubepy.kernels.reduce.reduction import Walk, joined
 from cubepy.kernels.reduce.walk_gpu import lanes_joined, units_joined
+from cubepy.runtime.symbolic.cached import cached
 
 UNITS = 256  # of a cube, at least
 HELD = 64
@@ -247,7 +247,7 @@ def row_plan(
     return _row_plan(n, min(most, line_of(*arrays)), size, clusters, room, plane)
 
 
-@cache
+@cached
 def _row_plan(
     n: int, lanes: int, size: int, clusters: bool, room: int, plane: int = PLANE
 ) -> HeldPlan:

@@ -124,6 +124,9 @@ def _weights(filled: np.ndarray, inside: np.ndarray, steps: Steps, even: bool) -
     other = inside & (np.abs(filled - usual) > NOISE)
     if (other & (filled == 0)).any():  # a sum of steady weights and others would spread NaN
         return holes
+    positive = (filled >= 0).all()  # sums of infinities are one, unless a part is taken off
+    if positive and (other & (filled < usual)).any():
+        return holes
     rows = np.flatnonzero(other.any(1))
     m = len(filled)
     if rows.size and np.minimum(rows, m - 1 - rows).max() >= NEAR:

@@ -31,6 +31,7 @@ from cubepy.runtime.interop.accepted import hint_for
 from cubepy.runtime.interop.arrays import NUMBERS, array_like
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.spans import ARRAYS
+from cubepy.runtime.symbolic.number import Symbol
 from cubepy.runtime.tables import room
 
 _I32 = ScalarSpec(dt.i32)
@@ -122,7 +123,7 @@ def _any(value: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
     kind = type(value)
     if kind is DeviceArray or kind is np.ndarray:
         return _array(value, name, what)
-    if kind is int or kind is float:
+    if kind is int or kind is float or kind is Symbol:
         return scalar(value, None, what)
     if isinstance(value, Struct):
         fields, leaves = [], []
@@ -189,6 +190,8 @@ def array_spec(dtype: dt.DType, ndim: int, layout: str) -> ArraySpec:
 
 def scalar(value: Any, dtype: dt.DType | None, what: str) -> tuple[Spec, list[Any]]:
     """A runtime number, converted for an annotated dtype."""
+    if type(value) is Symbol:
+        return _symbolic(value, dtype, what)
     if dtype is None:
         if type(value) is int and -(1 << 31) <= value < 1 << 31:
             return _I32, [value]
@@ -196,6 +199,17 @@ def scalar(value: Any, dtype: dt.DType | None, what: str) -> tuple[Spec, list[An
         found = dt.scalar_dtype(value)
         return ScalarSpec(found.compute, weak), [number(value, found)]
     return ScalarSpec(dtype.compute), [fitting(value, dtype, what)]
+
+
+def _symbolic(value: Any, dtype: dt.DType | None, what: str) -> tuple[Spec, list[Any]]:
+    """The same for a symbol."""
+    found = dt.scalar_dtype(value) if dtype is None else dtype
+    spec = ScalarSpec(found.compute, dtype is None and found.is_float)
+    if found.is_int:
+        if not isinstance(value, int) or not dt.fits(value, found):
+            fitting(value.value, found, what)  # says what is wrong
+        return spec, [value]
+    return spec, [value.trace.apply(number, value, found)]
 
 
 def fitting(value: Any, dtype: dt.DType, what: str) -> Any:

@@ -100,6 +100,10 @@ class Launcher:
             instead = launched_by((*args, *kwargs.values()) if kwargs else args)
             if instead is not None and instead(self.kernel, grid, args, kwargs):
                 return
+            recorder = recording.current() if recording.active else None
+            if recorder is not None and recorder.symbolic:
+                recorder.enqueue(self, grid, args, kwargs)
+                return
         short = None
         if (
             self.replays is not None

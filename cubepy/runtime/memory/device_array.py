@@ -20,7 +20,7 @@ from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import masked, recording
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.runtime.memory import dlpack
-from cubepy.runtime.memory.layout import Flags, Layout, layout_of, reshaped
+from cubepy.runtime.memory.layout import Flags, Layout, layout_of, reshaped, whole
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 """What NumPy's functions do with device arrays (`numpy_protocol` fills it)."""
@@ -113,7 +113,7 @@ class DeviceArray:
     def T(self) -> DeviceArray:
         """The axes reversed."""
         layout = self.layout
-        turned = layout_of(layout.shape[::-1], layout.strides[::-1], layout.dtype, layout.device)
+        turned = layout.alike(layout.shape[::-1], layout.strides[::-1])
         return DeviceArray(self.address, turned, self.owner, self.writeable)
 
     def _in_order(self, shape: tuple[int, ...]) -> DeviceArray | None:
@@ -121,8 +121,7 @@ class DeviceArray:
         layout = self.layout
         if not layout.contiguous or not shape or min(shape) < 1 or math.prod(shape) != layout.size:
             return None
-        made = layout_of(shape, None, layout.dtype, layout.device)
-        return DeviceArray(self.address, made, self.owner, self.writeable)
+        return DeviceArray(self.address, layout.alike(shape, None), self.owner, self.writeable)
 
     def transpose(self, *axes: Any) -> DeviceArray:
         """The axes in another order (reversed by default)."""
@@ -150,7 +149,7 @@ class DeviceArray:
         copy.
         """
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        wanted = tuple(map(operator.index, wanted))
+        wanted = tuple(map(whole, wanted))
         found = self._in_order((self.layout.size,) if wanted == (-1,) else wanted)
         if found is not None:
             return found
@@ -180,7 +179,7 @@ class DeviceArray:
 
     def strided(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> DeviceArray:
         """Another shape and other strides from the same address; what they reach is not checked."""
-        layout = layout_of(tuple(shape), tuple(strides), self.layout.dtype, self.layout.device)
+        layout = self.layout.alike(tuple(shape), tuple(strides))
         return DeviceArray(self.address, layout, self.owner, self.writeable)
 
     def __getitem__(self, index: Any) -> DeviceArray:
@@ -191,9 +190,7 @@ class DeviceArray:
             if p is None or p is Ellipsis:
                 key.append(p)
             elif isinstance(p, slice):
-                p = slice(
-                    *(None if v is None else operator.index(v) for v in (p.start, p.stop, p.step))
-                )
+                p = slice(*(None if v is None else whole(v) for v in (p.start, p.stop, p.step)))
                 key.append((p.start, p.stop, p.step))
             elif isinstance(p, (list, np.ndarray, DeviceArray, bool, np.bool_)) or not hasattr(
                 p, "__index__"
@@ -204,7 +201,7 @@ class DeviceArray:
                     hint="use kernels.embedding(indices, x) for rows, or x.numpy()[indices]",
                 )
             else:
-                p = operator.index(p)
+                p = whole(p)
                 key.append(p)
             plain.append(p)
         if Ellipsis not in parts:
@@ -376,9 +373,12 @@ def empty(shape: tuple[int, ...], dtype: Any, device: Device) -> DeviceArray:
     Raises:
         OutOfMemoryError: the device has no memory for it.
     """
+    recorder = recording.current() if recording.active else None
+    if recorder is not None and recorder.symbolic:
+        return recorder.empty(tuple(shape), np.dtype(dtype), device)  # type: ignore[no-any-return]
     layout = layout_of(tuple(shape), None, np.dtype(dtype), device)
     owner = gpu_of(device).allocate(device.ordinal, layout.nbytes)
-    if recording.active and (recorder := recording.current()) is not None:
+    if recorder is not None:
         recorder.allocation(owner, layout.nbytes)
     return DeviceArray(owner.address, layout, owner)
 
@@ -431,6 +431,8 @@ def _put(function: Callable[..., None], *arguments: Any) -> None:
     """Put a copy or a fill on the stream."""
     if recording.active and (recorder := recording.current()) is not None:
         recorder.call(function, *arguments)
+        if recorder.symbolic:
+            return
     function(*arguments)
 
 

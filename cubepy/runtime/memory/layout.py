@@ -8,6 +8,7 @@ may touch; each layout remembers what it gave, so that slicing in a loop costs o
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
@@ -110,6 +111,10 @@ class Layout:
             self.memo[key] = found
         return found
 
+    def alike(self, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> Layout:
+        """The layout of another shape and other strides (None: C order), else like this one."""
+        return layout_of(shape, strides, self.dtype, self.device)
+
     def __repr__(self) -> str:
         return f"{self.dtype}{list(self.shape)} on {self.device}"
 
@@ -175,6 +180,11 @@ def layout_of(
         room(_layouts, _TABLE_LIMIT)
         _layouts[key] = found
     return found
+
+
+def whole(value: Any) -> int:
+    """A whole number, as it is if it is an int, or stands for one (`cubepy.runtime.symbolic`)."""
+    return value if isinstance(value, int) else operator.index(value)
 
 
 def reshaped(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

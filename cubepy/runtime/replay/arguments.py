@@ -107,12 +107,21 @@ def array_on_gpu(value: Any) -> DeviceArray | None:
     return found if type(found) is DeviceArray else None
 
 
-_tokens: dict[Any, object] = {}
+class Token:
+    """What stands for the layout of a tensor of PyTorch."""
+
+    __slots__ = ("layout",)
+
+    def __init__(self, layout: Any) -> None:
+        self.layout = layout
+
+
+_tokens: dict[Any, Token] = {}
 _keep: list[Callable[..., Any]] = []
 _forget: list[Callable[[], None]] = []
 
 
-def token_of(tensor: Any) -> object | None:
+def token_of(tensor: Any) -> Token | None:
     """What stands for the layout of a tensor of PyTorch, if it was seen."""
     return _tokens.get((tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()))
 
@@ -121,7 +130,7 @@ lookups: list[Callable[..., Any]] = [token_of]
 """The quickest way to do what `token_of` does."""
 
 
-def keep_token(tensor: Any) -> object:
+def keep_token(tensor: Any) -> Token:
     """What stands for the layout of a tensor of PyTorch from now on."""
     key = tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()
     if len(_tokens) >= LIMIT and key not in _tokens:
@@ -130,7 +139,9 @@ def keep_token(tensor: Any) -> object:
         ) in _forget:  # before the tokens go; those that stay are learned again as they are
             forget()
         room(_tokens, LIMIT)
-    token = _tokens.setdefault(key, object())
+    token = _tokens.get(key)
+    if token is None:
+        token = _tokens.setdefault(key, Token(QUICK[type(tensor)](tensor).layout))
     for keep in _keep:
         keep(tensor, token)
     return token

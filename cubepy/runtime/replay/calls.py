@@ -12,6 +12,7 @@ from cubepy.runtime import recording
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.device import current
 from cubepy.runtime.replay.arguments import REFUSED, key_of, plain
+from cubepy.runtime.replay.generic import Kinds
 from cubepy.runtime.replay.gpu import GpuOperands
 from cubepy.runtime.replay.host import HostOperands, host_replay
 from cubepy.runtime.replay.plan import Plan
@@ -46,12 +47,13 @@ class Calls:
         self.kept: dict[bytes | None, list[Any]] = {}  # options, so that none gets their addresses
         self.plans: dict[Any, list[Plan]] = {}
         self.chances: dict[Any, int] = {}
+        self.kinds = Kinds()
         self.short_of: list[Callable[[tuple[Any, ...]], bytes | None]] = [_nothing]
         recording.tables.add(self)
 
     def clear(self) -> None:
         """Forget all calls: they may be done in another way now."""
-        for table in (self.ready, self.quick, self.kept, self.plans, self.chances):
+        for table in (self.ready, self.quick, self.kept, self.plans, self.chances, self.kinds):
             table.clear()
 
     def on_host(
@@ -93,6 +95,20 @@ class Calls:
                 self.quick[short] = self.ready.get(key, again)
         return result
 
+    def other_length(self, key: Any, values: tuple[Any, ...]) -> Any:
+        """The result of a call on a GPU that did not come before, by a plan for all lengths; or
+        REFUSED.
+        """
+        if recording.detours or not self.kinds.known:
+            return REFUSED
+        again, result = self.kinds.repeat(key, values)
+        if again is not None:
+            before = self.ready.get(key)  # one that refuses these arrays
+            known = () if before is None else getattr(before, "functions", (before,))
+            room(self.ready, LIMIT)
+            self.ready[key] = _any_of((again, *known)[:VARIANTS]) if known else again
+        return result
+
     def long_way(
         self,
         key: Any,
@@ -101,6 +117,7 @@ class Calls:
         operands: type[HostOperands] | type[GpuOperands],
         out: int | None = None,
         wrap: Callable[[Any], Any] | None = None,
+        of: Callable[[Sequence[Any]], Any] | None = None,
     ) -> Any:
         """`call()`, recorded: on the host from the second time on, since the first may be the only
         one, and may be measured.
@@ -112,6 +129,7 @@ class Calls:
             operands: what its arrays are.
             out: which argument is the array that it gives back, if it was given one.
             wrap: what a repetition makes of the array that the call gives.
+            of: the function of arguments like these, for plans for all lengths.
         """
         if recording.detours or not all(map(plain, values)):
             return call()
@@ -129,9 +147,12 @@ class Calls:
         if settings == recording.settings:
             try:
                 found = operands(recorded, values, result, out)
-                self.keep(key, Plan(recorded, result, out, found, wrap))
+                plan = Plan(recorded, result, out, found, wrap)
+                self.keep(key, plan)
                 if operands is HostOperands:
                     self.short_of[0] = host_replay().key() or _nothing
+                elif of is not None:
+                    self.kinds.learn(key, values, plan, of, out)
             except (Unsuitable, OutOfMemoryError):
                 self.chances[key] = left - 1
         return result
@@ -160,4 +181,5 @@ def _any_of(functions: Sequence[Again]) -> Again:
                 return result
         return REFUSED
 
+    again.functions = tuple(functions)  # type: ignore[attr-defined]
     return again

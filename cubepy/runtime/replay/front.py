@@ -191,6 +191,9 @@ def _gpu_scope(
     cut = next(named, len(names)) if several is None else several + 1  # then they go by name
 
     def new_on_gpu(key: Any, values: tuple[Any, ...]) -> Any:
+        result = calls.other_length(key, values)
+        if result is not arguments.REFUSED:
+            return result
         at = cut + len(values) - len(names)
         return on_gpu(values[:at], dict(zip(names[cut:], values[at:], strict=True)), key)
 

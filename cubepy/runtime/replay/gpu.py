@@ -21,13 +21,24 @@ LINE = 127  # bits of an address by which kernels may have been chosen
 
 
 class GpuOperands(Operands):
-    """The arrays among the arguments, then the memory that the call takes."""
+    """The arrays among the arguments, then the memory that the call takes.
+
+    Args:
+        recorded, values, result: the call.
+        out: which argument is the array that it gives back, if it was given one.
+        symbolic: the arrays that stood for those of the arguments, if lengths were symbols.
+    """
 
     def __init__(
-        self, recorded: Recorder, values: Sequence[Any], result: Any, out: int | None
+        self,
+        recorded: Recorder,
+        values: Sequence[Any],
+        result: Any,
+        out: int | None,
+        symbolic: list[DeviceArray] | None = None,
     ) -> None:
         self.places = [n for n, v in enumerate(values) if type(v) in ON_GPU]
-        arrays = [a for n in self.places if (a := array_on_gpu(values[n])) is not None]
+        arrays = symbolic or [a for n in self.places if (a := array_on_gpu(values[n])) is not None]
         if (
             not arrays
             or len(arrays) < len(self.places)
@@ -36,7 +47,7 @@ class GpuOperands(Operands):
             raise Unsuitable("arguments that are not all known")
         device = arrays[0].layout.device
         self.gpu, self.ordinal = gpu_of(device), device.ordinal
-        tables = getattr(self.gpu, "replays", None)
+        tables = getattr(self.gpu, "replays" if symbolic is None else "symbolic_replays", None)
         if tables is None:
             raise Unsuitable("a device without machine code for this")
         self.out = None if out is None else self.places.index(out)

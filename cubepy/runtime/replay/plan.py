@@ -197,8 +197,8 @@ class Plan:
             return f"[{', '.join(parts)}]"
         return f"({', '.join(parts)},)" if type(result) is tuple else parts[0]
 
-    @cached_property
-    def again(self) -> Callable[[tuple[Any, ...]], Any]:
+    def text(self) -> tuple[str, dict[str, Any]]:
+        """The function `again` as text, with the names that it needs."""
         scope = self.scope | {
             "REFUSED": REFUSED,
             "counters": counters,
@@ -220,4 +220,9 @@ class Plan:
                 "    counters.launches += launches",
             ]
         lines.append(f"    return {self.result}")
-        return written("\n".join(lines), "<repeated call>", scope | guards)  # type: ignore[no-any-return]
+        return "\n".join(lines), scope | guards
+
+    @cached_property
+    def again(self) -> Callable[[tuple[Any, ...]], Any]:
+        text, scope = self.text()
+        return written(text, "<repeated call>", scope)  # type: ignore[no-any-return]

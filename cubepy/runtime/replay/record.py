@@ -57,9 +57,11 @@ class Recorder:
         flags: by the launch before it, what had to be zero for the call to go on.
         spoiled: whether something happened that cannot be replayed.
         marks: whether it knows of branches and loops (`Mark`).
+        symbolic: whether nothing is done, but only recorded: lengths are symbols.
     """
 
     marks = False
+    symbolic = False
 
     def __init__(self) -> None:
         self.steps: list[Launch | Call | Mark] = []

@@ -9,6 +9,7 @@ import numpy as np
 
 from cubepy.errors import IndexShapeError, ShapeError
 from cubepy.lang.dtypes import promote
+from cubepy.runtime.symbolic.layout import sliced
 from cubepy.tensor.ops.library import concatenation, kernels, zeros
 from cubepy.tensor.ops.op import Spec, axis_in, broadcast, define
 
@@ -73,7 +74,8 @@ def _permute(x: Spec, axes: tuple[int, ...]) -> Spec:
 @define("view", {"expand": lambda dtype, x, shape: np.broadcast_to(x, shape)})
 def _expand(x: Spec, shape: tuple[int, ...]) -> Spec:
     lead = len(shape) - len(x.shape)
-    if lead < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[lead:], strict=True)):
+    fits = all(n == 1 or n == m for n, m in zip(x.shape, shape[lead:], strict=lead >= 0))
+    if lead < 0 or not fits:
         raise ShapeError(f"a tensor of shape {x.shape} cannot be expanded to {shape}")
     return Spec(shape, x.dtype)
 
@@ -89,7 +91,7 @@ def _slice(x: Spec, index: tuple[Any, ...]) -> Spec:
             shape.append(1)
             continue
         if isinstance(part, tuple):
-            shape.append(len(range(*slice(*part).indices(x.shape[d]))))
+            shape.append(sliced(part[0], part[1], part[2], x.shape[d])[2])
         elif not -x.shape[d] <= part < x.shape[d]:
             raise IndexShapeError(
                 f"index {part} is outside axis {d} of length {x.shape[d]} (shape {x.shape})"

@@ -144,14 +144,16 @@ def broadcast(*specs: Spec) -> tuple[int, ...]:
     rank = max(len(s.shape) for s in specs)
     out = []
     for d in range(-rank, 0):
-        sizes = {s.shape[d] for s in specs if len(s.shape) >= -d} - {1}
-        if len(sizes) > 1:
+        lengths = [s.shape[d] for s in specs if len(s.shape) >= -d]
+        length = next((n for n in lengths if n != 1), 1)
+        if any(n != 1 and n != length for n in lengths):
             shapes = " and ".join(str(s.shape) for s in specs)
+            found = sorted({*lengths} - {1})
             raise ShapeError(
                 f"the shapes {shapes} do not broadcast together",
-                hint=f"axis {d} has the lengths {sorted(sizes)}; they must be equal or 1",
+                hint=f"axis {d} has the lengths {found}; they must be equal or 1",
             )
-        out.append(sizes.pop() if sizes else 1)
+        out.append(length)
     return tuple(out)
 
 

@@ -465,9 +465,14 @@ def loadable(name: str) -> Loadable:
     return Loadable(backend_named(CHOSEN).driver, b"", name)
 
 
+def runner_class() -> type[GpuRunner]:
+    """Launches of the vendor's."""
+    return CudaRunner if CHOSEN == "cuda" else GpuRunner
+
+
 def runner(*given: Any) -> GpuRunner:
     """A launch of the vendor's."""
-    return (CudaRunner if CHOSEN == "cuda" else GpuRunner)(*given)
+    return runner_class()(*given)
 
 
 def orders(cuda: int, hip: int) -> dict[str, Any]:

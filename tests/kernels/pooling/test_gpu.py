@@ -4,6 +4,7 @@ window-by-window definitions.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +20,14 @@ from cubepy.kernels.pooling.problem import MaxPool
 from cubepy.kernels.pooling.routines import MAX_POOL
 from cubepy.kernels.reduce.reduction import SCALED_SUM
 from cubepy.kernels.windows import disjoint_gpu, separable_gpu
-from cubepy.kernels.windows.banded import Band, part_band, window_band
+from cubepy.kernels.windows.banded import Band, part_band, point_band, window_band
 from cubepy.kernels.windows.banded_map import BANDED
 from cubepy.kernels.windows.problem import Banded
+from cubepy.kernels.windows.regular import regular
 from cubepy.kernels.windows.rows_gpu import Steps
 from tests.kernels.pooling.test_max_pool import defined
 from tests.staging import WHERE
+from tests.turns import TURN
 
 pytestmark = [
     pytest.mark.skipif(bool(WHERE), reason="a GPU runs these in the other tests"),
@@ -216,6 +219,14 @@ MAPS = {
 }
 
 
+def drawn_pairs(count: int) -> list[tuple[int, int]]:
+    """Lengths before and after a map, others every day."""
+    draw = np.random.default_rng(TURN)
+    pairs = [(int(n), int(m)) for n, m in draw.integers(2, 12, (4 * count, 2))]
+    known = [(n, m) for n, m in pairs if regular(part_band(n, m, False)) is not None]
+    return [(2, 3), *known[:count]]
+
+
 @pytest.mark.parametrize("name", MAPS)
 def test_weighted_windows(name: str) -> None:
     bands, layouts = MAPS[name]
@@ -240,6 +251,27 @@ def test_what_counts_keeps_its_infinity_at_the_edge_and_what_does_not_spreads_no
         and np.isnan(again[0, 0, 5:, 5:]).all()
         and np.isnan(again).sum() == 4
     )
+
+
+def test_ends_take_nothing_off_an_infinity() -> None:
+    """What ends have more than steady weights is added, where all weights are positive."""
+    for n, m in itertools.product(range(1, 14), repeat=2):
+        for band in (part_band(n, m, False), point_band(n, m, n / m, "linear", False, False)):
+            how = regular(band)
+            if how is not None and how.weights.steady is not None:
+                assert all(weight > 0 for _, _, weight in how.weights.ends), (n, m)
+
+
+@pytest.mark.parametrize("n, m", drawn_pairs(6))
+def test_parts_keep_infinities(n: int, m: int) -> None:
+    band, x = part_band(n, m, False), RNG.standard_normal((1, 2, n, n), np.float32)
+    x[0, 0, n // 2, n // 3] = np.inf
+    want = np.einsum("ai,bj,ncij->ncab", dense(band) > 0, dense(band) > 0, np.isinf(x)) > 0
+    with cb.use("python"):
+        got = np.empty(want.shape, np.float32)
+        separable_gpu.Windows().launch(Banded(x, [band, band], False, got), GPU)
+    np.testing.assert_array_equal(np.isposinf(got), want)
+    assert not np.isnan(got).any()
 
 
 def test_too_many_taps_are_left_to_others() -> None:

@@ -31,6 +31,7 @@ from tests.backends.gpu.fake_driver import (
     kernel,
     loadable,
     runner,
+    runner_class,
 )
 
 
@@ -107,6 +108,9 @@ class Executable:
 
     def prepare(self, leaves: Any, values: Any, cubes: Any, ordinal: int = 0) -> GpuRunner:
         return runner(self, leaves, cubes, ordinal)
+
+    def symbolic(self, leaves: Any, cubes: Any, ordinal: int = 0) -> GpuRunner:
+        return runner_class().symbolic(self, leaves, cubes, ordinal)
 
 
 def start(

@@ -5,12 +5,12 @@ of a row.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from cubepy.kernels.attention.gpu.flash_mma_plan import PAD, Blocks
 from cubepy.kernels.attention.gpu.operands import copyable
 from cubepy.runtime.device import DeviceProperties
+from cubepy.runtime.symbolic.cached import cached
 
 FACTS = 4
 """Numbers behind each row of sums: the largest score, the sum of weights, two for the sake of
@@ -119,7 +119,7 @@ def plan_for(
     )
 
 
-@lru_cache(4096)
+@cached
 def planned(
     rows: int,
     depth: int,
@@ -195,7 +195,7 @@ def microseconds(
     )
 
 
-@lru_cache(4096)
+@cached
 def best_splits(
     items: int, blocks: int, plan: SplitAttention, cores: int, shared: int
 ) -> tuple[float, int]:
@@ -207,10 +207,9 @@ def best_splits(
         [16, 2, 1]
     """
     most = max(1, blocks // plan.teams)
-    tried = {1, *(min(most, max(1, n * cores // (2 * items))) for n in (1, 2, 4, 6, 8, 12, 16))}
+    tried = (1, *(min(most, max(1, n * cores // (2 * items))) for n in (1, 2, 4, 6, 8, 12, 16)))
     return min(
-        (microseconds(items, blocks, splits, plan, cores, shared), splits)
-        for splits in sorted(tried)
+        (microseconds(items, blocks, splits, plan, cores, shared), splits) for splits in tried
     )
 
 

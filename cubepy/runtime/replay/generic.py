@@ -1,0 +1,372 @@
+"""Plans for all lengths that a call may have: what a call does with one length is worked out for
+others without doing it again.
+
+When a call comes a second time with other lengths only, the function runs on arrays whose lengths
+are symbols (`symbolic`), with nothing launched. What it launches is a plan whose words are
+expressions of the lengths, with a guard for each answer that it got about them. For a new length
+the guards are asked and the words computed, which takes a tenth of the time of the call itself. A
+length that answers differently goes the long way, and gives another plan.
+
+Before such a plan is kept, it is compared with what the same call did on its arrays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType
+from typing import Any
+
+from cubepy.runtime.backend import Unsuitable
+from cubepy.runtime.generated import written
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.layout import Layout, layout_of
+from cubepy.runtime.memory.spans import meet
+from cubepy.runtime.replay.arguments import ON_GPU, REFUSED, TENSORS, Token, array_on_gpu
+from cubepy.runtime.replay.gpu import GpuOperands
+from cubepy.runtime.replay.plan import Plan
+from cubepy.runtime.replay.symbolic import SymbolicRecorder
+from cubepy.runtime.stats import counters
+from cubepy.runtime.symbolic.number import MOST, Needed, Symbol, Trace
+from cubepy.runtime.tables import room
+
+LIMIT = 1024
+VARIANTS = 32
+"""Plans of one kind of call, for lengths that answer differently."""
+TRIALS = 48
+"""How often a function runs on symbols until all that it needs to know is known."""
+IDLE = 12
+"""Plans that are made in a row without that one of them is of use; then there are no more."""
+CHANGES = 3
+"""Different changes of lengths, from one call to the next, that are taken for a length that
+varies; more are another layer of a model."""
+
+Again = Callable[[tuple[Any, ...]], Any]
+
+
+def kind_of(key: Any) -> tuple[tuple[Any, ...], list[int]]:
+    """A key without the lengths of its arrays, and the lengths (and strides, of arrays that have
+    gaps).
+    """
+    parts: list[Any] = []
+    lengths: list[int] = []
+    for part in key:
+        kind = type(part)
+        if kind is Layout:
+            layout = part
+        elif kind is Token:
+            layout = part.layout
+        elif kind is tuple and len(part) == 2 and type(part[1]) is Layout:
+            layout, kind = part[1], part[0]
+        else:
+            parts.append(part)
+            continue
+        contiguous = layout.contiguous
+        parts.append((kind, layout.dtype.num, layout.device, layout.ndim, contiguous))
+        lengths += layout.shape
+        if not contiguous:
+            lengths += layout.strides
+    return tuple(parts), lengths
+
+
+class Generic:
+    """A plan whose words are expressions of lengths.
+
+    Args:
+        plan: of a record with symbols.
+        trace: of the symbols.
+        sizes: bytes of memory that a repetition takes.
+        inputs: the number of lengths.
+    """
+
+    def __init__(self, plan: Plan, trace: Trace, sizes: Sequence[Any], inputs: int) -> None:
+        table, operands = plan.table, plan.operands
+        self.results: list[Any] = []
+        self.words = array("q", [0])
+        words = table.flat(table.head())
+        self.slots = [(at, self._result(w)) for at, w in enumerate(words) if type(w) is Symbol]
+        self.words = array("q", [0 if type(w) is Symbol else w for w in words])
+        self.pool = operands.gpu.pool(operands.ordinal)  # type: ignore[attr-defined]
+        self.sizes = [(f"size_b{k}", self._result(n)) for k, n in enumerate(sizes)]
+        first = table.first_word(len(table.head()))
+        self.maps = [
+            (8 * (first + at), runner, box, self._of(box.array.layout.shape, box.strides))
+            for at, runner, box in table.tensor_maps
+        ]
+        self.text, self.scope = plan.text()
+        self.code: CodeType = written(self.text, "<repeated call>", {}).__code__
+        self.layouts, self.offsets = [], []
+        for name, value in self.scope.items():
+            if isinstance(value, Layout):
+                steps = None if value.contiguous else value.strides
+                self.layouts.append((name, value, self._of(value.shape, steps)))
+            elif type(value) is Symbol:
+                self.offsets.append((name, self._result(value)))
+        self.runners = table.runners
+        source, names = trace.written(self.results, inputs)
+        self.fit = written(source, "<lengths of a call>", dict(names))
+
+    def _result(self, value: Any) -> int:
+        """Where a number is among the results."""
+        self.results.append(value)
+        return len(self.results) - 1
+
+    def _of(self, shape: Sequence[Any], strides: Sequence[Any] | None) -> tuple[int, int, bool]:
+        """Where lengths and strides are among the results: the first, the number of axes, and
+        whether there are strides.
+        """
+        begin = len(self.results)
+        self.results += shape
+        self.results += strides or ()
+        return begin, len(shape), strides is not None
+
+    def again(self, lengths: Sequence[int]) -> Again | None:
+        """The function that repeats calls of these lengths; None where a guard does not hold."""
+        try:
+            found = self.fit(*lengths)
+        except (ArithmeticError, ValueError):
+            return None
+        if found is None:
+            return None
+        words = self.words[:]
+        for at, k in self.slots:
+            words[at] = found[k]
+        table = (ctypes.c_int64 * len(words)).from_buffer(words)
+        start = ctypes.addressof(table)
+        for at, runner, box, where in self.maps:
+            encoded = runner.encoded(_Box(box, *_taken(found, where)))
+            ctypes.memmove(start + at, encoded, len(encoded))
+        scope = self.scope.copy()
+        scope["table"], scope["alive"] = start, (table, self.runners)
+        for name, k in self.sizes:
+            scope[name] = self.pool.size_of(found[k])
+        for name, k in self.offsets:
+            scope[name] = found[k]
+        for name, layout, where in self.layouts:
+            shape, strides = _taken(found, where)
+            scope[name] = layout_of(shape, strides, layout.dtype, layout.device)
+        return FunctionType(self.code.replace(), scope)
+
+
+def _taken(found: Sequence[Any], where: tuple[int, int, bool]) -> tuple[Any, Any]:
+    """Shape and strides (None: C order) among results."""
+    begin, axes, given = where
+    shape = tuple(found[begin : begin + axes])
+    return shape, tuple(found[begin + axes : begin + 2 * axes]) if given else None
+
+
+class _Box:
+    """A tensor map of an array that is somewhere: what a driver needs to encode it."""
+
+    def __init__(self, box: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        self.box, self.swizzle, self.tf32 = box.box, box.swizzle, box.tf32
+        self.address, self.strides, dtype = 1 << 20, strides, box.array.dtype
+        self.array = _Shaped(shape, dtype)
+        self.key = (dtype, shape, strides, self.box, self.swizzle, self.tf32)
+
+
+class _Shaped:
+    """A shape and a dtype."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        self.shape, self.dtype = shape, dtype
+
+
+class Kinds:
+    """Calls of one function by kind: what was found out about other lengths."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, Kind] = {}
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self.known.clear()
+
+    def repeat(self, key: Any, values: tuple[Any, ...]) -> tuple[Again | None, Any]:
+        """What repeats a call of other lengths than those before, and its result; None and REFUSED
+        where there is no plan for it.
+        """
+        kind, lengths = kind_of(key)
+        known = self.known.get(kind)
+        if known is not None and max(lengths, default=0) < MOST:
+            for n, generic in enumerate(known.generics):
+                again = generic.again(lengths)
+                if again is not None:
+                    result = again(values)
+                    if result is not REFUSED:
+                        known.idle = 0
+                        counters.lengths += 1
+                        if n > 0:
+                            known.to_front(generic)
+                        return again, result
+        return None, REFUSED
+
+    def learn(
+        self,
+        key: Any,
+        values: tuple[Any, ...],
+        plan: Plan,
+        call: Callable[[Sequence[Any]], Any],
+        out: int | None,
+    ) -> None:
+        """Make a plan for other lengths of a call, if it came with other ones before.
+
+        Args:
+            key: of the call.
+            values: the arguments.
+            plan: what it did.
+            call: the function of arguments like these.
+            out: which of them is the array that the call gives back, if it was given one.
+        """
+        kind, lengths = kind_of(key)
+        known = self.known.get(kind)
+        if known is None:
+            room(self.known, LIMIT)
+            self.known[kind] = Kind(lengths)
+            return
+        if not known.varies(lengths) or not lengths:
+            return
+        found = symbolic(values, call, out, plan, known)
+        if found is not None and compared(found, lengths, plan):
+            known.to_front(found)
+
+
+class Kind:
+    """What is known of calls that differ in lengths alone.
+
+    Attributes:
+        lengths: of the last call that was looked at.
+        fixed: numbers that had to be known.
+        varied: lengths that were other ones in the call before, as symbols are known.
+        generics: plans, the last one used first.
+        idle: how many were tried since the last time that one was of use.
+        reason: why the last one could not be made.
+    """
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.lengths, self.idle = lengths, 0
+        self.reason: Exception | None = None
+        self.fixed: frozenset[Any] = frozenset()
+        self.generics: tuple[Generic, ...] = ()
+        self.varied: set[Any] = set()
+
+    def varies(self, lengths: list[int]) -> bool:
+        """Whether a length is another one now, as the lengths of sentences are."""
+        pairs = [*zip(self.lengths, lengths, strict=True)]
+        self.varied = {("in", n) for n, (a, b) in enumerate(pairs) if a != b}
+        self.lengths = lengths
+        if not self.varied or len({pair for pair in pairs if pair[0] != pair[1]}) > CHANGES:
+            return False
+        if self.idle >= IDLE or len(self.generics) >= VARIANTS:
+            return False
+        self.idle += 1
+        return True
+
+    def to_front(self, generic: Generic) -> None:
+        """Ask this plan first."""
+        self.generics = (generic, *[g for g in self.generics if g is not generic])
+
+
+def symbolic(
+    values: Sequence[Any],
+    call: Callable[[Sequence[Any]], Any],
+    out: int | None,
+    plan: Plan,
+    known: Kind,
+) -> Generic | None:
+    """The plan of a call whose lengths are symbols; None where there is none, or none that other
+    lengths could use.
+    """
+    positions = [n for n, v in enumerate(values) if type(v) in ON_GPU]
+    arrays = [a for n in positions if (a := array_on_gpu(values[n])) is not None]
+    if len(arrays) < len(positions) or _overlap(arrays):
+        return None
+    fixed = known.fixed
+    try:
+        for _ in range(TRIALS):
+            recorded = SymbolicRecorder(Trace(fixed))
+            opened = [recorded.array(a) for a in arrays]
+            try:
+                made = _made(recorded, values, positions, opened, call, out, plan)
+            except Needed as number:
+                fixed |= {number.key}
+                if number.key in known.varied:
+                    return None
+                continue
+            known.fixed = fixed
+            return made
+        raise Unsuitable("a call that asks for ever more numbers")
+    except Exception as error:  # code that needs plain numbers, or a call that is no plan
+        known.reason = error
+        return None
+
+
+def _made(
+    recorded: SymbolicRecorder,
+    values: Sequence[Any],
+    positions: Sequence[int],
+    opened: list[DeviceArray],
+    call: Callable[[Sequence[Any]], Any],
+    out: int | None,
+    plan: Plan,
+) -> Generic:
+    """The plan of a call on arrays with symbols.
+
+    Raises:
+        Needed: a number has to be known.
+        Exception: whatever the call raises.
+    """
+    given = list(values)
+    for n, one in zip(positions, opened, strict=True):
+        given[n] = values[n].__cubepy_wrap__(one) if type(values[n]) in TENSORS else one
+    with recorded:
+        result = call(given)
+    operands = GpuOperands(recorded, values, result, out, opened)
+    sizes, operands.sizes = operands.sizes, [0] * len(operands.sizes)
+    made = Plan(recorded, result, out, operands, plan.wrap)
+    return Generic(made, recorded.trace, sizes, recorded.inputs)
+
+
+def _overlap(arrays: Sequence[DeviceArray]) -> bool:
+    """Whether arrays share memory, but do not begin at the same place."""
+    return any(
+        one.address != other.address and meet(one, other)
+        for k, one in enumerate(arrays)
+        for other in arrays[:k]
+    )
+
+
+def compared(generic: Generic, lengths: Sequence[int], plan: Plan) -> bool:
+    """Whether a plan of expressions does, for the lengths of a call, what the call did."""
+    again: Any = generic.again(lengths)
+    if again is None:
+        return False
+    table = plan.table
+    scope = again.__globals__
+    mine = list(scope["alive"][0]) if plan.steps else []
+    head = table.head()
+    theirs = table.flat(head) if plan.steps else []
+    if len(mine) != len(theirs):
+        return False
+    first = table.first_word(len(head))
+    moved = {first + row[0] for row in table.rows["operands"]}
+    moved |= {first + row[0] for row in table.rows["maps"]}  # the array's address
+    moved |= _streams(table, first)
+    if any(a != b for n, (a, b) in enumerate(zip(mine, theirs, strict=True)) if n not in moved):
+        return False
+    text, wanted = plan.text()
+    return text == generic.text and all(
+        scope[name] == value
+        for name, value in wanted.items()
+        if name.startswith(("size_", "offset", "layout"))
+    )
+
+
+def _streams(table: Any, first: int) -> set[int]:
+    """Words of configurations that hold pointers."""
+    found: set[int] = set()
+    for row in table.rows["steps"]:
+        if row[1] == 1:
+            found |= {first + row[11] + k for k in range(4, 7)}
+    return found
