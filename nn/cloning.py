@@ -9,7 +9,8 @@ from typing import Any
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor.program.jit import Jitted
 
-TABLES = ("_parameters", "_buffers", "_modules", "_pre_hooks", "_hooks", "_unsaved")
+HOOKS = ("_pre_hooks", "_hooks", "_backward_hooks", "_backward_pre_hooks")
+TABLES = ("_parameters", "_buffers", "_modules", *HOOKS)
 
 
 def cloned(module: Any, done: dict[int, Any], outermost: bool) -> Any:
@@ -24,8 +25,8 @@ def cloned(module: Any, done: dict[int, Any], outermost: bool) -> Any:
         copy = object.__new__(type(module))
         done[id(module)] = copy
         copy.__dict__.update(module.__dict__)
-        copy.__dict__["_pre_hooks"] = dict(module._pre_hooks)
-        copy.__dict__["_hooks"] = dict(module._hooks)
+        for name in HOOKS:
+            copy.__dict__[name] = dict(module.__dict__[name])
         copy.__dict__["_unsaved"] = set(module._unsaved)
         for b in module._buffers.values():
             if b is not None and id(b) not in done:
@@ -46,7 +47,7 @@ def cloned(module: Any, done: dict[int, Any], outermost: bool) -> Any:
     if outermost:
         for one in copy.modules():
             for name, value in one.__dict__.items():
-                if name not in TABLES:
+                if name not in TABLES and name != "_unsaved":
                     one.__dict__[name] = translated(value, done)
     return copy
 

@@ -5,26 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from cubepy.errors import ArgumentError
-from cubepy.kernels.entry.options import shown
-from cubepy.tensor.program.watched import changed
+from cubepy.errors import GradientError
+from cubepy.tensor import Tensor, custom_vjp
+from cubepy.tensor.custom.hooks import Removal, registered
+from cubepy.tensor.modes import mode
 
 M = TypeVar("M", bound="Hooked")
-
-
-class Removal:
-    """Takes a hook away again: `handle()`, or `handle.remove()`."""
-
-    __slots__ = ("key", "table")
-
-    def __init__(self, table: dict[Any, Any], key: Any) -> None:
-        self.table, self.key = table, key
-
-    def __call__(self) -> None:
-        self.table.pop(self.key, None)
-        changed()
-
-    remove = __call__
 
 
 class Hooked:
@@ -32,13 +18,16 @@ class Hooked:
 
     _pre_hooks: dict[Any, Any]
     _hooks: dict[Any, Any]
+    _backward_hooks: dict[Any, Any]
+    _backward_pre_hooks: dict[Any, Any]
+    forward: Callable[..., Any]
     to: Callable[..., Any]
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Removal:
         """Call `hook(module, args)` before every `forward`; the result removes it again when
         called, or by `remove()`.
         """
-        return _registered(self._pre_hooks, hook, "(module, args)")
+        return registered(self._pre_hooks, hook, "(module, args)")
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> Removal:
         """Call `hook(module, args, output)` after every `forward`: what it gives, if it is not
@@ -58,7 +47,100 @@ class Hooked:
             >>> seen
             [(1, 3)]
         """
-        return _registered(self._hooks, hook, "(module, args, output)")
+        return registered(self._hooks, hook, "(module, args, output)")
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any]) -> Removal:
+        """Call `hook(module, grad_output)` before gradients go back through the module, with a
+        tuple of those by its outputs: what it gives, if it is not None, is passed on instead.
+
+        Example:
+            >>> import cubepy as cb
+            >>> from cubepy import nn
+            >>> layer, x = nn.ReLU(), cb.tensor([1.0, -2.0], requires_grad=True)
+            >>> _ = layer.register_full_backward_pre_hook(lambda m, grads: (grads[0] * 2,))
+            >>> layer(x).sum().backward()
+            >>> x.grad
+            tensor([2., 0.])
+        """
+        return registered(self._backward_pre_hooks, hook, "(module, grad_output)")
+
+    def register_full_backward_hook(self, hook: Callable[..., Any]) -> Removal:
+        """Call `hook(module, grad_input, grad_output)` each time that gradients went back through
+        the module: tuples of the gradients by its positional arguments (None for what has none)
+        and by its outputs (zeros for one that nobody used). What it gives, if it is not None, is
+        passed on instead of `grad_input`. The result removes it again. Programs (`cb.jit`) call
+        hooks when they are traced.
+
+        Outputs are a tensor, or a tuple or list of them.
+
+        Example:
+            >>> import cubepy as cb
+            >>> from cubepy import nn
+            >>> layer, x = nn.ReLU(), cb.tensor([1.0, -2.0], requires_grad=True)
+            >>> handle = layer.register_full_backward_hook(lambda m, given, out: print(given, out))
+            >>> layer(x).sum().backward()
+            (tensor([1., 0.]),) (tensor([1., 1.]),)
+        """
+        return registered(self._backward_hooks, hook, "(module, grad_input, grad_output)")
+
+    def _watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`forward` between two functions that gradients go through, which call the hooks."""
+        outer: list[tuple[Any, ...]] = [()]
+        at = [n for n, x in enumerate(args) if isinstance(x, Tensor) and x.requires_grad]
+        if not mode.enabled:
+            return self.forward(*args, **kwargs)
+        if at:
+
+            def inputs_back(grads: list[Any]) -> list[Any]:
+                by_argument: list[Any] = [None] * len(args)
+                for n, g in zip(at, grads, strict=True):
+                    by_argument[n] = g
+                given = self._with_hooks(tuple(by_argument), outer[0])
+                return [given[n] for n in at]
+
+            given = list(args)
+            for n, x in zip(at, _passed([args[n] for n in at], inputs_back), strict=True):
+                given[n] = x
+            args = tuple(given)
+        output = self.forward(*args, **kwargs)
+        several = isinstance(output, (tuple, list))
+        parts = list(output) if several else [output]
+        wanted = [n for n, x in enumerate(parts) if isinstance(x, Tensor) and x.requires_grad]
+
+        def outputs_back(grads: list[Any]) -> list[Any]:
+            by_output: list[Any] = [None] * len(parts)
+            for n, g in zip(wanted, grads, strict=True):
+                by_output[n] = g
+            for hook in tuple(self._backward_pre_hooks.values()):
+                found = hook(self, tuple(by_output))
+                if found is not None:
+                    by_output = list(found if isinstance(found, (tuple, list)) else (found,))
+            outer[0] = tuple(by_output)
+            if not at:
+                self._with_hooks((None,) * len(args), outer[0])
+            return [by_output[n] for n in wanted]
+
+        if wanted:
+            for n, x in zip(wanted, _passed([parts[n] for n in wanted], outputs_back), strict=True):
+                parts[n] = x
+        if not several:
+            return parts[0]
+        named = getattr(type(output), "_make", None)
+        return type(output)(parts) if named is None else named(parts)
+
+    def _with_hooks(self, by_argument: tuple[Any, ...], by_output: tuple[Any, ...]) -> Any:
+        """The gradients by arguments as hooks want them."""
+        for hook in tuple(self._backward_hooks.values()):
+            found = hook(self, by_argument, by_output)
+            if found is not None:
+                found = found if isinstance(found, (tuple, list)) else (found,)
+                if len(found) != len(by_argument):
+                    raise GradientError(
+                        f"a backward hook of {type(self).__name__} gives {len(found)} gradients by "
+                        f"{len(by_argument)} arguments"
+                    )
+                by_argument = tuple(found)
+        return by_argument
 
     def float(self: M) -> M:
         """`to("f32")`
@@ -93,10 +175,18 @@ class Hooked:
         return self.to(where)  # type: ignore[no-any-return]
 
 
-def _registered(table: dict[Any, Any], hook: Any, of: str) -> Removal:
-    if not callable(hook):
-        raise ArgumentError(f"hook must be a function of {of}, not {shown(hook)}")
-    key = object()
-    table[key] = hook
-    changed()
-    return Removal(table, key)
+def _passed(tensors: list[Any], back: Callable[[list[Any]], list[Any]]) -> list[Any]:
+    """The same tensors, whose gradients go through a function together."""
+
+    @custom_vjp
+    def passed(*xs: Any) -> tuple[Any, ...]:
+        return xs
+
+    def forward(*xs: Any) -> tuple[Any, Any]:
+        return xs, ()
+
+    def backward(saved: Any, grads: Any) -> tuple[Any, ...]:
+        return tuple(back(list(grads)))
+
+    passed.defvjp(forward, backward)
+    return list(passed(*tensors))

@@ -9,12 +9,13 @@ from cubepy.errors import ArgumentError, DTypeError, FileFormatError
 from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import as_dtype
 from cubepy.nn import arguments
-from cubepy.nn.cloning import cloned
+from cubepy.nn.cloning import TABLES, cloned
 from cubepy.nn.hooks import Hooked
 from cubepy.nn.parameter import Parameter
 from cubepy.nn.tree import Tree
 from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.custom.hooks import hooks_of
 from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.program.watched import changed, watch
 
@@ -51,7 +52,7 @@ class Module(Hooked, Tree):
 
     def __init__(self) -> None:
         self.__dict__.update(_parameters={}, _buffers={}, _modules={}, training=True)
-        self.__dict__.update(_pre_hooks={}, _hooks={})
+        self.__dict__.update(_pre_hooks={}, _hooks={}, _backward_hooks={}, _backward_pre_hooks={})
         self.__dict__["_unsaved"] = set()  # names of buffers that are no part of the state dict
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -99,7 +100,10 @@ class Module(Hooked, Tree):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for hook in tuple(self._pre_hooks.values()):
             hook(self, args)
-        output = self.forward(*args, **kwargs)
+        if self._backward_hooks or self._backward_pre_hooks:
+            output = self._watched(args, kwargs)
+        else:
+            output = self.forward(*args, **kwargs)
         for hook in tuple(self._hooks.values()):
             found = hook(self, args, output)
             output = output if found is None else found
@@ -362,12 +366,14 @@ def _held(module: Module) -> Iterator[Any]:
         yield one
         for key, value in one.__dict__.items():
             yield key
-            if key not in ("_parameters", "_buffers", "_modules", "_pre_hooks", "_hooks"):
+            if key not in TABLES:
                 yield value
                 continue
             for inner, part in value.items():
                 yield inner
                 yield part
+                if key == "_parameters":
+                    yield hooks_of(part)
 
 
 watch(Module, _held)

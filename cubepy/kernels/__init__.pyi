@@ -1199,22 +1199,26 @@ class _interpolate(Function):
     @overload
     def __call__(
         self, input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = 'nearest',
-        align_corners: bool | None = False, *, layout: str = 'NCHW', out: Any = None
+        align_corners: bool | None = False, *, antialias: bool = False, layout: str = 'NCHW', out:
+        Any = None
     ) -> Tensor: ...
     @overload
     def __call__(
         self, input: DeviceArray, size: Any = None, scale_factor: Any = None, mode: str = 'nearest',
-        align_corners: bool | None = False, *, layout: str = 'NCHW', out: Any = None
+        align_corners: bool | None = False, *, antialias: bool = False, layout: str = 'NCHW', out:
+        Any = None
     ) -> DeviceArray: ...
     @overload
     def __call__(
         self, input: Host, size: Any = None, scale_factor: Any = None, mode: str = 'nearest',
-        align_corners: bool | None = False, *, layout: str = 'NCHW', out: Any = None
+        align_corners: bool | None = False, *, antialias: bool = False, layout: str = 'NCHW', out:
+        Any = None
     ) -> np.ndarray[Any, Any]: ...
     @overload
     def __call__(
         self, input: Any, size: Any = None, scale_factor: Any = None, mode: str = 'nearest',
-        align_corners: bool | None = False, *, layout: str = 'NCHW', out: Any = None
+        align_corners: bool | None = False, *, antialias: bool = False, layout: str = 'NCHW', out:
+        Any = None
     ) -> Any: ...
 
 interpolate: _interpolate
@@ -1224,22 +1228,24 @@ class _interpolate_input(Function):
     @overload
     def __call__(
         self, input_size: tuple[int, ...], grad_output: Tensor, mode: str = 'nearest',
-        align_corners: bool = False, *, scale_factor: Any = None, layout: str = 'NCHW'
+        align_corners: bool = False, *, scale_factor: Any = None, antialias: bool = False, layout:
+        str = 'NCHW'
     ) -> Tensor: ...
     @overload
     def __call__(
         self, input_size: tuple[int, ...], grad_output: DeviceArray, mode: str = 'nearest',
-        align_corners: bool = False, *, scale_factor: Any = None, layout: str = 'NCHW'
+        align_corners: bool = False, *, scale_factor: Any = None, antialias: bool = False, layout:
+        str = 'NCHW'
     ) -> DeviceArray: ...
     @overload
     def __call__(
         self, input_size: tuple[int, ...], grad_output: Host, mode: str = 'nearest', align_corners:
-        bool = False, *, scale_factor: Any = None, layout: str = 'NCHW'
+        bool = False, *, scale_factor: Any = None, antialias: bool = False, layout: str = 'NCHW'
     ) -> np.ndarray[Any, Any]: ...
     @overload
     def __call__(
         self, input_size: tuple[int, ...], grad_output: Any, mode: str = 'nearest', align_corners:
-        bool = False, *, scale_factor: Any = None, layout: str = 'NCHW'
+        bool = False, *, scale_factor: Any = None, antialias: bool = False, layout: str = 'NCHW'
     ) -> Any: ...
 
 interpolate_input: _interpolate_input

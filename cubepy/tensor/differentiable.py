@@ -7,12 +7,17 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import numpy as np
+
 from cubepy.errors import DTypeError, GradientError, ShapeError
 from cubepy.runtime import recording
+from cubepy.runtime.replay.hosted import HOSTED
+from cubepy.tensor.custom import hooks
 from cubepy.tensor.gradients.engine import walk_back
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program.observe import blocks, exchanges, gradient, same
 from cubepy.tensor.program.plans.steady import changed, exchange
+from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Handle, Value, gradient_of, located, outside
 
 
@@ -20,6 +25,10 @@ class Differentiable(Handle):
     """What `Tensor` inherits: `requires_grad`, `grad`, `backward`, `detach`, `assign_`."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        HOSTED.add(cls)
 
     def _of_value(self, value: Value) -> Any:
         """A tensor of a value."""
@@ -36,6 +45,16 @@ class Differentiable(Handle):
     def _binary(self, op: str, other: Any) -> Any:
         """`op(self, other)`; a Python number takes the tensor's dtype."""
         raise NotImplementedError
+
+    def __cubepy_hosted__(self) -> np.ndarray | None:
+        """The array of a tensor on the host, for functions that give new arrays of what they read;
+        None where what is made of it must be ops.
+        """
+        value = self.value
+        if value.needs_grad and mode.enabled or blocks or type(value.storage) is not Dense:
+            return None
+        array = value.storage.array
+        return array if type(array) is np.ndarray else None
 
     @property
     def requires_grad(self) -> bool:
@@ -158,6 +177,70 @@ class Differentiable(Handle):
             if isinstance(handle, Differentiable):
                 before = handle.grad
                 handle.grad = grad if before is None else before + grad
+                if hooks.present[0]:
+                    hooks.grown(handle)
+
+    def register_hook(self, hook: Any) -> hooks.Removal:
+        """Call `hook(gradient)` on every walk back that reaches this tensor, with all of the
+        gradient by it: what it gives, if it is not None, is passed on instead. The result removes
+        it again, when called or by `remove()`.
+
+        Programs (`cb.jit`) have the hooks that are there when they are traced; of parameters of
+        modules a later one is noticed.
+
+        Raises:
+            GradientError: no gradient by this tensor is wanted.
+
+        Example:
+            >>> import cubepy as cb
+            >>> x = cb.tensor([1.0, 2.0], requires_grad=True)
+            >>> y = x * x
+            >>> handle = y.register_hook(lambda g: g * 10)
+            >>> y.sum().backward()
+            >>> x.grad
+            tensor([20., 40.])
+        """
+        return hooks.hook_on(self, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> hooks.Removal:
+        """Call `hook(tensor)` each time that `backward` has added to the `grad` of this leaf: a
+        step of an optimizer for each parameter, after which its gradient is forgotten, needs no
+        memory for all gradients.
+
+        Raises:
+            GradientError: no leaf that needs gradients.
+
+        Example:
+            >>> import cubepy as cb
+            >>> x, seen = cb.tensor([1.0, 2.0], requires_grad=True), []
+            >>> _ = x.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.tolist()))
+            >>> (x * x).sum().backward()
+            >>> seen
+            [[2.0, 4.0]]
+        """
+        return hooks.hook_after(self, hook)
+
+    def retain_grad(self) -> None:
+        """Let this tensor have its `grad` after `backward`, though it was computed; leaves do.
+
+        Raises:
+            GradientError: no gradient by this tensor is wanted.
+
+        Example:
+            >>> import cubepy as cb
+            >>> x = cb.tensor([1.0, 2.0], requires_grad=True)
+            >>> y = x * x
+            >>> y.retain_grad()
+            >>> (y * 3).sum().backward()
+            >>> y.grad, y.retains_grad
+            (tensor([3., 3.]), True)
+        """
+        hooks.keep(self)
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether a tensor that was computed has its `grad`, by `retain_grad`."""
+        return hooks.keeps(self)
 
     def _seed(self, gradient: Any = None) -> Any:
         """The gradient by this tensor that a walk back begins with: 1 for a single number.

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.compiler.signature import exact
 from cubepy.errors import DeviceError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import recording
@@ -25,6 +24,7 @@ from cubepy.runtime.replay.arguments import REFUSED, key_of
 from cubepy.runtime.replay.calls import Calls
 from cubepy.runtime.replay.gpu import GpuOperands
 from cubepy.runtime.replay.host import HostOperands
+from cubepy.runtime.replay.standing import ONE
 from cubepy.runtime.tables import room
 from cubepy.tensor.execute import run
 from cubepy.tensor.ops import OPS, Spec, infer
@@ -46,8 +46,6 @@ _accepted: dict[Any, DType] = {}
 """Dtypes of results, by the keys of ops whose inputs were found right."""
 _views: dict[Any, Callable[[Any], Any]] = {}
 """What gives views of dense tensors on the host, by op, shape, dtype and attributes."""
-_tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-"""Attributes that are tuples, by themselves."""
 _numbers: dict[tuple[int, str, int], DeviceArray] = {}
 """Numbers on the GPUs that they were used on, by the identities of their tensors."""
 
@@ -84,36 +82,13 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         return None
     if attrs:
         values += attrs
-        values += [_one(v) if type(v) is tuple else v for v in attrs.values()]
+        values += [ONE[type(v)](v) if type(v) in ONE else v for v in attrs.values()]
     given = tuple(values)
     again = _calls.quick.get(_calls.short_of[0](given))
     if again is None:
         return None
     result = again(given)
     return None if result is REFUSED else result
-
-
-def _one(attribute: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The tuple that stands for all equal ones: short keys have the address of an attribute."""
-    try:
-        found = _tuples.get(attribute)
-    except TypeError:  # something unhashable
-        return attribute
-    if found is None:
-        room(_tuples, LIMIT)
-        found = _tuples[attribute] = attribute
-    return found if found is attribute or _alike(found, attribute) else attribute
-
-
-_DEEP = frozenset([tuple, float])
-
-
-def _alike(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Whether equal tuples have equal types, and zeros of equal signs: 1 is not 1.0, nor true."""
-    for a, b in zip(one, other, strict=True):
-        if type(a) is not type(b) or type(a) in _DEEP and exact(a) != exact(b):
-            return False
-    return True
 
 
 def _here(value: Any) -> bool:
@@ -212,7 +187,7 @@ def _values(op: str, stores: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any,
             if operands is None:
                 return None
             values += operands
-    return (*values, *attrs, *[_one(v) if type(v) is tuple else v for v in attrs.values()])
+    return (*values, *attrs, *[ONE[type(v)](v) if type(v) in ONE else v for v in attrs.values()])
 
 
 def perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:

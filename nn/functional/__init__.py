@@ -40,7 +40,11 @@ from cubepy.nn.functional.activations import (
     tanhshrink,
     threshold,
 )
-from cubepy.nn.functional.attention import attention_with_weights, scaled_dot_product_attention
+from cubepy.nn.functional.attention import (
+    attention_with_weights,
+    multi_head_attention_forward,
+    scaled_dot_product_attention,
+)
 from cubepy.nn.functional.columns import fold, unfold
 from cubepy.nn.functional.distances import (
     cosine_embedding_loss,
@@ -221,6 +225,7 @@ __all__ = [
     "max_unpool3d",
     "mish",
     "mse_loss",
+    "multi_head_attention_forward",
     "multi_margin_loss",
     "multilabel_margin_loss",
     "multilabel_soft_margin_loss",

@@ -342,6 +342,7 @@ def threshold(input: Any, threshold: float, value: float, inplace: bool = False)
     return arguments.in_place(input, where(x <= threshold, value, x), inplace)
 
 
+@composed
 def glu(input: Any, dim: int = -1) -> Tensor:
     """The first half of an axis times the sigmoid of the second (Dauphin et al., 2017).
 

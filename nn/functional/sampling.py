@@ -13,12 +13,14 @@ from cubepy import tensor as T
 from cubepy.errors import LaunchError, ShapeError
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, apply, as_tensor
+from cubepy.tensor.control.composed import composed
 
 PADDING = ("zeros", "border", "reflection")
 AWAY = 4.0
 """How many pixels outside nothing of an image is seen, by any mode."""
 
 
+@composed
 def grid_sample(
     input: Any,
     grid: Any,

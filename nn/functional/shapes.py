@@ -7,8 +7,10 @@ from typing import Any
 from cubepy.errors import ShapeError
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.control.composed import composed
 
 
+@composed
 def pixel_shuffle(input: Any, upscale_factor: int) -> Tensor:
     """(..., C * r * r, H, W) -> (..., C, H * r, W * r) (Shi et al., 2016).
 
@@ -30,6 +32,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Tensor:
     return parts.permute(order).reshape(*lead, c // (r * r), h * r, w * r)
 
 
+@composed
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Tensor:
     """(..., C, H * r, W * r) -> (..., C * r * r, H, W): the reverse.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import mul
 from typing import Any
 
 from cubepy import kernels as K
@@ -335,6 +336,8 @@ def interpolate(
     scale_factor: Any = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
 ) -> Tensor:
     """Images of another size.
 
@@ -342,15 +345,21 @@ def interpolate(
         input: (N, C, ...) with 1 to 3 axes of size.
         size: of the result, an int or one for each axis; or scale_factor.
         scale_factor: a number or one for each axis.
-        mode: "nearest", "area", "linear", "bilinear", "trilinear" or "bicubic".
+        mode: "nearest", "nearest-exact", "area", "linear", "bilinear", "trilinear" or "bicubic".
         align_corners: the outermost positions of input and result lie on each other.
+        recompute_scale_factor: positions lie by the sizes, not by `scale_factor`.
+        antialias: a smaller image weighs all positions that it leaves out ("bilinear", "bicubic").
 
     Example:
         >>> interpolate([[[1.0, 2.0]]], scale_factor=2)
         tensor([[[1., 1., 2., 2.]]])
     """
     x = as_tensor(input)
-    return K.interpolate(x, size, scale_factor, mode, bool(align_corners))  # type: ignore[no-any-return]
+    if recompute_scale_factor and scale_factor is not None:
+        factors = scale_factor if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * 3
+        size, scale_factor = tuple(map(math.floor, map(mul, x.shape[2:], factors))), None
+    how = (size, scale_factor, mode, bool(align_corners))
+    return K.interpolate(x, *how, antialias=antialias)  # type: ignore[no-any-return]
 
 
 def upsample(

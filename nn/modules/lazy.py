@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cubepy.errors import LaunchError
+from cubepy.nn.cloning import HOOKS
 from cubepy.nn.module import Module
 from cubepy.nn.modules.convolution import (
     Conv1d,
@@ -58,11 +59,11 @@ class Lazy(Module):
 
     def _become(self, width: int) -> None:
         (args, kwargs), training = self.given, self.training
-        hooks, before = self._hooks, self._pre_hooks
+        hooks = {name: self.__dict__[name] for name in HOOKS}
         object.__setattr__(self, "__class__", self.kind)
         del self.__dict__["given"]
         self.__init__(width, *args, **kwargs)  # type: ignore[misc]
-        self.__dict__.update(_hooks=hooks, _pre_hooks=before, training=training)
+        self.__dict__.update(**hooks, training=training)
         changed()
 
     def extra_repr(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from cubepy.nn import arguments
 from cubepy.runtime import memory
 from cubepy.runtime.device import use
 from cubepy.tensor import Tensor, apply, as_tensor, enable_grad, no_grad
+from cubepy.tensor.custom.hooks import Removal, registered
 from cubepy.tensor.program.observe import computed
 from cubepy.tensor.storage import HOST
 
@@ -60,6 +61,8 @@ class Optimizer:
         self.defaults = dict(defaults)
         self.state: dict[Tensor, dict[str, Any]] = {}
         self.param_groups: list[dict[str, Any]] = []
+        self._before: dict[Any, Callable[..., Any]] = {}
+        self._behind: dict[Any, Callable[..., Any]] = {}
         if isinstance(params, Tensor) or not isinstance(params, Iterable):
             raise ArgumentError(
                 f"an optimizer takes a list of parameters, not {shown(params)}",
@@ -128,6 +131,34 @@ class Optimizer:
                 elif p.grad is not None:
                     p.grad = filled(p.shape, p)
 
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        if "step" in cls.__dict__:
+            cls.step = _hooked(cls.step)  # type: ignore[method-assign]
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> Removal:
+        """Call `hook(optimizer, args, kwargs)` before every step: a pair that it gives are the
+        arguments of the step instead. The result removes the hook again. Programs (`cb.jit`) call
+        hooks when they are traced.
+        """
+        return registered(self._before, hook, "(optimizer, args, kwargs)")
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> Removal:
+        """Call `hook(optimizer, args, kwargs)` after every step.
+
+        Example:
+            >>> from cubepy import nn
+            >>> layer, steps = nn.Linear(2, 1), []
+            >>> optimizer = nn.optim.SGD(layer.parameters())
+            >>> handle = optimizer.register_step_post_hook(lambda *given: steps.append(1))
+            >>> optimizer.step()
+            >>> handle.remove()
+            >>> optimizer.step()
+            >>> steps
+            [1]
+        """
+        return registered(self._behind, hook, "(optimizer, args, kwargs)")
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change every parameter that has a gradient by it.
 
@@ -179,6 +210,9 @@ class Optimizer:
         """What decides which ops a step has; numbers are read in every step."""
         reads.note("attribute", self, "param_groups", self.param_groups)
         reads.note("contents", self.param_groups, "", contents(self.param_groups))
+        for name in ("_before", "_behind"):
+            hooks = getattr(self, name)
+            reads.note("contents", hooks, "", contents(hooks))
         reads.note("attribute", self, "state", self.state)
         reads.note("contents", self.state, "", contents(self.state))
         ops = _Ops(self)
@@ -337,6 +371,30 @@ class Optimizer:
             lines.append(f"Parameter Group {n}")
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
         return "\n".join([*lines, ")"])
+
+
+def _hooked(step: Callable[..., Any]) -> Callable[..., Any]:
+    """The step of an optimizer between its hooks."""
+
+    @wraps(step)
+    def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        for hook in tuple(self._before.values()):
+            found = hook(self, args, kwargs)
+            if found is not None:
+                if type(found) is not tuple or len(found) != 2:
+                    raise ArgumentError(
+                        f"a hook before a step gives None or (args, kwargs), not {shown(found)}"
+                    )
+                args, kwargs = found
+        result = step(self, *args, **kwargs)
+        for hook in tuple(self._behind.values()):
+            hook(self, args, kwargs)
+        return result
+
+    return run
+
+
+Optimizer.step = _hooked(Optimizer.step)  # type: ignore[method-assign]
 
 
 class _Ops:

@@ -68,7 +68,10 @@ FUNCTIONAL_NOT_DRAWN = {
     "avg_pool of powers": {"lp_pool1d", "lp_pool2d", "lp_pool3d"},
     "interpolate": {"upsample", "upsample_bilinear", "upsample_nearest"},
     "norms of the library": {"group_norm", "instance_norm"},
-    "scaled_dot_product_attention in ops": {"attention_with_weights"},
+    "scaled_dot_product_attention in ops": {
+        "attention_with_weights",
+        "multi_head_attention_forward",
+    },
 }
 """Functions of `nn.functional` that no calls are drawn of, by what they are made of."""
 PLANTED = ("right", "a unit off", "writes behind", "writes its input", "raises", "ends the process")

@@ -15,11 +15,12 @@ from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import float_array, number_of, per_axis
 from cubepy.kernels.entry.dispatch import repeated, repeated_back
 from cubepy.kernels.entry.results import finish, wrapper
-from cubepy.kernels.windows.banded import Band, part_band, point_band
+from cubepy.kernels.windows.banded import Band, part_band, point_band, smooth_band
 from cubepy.kernels.windows.banded_map import LAYOUTS, checked, mapped, size_of
 
 MODES = {
     "nearest": (1, 2, 3),
+    "nearest-exact": (1, 2, 3),
     "area": (1, 2, 3),
     "linear": (1,),
     "bilinear": (2,),
@@ -29,13 +30,21 @@ MODES = {
 
 
 def _interpolation(
-    size: tuple[int, ...], wanted: Any, factor: Any, mode: str, corners: bool, back: bool
+    size: tuple[int, ...],
+    wanted: Any,
+    factor: Any,
+    mode: str,
+    corners: bool,
+    smooth: bool,
+    back: bool,
 ) -> list[Band]:
     axes = len(size)
     if not isinstance(mode, str) or mode not in MODES or axes not in MODES[mode]:
         raise ShapeError(
             f"mode is one of {', '.join(m for m, a in MODES.items() if axes in a)}, not {mode!r}"
         )
+    if smooth and mode not in ("bilinear", "bicubic"):
+        raise ShapeError(f"antialias is for the modes bilinear and bicubic, not for {mode!r}")
     if (wanted is None) == (factor is None):
         raise ShapeError("interpolate takes either size or scale_factor")
     if factor is not None:
@@ -55,10 +64,10 @@ def _interpolation(
         scales = tuple(n / m for n, m in zip(size, wanted, strict=True))
     if mode == "area":
         return [part_band(n, m, back) for n, m in zip(size, wanted, strict=True)]
-    kind = "nearest" if mode == "nearest" else ("cubic" if mode == "bicubic" else "linear")
+    kind = {"bicubic": "cubic"}.get(mode, mode if mode.startswith("nearest") else "linear")
+    band = smooth_band if smooth else point_band
     return [
-        point_band(n, m, s, kind, corners, back)
-        for n, m, s in zip(size, wanted, scales, strict=True)
+        band(n, m, s, kind, corners, back) for n, m, s in zip(size, wanted, scales, strict=True)
     ]
 
 
@@ -70,6 +79,7 @@ def interpolate(
     mode: str = "nearest",
     align_corners: bool | None = False,
     *,
+    antialias: bool = False,
     layout: str = "NCHW",
     out: Any = None,
 ) -> Any:
@@ -77,9 +87,10 @@ def interpolate(
 
     Args: input: (N, C, ...) with 1 to 3 axes of size, or channels last with layout "NLC", "NHWC" or
         "NDHWC". size: of the result, an int or one for each axis; or scale_factor: a number or one
-        for each axis. mode: "nearest", "area", "linear", "bilinear", "trilinear" or "bicubic".
-        align_corners: the outermost positions of input and result lie on each other. layout: "NCHW"
-        stands for channels first in any number of axes. out: array to write.
+        for each axis. mode: "nearest", "nearest-exact", "area", "linear", "bilinear", "trilinear",
+        "bicubic". align_corners: the outermost positions of input and result lie on each other.
+        antialias: a smaller image weighs all positions that it leaves out ("bilinear", "bicubic").
+        layout: "NCHW" stands for channels first in any number of axes. out: array to write.
 
     Raises:
         ShapeError: both or neither of size and scale_factor, or a mode for another number of axes.
@@ -94,7 +105,7 @@ def interpolate(
         raise ShapeError(f"interpolate needs 3 to 5 axes, not {axes + 2}")
     layout = LAYOUTS[axes][0] if layout == "NCHW" else layout
     x, there, _ = checked(input, axes, layout, "interpolate", either=False)
-    bands = _interpolation(there, size, scale_factor, mode, bool(align_corners), False)
+    bands = _interpolation(there, size, scale_factor, mode, bool(align_corners), antialias, False)
     return finish(mapped(x, bands, layout, out), out, wrapper(input))
 
 
@@ -106,6 +117,7 @@ def interpolate_input(
     align_corners: bool = False,
     *,
     scale_factor: Any = None,
+    antialias: bool = False,
     layout: str = "NCHW",
 ) -> Any:
     """The gradient of `interpolate` by its input of shape `input_size`.
@@ -113,7 +125,7 @@ def interpolate_input(
     Args:
         input_size: shape of the input.
         grad_output: gradient by the result; floats.
-        mode, align_corners, layout: as for `interpolate`.
+        mode, align_corners, antialias, layout: as for `interpolate`.
         scale_factor: as it was given to `interpolate`; None where a size was.
 
     Raises:
@@ -131,7 +143,7 @@ def interpolate_input(
     grad, size, _ = checked(grad_output, axes, layout, "interpolate_input", either=False)
     there = size_of(input_size, axes, layout, grad, "interpolate_input")
     wanted = size if scale_factor is None else None
-    bands = _interpolation(there, wanted, scale_factor, mode, bool(align_corners), True)
+    bands = _interpolation(there, wanted, scale_factor, mode, bool(align_corners), antialias, True)
     if tuple(b.columns for b in bands) != size:
         raise ShapeError(f"a gradient of size {size} does not come from {there} by {scale_factor}")
     return wrapper(grad_output)(mapped(grad, bands, layout))

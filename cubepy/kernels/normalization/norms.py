@@ -14,6 +14,7 @@ from cubepy.kernels.entry.arguments import array_of, axis_of, float_array, numbe
 from cubepy.kernels.entry.dispatch import placed, repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement.copy import contiguous, convert_into, fill
+from cubepy.kernels.normalization.columns_cpu import down_columns
 from cubepy.kernels.normalization.problem import GroupNorm, Norm, Softmax
 from cubepy.kernels.normalization.routines import GROUP_NORM, NORM, SOFTMAX
 from cubepy.kernels.primitives import functions as f
@@ -40,7 +41,7 @@ def log_softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
     wrap, array = wrapper(x), float_array(x, "x")
     d = axis_of(axis, array.ndim)
     result = output(out, array.shape, array.dtype)
-    if result.size:
+    if result.size and not down_columns(array, result, d, log=True):
         moved = (*(k for k in range(array.ndim) if k != d), d)
         rows = contiguous(array.transpose(moved))
         straight = d == array.ndim - 1 and result.flags.c_contiguous

@@ -13,6 +13,7 @@ from cubepy.kernels.entry.arguments import axis_of, float_array
 from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement.copy import convert_into
+from cubepy.kernels.normalization.columns_cpu import down_columns
 from cubepy.kernels.normalization.problem import Softmax
 from cubepy.kernels.normalization.routines import SOFTMAX
 from cubepy.kernels.normalization.rows_cpu import as_rows, rows_in
@@ -40,7 +41,7 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
     if order is not None:  # neighbours lie along the axis, others not as in a new array
         array, d = array.transpose(order), array.ndim - 1
     result = output(out, array.shape, array.dtype)
-    if result.size:
+    if result.size and not down_columns(array, result, d, log=False):
         rows, target = as_rows(array, d), rows_in(result, d)
         inside = target is not None
         target = memory.empty(rows.shape, result.dtype) if target is None else target

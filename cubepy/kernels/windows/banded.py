@@ -160,6 +160,9 @@ def point_band(n: int, m: int, scale: float, mode: str, corners: bool, back: boo
     ):  # whole numbers, where the scale is of such: 13 * (30 / 26) is less than 15
         at = j * n // m if scale == n / m else np.floor(j * scale).astype(np.int64)
         return _band((m, n), (j, np.minimum(at, n - 1), np.ones(m)), back)
+    if mode == "nearest-exact":
+        at = np.floor(((j + 0.5) * float(np.float32(scale))).astype(np.float32)).astype(np.int64)
+        return _band((m, n), (j, np.minimum(at, n - 1), np.ones(m)), back)
     at = j * ((n - 1) / max(m - 1, 1)) if corners else (j + 0.5) * scale - 0.5
     if mode == "linear":
         at = np.maximum(at, 0)
@@ -175,6 +178,32 @@ def point_band(n: int, m: int, scale: float, mode: str, corners: bool, back: boo
     columns = [np.clip(low + offset, 0, n - 1) for offset, _ in parts]
     weights = np.concatenate([weight for _, weight in parts])
     return _band((m, n), (np.tile(j, len(parts)), np.concatenate(columns), weights), back)
+
+
+@lru_cache(maxsize=256)
+def smooth_band(n: int, m: int, scale: float, mode: str, corners: bool, back: bool) -> Band:
+    """Values between positions, of as many as a smaller image has for one (`antialias`): linear or
+    cubic (Keys, 1981, with a = -0.5).
+    """
+    if n == m:  # as torch, whatever the scale
+        return point_band(n, m, 1.0, "nearest", corners, back)
+    if corners:
+        scale = (n - 1) / (m - 1) if m > 1 else 0.0
+    wide = max(scale, 1.0)
+    reach = wide * (1 if mode == "linear" else 2)
+    centre = scale * (np.arange(m) + 0.5)
+    low = np.maximum((centre - reach + 0.5).astype(np.int64), 0)
+    high = np.minimum((centre + reach + 0.5).astype(np.int64), n)
+    rows, columns, _ = _between(low, high, np.ones(m))
+    d = np.abs((columns - centre[rows] + 0.5) / wide)
+    if mode == "linear":
+        weights = np.maximum(1 - d, 0)
+    else:
+        a = -0.5
+        near, outer = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+        weights = np.where(d < 1, near, np.where(d < 2, outer, 0))
+    total = np.bincount(rows, weights, m)
+    return _band((m, n), (rows, columns, weights / np.where(total == 0, 1, total)[rows]), back)
 
 
 def _between(low: np.ndarray, high: np.ndarray, by: np.ndarray) -> Entries:

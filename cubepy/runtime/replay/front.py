@@ -21,6 +21,7 @@ from cubepy.runtime import device, recording
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.replay import arguments
 from cubepy.runtime.replay.calls import Calls
+from cubepy.runtime.replay.hosted import HOSTED, arrays_of, wrapped
 
 _PART = (
     "{0}.layout if type({0}) is _DeviceArray else {0} if type({0}) in _PLAIN else (_int, {0}) "
@@ -75,6 +76,9 @@ def front(
         "_function": function,
         "_ON_GPU": arguments.ON_GPU,
         "_on_gpu": [],
+        "_HOSTED": HOSTED,
+        "_arrays_of": arrays_of,
+        "_wrapped": wrapped,
     }
     heads, passed = _heads(parameters, scope)
     call = f"_function({', '.join(passed)})"
@@ -88,6 +92,16 @@ def front(
         inside[at : at + 1] = parts
         given = f"({', '.join(inside)},) if type({opened.parameter}) is _Opened else {given}"
     out = names.index("out") - len(names) if "out" in names else None
+    tensors = f"""
+    if {first} in _HOSTED and not _recording.detours:
+        _where = _here()
+        if _where is None or _where.backend == "cpu":
+            _arrays = _arrays_of({given}, {out})
+            if _arrays is not None:
+                _wrap = {names[0]}.__cubepy_wrap__
+                {", ".join(names)}, = _arrays
+                return _wrapped(_again({", ".join(passed)}), _wrap)
+"""
     text = f"""
 def {function.__name__}({", ".join(heads)}):
     if {first} is _ndarray and not _recording.detours:
@@ -101,6 +115,7 @@ def {function.__name__}({", ".join(heads)}):
                 if _result is not _REFUSED:
                     return _result
             return _on_host(_values, _short, {out}, lambda: {call})
+{"" if several or opened else tensors}
     if {first} in _ON_GPU and not _recording.detours:
         return _on_gpu[0]({", ".join(passed)})
     return {call}
@@ -133,7 +148,8 @@ def {function.__name__}({", ".join(heads)}):
 def _made(text: str, function: Callable[..., Any], scope: dict[str, Any]) -> Any:
     """The function that a text made here defines."""
     exec(compile(text, f"<front of {function.__name__}>", "exec"), scope)
-    return scope[function.__name__]
+    made = scope["_again"] = scope[function.__name__]
+    return made
 
 
 def _heads(

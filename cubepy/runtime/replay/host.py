@@ -63,7 +63,7 @@ class HostOperands(Operands):
 
     def unknown(self, array: np.ndarray, writes: bool) -> Address:
         """Scratch memory, where a launch writes it before one reads it."""
-        if not writes or not array.flags.c_contiguous:  # NumPy filled it
+        if not writes or not array.transpose(in_memory(array)).flags.c_contiguous:  # NumPy did
             raise Unsuitable("memory that no launch wrote")
         start, size = beginning(array), array.nbytes
         which, byte = STACK, self.table.scratch(size)

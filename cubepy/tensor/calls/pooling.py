@@ -14,6 +14,7 @@ from cubepy.kernels.pooling.max_pool import LAYOUTS
 from cubepy.tensor.array import Tensor, apply, as_tensor
 from cubepy.tensor.calls.convolution import as_it_was, channels_first
 from cubepy.tensor.calls.table import call_of
+from cubepy.tensor.ops.pooling import SMOOTH
 
 
 def _images(axes: int, layout: str, *given: Any) -> tuple[list[Tensor], Callable[[Tensor], Tensor]]:
@@ -161,7 +162,13 @@ def _layout(layout: str, axes: int) -> str:
 
 @call_of("interpolate")
 def interpolate(
-    input: Any, size: Any, scale_factor: Any, mode: str, align_corners: Any, layout: str
+    input: Any,
+    size: Any,
+    scale_factor: Any,
+    mode: str,
+    align_corners: Any,
+    antialias: bool,
+    layout: str,
 ) -> Tensor:
     """`interpolate`."""
     axes = _axes_of("interpolate", input)
@@ -172,6 +179,7 @@ def interpolate(
         factors = tuple(scale_factor) if several else (scale_factor,) * axes
         factors = tuple(number_of(k, "scale_factor") for k in factors)
         size = tuple(math.floor(n * k) for n, k in zip(x.shape[2:], factors, strict=True))
+    mode = f"{SMOOTH}{mode}" if antialias else mode
     how = {"factors": factors, "mode": mode, "align_corners": bool(align_corners)}
     return back(apply("interpolate", x, size=per_axis(size, axes, "size", 1), **how))
 
@@ -183,9 +191,11 @@ def interpolate_input(
     mode: str,
     align_corners: bool,
     scale_factor: Any,
+    antialias: bool,
     layout: str,
 ) -> Tensor:
     """`interpolate_input`."""
+    mode = f"{SMOOTH}{mode}" if antialias else mode
     axes = _axes_of("interpolate_input", grad_output)
     layout = _layout(layout, axes)
     (g,), back = _images(axes, layout, grad_output)

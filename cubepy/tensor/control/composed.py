@@ -63,9 +63,6 @@ def composed(function: Callable[..., Any]) -> Callable[..., Any]:
                 store = value.storage
                 if type(store) is not Dense or store.device.backend != "cpu":
                     return function(*args, **kwargs)
-                array = store.array
-                if not array.flags.c_contiguous:
-                    return function(*args, **kwargs)
                 key += store.shape, store.dtype, value.needs_grad
                 values.append(value)
             elif kind in PLAIN:

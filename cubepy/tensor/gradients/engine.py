@@ -12,6 +12,7 @@ from typing import Any
 
 from cubepy.errors import GradientError
 from cubepy.tensor.control.repeated import again
+from cubepy.tensor.custom.hooks import met, present
 from cubepy.tensor.custom.overwritten import checked, latest
 from cubepy.tensor.gradients.rules import Backward, summed_to
 from cubepy.tensor.modes import mode, set_grad_enabled
@@ -68,6 +69,8 @@ def walk_back(
             if entry is None:  # a result of a call that was walked already
                 continue
             value, grad = entry
+            if present[0]:
+                grad = met(value, grad)
             if targets is None:
                 if value.call is None:
                     found[value] = grad
@@ -121,6 +124,8 @@ def _through(
                 grads.append(grad)
                 continue
             entry = None if one is None else pending.pop(one.id, None)
+            if entry is not None and present[0]:
+                entry = entry[0], met(*entry)
             if entry is not None and targets is not None and entry[0] in targets:
                 found[entry[0]] = entry[1]
             grads.append(None if entry is None else entry[1])

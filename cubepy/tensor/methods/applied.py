@@ -6,6 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.tensor.value import Handle
 
@@ -40,6 +42,14 @@ class Applied(Handle, Generic[T]):
 
     def _operand(self, value: Any) -> T:
         """The other side of an operator: a Python number takes the tensor's dtype."""
+        raise NotImplementedError
+
+    def __cubepy_hosted__(self) -> np.ndarray | None:
+        """The array of a tensor on the host of which no ops need to be made; else None."""
+        raise NotImplementedError
+
+    def __cubepy_wrap__(self, array: Any) -> T:
+        """An array as a tensor where this one is."""
         raise NotImplementedError
 
     def _like(self, data: Any) -> T:

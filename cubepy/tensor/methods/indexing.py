@@ -16,6 +16,8 @@ from cubepy.tensor.value import Handle
 
 T = TypeVar("T")
 _WHOLE = (None, None, None)
+SMALL = 1 << 16
+"""Elements of which NumPy picks those of a mask faster than positions are made of it."""
 
 
 class Selection(NamedTuple):
@@ -45,6 +47,10 @@ class Indexing(Applied[T]):
     __slots__ = ()
 
     def __getitem__(self, index: Any) -> T:
+        if type(index) is type(self) and index.dtype is bool_ and self.size <= SMALL:
+            host, mask = self.__cubepy_hosted__(), index.__cubepy_hosted__()
+            if host is not None and mask is not None and mask.shape == host.shape[: mask.ndim]:
+                return self.__cubepy_wrap__(host[mask])
         parts = index if isinstance(index, tuple) else (index,)
         taken = 0
         for p in parts:

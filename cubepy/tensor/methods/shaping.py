@@ -8,6 +8,8 @@ import operator
 from functools import lru_cache
 from typing import Any, TypeVar
 
+import numpy as np
+
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.runtime.device import use
 from cubepy.tensor.methods.applied import Applied, ints
@@ -48,6 +50,20 @@ def _parts(axis: int, lengths: tuple[int, ...]) -> tuple[Any, ...]:
     ends = list(itertools.accumulate(lengths))
     before = ((None, None, None),) * axis
     return tuple([(*before, (end - n, end, None)) for n, end in zip(lengths, ends, strict=True)])
+
+
+HELD = 1 << 16
+"""Elements of matrices whose halves are kept as masks."""
+
+
+@lru_cache(16)
+def _inside(compare: str, rows: int, columns: int, diagonal: int) -> np.ndarray:
+    """What of a matrix is on one side of a diagonal."""
+    made: np.ndarray = np.tri(rows, columns, diagonal, np.bool_)
+    if compare == "le":
+        made = ~np.tri(rows, columns, diagonal - 1, np.bool_)
+    made.flags.writeable = False
+    return made
 
 
 class Shaping(Applied[R]):
@@ -189,6 +205,9 @@ class Shaping(Applied[R]):
             flat: Any = self.reshape(-1)
             return flat.repeat_interleave(repeats, 0)  # type: ignore[no-any-return]
         axis, shape = self._dim(dim, "repeat_interleave"), self.shape
+        host = self.__cubepy_hosted__() if type(repeats) is int and self.size <= HELD else None
+        if host is not None and repeats >= 0:
+            return self.__cubepy_wrap__(np.repeat(host, repeats, axis))
         spaced: Any = self.unsqueeze(axis + 1)
         wide = spaced.expand(*shape[: axis + 1], repeats, *shape[axis + 1 :])
         return wide.reshape(*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :])  # type: ignore[no-any-return]
@@ -230,6 +249,11 @@ class Shaping(Applied[R]):
         if self.ndim < 2:
             raise ShapeError(f"tril and triu need two axes or more, not the shape {self.shape}")
         like: Any = self
+        if like.size <= HELD and like.__cubepy_hosted__() is not None:
+            shape = (*self.shape[-2:], max(-self.shape[-2], min(diagonal, self.shape[-1])))
+            inside = like.__cubepy_wrap__(_inside(compare, *shape))
+            zero = like._operand(0).astype(self.dtype)
+            return self._apply("where", inside, like, zero)  # type: ignore[no-any-return]
         with use(self.device):
             rows, columns = (
                 self._apply("arange", start=0, step=1, count=n, dtype="i64")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
 from cubepy.errors import ShapeError
 from cubepy.tensor.methods.applied import ints
 from cubepy.tensor.methods.indexing import Indexing
@@ -12,6 +15,16 @@ from cubepy.tensor.methods.reducing import Reducing
 from cubepy.tensor.methods.shaping import Shaping
 
 T = TypeVar("T")
+
+
+def _windows(x: np.ndarray, axis: int, count: int, size: int, step: int) -> np.ndarray:
+    """Windows along an axis in a new last one: each element may be in several, so none is
+    written.
+    """
+    at = x.strides[axis]
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :], size)
+    strides = (*x.strides[:axis], at * step, *x.strides[axis + 1 :], at)
+    return as_strided(x, shape, strides, writeable=False)
 
 
 class TorchShapes(Reducing[T], Shaping[T], Indexing[T]):
@@ -103,6 +116,10 @@ class TorchShapes(Reducing[T], Shaping[T], Indexing[T]):
             raise ShapeError(f"unfold: no windows of {size} every {step} in an axis of {n}")
         count = (n - size) // step + 1
         lead = (slice(None),) * axis
+        host = x.__cubepy_hosted__()
+        if host is not None:
+            found = x.__cubepy_wrap__(_windows(host, axis, count, size, step))
+            return found if self.ndim else found[0]  # type: ignore[no-any-return]
         if not size:
             return x[(*lead, slice(count))].unsqueeze(-1)[..., :0]  # type: ignore[no-any-return]
         span = step * (count - 1) + 1

@@ -10,6 +10,7 @@ from typing import Any
 
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.tensor.array import Tensor, as_tensor
+from cubepy.tensor.control.composed import composed
 
 
 def einsum(subscripts: str, /, *operands: Any) -> Tensor:
@@ -36,6 +37,18 @@ def einsum(subscripts: str, /, *operands: Any) -> Tensor:
         >>> cb.tensor.einsum("ii->i", x), cb.tensor.einsum("ij->", x)
         (tensor([1., 4.]), tensor(10.))
     """
+    if len(operands) == 2:
+        return _of_two(subscripts, *operands)
+    return _sums(subscripts, operands)
+
+
+@composed
+def _of_two(subscripts: str, first: Any, second: Any) -> Tensor:
+    """What is asked for most: as a program where it comes often."""
+    return _sums(subscripts, (first, second))
+
+
+def _sums(subscripts: str, operands: Sequence[Any]) -> Tensor:
     tensors = [as_tensor(x) for x in operands]
     terms, result = _terms(subscripts, tensors)
     lengths: dict[str, int] = {}

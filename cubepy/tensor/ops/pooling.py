@@ -288,11 +288,16 @@ def _adaptive_avg_pool_input(g: Spec, size: Ints) -> Spec:
 # Other sizes
 
 
+SMOOTH = "antialiased "
+"""What modes of interpolation begin with that weigh all positions of a larger image."""
+
+
 def _run_interpolate(
     dtype: np.dtype, x: Any, size: Ints, factors: Factors, mode: str, align_corners: bool
 ) -> Any:
     wanted = size if factors is None else None
-    return kernels().interpolate(x, wanted, factors, mode, align_corners)
+    smooth, mode = mode.startswith(SMOOTH), mode.removeprefix(SMOOTH)
+    return kernels().interpolate(x, wanted, factors, mode, align_corners, antialias=smooth)
 
 
 @define("reduce", {"interpolate": _run_interpolate})
@@ -308,7 +313,9 @@ def _run_interpolate_input(
     dtype: np.dtype, g: Any, size: Ints, factors: Factors, mode: str, align_corners: bool
 ) -> Any:
     shape = (*g.shape[:2], *size)
-    return kernels().interpolate_input(shape, g, mode, align_corners, scale_factor=factors)
+    smooth, mode = mode.startswith(SMOOTH), mode.removeprefix(SMOOTH)
+    how = {"scale_factor": factors, "antialias": smooth}
+    return kernels().interpolate_input(shape, g, mode, align_corners, **how)
 
 
 @define("reduce", {"interpolate_input": _run_interpolate_input})

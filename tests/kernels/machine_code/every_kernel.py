@@ -49,6 +49,7 @@ ONLY_FOR_CPUS = {
     "indexing.scatter_kernels.put_lines": "planes have put_rows",
     "indexing.scatter_kernels.put_elements": "planes have put_rows",
     "movement.concat.reverse_rows": "planes have reverse_lines",
+    "normalization.columns_cpu.softmax_columns": "planes turn axes",
     "normalization.norms_rows.log_softmax_rows": "planes have softmax_held",
     "normalization.norms_rows.rms_norm_rows": "planes have layer_norm_held",
 }

@@ -10,6 +10,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn, quant
+from cubepy.nn.modules.attention import SPLIT
 
 E, HEADS = 8, 2
 
@@ -88,3 +89,42 @@ def test_weights_of_several_widths_are_packed() -> None:
     assert names == ["q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj"]
     near = cb.jit(lambda *given: result.model(*given)[0])(*map(cb.tensor, inputs)).numpy()
     assert np.linalg.norm(near - right) < 0.03 * np.linalg.norm(right)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_function_does_what_the_module_does(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    options = {**OPTIONS[seed % len(OPTIONS)], "dropout": 0.5} if seed % 3 else {}
+    m: Any = nn.MultiheadAttention(E, HEADS, **options).double().eval()
+    lengths, batch = (int(rng.integers(1, 6)), int(rng.integers(1, 6))), int(rng.integers(1, 4))
+    q = cb.tensor(rng.standard_normal((lengths[0], batch, E)), requires_grad=True)
+    k = cb.tensor(rng.standard_normal((lengths[1], batch, m.kdim)))
+    v = cb.tensor(rng.standard_normal((lengths[1], batch, m.vdim)))
+    hidden = rng.random((batch, lengths[1])) < 0.4
+    hidden[:, 0] = False
+    mask = rng.standard_normal(lengths) if seed % 2 else None
+    if mask is not None:
+        hidden = np.where(hidden, -np.inf, 0.0)
+    split = m.in_proj_weight is None
+    how: dict[str, Any] = {
+        "training": False,
+        "key_padding_mask": cb.tensor(hidden),
+        "attn_mask": None if mask is None else cb.tensor(mask),
+        "average_attn_weights": bool(seed % 4),
+        "need_weights": seed % 5 != 0,
+    }
+    given = {name: getattr(m, name) for name in SPLIT} if split else {}
+    found, weights = nn.functional.multi_head_attention_forward(
+        q, k, v, E, HEADS, m.in_proj_weight, m.in_proj_bias, m.bias_k, m.bias_v, m.add_zero_attn,
+        0.5, m.out_proj.weight, m.out_proj.bias, use_separate_proj_weight=split, **given, **how,
+    )  # fmt: skip
+    del how["training"]
+    wanted, mean = m(q, k, v, **how)
+    np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), 1e-12, 1e-13)
+    assert (weights is None) == (mean is None)
+    if weights is not None:
+        np.testing.assert_allclose(weights.detach().numpy(), mean.detach().numpy(), 1e-12, 1e-13)
+    (found * found).sum().backward()
+    gradient, q.grad = q.grad.numpy(), None
+    (wanted * wanted).sum().backward()
+    np.testing.assert_allclose(gradient, q.grad.numpy(), 1e-10, 1e-11)
