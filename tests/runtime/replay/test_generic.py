@@ -263,5 +263,6 @@ def test_code_that_needs_a_number_fixes_it(fake: Any, monkeypatch: pytest.Monkey
 def test_settings_forget_plans(h200: None) -> None:
     for n in range(20, 26):
         CALLS["softmax"](n)()
+    assert any(getattr(calls, "kinds", None) for calls in recording.tables)
     recording.forget()
-    assert all(calls.kinds is None for calls in recording.tables)
+    assert all(getattr(calls, "kinds", None) is None for calls in recording.tables)
