@@ -29,7 +29,16 @@ from cubepy.runtime.replay.arguments import REFUSED
 from tests.backends.gpu import fake_driver as fakes
 from tests.nn.modules.test_planned import GPU, H200, Idle, nothing
 from tests.runtime.replay import gpu_calls
-from tests.runtime.replay.gpu_calls import Executable, Repetitions, much, new, same, some, start
+from tests.runtime.replay.gpu_calls import (
+    Executable,
+    Repetitions,
+    here,
+    much,
+    new,
+    same,
+    some,
+    start,
+)
 
 
 @cb.func
@@ -212,9 +221,9 @@ def test_a_new_length_is_not_recorded(h200: None, monkeypatch: pytest.MonkeyPatc
     assert seen.long == 0
 
 
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[fakes.FakeDriver]:
-    yield from start(monkeypatch, 0)
+@pytest.fixture(params=range(4))
+def fake(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[fakes.FakeDriver]:
+    yield from start(monkeypatch, request.param)
 
 
 @gpu_calls.repeated
@@ -241,6 +250,22 @@ def test_results_are_right_for_all_lengths(fake: Any, monkeypatch: pytest.Monkey
         assert tripled(a, out=out) is out
         same(out, 3 * x)
     assert seen.long <= 2 * 2 * 2 + 2, "both ways with and without `out`"
+
+
+def test_lengths_come_on_any_stream(fake: Any) -> None:
+    """Work goes by the order of memory, whichever stream it is on."""
+    streams = [cb.Stream(here()) for _ in range(3)]
+    for n in range(5, 90):
+        x = some(n)
+        with streams[n % 3]:
+            y = tripled(new(x))
+        with streams[n % 2]:
+            z, again = tripled(y), tripled(y)
+        with streams[n // 7 % 3]:
+            w = tripled(z)
+        triple = lambda v: v + v + v
+        same(w, triple(triple(triple(x))))
+        same(again, triple(triple(x)))
 
 
 def test_a_call_within_its_argument_is_seen(fake: Any) -> None:
