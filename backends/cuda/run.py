@@ -27,5 +27,6 @@ class CudaRunner(GpuRunner):
         wish = Wish(cluster=cluster, overlap=exe.overlap)
         return launch_config(tuple(map(plain, cubes)), exe.units, exe.shared_bytes, wish)
 
-    def encoded(self, value: Any) -> bytes:
+    @staticmethod
+    def encoded(value: Any) -> bytes:
         return encoded(value)

@@ -264,6 +264,11 @@ class SymbolicTable(GpuTable):
         self.tensor_maps.append((begin, runner, value))
         return begin
 
+    def clear(self) -> None:
+        super().clear()
+        self.tensor_maps.clear()
+        self.runners.clear()
+
     def configuration(self, runner: GpuRunner) -> list[int]:
         words = super().configuration(runner)
         _, x, y, z, units, *_ = runner.head  # it begins with these, of 32 bits each

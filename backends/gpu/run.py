@@ -106,13 +106,14 @@ class GpuRunner:
         """The native description of a launch that no plain call can say, or None."""
         return None
 
-    def encoded(self, value: Any) -> bytes:
+    @staticmethod
+    def encoded(value: Any) -> bytes:
         """The words of a tensor map.
 
         Raises:
             LaunchError: the vendor's GPUs have none.
         """
-        raise LaunchError(f"{self.driver.vendor} GPUs have no tensor maps")
+        raise LaunchError("only NVIDIA's GPUs have tensor maps")
 
     def _allocate(self, words: Sequence[int]) -> None:
         n = max(1, len(words))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Callable, Sequence
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 from cubepy.runtime.backend import Unsuitable
@@ -81,17 +81,15 @@ class Generic:
     """
 
     def __init__(self, plan: Plan, trace: Trace, sizes: Sequence[Any], inputs: int) -> None:
-        table, operands = plan.table, plan.operands
-        self.results: list[Any] = []
-        self.words = array("q", [0])
+        table, operands, results = plan.table, plan.operands, _Results()
         words = table.flat(table.head())
-        self.slots = [(at, self._result(w)) for at, w in enumerate(words) if type(w) is Symbol]
+        self.slots = [(at, results.add(w)) for at, w in enumerate(words) if type(w) is Symbol]
         self.words = array("q", [0 if type(w) is Symbol else w for w in words])
         self.pool = operands.gpu.pool(operands.ordinal)  # type: ignore[attr-defined]
-        self.sizes = [(f"size_b{k}", self._result(n)) for k, n in enumerate(sizes)]
+        self.sizes = [(f"size_b{k}", results.add(n)) for k, n in enumerate(sizes)]
         first = table.first_word(len(table.head()))
         self.maps = [
-            (8 * (first + at), runner, box, self._of(box.array.layout.shape, box.strides))
+            (8 * (first + at), runner.encoded, _Box(box), results.of(box.array.shape, box.strides))
             for at, runner, box in table.tensor_maps
         ]
         self.text, self.scope = plan.text()
@@ -100,26 +98,17 @@ class Generic:
         for name, value in self.scope.items():
             if isinstance(value, Layout):
                 steps = None if value.contiguous else value.strides
-                self.layouts.append((name, value, self._of(value.shape, steps)))
+                self.layouts.append(
+                    (name, value.dtype, value.device, results.of(value.shape, steps))
+                )
             elif type(value) is Symbol:
-                self.offsets.append((name, self._result(value)))
-        self.runners = table.runners
-        source, names = trace.written(self.results, inputs)
+                self.offsets.append((name, results.add(value)))
+        nothing = dict.fromkeys([n for n, *_ in self.layouts] + [n for n, _ in self.offsets])
+        self.scope |= nothing  # of symbols
+        self.alive = [(r.exe, r.function, r.config) for r in table.runners]
+        table.clear()
+        source, names = trace.written(results.all, inputs)
         self.fit = written(source, "<lengths of a call>", dict(names))
-
-    def _result(self, value: Any) -> int:
-        """Where a number is among the results."""
-        self.results.append(value)
-        return len(self.results) - 1
-
-    def _of(self, shape: Sequence[Any], strides: Sequence[Any] | None) -> tuple[int, int, bool]:
-        """Where lengths and strides are among the results: the first, the number of axes, and
-        whether there are strides.
-        """
-        begin = len(self.results)
-        self.results += shape
-        self.results += strides or ()
-        return begin, len(shape), strides is not None
 
     def again(self, lengths: Sequence[int]) -> Again | None:
         """The function that repeats calls of these lengths; None where a guard does not hold."""
@@ -134,18 +123,17 @@ class Generic:
             words[at] = found[k]
         table = (ctypes.c_int64 * len(words)).from_buffer(words)
         start = ctypes.addressof(table)
-        for at, runner, box, where in self.maps:
-            encoded = runner.encoded(_Box(box, *_taken(found, where)))
-            ctypes.memmove(start + at, encoded, len(encoded))
+        for at, encoded, box, where in self.maps:
+            made = encoded(box.of(*_taken(found, where)))
+            ctypes.memmove(start + at, made, len(made))
         scope = self.scope.copy()
-        scope["table"], scope["alive"] = start, (table, self.runners)
+        scope["table"], scope["alive"] = start, (table, self.alive)
         for name, k in self.sizes:
             scope[name] = self.pool.size_of(found[k])
         for name, k in self.offsets:
             scope[name] = found[k]
-        for name, layout, where in self.layouts:
-            shape, strides = _taken(found, where)
-            scope[name] = layout_of(shape, strides, layout.dtype, layout.device)
+        for name, dtype, device, where in self.layouts:
+            scope[name] = layout_of(*_taken(found, where), dtype, device)
         return FunctionType(self.code.replace(), scope)
 
 
@@ -156,21 +144,46 @@ def _taken(found: Sequence[Any], where: tuple[int, int, bool]) -> tuple[Any, Any
     return shape, tuple(found[begin + axes : begin + 2 * axes]) if given else None
 
 
+class _Results:
+    """What `fit` gives, while it is put together.
+
+    Attributes:
+        all: numbers and symbols, in order.
+    """
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+
+    def add(self, value: Any) -> int:
+        """A number more; gives where it is."""
+        self.all.append(value)
+        return len(self.all) - 1
+
+    def of(self, shape: Sequence[Any], strides: Sequence[Any] | None) -> tuple[int, int, bool]:
+        """Lengths and strides; gives where the first is, the number of axes, and whether there are
+        strides.
+        """
+        begin = len(self.all)
+        self.all += shape
+        self.all += strides or ()
+        return begin, len(shape), strides is not None
+
+
 class _Box:
-    """A tensor map of an array that is somewhere: what a driver needs to encode it."""
+    """A tensor map without its array: what a driver needs to encode it for one that is
+    somewhere.
+    """
 
-    def __init__(self, box: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-        self.box, self.swizzle, self.tf32 = box.box, box.swizzle, box.tf32
-        self.address, self.strides, dtype = 1 << 20, strides, box.array.dtype
-        self.array = _Shaped(shape, dtype)
-        self.key = (dtype, shape, strides, self.box, self.swizzle, self.tf32)
+    def __init__(self, source: Any) -> None:
+        self.box, self.swizzle, self.tf32 = source.box, source.swizzle, source.tf32
+        self.dtype = source.array.dtype
 
-
-class _Shaped:
-    """A shape and a dtype."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
-        self.shape, self.dtype = shape, dtype
+    def of(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+        """The map of an array of this shape."""
+        key = (self.dtype, shape, strides, self.box, self.swizzle, self.tf32)
+        array_ = SimpleNamespace(shape=shape, dtype=self.dtype)
+        how = {"box": self.box, "swizzle": self.swizzle, "tf32": self.tf32}
+        return SimpleNamespace(address=1 << 20, array=array_, strides=strides, key=key, **how)
 
 
 class Kinds:
@@ -242,7 +255,7 @@ class Kind:
 
     def __init__(self, lengths: list[int]) -> None:
         self.lengths, self.idle = lengths, 0
-        self.reason: Exception | None = None
+        self.reason = ""
         self.fixed: frozenset[Any] = frozenset()
         self.generics: tuple[Generic, ...] = ()
         self.varied: set[Any] = set()
@@ -294,7 +307,7 @@ def symbolic(
             return made
         raise Unsuitable("a call that asks for ever more numbers")
     except Exception as error:  # code that needs plain numbers, or a call that is no plan
-        known.reason = error
+        known.reason = f"{type(error).__name__}: {error}"
         return None
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cubepy.backends.cuda import backend as cuda
 from cubepy.backends.cuda.backend import CudaBackend
 from cubepy.backends.cuda.run import CudaRunner
 from cubepy.backends.gpu.backend import GpuBackend
@@ -434,6 +435,7 @@ def _forget() -> None:
     constants._constants.clear()
     recording.forget()
     hip._properties.cache_clear()
+    cuda._properties.cache_clear()
 
 
 CHOSEN = "cuda"

@@ -26,6 +26,7 @@ from cubepy.runtime import recording
 from cubepy.runtime.memory.device_array import DeviceArray, upload
 from cubepy.runtime.replay import generic
 from cubepy.runtime.replay.arguments import REFUSED
+from cubepy.runtime.symbolic.number import Symbol
 from tests.backends.gpu import fake_driver as fakes
 from tests.nn.modules.test_planned import GPU, H200, Idle, nothing
 from tests.runtime.replay import gpu_calls
@@ -283,6 +284,23 @@ def test_code_that_needs_a_number_fixes_it(fake: Any, monkeypatch: pytest.Monkey
     for n in range(5, 12):
         x, y = some(n), some(n)
         same(much(new(x), new(y)), (((x + y) + y) + y) + 2)
+
+
+def test_no_symbol_outlives_its_call(h200: None) -> None:
+    """What a function remembers by other things than lengths has none within."""
+    for name, make in CALLS.items():
+        if name in (
+            "softmax_of_n",
+            "matmul_f16",
+            "attention",
+            "attention_decoding",
+            "tensors",
+            "gaps",
+        ):
+            for n in (40, 41, 56, 64, 70):
+                make(n)()
+    gc.collect()
+    assert not [v for v in gc.get_objects() if type(v) is Symbol]
 
 
 def test_settings_forget_plans(h200: None) -> None:
