@@ -196,7 +196,7 @@ def dense(band: Band) -> np.ndarray:
 def interpolation(
     size: tuple, wanted: tuple, mode: str, back: bool, corners: bool = False
 ) -> list[Band]:
-    return interpolate._interpolation(size, wanted, None, mode, corners, back)
+    return interpolate._interpolation(size, wanted, None, mode, corners, False, back)
 
 
 def averages(size: tuple, *how: Any) -> list[Band]:
