@@ -16,6 +16,7 @@ from cubepy import kernels as K
 from cubepy.kernels.pooling.max_pool import LAYOUTS
 from tests.backends.cuda.thorough import some
 from tests.staging import DEVICES
+from tests.turns import TURN
 
 RNG = np.random.default_rng(0)
 
@@ -163,3 +164,25 @@ def test_gradients_of_planes_side_by_side_drop_places_outside(planes: int) -> No
     )
     got = K.max_pool2d_input(x.shape, grad, place, 5, 1, 2)
     np.testing.assert_allclose(got.reshape(planes, -1), want[:, :143], atol=1e-5)
+
+
+def test_long_rows_in_parts_are_those_of_windows_one_by_one() -> None:
+    """Rows that no cube has room for: values and positions, with NaN, ties, padding and gaps."""
+    draw = np.random.default_rng(TURN)
+    for _ in range(8):
+        k, s, d = int(draw.integers(1, 6)), int(draw.integers(1, 9)), int(draw.integers(1, 4))
+        how = {"stride": s, "padding": int(draw.integers(0, k // 2 + 1)), "dilation": d}
+        how |= {"ceil_mode": bool(draw.integers(2)), "return_indices": True}
+        x = draw.integers(-50, 50, (1, 2, 3, int(draw.integers(3900, 14000)))).astype(np.float32)
+        x[:, :, :, draw.integers(0, x.shape[3], 5)] = np.nan
+        of_images = how | {n: (1, how[n]) for n in ("stride", "dilation")}
+        of_images["padding"] = (0, how["padding"])
+        for function, image, size, options in (
+            (K.max_pool1d, x[0], k, how),
+            (K.max_pool2d, x, (2, k), of_images),
+        ):
+            value, index = function(image, size, **options)
+            with cb.tune.force("max_pool", "naive"):
+                wanted, there = function(image, size, **options)
+            np.testing.assert_array_equal(value, wanted)
+            np.testing.assert_array_equal(index, there)

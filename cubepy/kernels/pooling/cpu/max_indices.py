@@ -9,6 +9,7 @@ a plane, or a line of channels.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import cubepy as cb
@@ -152,6 +153,7 @@ def largest_planes(
     out: cb.Array,
     index,
     windows: Windows,
+    columns,
     least: cb.Comptime,
     parts: cb.Comptime[bool],
     step: cb.Comptime[int],
@@ -161,8 +163,10 @@ def largest_planes(
     """x, out, index of (planes, depth, height, width); a cube does a row of windows.
 
     With `step`, the stride along the width, lines are of neighbouring windows; with 0 windows are
-    done one by one.
+    done one by one. columns: how many rows have whose positions are counted, and the first one's
+    number here.
     """
+    pitch, base = columns
     i = cb.CUBE_POS % out.shape[2]
     h = cb.CUBE_POS // out.shape[2] % out.shape[1]
     p = cb.CUBE_POS // out.shape[2] // out.shape[1]
@@ -173,7 +177,8 @@ def largest_planes(
     b0, kb = window(i, x.shape[2], out.shape[2], kernel[1], stride[1], pad[1], parts)
     u0, u1 = reach(a0, dilation[0], ka, x.shape[1])
     v0, v1 = reach(b0, dilation[1], kb, x.shape[2])
-    first = cb.cast(((a0 + u0 * dilation[0]) * x.shape[2] + b0 + v0 * dilation[1]) * width, cb.i32)
+    corner = (a0 + u0 * dilation[0]) * x.shape[2] + b0 + v0 * dilation[1]
+    first = cb.cast(corner * pitch + base, cb.i32)
     counting = cb.cast(0, cb.i32)
     ahead = 0 if parts else pad[2]
     whole = width // lanes * lanes
@@ -188,8 +193,8 @@ def largest_planes(
             positions[q] = cb.cast(BEHIND_ALL, cb.i32)
     column = cb.splat(counting, lanes)
     for k in cb.unroll(range(1, lanes)):
-        number = cb.splat(cb.cast(k, cb.i32), lanes)
-        column = cb.shuffle(column, number, tuple(range(k)) + tuple(range(lanes + k, 2 * lanes)))
+        kth = cb.splat(cb.cast(k, cb.i32), lanes)
+        column = cb.shuffle(column, kth, tuple(range(k)) + tuple(range(lanes + k, 2 * lanes)))
     for q in range(0, whole, lanes):
         best = cb.splat(cb.cast(least, x.dtype), lanes)
         spot = column + (first + cb.cast(q, cb.i32))
@@ -201,7 +206,7 @@ def largest_planes(
                 better = better_of(value, best)
                 best = cb.select(better, value, best)
                 spot = cb.select(
-                    better, column + cb.cast((y * x.shape[2] + z) * width + q, cb.i32), spot
+                    better, column + cb.cast((y * x.shape[2] + z) * pitch + base + q, cb.i32), spot
                 )
         values.store(ahead + q, best)
         positions.store(ahead + q, spot)
@@ -215,9 +220,8 @@ def largest_planes(
                 element = x.load((p, y, z, q), 1)
                 wins = better_of(element, one)
                 one = cb.select(wins, element, one)
-                at = cb.select(
-                    wins, cb.splat(cb.cast((y * x.shape[2] + z) * width + q, cb.i32), 1), at
-                )
+                number = cb.cast((y * x.shape[2] + z) * pitch + base + q, cb.i32)
+                at = cb.select(wins, cb.splat(number, 1), at)
         values.store(ahead + q, one)
         positions.store(ahead + q, at)
     if step > 0:
@@ -351,10 +355,9 @@ class Indices(CpuRoutine):
         if p.x.shape[4] > 1:
             return None
         lanes = max(1, properties.register_bytes // max(4, p.x.itemsize))
-        kernel, stride, pad, dilation = (part[2] for part in p.settings)
-        reached = (p.out.shape[3] + lanes) * stride + kernel * dilation
-        most = max(p.x.shape[3] + 2 * pad + kernel * dilation + lanes * stride, reached)
-        return None if most <= ROOM else "there is no room for a row"
+        if row_fits(p, lanes) or (not p.parts and windows_at_once(p, lanes) >= lanes):
+            return None
+        return "there is no room for a row"
 
     def launch(self, p: MaxPool, properties: cb.DeviceProperties) -> None:
         """A cube does a row of windows."""
@@ -367,8 +370,56 @@ class Indices(CpuRoutine):
         stride = p.settings[1][2]
         step = stride if not p.parts and lanes * stride <= 64 else 0
         planes = [None if a is None else a.reshape(a.shape[:4]) for a in arrays]
-        windows = Windows(*p.settings)
-        largest_planes[rows, 1](*planes, windows, *rest, step, ROOM, lanes, mode="unchecked")
+        for (x, out, index), settings, base in parts_of(p, planes, lanes):
+            largest_planes[rows, 1](
+                x,
+                out,
+                index,
+                Windows(*settings),
+                (p.x.shape[3], base),
+                *rest,
+                step,
+                ROOM,
+                lanes,
+                mode="unchecked",
+            )
+
+
+def row_fits(p: MaxPool, lanes: int) -> bool:
+    """Whether there is room for a whole row."""
+    kernel, stride, pad, dilation = (part[2] for part in p.settings)
+    reached = (p.out.shape[3] + lanes) * stride + kernel * dilation
+    return max(p.x.shape[3] + 2 * pad + kernel * dilation + lanes * stride, reached) <= ROOM
+
+
+def windows_at_once(p: MaxPool, lanes: int) -> int:
+    """The windows of a row that there is room for, in whole lines."""
+    kernel, stride, pad, dilation = (part[2] for part in p.settings)
+    room = ROOM - 2 * pad - 2 * kernel * dilation - 2 * lanes * stride
+    return max(0, room // stride // lanes * lanes)
+
+
+def parts_of(p: MaxPool, planes: list[Any], lanes: int) -> Iterator[tuple[list[Any], Any, int]]:
+    """Rows of windows in parts that there is room for: arrays of (planes, depth, height, width),
+    settings, and the column where the part begins.
+    """
+    if row_fits(p, lanes):
+        yield planes, p.settings, 0
+        return
+    kernel, stride, pad, dilation = (part[2] for part in p.settings)
+    count = windows_at_once(p, lanes)
+    for first in range(0, p.out.shape[3], count):
+        behind = min(first + count, p.out.shape[3])
+        low, high = first * stride - pad, (behind - 1) * stride - pad + (kernel - 1) * dilation + 1
+        begin = min(max(low, 0), p.x.shape[3])
+        inside = slice(begin, max(begin, min(high, p.x.shape[3])))
+        cut = [
+            planes[0][..., inside],
+            *(a if a is None else a[..., first:behind] for a in planes[1:]),
+        ]
+        settings = [list(part) for part in p.settings]
+        settings[2][2] = begin - low
+        yield cut, tuple(map(tuple, settings)), begin
 
 
 class AddChosen(CpuRoutine):
