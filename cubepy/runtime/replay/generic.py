@@ -31,7 +31,8 @@ from cubepy.runtime.stats import counters
 from cubepy.runtime.symbolic.number import MOST, Needed, Symbol, Trace
 from cubepy.runtime.tables import room
 
-LIMIT = 1024
+LIMIT = 256
+"""Kinds of calls of one function whose plans are kept."""
 VARIANTS = 32
 """Plans of one kind of call, for lengths that answer differently."""
 TRIALS = 48
