@@ -376,8 +376,8 @@ LEFT_OUT: dict[str, str] = {
     "nn.functional.batch_norm.without_cudnn": "the same calls again",
     "nn.functional.ctc_loss": "torch's gradient is that by what log_softmax took; see "
     "test_alignments.py",
-    "nn.functional.interpolate.nearest-exact": "compared by kernels/interpolate/test_antialias.py",
-    "nn.functional.multi_head_attention_forward": "compared by nn/modules/test_attention.py",
+    "nn.functional.interpolate.nearest-exact": "compared by tests/kernels/interpolate/test_antialias.py",
+    "nn.functional.multi_head_attention_forward": "compared by tests/nn/modules/test_attention.py",
     **dict.fromkeys(
         [f"nn.functional.max_unpool{n}d.grad" for n in (1, 2, 3)], "the same calls again"
     ),
