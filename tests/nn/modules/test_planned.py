@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,9 @@ def nothing(words: list[int]) -> None:
     """A kernel of any name."""
 
 
-@pytest.fixture(autouse=True)
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@contextmanager
+def idle_h200(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A pretended H200 whose launches do nothing."""
     monkeypatch.setitem(fakes.ATTRIBUTES, GPU, {**fakes.ATTRIBUTES[GPU], **H200})
     monkeypatch.setattr(
         fakes.BACKENDS[GPU], "executable", lambda self, kernel, program, *_: Executable(program)
@@ -50,6 +52,12 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
         recording.forget()
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with idle_h200(monkeypatch):
+        yield
 
 
 def planned(step: Callable[..., Any], given: tuple[np.ndarray, ...]) -> None:

@@ -10,7 +10,6 @@ import gc
 import hashlib
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,18 +27,9 @@ from cubepy.runtime.replay import generic
 from cubepy.runtime.replay.arguments import REFUSED
 from cubepy.runtime.symbolic.number import Symbol
 from tests.backends.gpu import fake_driver as fakes
-from tests.nn.modules.test_planned import GPU, H200, Idle, nothing
+from tests.nn.modules.test_planned import GPU, idle_h200
 from tests.runtime.replay import gpu_calls
-from tests.runtime.replay.gpu_calls import (
-    Executable,
-    Repetitions,
-    here,
-    much,
-    new,
-    same,
-    some,
-    start,
-)
+from tests.runtime.replay.gpu_calls import Repetitions, here, much, new, same, some, start
 
 
 @cb.func
@@ -175,15 +165,8 @@ def encoded(address: int, *description: Any, **options: Any) -> bytes:
 @pytest.fixture
 def h200(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(module, "tensor_map", encoded)
-    monkeypatch.setitem(fakes.ATTRIBUTES, GPU, {**fakes.ATTRIBUTES[GPU], **H200})
-    monkeypatch.setattr(
-        fakes.BACKENDS[GPU], "executable", lambda self, kernel, program, *_: Executable(program)
-    )
-    with fakes.fake_driver(monkeypatch, vendor=GPU, fake=Idle(vendor=GPU)) as driver:
-        driver.kernels = defaultdict(lambda: nothing, driver.kernels)
+    with idle_h200(monkeypatch):
         yield
-        recording.forget()
-        gc.collect()
 
 
 @pytest.mark.parametrize("name", CALLS)
