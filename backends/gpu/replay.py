@@ -34,7 +34,7 @@ SYMBOL = "cubepy_gpu_replay"
 KINDS = {"maps": 3, "parameters": 2, "steps": 12}
 FUNCTIONS = ("current", "set_current", "launch", "launch_configured", "move_tensor_map")
 PLAIN, CONFIGURED, OTHER = range(3)  # kinds of steps
-_STREAM = 4  # the word of a configuration where the stream is
+_STREAM = 4  # the word of a configuration where the stream is; then attributes and their number
 _int = ir.IntType(32)
 
 
@@ -237,6 +237,15 @@ class GpuTable(Table):
     def head(self) -> list[int]:
         """The words at the beginning."""
         return [self.context.handle, *[self.address_of(name) for name in FUNCTIONS]]
+
+    def moving(self) -> set[int]:
+        """The words that hold addresses of operands, or pointers of a process."""
+        first = self.first_word(1 + len(FUNCTIONS))
+        found = {first + row[0] for kind in ("operands", "maps") for row in self.rows[kind]}
+        for _, kind, *_, config in self.rows["steps"]:
+            if kind == CONFIGURED:
+                found |= {first + config + k for k in range(_STREAM, _STREAM + 3)}
+        return found
 
     def ready(self) -> tuple[Callable[..., int], int, Any]:
         table = self.laid_out(self.head())

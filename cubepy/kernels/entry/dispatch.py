@@ -29,6 +29,7 @@ from cubepy.runtime.replay.arguments import REFUSED, array_in, key_of, note_type
 from cubepy.runtime.replay.calls import Calls
 from cubepy.runtime.replay.front import Opened, front
 from cubepy.runtime.replay.gpu import GpuOperands
+from cubepy.runtime.replay.standing import one_tuple
 
 F = TypeVar("F", bound=Callable[..., Any])
 _INTS = {int}
@@ -165,13 +166,7 @@ def size_of(value: Any, name: str) -> tuple[int, ...]:
         ArgumentError: it is no tuple of ints.
     """
     plain = type(value) is tuple and {*map(type, value)} == _INTS
-    return one_object(value if plain else wholes(value, name))
-
-
-@functools.lru_cache(maxsize=1024)
-def one_object(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The same object for equal shapes, since calls are known by the addresses of options."""
-    return shape
+    return one_tuple(value if plain else wholes(value, name))
 
 
 def _run_on(

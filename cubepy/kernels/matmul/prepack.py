@@ -9,10 +9,11 @@ import numpy as np
 
 from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import array_of
-from cubepy.kernels.entry.dispatch import one_object, placed, properties_here
+from cubepy.kernels.entry.dispatch import placed, properties_here
 from cubepy.kernels.matmul.cpu.blocked import laid_in_panels
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.replay.standing import one_tuple
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Packed:
 
     def __post_init__(self) -> None:
         """Calls that are repeated know options by their addresses."""
-        object.__setattr__(self, "shape", one_object(self.shape))
+        object.__setattr__(self, "shape", one_tuple(self.shape))
 
 
 @placed

@@ -355,15 +355,11 @@ def compared(generic: Generic, lengths: Sequence[int], plan: Plan) -> bool:
     table = plan.table
     scope = again.__globals__
     mine = list(scope["alive"][0]) if plan.steps else []
-    head = table.head()
-    theirs = table.flat(head) if plan.steps else []
+    theirs = table.flat(table.head()) if plan.steps else []
     if len(mine) != len(theirs):
         return False
-    first = table.first_word(len(head))
-    moved = {first + row[0] for row in table.rows["operands"]}
-    moved |= {first + row[0] for row in table.rows["maps"]}  # the array's address
-    moved |= _streams(table, first)
-    if any(a != b for n, (a, b) in enumerate(zip(mine, theirs, strict=True)) if n not in moved):
+    moving = table.moving()
+    if any(a != b for n, (a, b) in enumerate(zip(mine, theirs, strict=True)) if n not in moving):
         return False
     text, wanted = plan.text()
     return text == generic.text and all(
@@ -371,12 +367,3 @@ def compared(generic: Generic, lengths: Sequence[int], plan: Plan) -> bool:
         for name, value in wanted.items()
         if name.startswith(("size_", "offset", "layout"))
     )
-
-
-def _streams(table: Any, first: int) -> set[int]:
-    """Words of configurations that hold pointers."""
-    found: set[int] = set()
-    for row in table.rows["steps"]:
-        if row[1] == 1:
-            found |= {first + row[11] + k for k in range(4, 7)}
-    return found

@@ -187,6 +187,7 @@ def test_other_lengths_are_launched_as_by_the_call(
                 fit.append(True)
                 known.idle = 0
         learn(self, key, values, plan, *rest)
+        assert not self.known[kind].reason, "no code on the way is taken aback by symbols"
 
     monkeypatch.setattr(generic.Kinds, "repeat", lambda *_: (None, REFUSED))
     monkeypatch.setattr(generic.Kinds, "learn", look)
