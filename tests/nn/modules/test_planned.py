@@ -34,6 +34,8 @@ class Idle(fakes.FakeDriver):
     def launch(self, *_: Any) -> int:
         return 0
 
+    launch_configured = launch
+
 
 @fakes.kernel(1)
 def nothing(words: list[int]) -> None:

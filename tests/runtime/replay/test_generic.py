@@ -19,13 +19,15 @@ import pytest
 import cubepy as cb
 import cubepy.kernels as K
 from cubepy.backends.cuda.native import module
+from cubepy.backends.cuda.run import CudaRunner
+from cubepy.backends.gpu.replay import SymbolicTable
 from cubepy.lang.dtypes import as_dtype
 from cubepy.nn import functional as F
 from cubepy.runtime import recording
 from cubepy.runtime.memory.device_array import DeviceArray, upload
 from cubepy.runtime.replay import generic
 from cubepy.runtime.replay.arguments import REFUSED
-from cubepy.runtime.symbolic.number import Symbol
+from cubepy.runtime.symbolic.number import Symbol, plain
 from tests.backends.gpu import fake_driver as fakes
 from tests.nn.modules.test_planned import GPU, idle_h200
 from tests.runtime.replay import gpu_calls
@@ -169,11 +171,10 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_other_lengths_are_launched_as_by_the_call(
-    h200: None, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """No plan is used; each is compared with what calls of other lengths do."""
+def compare(monkeypatch: pytest.MonkeyPatch, name: str, more: int = 0) -> None:
+    """Make calls of many lengths, from 1 or more on. No plan is used; each is compared with what
+    calls of other lengths do.
+    """
     draw = np.random.default_rng(int(time.time() // 86400))
     fit: list[bool] = []
     learn = generic.Kinds.learn
@@ -192,8 +193,38 @@ def test_other_lengths_are_launched_as_by_the_call(
     monkeypatch.setattr(generic.Kinds, "repeat", lambda *_: (None, REFUSED))
     monkeypatch.setattr(generic.Kinds, "learn", look)
     for n in [40, 41, *draw.integers(2, 80, 16), 64, *draw.integers(2, 700, 20), 128, 1]:
-        CALLS[name](int(n))()
+        CALLS[name](int(n) + more)()
     assert len(fit) >= 3, "plans for all lengths are used"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_other_lengths_are_launched_as_by_the_call(
+    h200: None, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    compare(monkeypatch, name)
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul_f16", "attention"])
+def test_launches_by_configuration_are_those_of_the_call(
+    h200: None, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Launches that may overlap are described in words of the table, cubes among them."""
+    described = []
+    configuration = SymbolicTable.configuration
+    monkeypatch.setattr(
+        CudaRunner,
+        "configuration",
+        lambda self, cubes: module.launch_config(
+            tuple(map(plain, cubes)), self.exe.units, 0, module.Wish(overlap=True)
+        ),
+    )
+    monkeypatch.setattr(
+        SymbolicTable,
+        "configuration",
+        lambda self, runner: described.append(runner) or configuration(self, runner),
+    )
+    compare(monkeypatch, name, 1000)  # lengths whose launches are prepared anew
+    assert described
 
 
 def test_a_new_length_is_not_recorded(h200: None, monkeypatch: pytest.MonkeyPatch) -> None:
