@@ -7,6 +7,7 @@ for what comes a few times: a trace takes as long as some thousand small ops.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import math
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from cubepy.runtime.tables import room
 from cubepy.tensor.gradients.rules import Backward, Vjp, summed_to
 from cubepy.tensor.ir import ABSENT
 from cubepy.tensor.ops import OPS
+from cubepy.tensor.program.observe import blocks
 from cubepy.tensor.replay import VIEWS, perform, ready, short_of
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Value
@@ -32,6 +34,8 @@ AFTER = 24
 """How often a gradient is computed op by op first."""
 LARGE = 1 << 13
 """Elements that count as one more time: what is large pays for a trace sooner."""
+VARIED = 8
+"""How often a function may get another kind of arguments before it is no program any more."""
 LIMIT = 1024
 SMALL = 1 << 16
 """Bytes up to which a gradient with gaps is copied first; larger ones are read as they lie."""
@@ -109,6 +113,39 @@ def dense(grad: Any) -> Any:
     if array.flags.c_contiguous:
         return grad
     return _tensor()(Dense(np.ascontiguousarray(array)))
+
+
+class Often:
+    """A function of tensors, which `cb.jit` may take, as a program from the 25th call on; not while
+    ops are recorded, and not where other devices or ever other kinds of arguments make it no use.
+
+    Args:
+        function: what to call.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.calls = function, 0
+        self.program: Any = None
+
+    def __call__(self, *args: Any) -> Any:
+        if recording.detours or blocks or current().backend != "cpu" or self.calls > AFTER + VARIED:
+            return self.function(*args)
+        if self.calls < AFTER:
+            self.calls += 1
+            return self.function(*args)
+        if self.program is None:
+            self.program = _jit()(self.function)
+        latest = self.program.latest
+        result = self.program(*args)
+        if self.program.latest is not latest:  # another kind of arguments
+            self.calls += 1
+        return result
+
+    def __reduce__(self) -> Any:
+        return Often, (self.function,)
+
+    def __deepcopy__(self, memo: Any) -> Often:
+        return Often(copy.deepcopy(self.function, memo))
 
 
 @cache
