@@ -102,12 +102,12 @@ class Orthogonal(Module):
         """What gives the orthogonal matrix nearest to a weight in its first columns: zeros, beside
         another base.
         """
-        tall = value.detach().mT if value.shape[-2] < value.shape[-1] else value.detach()
-        n, k = tall.shape[-2:]
+        matrix = value.detach().mT if value.shape[-2] < value.shape[-1] else value.detach()
+        n, k = matrix.shape[-2:]
         if n != k:
-            more = init.normal((*tall.shape[:-1], n - k)).astype(tall.dtype).to(tall.device)
-            tall = concat([tall, more], axis=-1)
-        q, r = linalg.qr(tall)
+            more = init.normal((*matrix.shape[:-1], n - k)).astype(matrix.dtype).to(matrix.device)
+            matrix = concat([matrix, more], axis=-1)
+        q, r = linalg.qr(matrix)
         signs = where(linalg.diagonal(r) < 0, -1.0, 1.0).astype(q.dtype)
         self.base.assign_(q * signs.unsqueeze(-2))
         return zeros_like(value)
