@@ -212,12 +212,13 @@ class Kinds:
         kind, lengths = kind_of(key)
         known = self.known.get(kind)
         if known is not None and max(lengths, default=0) < MOST:
-            for n in known.order(lengths):
-                again = known.generics[n].again(lengths)
+            plans = known.plans(lengths)
+            for n in plans.order(lengths):
+                again = plans.generics[n].again(lengths)
                 if again is not None:
                     result = again(values)
                     if result is not REFUSED:
-                        known.used(n, lengths)
+                        plans.used(n, lengths)
                         counters.lengths += 1
                         return again, result
         return None, REFUSED
@@ -245,14 +246,14 @@ class Kinds:
             room(self.known, LIMIT)
             self.known[kind] = Kind(lengths)
             return
-        if not known.varies(lengths) or not lengths:
+        if not known.varies(lengths) or not known.plans(lengths).open():
             return
         found = symbolic(values, call, out, plan, known)
         if found is not None and found.lines > LONG and not known.long:
             known.long = True
             found = symbolic(values, call, out, plan, known) or found
         if found is not None and compared(found, lengths, plan):
-            known.add(found, lengths)
+            known.plans(lengths).add(found, lengths)
 
 
 class Kind:
@@ -261,44 +262,71 @@ class Kind:
     Attributes:
         seen: lengths of calls that were looked at, the last ones.
         fixed: numbers that had to be known.
-        varied: lengths that are other ones in the call before that is most like this one, as
-            symbols are known.
-        generics: plans.
-        where: for each of them, the lengths that it was used for last.
-        idle: how many were tried since the last time that one was of use.
-        long: whether lengths that do not vary are fixed.
-        reason: why the last one could not be made.
+        now: lengths that are other ones in the call before that is most like this one.
+        varied: lengths that were, ever.
+        long: whether lengths that do not vary are fixed; then each of their values has plans of
+            its own.
+        reason: why the last plan could not be made.
     """
 
     def __init__(self, lengths: list[int]) -> None:
         self.seen = deque([lengths], SEEN)
-        self.idle, self.long, self.reason = 0, False, ""
+        self.long, self.reason = False, ""
         self.fixed: frozenset[Any] = frozenset()
-        self.generics: list[Generic] = []
-        self.where = np.zeros((VARIANTS, len(lengths)), np.int64)
-        self.varied: set[Any] = set()
-        self.last = 0
+        self.now: set[int] = set()
+        self.varied: set[int] = set()
+        self.parts: dict[tuple[int, ...], Plans] = {}
+
+    def plans(self, lengths: list[int]) -> Plans:
+        """Those for calls of these lengths."""
+        steady = (n for k, n in enumerate(lengths) if k not in self.varied) if self.long else ()
+        which = tuple(steady)
+        found = self.parts.get(which)
+        if found is None:
+            room(self.parts, LIMIT)
+            found = self.parts[which] = Plans(len(lengths))
+        return found
 
     def varies(self, lengths: list[int]) -> bool:
         """Whether a length is another one now, as the lengths of sentences are."""
         like = min(self.seen, key=lambda before: sum(map(ne, before, lengths)))
         pairs = [*zip(like, lengths, strict=True)]
-        self.varied = {("in", n) for n, (a, b) in enumerate(pairs) if a != b}
-        if self.varied:
-            self.seen.append(lengths)
-        if not self.varied or len({pair for pair in pairs if pair[0] != pair[1]}) > CHANGES:
+        self.now = {n for n, (a, b) in enumerate(pairs) if a != b}
+        if not self.now:
             return False
-        if self.idle >= IDLE or len(self.generics) >= VARIANTS:
+        self.seen.append(lengths)
+        if len({pair for pair in pairs if pair[0] != pair[1]}) > CHANGES:
             return False
-        self.idle += 1
+        if self.long and not self.now <= self.varied:
+            self.parts = {}
+        self.varied |= self.now
         return True
 
     def known_numbers(self) -> frozenset[Any]:
         """Keys of the numbers that a plan starts with as known."""
-        if not self.long:
-            return self.fixed
-        every = {("in", n) for n in range(self.where.shape[1])}
-        return self.fixed | every - self.varied
+        steady = set(range(len(self.seen[0]))) - self.varied if self.long else ()
+        return self.fixed.union([("in", n) for n in steady]) - {("in", n) for n in self.varied}
+
+
+class Plans:
+    """Plans for lengths that answer differently.
+
+    Attributes:
+        generics: the plans.
+        where: for each of them, the lengths that it was used for last.
+        last: the one that was used last.
+        idle: how many were tried since the last time that one was of use.
+    """
+
+    def __init__(self, lengths: int) -> None:
+        self.generics: list[Generic] = []
+        self.where = np.zeros((VARIANTS, lengths), np.int64)
+        self.last = self.idle = 0
+
+    def open(self) -> bool:
+        """Whether to make one more."""
+        self.idle += 1
+        return self.idle <= IDLE and len(self.generics) < VARIANTS
 
     def order(self, lengths: Sequence[int]) -> Iterable[int]:
         """Which plans to ask: the last one that was used, then by how near to these lengths they
@@ -345,7 +373,7 @@ def symbolic(
                 made = _made(recorded, values, positions, opened, call, out, plan)
             except Needed as number:
                 fixed |= {number.key}
-                if number.key in known.varied:
+                if number.key in {("in", n) for n in known.now}:
                     return None
                 continue
             known.fixed |= {key for key in fixed if not known.long or type(key) is int}

@@ -207,11 +207,12 @@ def compare(monkeypatch: pytest.MonkeyPatch, name: str, more: int = 0) -> None:
     def look(self: Any, key: Any, values: Any, plan: Any, *rest: Any) -> None:
         kind, lengths = generic.kind_of(key)
         known = self.known.get(kind)
-        for found in () if known is None else known.generics:
+        plans = generic.Plans(0) if known is None else known.plans(lengths)
+        for found in plans.generics:
             if found.again(lengths) is not None:
                 assert generic.compared(found, lengths, plan), lengths
                 fit.append(True)
-                known.idle = 0
+                plans.idle = 0
         learn(self, key, values, plan, *rest)
         assert not self.known[kind].reason, "no code on the way is taken aback by symbols"
 
