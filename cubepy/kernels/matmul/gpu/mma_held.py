@@ -1,0 +1,199 @@
+"""Products of many rows with a small matrix for matrix units (`cb.mma`), of any strides: a plane
+holds the whole matrix in registers while rows go past it, straight from memory and back.
+
+Such a product is as long as its rows are in memory: nothing goes through shared memory, no plane
+waits for another one, and several tiles of rows are under way at once. As in `mma_split_k`, a unit
+takes 16 neighbours' bytes along K for its own parts of K. So it is with columns: those of a unit's
+sums are neighbours, which are stored together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.matmul.gpu.mma_split_k import PIECE, QUADS, along, words_of
+from cubepy.kernels.matmul.gpu.operands import NARROW_FLOATS, fitted, once
+from cubepy.kernels.matmul.problem import Product, result_dtype
+from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
+from cubepy.kernels.primitives.vector_width import lanes_within
+from cubepy.tune import GpuRoutine, TunedRoutine
+
+PLANE, PLANES = 32, 8
+UNITS = PLANE * PLANES
+DEEPEST = 128
+"""Bytes of K, at most: two steps of both operands are held."""
+WIDEST = 8
+"""Tiles of 8 columns, at most."""
+FEWEST = 1 << 13
+"""Rows from which on the matrix is read seldom enough."""
+CUBES = 4
+"""Cubes of a core that are launched, where there is work for them."""
+
+
+@dataclass(frozen=True)
+class MmaHeld(Epilogue):
+    """What changes the code, beside the epilogue.
+
+    Attributes:
+        dtype: name of the operands' dtype.
+        wide: columns, times 8.
+        steps: along K, of 64 bytes each.
+        high: rows that are under way at once, times 16.
+        a_lanes: elements along K that are read at once.
+        b_lanes: the same of b; where it lies `across`, columns of it.
+        across: neighbours of b lie along its columns.
+        exact: there are as many columns as in the tile.
+    """
+
+    dtype: str = "f16"
+    wide: int = 1
+    steps: int = 1
+    high: int = 2
+    a_lanes: int = 1
+    b_lanes: int = 1
+    across: bool = False
+    exact: bool = False
+
+
+@cb.func
+def column_of(n, tile, wide):
+    """The column of the result that is the nth of a tile of 8: a unit's are neighbours."""
+    return n // 2 * (2 * wide) + tile * 2 + n % 2
+
+
+@cb.func
+def held_columns(b, k, blueprint):
+    """A unit's elements of b, along K from k on, for each tile of columns."""
+    wide, n = blueprint.wide, cb.UNIT_POS_PLANE // QUADS
+    per = PIECE // b.dtype.itemsize
+    if not blueprint.across:
+        return tuple(along(b, 0, column_of(n, j, wide), k, blueprint.b_lanes) for j in range(wide))
+    found: Any = ()
+    for j in cb.unroll(range(wide)):
+        values: Any = ()
+        column = cb.min(column_of(n, j, wide), b.shape[2] - 1)
+        for e in cb.unroll(range(per)):
+            value = b[0, cb.min(k + e, b.shape[1] - 1), column]
+            values = values + (value if k + e < b.shape[1] else b.dtype(0),)
+        found = found + (values,)
+    return found
+
+
+@cb.kernel(fast_math=("contract", "afn", "nsz"))
+def mma_held(
+    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, alpha: cb.f32, blueprint: cb.Comptime
+):
+    """out[0] = epilogue(a[0] @ b[0]) for a (1, M, K), and b (1, N, K) or, across, (1, K, N); 16-bit
+    floats are given as integers.
+    """
+    epilogue = epilogue_of(blueprint, out, bias, residual, alpha)
+    wide, steps, high = blueprint.wide, blueprint.steps, blueprint.high
+    per = PIECE // a.dtype.itemsize
+    low, quad = cb.UNIT_POS_PLANE // QUADS, cb.UNIT_POS_PLANE % QUADS
+    column, lanes = quad * (2 * wide), 2 * wide
+    inside = cb.max(out.shape[2] - column, 0)
+    rights: Any = ()
+    for s in cb.unroll(range(steps)):
+        columns = held_columns(b, (s * QUADS + quad) * per, blueprint)
+        rights = rights + (tuple(words_of(one) for one in columns),)
+    shift = None
+    if blueprint.bias:
+        shift = epilogue.shift((0, 0, column), lanes, inside)
+    tiles = (out.shape[1] + 16 * high - 1) // (16 * high)
+    first = cb.CUBE_POS * PLANES + cb.PLANE_POS
+    for tile in range(first, tiles, cb.CUBE_COUNT * PLANES):
+        row = tile * (16 * high) + low
+        lefts: Any = ()
+        for i in cb.unroll(range(2 * high)):
+            for s in cb.unroll(range(steps)):
+                k = (s * QUADS + quad) * per
+                lefts = lefts + (along(a, 0, row + i * 8, k, blueprint.a_lanes),)
+        for i in cb.unroll(range(high)):
+            acc = cb.local(wide, cb.f32, lanes=4)
+            for j in cb.unroll(range(wide)):
+                acc[j] = cb.splat(cb.f32(0), 4)
+            for s in cb.unroll(range(steps)):
+                one = words_of(lefts[2 * i * steps + s])
+                two = words_of(lefts[(2 * i + 1) * steps + s])
+                for half in cb.unroll(range(2)):
+                    pair = cb.slice_line(one, 2 * half, 2), cb.slice_line(two, 2 * half, 2)
+                    left = cb.interleave(*pair)
+                    for j in cb.unroll(range(wide)):
+                        right = cb.slice_line(rights[s][j], 2 * half, 2)
+                        acc[j] = cb.mma(left, right, acc[j], blueprint.dtype)
+            for half in cb.unroll(range(2)):
+                values: Any = ()
+                for j in cb.unroll(range(wide)):
+                    values = values + (acc[j][2 * half], acc[j][2 * half + 1])
+                at = row + (2 * i + half) * 8
+                if at < out.shape[1]:
+                    line = cb.line(*values)
+                    if blueprint.exact:
+                        epilogue.finish(line, (0, at, column), shift=shift)
+                    else:
+                        epilogue.finish(line, (0, at, column), inside, shift=shift)
+
+
+def plan_of(problem: Product) -> MmaHeld:
+    """The tile of all columns, and the rows that registers have room for."""
+    size = 4 if problem.a == "f32" else 2
+    wide, steps = -(-problem.n // 8), -(-problem.k * size // (QUADS * PIECE))
+    wide = next(w for w in (1, 2, 3, 4, 6, 8) if w >= wide)
+    high = 4 if wide * steps <= 4 else 2 if wide * steps <= 8 else 1
+    return MmaHeld(dtype=problem.a, wide=wide, steps=steps, high=high)
+
+
+class MmaHeldRoutine(GpuRoutine, TunedRoutine):
+    """16-bit floats and tf32 of any strides, where a small matrix meets many rows."""
+
+    name = "mma_held"
+
+    def group(self, key: Product) -> int:
+        """Before all others where it fits."""
+        return 4
+
+    def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+        """Floats of matrix units, many rows, and a matrix that registers hold."""
+        if "mma" not in properties.features or properties.plane_size != PLANE:
+            return "the device has no matrix units"
+        fits = problem.a in NARROW_FLOATS or (problem.a == "f32" and problem.tf32)
+        if problem.a != problem.b or not fits or problem.packed:
+            return f"matrix units do not take {problem.a} and {problem.b}"
+        out = result_dtype(problem)
+        if not out.is_float or out.bits > 32:
+            return "sums are in f32"
+        if problem.batch > 1 or problem.m < FEWEST:
+            return "there are several matrices, or few rows"
+        size = 4 if problem.a == "f32" else 2
+        if problem.k * size > DEEPEST or problem.n > 8 * WIDEST:
+            return "registers do not hold the matrix"
+        return None
+
+    def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[MmaHeld]:
+        """By the rule; then with more or fewer rows under way."""
+        plan = plan_of(problem)
+        yield plan
+        yield from (replace(plan, high=high) for high in (1, 2, 4) if high != plan.high)
+
+    def launch(self, blueprint: MmaHeld, problem: Product, args: tuple[Any, ...]) -> None:
+        """out (1, M, N) = epilogue(x (1, M, K) @ y (1, K, N))."""
+        x, y, out, bias, residual, _, alpha, *_ = args
+        a, b = once(x), once(y)
+        per = PIECE // a.itemsize
+        across = problem.layout == "rows"
+        b = b if across else b.transpose(0, 2, 1)
+        made = replace(
+            blueprint,
+            across=across,
+            a_lanes=lanes_within(a, per),
+            b_lanes=1 if across else lanes_within(b, per),
+            exact=out.shape[2] == 8 * blueprint.wide,
+        )
+        plan = fitted(made, args)
+        tiles = -(-out.shape[1] // (16 * plan.high * PLANES))
+        cubes = min(tiles, CUBES * problem.properties.cores)
+        a, b = (v.view("u2") if v.itemsize == 2 else v for v in (a, b))
+        mma_held[cubes, UNITS](a, b, out, bias, residual, float(alpha), plan, mode="unchecked")
