@@ -27,8 +27,13 @@ DEEPEST = 128
 """Bytes of K, at most: two steps of both operands are held."""
 WIDEST = 8
 """Tiles of 8 columns, at most."""
-FEWEST = 1 << 13
-"""Rows from which on the matrix is read seldom enough."""
+FEWEST, MANY = 1 << 12, 50_000
+"""Rows from which on the matrix is read seldom enough, and those that have work for all planes of
+an H200 several times: then two tiles of rows are under way (measured there with 130 products, as
+what follows).
+"""
+HELD = 12
+"""Tiles of columns times steps of K from which on other routines are quicker."""
 CUBES = 4
 """Cubes of a core that are launched, where there is work for them."""
 
@@ -138,11 +143,11 @@ def mma_held(
 
 
 def plan_of(problem: Product) -> MmaHeld:
-    """The tile of all columns, and the rows that registers have room for."""
+    """The tile of all columns, and the rows that are under way."""
     size = 4 if problem.a == "f32" else 2
     wide, steps = -(-problem.n // 8), -(-problem.k * size // (QUADS * PIECE))
     wide = next(w for w in (1, 2, 3, 4, 6, 8) if w >= wide)
-    high = 4 if wide * steps <= 4 else 2 if wide * steps <= 8 else 1
+    high = 2 if problem.m >= MANY and steps == 1 and wide <= 4 else 1
     return MmaHeld(dtype=problem.a, wide=wide, steps=steps, high=high)
 
 
@@ -170,13 +175,14 @@ class MmaHeldRoutine(GpuRoutine, TunedRoutine):
         size = 4 if problem.a == "f32" else 2
         if problem.k * size > DEEPEST or problem.n > 8 * WIDEST:
             return "registers do not hold the matrix"
-        return None
+        plan = plan_of(problem)
+        return "the matrix is not small" if plan.wide * plan.steps > HELD else None
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[MmaHeld]:
         """By the rule; then with more or fewer rows under way."""
         plan = plan_of(problem)
         yield plan
-        yield from (replace(plan, high=high) for high in (1, 2, 4) if high != plan.high)
+        yield replace(plan, high=3 - plan.high)
 
     def launch(self, blueprint: MmaHeld, problem: Product, args: tuple[Any, ...]) -> None:
         """out (1, M, N) = epilogue(x (1, M, K) @ y (1, K, N))."""

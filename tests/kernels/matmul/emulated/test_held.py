@@ -33,9 +33,10 @@ def draw(*shape: int, dtype: Any) -> np.ndarray:
 @pytest.fixture(autouse=True)
 def rows_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mma_held, "FEWEST", 1)
+    monkeypatch.setattr(mma_held, "HELD", 16)
 
 
-@pytest.mark.parametrize("high", [1, 2, 4])
+@pytest.mark.parametrize("high", [1, 2])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_random_sizes_and_layouts(dtype: Any, high: int) -> None:
     for _ in range(3):
@@ -69,7 +70,7 @@ def test_the_end_of_a_product(n: int) -> None:
 
 
 def problem(m: int, n: int, k: int, dtype: str = "f16", **more: Any) -> Any:
-    return Product("cuda", m, k, n, 1, dtype, dtype, "rows", **more)
+    return Product("cuda", m, k, n, a=dtype, b=dtype, **more)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +83,20 @@ def problem(m: int, n: int, k: int, dtype: str = "f16", **more: Any) -> Any:
         (problem(20000, 17, 33, "f32", tf32=True), "do not hold"),
         (problem(20000, 72, 16), "do not hold"),
         (problem(20000, 16, 72), "do not hold"),
+        (problem(20000, 16, 16, batch=2), "several"),
     ],
 )
 def test_it_takes_what_registers_hold(what: Product, reason: str | None) -> None:
     found = MmaHeldRoutine().supports(what, offline("sm_80"))
     assert (found is None) if reason is None else (found is not None and reason in found)
+
+
+def test_the_matrix_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    here = offline("sm_90a")
+    assert MmaHeldRoutine().supports(problem(409600, 64, 32), here) is None
+    for many, why in ((problem(409600, 64, 64), "not small"), (problem(1000, 8, 8), "few rows")):
+        assert why in str(MmaHeldRoutine().supports(many, here))
 
 
 def test_the_tile_has_all_columns() -> None:
