@@ -1,7 +1,8 @@
 """Products of many rows with a small matrix for matrix units (`cb.mma`), of any strides: a plane
-holds the whole matrix in registers while rows go past it, straight from memory and back.
+holds the whole matrix in registers, or a cube in shared memory, while rows go past it, straight
+from memory and back.
 
-Such a product is as long as its rows are in memory: nothing goes through shared memory, no plane
+Such a product is as long as its rows are in memory: they never go through shared memory, no plane
 waits for another one, and several tiles of rows are under way at once. As in `mma_split_k`, a unit
 takes 16 neighbours' bytes along K for its own parts of K. So it is with columns: those of a unit's
 sums are neighbours, which are stored together.
@@ -23,8 +24,8 @@ from cubepy.tune import GpuRoutine, TunedRoutine
 
 PLANE, PLANES = 32, 8
 UNITS = PLANE * PLANES
-DEEPEST = 128
-"""Bytes of K, at most: two steps of both operands are held."""
+DEEPEST = 256
+"""Bytes of K, at most: four steps of rows are held."""
 WIDEST = 8
 """Tiles of 8 columns, at most."""
 FEWEST, MANY = 1 << 12, 50_000
@@ -32,8 +33,8 @@ FEWEST, MANY = 1 << 12, 50_000
 an H200 several times: then two tiles of rows are under way (measured there with 130 products, as
 what follows).
 """
-HELD = 12
-"""Tiles of columns times steps of K from which on other routines are quicker."""
+HELD = 7
+"""Tiles of columns times steps of K, up to which registers hold them, or in one step."""
 CUBES = 4
 """Cubes of a core that are launched, where there is work for them."""
 
@@ -51,6 +52,7 @@ class MmaHeld(Epilogue):
         b_lanes: the same of b; where it lies `across`, columns of it.
         across: neighbours of b lie along its columns.
         exact: there are as many columns as in the tile.
+        meets: b is in shared memory.
     """
 
     dtype: str = "f16"
@@ -61,6 +63,7 @@ class MmaHeld(Epilogue):
     b_lanes: int = 1
     across: bool = False
     exact: bool = False
+    meets: bool = False
 
 
 @cb.func
@@ -101,9 +104,20 @@ def mma_held(
     column, lanes = quad * (2 * wide), 2 * wide
     inside = cb.max(out.shape[2] - column, 0)
     rights: Any = ()
+    held = cb.shared(steps * wide * 4 * PLANE if blueprint.meets else 1, cb.u32)
     for s in cb.unroll(range(steps)):
-        columns = held_columns(b, (s * QUADS + quad) * per, blueprint)
-        rights = rights + (tuple(words_of(one) for one in columns),)
+        if not blueprint.meets:
+            columns = held_columns(b, (s * QUADS + quad) * per, blueprint)
+            rights = rights + (tuple(words_of(one) for one in columns),)
+        elif cb.PLANE_POS == s % PLANES:
+            columns = held_columns(b, (s * QUADS + quad) * per, blueprint)
+            for j in cb.unroll(range(wide)):
+                words = words_of(columns[j])
+                for half in cb.unroll(range(2)):
+                    to = ((s * wide + j) * 2 + half) * PLANE + cb.UNIT_POS_PLANE
+                    held.store(2 * to, cb.slice_line(words, 2 * half, 2))
+    if blueprint.meets:
+        cb.sync_cube()
     shift = None
     if blueprint.bias:
         shift = epilogue.shift((0, 0, column), lanes, inside)
@@ -116,23 +130,31 @@ def mma_held(
             for s in cb.unroll(range(steps)):
                 k = (s * QUADS + quad) * per
                 lefts = lefts + (along(a, 0, row + i * 8, k, blueprint.a_lanes),)
+        acc = cb.local((high, wide), cb.f32, lanes=4)
         for i in cb.unroll(range(high)):
-            acc = cb.local(wide, cb.f32, lanes=4)
             for j in cb.unroll(range(wide)):
-                acc[j] = cb.splat(cb.f32(0), 4)
-            for s in cb.unroll(range(steps)):
-                one = words_of(lefts[2 * i * steps + s])
-                two = words_of(lefts[(2 * i + 1) * steps + s])
-                for half in cb.unroll(range(2)):
+                acc[i, j] = cb.splat(cb.f32(0), 4)
+        for s in cb.unroll(range(steps)):
+            for half in cb.unroll(range(2)):
+                tiles_of_a: Any = ()
+                for i in cb.unroll(range(high)):
+                    one = words_of(lefts[2 * i * steps + s])
+                    two = words_of(lefts[(2 * i + 1) * steps + s])
                     pair = cb.slice_line(one, 2 * half, 2), cb.slice_line(two, 2 * half, 2)
-                    left = cb.interleave(*pair)
-                    for j in cb.unroll(range(wide)):
+                    tiles_of_a = tiles_of_a + (cb.interleave(*pair),)
+                for j in cb.unroll(range(wide)):
+                    if blueprint.meets:
+                        at = ((s * wide + j) * 2 + half) * PLANE + cb.UNIT_POS_PLANE
+                        right = held.load(2 * at, 2)
+                    else:
                         right = cb.slice_line(rights[s][j], 2 * half, 2)
-                        acc[j] = cb.mma(left, right, acc[j], blueprint.dtype)
+                    for i in cb.unroll(range(high)):
+                        acc[i, j] = cb.mma(tiles_of_a[i], right, acc[i, j], blueprint.dtype)
+        for i in cb.unroll(range(high)):
             for half in cb.unroll(range(2)):
                 values: Any = ()
                 for j in cb.unroll(range(wide)):
-                    values = values + (acc[j][2 * half], acc[j][2 * half + 1])
+                    values = values + (acc[i, j][2 * half], acc[i, j][2 * half + 1])
                 at = row + (2 * i + half) * 8
                 if at < out.shape[1]:
                     line = cb.line(*values)
@@ -148,7 +170,8 @@ def plan_of(problem: Product) -> MmaHeld:
     wide, steps = -(-problem.n // 8), -(-problem.k * size // (QUADS * PIECE))
     wide = next(w for w in (1, 2, 3, 4, 6, 8) if w >= wide)
     high = 2 if problem.m >= MANY and steps == 1 and wide <= 4 else 1
-    return MmaHeld(dtype=problem.a, wide=wide, steps=steps, high=high)
+    meets = steps > 1 and wide * steps > HELD
+    return MmaHeld(dtype=problem.a, wide=wide, steps=steps, high=high, meets=meets)
 
 
 class MmaHeldRoutine(GpuRoutine, TunedRoutine):
@@ -174,9 +197,10 @@ class MmaHeldRoutine(GpuRoutine, TunedRoutine):
             return "there are several matrices, or few rows"
         size = 4 if problem.a == "f32" else 2
         if problem.k * size > DEEPEST or problem.n > 8 * WIDEST:
-            return "registers do not hold the matrix"
+            return "the matrix is not small"
         plan = plan_of(problem)
-        return "the matrix is not small" if plan.wide * plan.steps > HELD else None
+        large = plan.wide == WIDEST and plan.steps > 1
+        return "wide tiles of several steps are quicker by other routines" if large else None
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[MmaHeld]:
         """By the rule; then with more or fewer rows under way."""
