@@ -21,4 +21,5 @@ _GRADIENTS = gradients
 """Imported for the gradients that it adds to ops."""
 
 __all__: list[str] = []
-__all__ += [*functions.__all__, *more.__all__]
+__all__ += functions.__all__
+__all__ += more.__all__
