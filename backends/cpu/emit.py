@@ -12,7 +12,7 @@ from cubepy.backends.llvm.names import OPS
 from cubepy.backends.llvm.printing import carrier
 from cubepy.backends.llvm.ranges import Sum
 from cubepy.backends.llvm.wide_text import WideText, written_inside
-from cubepy.compiler.ir import Alloc, Assign, Barrier, Expr, If, Program, Stmt, walk
+from cubepy.compiler.ir import Alloc, Assign, Barrier, Expr, If, Mem, Program, Stmt, walk
 from cubepy.errors import SharedMemoryError
 
 HEADER = '''"""{title}"""
@@ -219,6 +219,10 @@ class CpuPrinter(WideText):
             return None
         cube = position.text[1:-1].rpartition(" + ")[0]
         return name, f"minnum(i64({units[name]}), i64({rest.text()} - {cube}))"
+
+    def who(self, mem: Mem) -> str:
+        """A thread runs all units of a cube, one after the other."""
+        return "own" if mem.kind == "shared" else "atomic"
 
     def stmt_Barrier(self, s: Barrier) -> None:
         """One unit, or a place where the kernel was split."""

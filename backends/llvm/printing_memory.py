@@ -267,6 +267,10 @@ class MemoryText:
             return f"splat(True, {lanes})"
         return f'(iota("i64", {lanes}) < splat(i64({count}), {lanes}))'
 
+    def who(self, mem: Mem) -> str:
+        """How memory is updated in one step: "own" where only one thread touches it."""
+        return "atomic"
+
     def atomic(self, s: Atomic) -> None:
         """An atomic update; out of range it does nothing and gives zero."""
         mem = s.mem
@@ -276,9 +280,9 @@ class MemoryText:
         operands = ", ".join(self.value(o) for o in s.operands)
         kind = {"exchange": "xchg"}.get(s.op, s.op)
         call = (
-            f"atomic_cas({name}, {where}, {operands})"
+            f"{self.who(mem)}_cas({name}, {where}, {operands})"
             if s.op == "compare_exchange"
-            else f'atomic_rmw({name}, {where}, {operands}, "{kind}")'
+            else f'{self.who(mem)}_rmw({name}, {where}, {operands}, "{kind}")'
         )
         ok = self.inside(mem, indices) if self.checks else "True"
         if ok == "True":

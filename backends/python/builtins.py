@@ -4,7 +4,6 @@ function.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +25,7 @@ from cubepy.errors import DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.builtins import FLOAT_MATH, PLANE_OPS
 from cubepy.lang.dtypes import as_dtype, float_for
+from cubepy.lang.mathematics import evaluate, fused, of_numbers
 
 MEANING: dict[str, Callable[..., Any]] = {**mathematics.MEANING}
 
@@ -40,47 +40,22 @@ def means(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
-_erf = np.frompyfunc(math.erf, 1, 1)
-_FLOAT: dict[str, Callable[..., Any]] = {
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "log": np.log,
-    "log2": np.log2,
-    "log1p": np.log1p,
-    "expm1": np.expm1,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "sin": np.sin,
-    "cos": np.cos,
-    "tanh": np.tanh,
-    "erf": lambda x: np.asarray(_erf(x), np.float64),
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "trunc": np.trunc,
-    "isnan": np.isnan,
-    "isinf": np.isinf,
-}
-
-
 def _float_math(name: str) -> Callable[[Any], Any]:
     @kept
-    def evaluate(x: Any) -> Any:
+    def function(x: Any) -> Any:
         if is_weak(x):
-            if name in ("floor", "ceil", "trunc") and isinstance(x, int):
-                return x
-            result = _FLOAT[name](np.float64(x))
-            return bool(result) if name in ("isnan", "isinf") else float(result)
+            return of_numbers(name, x)
         v = strong(x)
         if not v.dtype.is_float:
             if name in ("floor", "ceil", "trunc") and v.dtype.is_int:
                 return v
             v = convert(v, float_for(v.dtype) if v.dtype.kind != "b" else dt.f32)
-        result = np.asarray(_FLOAT[name](v.data.astype(np.float64)))
+        result = evaluate(name, v.data)
         if name in ("isnan", "isinf"):
             return Value(result, dt.bool_)
         return Value(result.astype(v.dtype.numpy), v.dtype)
 
-    return evaluate
+    return function
 
 
 MEANING.update({name: _float_math(name) for name in FLOAT_MATH})
@@ -100,18 +75,19 @@ def _abs(x: Any) -> Any:
 @kept
 def _round(x: Any) -> Any:
     if is_weak(x):
-        return float(round(x)) if isinstance(x, float) else x
+        return of_numbers("round", x)
     v = strong(x)
     return Value(np.rint(v.wide).astype(v.dtype.numpy), v.dtype) if v.dtype.is_float else v
 
 
 def _extreme(name: str, nan: bool) -> Callable[..., Any]:
     def evaluate(*values: Any) -> Any:
-        if all(is_weak(v) for v in values):
-            return min(values) if name == "min" else max(values)
         result = values[0]
         for v in values[1:]:
-            result = extreme(name, result, v, nan)
+            if is_weak(result) and is_weak(v):
+                result = of_numbers(f"nan_{name}" if nan else name, result, v)
+            else:
+                result = extreme(name, result, v, nan)
         return result
 
     return evaluate
@@ -134,18 +110,22 @@ def _clamp(x: Any, low: Any, high: Any) -> Any:
 
 @means("pow")
 def _pow(x: Any, y: Any) -> Any:
-    return x**y if is_weak(x) and is_weak(y) else binary("pow", x, y)
+    return of_numbers("pow", x, y) if is_weak(x) and is_weak(y) else binary("pow", x, y)
 
 
 @means("fma")
 @kept
 def _fma(a: Any, b: Any, c: Any) -> Any:
     if all(is_weak(v) for v in (a, b, c)):
-        return a * b + c
+        return of_numbers("fma", a, b, c)
     product = binary("mul", a, b) if not (is_weak(a) and is_weak(b)) else a * b
     total = binary("add", product, c)
     if not total.dtype.is_float:
         return total
+    if total.dtype is dt.f64:
+        lanes = np.broadcast_arrays(*(convert(v, dt.f64).data for v in (a, b, c)))
+        rounded = [fused(*n) for n in zip(*(p.ravel().tolist() for p in lanes), strict=True)]
+        return Value(np.reshape(rounded, total.data.shape), dt.f64)
     x, y, z = (convert(v, total.dtype).data.astype(np.longdouble) for v in (a, b, c))
     return Value(np.asarray(x * y + z).astype(total.dtype.numpy), total.dtype)
 

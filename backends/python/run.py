@@ -413,7 +413,7 @@ def _run_cube(this: Run, function: Callable[..., Any], values: list[Any], units:
 def _argument(this: Run, param: Param, value: Any) -> Any:
     """A launch argument as the kernel sees it."""
     if param.kind == "comptime":
-        return value
+        return Value(value, as_dtype(value.dtype)) if isinstance(value, np.integer) else value
     if param.kind == "view" and isinstance(value, np.ndarray):
         value = plain(value)
     return _any(this, param.name, value, param.dtype)

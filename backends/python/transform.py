@@ -133,7 +133,15 @@ class _Rewriter(ast.NodeTransformer):
             )
             for method, side in (("holds", node.body), ("fails", node.orelse))
         ]
-        return _at(_runtime("chosen", [test, *sides]), node)
+        return _at(_runtime("chosen", [test, *sides, *_place(node, 0)]), node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        """The operand that decides, in the dtype that both become."""
+        result = self.visit(node.values[0])
+        for turn, other in enumerate(node.values[1:]):
+            both = ast.BoolOp(node.op, [result, self.visit(other)])
+            result = _runtime("joined", [both, *_place(node, turn)])
+        return _at(result, node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         if node.value is None or not isinstance(node.target, ast.Name):
@@ -178,6 +186,12 @@ class _Rewriter(ast.NodeTransformer):
                 value = _runtime("bind", [*known, ast.Name(t.id, ast.Load())])
                 out.append(_at(ast.Assign([ast.Name(t.id, ast.Store())], value), node))
         return out
+
+
+def _place(node: ast.expr, turn: int) -> list[ast.expr]:
+    """What tells an expression from others: its function, and where it stands there."""
+    place = ast.Constant(f"@{node.lineno}:{node.col_offset}.{turn}")
+    return [ast.Name("__types__", ast.Load()), place]
 
 
 def _of_item(target: ast.expr, body: ast.expr) -> ast.Lambda:

@@ -304,13 +304,15 @@ def binary(op: str, a: Any, b: Any) -> Any:
     """`a op b` for an arithmetic or bit operator."""
     if op == "truediv":
         a, b = _divided(a, b), _divided(b, a)
+    if op == "pow" and type(b) is int and 1 <= b <= 3 and not is_weak(a):
+        square = a if b == 1 else binary("mul", a, a)
+        return square if b < 3 else binary("mul", square, a)
     if type(b) is int and type(a) is Value and a.dtype.is_int and op != "pow":
         b = _typed(b, a.dtype)
     if op in _DIRECT and _alike(a, b) and a.dtype.kind != "b":
         return Value(_UFUNCS[op](a.data, b.data), a.dtype)
     result = _binary(op, a, b)
-    square = (op == "mul" and a is b) or (op == "pow" and is_weak(b) and b == 2)
-    if square and isinstance(a, Value) and a.missing is not None:
+    if op == "mul" and a is b and isinstance(a, Value) and a.missing is not None:
         result.missing = a.missing.but_for("max")
     return result
 

@@ -84,6 +84,7 @@ class Sides:
 
     skipped = object()
     index: DType
+    typed: dict[tuple[str, str], DType]
 
     def do_range(self, *bounds: Any, unroll: bool = True) -> TypedRange:
         """`range` of integers."""
@@ -112,11 +113,22 @@ class Sides:
         """Whether the second side of a conditional expression is looked at."""
         return bool(getattr(condition, "lanes", 0) or not condition)
 
-    def chosen(self, condition: Any, a: Any, b: Any) -> Any:
+    def chosen(self, condition: Any, a: Any, b: Any, types: dict[str, Any], place: str) -> Any:
         """`a if condition else b`, lane by lane where the condition is a mask."""
         if getattr(condition, "lanes", 0):
             return MEANING["select"](condition, a, b)
-        return a if condition else b
+        return self.joined(a if condition else b, types, place)
+
+    def joined(self, value: Any, types: dict[str, Any], place: str) -> Any:
+        """The side that was evaluated, as what both become in compiled code."""
+        if isinstance(value, Value) or is_weak(value):
+            known = self.typed.get((types[""], place))
+            if known is not None:
+                return convert(value, known)
+            weak = self.typed.get((types[""], f"{place}~"))
+            if weak is not None and weak.is_float and is_weak(value):
+                return float(value)
+        return value
 
     def negated(self, value: Any) -> Any:
         """`not value`, lane by lane of a mask."""

@@ -242,7 +242,8 @@ def binary(op: str, a: Value, b: Value, index: DType = dt.i32) -> Value:
         KernelTypeError: operands that are not numbers.
     """
     if isinstance(a, Const) and isinstance(b, Const):
-        return Const(BINARY[op](a.value, b.value))
+        with np.errstate(all="ignore"):  # NumPy's integers among them: what is divided by 0 is 0
+            return Const(_met(BINARY[op](a.value, b.value), a.value, b.value))
     if op == "matmul":
         raise KernelTypeError(
             "a kernel has no operator @", hint="multiply with loops, or call K.matmul outside"
@@ -268,6 +269,19 @@ def binary(op: str, a: Value, b: Value, index: DType = dt.i32) -> Value:
     elif dtype.kind == "b":
         x, y, dtype = _retyped(x, dt.i32), _retyped(y, dt.i32), dt.i32
     return Expr(op, VType(dtype, x.type.lanes, weak), (x, y))
+
+
+def _met(result: Any, a: Any, b: Any) -> Any:
+    """What comptime numbers give: an integer of NumPy's with a number of Python's makes the float
+    that it makes at run time, and not NumPy's f64.
+    """
+    if not isinstance(result, np.floating) or isinstance(a, np.floating | np.ndarray):
+        return result
+    ints = [v for v in (a, b) if isinstance(v, np.integer)]
+    if not ints or isinstance(b, np.floating | np.ndarray):
+        return result
+    wide = max((dt.float_for(dt.as_dtype(v.dtype)) for v in ints), key=lambda d: d.bits)
+    return wide.numpy.type(result)
 
 
 def _divided(a: Value, b: Value) -> Value:

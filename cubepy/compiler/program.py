@@ -75,7 +75,8 @@ class Program:
         cluster: cubes of a cluster along x, y, z. resident: how many cubes must fit on a core at
         once. overlap: whether a launch may begin before the one before it has ended. properties: of
         the device that it is made for. axes: whether it asks for positions or counts along Y or Z.
-        typed: the dtype of runtime variables by function and name, where all calls agree on it.
+        typed: the dtype of runtime variables by function and name, where all calls agree on it, and
+            of conditional expressions by place.
         guard: what says whether globals and the like are what they were (`reads.Guard`); None where
         none were read. kept: the name under which another process finds what launches need of it.
     """

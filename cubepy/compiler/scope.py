@@ -81,6 +81,7 @@ class Scope:
         shared: shared memory of the cube.
         written, read: names of memory.
         barriers: memory of barriers, and how many arrive.
+        joined: the types of expressions of which one side is evaluated, by function and place.
         read_early: whether a name was read to which some path gave no value.
         cluster, resident, overlap, axes: as in `Program`.
     """
@@ -107,7 +108,14 @@ class Scope:
         self.overlap = False
         self.axes = False
         self.read_early = False
-        self._growing: tuple[dict[Any, Any], ...] = (self.types, self.keys, self.owners, self.taken)
+        self.joined: dict[int, tuple[str, str, VType]] = {}
+        self._growing: tuple[dict[Any, Any], ...] = (
+            self.types,
+            self.keys,
+            self.owners,
+            self.taken,
+            self.joined,
+        )
 
     def state(self) -> tuple[Any, ...]:
         """All of it that changes, but for the statements, to go back to."""
@@ -149,6 +157,11 @@ class Scope:
         self.copies[hint] = n  # the next one need not ask for those before it
         self.taken[name] = None
         return name
+
+    def join(self, node: ast.expr, turn: int, vtype: VType) -> None:
+        """Note what both sides of `and`, `or` or a conditional expression become."""
+        here = str(self.frame.path[-1]), f"@{node.lineno}:{node.col_offset}.{turn}"
+        self.joined[len(self.joined)] = (*here, vtype)
 
     def temporary(self, value: Expr, hint: str = "t") -> Expr:
         """Evaluate now, into a new variable."""

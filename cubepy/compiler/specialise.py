@@ -87,10 +87,15 @@ class Walk:
         )
 
     def typed(self) -> dict[tuple[str, str], DType]:
-        """The dtypes of runtime variables by function and name, where all calls agree."""
+        """The dtypes of runtime variables by function and name, where all calls agree; those of
+        expressions of which one side is evaluated, by place (with a ~ where they are weak).
+        """
         found: dict[tuple[str, str], set[DType]] = {}
         for variable, owner in self.scope.owners.items():
             found.setdefault(owner, set()).add(self.scope.types[variable].dtype)
+        for function, place, vtype in self.scope.joined.values():
+            place += "~" * vtype.weak
+            found.setdefault((function, place), set()).add(vtype.dtype)
         return {k: next(iter(v)) for k, v in found.items() if len(v) == 1}
 
     def argument(self, path: str, spec: Spec) -> Value:

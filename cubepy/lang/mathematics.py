@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,29 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "copysign": np.copysign,
     "sign": np.sign,
     "isfinite": np.isfinite,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log2": np.log2,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "erf": _lane_by_lane(math.erf),
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "round": np.rint,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "min": np.fmin,
+    "max": np.fmax,
+    "nan_min": np.minimum,
+    "nan_max": np.maximum,
+    "pow": np.power,
 }
 
 
@@ -152,6 +176,57 @@ def evaluate(name: str, *values: Any) -> Any:
     """
     with np.errstate(all="ignore"):
         return _FUNCTIONS[name](*(np.asarray(v, np.float64) for v in values))
+
+
+def of_numbers(name: str, *values: Any) -> Any:
+    """What a function gives of numbers of Python's, which a comptime expression has: integers stay
+    integers where a kernel keeps them.
+
+    Example:
+        >>> of_numbers("trunc", -1.5), of_numbers("floor", 3), of_numbers("nan_max", 1, math.nan)
+        (-1.0, 3, nan)
+        >>> of_numbers("log", 0.0), of_numbers("clamp", 7, 0, 5)
+        (-inf, 5)
+    """
+    if name == "clamp":
+        return of_numbers("min", of_numbers("max", *values[:2]), values[2])
+    if name == "abs":
+        return abs(values[0])
+    if all(isinstance(v, int) for v in values):
+        kept: dict[str, Callable[..., Any]] = {
+            **dict.fromkeys(("floor", "ceil", "trunc", "round"), int),
+            **dict.fromkeys(("min", "nan_min"), min),
+            **dict.fromkeys(("max", "nan_max"), max),
+            "fma": lambda a, b, c: a * b + c,
+        }
+        if name in kept:
+            return kept[name](*values)
+        if name == "pow" and values[1] >= 0:
+            return values[0] ** values[1]
+    if name in ("min", "max", "nan_min", "nan_max"):  # an integer that wins stays one
+        found = evaluate(name, *values).item()
+        return next((v for v in values if isinstance(v, int) and v == found), found)
+    if name == "fma":
+        return fused(*map(float, values))
+    return evaluate(name, *values).item()
+
+
+def fused(a: float, b: float, c: float) -> float:
+    """a * b + c in double precision, rounded once.
+
+    Example:
+        >>> fused(0.1, 10.0, -1.0), 0.1 * 10.0 - 1.0
+        (5.551115123125783e-17, 0.0)
+    """
+    if not (math.isfinite(a) and math.isfinite(b)) or a == 0 or b == 0:
+        return a * b + c
+    if not math.isfinite(c):
+        return c  # also where the product overflows
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
 
 
 def times_power(x: Any, n: Any) -> Any:

@@ -4,12 +4,6 @@ folded.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Expr, VType
 from cubepy.compiler.lower.operands import number
@@ -18,35 +12,15 @@ from cubepy.compiler.scope import Scope
 from cubepy.compiler.values import Const, Value
 from cubepy.errors import DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
+from cubepy.lang import mathematics
 from cubepy.lang.builtins import FLOAT_MATH
 
 
 def folded(name: str, values: Args) -> Value | None:
-    """A math builtin of comptime numbers, computed now in f64."""
+    """A math builtin of comptime numbers, computed now in f64; NumPy's have a dtype to keep."""
     if not all(isinstance(v, Const) and isinstance(v.value, (int, float)) for v in values):
         return None
-    x = [v.value for v in values]  # type: ignore[union-attr]
-    table: dict[str, Callable[..., Any]] = {
-        "exp2": lambda v: 2.0**v,
-        "rsqrt": lambda v: 1 / math.sqrt(v),
-        "abs": abs,
-        "min": min,
-        "max": max,
-        "floor": lambda v: float(math.floor(v)),
-        "ceil": lambda v: float(math.ceil(v)),
-        "trunc": float,
-        "round": lambda v: float(round(v)),
-        "pow": pow,
-        "fma": lambda a, b, c: a * b + c,
-        "clamp": lambda v, lo, hi: min(max(v, lo), hi),
-        "nan_min": min,
-        "nan_max": max,
-    }
-    fn = table.get(name) or getattr(math, name, None)
-    if fn is None:
-        return None
-    with np.errstate(all="ignore"):
-        return Const(fn(*x))
+    return Const(mathematics.of_numbers(name, *(v.value for v in values)))  # type: ignore[union-attr]
 
 
 @lowers(*FLOAT_MATH)
@@ -106,12 +80,18 @@ def _min_max(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
 @lowers("clamp")
 def _clamp(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     x, low, high = unpack(name, args, kwargs, "x", "low", "high")
+    known = folded(name, [x, low, high])
+    if known is not None:
+        return known
     return _min_max(s, "min", [_min_max(s, "max", [x, low], {}), high], {})
 
 
 @lowers("pow")
 def _pow(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     x, y = unpack(name, args, kwargs, "x", "y")
+    known = folded(name, [x, y])
+    if known is not None:
+        return known
     return convert.binary("pow", x, y, s.index)
 
 

@@ -203,7 +203,7 @@ class Evaluator:
         is_and = isinstance(node.op, ast.And)
         one = self.test if joined == self.short_circuit else self.eval
         result = one(node.values[0])
-        for value_node in node.values[1:]:
+        for turn, value_node in enumerate(node.values[1:]):
             if isinstance(result, Const):
                 if bool(result.value) is not is_and:
                     return result
@@ -214,6 +214,8 @@ class Evaluator:
             right = one(value_node)
             work, self.scope.out = self.scope.out, saved
             result = joined(result, right, work, is_and)  # type: ignore[arg-type]
+            if one == self.eval and isinstance(result, Expr):
+                self.scope.join(node, turn, result.type)
         return result
 
     def either_value(self, left: Expr, right: Value, work: list[Stmt], is_and: bool) -> Value:
@@ -269,6 +271,7 @@ class Evaluator:
                 "a conditional expression with a runtime condition chooses between numbers"
             )
         x, y = convert.unify(a, b, self.scope.index)
+        self.scope.join(node, 0, x.type)
         if not work_a and not work_b and not x.touches_memory and not y.touches_memory:
             return Expr("select", x.type, (convert.to(cond, dt.bool_, x.type.lanes), x, y))
         name = self.scope.fresh("chosen")

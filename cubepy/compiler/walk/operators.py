@@ -66,6 +66,9 @@ def both(s: Scope, a: Value, b: Value) -> Value:
         return b if a.value else a
     if isinstance(b, Const):
         return a if b.value else b
+    assert isinstance(a, Expr) and isinstance(b, Expr)
+    if not a.type.lanes and not b.type.lanes:  # what `and` would make: guards follow from it
+        return Expr("and", convert.BOOL, (a, b))
     return convert.binary("and_", a, b, s.index)
 
 

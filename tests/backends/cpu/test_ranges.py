@@ -158,6 +158,39 @@ def test_a_clamped_filter_and_a_guarded_stencil_check_nothing() -> None:
         assert "range(minnum(" in text, "units without work have no turn"
 
 
+@cb.kernel
+def chained(x: cb.Array, out: cb.Array):
+    i, j = cb.ABSOLUTE_POS_Y, cb.ABSOLUTE_POS_X
+    if 0 < i < x.shape[0] - 1 and 0 < j < x.shape[1] - 1:
+        out[i, j] = x[i - 1, j] + x[i + 1, j] + x[i, j - 1] + x[i, j + 1]
+
+
+def test_chained_comparisons_are_guards() -> None:
+    x = np.zeros((9, 9), F)
+    text = code(chained, x, x.copy(), grid=cb.over(x))
+    assert "load_if" not in text and "range(minnum(" in text
+
+
+@cb.kernel
+def counted_in_a_cube(x: cb.Array, out: cb.Array, *, bins: cb.Comptime[int]):
+    found = cb.shared(bins, cb.i32)
+    for b in range(cb.UNIT_POS, bins, cb.CUBE_DIM):
+        found[b] = 0
+    cb.sync_cube()
+    cb.atomic_add(found, x[cb.ABSOLUTE_POS], 1)
+    cb.sync_cube()
+    for b in range(cb.UNIT_POS, bins, cb.CUBE_DIM):
+        cb.atomic_add(out, b, found[b])
+
+
+def test_what_one_thread_touches_needs_no_atomic_instruction() -> None:
+    x, out = np.random.default_rng(0).integers(0, 7, 640), np.zeros(7, np.int64)
+    text = code(counted_in_a_cube, x, out, grid=(10, 64), bins=7)
+    assert text.count("own_rmw") == text.count("atomic_rmw") == 1
+    counted_in_a_cube[10, 64](x, out, bins=7)
+    assert out.tolist() == np.bincount(x, minlength=7).tolist()
+
+
 def test_what_may_be_outside_is_checked() -> None:
     x = np.zeros(9, F)
     text = code(outside_on_purpose, x, x.copy(), grid=cb.over(x))

@@ -80,3 +80,27 @@ def test_numbers_and_flags_meet_in_numbers(device: str) -> None:
         numbers_or_flags[1, 4](np.array([1, -1, 5, 2], np.float32), out)
         cb.sync(device)
     assert out.tolist() == [[11, 10, 10], [1, 11, 21], [11, 11, 11], [11, 10, 10]]
+
+
+@cb.kernel
+def sides_of_two_dtypes(wide: cb.Array, narrow: cb.Array, out: cb.Array):
+    """No side keeps a dtype of its own: what is computed next is computed in that of both."""
+    i = cb.ABSOLUTE_POS
+    w, n = wide[i], narrow[i]
+    out[i, 0] = 0 - (n if i < 4 else w)
+    out[i, 1] = 0 - (n or w)
+    out[i, 2] = 0 - (n and w)
+    out[i, 3] = (n if i < 2 else (w if i < 4 else n)) + 250
+    out[i, 4] = (n or n or w) + 250
+    out[i, 5] = (2 if i < 4 else 0.5) * n
+
+
+def test_sides_of_two_dtypes_meet(device: str) -> None:
+    wide, narrow = np.arange(3, 11, dtype=np.int32), np.array([1, 0, 2, 200] * 2, np.uint8)
+    out = np.zeros((8, 6), np.float64)
+    sides_of_two_dtypes[1, 8](wide, narrow, out, device=device)
+    want = [
+        [-(n if i < 4 else w), -(n or w), -(n and w), (n if i < 2 or i >= 4 else w) + 250, (n or w) + 250, (2 if i < 4 else 0.5) * n]
+        for i, (w, n) in enumerate(zip(wide.tolist(), narrow.tolist(), strict=True))
+    ]  # fmt: skip
+    assert out.tolist() == want

@@ -1,5 +1,5 @@
 """Atomic updates of memory. Where the machine has no instruction for the dtype, a
-compare-and-swap loop.
+compare-and-swap loop. What a single thread has for itself is updated by `own_rmw` and `own_cas`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import errors, types
 
-from cubepy.backends.llvm.ops.memory.elements import elements
+from cubepy.backends.llvm.ops.memory.elements import elements, load_at, store_at
 from cubepy.backends.llvm.ops.numbers.arithmetic import (
     add_values,
     maxnum_values,
@@ -79,9 +79,8 @@ def _swap_loop(b: Any, p: Ptr, at: Any, v: Any, name: str) -> Any:
     return old
 
 
-@literal_op
-def atomic_rmw(p: Any, i: Any, v: Any, name: Any) -> Any:
-    """`atomic_rmw(p, i, v, op)`: p[i] = p[i] op v as one step; the old value."""
+def _update(p: Any, v: Any, name: Any, own: bool) -> Any:
+    """The signature and the code of p[i] = p[i] op v, which gives the old value."""
     p, text = elements(p), literal(name)
     if text is None:
         return None
@@ -94,6 +93,10 @@ def atomic_rmw(p: Any, i: Any, v: Any, name: Any) -> Any:
 
     def emit(b: Any, at: Any, k: Any, x: Any, _: Any) -> Any:
         pointer = b.gep(at, [k])
+        if own:
+            old = load_at(b, p, pointer)
+            store_at(b, p, pointer, COMBINE[text](b, dtype, old, x), dtype)
+            return old
         if instruction is None:
             return _swap_loop(b, p, pointer, x, text)
         return decode(
@@ -103,11 +106,20 @@ def atomic_rmw(p: Any, i: Any, v: Any, name: Any) -> Any:
     return SCALARS[dtype](p, types.int64, SCALARS[dtype], name), emit
 
 
-@op
-def atomic_cas(p: Any, i: Any, expected: Any, desired: Any) -> Any:
-    """`atomic_cas(p, i, expected, desired)`: p[i] = desired if it holds the bits of expected; the
-    old value.
-    """
+@literal_op
+def atomic_rmw(p: Any, i: Any, v: Any, name: Any) -> Any:
+    """`atomic_rmw(p, i, v, op)`: p[i] = p[i] op v as one step; the old value."""
+    return _update(p, v, name, own=False)
+
+
+@literal_op
+def own_rmw(p: Any, i: Any, v: Any, name: Any) -> Any:
+    """`own_rmw(p, i, v, op)`: the same of memory that no other thread touches."""
+    return _update(p, v, name, own=True)
+
+
+def _swap(p: Any, own: bool) -> Any:
+    """The signature and the code of p[i] = desired if it holds expected."""
     p = elements(p)
     dtype = carrier(p.dtype)
     t = SCALARS[dtype]
@@ -115,10 +127,29 @@ def atomic_cas(p: Any, i: Any, expected: Any, desired: Any) -> Any:
     def emit(b: Any, at: Any, k: Any, old: Any, new: Any) -> Any:
         pointer, word = _words(b, p, b.gep(at, [k]))
         before, after = (b.bitcast(encode(b, v, dtype, p.dtype), word) for v in (old, new))
-        seen = b.extract_value(b.cmpxchg(pointer, before, after, ORDER, ORDER), 0)
+        if own:
+            seen = b.load(pointer, align=itemsize(p.dtype))
+            with b.if_then(b.icmp_unsigned("==", seen, before)):
+                b.store(after, pointer, align=itemsize(p.dtype))
+        else:
+            seen = b.extract_value(b.cmpxchg(pointer, before, after, ORDER, ORDER), 0)
         return decode(b, b.bitcast(seen, memory_ir(p.dtype)), p.dtype)
 
     return t(p, types.int64, t, t), emit
+
+
+@op
+def atomic_cas(p: Any, i: Any, expected: Any, desired: Any) -> Any:
+    """`atomic_cas(p, i, expected, desired)`: p[i] = desired if it holds the bits of expected; the
+    old value.
+    """
+    return _swap(p, own=False)
+
+
+@op
+def own_cas(p: Any, i: Any, expected: Any, desired: Any) -> Any:
+    """`own_cas(p, i, expected, desired)`: the same of memory that no other thread touches."""
+    return _swap(p, own=True)
 
 
 @op

@@ -12,8 +12,9 @@ numba = pytest.importorskip("numba")
 from tests.backends.cpu.ops.compiled_ops import NUMPY, compiled, run
 
 
+@pytest.mark.parametrize("who", ["atomic", "own"])
 @pytest.mark.parametrize("dtype", [d for d in NUMPY if d != "bool_"])
-def test_atomics_return_the_old_value(dtype: str) -> None:
+def test_atomics_return_the_old_value(dtype: str, who: str) -> None:
     kind = NUMPY[dtype]
     is_float = dtype in ("f16", "bf16", "f32", "f64", "fp8_e4m3", "fp8_e5m2")
     table = {
@@ -29,11 +30,11 @@ def test_atomics_return_the_old_value(dtype: str) -> None:
     old = np.zeros(len(table) + 2, kind)
     cast = dtype if dtype not in ("int4", "uint4") else ("i8" if dtype == "int4" else "u8")
     body = [
-        f'store(p1, {k}, atomic_rmw(p0, {k}, {cast}(2), "{name}"))' for k, name in enumerate(table)
+        f'store(p1, {k}, {who}_rmw(p0, {k}, {cast}(2), "{name}"))' for k, name in enumerate(table)
     ]
     k = len(table)
-    body += [f"store(p1, {k}, atomic_cas(p0, {k}, {cast}(5), {cast}(3)))",
-             f"store(p1, {k + 1}, atomic_cas(p0, {k + 1}, {cast}(4), {cast}(3)))"]  # fmt: skip
+    body += [f"store(p1, {k}, {who}_cas(p0, {k}, {cast}(5), {cast}(3)))",
+             f"store(p1, {k + 1}, {who}_cas(p0, {k + 1}, {cast}(4), {cast}(3)))"]  # fmt: skip
     run("\n".join(body), cells, old)
     np.testing.assert_array_equal(old.astype(np.float32), 5)
     want = [f(5, 2) for f in table.values()] + [3, 5]
@@ -42,15 +43,16 @@ def test_atomics_return_the_old_value(dtype: str) -> None:
     )
 
 
-def test_atomics_on_booleans_and_nan() -> None:
+@pytest.mark.parametrize("who", ["atomic", "own"])
+def test_atomics_on_booleans_and_nan(who: str) -> None:
     cells, old = np.array([True, True, False, True]), np.zeros(4, np.bool_)
-    body = [f'store(p1, {k}, atomic_rmw(p0, {k}, {v}, "{name}"))'
+    body = [f'store(p1, {k}, {who}_rmw(p0, {k}, {v}, "{name}"))'
             for k, (name, v) in enumerate((("and", False), ("xor", True), ("or", True), ("xchg", False)))]  # fmt: skip
     run("\n".join(body), cells, old)
     np.testing.assert_array_equal(old, [True, True, False, True])
     np.testing.assert_array_equal(cells, [False, False, True, False])
     x = np.array([np.nan, 1], np.float32)
-    run('atomic_rmw(p0, 0, f32(2), "max")\natomic_rmw(p0, 1, f32(NAN), "min")', x)
+    run(f'{who}_rmw(p0, 0, f32(2), "max")\n{who}_rmw(p0, 1, f32(NAN), "min")', x)
     np.testing.assert_array_equal(x, [2, 1])
 
 
