@@ -69,6 +69,7 @@ def attention_of(rng: np.random.Generator) -> tuple[list[bytes], dict[str, Any],
     """Random attention in pieces: nodes, constants, inputs."""
     b, h, length, keys, d = (int(n) for n in rng.integers(1, 9, 5))
     rank, kind = int(rng.choice([3, 4])), int(rng.integers(0, 5))
+    guarded = bool(rng.integers(2))
     batch = (b, h) if rank == 4 else (b,)
     given = {
         "q": rng.standard_normal((*batch, length, d)).astype(np.float32),
@@ -76,8 +77,14 @@ def attention_of(rng: np.random.Generator) -> tuple[list[bytes], dict[str, Any],
         "v": rng.standard_normal((*batch, keys, 5)).astype(np.float32),
     }
     turn = [*range(rank - 2), rank - 1, rank - 2]
-    nodes = [node("Transpose", "k", "t", perm=turn), node("MatMul", "q t", "s")]
-    last, constants = "s", {"by": np.array(rng.uniform(0.5, 2), np.float32)}
+    nodes, sides = [node("Transpose", "k", "t", perm=turn)], ["q", "t"]
+    constants = {k: np.array(rng.uniform(0.5, 2), np.float32) for k in ("by", "by_q", "by_t")}
+    for n, side in enumerate(sides):
+        if rng.integers(2):  # scaled before they meet
+            nodes.append(node(str(rng.choice(["Mul", "Div"])), f"{side} by_{side}", f"{side}_by"))
+            sides[n] = f"{side}_by"
+    nodes.append(node("MatMul", " ".join(sides), "s"))
+    last = "s"
     if op := rng.choice(["", "Mul", "Div"]):
         nodes.append(node(op, f"{last} by", "scaled"))
         last = "scaled"
@@ -87,21 +94,26 @@ def attention_of(rng: np.random.Generator) -> tuple[list[bytes], dict[str, Any],
         given["m"] = rng.standard_normal(full).astype(np.float32)
         if kind == 2:
             given["m"][..., -1] = np.finfo(np.float32).min
+        if guarded:  # keys that nobody sees, rows that see nothing
+            given["m"][rng.random(full) < 0.4] = -np.inf
+            given["m"][..., : length // 2, :] = rng.choice([-np.inf, np.finfo(np.float32).min])
         nodes.append(node("Add", f"{last} m" if kind == 1 else f"m {last}", "masked"))
     elif kind in (3, 4):
         given["m"] = rng.random(full) < 0.4
-        constants["fill"] = np.array(rng.choice([-3.4028235e38, -1e30]), np.float32)
+        fills = [-3.4028235e38, -1e30, *([-np.inf] if guarded else [])]
+        constants["fill"] = np.array(rng.choice(fills), np.float32)
         order = f"m fill {last}" if kind == 3 else f"m {last} fill"
         nodes.append(node("Where", order, "masked"))
     last = "masked" if kind else last
-    nodes += [
-        node("Softmax", last, "p", axis=int(rng.choice([-1, rank - 1]))),
-        node("MatMul", "p v", "y"),
-    ]
+    nodes.append(node("Softmax", last, "p", axis=int(rng.choice([-1, rank - 1]))))
+    if guarded:
+        constants["none"] = np.array(0, np.float32)
+        nodes += [node("IsNaN", "p", "nan"), node("Where", "nan none p", "kept")]
+    nodes.append(node("MatMul", "kept v" if guarded else "p v", "y"))
     return nodes, constants, given
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(36))
 def test_attention_in_pieces_is_one_op(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes, constants, given = attention_of(np.random.default_rng(seed))
     inputs = [value(k, x.dtype) for k, x in given.items()]

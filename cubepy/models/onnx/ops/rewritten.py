@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -188,20 +189,26 @@ def attention(
         hidden = condition if call["hidden"] else ~condition
         mask = hidden.astype(q.dtype) * LEAST
     axis = axis_of(call["axis"], len(q.shape))
+    factor = call["factor"]
     if not whole(q, k, v, mask, axis) or not (scale is None or isinstance(scale, np.ndarray)):
-        made = q @ k
+        made = (q if factor == 1 else q * factor) @ k
         if scale is not None:
             made = made / scale if call["divides"] else made * scale
-        return apply("softmax", made if mask is None else made + mask, axis=axis) @ v
-    factor = 1.0 if scale is None else float(scale.item())
-    if scale is not None and call["divides"]:
-        factor = 1 / factor
+        made = apply("softmax", made if mask is None else made + mask, axis=axis)
+        return (T.where(made.isnan(), 0, made) if call["zeros"] else made) @ v
+    if scale is not None:
+        number = float(scale.item())
+        factor = factor / number if call["divides"] else factor * number
     flat = len(q.shape) == 3
     if flat:
         q, k, v = (x.unsqueeze(1) for x in (q, k, v))
         mask = mask.unsqueeze(1) if mask is not None and len(mask.shape) == 3 else mask
     turned = k.permute(0, 1, 3, 2)
-    made = apply("attention", q, turned, v, mask, is_causal=False, scale=factor)
+    least = mask if mask is None or condition is not None else mask.maximum(LEAST)
+    made = apply("attention", q, turned, v, least, is_causal=False, scale=factor)
+    if mask is not None and call["zeros"]:
+        some = (mask > (-math.inf if condition is None else LEAST)).any(axis=-1, keepdims=True)
+        made = T.where(some, made, T.zeros_like(made))
     return made.squeeze(1) if flat else made  # type: ignore[no-any-return]
 
 

@@ -128,20 +128,26 @@ def powers_of(graph: Rewriting, name: str, x: str) -> int:
 def attention(graph: Rewriting, node: Node) -> Node | None:
     """softmax(scale q k^T + mask) v, whose scores nobody else reads.
 
-    A mask is added, or takes the place of scores by `Where`.
+    A mask is added, or takes the place of scores by `Where`. Queries and keys may be scaled before
+    they meet, and what is NaN behind the softmax may be 0.
     """
-    soft = graph.maker(node.inputs[0], "Softmax")
-    if soft is None or graph.only_reader(node.inputs[0]) is None:
+    if graph.only_reader(node.inputs[0]) is None:
+        return None
+    guarded = without_nan(graph, node.inputs[0])
+    soft = graph.maker(guarded or node.inputs[0], "Softmax")
+    if soft is None:
         return None
     axis = soft.attributes.get("axis", -1)
-    name, facts = soft.inputs[0], {"axis": axis}
+    name, facts = soft.inputs[0], {"axis": axis, "zeros": guarded is not None}
     mask: tuple[str, ...] = ("", "")
     step = graph.maker(name, "Add", "Where")
     if step is not None and graph.only_reader(name) is not None:
         found = masked(graph, step)
         if found is None:
             return None
-        name, mask, facts = found[0], found[1], {**facts, **found[2]}
+        name, mask = found[0], found[1]
+        facts |= found[2]
+        facts["zeros"] &= facts.pop("infinite", True)
     scale: tuple[str, ...] = ("",)
     step = graph.maker(name, "Mul", "Div")
     if step is not None and graph.only_reader(name) is not None:
@@ -153,8 +159,34 @@ def attention(graph: Rewriting, node: Node) -> Node | None:
     product = scores(graph, name)
     if product is None:
         return None
-    inputs = (*product.inputs, node.inputs[1], *scale, *mask)
+    (q, by_q), (k, by_k) = (before_scale(graph, name) for name in product.inputs)
+    facts["factor"] = by_q * by_k
+    inputs = (q, k, node.inputs[1], *scale, *mask)
     return Node("Attention", OURS, node.name, inputs, node.outputs, facts)
+
+
+def without_nan(graph: Rewriting, name: str) -> str | None:
+    """x where a value is `Where(IsNaN(x), 0, x)` and nothing else reads x: what exporters write of
+    attention, so that rows that see nothing are zero.
+    """
+    chosen = graph.maker(name, "Where")
+    asks = None if chosen is None else graph.maker(chosen.inputs[0], "IsNaN")
+    if chosen is None or asks is None or graph.only_reader(chosen.inputs[0]) is None:
+        return None
+    x = asks.inputs[0]
+    alone = graph.uses[x] == 4 and len(graph.readers.get(x, ())) == 2
+    return x if alone and chosen.inputs[2] == x and graph.number(chosen.inputs[1]) == 0 else None
+
+
+def before_scale(graph: Rewriting, name: str) -> tuple[str, float]:
+    """What is multiplied by a number that is no other node's, and the number."""
+    node = graph.maker(name, "Mul", "Div")
+    if node is not None and graph.only_reader(name) is not None:
+        for at in (1, 0) if node.op == "Mul" else (1,):
+            value = graph.number(node.inputs[at])
+            if value:
+                return node.inputs[1 - at], value if node.op == "Mul" else 1 / value
+    return name, 1.0
 
 
 def scores(graph: Rewriting, name: str) -> Node | None:
@@ -179,5 +211,5 @@ def masked(graph: Rewriting, step: Node) -> tuple[str, tuple[str, str], dict[str
     for name, fill, turned in ((other, one, False), (one, other, True)):
         value = graph.number(fill)
         if leads(name) and value is not None and value <= HIDDEN:
-            return name, ("", condition), {"hidden": not turned}
+            return name, ("", condition), {"hidden": not turned, "infinite": value == -math.inf}
     return None
