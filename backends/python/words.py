@@ -113,19 +113,19 @@ class Sides:
         """Whether the second side of a conditional expression is looked at."""
         return bool(getattr(condition, "lanes", 0) or not condition)
 
-    def chosen(self, condition: Any, a: Any, b: Any, types: dict[str, Any], place: str) -> Any:
+    def chosen(self, condition: Any, a: Any, b: Any, types: dict[str, Any], site: str) -> Any:
         """`a if condition else b`, lane by lane where the condition is a mask."""
         if getattr(condition, "lanes", 0):
             return MEANING["select"](condition, a, b)
-        return self.joined(a if condition else b, types, place)
+        return self.joined(a if condition else b, types, site)
 
-    def joined(self, value: Any, types: dict[str, Any], place: str) -> Any:
+    def joined(self, value: Any, types: dict[str, Any], site: str) -> Any:
         """The side that was evaluated, as what both become in compiled code."""
         if isinstance(value, Value) or is_weak(value):
-            known = self.typed.get((types[""], place))
+            known = self.typed.get((types[""], site))
             if known is not None:
                 return convert(value, known)
-            weak = self.typed.get((types[""], f"{place}~"))
+            weak = self.typed.get((types[""], f"{site}~"))
             if weak is not None and weak.is_float and is_weak(value):
                 return float(value)
         return value

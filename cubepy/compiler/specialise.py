@@ -88,14 +88,14 @@ class Walk:
 
     def typed(self) -> dict[tuple[str, str], DType]:
         """The dtypes of runtime variables by function and name, where all calls agree; those of
-        expressions of which one side is evaluated, by place (with a ~ where they are weak).
+        expressions of which one side is evaluated, by site (with a ~ where they are weak).
         """
         found: dict[tuple[str, str], set[DType]] = {}
         for variable, owner in self.scope.owners.items():
             found.setdefault(owner, set()).add(self.scope.types[variable].dtype)
-        for function, place, vtype in self.scope.joined.values():
-            place += "~" * vtype.weak
-            found.setdefault((function, place), set()).add(vtype.dtype)
+        for function, site, vtype in self.scope.joined.values():
+            site += "~" * vtype.weak
+            found.setdefault((function, site), set()).add(vtype.dtype)
         return {k: next(iter(v)) for k, v in found.items() if len(v) == 1}
 
     def argument(self, path: str, spec: Spec) -> Value:
@@ -164,7 +164,10 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
             _locate(deep, attempt.scope)
             raise deep from None
         except (ZeroDivisionError, OverflowError, ValueError, TypeError, AttributeError) as cause:
-            failure = CompileError(f"a comptime expression failed: {type(cause).__name__}: {cause}")
+            failure = CompileError(
+                f"a comptime expression failed: {type(cause).__name__}: {cause}",
+                hint="what is known when the code is made is computed then, as Python does",
+            )
             _locate(failure, attempt.scope)
             raise failure from cause
         program.guard = guard_of(facts.reads, kernel.fn)
