@@ -73,6 +73,10 @@ def f32(x: float) -> int:
     ("line", "operands", "result"),
     [
         ("v_add_nc_u32_e32 v3, v0, v1", (0xFFFFFFFF, 2), 1),
+        ("v_add_nc_u32_e64 v3, v0, v1 clamp", (0xFFFFFFFF, 2), 0xFFFFFFFF),
+        ("v_sub_nc_u32_e64 v3, v0, v1 clamp", (1, 2), 0),
+        ("v_add_nc_i32 v3, v0, v1 clamp", (0x7FFFFFFF, 2), 0x7FFFFFFF),
+        ("v_add_nc_i32 v3, v0, v1 clamp", (0x80000000, 0xFFFFFFFF), 0x80000000),
         ("v_sub_nc_u32_e32 v3, v0, v1", (1, 2), 0xFFFFFFFF),
         ("v_mul_hi_u32 v3, v0, v1", (0x80000000, 6), 3),
         ("v_mul_hi_i32 v3, v0, v1", (0x80000000, 6), 0xFFFFFFFD),
