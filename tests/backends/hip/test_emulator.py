@@ -80,6 +80,8 @@ def f32(x: float) -> int:
         ("v_sub_nc_u32_e32 v3, v0, v1", (1, 2), 0xFFFFFFFF),
         ("v_mul_hi_u32 v3, v0, v1", (0x80000000, 6), 3),
         ("v_mul_hi_i32 v3, v0, v1", (0x80000000, 6), 0xFFFFFFFD),
+        ("v_mul_hi_i32_i24_e32 v3, v0, v1", (0x00800000, 0x01000006), 0xFFFFFFFF),
+        ("v_mul_hi_i32_i24_e32 v3, v0, v1", (0x00800000, 0x00800000), 0x4000),
         ("v_bfe_u32 v3, v0, 4, 8", (0x12345678,), 0x67),
         ("v_bfe_i32 v3, v0, 4, 8", (0xF80,), 0xFFFFFFF8),
         ("v_bfi_b32 v3, v0, v1, v2", (0xFF00, 0x1234, 0xABCD), 0x12CD),
