@@ -134,6 +134,34 @@ class Value:
         return Value(np.invert(self.data), self.dtype)
 
 
+class WeakNumber(Value):
+    """What a variable holds that no number with a dtype has met: it yields, as a literal does."""
+
+    __slots__ = ()
+
+    def __neg__(self) -> WeakNumber:
+        return WeakNumber(np.negative(self.data), self.dtype)
+
+    def __pos__(self) -> WeakNumber:
+        return self
+
+    def __invert__(self) -> WeakNumber:
+        return WeakNumber(super().__invert__().data, self.dtype)
+
+
+def yields(v: Any) -> bool:
+    """Whether a value takes the dtype of what it meets."""
+    return type(v) is WeakNumber or is_weak(v)
+
+
+def still_weak(result: Any, *values: Any) -> Any:
+    """A number that was made of such values alone, as one of them."""
+    if type(result) is not Value or result.lanes or result.dtype.kind == "b":
+        return result
+    made_so = any(type(v) is WeakNumber for v in values) and all(map(yields, values))
+    return WeakNumber(result.data, result.dtype) if made_so else result
+
+
 def _operators() -> None:
     for name, op in (
         ("add", "add"),
@@ -179,21 +207,20 @@ def strong(v: Any) -> Value:
 
 def meeting(a: Any, b: Any) -> DType:
     """The dtype in which two operands meet."""
-    if is_weak(a) and is_weak(b):
-        return (
-            dt.f32
-            if isinstance(a, float) or isinstance(b, float)
-            else dt.promote(strong(a).dtype, strong(b).dtype)
-        )
-    if is_weak(b):
+    if yields(a) and yields(b):
+        x, y = strong(a).dtype, strong(b).dtype
+        if x.is_float != y.is_float:
+            return x if x.is_float else y
+        return x if x.bits >= y.bits else y
+    if yields(b):
         return _yielding(strong(a).dtype, b)
-    if is_weak(a):
+    if yields(a):
         return _yielding(strong(b).dtype, a)
     return dt.promote(strong(a).dtype, strong(b).dtype)
 
 
 def _yielding(other: DType, weak: Any) -> DType:
-    if isinstance(weak, float):
+    if isinstance(weak, float) or (type(weak) is WeakNumber and weak.dtype.is_float):
         return dt.f32 if other.kind == "b" else dt.float_for(other)
     if other.kind == "b" and not isinstance(weak, bool):
         return dt.i32
@@ -311,7 +338,7 @@ def binary(op: str, a: Any, b: Any) -> Any:
         b = _typed(b, a.dtype)
     if op in _DIRECT and _alike(a, b) and a.dtype.kind != "b":
         return Value(_UFUNCS[op](a.data, b.data), a.dtype)
-    result = _binary(op, a, b)
+    result = still_weak(_binary(op, a, b), a, b)
     if op == "mul" and a is b and isinstance(a, Value) and a.missing is not None:
         result.missing = a.missing.but_for("max")
     return result
@@ -333,7 +360,7 @@ def _binary(op: str, a: Any, b: Any) -> Any:
         if op in ("shl", "shr"):
             return _shifted(op, x, y)
     elif op == "truediv" and not x.dtype.is_float:
-        own = [strong(v).dtype.bits for v in (a, b) if not is_weak(v)]  # not what they promote to
+        own = [strong(v).dtype.bits for v in (a, b) if not yields(v)]  # not what they promote to
         dtype = dt.f64 if 64 in own else dt.f32
         x, y = convert(x, dtype), convert(y, dtype)
     elif x.dtype.kind == "b":

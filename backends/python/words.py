@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.backends.python.builtins import MEANING, means
-from cubepy.backends.python.values import Value, convert, is_weak, meeting, strong
+from cubepy.backends.python.values import Value, WeakNumber, convert, is_weak, meeting, strong
 from cubepy.errors import ComptimeError, DTypeError, KernelAssertionError, KernelTypeError, Location
 from cubepy.lang import dtypes as dt
 from cubepy.lang.dtypes import DType, as_dtype
@@ -121,13 +121,14 @@ class Sides:
 
     def joined(self, value: Any, types: dict[str, Any], site: str) -> Any:
         """The side that was evaluated, as what both become in compiled code."""
-        if isinstance(value, Value) or is_weak(value):
-            known = self.typed.get((types[""], site))
-            if known is not None:
-                return convert(value, known)
-            weak = self.typed.get((types[""], f"{site}~"))
-            if weak is not None and weak.is_float and is_weak(value):
-                return float(value)
+        known = self.typed.get((types[""], site))
+        if known is None or not (isinstance(value, Value) or is_weak(value)):
+            return value
+        if (types[""], f"{site}~") not in self.typed:
+            made = convert(value, known)
+            return Value(made.data, known) if type(made) is WeakNumber else made
+        if known.is_float and not strong(value).dtype.is_float:
+            return float(value) if is_weak(value) else WeakNumber(convert(value, known).data, known)
         return value
 
     def negated(self, value: Any) -> Any:

@@ -88,15 +88,19 @@ class Walk:
 
     def typed(self) -> dict[tuple[str, str], DType]:
         """The dtypes of runtime variables by function and name, where all calls agree; those of
-        expressions of which one side is evaluated, by site (with a ~ where they are weak).
+        expressions of which one side is evaluated, by site. What is weak is there with a ~, too.
         """
-        found: dict[tuple[str, str], set[DType]] = {}
+        found: dict[tuple[str, str], set[VType]] = {}
         for variable, owner in self.scope.owners.items():
-            found.setdefault(owner, set()).add(self.scope.types[variable].dtype)
+            found.setdefault(owner, set()).add(self.scope.types[variable])
         for function, site, vtype in self.scope.joined.values():
-            site += "~" * vtype.weak
-            found.setdefault((function, site), set()).add(vtype.dtype)
-        return {k: next(iter(v)) for k, v in found.items() if len(v) == 1}
+            found.setdefault((function, site), set()).add(vtype)
+        agreed = {k: v for k, v in found.items() if len({t.dtype for t in v}) == 1}
+        weak = {k for k, v in agreed.items() if all(t.weak for t in v)}
+        return {k: next(iter(v)).dtype for k, v in agreed.items()} | {
+            (function, f"{name}~"): next(iter(agreed[function, name])).dtype
+            for function, name in weak
+        }
 
     def argument(self, path: str, spec: Spec) -> Value:
         """Declare the runtime leaves of one argument; gives its value."""

@@ -32,7 +32,7 @@ FLOAT_LITERALS = (
 )
 EXACT = ("sqrt", "floor", "ceil", "trunc", "round", "abs", "sign")
 COMPTIME_FLOATS = ("conf.steps", "conf.scale", "(conf.steps - 7) / 2", "conf.function(conf.scale)")
-COMPTIME_INTS = ("conf.steps", "conf.steps % 3", "len(conf.items)")
+COMPTIME_INTS = ("OUTSIDE", "conf.steps", "conf.steps % 3", "len(conf.items)")
 SAME_WIDTH = {
     8: (cb.i8, cb.u8), 16: (cb.i16, cb.u16), 32: (cb.i32, cb.u32, cb.f32), 64: (cb.i64, cb.u64, cb.f64),
 }  # fmt: skip

@@ -60,6 +60,7 @@ class Case:
     sums: tuple[str, ...]  # dtypes of the arrays that atomics change
     scalars: tuple[str, ...]
     fields: tuple[str, ...]  # dtypes of the struct's numbers
+    changing: bool  # whether a global is another one at the second launch
     settings: Settings  # the comptime record, and the struct's comptime number
     code: int
     math: str  # the dtype of results of functions, which are near and not equal
@@ -94,7 +95,7 @@ class TypedSource(Expressions):
         return Case(
             "".join(parts), shape, tuple((d.name, r) for d, r in inputs), tuple(d.name for d in stored),
             (self.kept.dtype.name, self.kept.lanes), tuple(d.name for d in sums), tuple(d.name for d in scalars),
-            tuple(d.name for d in fields), self.settings(), self.rng.randint(0, 3), self.math.name,
+            tuple(d.name for d in fields), self.chance(0.15), self.settings(), self.rng.randint(0, 3), self.math.name,
         )  # fmt: skip
 
     def settings(self) -> Settings:
@@ -220,7 +221,7 @@ class TypedSource(Expressions):
         """A statement; `jump`: whether a loop is around."""
         names, inner = self.names, indent + "    "
         kinds = ["assign"] * 4 + ["augment"] * 2 + ["cell", "line", "line", "store", "atomic", "record", "swap", "lines_loop",
-                 "several", "unpack", "plane", "struct_call"]  # fmt: skip
+                 "several", "unpack", "plane", "struct_call", "weak", "weak"]  # fmt: skip
         kinds += ["if", "if", "for", "while", "unroll", "range"] * (depth > 0) + [
             "leave"
         ] * 2 * bool(jump)
@@ -295,6 +296,8 @@ class TypedSource(Expressions):
             ]
         if kind == "plane":
             return [indent + self.plane(v)]
+        if kind == "weak":
+            return [indent + line for line in self.weak(v)]
         if kind == "shared":
             step = self.one("1", "2", "cb.CUBE_DIM - 1", "0")
             read = Typed(f"s[(t + {step}) % cb.CUBE_DIM]", self.shared.dtype)
@@ -356,6 +359,36 @@ class TypedSource(Expressions):
             lines += body("loop")
         self.names.values.pop()
         return lines
+
+    def weak(self, v: Typed) -> list[str]:
+        """A variable that begins with a number without a dtype and meets one later, or never."""
+        w, dtype = self.fresh("w"), self.one(*INTS, *FLOATS)
+        begin = self.one(
+            *(
+                ("0.5", "2.0", "conf.scale", "3")
+                if dtype.is_float
+                else ("0", "1", "7", "100", "conf.steps")
+            )
+        )
+        change = self.one(
+            f"{w} + 1", f"{w} * 2", f"{w} - 1", f"{w} // 2", f"3 if {self.condition(1)} else {w}"
+        )
+        met = f"{w} {self.one('+', '*', '-')} {self.of(dtype, 1).text}"
+        loop = self.one(
+            f"if {self.condition(1)}:",
+            f"for {self.fresh('k')} in range(i % 3):",
+            "if conf.steps > 2:",
+        )
+        end = [f"{v.text} = {self.to(Typed(w, dtype), v.dtype).text}"]
+        return self.one(
+            [f"{w} = {begin}", loop, f"    {w} = {change}", f"{w} = {met}", *end],
+            [f"{w} = {begin}", loop, f"    {w} = {met}", f"{w} = {change}", *end],
+            [f"{w} = {begin}", f"{w} = {change}", loop, f"    {w} += {self.of(dtype, 1).text}", *end],
+            [f"{w} = ({begin}, {begin})", loop, f"    {w} = ({w}[1], {self.of(dtype, 1).text})",
+             f"{v.text} = {self.to(Typed(f'({w}[0] + {w}[1] + {self.of(dtype, 1).text})', dtype), v.dtype).text}"],
+            [f"{w} = {begin} if {self.condition(1)} else {begin}", loop, f"    {w} = {change}",
+             f"{v.text} = {self.to(Typed(f'({met})', dtype), v.dtype).text}"],
+        )  # fmt: skip
 
     def atomic(self) -> str:
         """An update whose order does not matter, of what nobody reads."""
