@@ -86,6 +86,15 @@ def length_calls(
     def heads(n: int) -> Any:
         return torch.randn(1, 4, n, 64, device="cuda", dtype=bf16)
 
+    def images(n: int) -> Any:  # batches
+        return torch.randn(n % 200 + 1, 64, 14, 14, device="cuda", dtype=torch.float16)
+
+    def wide(n: int) -> Any:
+        return torch.randn(1, 64, 20, n % 400 + 8, device="cuda", dtype=torch.float16)
+
+    filters = torch.randn(64, 64, 3, 3, device="cuda", dtype=torch.float16)
+    moments = torch.rand(2, 64, device="cuda", dtype=torch.float16) + 0.5
+
     return {
         "add": (rows, lambda x: K.map(f.add, x, x), lambda x: x + x),
         "softmax": (rows, K.softmax, lambda x: x.softmax(-1)),
@@ -96,6 +105,16 @@ def length_calls(
         "bf16 product": (halves, lambda x: K.matmul(x, weight), lambda x: x @ weight),
         "bf16 attention": (
             heads, lambda x: K.attention(x, x, x), lambda x: T.scaled_dot_product_attention(x, x, x)
+        ),
+        "f16 convolution": (
+            images, lambda x: K.conv2d(x, filters, padding=1), lambda x: T.conv2d(x, filters, padding=1)
+        ),
+        "f16 convolution, widths": (
+            wide, lambda x: K.conv2d(x, filters, padding=1), lambda x: T.conv2d(x, filters, padding=1)
+        ),
+        "f16 max pool, widths": (wide, lambda x: K.max_pool2d(x, 2), lambda x: T.max_pool2d(x, 2)),
+        "f16 batch norm": (
+            wide, lambda x: K.batch_norm(x, *moments), lambda x: T.batch_norm(x, *moments)
         ),
     }  # fmt: skip
 
@@ -109,14 +128,21 @@ def lengths_of(device: str) -> Iterator[Row]:
     torch.cuda.set_device(device)
     lengths = [(617 * k) % 1999 + 1 for k in range(1, 401)]
     for name, (make, ours, peer) in length_calls(torch).items():
+        seen = set()
         for n in lengths[:100]:
             x = make(n)
+            seen.add(x.shape)
             ours(x), peer(x)
         times: dict[tuple[str, int], list[float]] = {}
+        runs = [("ours", ours), ("torch", peer)]
         for n in lengths[100:]:
             x = make(n)
+            if x.shape in seen:
+                continue
+            seen.add(x.shape)
+            runs.reverse()
             torch.cuda.synchronize()
-            for who, run in (("ours", ours), ("torch", peer)):
+            for who, run in runs:
                 for k in range(1, 11):
                     start = time.perf_counter()
                     run(x)

@@ -48,6 +48,20 @@ def mine(name: str, device: str, dtype: str, values: dict[str, np.ndarray]) -> M
     return net, lambda a: cb.tensor(a, device=device)
 
 
+def settle(net: Any, images: Any) -> None:
+    """Give batch norms the statistics of a batch, so that values are neither large nor nothing at
+    the end of many layers of random weights.
+    """
+    import torch
+
+    norms = [m for m in net.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0
+    if norms:
+        with torch.no_grad():
+            net.train()(images)
+
+
 def inference(name: str, dtype: str, batch: int, device: str) -> dict[str, Callable[[], Any]]:
     """Forward passes, by whose they are."""
     import torch
@@ -55,11 +69,14 @@ def inference(name: str, dtype: str, batch: int, device: str) -> dict[str, Calla
     import cubepy as cb
 
     net, tensor = torchs(name, device, dtype)
+    drawn = MODELS[name].draw(batch)
+    if drawn.ndim == 4:
+        settle(net.float(), tensor(MODELS[name].draw(2)))
+        net.to(getattr(torch, dtype))
     net.eval()
     values = {k: v.float().cpu().numpy() for k, v in net.state_dict().items()}
     ours, made = mine(name, device, dtype, values)
     ours.eval()
-    drawn = MODELS[name].draw(batch)
     x, y = made(drawn), tensor(drawn)
     if drawn.ndim == 4:
         x = x.astype({"float16": "f16", "bfloat16": "bf16", "float32": "f32"}[dtype])

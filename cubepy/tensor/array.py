@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import CubeError, DeviceError, DTypeError, GradientError, ShapeError
+from cubepy.errors import CubeError
 from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
-from cubepy.runtime.device import as_device, current, gpu_of
-from cubepy.runtime.interop.accepted import hint_for, host_data
+from cubepy.runtime.device import as_device, current
 from cubepy.runtime.interop.foreign import device_array
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.profile import active
@@ -24,7 +23,8 @@ from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 from cubepy.tensor.differentiable import Differentiable
 from cubepy.tensor.explained.timed import timed
-from cubepy.tensor.exposed import expose, expose_values, noted
+from cubepy.tensor.exposed import expose_values, noted
+from cubepy.tensor.methods.exported import Exported
 from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.methods.torch_names import TorchNames
 from cubepy.tensor.modes import mode
@@ -33,10 +33,14 @@ from cubepy.tensor.ops.op import plain_axes
 from cubepy.tensor.program.observe import active as recorders
 from cubepy.tensor.program.observe import looked, numbered, same
 from cubepy.tensor.program.promised import made_there
-from cubepy.tensor.record import blocks, note, recording_here, refuse_unrecorded
-from cubepy.tensor.replay import of_numbers, perform, quick, view_again
-from cubepy.tensor.storage import Dense, moved
+from cubepy.tensor.record import blocks, note, recording_here
+from cubepy.tensor.replay import of_numbers, perform, quick, ready, short_of, view_again
+from cubepy.tensor.storage import Dense, array_of_data, moved
 from cubepy.tensor.value import Call, Number, Value, identities, located, outside
+
+_new: Any = object.__new__
+_NONE: dict[str, Any] = {}
+"""No attributes, of what remembers none."""
 
 
 def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
@@ -77,24 +81,55 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
         raise
     if type(storage) is list:
         return [_given(one) for one in _remembered(op, inputs, attrs, [*map(kind, storage)])]
-    value = kind.__new__(kind)
-    value.storage, value.id, value.call = storage, next(identities), None
-    value.needs_grad = False
     for t in inputs:
         if t is not None and t.value.needs_grad:
-            known = OPS[op]
-            if blocks or known.keeps:
-                _remembered(op, inputs, attrs, [value])
-            elif mode.enabled and not known.constant and storage.dtype.is_float:
-                values = tuple([None if t is None else t.value for t in inputs])
-                value.call, value.needs_grad = Call(op, values, attrs, ()), True
-            break
-    else:
-        if blocks:
-            note(op, inputs, attrs, [value])
-    result = Tensor.__new__(Tensor)
+            return _one(storage, op, inputs, attrs, True, kind)
+    result = _one(storage, op, inputs, attrs, False, kind)
+    if blocks:
+        note(op, inputs, attrs, [result.value])
+    return result
+
+
+def _one(
+    storage: Any,
+    op: str,
+    inputs: tuple[Tensor | None, ...],
+    attrs: dict[str, Any],
+    needs_grad: bool,
+    kind: type[Value] = Value,
+) -> Tensor:
+    """The only result of an op, which remembers it where an input needs a gradient."""
+    value = _new(kind)
+    value.storage = storage
+    value.id = next(identities)
+    value.call = None
+    value.needs_grad = False
+    if needs_grad:
+        known = OPS[op]
+        if blocks or known.keeps:
+            _remembered(op, inputs, attrs, [value])
+        elif mode.enabled and not known.constant and storage.dtype.is_float:
+            values = tuple([None if t is None else t.value for t in inputs])
+            value.call, value.needs_grad = Call(op, values, attrs, ()), True
+    result = _new(Tensor)
     result.value = value
     return result
+
+
+def _of_two(op: str, a: Tensor, b: Tensor) -> Tensor:
+    """An op of two tensors and nothing else: as `apply`, in fewer steps where it came before."""
+    first, second = a.value, b.value
+    store, other = first.storage, second.storage
+    if type(store) is Dense and type(other) is Dense and not (blocks or recording.detours):
+        at_home = store.shape or other.shape  # of numbers only, the current device decides
+        if at_home and store.device.backend == other.device.backend == "cpu":
+            values = op, store.array, other.array
+            again = ready(short_of[0](values))
+            made = None if again is None else again(values)
+            if type(made) is Dense:
+                needs_grad = first.needs_grad or second.needs_grad
+                return _one(made, op, (a, b), {} if needs_grad else _NONE, needs_grad)
+    return apply(op, a, b)  # type: ignore[no-any-return]
 
 
 def _remembered(
@@ -118,9 +153,21 @@ def _remembered(
 
 def _given(value: Value) -> Tensor:
     """A tensor of a value."""
-    result = Tensor.__new__(Tensor)
+    result: Tensor = _new(Tensor)
     result.value = value
     return result
+
+
+def of_array(array: np.ndarray, dtype: DType, device: Any) -> Tensor:
+    """A tensor of an array of the host, which has the dtype and is nobody else's, or was looked
+    at.
+    """
+    store = _new(Dense)
+    store.array = array
+    store.shape = array.shape
+    store.dtype = dtype
+    store.device = device
+    return _one(store, "", (), _NONE, False)
 
 
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
@@ -150,7 +197,7 @@ def filled(value: Any, like: Tensor, shape: tuple[int, ...]) -> Tensor:
         return made.expand(shape)
 
 
-class Tensor(Differentiable, TorchNames["Tensor"]):
+class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
     """An n-dimensional array of one dtype; made by `cb.tensor`, by ops, or by
     `nn.load_safetensors`.
 
@@ -172,7 +219,7 @@ class Tensor(Differentiable, TorchNames["Tensor"]):
     __array_priority__ = 100  # NumPy operators leave `array + tensor` to the tensor
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (self[i] for i in range(len(self)))
+        return iter(self.unbind()) if self.shape else (self[i] for i in range(len(self)))
 
     def _of_value(self, value: Value) -> Tensor:
         return _given(value)
@@ -189,49 +236,6 @@ class Tensor(Differentiable, TorchNames["Tensor"]):
         if api_version is not None and api_version not in API_VERSIONS:
             raise ValueError(f"tensors have the array API of {API_VERSIONS}, not {api_version!r}")
         return sys.modules["cubepy.tensor"]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if gpu_of(self.device) is not None:
-            raise DeviceError(
-                f"a tensor on {self.device} does not turn into a NumPy array by itself",
-                hint="copy it to the host with x.numpy()",
-            )
-        if blocks:
-            refuse_unrecorded()
-        array = self.storage.dense()
-        if dtype is not None and array.dtype != dtype:
-            if copy is False:
-                raise ValueError(
-                    f"an array of {np.dtype(dtype)} needs a copy of this tensor of "
-                    f"{self.dtype.name}"
-                )
-            return array.astype(dtype)
-        if copy:
-            return array.copy()
-        expose(array)
-        return array
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        if self.device.backend != "cuda":
-            raise AttributeError("__cuda_array_interface__")
-        array = self.storage.dense()
-        expose(array)
-        return array.__cuda_array_interface__  # type: ignore[no-any-return]
-
-    def __cubepy_array__(self) -> Any:
-        if blocks:
-            refuse_unrecorded()
-        if self.value.needs_grad and mode.enabled:
-            raise GradientError(
-                "a tensor that needs a gradient is given to a kernel or function that is no op: "
-                "what it makes would have none",
-                hint="give x.detach(), call it within `with cb.no_grad():`, or say what its "
-                "gradient is with cb.custom_vjp",
-            )
-        array = self.storage.dense()
-        expose(array)
-        return array
 
     def __cubepy_launch__(self) -> Any:
         """What is asked to launch a kernel on the tensor: what makes an op of it, while a block of
@@ -253,26 +257,13 @@ class Tensor(Differentiable, TorchNames["Tensor"]):
         return _calls()(function, args, kwargs) if self.recorded else NotImplemented
 
     def __cubepy_wrap__(self, array: Any) -> Tensor:
+        if type(array) is np.ndarray:
+            return of_array(array, as_dtype(array.dtype), self.device)
         return Tensor(
             Dense(array)
             if isinstance(array, DeviceArray)
             else Dense(np.asarray(array), self.device)
         )
-
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: Any = None,
-        dl_device: Any = None,
-        copy: bool | None = None,
-    ) -> Any:
-        said = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
-        options = {name: value for name, value in said.items() if value is not None}
-        return self.__cubepy_array__().__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.storage.dense().__dlpack_device__()
 
     # To other dtypes, devices and layouts
 
@@ -327,26 +318,48 @@ class Tensor(Differentiable, TorchNames["Tensor"]):
     _apply = staticmethod(apply)  # type: ignore[assignment]
 
     def _unary(self, op: str, **attrs: Any) -> Tensor:
+        before = self.value
+        store = before.storage
+        if type(store) is Dense and store.shape and not (attrs or blocks or recording.detours):
+            values = op, store.array
+            again = ready(short_of[0](values)) if store.device.backend == "cpu" else None
+            made = None if again is None else again(values)
+            if type(made) is Dense:
+                return _one(made, op, (self,), attrs, before.needs_grad)
         return apply(op, self, **attrs)
 
     def _view(self, op: str, attribute: str, given: Any) -> Tensor:
         before = self.value
-        if not (before.needs_grad or blocks or recording.detours) and before.storage.shape:
-            storage = view_again(op, before.storage, given)
-            if storage is not None:
-                value = Value.__new__(Value)
-                value.storage, value.id, value.call = storage, next(identities), None
-                value.needs_grad = False
-                result = Tensor.__new__(Tensor)
-                result.value = value
-                return result
+        if before.storage.shape and not (blocks or recording.detours):
+            made = view_again(op, before.storage, given)
+            if made is not None:
+                needs_grad = before.needs_grad
+                attrs = {attribute: given} if needs_grad else _NONE
+                return _one(made, op, (self,), attrs, needs_grad)
         return apply(op, self, **{attribute: given})  # type: ignore[no-any-return]
 
+    def _slices(self, indices: Sequence[tuple[Any, Any]]) -> tuple[Tensor, ...]:
+        before = self.value
+        store = before.storage
+        if type(store) is not Dense or store.device.backend != "cpu" or blocks or recording.detours:
+            return tuple([self._view("slice", "index", index) for index, _ in indices])
+        array, dtype, device, made = store.array, store.dtype, store.device, list[Tensor]()
+        remembers = before.needs_grad and mode.enabled and dtype.is_float
+        asked = outside() if remembers else None
+        for index, place in indices:
+            one = of_array(array[place], dtype, device)
+            if remembers:
+                value = one.value
+                value.call = Call("slice", (before,), {"index": index}, (), asked)
+                value.needs_grad = True
+            made.append(one)
+        return tuple(made)
+
     def _binary(self, op: str, other: Any) -> Tensor:
-        return apply(op, self, operand(other, self))
+        return _of_two(op, self, operand(other, self))
 
     def _reflected(self, op: str, other: Any) -> Tensor:
-        return apply(op, operand(other, self), self)
+        return _of_two(op, operand(other, self), self)
 
     def _operand(self, value: Any) -> Tensor:
         return operand(value, self)
@@ -409,23 +422,7 @@ def _tensor(data: Any, dtype: Any, device: Any) -> Tensor:
         result = Tensor(Dense(on_device))
         result = result if wanted is None else result.astype(wanted)
         return result if device is None else result.to(as_device(device))
-    array = host_data(data, "the data of a tensor")
-    if array is None:
-        try:
-            array = np.asarray(data)
-        except ValueError as error:
-            raise ShapeError(f"the nested lists have different lengths: {error}") from None
-        if array.dtype == np.float64 and not hasattr(data, "dtype"):
-            array = array.astype(np.float32 if wanted is None else wanted.numpy)
-    if array.dtype.kind in "OUSMmc":
-        otherwise = "give numbers, or an array of a numeric dtype"
-        raise DTypeError(
-            f"a tensor holds numbers, not {array.dtype}",
-            hint=otherwise if isinstance(data, (list, tuple)) else hint_for(data, otherwise),
-        )
-    array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-    if wanted is not None and array.dtype != wanted.numpy:
-        array = array.astype(wanted.numpy)
+    array = array_of_data(data, wanted)
     where = current() if device is None else as_device(device)
     return Tensor(Dense(moved(array, where), where))
 

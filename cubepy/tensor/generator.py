@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.errors import ArgumentError
+from cubepy.errors import ArgumentError, ShapeError
 from cubepy.lang.dtypes import as_dtype, f32, f64, i64
 from cubepy.runtime.device import use
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
@@ -94,11 +94,61 @@ class Generator:
                 raise ArgumentError(f"{found.name} does not hold all of [{low}, {high})")
         return self._drawn(shape, "integers", int(low), int(high), found)
 
-    def bernoulli(self, p: float, shape: Any = (), dtype: Any = f32) -> Tensor:
-        """Ones with a probability, zeros otherwise."""
+    def bernoulli(self, p: Any, shape: Any = (), dtype: Any = f32) -> Tensor:
+        """Ones with a probability, zeros otherwise; a tensor of probabilities has one for each
+        element of the shape, which is its own unless it is given.
+        """
+        if isinstance(p, Tensor):
+            shares = p.detach()
+            lengths = ints((shape,)) or shares.shape
+            wide = shares.dtype if shares.dtype is f64 else f32
+            drawn = self.uniform(lengths, dtype=wide).to(shares.device)
+            return (drawn < shares.astype(wide).expand(lengths)).astype(dtype)
         if not 0 <= p <= 1:
             raise ArgumentError(f"a probability lies between 0 and 1; {p} does not")
         return self._drawn(shape, "bernoulli", float(p), 0.0, dtype)
+
+    def multinomial(self, weights: Any, num_samples: int, replacement: bool = False) -> Tensor:
+        """Indices of samples of the last axis, each as likely as its weight.
+
+        Args:
+            weights: (n) or (m, n), not below 0; they need no sum of 1.
+            num_samples: how many of each row.
+            replacement: whether an index may come again; else there must be as many weights above
+                0, which is not looked at.
+
+        Returns:
+            Indices (i64), (num_samples) or (m, num_samples).
+
+        Raises:
+            ShapeError: more samples than weights, without replacement, or other shapes.
+
+        Example:
+            >>> import cubepy as cb
+            >>> sorted(cb.Generator(0).multinomial(cb.tensor([1.0, 0.0, 2.0]), 2).tolist())
+            [0, 2]
+        """
+        given = as_tensor(weights).detach()
+        if given.ndim not in (1, 2) or not given.shape[-1] or num_samples < 1:
+            raise ShapeError(
+                f"multinomial draws 1 sample or more of rows of weights, not {num_samples} of the "
+                f"shape {given.shape}"
+            )
+        n = given.shape[-1]
+        wide = given.astype(f64)
+        if replacement:
+            ends = wide.cumsum(-1)
+            drawn = self.uniform((*given.shape[:-1], num_samples), dtype=f64).to(given.device)
+            places = (drawn * ends[..., -1:]).unsqueeze(-1) >= ends.unsqueeze(-2)
+            last = (wide > 0).astype(i64) * apply("arange", start=0, step=1, count=n, dtype="i64")
+            return places.sum(-1).minimum(last.amax(-1, keepdim=True))  # of sums that were rounded
+        if num_samples > n:
+            raise ShapeError(
+                f"multinomial: {num_samples} samples of {n} weights",
+                hint="replacement=True lets an index come again",
+            )
+        drawn = -(-self.uniform(given.shape, dtype=f64).to(given.device)).log1p()
+        return (wide / drawn.clip(1e-300)).topk(num_samples, -1)[1]  # type: ignore[no-any-return]
 
     def permutation(self, x: Any, axis: int = 0) -> Tensor:
         """The numbers below x in random order, or the slices of a tensor along an axis."""

@@ -23,15 +23,18 @@ from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.replay.arguments import REFUSED, key_of
 from cubepy.runtime.replay.calls import Calls
 from cubepy.runtime.replay.gpu import GpuOperands
-from cubepy.runtime.replay.host import HostOperands
+from cubepy.runtime.replay.host import HostOperands, in_memory
+from cubepy.runtime.replay.plan import Inlined
 from cubepy.runtime.replay.standing import ONE
 from cubepy.runtime.tables import room
 from cubepy.tensor.execute import run
 from cubepy.tensor.ops import OPS, Spec, infer
+from cubepy.tensor.ops.elementwise import Mapped
 from cubepy.tensor.ops.movement import as_index
 from cubepy.tensor.storage import HOST, Dense, Storage
 from cubepy.tensor.value import Number
 
+_new: Any = object.__new__
 LIMIT = 4096
 VIEWS = frozenset("reshape permute slice expand contiguous embedding constant after".split())
 VIEWS |= {"detach", "custom", "cond", "scan"}
@@ -39,9 +42,13 @@ VIEWS |= {"detach", "custom", "cond", "scan"}
 but unchecked."""
 CALLING = frozenset(["custom", "cond", "scan"])
 """Ops that call functions of users, which are called once."""
+ALSO_MAPS = frozenset(["gelu", "clip", "cast"])
+"""Ops that are functions of elements and are run in ways of their own."""
 STRIDED = frozenset("permute slice expand".split())
 """Ops that give the same elements with other strides."""
 _calls = Calls()
+ready, short_of = _calls.quick.get, _calls.short_of
+"""What repeats an op, by what `short_of[0]` writes of its name and its arrays on the host."""
 _accepted: dict[Any, DType] = {}
 """Dtypes of results, by the keys of ops whose inputs were found right."""
 _views: dict[Any, Callable[[Any], Any]] = {}
@@ -104,16 +111,17 @@ def view_again(op: str, store: Any, given: Any) -> Dense | None:
     """
     if type(store) is not Dense:
         return None
-    array = store.array
-    if op not in STRIDED and not (op == "reshape" and array.flags.c_contiguous):
-        return None  # something is launched, on the device that is current
     known = _views.get((op, store.shape, store.dtype, given))
     if known is None or store.device.backend != "cpu":
         return None
-    out = Dense.__new__(Dense)
+    array = store.array
+    if op == "reshape" and not array.flags.c_contiguous:
+        return None  # something is launched, on the device that is current
+    out: Dense = _new(Dense)
     out.array = array = known(array)
-    out.shape, out.dtype, out.device = array.shape, store.dtype, store.device
-    out.packed = None
+    out.shape = array.shape
+    out.dtype = store.dtype
+    out.device = store.device
     return out
 
 
@@ -254,14 +262,23 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
                 op, given, stores[0].array
             )
         return _on_host(known, device, run(op, stores, attrs, known.numpy))
-    wrap = _on_device if on_gpu else partial(_on_host, known, device)
+    wrap = _on_device if on_gpu else _OnHost(known, device)
+    arrays: Sequence[Any] = stores
+    back = None if on_gpu or recording.detours else _turned_alike(op, arrays)
+
+    def done(dtype: np.dtype) -> Any:
+        if back is None:
+            return run(op, stores, attrs, dtype)
+        order = sorted(range(len(back)), key=back.__getitem__)
+        alike = [s if s is None or not s.shape else Dense(s.array.transpose(order)) for s in arrays]
+        return run(op, alike, attrs, dtype).transpose(back)
 
     def compute() -> Any:
         if known is not None:
-            return run(op, stores, attrs, known.numpy)
+            return done(known.numpy)
         specs = infer(op, [None if t is None else Spec(t.shape, t.dtype) for t in inputs], attrs)
         several = type(specs) is list
-        result = run(op, stores, attrs, (specs[0] if several else specs).dtype.numpy)
+        result = done((specs[0] if several else specs).dtype.numpy)
         found = _wrapped(wrap, result)
         for one, spec in zip(found, specs, strict=True) if several else ((found, specs),):
             if one.shape != spec.shape or one.dtype is not spec.dtype:
@@ -287,6 +304,30 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
     of = partial(_of, op, stores, attrs) if general else None
     operands = GpuOperands if on_gpu else HostOperands
     return _wrapped(wrap, _calls.long_way(key, values, compute, operands, None, wrap, of))
+
+
+def _turned_alike(op: str, stores: Sequence[Any]) -> list[int] | None:
+    """Where the axes of a result go that lies in memory as the inputs of an elementwise op do: as
+    dense arrays of one shape, turned in one way. None where they are in C order, or differ.
+    """
+    if not (type(OPS[op].run) is Mapped or op in ALSO_MAPS) or not stores:
+        return None
+    first = None
+    for s in stores:
+        if s is None or (type(s) is Dense and not s.shape):
+            continue
+        if type(s) is not Dense or type(s.array) is not np.ndarray or s.array.flags.c_contiguous:
+            return None
+        if first is None:
+            first = s.array
+        elif s.array.strides != first.strides or s.array.shape != first.shape:
+            return None
+    if first is None or not first.size:
+        return None
+    order = in_memory(first)
+    if not first.transpose(order).flags.c_contiguous:
+        return None
+    return [order.index(d) for d in range(first.ndim)]
 
 
 def _plain(stores: Sequence[Any]) -> bool:
@@ -332,6 +373,35 @@ def _on_host(element: DType | None, device: Device, array: Any) -> Storage:
     out.shape, out.device = array.shape, device
     out.dtype = as_dtype(array.dtype) if element is None else element
     return out
+
+
+class _OnHost(Inlined):
+    """The same, known before.
+
+    Args:
+        element: of the only result, or None.
+        device: of all results.
+    """
+
+    def __init__(self, element: DType | None, device: Device) -> None:
+        self.element, self.device = element, device
+
+    def __call__(self, array: Any) -> Storage:
+        return _on_host(self.element, self.device, array)
+
+    def lines(
+        self, arrays: Sequence[str], dtypes: Sequence[Any], scope: dict[str, Any]
+    ) -> tuple[list[str], list[str]]:
+        scope |= {"new": object.__new__, "Dense": Dense, "device": self.device}
+        made, names = list[str](), list[str]()
+        for k, (array, dtype) in enumerate(zip(arrays, dtypes, strict=True)):
+            name, element = f"made{k}", self.element
+            scope[f"element{k}"] = as_dtype(dtype) if element is None else element
+            shape = f"shape{k}" if array == f"r{k}" else f"{name}.array.shape"
+            made += [f"{name} = new(Dense)", f"{name}.array = {array}", f"{name}.shape = {shape}"]
+            made += [f"{name}.dtype = element{k}", f"{name}.device = device"]
+            names.append(name)
+        return made, names
 
 
 def _on_device(array: Any) -> Storage:

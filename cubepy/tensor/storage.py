@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import DeviceError, KernelTypeError
+from cubepy.errors import DeviceError, DTypeError, KernelTypeError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime.device import Device, current, gpu_of
+from cubepy.runtime.interop.accepted import hint_for, host_data
 from cubepy.runtime.memory.device_array import DeviceArray, empty, host, upload
 from cubepy.runtime.tables import room
 
@@ -214,3 +215,31 @@ def packed_linear(
         )
     bias, residual = (None if s is None else s.dense() for s in (bias, residual))
     return x, weight, bias, residual
+
+
+def array_of_data(data: Any, wanted: DType | None) -> np.ndarray:
+    """Numbers of a tensor as an array: of an array, nested lists or a number; floats of Python are
+    f32.
+
+    Raises:
+        ShapeError: nested lists of different lengths.
+        DTypeError: no numbers.
+    """
+    array = host_data(data, "the data of a tensor")
+    if array is None:
+        try:
+            array = np.asarray(data)
+        except ValueError as error:
+            raise ShapeError(f"the nested lists have different lengths: {error}") from None
+        if array.dtype == np.float64 and not hasattr(data, "dtype"):
+            array = array.astype(np.float32 if wanted is None else wanted.numpy)
+    if array.dtype.kind in "OUSMmc":
+        otherwise = "give numbers, or an array of a numeric dtype"
+        raise DTypeError(
+            f"a tensor holds numbers, not {array.dtype}",
+            hint=otherwise if isinstance(data, (list, tuple)) else hint_for(data, otherwise),
+        )
+    array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    if wanted is not None and array.dtype != wanted.numpy:
+        array = array.astype(wanted.numpy)
+    return array

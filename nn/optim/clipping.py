@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from cubepy.errors import LaunchError
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, as_tensor, no_grad
+from cubepy.tensor.control.repeated import Often
 
 
 def clip_grad_norm_(
@@ -38,9 +40,42 @@ def clip_grad_norm_(
         (tensor(10.), array([0.6, 0.8], dtype=float32))
     """
     given = _with_gradients(parameters)
-    norm = get_total_norm([t.grad for t in given], norm_type, error_if_nonfinite)
-    clip_grads_with_norm_(given, max_norm, norm)
-    return norm
+    grads = [t.grad for t in given]
+    if error_if_nonfinite or not all(_on_host(g) for g in grads):
+        norm = get_total_norm(grads, norm_type, error_if_nonfinite)
+        clip_grads_with_norm_(given, max_norm, norm)
+        return norm
+    limit = arguments.number("max_norm", max_norm, 0)
+    p = arguments.number("norm_type", norm_type)
+    norm, scaled = _often(_clipped, p, len(grads))(grads, float(limit), p)
+    with no_grad():
+        for grad, new in zip(grads, scaled, strict=True):
+            grad.assign_(new)
+    return norm  # type: ignore[no-any-return]
+
+
+def _clipped(grads: list[Any], limit: float, p: float) -> tuple[Any, list[Any]]:
+    """The norm of gradients, and what these are after they are clipped."""
+    with no_grad():
+        norm = get_total_norm(grads, p)
+        factor = (limit / (norm + 1e-6)).clip(max=1.0)
+        return norm, [(grad * factor).astype(grad.dtype) for grad in grads]
+
+
+def _limited(grads: list[Any], limit: float) -> list[Any]:
+    """Gradients within [-limit, limit]."""
+    with no_grad():
+        return [grad.clip(-limit, limit) for grad in grads]
+
+
+@lru_cache(64)
+def _often(function: Any, *kind: Any) -> Often:
+    """A function of gradients as a program, for each kind of calls that is likely to come again."""
+    return Often(function)
+
+
+def _on_host(grad: Any) -> bool:
+    return grad.device.backend == "cpu"
 
 
 def get_total_norm(
@@ -125,9 +160,11 @@ def clip_grad_value_(parameters: Any, clip_value: float) -> None:
         tensor([ 0.5, -1. ])
     """
     limit = arguments.number("clip_value", clip_value, 0)
+    grads = [t.grad for t in _with_gradients(parameters)]
     with no_grad():
-        for t in _with_gradients(parameters):
-            t.grad.assign_(t.grad.clip(-limit, limit))
+        limited = _often(_limited, len(grads))(grads, float(limit))
+        for grad, new in zip(grads, limited, strict=True):
+            grad.assign_(new)
 
 
 def _with_gradients(parameters: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,11 @@ from cubepy.errors import ArgumentError, FileFormatError, LaunchError
 from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import f64
 from cubepy.nn import arguments
+from cubepy.nn.hooks import hooked
 from cubepy.runtime import memory
 from cubepy.runtime.device import use
 from cubepy.tensor import Tensor, apply, as_tensor, enable_grad, no_grad
+from cubepy.tensor.control.repeated import Often
 from cubepy.tensor.custom.hooks import Removal, registered
 from cubepy.tensor.program.observe import computed
 from cubepy.tensor.storage import HOST
@@ -61,6 +63,9 @@ class Optimizer:
         self.defaults = dict(defaults)
         self.state: dict[Tensor, dict[str, Any]] = {}
         self.param_groups: list[dict[str, Any]] = []
+        self._often = Often(self._steps)
+        self._seen: set[tuple[bool, ...]] = set()
+        self._apart = False
         self._before: dict[Any, Callable[..., Any]] = {}
         self._behind: dict[Any, Callable[..., Any]] = {}
         if isinstance(params, Tensor) or not isinstance(params, Iterable):
@@ -134,7 +139,7 @@ class Optimizer:
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
         if "step" in cls.__dict__:
-            cls.step = _hooked(cls.step)  # type: ignore[method-assign]
+            cls.step = hooked(cls.step)  # type: ignore[method-assign]
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> Removal:
         """Call `hook(optimizer, args, kwargs)` before every step: a pair that it gives are the
@@ -177,12 +182,20 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         with no_grad():
-            for group in self.param_groups:
-                numbers: dict[Any, Any] = {}
-                for p in group["params"]:
-                    if p.grad is not None:
-                        self._update(p, self.state.setdefault(p, {}), group, numbers)
+            self._often()
         return loss
+
+    def _steps(self) -> None:
+        """A step of all parameters."""
+        stepping = [p.grad is not None for group in self.param_groups for p in group["params"]]
+        if any(stepping):
+            self._seen.add(tuple(stepping))
+            self._apart = self._apart or len(self._seen) > 1
+        for group in self.param_groups:
+            numbers: dict[Any, Any] = {}
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._update(p, self.state.setdefault(p, {}), group, numbers)
 
     def _op(self, group: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
         """What a step of a group is: an op of `cubepy.tensor.ops.updates` and the names of the
@@ -210,6 +223,7 @@ class Optimizer:
         """What decides which ops a step has; numbers are read in every step."""
         reads.note("attribute", self, "param_groups", self.param_groups)
         reads.note("contents", self.param_groups, "", contents(self.param_groups))
+        reads.note("attribute", self, "_apart", self._apart)
         for name in ("_before", "_behind"):
             hooks = getattr(self, name)
             reads.note("contents", hooks, "", contents(hooks))
@@ -259,7 +273,7 @@ class Optimizer:
         """
         self._advance(state, group)
         values = self._values(group, state)
-        key = values, p.dtype, p.device
+        key = values, p.dtype, p.device, self._own(p, state)
         found = numbers.get(key)
         if found is None:
             wide = np.dtype(np.float64 if p.dtype is f64 else np.float32)
@@ -278,6 +292,12 @@ class Optimizer:
         sharing.append(state)
         return given  # type: ignore[no-any-return]
 
+    def _own(self, p: Any, state: dict[str, Any]) -> int:
+        """What tells a parameter whose numbers are its own: where some have no gradient at times,
+        steps that are equal now may differ in a later call of a program.
+        """
+        return id(p) if self._apart and "step" in state else 0
+
     def _scalars(
         self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]
     ) -> Sequence[Any]:
@@ -286,7 +306,7 @@ class Optimizer:
         """
         self._advance(state, group)
         values = self._values(group, state)
-        key = "each", values, p.dtype, p.device
+        key = "each", values, p.dtype, p.device, self._own(p, state)
         found = numbers.get(key)
         if found is None:
             wide = np.dtype(np.float64 if p.dtype is f64 else np.float32)
@@ -373,28 +393,7 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
-def _hooked(step: Callable[..., Any]) -> Callable[..., Any]:
-    """The step of an optimizer between its hooks."""
-
-    @wraps(step)
-    def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        for hook in tuple(self._before.values()):
-            found = hook(self, args, kwargs)
-            if found is not None:
-                if type(found) is not tuple or len(found) != 2:
-                    raise ArgumentError(
-                        f"a hook before a step gives None or (args, kwargs), not {shown(found)}"
-                    )
-                args, kwargs = found
-        result = step(self, *args, **kwargs)
-        for hook in tuple(self._behind.values()):
-            hook(self, args, kwargs)
-        return result
-
-    return run
-
-
-Optimizer.step = _hooked(Optimizer.step)  # type: ignore[method-assign]
+Optimizer.step = hooked(Optimizer.step)  # type: ignore[method-assign]
 
 
 class _Ops:

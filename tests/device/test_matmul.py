@@ -364,3 +364,26 @@ def test_planes_and_cubes_share_a_long_depth(
         unit = TF32 if dtype is np.float32 else UNITS[np.dtype(dtype)]
         close(got, want, unit)
         close(ended, want + bias.astype(np.float64) + more.astype(np.float64), unit)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32], ids=lambda d: np.dtype(d).name)
+def test_a_small_matrix_is_held_while_rows_go_past(dtype: Any) -> None:
+    """Random sizes, orders and alignments; the end of a product."""
+    rng = np.random.default_rng(int(np.dtype(dtype).itemsize))
+    for n in range(8):
+        m, k = (
+            int(rng.integers(4096, 70_000)),
+            int(rng.integers(1, 128 // np.dtype(dtype).itemsize)),
+        )
+        columns = int(rng.integers(1, 49 if k * np.dtype(dtype).itemsize > 64 else 65))
+        a, b = random((m, k), dtype, n), random((k, columns), dtype, n + 100)
+        bias, more = random((columns,), dtype, n), random((m, columns), dtype, n)
+        right = on_gpu(np.ascontiguousarray(b.T).T if rng.random() < 0.5 else b)
+        ends = {"bias": on_gpu(bias), "residual": on_gpu(more), "activation": "relu"}
+        with force("matmul", "mma_held"):
+            got = K.matmul(on_gpu(a), right, precision="tf32")
+            ended = K.matmul(on_gpu(a), right, precision="tf32", **ends)
+        want = a.astype(np.float64) @ b.astype(np.float64)
+        unit = TF32 if dtype is np.float32 else 2 * UNITS[np.dtype(dtype)]
+        close(got, want, unit)
+        close(ended, np.maximum(want + wide(bias), 0) + wide(more), unit)

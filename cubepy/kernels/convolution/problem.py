@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
 from cubepy.runtime.device import DeviceProperties, as_device, device_properties, gpu_of
+from cubepy.runtime.symbolic.cached import cached
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class WeightGradient(NamedTuple):
         return isinstance(self.x, np.ndarray) and self.x.itemsize <= 4
 
 
-@lru_cache(maxsize=1024)
+@cached
 def shape_of(p: Convolution) -> Problem:
     """Sizes along the axes, with those of the result."""
     size, window, step = (p.depth, p.height, p.width), (p.kd, p.kh, p.kw), (p.sd, p.sh, p.sw)

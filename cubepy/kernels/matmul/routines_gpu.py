@@ -6,6 +6,7 @@ from cubepy.kernels.matmul.gpu.direct import DirectRoutine
 from cubepy.kernels.matmul.gpu.gemv import FewRoutine
 from cubepy.kernels.matmul.gpu.gemv_rows import AcrossRoutine, TurnedRoutine
 from cubepy.kernels.matmul.gpu.mma_buffered import BufferedRoutine
+from cubepy.kernels.matmul.gpu.mma_held import MmaHeldRoutine
 from cubepy.kernels.matmul.gpu.mma_multistage import MmaRoutine
 from cubepy.kernels.matmul.gpu.mma_split_k import MmaSplitKRoutine
 from cubepy.kernels.matmul.gpu.simt import SimtRoutine
@@ -19,6 +20,7 @@ ROUTINES = {
     "matmul": (
         DirectRoutine(),
         MmaSplitKRoutine(),
+        MmaHeldRoutine(),
         FewRoutine(),
         AcrossRoutine(),
         TurnedRoutine(),

@@ -21,6 +21,8 @@ from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.reduce.reduce import wide_mean
 from cubepy.kernels.reduce.statistics import wide_var
 from cubepy.runtime import memory
+from cubepy.runtime.memory.constants import constant_on
+from cubepy.runtime.memory.device_array import DeviceArray
 
 
 @repeated
@@ -180,9 +182,12 @@ def blended(old, new, momentum):
     return old + (new - old) * momentum
 
 
-def _one(value: float, dtype: np.dtype) -> Any:
-    """A number as an array on the current device, in f64 beside arrays of f64."""
-    array = memory.empty((1,), np.float64 if dtype == np.float64 else np.float32)
+def _one(value: float, like: Any) -> Any:
+    """A number as an array where another one is, in f64 beside one of f64."""
+    dtype = np.float64 if like.dtype == np.float64 else np.float32
+    if type(like) is DeviceArray:
+        return constant_on(like.device, np.array([value], dtype))
+    array = memory.empty((1,), dtype)
     array[...] = value
     return array
 
@@ -230,7 +235,7 @@ def batch_norm(
         raise ShapeError(f"batch_norm needs 2 axes or more, not shape {array.shape}")
     channels = array.shape[1]
     w, b = (_per_channel(v, name, channels) for v, name in ((weight, "weight"), (bias, "bias")))
-    number = lambda value: _one(value, array.dtype)
+    number = lambda value: _one(value, array)
     if training:
         momentum = number_of(momentum, "momentum")
         mean, variance = by_channel(array)

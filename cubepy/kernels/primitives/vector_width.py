@@ -49,7 +49,7 @@ def address(array: Any) -> int:
     """Where the first element is."""
     if isinstance(array, np.ndarray):
         return int(array.__array_interface__["data"][0])
-    return int(array.address)
+    return array.address
 
 
 def power_of_two(n: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cubepy.errors import CubeError, ModelError
+from cubepy.models.exported.complexes import is_complex, run_of_complex
 from cubepy.models.exported.program import Body, Node, Ref
 from cubepy.models.exported.records import run_of
 
@@ -32,7 +33,10 @@ def computed(node: Node, run: Callable[..., Any], env: dict[str, Any]) -> Any:
     """
     try:
         kwargs = {k: value_in(v, env) for k, v in node.kwargs.items()}
-        return run(*[value_in(a, env) for a in node.args], **kwargs)
+        args = [value_in(a, env) for a in node.args]
+        if node.target.startswith("aten.") and is_complex([*args, *kwargs.values()]):
+            run = run_of_complex(node.target)
+        return run(*args, **kwargs)
     except (CubeError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
         raise ModelError(f"{node.target}{at(node)}: {error}") from error
 

@@ -14,6 +14,7 @@ from cubepy import nn
 from cubepy.errors import ModelError
 from cubepy.models.exported import targets
 from cubepy.models.exported.bodies import computed, value_in, with_bodies
+from cubepy.models.exported.complexes import is_complex
 from cubepy.models.exported.products import WEIGHTS, linear_products
 from cubepy.models.exported.program import Exported, Input, Node, Ref, read_of, refs
 from cubepy.models.exported.records import run_of
@@ -143,7 +144,13 @@ class Steps:
             env[node.name] = computed(node, layer or run, env)
             for name in self.ended.get(n, ()):
                 env.pop(name, None)
-        return [value_in(o, env) for o in self.outputs]
+        found = [value_in(o, env) for o in self.outputs]
+        if is_complex(found):
+            raise ModelError(
+                "the module gives complex numbers, which tensors do not have",
+                hint="give torch.view_as_real(x)",
+            )
+        return found
 
 
 class Taken:
@@ -233,11 +240,25 @@ def needed(exported: Exported) -> Iterator[Node]:
     """The nodes that results are computed of, and what torch asks of lengths."""
     wanted = set(refs(exported.outputs))
     kept: list[Node] = []
+    measured = of_elements(exported.nodes)
     for node in reversed(exported.nodes):
-        if node.name in wanted or node.target in SAID:
+        said = node.target in SAID and not measured & read_of(node)
+        if node.name in wanted or said:
             kept.append(node)
             wanted |= read_of(node)
     return reversed(kept)
+
+
+def of_elements(nodes: list[Node]) -> set[str]:
+    """Names of numbers that are elements of tensors, and of what follows of them: what a module
+    asserts of these is passed over.
+    """
+    found: set[str] = set()
+    for node in nodes:
+        element = node.target.startswith(("aten.item.", "aten._local_scalar_dense."))
+        if element or (not node.target.startswith("aten.") and found & read_of(node)):
+            found.add(node.name)
+    return found
 
 
 def runs(target: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cubepy.errors import ArgumentError, FileFormatError, ModelError
@@ -159,6 +160,11 @@ def exported_of(found: Any, share: bool = False) -> Exported:
         fixed = type(spec.arg).__name__ == "ConstantArgument"
         outputs.append(spec.arg.value if fixed else Ref(name or ""))
     nodes = Reader(found.graph_module).nodes(found.graph, {})
+    for n, one in enumerate(inputs):  # weights of complex numbers are kept as pairs
+        if one.kind == "weight" and _complex(found, one.key):
+            inputs[n] = replace(one, name=f"{one.name}.pairs")
+            pairs = Node(one.name, "aten.view_as_complex.default", (Ref(inputs[n].name),))
+            nodes.insert(0, pairs)
     ranges = {str(symbol): _range(bounds) for symbol, bounds in found.range_constraints.items()}
     trained = {s.target for s in signature.input_specs if s.kind.name == "PARAMETER"}
     saved = set(found.state_dict)
@@ -173,6 +179,11 @@ def exported_of(found: Any, share: bool = False) -> Exported:
         frozenset(key for key in weights if key not in saved),
         ranges,
     )
+
+
+def _complex(found: Any, key: str) -> bool:
+    value = found.state_dict[key] if key in found.state_dict else found.constants.get(key)
+    return bool(value.is_complex())
 
 
 def _graphs(found: Any) -> list[Any]:
@@ -215,6 +226,8 @@ def _weights(found: Any, share: bool) -> dict[str, Any]:
 def tensor_of(value: Any, share: bool = False) -> Any:
     """A tensor of torch as ours; with `share` in the same memory, where it is on the host."""
     value = value.detach()
+    if value.is_complex():
+        value = _torch().view_as_real(value.resolve_conj())
     value = (value if share else value.clone()).cpu().contiguous()
     name = dtype_of(value.dtype)
     if name is None:
@@ -339,6 +352,8 @@ class Reader:
             return known[value.name]
         if kind == "dtype":
             dtype = dtype_of(value)
+            if dtype is None and value.is_complex:
+                return str(value).removeprefix("torch.")
             if dtype is None:
                 raise ModelError(f"the graph has values of {value}, which tensors do not have")
             return dtype

@@ -83,7 +83,8 @@ def front(
     heads, passed = _heads(parameters, scope)
     call = f"_function({', '.join(passed)})"
     values = [f"*{name}" if name == several else name for name in names]
-    given = f"({', '.join(values)},)"
+    given = plain = f"({', '.join(values)},)"
+    closed = ""
     if opened is not None:
         scope["_Opened"] = opened.type
         parts = [f"{opened.parameter}.{part}" for part in opened.parts]
@@ -91,12 +92,13 @@ def front(
         at = names.index(opened.parameter)
         inside[at : at + 1] = parts
         given = f"({', '.join(inside)},) if type({opened.parameter}) is _Opened else {given}"
+        closed = f" and type({opened.parameter}) is not _Opened"
     out = names.index("out") - len(names) if "out" in names else None
     tensors = f"""
-    if {first} in _HOSTED and not _recording.detours:
+    if {first} in _HOSTED{closed} and not _recording.detours:
         _where = _here()
         if _where is None or _where.backend == "cpu":
-            _arrays = _arrays_of({given}, {out})
+            _arrays = _arrays_of({plain}, {out})
             if _arrays is not None:
                 _wrap = {names[0]}.__cubepy_wrap__
                 {", ".join(names)}, = _arrays
@@ -115,7 +117,7 @@ def {function.__name__}({", ".join(heads)}):
                 if _result is not _REFUSED:
                     return _result
             return _on_host(_values, _short, {out}, lambda: {call})
-{"" if several or opened else tensors}
+{"" if several else tensors}
     if {first} in _ON_GPU and not _recording.detours:
         return _on_gpu[0]({", ".join(passed)})
     return {call}

@@ -14,9 +14,13 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from operator import ne
 from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.generated import written
@@ -33,15 +37,22 @@ from cubepy.runtime.tables import room
 
 LIMIT = 256
 """Kinds of calls of one function whose plans are kept."""
-VARIANTS = 32
+VARIANTS = 64
 """Plans of one kind of call, for lengths that answer differently."""
+ASKED = 8
+"""Of those, how many are asked whether they fit new lengths."""
 TRIALS = 48
 """How often a function runs on symbols until all that it needs to know is known."""
-IDLE = 12
+IDLE = 24
 """Plans that are made in a row without that one of them is of use; then there are no more."""
 CHANGES = 3
-"""Different changes of lengths, from one call to the next, that are taken for a length that
-varies; more are another layer of a model."""
+"""Different changes of lengths, from a call to the one that is most like it, that are taken for a
+length that varies; more are another layer of a model."""
+SEEN = 32
+"""Calls of a kind whose lengths are remembered for that."""
+LONG = 200
+"""Lines of a plan's text above which lengths that do not vary are fixed: the choices of a
+convolution are a tenth as long then."""
 
 Again = Callable[[tuple[Any, ...]], Any]
 
@@ -109,6 +120,7 @@ class Generic:
         self.alive = [(r.exe, r.function, r.config) for r in table.runners]
         table.clear()
         source, names = trace.written(results.all, inputs)
+        self.lines = source.count("\n")
         self.fit = written(source, "<lengths of a call>", dict(names))
 
     def again(self, lengths: Sequence[int]) -> Again | None:
@@ -200,15 +212,14 @@ class Kinds:
         kind, lengths = kind_of(key)
         known = self.known.get(kind)
         if known is not None and max(lengths, default=0) < MOST:
-            for n, generic in enumerate(known.generics):
-                again = generic.again(lengths)
+            plans = known.plans(lengths)
+            for n in plans.order(lengths):
+                again = plans.generics[n].again(lengths)
                 if again is not None:
                     result = again(values)
                     if result is not REFUSED:
-                        known.idle = 0
+                        plans.used(n, lengths)
                         counters.lengths += 1
-                        if n > 0:
-                            known.to_front(generic)
                         return again, result
         return None, REFUSED
 
@@ -235,47 +246,108 @@ class Kinds:
             room(self.known, LIMIT)
             self.known[kind] = Kind(lengths)
             return
-        if not known.varies(lengths) or not lengths:
+        if not known.varies(lengths) or not known.plans(lengths).open():
             return
         found = symbolic(values, call, out, plan, known)
+        if found is not None and found.lines > LONG and not known.long:
+            known.long = True
+            found = symbolic(values, call, out, plan, known) or found
         if found is not None and compared(found, lengths, plan):
-            known.to_front(found)
+            known.plans(lengths).add(found, lengths)
 
 
 class Kind:
     """What is known of calls that differ in lengths alone.
 
     Attributes:
-        lengths: of the last call that was looked at.
+        seen: lengths of calls that were looked at, the last ones.
         fixed: numbers that had to be known.
-        varied: lengths that were other ones in the call before, as symbols are known.
-        generics: plans, the last one used first.
-        idle: how many were tried since the last time that one was of use.
-        reason: why the last one could not be made.
+        now: lengths that are other ones in the call before that is most like this one.
+        varied: lengths that were, ever.
+        long: whether lengths that do not vary are fixed; then each of their values has plans of
+            its own.
+        reason: why the last plan could not be made.
     """
 
     def __init__(self, lengths: list[int]) -> None:
-        self.lengths, self.idle = lengths, 0
-        self.reason = ""
+        self.seen = deque([lengths], SEEN)
+        self.long, self.reason = False, ""
         self.fixed: frozenset[Any] = frozenset()
-        self.generics: tuple[Generic, ...] = ()
-        self.varied: set[Any] = set()
+        self.now: set[int] = set()
+        self.varied: set[int] = set()
+        self.parts: dict[tuple[int, ...], Plans] = {}
+
+    def plans(self, lengths: list[int]) -> Plans:
+        """Those for calls of these lengths."""
+        steady = (n for k, n in enumerate(lengths) if k not in self.varied) if self.long else ()
+        which = tuple(steady)
+        found = self.parts.get(which)
+        if found is None:
+            room(self.parts, LIMIT)
+            found = self.parts[which] = Plans(len(lengths))
+        return found
 
     def varies(self, lengths: list[int]) -> bool:
         """Whether a length is another one now, as the lengths of sentences are."""
-        pairs = [*zip(self.lengths, lengths, strict=True)]
-        self.varied = {("in", n) for n, (a, b) in enumerate(pairs) if a != b}
-        self.lengths = lengths
-        if not self.varied or len({pair for pair in pairs if pair[0] != pair[1]}) > CHANGES:
+        like = min(self.seen, key=lambda before: sum(map(ne, before, lengths)))
+        pairs = [*zip(like, lengths, strict=True)]
+        self.now = {n for n, (a, b) in enumerate(pairs) if a != b}
+        if not self.now:
             return False
-        if self.idle >= IDLE or len(self.generics) >= VARIANTS:
+        self.seen.append(lengths)
+        if len({pair for pair in pairs if pair[0] != pair[1]}) > CHANGES:
             return False
-        self.idle += 1
+        if self.long and not self.now <= self.varied:
+            self.parts = {}
+        self.varied |= self.now
         return True
 
-    def to_front(self, generic: Generic) -> None:
-        """Ask this plan first."""
-        self.generics = (generic, *[g for g in self.generics if g is not generic])
+    def known_numbers(self) -> frozenset[Any]:
+        """Keys of the numbers that a plan starts with as known."""
+        steady = set(range(len(self.seen[0]))) - self.varied if self.long else ()
+        return self.fixed.union([("in", n) for n in steady]) - {("in", n) for n in self.varied}
+
+
+class Plans:
+    """Plans for lengths that answer differently.
+
+    Attributes:
+        generics: the plans.
+        where: for each of them, the lengths that it was used for last.
+        last: the one that was used last.
+        idle: how many were tried since the last time that one was of use.
+    """
+
+    def __init__(self, lengths: int) -> None:
+        self.generics: list[Generic] = []
+        self.where = np.zeros((VARIANTS, lengths), np.int64)
+        self.last = self.idle = 0
+
+    def open(self) -> bool:
+        """Whether to make one more."""
+        self.idle += 1
+        return self.idle <= IDLE and len(self.generics) < VARIANTS
+
+    def order(self, lengths: Sequence[int]) -> Iterable[int]:
+        """Which plans to ask: the last one that was used, then by how near to these lengths they
+        were used.
+        """
+        count = len(self.generics)
+        if count < 3:
+            return range(count) if self.last == 0 else (1, 0)
+        distance = np.abs(self.where[:count] - lengths).sum(1)
+        return distance.argsort()[:ASKED].tolist()
+
+    def used(self, n: int, lengths: Sequence[int]) -> None:
+        """A plan was of use."""
+        self.idle, self.last = 0, n
+        self.where[n] = lengths
+
+    def add(self, generic: Generic, lengths: Sequence[int]) -> None:
+        """One more plan, made for a call of these lengths."""
+        self.last = len(self.generics)
+        self.where[self.last] = lengths
+        self.generics.append(generic)
 
 
 def symbolic(
@@ -292,7 +364,7 @@ def symbolic(
     arrays = [a for n in positions if (a := array_on_gpu(values[n])) is not None]
     if len(arrays) < len(positions) or _overlap(arrays):
         return None
-    fixed = known.fixed
+    fixed = known.known_numbers()
     try:
         for _ in range(TRIALS):
             recorded = SymbolicRecorder(Trace(fixed))
@@ -301,10 +373,10 @@ def symbolic(
                 made = _made(recorded, values, positions, opened, call, out, plan)
             except Needed as number:
                 fixed |= {number.key}
-                if number.key in known.varied:
+                if number.key in {("in", n) for n in known.now}:
                     return None
                 continue
-            known.fixed = fixed
+            known.fixed |= {key for key in fixed if not known.long or type(key) is int}
             return made
         raise Unsuitable("a call that asks for ever more numbers")
     except Exception as error:  # code that needs plain numbers, or a call that is no plan

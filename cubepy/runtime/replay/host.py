@@ -108,6 +108,9 @@ class HostOperands(Operands):
             found.append(f"r{k}" if plain else f"r{k}.transpose(axes{k})")
         return found
 
+    def dtypes(self) -> list[Any]:
+        return [dtype for _, dtype, _ in self.layouts]
+
 
 def in_memory(array: np.ndarray) -> tuple[int, ...]:
     """The axes of an array as they lie in memory, the one with the longest steps first."""

@@ -121,6 +121,31 @@ class Operands:
         """The arrays of a result as texts, with the names that they need."""
         raise NotImplementedError
 
+    def dtypes(self) -> list[Any]:
+        """The dtypes of these arrays."""
+        raise NotImplementedError
+
+
+class Inlined:
+    """What makes a result of an array, which a plan's function does itself: a call of it would take
+    as long as the rest.
+    """
+
+    def __call__(self, array: Any) -> Any:
+        raise NotImplementedError
+
+    def lines(
+        self, arrays: Sequence[str], dtypes: Sequence[Any], scope: dict[str, Any]
+    ) -> tuple[list[str], list[str]]:
+        """Lines of text that make results, and the names of these.
+
+        Args:
+            arrays: the arrays, as text.
+            dtypes: theirs.
+            scope: the values of other names, to be added to.
+        """
+        raise NotImplementedError
+
 
 class Plan:
     """The launches of a call.
@@ -158,6 +183,7 @@ class Plan:
         for n, step in enumerate(recorded.steps):
             self.add(step, recorded.flags.get(n))
         self.scope: dict[str, Any] = {}
+        self.making: list[str] = []
         self.result = f"values[{out}]" if out is not None else self.fresh(result)
         if out is not None and operands.out not in operands.written:
             raise Unsuitable("a result that no launch wrote")
@@ -195,8 +221,11 @@ class Plan:
         """New results as text."""
         if result is None:
             return "None"
-        wrap = "wrap({})" if self.wrap is not None else "{}"
-        parts = [wrap.format(part) for part in self.operands.results(result, self.scope)]
+        parts = self.operands.results(result, self.scope)
+        if isinstance(self.wrap, Inlined):
+            self.making, parts = self.wrap.lines(parts, self.operands.dtypes(), self.scope)
+        elif self.wrap is not None:
+            parts = [f"wrap({part})" for part in parts]
         if type(result) is list:
             return f"[{', '.join(parts)}]"
         return f"({', '.join(parts)},)" if type(result) is tuple else parts[0]
@@ -223,6 +252,7 @@ class Plan:
                 "        return REFUSED",
                 "    counters.launches += launches",
             ]
+        lines += [f"    {line}" for line in self.making]
         lines.append(f"    return {self.result}")
         return "\n".join(lines), scope | guards
 

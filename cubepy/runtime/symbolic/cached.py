@@ -25,11 +25,11 @@ def cached(function: F) -> F:
     known = lru_cache(4096)(function)
 
     @wraps(function)
-    def call(*args: Any) -> Any:
+    def call(*args: Any, **named: Any) -> Any:
         try:
-            return known(*args)
+            return known(*args, **named)
         except Needed:  # a symbol is no key
-            return function(*args)
+            return function(*args, **named)
 
     call.cache_clear = known.cache_clear  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]

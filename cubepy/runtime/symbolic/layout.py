@@ -97,8 +97,8 @@ class SymbolicLayout(Layout):
         if self.ndim == 0 or self.strides[-1] != old or self.shape[-1] * old % new != 0:
             raise self.needed()
         shape = (*self.shape[:-1], self.shape[-1] * old // new)
-        strides = None if self.contiguous else (*self.strides[:-1], new)
-        return SymbolicLayout(shape, strides, dtype, self.device)
+        strides = (*self.strides[:-1], new)
+        return SymbolicLayout(shape, strides, dtype, self.device, self.contiguous or None)
 
     def _sliced(self, given: Sequence[Any]) -> tuple[Layout, int]:
         """Basic indexing: whole numbers, slices, None and one `...`."""
@@ -163,7 +163,7 @@ class SymbolicLayout(Layout):
         at = 0
         for n in wanted:
             if n == 1:
-                strides.append(self.itemsize)
+                strides.append(None)
                 continue
             if at == len(old):
                 return None
@@ -189,7 +189,19 @@ class SymbolicLayout(Layout):
                 old[at] = inner, step
                 if inner == 1:
                     at += 1
-        return self._of(wanted, strides) if at == len(old) else None
+        return self._of(wanted, self._filled(wanted, strides)) if at == len(old) else None
+
+    def _filled(self, wanted: Sequence[Any], strides: list[Any]) -> list[Any]:
+        """Strides of a view with those of its axes of one element, as NumPy gives them: over the
+        axis behind them; at the end that of the last longer one.
+        """
+        longer = [k for k, step in enumerate(strides) if step is not None]
+        end = longer[-1] if longer else -1
+        strides[end + 1 :] = [strides[end] if longer else self.itemsize] * (len(strides) - end - 1)
+        for k in reversed(range(end)):
+            if strides[k] is None:
+                strides[k] = strides[k + 1] * wanted[k + 1]
+        return strides
 
 
 def sliced(start: Any, stop: Any, step: Any, n: Any) -> tuple[Any, Any, Any]:

@@ -13,11 +13,17 @@ from __future__ import annotations
 
 import math
 import operator
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 MOST = 1 << 31
 """Lengths are below it; a guard of every trace."""
+DEEP = 40
+"""Brackets of an expression, at most."""
+_NAME = re.compile(r"\bv\d+\b")
 Bound = float | int
 
 
@@ -47,15 +53,17 @@ class Trace:
     def __init__(self, fixed: frozenset[Any] = frozenset()) -> None:
         self.fixed = fixed
         self.lines: list[tuple[str | None, str, tuple[str, ...]]] = []
-        self.symbols: dict[Any, Any] = {}
-        self.asked: set[tuple[Any, ...]] = set()
+        self.symbols: dict[str, Any] = {}
+        self.asked: set[str] = set()
         self.scope: dict[str, Any] = {}
+        self.names: dict[int, str] = {}
 
     def input(self, number: int, value: int, low: Bound = 0, high: Bound = MOST - 1) -> Any:
         """The `number`th argument, which is such a number now and lies between two: a symbol, or
         the number itself where it is fixed.
         """
-        return self._made(("in", number), f"n{number}", (), value, low, high, given=f"n{number}")
+        name = f"n{number}"
+        return self._made(lambda: ("in", number), name, (), value, low, high, given=name)
 
     def apply(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What a function without side effects gives; the number itself where no argument is a
@@ -65,13 +73,13 @@ class Trace:
         value = function(*map(plain, arguments))
         if not symbols:
             return value
-        key = ("apply", function, *map(_key, arguments))
         text = f"{self._named(function)}({', '.join(map(self._argument, arguments))})"
+        key = partial(_key_of, id(function), *arguments)
         return self._made(key, text, tuple(s.name for s in symbols), value)
 
     def _named(self, thing: Any) -> str:
         """The name of something that is no number."""
-        name = f"f{len(self.scope)}"
+        name = self.names.setdefault(id(thing), f"f{len(self.scope)}")
         self.scope[name] = thing
         return name
 
@@ -84,11 +92,11 @@ class Trace:
     ) -> Any:
         """A number that an operator gives."""
         names = tuple(o.name for o in operands if type(o) is Symbol)
-        return self._made((op, *map(_key, operands)), text, names, value, low, high)
+        return self._made(partial(_key_of, op, *operands), text, names, value, low, high)
 
     def _made(
         self,
-        key: Any,
+        key_of: Callable[[], Any],
         text: str,
         names: tuple[str, ...],
         value: Any,
@@ -96,46 +104,57 @@ class Trace:
         high: Bound = math.inf,
         given: str = "",
     ) -> Any:
-        found = self.symbols.get(key)
+        found = self.symbols.get(text)
         if found is not None:
             return found
+        key = key_of()
         if key in self.fixed:
             self.lines.append((None, f"{text} == {value!r}", names or (given,)))
-            self.symbols[key] = value
+            self.symbols[text] = value
             return value
         name = given or f"v{len(self.symbols)}"
         if not given:
             self.lines.append((name, text, names))
-        made = self.symbols[key] = Symbol(self, key, name, value, low, high)
+        made = self.symbols[text] = Symbol(self, key, name, value, low, high)
         return made
 
     def ask(self, op: str, one: Any, other: Any, answer: bool) -> None:
         """Keep the answer to a comparison."""
-        key = (op, _key(one), _key(other))
-        if key in self.asked:
-            return
-        self.asked.add(key)
         text = f"{_text(one)} {op} {_text(other)}"
+        if text in self.asked:
+            return
+        self.asked.add(text)
         names = tuple(o.name for o in (one, other) if type(o) is Symbol)
         self.lines.append((None, text if answer else f"not {text}", names))
 
     def written(self, results: Sequence[Any], inputs: int) -> tuple[str, dict[str, Any]]:
         """The function of the inputs as text, with the names that it needs: None where a guard does
-        not hold, else a tuple of results.
+        not hold, else a tuple of results. A number that is used once stands where it is used.
         """
-        wanted = {r.name for r in results if type(r) is Symbol}
-        kept: list[str] = []
-        for name, text, names in reversed(self.lines):
+        uses = Counter(name for name, _, names in self._needed(results) for name in names)
+        uses.update(name for r in results if type(r) is Symbol for name in (r.name, r.name))
+        once: dict[str, str] = {}
+        lines = [f"def fit({', '.join(f'n{k}' for k in range(inputs))}):"]
+        for name, text, _ in self._needed(results):
+            whole = _NAME.sub(lambda found: once.pop(found[0], found[0]), text)
             if name is None:
-                wanted.update(names)
-                kept += ["        return None", f"    if not ({text}):"]
-            elif name in wanted:
-                wanted.update(names)
-                kept.append(f"    {name} = {text}")
-        arguments = ", ".join(f"n{k}" for k in range(inputs))
+                lines += [f"    if not ({whole}):", "        return None"]
+            elif uses[name] == 1 and whole.count("(") < DEEP:
+                once[name] = f"({whole})"
+            else:
+                lines.append(f"    {name} = {whole}")
         given = "".join(f"{_text(r)}, " for r in results)
-        lines = [f"def fit({arguments}):", *reversed(kept), f"    return ({given})"]
-        return "\n".join(lines), self.scope
+        return "\n".join([*lines, f"    return ({given})"]), self.scope
+
+    def _needed(self, results: Sequence[Any]) -> list[tuple[str | None, str, tuple[str, ...]]]:
+        """The lines that guards and results need."""
+        wanted = {r.name for r in results if type(r) is Symbol}
+        kept = []
+        for line in reversed(self.lines):
+            if line[0] is None or line[0] in wanted:
+                wanted.update(line[2])
+                kept.append(line)
+        return kept[::-1]
 
 
 def plain(value: Any) -> Any:
@@ -143,13 +162,24 @@ def plain(value: Any) -> Any:
     return value.value if type(value) is Symbol else value
 
 
+def known(*values: Any) -> None:
+    """Numbers that code is made of: of a symbol it raises `Needed` at once, where else the first
+    thing that is computed of it would.
+    """
+    for value in values:
+        operator.index(value)
+
+
 def is_symbol(value: Any) -> bool:
     """Whether a number is not known yet."""
     return type(value) is Symbol
 
 
-def _key(value: Any) -> Any:
-    return value.key if type(value) is Symbol else (type(value), value)
+def _key_of(*parts: Any) -> int:
+    """What stands for a number that is computed of others. Two that have the same one by chance
+    would be fixed together, no more.
+    """
+    return hash(tuple(p.key if type(p) is Symbol else _text(p) for p in parts))
 
 
 def _text(value: Any) -> str:
@@ -227,7 +257,7 @@ class Symbol:
 
     Attributes:
         trace: whose it is.
-        key: equal for numbers that are computed in one way.
+        key: equal for numbers that are computed in one way: ("in", n) of an argument, else a hash.
         name: in the text of the trace.
         value: what it is now.
         low, high: what it is at least and at most, whatever the inputs are.
@@ -240,9 +270,7 @@ class Symbol:
         (True, 4)
         >>> print(trace.written([cubes], 1)[0])
         def fit(n0):
-            v1 = -n0
-            v2 = v1 // (32)
-            v3 = -v2
+            v3 = -((-n0) // (32))
             if not (v3 > (3)):
                 return None
             return (v3, )

@@ -7,6 +7,7 @@ for what comes a few times: a trace takes as long as some thousand small ops.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import math
 from collections.abc import Callable, Sequence
@@ -18,9 +19,14 @@ import numpy as np
 from cubepy.compiler.signature import ALONE, exact
 from cubepy.runtime import recording
 from cubepy.runtime.device import current
+from cubepy.runtime.generated import written
+from cubepy.runtime.replay.standing import ONE
 from cubepy.runtime.tables import room
 from cubepy.tensor.gradients.rules import Backward, Vjp, summed_to
+from cubepy.tensor.ir import ABSENT
 from cubepy.tensor.ops import OPS
+from cubepy.tensor.program.observe import blocks
+from cubepy.tensor.replay import VIEWS, perform, ready, short_of
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Value
 
@@ -28,6 +34,8 @@ AFTER = 24
 """How often a gradient is computed op by op first."""
 LARGE = 1 << 13
 """Elements that count as one more time: what is large pays for a trace sooner."""
+VARIED = 8
+"""How often a function may get another kind of arguments before it is no program any more."""
 LIMIT = 1024
 SMALL = 1 << 16
 """Bytes up to which a gradient with gaps is copied first; larger ones are read as they lie."""
@@ -107,6 +115,39 @@ def dense(grad: Any) -> Any:
     return _tensor()(Dense(np.ascontiguousarray(array)))
 
 
+class Often:
+    """A function of tensors, which `cb.jit` may take, as a program from the 25th call on; not while
+    ops are recorded, and not where other devices or ever other kinds of arguments make it no use.
+
+    Args:
+        function: what to call.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.calls = function, 0
+        self.program: Any = None
+
+    def __call__(self, *args: Any) -> Any:
+        if recording.detours or blocks or current().backend != "cpu" or self.calls > AFTER + VARIED:
+            return self.function(*args)
+        if self.calls < AFTER:
+            self.calls += 1
+            return self.function(*args)
+        if self.program is None:
+            self.program = _jit()(self.function)
+        latest = self.program.latest
+        result = self.program(*args)
+        if self.program.latest is not latest:  # another kind of arguments
+            self.calls += 1
+        return result
+
+    def __reduce__(self) -> Any:
+        return Often, (self.function,)
+
+    def __deepcopy__(self, memo: Any) -> Often:
+        return Often(copy.deepcopy(self.function, memo))
+
+
 @cache
 def _jit() -> Callable[[Any], Any]:
     """What makes programs, which know the walk back."""
@@ -115,8 +156,89 @@ def _jit() -> Callable[[Any], Any]:
 
 
 @cache
+def _apply() -> Any:
+    return importlib.import_module("cubepy.tensor.array").apply
+
+
+@cache
 def _tensor() -> Any:
     return importlib.import_module("cubepy.tensor.array").Tensor
+
+
+class OneOp:
+    """A program of one op of its arguments and numbers, done as that op: it takes half of what the
+    call of a program does.
+
+    Args:
+        op, attrs: of the op.
+        inputs: by what it reads, the number of an argument, or a number as a tensor.
+        places: which of its results are the program's.
+    """
+
+    def __init__(
+        self, op: str, attrs: dict[str, Any], inputs: Sequence[Any], places: Sequence[int]
+    ) -> None:
+        self.op, self.attrs, self.inputs, self.places = op, attrs, inputs, places
+        scope: dict[str, Any] = {"op": op, "ready": ready, "short_of": short_of, "Dense": Dense}
+        texts = ["op"]
+        for n, given in enumerate(inputs):
+            texts.append(f"stores[{given}].array" if type(given) is int else f"number{n}")
+            if type(given) is not int:
+                scope[f"number{n}"] = None if given is None else given.value.storage.array
+        for n, v in enumerate((*attrs, *attrs.values())):
+            texts.append(f"option{n}")
+            scope[f"option{n}"] = ONE[type(v)](v) if type(v) in ONE else v
+        scope |= {"first": places == [0], "several": self.several}
+        lines = [
+            "def one(stores):",
+            f"    values = ({', '.join(texts)},)",
+            "    again = ready(short_of[0](values))",
+            "    made = None if again is None else again(values)",
+            "    return made if first and type(made) is Dense else several(made, stores)",
+        ]
+        self.run = written("\n".join(lines), "<one op>", scope)
+        """The storage of the only result, or a list of those of several; of storages of arrays on
+        the host, which are the arguments."""
+
+    @staticmethod
+    def of(program: Any, count: int) -> OneOp | None:
+        """What a program (`Jitted`) of some arguments is as one op; None where it is more."""
+        made = [one for some in program.programs.values() for one in some]
+        if len(made) != 1 or made[0].writer.states:
+            return None
+        graph, trace = made[0].graph, made[0].writer.trace
+        if len(trace.sources) != len(graph.inputs) or trace.effects or not graph.nodes:
+            return None
+        if any(source.kind != "argument" or source.of >= count for source in trace.sources):
+            return None
+        *before, node = graph.nodes
+        given: list[Any] = []
+        for n, one in enumerate(before):
+            if one.op == "input":
+                given.append(trace.sources[graph.inputs.index(n)].of)
+            elif one.op == "constant":
+                given.append(_apply()("constant", **dict(one.attrs)))
+            else:
+                return None
+        parts = trace.result if isinstance(trace.result, (tuple, list)) else (trace.result,)
+        numbers = [getattr(part, "number", None) for part in parts if part is not None]
+        if None in numbers:
+            return None
+        places = [graph.outputs[number] - len(before) for number in numbers]
+        alone = node.op not in VIEWS and not OPS[node.op].writes
+        if not alone or min(places, default=-1) < 0 or len(set(places)) < len(places):
+            return None
+        inputs = [None if i == ABSENT else given[i] for i in node.inputs]
+        return OneOp(node.op, dict(node.attrs), inputs, places)
+
+    def several(self, made: Any, stores: Sequence[Any]) -> Any:
+        """Results of what repeats the op; it is done anew, where that gave none."""
+        if type(made) is not list and type(made) is not Dense:
+            tensor = _tensor()
+            given = [tensor(stores[i]) if type(i) is int else i for i in self.inputs]
+            made = perform(self.op, given, self.attrs)
+        made = made if type(made) is list else [made]
+        return made[0] if self.places == [0] else [made[k] for k in self.places]
 
 
 class _Repeated:
@@ -148,12 +270,25 @@ class _Repeated:
             )
 
         self.program = _jit()(function)
+        self.count, self.calls = len([there for there in given if there]), 0
+        self.one: OneOp | None = None
+        self.gives: Sequence[bool] = ()
 
     def __call__(self, values: Sequence[Value], grads: Sequence[Any]) -> Any:
         tensor = _tensor()
+        if self.one is not None:
+            stores = [v.storage for v in values] + [g.value.storage for g in grads]
+            made = self.one.run(stores)
+            found = iter(made if type(made) is list else (made,))
+            return [tensor(next(found)) if there else None for there in self.gives]
         given = []
         for v in values:
             one = tensor.__new__(tensor)
             one.value = Value(v.storage)  # a program of plain elements
             given.append(one)
-        return self.program(*given, *grads)
+        result = self.program(*given, *grads)
+        self.calls += 1
+        if self.calls == 1:
+            self.gives = [part is not None for part in result]
+            self.one = OneOp.of(self.program, self.count)
+        return result

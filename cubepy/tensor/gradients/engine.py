@@ -7,17 +7,26 @@ heap of numbers is an order in which every gradient is complete before it is pas
 from __future__ import annotations
 
 import heapq
+import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from cubepy.errors import GradientError
+from cubepy.lang.dtypes import f32, f64
+from cubepy.runtime import memory, recording
 from cubepy.tensor.control.repeated import again
 from cubepy.tensor.custom.hooks import met, present
 from cubepy.tensor.custom.overwritten import checked, latest
 from cubepy.tensor.gradients.rules import Backward, summed_to
 from cubepy.tensor.modes import mode, set_grad_enabled
 from cubepy.tensor.ops import OPS
+from cubepy.tensor.ops.movement import as_index, spans, takes_all
 from cubepy.tensor.program.observe import active
+from cubepy.tensor.storage import HOST, Dense
 from cubepy.tensor.value import Call, Value
 
 Tensors = Callable[[Value], Any]
@@ -56,7 +65,11 @@ def walk_back(
         before = pending.get(value.id)
         if before is None:
             heapq.heappush(heap, -value.id)
-        pending[value.id] = value, grad if before is None else before[1] + grad
+        elif type(grad) is Parts or type(before[1]) is Parts:
+            grad = Parts.together(before[1], grad)
+        else:
+            grad = before[1] + grad
+        pending[value.id] = value, grad
 
     found: dict[Value, Any] = {}
     walked: list[Call] = []
@@ -69,6 +82,8 @@ def walk_back(
             if entry is None:  # a result of a call that was walked already
                 continue
             value, grad = entry
+            if type(grad) is Parts:
+                grad = grad.joined(value, tensor_of)
             if present[0]:
                 grad = met(value, grad)
             if targets is None:
@@ -124,6 +139,8 @@ def _through(
                 grads.append(grad)
                 continue
             entry = None if one is None else pending.pop(one.id, None)
+            if entry is not None and type(entry[1]) is Parts:
+                entry = entry[0], entry[1].joined(entry[0], tensor_of)
             if entry is not None and present[0]:
                 entry = entry[0], met(*entry)
             if entry is not None and targets is not None and entry[0] in targets:
@@ -144,6 +161,11 @@ def _through(
         )
     recorder, given = active.get(), None
     if recorder is None and not mode.enabled:
+        if call.op == "slice":
+            part = Parts.of(inputs[0], grad, call.attrs["index"])
+            if part is not None:
+                add(call.inputs[0], part)  # type: ignore[arg-type]
+                return
         given = again(call, rule, inputs, results, needs, grads)
     if given is None:
         seen = Backward(inputs, results, call.attrs, needs, tensor_of)
@@ -158,6 +180,79 @@ def _through(
             if part.shape != like.shape or part.dtype is not like.dtype:
                 part = summed_to(part, like)
             add(into, part)  # type: ignore[arg-type]
+
+
+class Parts:
+    """Gradients by slices of a value: they go to their places together, so that those of a hundred
+    slices are one array, not a sum of a hundred.
+
+    Args:
+        parts: indices as the op "slice" takes them, and arrays.
+        whole: what else comes, a tensor, or None.
+    """
+
+    __slots__ = ("parts", "whole")
+
+    def __init__(self, parts: list[tuple[Any, np.ndarray]], whole: Any = None) -> None:
+        self.parts, self.whole = parts, whole
+
+    @staticmethod
+    def of(value: Value | None, grad: Any, index: Any) -> Parts | None:
+        """The gradient by a slice of a value on the host; None where another way is taken."""
+        given = grad.value.storage
+        store = value.storage  # type: ignore[union-attr]
+        if type(store) is not Dense or type(given) is not Dense or recording.detours:
+            return None
+        if given.dtype is not store.dtype or store.dtype not in (f32, f64):
+            return None
+        if store.device.backend != "cpu" or given.device.backend != "cpu":
+            return None
+        if _all(index, store.shape):  # a view does it
+            return None
+        return Parts([(index, given.array)])
+
+    @staticmethod
+    def together(one: Any, other: Any) -> Parts:
+        """A sum of gradients of which one at least is of slices."""
+        first = one if type(one) is Parts else Parts([], one)
+        second = other if type(other) is Parts else Parts([], other)
+        whole = second.whole if first.whole is None else first.whole
+        if first.whole is not None and second.whole is not None:
+            whole = first.whole + second.whole
+        first.parts += second.parts
+        return Parts(first.parts, whole)
+
+    def joined(self, value: Value, tensor_of: Tensors) -> Any:
+        """All of them in their places, as a tensor."""
+        store = value.storage
+        places, apart, covered = _places(store.shape, tuple([index for index, _ in self.parts]))
+        array = memory.empty(store.shape, store.dtype.numpy, HOST)
+        if not covered:
+            array.fill(0)
+        for place, (_, part) in zip(places, self.parts, strict=True):
+            if apart:
+                array[place] = part
+            else:
+                array[place] += part
+        made = tensor_of(Value(Dense(array, store.device)))
+        return made if self.whole is None else self.whole + made
+
+
+_all = lru_cache(4096)(takes_all)
+
+
+@lru_cache(1024)
+def _places(shape: tuple[int, ...], indices: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool, bool]:
+    """Slices of a shape as NumPy takes them, whether no element is in two of them, and whether
+    every one is in one.
+    """
+    taken = [spans(index, shape) for index in indices]
+    apart = len(taken) < 2
+    for axis in range(len(shape)):
+        ends = sorted((min(s[axis], default=0), max(s[axis], default=-1)) for s in taken)
+        apart = apart or all(a[1] < b[0] for a, b in itertools.pairwise(ends))
+    count = sum(math.prod(map(len, s)) for s in taken)
+    return tuple(map(as_index, indices)), apart, apart and count == math.prod(shape)
 
 
 def _leading_to(targets: set[Value], roots: list[Value]) -> set[Value]:

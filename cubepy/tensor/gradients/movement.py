@@ -6,6 +6,7 @@ from typing import Any
 
 from cubepy.tensor.array import apply, constant
 from cubepy.tensor.gradients.rules import Backward, vjp
+from cubepy.tensor.ops.movement import takes_all
 from cubepy.tensor.ops.op import axis_in
 
 
@@ -35,7 +36,10 @@ def _expand(b: Backward, g: Any) -> Any:
 
 @vjp("slice")
 def _slice(b: Backward, g: Any) -> Any:
-    return apply("unslice", g, shape=b.inputs[0].shape, index=b.attrs["index"])
+    index, shape = b.attrs["index"], b.inputs[0].shape
+    if takes_all(index, shape):  # nothing but new axes
+        return g.reshape(shape)
+    return apply("unslice", g, shape=shape, index=index)
 
 
 @vjp("unslice")

@@ -13,11 +13,13 @@ Example:
 
 from __future__ import annotations
 
-from cubepy.tensor.linalg import functions, gradients
+from cubepy.tensor.linalg import functions, gradients, more
 from cubepy.tensor.linalg.functions import *
+from cubepy.tensor.linalg.more import *
 
 _GRADIENTS = gradients
 """Imported for the gradients that it adds to ops."""
 
 __all__: list[str] = []
 __all__ += functions.__all__
+__all__ += more.__all__

@@ -36,6 +36,10 @@ class Applied(Handle, Generic[T]):
         """`op(self)` where it mostly gives the same elements with other strides."""
         raise NotImplementedError
 
+    def _slices(self, indices: Sequence[tuple[Any, Any]]) -> tuple[T, ...]:
+        """Slices that are there, of indices as the op "slice" takes them and as NumPy does."""
+        raise NotImplementedError
+
     def _binary(self, op: str, other: Any) -> T:
         """`op(self, other)`; a Python number takes the tensor's dtype."""
         raise NotImplementedError

@@ -59,6 +59,9 @@ class Indexing(Applied[T]):
                 taken += 1
             elif p is not None and p is not Ellipsis:
                 if _is_array(p):
+                    picked = _picked(self, parts)
+                    if picked is not None:
+                        return self.__cubepy_wrap__(picked)
                     return self._selected(_selection(self, parts))
                 taken += 1
         return self._view("slice", "index", _encoded(self, parts, taken))
@@ -98,6 +101,12 @@ class Indexing(Applied[T]):
         x: Any = self
         if not self.shape:
             x = x.reshape(1)
+        host = x.__cubepy_hosted__() if x.size <= SMALL else None
+        if host is not None:
+            if as_tuple:
+                return tuple([x.__cubepy_wrap__(place) for place in np.nonzero(host)])
+            places = np.argwhere(host)[:, : self.ndim]
+            return x.__cubepy_wrap__(np.ascontiguousarray(places))
         rest, columns = positions_of(x if x.dtype is bool_ else x != 0), []
         for n in reversed(x.shape[1:]):
             columns.append(rest % n)
@@ -184,6 +193,32 @@ class Indexing(Applied[T]):
         where: Any = self._like(mask)
         shape = np.broadcast_shapes(x.shape, where.shape) or (1,)
         return x.expand(shape)[where.expand(shape)]  # type: ignore[no-any-return]
+
+
+def _picked(x: Any, parts: tuple[Any, ...]) -> np.ndarray | None:
+    """What NumPy picks by a few indices of a tensor on the host of which no op needs to be made;
+    None where one does, or where it refuses them: ops say why.
+    """
+    host = x.__cubepy_hosted__()
+    if host is None:
+        return None
+    index, shapes = list[Any](), list[tuple[int, ...]]()
+    for p in parts:
+        if isinstance(p, Handle):
+            p = p.__cubepy_hosted__()  # type: ignore[attr-defined]
+            if p is None or p.dtype.kind not in "iu":
+                return None
+            shapes.append(p.shape)
+        elif type(p) is not slice and type(p) is not int and p is not None:
+            return None
+        index.append(p)
+    try:
+        places = shapes[0] if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+        if math.prod(places) * host.size > SMALL * min(host.shape, default=1):
+            return None
+        return host[tuple(index)]  # type: ignore[no-any-return]
+    except (IndexError, ValueError):
+        return None
 
 
 def _is_number(value: Any) -> bool:

@@ -10,6 +10,8 @@ from cubepy.tensor import ufuncs
 from cubepy.tensor.methods.applied import Applied
 
 T = TypeVar("T")
+_ROOTS = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
+"""What some powers are, as in torch: also of -0.0 and of what is below 0."""
 
 
 class Operators(Applied[T]):
@@ -53,6 +55,8 @@ class Operators(Applied[T]):
             return self._binary("mul", self)
         if type(other) in (int, float) and other == 3:  # as torch: a power takes ten times that
             return self._binary("mul", self._binary("mul", self))
+        if type(other) is float and other in _ROOTS and self.dtype.is_float:
+            return self._unary(_ROOTS[other])
         return self._binary("pow", other)
 
     def __rpow__(self, other: Any) -> T:

@@ -13,6 +13,7 @@ import numpy as np
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.runtime.device import use
 from cubepy.tensor.methods.applied import Applied, ints
+from cubepy.tensor.ops.movement import as_index
 
 R = TypeVar("R")
 
@@ -46,10 +47,21 @@ def _stretched(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ..
 
 @lru_cache(4096)
 def _parts(axis: int, lengths: tuple[int, ...]) -> tuple[Any, ...]:
-    """The indices of pieces of an axis one after the other, as the op "slice" takes them."""
+    """The indices of pieces of an axis one after the other, as the op "slice" takes them and as
+    NumPy does.
+    """
     ends = list(itertools.accumulate(lengths))
     before = ((None, None, None),) * axis
-    return tuple([(*before, (end - n, end, None)) for n, end in zip(lengths, ends, strict=True)])
+    made = [(*before, (end - n, end, None)) for n, end in zip(lengths, ends, strict=True)]
+    return tuple([(index, as_index(index)) for index in made])
+
+
+@lru_cache(1024)
+def _positions(axis: int, count: int) -> tuple[Any, ...]:
+    """The same of single positions of an axis."""
+    before = ((None, None, None),) * axis
+    made = [(*before, k) for k in range(count)]
+    return tuple([(index, as_index(index)) for index in made])
 
 
 HELD = 1 << 16
@@ -215,8 +227,7 @@ class Shaping(Applied[R]):
     def unbind(self, dim: int = 0) -> tuple[R, ...]:
         """The slices along an axis; no copies."""
         axis = self._dim(dim, "unbind")
-        whole: Any = self
-        return tuple(whole[(slice(None),) * axis + (k,)] for k in range(self.shape[axis]))
+        return self._slices(_positions(axis, self.shape[axis]))
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[R, ...]:
         """About equal parts of an axis, the last one may be shorter; no copies."""
@@ -235,7 +246,7 @@ class Shaping(Applied[R]):
                 raise ShapeError(f"split into {lengths} of an axis of length {n}")
         else:
             lengths = tuple([min(split_size, n - k) for k in range(0, n, split_size)]) or (0,)
-        return tuple([self._view("slice", "index", part) for part in _parts(axis, lengths)])
+        return self._slices(_parts(axis, lengths))
 
     def tril(self, diagonal: int = 0) -> R:
         """The elements of matrices on and below a diagonal, zeros elsewhere."""

@@ -5,18 +5,28 @@ and devices by name.
 from __future__ import annotations
 
 import builtins
+import importlib
 import math
+from functools import cache
 from typing import Any, TypeVar
 
 from cubepy.errors import ShapeError
 from cubepy.tensor.methods.applied import ints
+from cubepy.tensor.methods.torch_in_place import TorchInPlace
+from cubepy.tensor.methods.torch_order import TorchOrder
 from cubepy.tensor.methods.torch_shapes import TorchShapes
 from cubepy.tensor.methods.torch_values import TorchValues
 
 T = TypeVar("T")
 
 
-class TorchNames(TorchValues[T], TorchShapes[T]):
+@cache
+def _formulas() -> Any:
+    """What is several ops, loaded with the first."""
+    return importlib.import_module("cubepy.tensor.control.formulas")
+
+
+class TorchNames(TorchInPlace[T], TorchOrder[T], TorchValues[T], TorchShapes[T]):
     """What `Tensor` inherits: the other families, and what else code that was written for PyTorch
     asks.
 
@@ -100,17 +110,59 @@ class TorchNames(TorchValues[T], TorchShapes[T]):
 
     def lerp(self, end: Any, weight: Any) -> T:
         """`self + weight * (end - self)`"""
-        return self + (end - self) * weight
+        return _formulas().lerp(self, end, weight)  # type: ignore[no-any-return]
 
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> T:
         """`self + value * tensor1 * tensor2`"""
-        return self + tensor1 * tensor2 * value
+        return _formulas().addcmul(self, tensor1, tensor2, value)  # type: ignore[no-any-return]
 
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> T:
         """`self + value * tensor1 / tensor2`"""
-        return self + tensor1 / tensor2 * value
+        return _formulas().addcdiv(self, tensor1, tensor2, value)  # type: ignore[no-any-return]
+
+    def negative(self) -> T:
+        """`-self`"""
+        return -self
+
+    def absolute(self) -> T:
+        """Sizes of the elements."""
+        return abs(self)
+
+    def ndimension(self) -> builtins.int:
+        """Number of axes."""
+        return self.ndim
+
+    def bitwise_and(self, other: Any) -> T:
+        """`self & other`"""
+        return self & other
+
+    def bitwise_or(self, other: Any) -> T:
+        """`self | other`"""
+        return self | other
+
+    def bitwise_xor(self, other: Any) -> T:
+        """`self ^ other`"""
+        return self ^ other
+
+    def bitwise_not(self) -> T:
+        """`~self`"""
+        return ~self
 
     # Reductions
+
+    def std_mean(
+        self, dim: Any = None, keepdim: builtins.bool = False, *, correction: Any = 1
+    ) -> tuple[T, T]:
+        """Deviations, of one less than the elements, and means over axes."""
+        spread, mean = self.var_mean(dim, keepdim, correction=correction)
+        return spread.sqrt(), mean  # type: ignore[attr-defined]
+
+    def var_mean(
+        self, dim: Any = None, keepdim: builtins.bool = False, *, correction: Any = 1
+    ) -> tuple[T, T]:
+        """Variances, of one less than the elements, and means over axes."""
+        how = {"axis": dim, "keepdims": keepdim}
+        return self.var(correction=correction, **how), self.mean(**how)
 
     def amax(self, dim: Any = None, keepdim: builtins.bool = False, **said: Any) -> T:
         """Largest elements over axes, all by default; NumPy's `axis` and `keepdims` may be said."""

@@ -10,10 +10,29 @@ import numpy as np
 
 from cubepy.errors import ArgumentError, DTypeError
 from cubepy.kernels.entry.arguments import number_of, whole
-from cubepy.lang.dtypes import DType, as_dtype, bool_, f32, i64
-from cubepy.runtime.device import as_device, current, use
-from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
+from cubepy.lang.dtypes import DType, as_dtype, bool_, f32, f64, i32, i64
+from cubepy.runtime import memory, recording
+from cubepy.runtime.device import Device, as_device, current, use
+from cubepy.tensor.array import Tensor, apply, as_tensor, of_array, tensor
 from cubepy.tensor.methods.applied import ints
+from cubepy.tensor.ops.creation import check_lengths
+from cubepy.tensor.record import blocks
+from cubepy.tensor.storage import HOST
+
+PLAIN: dict[Any, np.dtype[Any]] = {d: d.numpy for d in (f32, f64, i32, i64, bool_)}
+"""What NumPy rounds as kernels do."""
+SMALL = 1 << 16
+"""Elements of ranges that NumPy makes."""
+
+
+def _at_home(device: Any) -> Device | None:
+    """The host, where tensors are to be made there and nobody asks for the ops that make them: they
+    are made at once then, without the tenfold of Python that an op takes.
+    """
+    if blocks or recording.detours:
+        return None
+    home = current() if device is None else as_device(device)
+    return home if home.backend == "cpu" else None
 
 
 def _made(device: Any, op: str, **attrs: Any) -> Tensor:
@@ -37,7 +56,15 @@ def _filled(shape: Any, value: Any, dtype: Any, device: Any) -> Tensor:
     if isinstance(value, (Tensor, np.generic)) or getattr(value, "shape", None) == ():
         value = value.item()
     found = _dtype_of(value) if dtype is None else as_dtype(dtype)
-    return _made(device, "full", shape=ints((shape,)), value=value, dtype=found.name)
+    lengths = ints((shape,))
+    plain = PLAIN.get(found)
+    home = None if plain is None else _at_home(device)
+    if home is not None and (value == 0 or _dtype_of(value) is found or found is f64):
+        check_lengths(lengths)
+        array = memory.empty(lengths, plain, HOST)
+        array.fill(value)
+        return of_array(array, found, home)
+    return _made(device, "full", shape=lengths, value=value, dtype=found.name)
 
 
 def _filled_like(x: Any, value: Any, dtype: Any, device: Any) -> Tensor:
@@ -104,7 +131,17 @@ def arange(
         count = max(0, -((begin - end) // step))
     else:
         count = max(0, math.ceil((end - begin) / step))
+    home = _at_home(device) if found in PLAIN and found is not bool_ and count < SMALL else None
+    if home is not None and (found.is_float or type(begin) is type(step) is int):
+        return of_array(_steps(begin, step, count, found), found, home)
     return _made(device, "arange", start=begin, step=step, count=count, dtype=found.name)
+
+
+def _steps(start: float, step: float, count: int, dtype: DType) -> np.ndarray:
+    """What the op "arange" gives: floats are computed in f64."""
+    positions: Any = np.arange(count, dtype=np.float64 if dtype.is_float else np.int64)
+    made = start + positions * step if step != 1 or start else positions
+    return made.astype(PLAIN[dtype], copy=False)  # type: ignore[no-any-return]
 
 
 def _plain(number: Any, name: str) -> float:
@@ -137,6 +174,12 @@ def linspace(
     found = f32 if dtype is None else as_dtype(dtype)
     spans = num - 1 if endpoint else num
     step = (stop - start) / spans if spans > 0 else 0.0
+    home = _at_home(device) if found is f32 or found is f64 else None
+    if home is not None and num < SMALL:
+        array = _steps(start, step, num, f64)
+        if endpoint and num > 1:
+            array[-1] = stop
+        return of_array(array.astype(PLAIN[found], copy=False), found, home)
     made = _made(device, "arange", start=start, step=step, count=num, dtype="f64")
     if endpoint and num > 1:
         made[-1] = stop
@@ -196,6 +239,10 @@ def eye(
     found = f32 if dtype is None else as_dtype(dtype)
     n_rows = whole(n_rows, "n_rows", 0)
     width = n_rows if n_cols is None else whole(n_cols, "n_cols", 0)
+    home = _at_home(device) if found in PLAIN else None
+    if home is not None:
+        beyond = max(-n_rows, min(whole(k, "k"), width))
+        return of_array(np.eye(n_rows, width, beyond, PLAIN[found]), found, home)
     rows, columns = arange(n_rows, device=device).unsqueeze(1), arange(width, device=device)
     above = max(-n_rows, min(whole(k, "k"), width))  # beyond these no diagonal is
     return (rows + above == columns).astype(found)

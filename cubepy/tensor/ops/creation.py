@@ -13,7 +13,8 @@ from cubepy.tensor.ops.library import filled, sequence
 from cubepy.tensor.ops.op import Spec, define
 
 
-def _lengths(shape: tuple[int, ...]) -> None:
+def check_lengths(shape: tuple[int, ...]) -> None:
+    """Refuse a shape with lengths below 0."""
     if any(n < 0 for n in shape):
         raise ShapeError(f"lengths are at least 0, not {shape}")
 
@@ -21,7 +22,7 @@ def _lengths(shape: tuple[int, ...]) -> None:
 @define("make", {"empty": lambda d, shape, dtype: memory.empty(shape, d)})
 def _empty(shape: tuple[int, ...], dtype: str) -> Spec:
     """Elements of any value."""
-    _lengths(shape)
+    check_lengths(shape)
     return Spec(shape, dtype_named(dtype))
 
 
@@ -32,7 +33,7 @@ def _run_full(d: np.dtype, shape: tuple[int, ...], value: Any, dtype: str) -> An
 @define("make", {"full": _run_full})
 def _full(shape: tuple[int, ...], value: Any, dtype: str) -> Spec:
     """A number everywhere."""
-    _lengths(shape)
+    check_lengths(shape)
     return Spec(shape, dtype_named(dtype))
 
 
@@ -43,5 +44,5 @@ def _run_arange(d: np.dtype, start: Any, step: Any, count: int, dtype: str) -> A
 @define("make", {"arange": _run_arange})
 def _arange(start: Any, step: Any, count: int, dtype: str) -> Spec:
     """`count` numbers: start, start + step, ..."""
-    _lengths((count,))
+    check_lengths((count,))
     return Spec((count,), dtype_named(dtype))

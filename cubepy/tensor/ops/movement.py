@@ -113,6 +113,12 @@ def spans(index: tuple[Any, ...], shape: tuple[int, ...]) -> list[range]:
     return found + [range(n) for n in shape[d:]]
 
 
+def takes_all(index: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a slice of a shape is all of it, in its order: it has new axes at most."""
+    taken = zip(spans(index, shape), shape, strict=True)
+    return all(len(span) == n and (span.step == 1 or n < 2) for span, n in taken)
+
+
 def _run_unslice(dtype: np.dtype, x: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
     pads: list[int] = []
     full = spans(index, shape)

@@ -12,6 +12,7 @@ import pytest
 
 import cubepy as cb
 import cubepy.kernels as K
+from cubepy.kernels.primitives import functions as f
 from cubepy.lang.dtypes import as_dtype
 from cubepy.nn import functional as F
 from cubepy.runtime.stats import counters
@@ -47,6 +48,33 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "attention_of_keys": (K.attention, ((2, 4, 1, 64), (2, 2, N, 64), (2, 2, N, 64)), "bf16"),
     "columns": (lambda x: K.softmax(x[:, :48]), ((N, 64),), "f32"),
 }
+WINDOWS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
+    "conv2d": (K.conv2d, ((N, 8, 6, 6), (16, 8, 3, 3)), "f32"),
+    "conv2d_last": (
+        lambda x, w: K.conv2d(x, w, padding=1, layout="NHWC"),
+        ((N, 7, 7, 64), (64, 64, 3, 3)),
+        "f16",
+    ),
+    "conv1d": (K.conv1d, ((1, 16, N), (24, 16, 3)), "f16"),
+    "conv2d_1x1": (K.conv2d, ((1, 64, N, 20), (64, 64, 1, 1)), "f16"),
+    "depthwise": (
+        lambda x, w: K.conv2d(x, w, padding=1, groups=64),
+        ((N, 64, 8, 8), (64, 1, 3, 3)),
+        "f16",
+    ),
+    "transposed": (
+        lambda x, w: K.conv_transpose2d(x, w, stride=2),
+        ((1, 64, N, 12), (64, 32, 2, 2)),
+        "f16",
+    ),
+    "max_pool": (lambda x: K.max_pool2d(x, 3, 2, 1), ((2, 8, N, 30),), "f16"),
+    "batch_norm": (
+        lambda x, w: K.batch_norm(x, w, K.map(f.mul, w, w), w, w),
+        ((2, 64, N), (64,)),
+        "f32",
+    ),
+}
+"""Code of their own for a box of pixels: fewer lengths."""
 TENSORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "layer": (
         lambda x, w, b: F.gelu(F.linear(x, w, b)) * 2.0 + b,
@@ -67,14 +95,15 @@ def drawn(shapes: tuple[Any, ...], n: int, dtype: str) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.parametrize("name", [*CASES, *TENSORS])
+@pytest.mark.parametrize("name", [*CASES, *WINDOWS, *TENSORS])
 def test_lengths_that_vary_give_what_the_host_gives(name: str) -> None:
-    function, shapes, dtype = (CASES | TENSORS)[name]
-    lengths = np.random.default_rng(int(time.time() // 86400)).integers(2, 500, 30)
+    function, shapes, dtype = (CASES | WINDOWS | TENSORS)[name]
+    draw = np.random.default_rng(int(time.time() // 86400))
+    lengths = draw.integers(16, 40, 14) if name in WINDOWS else draw.integers(2, 500, 30)
     used = counters.lengths
     for n in (20, 21, *map(int, lengths)):
         given = drawn(shapes, n, dtype)
-        if name in CASES:
+        if name not in TENSORS:
             found = function(*[cb.tensor(x, device="cuda").storage.array for x in given]).numpy()
             with cb.use("cpu"):
                 expected = function(*given)

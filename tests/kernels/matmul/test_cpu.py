@@ -239,6 +239,7 @@ def test_pairs_of_bf16_are_multiplied_and_summed(device: str, lanes: int) -> Non
     np.testing.assert_allclose(out, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.skipif(bool(WHERE), reason="tiles of a CPU")
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_that_are_read_across_give_the_bits_of_rows_that_are_copied(seed: int) -> None:
     """Of a transposed view with neighbours along M, as in the gradient by a weight."""

@@ -17,6 +17,8 @@ import cubepy as cb
 from cubepy.kernels.matmul.gpu.direct import STEP, WIDE_PLAN, Direct, direct_product
 from cubepy.kernels.matmul.gpu.gemv import Few, FewRoutine, dot_rows, few_rows
 from cubepy.kernels.matmul.gpu.gemv_rows import Across, few_across
+from cubepy.kernels.matmul.gpu.mma_held import UNITS as HOLDERS
+from cubepy.kernels.matmul.gpu.mma_held import mma_held, plan_of
 from cubepy.kernels.matmul.gpu.mma_multistage import Mma, MmaRoutine, mma_product
 from cubepy.kernels.matmul.gpu.mma_split_k import TILES, MmaSplitK, mma_split_k
 from cubepy.kernels.matmul.gpu.padded_operands import PadPlan, pad_rows
@@ -157,6 +159,19 @@ def test_fragments_straight_from_memory_spill_nothing(
         architecture, mma_split_k, 256, a, b, out, None, None, 1.0, plan, mode="unchecked"
     )
     check(code, HMMA=2 * steps * math.prod(tile))
+
+
+@needs_sass
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize(("k", "n"), some([(16, 8), (27, 32), (32, 64), (128, 48)], 0, 3))
+def test_a_matrix_that_registers_hold_spills_nothing(k: int, n: int, aligned: bool) -> None:
+    a, b, out = zeros(np.uint16, 1, 999, k), zeros(np.uint16, 1, n, k), zeros(BF16, 1, 999, n)
+    plan = plan_of(Product("cuda", 99999, k, n, 1, "bf16", "bf16", "columns"))
+    plan = replace(plan, a_lanes=8 if aligned else 1, b_lanes=1, exact=n % 16 == 0)
+    code = compile_for(
+        "sm_90a", mma_held, HOLDERS, a, b, out, None, None, 1.0, plan, mode="unchecked"
+    )
+    check(code, HMMA=2 * plan.steps * plan.wide * plan.high)
 
 
 @needs_sass

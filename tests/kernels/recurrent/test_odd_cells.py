@@ -15,7 +15,7 @@ from cubepy.kernels.recurrent.problem import GATES, USUAL, Cell, cell_of
 from cubepy.tensor.control.recurrence import ACTIVATIONS, formula, recur, serves
 from tests.staging import WHERE
 
-ON_CPUS = pytest.mark.skipif(bool(WHERE), reason="the launch of a CPU")
+ON_CPUS = pytest.mark.skipif(bool(WHERE), reason="a launch of CPUs: GPUs take steps")
 
 
 def drawn_cell(rng: np.random.Generator, kind: str) -> str:
@@ -64,6 +64,7 @@ def far(cell: str, given: list[Any], dtype: Any, reverse: bool) -> float:
     return max(float(np.abs(a - b).max() / (1 + np.abs(b).max())) for a, b in pairs)
 
 
+@ON_CPUS
 @pytest.mark.parametrize("kind", ["lstm", "gru", "tanh"])
 @pytest.mark.parametrize("seed", range(3))
 def test_launches_are_formulas(kind: str, seed: int) -> None:
@@ -116,6 +117,7 @@ def test_programs_of_them_have_a_plan() -> None:
         assert made.plan is not None, (cell, made.why)
 
 
+@ON_CPUS
 @pytest.mark.parametrize("kind", ["lstm", "gru", "tanh"])
 def test_gradients_are_those_of_the_formula(kind: str) -> None:
     rng = np.random.default_rng(len(kind))

@@ -125,6 +125,33 @@ def test_missing_operators_with_their_lines() -> None:
 
 
 @needs_torch
+def test_complex_buffers_and_fourier_transforms(tmp_path: Path) -> None:
+    """Of a module and of its file, with a length that calls decide."""
+
+    class Rotated(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            angle = torch.outer(torch.arange(16.0), 0.1 ** torch.arange(4))
+            self.register_buffer("turns", torch.polar(torch.ones_like(angle), angle))
+
+        def forward(self, x: Any) -> Any:
+            z = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * self.turns[: x.shape[1]]
+            spectrum = torch.fft.rfft(torch.view_as_real(z).flatten(2), norm="ortho")
+            return z.abs(), torch.fft.irfft(spectrum * (2 - 1j)), spectrum.imag
+
+    module, path = Rotated(), tmp_path / "a.pt2"
+    length = ({1: torch.export.Dim("length", max=16)},)
+    example = (torch.randn(2, 5, 8),)
+    torch.export.save(torch.export.export(module, example, dynamic_shapes=length), path)
+    for model in (cb.from_torch(module, example, dynamic=length), cb.load(path)):
+        assert model.state_dict()["turns"].shape == (16, 4, 2)
+        for n in (5, 16):
+            x = torch.randn(2, n, 8)
+            for found, right in zip(model(x), module(x), strict=True):
+                assert error(found, right) < 1e-5
+
+
+@needs_torch
 def test_modules_that_torch_cannot_export() -> None:
     class Decides(torch.nn.Module):
         def forward(self, x: Any) -> Any:

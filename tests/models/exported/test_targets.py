@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy.errors import ModelError
 from cubepy.models.exported import targets
 from cubepy.models.exported.records import TARGETS, run_of
 
@@ -115,3 +116,27 @@ def test_dtypes_of_bools_and_bytes() -> None:
     assert run("square.default", cb.tensor(np.array([True, False]))).dtype == np.int64
     full = cb.tensor(np.array([1, 2], np.uint8))
     assert run("all.default", full).dtype == run("any.default", full).dtype == np.uint8
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_meet_the_matrix_of_their_group(seed: int) -> None:
+    """Also where groups are empty, rows lie behind the last one, and gradients are wanted."""
+    rng = np.random.default_rng(seed)
+    groups, rows, k, n = (int(v) for v in rng.integers((1, 0, 1, 1), (14, 50, 40, 40)))
+    x, w = rng.standard_normal((rows, k)), rng.standard_normal((groups, k, n))
+    ends = np.sort(rng.integers(0, rows + 1, groups)).astype(rng.choice([np.int32, np.int64]))
+    right = np.zeros((rows, n))
+    for e, first in enumerate([0, *ends[:-1]]):
+        right[first : ends[e]] = x[first : ends[e]] @ w[e]
+    for dtype, by in ((np.float32, 1e-4), (np.float64, 1e-12)):
+        given = cb.tensor(x.astype(dtype)), cb.tensor(w.astype(dtype)), cb.tensor(ends)
+        for name in ("aten._grouped_mm.default", "transformers.grouped_mm_fallback.default"):
+            found = cb.jit(lambda *given, name=name: run_of(name)(*given))(*given)  # type: ignore
+            np.testing.assert_allclose(found.numpy(), right, rtol=by, atol=by)
+    turned = cb.tensor(w.transpose(0, 2, 1).copy(), requires_grad=True)
+    run_of("aten._grouped_mm")(cb.tensor(x), turned.transpose(1, 2), cb.tensor(ends)).sum().backward()  # type: ignore  # fmt: skip
+    starts = [0, *ends[:-1]]
+    by_w = np.stack([x[a:b].sum(0) for a, b in zip(starts, ends, strict=True)])
+    np.testing.assert_allclose(turned.grad.numpy(), np.repeat(by_w[:, None], n, 1), atol=1e-9)
+    with pytest.raises(ModelError, match="groups of rows"):
+        run_of("aten._grouped_mm")(given[1], given[0], given[2])  # type: ignore

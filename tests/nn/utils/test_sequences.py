@@ -55,18 +55,20 @@ def test_packed_sequences_come_back(batch_first: bool) -> None:
         np.testing.assert_array_equal(a.numpy(), b)
 
 
-@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM, "projected"])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("program", [False, True])
 def test_layers_take_each_sequence_for_itself(
     kind: Any, bidirectional: bool, program: bool
 ) -> None:
-    layer = kind(2, 3, 2, bidirectional=bidirectional).double()
+    more = {"proj_size": 2} if kind == "projected" else {}
+    kind = nn.LSTM if more else kind
+    layer = kind(2, 3, 2, bidirectional=bidirectional, **more).double()
     first = RNG.standard_normal((4 if bidirectional else 2, 4, 3))
 
     def states(n: Any) -> Any:
         part = cb.tensor(first if n is None else first[:, n : n + 1])
-        return (part, part) if kind is nn.LSTM else part
+        return (part[..., : more.get("proj_size")], part) if kind is nn.LSTM else part
 
     def run(x: Any) -> Any:
         packed = pack_padded_sequence(x, LENGTHS, enforce_sorted=False)

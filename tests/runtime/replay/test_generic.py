@@ -120,6 +120,31 @@ of(
     (1, 2, "n", 64),
     dtype="f16",
 )
+of("conv2d_f16", lambda x, w: K.conv2d(x, w), ("n", 8, 6, 6), (16, 8, 3, 3), dtype="f16")
+of(
+    "conv2d_last",
+    lambda x, w: K.conv2d(x, w, padding=1, layout="NHWC"),
+    ("n", 14, 14, 64),
+    (128, 64, 3, 3),
+    dtype="f16",
+)
+of("conv1d", lambda x, w: K.conv1d(x, w, padding=1), (1, 80, "n"), (96, 80, 3))
+of("conv2d_1x1", lambda x, w, b: K.conv2d(x, w, b), (1, 64, "n", 20), (64, 64, 1, 1), (64,))
+of(
+    "conv2d_depthwise",
+    lambda x, w: K.conv2d(x, w, padding=1, groups=64),
+    ("n", 64, 8, 8),
+    (64, 1, 3, 3),
+    dtype="f16",
+)
+of("max_pool2d", lambda x: K.max_pool2d(x, 3, 2, 1), (1, 8, "n", "n"), dtype="f16")
+of("batch_norm", lambda x, w: K.batch_norm(x, w, w, w, w), (2, 64, "n"), (64,))
+
+
+@call
+def transposed_convolution(n: int) -> Call:
+    x, w = array(1, 64, n % 40 + 1, 12, dtype="f16"), array(64, 32, 2, 2, dtype="f16")
+    return lambda: K.conv_transpose2d(x, w, stride=2)
 
 
 @call
@@ -182,11 +207,12 @@ def compare(monkeypatch: pytest.MonkeyPatch, name: str, more: int = 0) -> None:
     def look(self: Any, key: Any, values: Any, plan: Any, *rest: Any) -> None:
         kind, lengths = generic.kind_of(key)
         known = self.known.get(kind)
-        for found in () if known is None else known.generics:
+        plans = generic.Plans(0) if known is None else known.plans(lengths)
+        for found in plans.generics:
             if found.again(lengths) is not None:
                 assert generic.compared(found, lengths, plan), lengths
                 fit.append(True)
-                known.idle = 0
+                plans.idle = 0
         learn(self, key, values, plan, *rest)
         assert not self.known[kind].reason, "no code on the way is taken aback by symbols"
 

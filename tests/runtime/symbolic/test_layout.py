@@ -53,7 +53,7 @@ def viewed(array: Any, steps: list[tuple[str, Any]]) -> Any:
         elif kind == "transpose":
             array = array.transpose([(k + given_) % array.ndim for k in range(array.ndim)])
         elif kind == "flat":
-            rest = array.size // (array.shape[0] if array.ndim else 1)
+            rest = array.size // (array.shape[0] or 1 if array.ndim else 1)
             shape = (array.shape[0], rest) if array.ndim else (1, 1)
             array = reshape(array, shape)
         elif kind == "split":
@@ -108,6 +108,8 @@ def test_views_are_those_of_numpy(data: Any, first: Any, second: Any, gaps: bool
     text, scope = trace.written(results, len(first) + len(given_))
     fit = written(text, "<test>", scope)
     for array in (one, whole(second)):
+        if array.flags.c_contiguous != one.flags.c_contiguous:
+            continue  # another kind of call
         steps_of = array.strides if gaps else ()
         made = fit(*array.shape, *steps_of)
         if made is None:
@@ -117,9 +119,11 @@ def test_views_are_those_of_numpy(data: Any, first: Any, second: Any, gaps: bool
         rank = real.ndim
         start = real.__array_interface__["data"][0] - array.__array_interface__["data"][0]
         assert made[:rank] == real.shape
+        new = [s[0] for s in steps] in (["split"], ["["], ["[", "words"])
+        alike = new and min(array.shape) > 1  # new axes, too
         if real.size:
             assert all(
-                n <= 1 or a == b
+                (n <= 1 and not alike) or a == b
                 for n, a, b in zip(real.shape, made[rank:], real.strides, strict=False)
             )
             assert made[-2] == start

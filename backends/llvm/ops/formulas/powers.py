@@ -1,4 +1,4 @@
-"""x ** y of floats, for targets whose LLVM has no correct one.
+"""x ** y of floats, for targets whose LLVM has no correct one, and of lines of f32 on CPUs.
 
 exp(y * log|x|), with the logarithm in two parts: log(m) = 2 * atanh((m - 1) / (m + 1)), whose first
 terms are summed in twice the precision.
@@ -20,10 +20,10 @@ from cubepy.backends.llvm.ops.formulas.number import (
     two_sum,
     where,
 )
-from cubepy.backends.llvm.ops.formulas.vectormath import exp_value
+from cubepy.backends.llvm.ops.formulas.vectormath import exp_value, log_value
 from cubepy.backends.llvm.ops.formulas.vectormath_tables import TABLES
 from cubepy.backends.llvm.ops.types import F64
-from cubepy.backends.llvm.ops.values import shaped
+from cubepy.backends.llvm.ops.values import on_gpu, shaped
 
 ROOT_HALF = 0.7071067811865476
 THIRD = (0.3333333333333333, 1.850371707708594e-17)
@@ -65,6 +65,20 @@ def _power(x: Number, y: Number) -> Number:
     cut = where(abs(exponent) < BEYOND, fma(y, low, cut), 0.0)
     value = Number(x.b, exp_value(x.b, "f64", exponent.v))
     value = where(abs(exponent) < BEYOND, fma(value, cut, value), value)
+    return _with_ends(x, y, value)
+
+
+def _power_of_singles(b: Any, x: Any, y: Any) -> Any:
+    """Of f32: the logarithm as one double is as good there."""
+    wide = shaped(F64, x.type)
+    high = Number(b, log_value(b, "f64", b.fpext(abs(Number(b, x)).v, wide)))
+    value = exp_value(b, "f64", (Number(b, b.fpext(y, wide)) * high).v)
+    return _with_ends(Number(b, x), Number(b, y), Number(b, b.fptrunc(value, x.type))).v
+
+
+def _with_ends(x: Number, y: Number, value: Number) -> Number:
+    """|x| ** y as x ** y, right for x below 0 and where a logarithm is none."""
+    size = abs(x)
     half = y * 0.5
     whole, even = y.mapped("rint").equals(y), half.mapped("rint").equals(half)
     odd = whole & ~even
@@ -79,6 +93,8 @@ def power(b: Any, dtype: str, x: Any, y: Any) -> Any:
     """x ** y of floats or lines of them: within an ulp or two of f64, half an ulp of f32."""
     if dtype == "f64":
         return _power(Number(b, x), Number(b, y)).v
+    if dtype == "f32" and not on_gpu(b):
+        return _power_of_singles(b, x, y)
     wide = shaped(F64, x.type)
     out = _power(Number(b, b.fpext(x, wide)), Number(b, b.fpext(y, wide)))
     return b.fptrunc(out.v, x.type)

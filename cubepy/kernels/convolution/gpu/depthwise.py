@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from cubepy.kernels.movement.transpose import transpose
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
 from cubepy.runtime import memory
+from cubepy.runtime.symbolic.cached import cached
 
 UNITS = 128
 ROWS, PIXELS = 4, 4  # of a unit's box, channels last
@@ -242,7 +242,7 @@ def channelwise_first(
                 out.store((n, f, d, h + r, w), line.load(0, pixels))
 
 
-@lru_cache(maxsize=1024)
+@cached
 def box_of(problem: Problem, lanes: int, last: bool, filters: int, function: Any) -> Box:
     """The blueprint; `lanes` is what lines of the arrays allow."""
     _, high, wide = problem.window

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,8 @@ from cubepy.kernels.convolution.problem import Problem, WeightGradient
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.runtime import memory
+from cubepy.runtime.symbolic.cached import cached
+from cubepy.runtime.symbolic.number import known
 from cubepy.tune import GpuRoutine
 
 UNITS = 128
@@ -321,7 +322,7 @@ def cost_of(
     return -(-every // (cubes * cores)) * again * max(bounds), cubes, ranges
 
 
-@lru_cache(maxsize=1024)
+@cached
 def plan_for(
     count: int, size: tuple[int, int], out: tuple[int, int], itemsize: int, settings: Settings, back: bool,
     function: Any, images: int, line: int, cores: int,
@@ -351,6 +352,7 @@ def plan_for(
                 continue
             if planes > 1 and math.prod(plan.unit_tiles) > UNITS:
                 continue
+            known(*size, *out)  # code of its own
             plan = min(
                 (replace(plan, more=more) for more in range(4)),
                 key=lambda plan: meeting(plan, itemsize),
@@ -381,9 +383,10 @@ def by_planes_on_gpu(
     found = flat_settings(problem, x, out)
     if found is None or w.shape[:2] != (c, 1) or w.dtype != x.dtype:
         return False
-    sides = problem.size[1:], problem.out[1:]
+    size: Any = problem.size[1:]
+    large: Any = problem.out[1:]
     chosen = plan_for(
-        x.shape[0] * c, *sides, x.itemsize, found[0], back, function, 0, found[1], cores
+        x.shape[0] * c, size, large, x.itemsize, found[0], back, function, 0, found[1], cores
     )
     if chosen is None:
         return False

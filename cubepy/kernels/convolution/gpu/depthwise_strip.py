@@ -11,12 +11,12 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.primitives.vector_width import line_of
+from cubepy.runtime.symbolic.cached import cached
 
 TAPS = 49
 """Taps of a window, at most: their values stay in registers."""
@@ -37,7 +37,7 @@ Settings = tuple[tuple[int, int], ...]
 Row = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...], tuple[int, ...]]
 
 
-@lru_cache(maxsize=1024)
+@cached
 def along(count: int, window: int, stride: int, dilation: int, pad: int, back: bool) -> Pairs:
     """`Unit tile.seen` along an axis."""
     found = []

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from cubepy.kernels.matmul.gpu.mma_multistage import stage_product
 from cubepy.kernels.matmul.gpu.operands import ALIGNMENT
 from cubepy.kernels.primitives.vector_width import address
 from cubepy.runtime import memory
+from cubepy.runtime.symbolic.cached import cached
 from cubepy.tune import GpuRoutine
 
 UNITS, SIDE, LANES = 256, 16, 4
@@ -337,7 +337,7 @@ def store_sums(line, sums, part, near, f, filters, column):
         sums.store((part, near + f, column), line)
 
 
-@lru_cache(maxsize=1024)
+@cached
 def plan_of(
     filters: int, columns: int, groups: int, steps: int, cores: int, matrix: bool, copies: bool
 ) -> tuple[Window, int, int]:

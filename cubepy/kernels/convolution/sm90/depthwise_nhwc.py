@@ -15,7 +15,6 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import cubepy as cb
@@ -36,6 +35,7 @@ from cubepy.kernels.convolution.sm90.operand_layout import in_boxes
 from cubepy.kernels.matmul.gpu.operands import ALIGNMENT
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.primitives.lines import multiple
+from cubepy.runtime.symbolic.cached import cached
 
 SIDES = (1, 2, 4, 7, 8, 14, 16, 28, 32)
 """Sides of tiles, in places of the output."""
@@ -200,7 +200,7 @@ def settings_of(view: Any, problem: Problem, properties: cb.DeviceProperties) ->
     )
 
 
-@lru_cache(maxsize=1024)
+@cached
 def plan_for(
     n: int,
     out_size: tuple[int, int],

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,7 @@ from cubepy.kernels.convolution.sm90.depthwise_nhwc import (
 )
 from cubepy.kernels.convolution.sm90.operand_layout import in_boxes
 from cubepy.runtime import memory
+from cubepy.runtime.symbolic.cached import cached
 from cubepy.tune import GpuRoutine
 
 
@@ -120,7 +120,7 @@ def room_of(x):
     return -(-x.nbytes // ALIGNED) * ALIGNED // x.dtype.itemsize
 
 
-@lru_cache(maxsize=1024)
+@cached
 def plan_for(
     n: int, out_size: tuple[int, int], channels: int, itemsize: int, settings: Settings, cores: int
 ) -> UnitTile | None:
@@ -165,8 +165,9 @@ class Boxes(GpuRoutine):
     def plan(self, p: WeightGradient, properties: cb.DeviceProperties) -> UnitTile | None:
         """The blueprint."""
         settings = settings_of(p.last[0], p.shape, properties)
-        sizes: Any = (p.x.shape[0], p.shape.out[1:], p.x.shape[1], p.x.itemsize)
-        return settings and plan_for(*sizes, settings, properties.cores)
+        out: Any = p.shape.out[1:]
+        channels, size = p.x.shape[1], p.x.itemsize
+        return settings and plan_for(p.x.shape[0], out, channels, size, settings, properties.cores)
 
     def launch(self, p: WeightGradient, properties: cb.DeviceProperties) -> None:
         """Sums of ranges, which are added."""

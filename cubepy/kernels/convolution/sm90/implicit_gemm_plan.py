@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +25,9 @@ from cubepy.kernels.matmul.gpu.operands import ALIGNMENT, NARROW_FLOATS, activat
 from cubepy.kernels.primitives.pipeline import BLOCK, ROW_BYTES
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
+from cubepy.runtime.symbolic.cached import cached
+from cubepy.runtime.symbolic.least import least
+from cubepy.runtime.symbolic.number import plain
 
 TILES = {
     HopperWindow(128, 256, 4, pingpong=False): (1.57, 0.26, 0.20),
@@ -52,6 +57,8 @@ PHASES = 2
 
 SIDES = (1, 2, 4, 7, 8, 14, 16, 28, 32, 56, 64, 128)
 """Sides of boxes."""
+NONE = 1 << 20
+"""A side longer than any tile."""
 
 Four = tuple[int, int, int, int]
 Tile = HopperWindow | FmaWindow
@@ -269,37 +276,73 @@ def map_of(a: Any, box: Four, tf32: bool = False) -> Any:
     )
 
 
-@lru_cache(maxsize=1024)
-def box_for(n: int, out_size: tuple[int, int, int], rows: int) -> tuple[Four, Four]:
+@cached
+def box_for(n: int, out_size: tuple[int, ...], rows: int) -> tuple[Four, Four]:
     """The box of output pixels (images, depth, height, width) that a tile of so many rows does, and
     how many boxes there are along each: the fewest tiles, of these the box that sees the least of
     the input.
 
-    Every box is code of its own, so its sides are chosen from few.
+    Every box is code of its own, so its sides are chosen from few. Boxes that cannot be longer
+    along any axis give the fewest tiles; of those, sides are made shorter as long as no tile more
+    is needed.
     """
-    depth, high, wide = (sides(a) for a in out_size)
-    best: tuple[tuple[int, int, int], Four, Four] | None = None
-    for d, h, w in itertools.product(depth, high, wide):
-        for i in sides(n) if d * h * w <= rows else ():
-            if i * d * h * w <= rows:
-                box = (i, d, h, w)
-                counts = tuple(-(-a // b) for a, b in zip((n, *out_size), box, strict=True))
-                cost = (math.prod(counts), i * (d + 2) * (h + 2) * (w + 2), -w)
-                if best is None or cost < best[0]:
-                    best = cost, box, counts  # type: ignore[assignment]
-    assert best is not None
-    return best[1], best[2]
+    axes = [sides(a) for a in (n, *out_size)]
+    boxes = [*_longest(axes, rows)]
+    numbers = [math.prod(side.boxes for side in box) for box in boxes]
+    few = min(numbers, key=plain)
+    found = []
+    for box, number in zip(boxes, numbers, strict=True):
+        if few < number:
+            continue
+        assert few == number
+        shorter = [_shortest(side, axis) for side, axis in zip(box, axes, strict=True)]
+        i, d, h, w = (side.length for side in shorter)
+        cost = i * (d + 2) * (h + 2) * (w + 2), -w
+        found.append((cost, (d, h, w, i), tuple(side.boxes for side in shorter)))
+    _, (d, h, w, i), counts = min(found, key=itemgetter(0, 1))
+    return (i, d, h, w), counts  # type: ignore[return-value]
+
+
+class Side(NamedTuple):
+    """A side of a box: pixels, how many boxes there are along it, and what the next one has."""
+
+    length: int
+    boxes: int
+    after: int
+
+
+def sides(n: int) -> list[Side]:
+    """Sides of boxes along an axis of n pixels, up to the first that takes all of them."""
+    several = SIDES[: bisect_left(SIDES, n) + 1]
+    return [
+        Side(side, -(-n // side), after)
+        for side, after in zip(several, (*several[1:], NONE), strict=True)
+    ]
+
+
+def _longest(axes: Sequence[list[Side]], rows: int) -> Iterator[tuple[Side, ...]]:
+    """Boxes of at most so many pixels that have more if one side is longer."""
+    images, deep, high, wide = axes
+    for d, h, w in itertools.product(deep, high, wide):
+        area = d.length * h.length * w.length
+        if area <= rows:
+            i = next(image for image in images if image.length * area <= rows < image.after * area)
+            box = i, d, h, w
+            if all(i.length * area // side.length * side.after > rows for side in box[1:]):
+                yield box
+
+
+def _shortest(side: Side, axis: list[Side]) -> Side:
+    """The shortest side of as many boxes."""
+    at = axis.index(side)
+    while at > 0 and not side.boxes < axis[at - 1].boxes:
+        at -= 1
+    return axis[at]
 
 
 def is_whole(steps: int, ranges: int) -> bool:
     """Whether none of so many ranges of steps is empty."""
     return -(-steps // -(-steps // ranges)) == ranges
-
-
-def sides(n: int) -> list[int]:
-    """Sides of boxes along an axis of n pixels, up to the first that takes all of them."""
-    below = [side for side in SIDES if side < n]
-    return [*below, *SIDES[len(below) : len(below) + 1]]
 
 
 def tile_for(
@@ -311,9 +354,9 @@ def tile_for(
     return plan_for(n, out_size, filters, steps, cores, group, 1, plain)[0]
 
 
-@lru_cache(maxsize=1024)
+@cached
 def plan_for(
-    n: int, out_size: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0, most: int = RANGES,
+    n: int, out_size: tuple[int, ...], filters: int, steps: int, cores: int, group: int = 0, most: int = RANGES,
     plain: bool = False, chosen: Boxes = Boxes(),
 ) -> tuple[Tile, int]:  # fmt: skip
     """The tile, and the ranges of the sum, at most so many, that cost least of those that agree
@@ -346,4 +389,4 @@ def plan_for(
         raise TuneError(
             f"{chosen} does not fit a sum of {steps} steps for groups of {group} filters"
         )
-    return min(found, key=cost)
+    return least(found, cost)

@@ -13,7 +13,6 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import cubepy as cb
@@ -28,6 +27,7 @@ from cubepy.kernels.convolution.sm90.implicit_gemm_plan import (
 )
 from cubepy.kernels.convolution.sm90.operand_layout import MEASURE, in_boxes
 from cubepy.runtime import memory
+from cubepy.runtime.symbolic.cached import cached
 
 TOGETHER = 4
 """Remainders of a launch, at most."""
@@ -51,7 +51,7 @@ class Remainder:
     pad: int
 
 
-@lru_cache(maxsize=1024)
+@cached
 def remainders(
     size: int, window: int, stride: int, dilation: int, cut: int
 ) -> tuple[Remainder, ...]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from cubepy.kernels.primitives.pipeline import (
     produce,
 )
 from cubepy.runtime import memory
+from cubepy.runtime.symbolic.cached import cached
 from cubepy.tune import GpuRoutine
 
 PIXELS = 64
@@ -216,8 +216,8 @@ def hopper_weight(
             cb.tma_wait(0)
 
 
-@lru_cache(maxsize=1024)
-def box_for(n: int, out_size: tuple[int, int, int]) -> tuple[Four, Four]:
+@cached
+def box_for(n: int, out_size: tuple[int, ...]) -> tuple[Four, Four]:
     """The box of 64 pixels, and how many there are along each axis: the fewest, of these the one
     that sees least.
     """
@@ -234,7 +234,7 @@ def box_for(n: int, out_size: tuple[int, int, int]) -> tuple[Four, Four]:
     return best[1], best[2]
 
 
-@lru_cache(maxsize=1024)
+@cached
 def plan_of(
     filters: int, pieces: int, boxes: int, cores: int, group: int
 ) -> tuple[HopperWindow, int]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from cubepy.kernels.windows.rows_gpu import Steps, row_loads
+from cubepy.runtime.symbolic.cached import cached
 
 PLANE = 32
 """Units of a plane."""
@@ -361,7 +361,7 @@ def worth(plan: BoxPlan, size: tuple[int, ...], made: tuple[int, ...], itemsize:
     return working * coming / (1 + lost)
 
 
-@lru_cache(maxsize=1024)
+@cached
 def plan_of(
     size: tuple[int, ...],
     made: tuple[int, ...],

@@ -1,5 +1,6 @@
 """Families of torch's operators, made of ops of tensors; importing this records them all."""
 
+from cubepy.models.exported import complex_fourier, complexes
 from cubepy.models.exported.targets import (
     control,
     creation,
@@ -19,6 +20,8 @@ from cubepy.models.exported.targets import (
 )
 
 __all__ = [
+    "complex_fourier",
+    "complexes",
     "control",
     "creation",
     "elementwise",

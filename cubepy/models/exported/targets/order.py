@@ -220,59 +220,19 @@ target("nanquantile")(_quantile(True))
 # Running ones
 
 
-def running(x: Tensor, dim: int, larger: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
-    """Running extremes and their last places, in log2(n) steps (Hillis and Steele, 1986).
-
-    Args:
-        x: a tensor with axes.
-        dim: along which.
-        larger: of two tensors, whether the second one's elements take over.
-    """
-    axis, n = dim % x.ndim, x.shape[dim]
-    lengths = [1] * x.ndim
-    lengths[axis] = n
-    spots = T.arange(n, dtype=i64).reshape(tuple(lengths)).expand(x.shape)
-    lead = (slice(None),) * axis
-    step = 1
-    while step < n:
-        before = [t[(*lead, slice(None, n - step))] for t in (x, spots)]
-        behind = [t[(*lead, slice(step, None))] for t in (x, spots)]
-        taken = larger(before[0], behind[0])
-        made = [T.where(taken, b, a) for a, b in zip(before, behind, strict=True)]
-        heads = [t[(*lead, slice(None, step))] for t in (x, spots)]
-        x, spots = (T.concat([h, m], axis=axis) for h, m in zip(heads, made, strict=True))
-        step *= 2
-    return [x, spots]
-
-
-def _takes_over(operator: str) -> Callable[[Tensor, Tensor], Tensor]:
-    def run(a: Tensor, b: Tensor) -> Tensor:
-        more = getattr(b, operator)(a)
-        return (more & (a == a)) | (b != b) if a.dtype.is_float else more  # type: ignore[no-any-return]
-
-    return run
-
-
 @target("cummax")
 @lifted
 def cummax(x: Tensor, dim: int) -> list[Tensor]:
-    return running(x, dim, _takes_over("__ge__"))
+    return list(x.cummax(dim))
 
 
 @target("cummin")
 @lifted
 def cummin(x: Tensor, dim: int) -> list[Tensor]:
-    return running(x, dim, _takes_over("__le__"))
+    return list(x.cummin(dim))
 
 
 @target("logcumsumexp")
 @lifted
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
-    axis, n = dim % x.ndim, x.shape[dim]
-    lead = (slice(None),) * axis
-    step = 1
-    while step < n:
-        before, behind = x[(*lead, slice(None, n - step))], x[(*lead, slice(step, None))]
-        x = T.concat([x[(*lead, slice(None, step))], before.logaddexp(behind)], axis=axis)
-        step *= 2
-    return x
+    return x.logcumsumexp(dim)

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from cubepy import tensor as T
-from cubepy.lang.dtypes import bool_
+from cubepy.errors import ModelError
+from cubepy.lang.dtypes import bool_, f32
+from cubepy.models.architectures.picked import picked
 from cubepy.models.exported.records import target
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor
+from cubepy.tensor.modes import is_grad_enabled
+from cubepy.tensor.storage import HOST
 
 
 @target("linear")
@@ -29,6 +33,45 @@ def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> 
     if beta == 0:
         return found
     return found + (x if beta == 1 else x * beta)
+
+
+FEW_GROUPS = 8
+"""Groups up to which all rows meet all matrices: as many products are that much quicker."""
+
+
+@target("_grouped_mm transformers.grouped_mm_fallback.default")
+def grouped_mm(
+    x: Tensor,
+    weight: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: Any = None,
+) -> Tensor:
+    """Rows (S, K), each by the matrix (E, K, N) of its group, of which `offs` has the ends: what
+    experts read. Rows behind the last group are zero.
+    """
+    if offs is None:
+        found = x @ weight
+    elif (x.ndim, weight.ndim) != (2, 3):
+        raise ModelError(
+            f"products of groups of rows with a stack of matrices run, not of {x.shape} and "
+            f"{weight.shape}"
+        )
+    else:
+        rows, groups = T.arange(x.shape[0], dtype="i64", device=x.device), weight.shape[0]
+        which = (rows.unsqueeze(1) >= offs.astype("i64").unsqueeze(0)).astype("i64").sum(1)
+        learns = is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+        plain = x.dtype is weight.dtype is f32 and x.device == HOST and weight.device == HOST
+        if plain and not learns and (groups > FEW_GROUPS or x.shape[0] <= groups):
+            found = picked(x, weight.transpose(1, 2), which)
+            found = T.where((which < groups).unsqueeze(1), found, T.zeros_like(found))
+        else:
+            parts = [x @ weight[e] for e in range(groups)]
+            found = T.zeros_like(parts[0])
+            for e, part in enumerate(parts):
+                found = T.where((which == e).unsqueeze(1), part, found)
+    found = found if bias is None else found + bias
+    return found if out_dtype is None else found.astype(out_dtype)
 
 
 @target("outer ger")

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cubepy import tensor as T
-from cubepy.errors import ModelError
+from cubepy.errors import CubeError, ModelError
 from cubepy.models.onnx.ops.loops import as_scan, rounds_of, slices_as_scan
 from cubepy.models.onnx.records import Call, axis_of, ints, operator, shape_of
 from cubepy.models.onnx.runner import NeedsElements, host_of, liftable
+from cubepy.runtime.device import gpu_of
+from cubepy.tensor import Tensor, cond
 from cubepy.tensor.record import recording_here
 
 MOST_UNROLLED = 32
 """Rounds of a loop up to which a program has them written out."""
 MOST_ROUNDS = 2**31
+MOST_BRANCHED = 64
+"""Nodes of a branch up to which both are part of a program, whichever a call takes."""
 
 
 def truth(value: Any) -> bool:
@@ -32,8 +37,40 @@ def several(values: list[Any]) -> Any:
 @operator("If", plain=True)
 def if_(call: Call, condition: Any) -> Any:
     """One of two subgraphs."""
-    chosen = call["then_branch"] if truth(condition) else call["else_branch"]
+    branches = call["then_branch"], call["else_branch"]
+    try:
+        chosen = branches[0 if truth(condition) else 1]
+    except NeedsElements:
+        if max(map(nodes_in, branches)) > MOST_BRANCHED or gpu_of(condition.device) is not None:
+            raise
+        return several(as_cond(call, condition, branches))
     return several(call.run_graph(chosen, []))
+
+
+def as_cond(call: Call, condition: Tensor, branches: Any) -> list[Tensor]:
+    """One of two subgraphs, which a program chooses."""
+
+    def run(branch: Any) -> Any:
+        found = call.run_graph(branch, [])
+        if not all(isinstance(value, Tensor) for value in found):
+            raise NeedsElements  # what is no tensor may decide shapes, or is a sequence
+        return found
+
+    try:
+        given: list[Tensor] = cond(condition, *(partial(run, branch) for branch in branches))
+    except CubeError as error:  # of the branch that is not taken, or they differ in shape
+        raise NeedsElements from error
+    return given
+
+
+def nodes_in(graph: Any) -> int:
+    """Nodes of a graph and of those in it."""
+    found = len(graph.nodes)
+    for node in graph.nodes:
+        for value in node.attributes.values():
+            inner = value if isinstance(value, list) else [value]
+            found += sum(nodes_in(g) for g in inner if isinstance(g, type(graph)))
+    return found
 
 
 def stacked(values: list[Any], axis: int = 0) -> Any:

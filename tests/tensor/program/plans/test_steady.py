@@ -394,7 +394,7 @@ def test_steady_of_one_program_take_turns() -> None:
     assert program(Steady([(cb.tensor([1.0, 2.0]),)])).tolist() == [2, 4]
 
 
-MADE = ("__new__", "Handle", "Value")
+MADE = ("__new__", "_new", "Handle", "Value")
 """What makes a handle or a value that nobody else has."""
 ALLOWED = {
     "value": {

@@ -16,7 +16,7 @@ from cubepy.models.onnx.ops.quantization import (
     quantize_linear,
     requantized,
 )
-from cubepy.models.onnx.ops.sequence.recurrent import begun, cell_in, laid_out, lstm_of, ordered
+from cubepy.models.onnx.ops.sequence.recurrent import begun, cells_in, laid_out, lstm_of, ordered
 from cubepy.models.onnx.records import Call, dtype_of, operator
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
@@ -179,7 +179,7 @@ def integer_lstm(
         made = apply("matmul_codes", found, codes) - zero.astype("i32") * sums
         return made.astype("f32") * (by * scale)
 
-    if cell_in(call, "lstm") == "lstm" and not call.get("input_forget", 0):
+    if set(cells_in(call, "lstm")) == {"lstm"} and not call.get("input_forget", 0):
         made = _codes_at_once(call, x, (b, lengths, h, c, p), given, states)
         if made is not None:
             return made

@@ -56,17 +56,15 @@ def activations(call: Call, usual: tuple[str, ...], directions: int) -> list[lis
     ]
 
 
-def cell_in(call: Call, kind: str, before: bool = False) -> str | None:
-    """The cell of a node as `recur` names it; None where its directions are not alike."""
+def cells_in(call: Call, kind: str, before: bool = False) -> list[str]:
+    """The cells of a node's directions as `recur` names them."""
     usual = USUAL.get(kind, ("tanh",))
-    found = {tuple(one) for one in functions_of(call, usual, _count(call))}
-    if len(found) > 1:
-        return None
-    (functions,) = found
-    if kind == "tanh" and functions == (("relu", 0.0, 0.0),):
-        kind = "relu"
-    coupled = kind == "lstm" and bool(call.get("input_forget", 0))
-    return Cell(kind, functions, float(call.get("clip", 0.0)), coupled, before).text
+    found = []
+    for functions in map(tuple, functions_of(call, usual, _count(call))):
+        one = "relu" if kind == "tanh" and functions == (("relu", 0.0, 0.0),) else kind
+        coupled = one == "lstm" and bool(call.get("input_forget", 0))
+        found.append(Cell(one, functions, float(call.get("clip", 0.0)), coupled, before).text)
+    return found
 
 
 def along(
@@ -171,21 +169,22 @@ def _clipped(call: Call, x: Tensor) -> Tensor:
 
 def at_once(
     call: Call,
-    cell: str,
+    cells: list[str],
     x: Tensor,
     weights: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
     lengths: Tensor | None,
     states: tuple[Tensor | None, ...],
     peepholes: Tensor | None = None,
 ) -> tuple[Any, ...] | None:
-    """All directions and steps of a layer in one launch; None where that is not for it.
+    """All steps of a layer in one launch, or in one for each direction where their cells differ;
+    None where that is not for it.
 
     Args:
         call: the node.
-        cell: see `recur`.
+        cells: of each direction, see `recur`.
         x: inputs, as the node has them.
         weights: matrices of inputs and of states, biases (directions, rows) of their products; in
-            the order of the gates of `cell`.
+            the order of the gates of `recur`.
         lengths: of the sequences.
         states: the first ones, as the node has them.
         peepholes: in the order of `recur`.
@@ -196,7 +195,18 @@ def at_once(
         return None
     gates = F.linear(x, w.reshape(-1, w.shape[2]), None if b is None else b.reshape(-1))
     back = call.get("direction", "forward") == "reverse"
-    y, *last = recur(cell, gates, r, tuple(first), c, peepholes, lengths, back)
+    if len(set(cells)) == 1:
+        y, *last = recur(cells[0], gates, r, tuple(first), c, peepholes, lengths, back)
+        return laid_out(call, y, last)
+    rows, made = r.shape[1], []
+    for d, cell in enumerate(cells):
+        one = slice(d, d + 1)
+        bias, holes = (None if t is None else t[one] for t in (c, peepholes))
+        states_of = tuple(s[one] for s in first)
+        given = gates[:, :, d * rows : (d + 1) * rows]
+        made.append(recur(cell, given, r[one], states_of, bias, holes, lengths, d == 1))
+    y = T.concat([one[0] for one in made], axis=-1)
+    last = [T.concat(list(ends), axis=0) for ends in zip(*(one[1:] for one in made), strict=True)]
     return laid_out(call, y, last)
 
 
@@ -230,17 +240,16 @@ def lstm(
     p: Tensor | None = None,
 ) -> tuple[Any, ...]:
     """Long short-term memory; gates are input, output, forget, cell (Hochreiter, 1997)."""
-    cell = cell_in(call, "lstm")
-    if cell is not None:
-        width = r.shape[2]
-        w_now, r_now = (ordered(m, (0, 2, 3, 1), width) for m in (w, r))
-        bias = None
-        if b is not None:
-            bias = ordered(b[:, : 4 * width] + b[:, 4 * width :], (0, 2, 3, 1), width)
-        holes = None if p is None else ordered(p, (0, 2, 1), width)
-        made = at_once(call, cell, x, (w_now, r_now, bias, None), lengths, (h, c), holes)
-        if made is not None:
-            return made
+    width = r.shape[2]
+    w_now, r_now = (ordered(m, (0, 2, 3, 1), width) for m in (w, r))
+    bias = None
+    if b is not None:
+        bias = ordered(b[:, : 4 * width] + b[:, 4 * width :], (0, 2, 3, 1), width)
+    holes = None if p is None else ordered(p, (0, 2, 1), width)
+    weights = (w_now, r_now, bias, None)
+    made = at_once(call, cells_in(call, "lstm"), x, weights, lengths, (h, c), holes)
+    if made is not None:
+        return made
     backs = [r[d].T for d in range(r.shape[0])]
     products = (lambda d, t: t @ w[d].T), (lambda d, t: t @ backs[d])
     return lstm_of(call, x, r.shape[-1], (b, lengths, h, c, p), products)
@@ -308,16 +317,15 @@ def gru(
     """Gated recurrent units; gates are update, reset, hidden (Cho et al., 2014)."""
     width = r.shape[-1]
     linear_first = bool(call.get("linear_before_reset", 0))
-    cell = cell_in(call, "gru", not linear_first)
-    if cell is not None:
-        parts: list[Tensor | None] = [None, None]
-        if b is not None:
-            one, other = b[:, : 3 * width], b[:, 3 * width :]
-            parts = [one, other] if linear_first else [one + other, None]
-        given = [None if m is None else ordered(m, (1, 0, 2), width) for m in (w, r, *parts)]
-        made = at_once(call, cell, x, tuple(given), lengths, (h,))  # type: ignore[arg-type]
-        if made is not None:
-            return made
+    parts: list[Tensor | None] = [None, None]
+    if b is not None:
+        one, other = b[:, : 3 * width], b[:, 3 * width :]
+        parts = [one, other] if linear_first else [one + other, None]
+    given = [None if m is None else ordered(m, (1, 0, 2), width) for m in (w, r, *parts)]
+    cells = cells_in(call, "gru", not linear_first)
+    made = at_once(call, cells, x, tuple(given), lengths, (h,))  # type: ignore[arg-type]
+    if made is not None:
+        return made
     x, (h,), chosen = prepared(call, x, width, ("sigmoid", "tanh"), h)
 
     def step_of(d: int) -> Callable[[State, Tensor], State]:
@@ -364,12 +372,10 @@ def rnn(
 ) -> tuple[Any, ...]:
     """A plain recurrent layer."""
     width = r.shape[-1]
-    cell = cell_in(call, "tanh")
-    if cell is not None:
-        bias = None if b is None else b[:, :width] + b[:, width:]
-        made = at_once(call, cell, x, (w, r, bias, None), lengths, (h,))
-        if made is not None:
-            return made
+    bias = None if b is None else b[:, :width] + b[:, width:]
+    made = at_once(call, cells_in(call, "tanh"), x, (w, r, bias, None), lengths, (h,))
+    if made is not None:
+        return made
     x, (h,), chosen = prepared(call, x, width, ("tanh",), h)
 
     def step_of(d: int) -> Callable[[State, Tensor], State]:
