@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.backends.python.arguments import argument
 from cubepy.backends.python.builtins import MEANING, WeakLine
 from cubepy.backends.python.memory import Memory, poisoned
 from cubepy.backends.python.names import Frozen
@@ -35,12 +36,11 @@ from cubepy.compiler.walk.python_calls import MATH
 from cubepy.errors import BarrierError, DTypeError, KernelAssertionError, Location
 from cubepy.lang import dtypes as dt
 from cubepy.lang.builtins import ATOMIC_OPS, FLOAT_MATH, Builtin, Topology
-from cubepy.lang.declare import Func, Kernel, Param
+from cubepy.lang.declare import Func, Kernel
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.lang.grid import Dim3
 from cubepy.lang.mathematics import MATHEMATICS
 from cubepy.lang.struct import Struct, StructType
-from cubepy.lang.views import plain
 
 YIELDING = (
     frozenset(FLOAT_MATH)
@@ -395,7 +395,7 @@ def run(
     this = Run(
         kernel, cubes, units, mode, properties, dt.i64 if wide else dt.i32, typed or {}, frozen
     )
-    values = [_argument(this, p, arguments[p.name]) for p in kernel.parameters]
+    values = [argument(this, p, arguments[p.name]) for p in kernel.parameters]
     function = this.generator_of(kernel.fn)
     with np.errstate(all="ignore"):
         for cube in range(math.prod(cubes)):
@@ -431,39 +431,3 @@ def _run_cube(this: Run, function: Callable[..., Any], values: list[Any], units:
         for unit in finished:
             del waiting[unit]
         this.phase += 1
-
-
-def _argument(this: Run, param: Param, value: Any) -> Any:
-    """A launch argument as the kernel sees it."""
-    if param.kind == "comptime":
-        return Value(value, as_dtype(value.dtype)) if isinstance(value, np.integer) else value
-    if param.kind == "view" and isinstance(value, np.ndarray):
-        value = plain(value)
-    return _any(this, param.name, value, param.dtype)
-
-
-def _any(this: Run, name: str, value: Any, dtype: DType | None) -> Any:
-    if isinstance(value, np.ndarray):
-        return Memory(this, name, value if value.ndim else value.reshape(1), "global")
-    if isinstance(value, Struct):
-        fields = {
-            f.name: value.values[f.name]
-            if f.kind == "comptime"
-            else _any(this, f"{name}.{f.name}", value.values[f.name], f.dtype)
-            for f in value.type.fields
-        }
-        return Struct(value.type, fields)
-    if isinstance(value, tuple):
-        return tuple(_any(this, f"{name}.{i}", v, None) for i, v in enumerate(value))
-    if dtype is not None:
-        return (
-            Value(value, dtype.compute)
-            if not dtype.is_float
-            else convert(Value(value, dt.f64), dtype.compute)
-        )
-    if isinstance(value, float) and not isinstance(value, np.generic):
-        return value
-    if isinstance(value, (bool, int, np.generic)):
-        d = dt.scalar_dtype(value)
-        return convert(Value(value, d), d.compute)
-    return value

@@ -142,9 +142,6 @@ class WeakNumber(Value):
     def __neg__(self) -> WeakNumber:
         return WeakNumber(np.negative(self.data), self.dtype)
 
-    def __pos__(self) -> WeakNumber:
-        return self
-
     def __invert__(self) -> WeakNumber:
         return WeakNumber(super().__invert__().data, self.dtype)
 
@@ -158,8 +155,8 @@ def still_weak(result: Any, *values: Any) -> Any:
     """A number that was made of such values alone, as one of them."""
     if type(result) is not Value or result.lanes or result.dtype.kind == "b":
         return result
-    made_so = any(type(v) is WeakNumber for v in values) and all(map(yields, values))
-    return WeakNumber(result.data, result.dtype) if made_so else result
+    weak = any(type(v) is WeakNumber for v in values) and all(map(yields, values))
+    return WeakNumber(result.data, result.dtype) if weak else result
 
 
 def _operators() -> None:
@@ -187,11 +184,9 @@ WEAK = frozenset({bool, int, float})
 
 
 def is_weak(v: Any) -> bool:
-    """Whether a value yields to the other operand's dtype."""
+    """Whether a value is a number of Python's, which yields to the other operand's dtype."""
     kind = type(v)
-    return kind in WEAK or (
-        kind is not Value and isinstance(v, (bool, int, float)) and not isinstance(v, np.generic)
-    )
+    return kind in WEAK or (isinstance(v, (bool, int, float)) and not isinstance(v, np.generic))
 
 
 def strong(v: Any) -> Value:
@@ -235,7 +230,6 @@ def convert(v: Any, dtype: DType) -> Value:
 
 
 _small: dict[tuple[str, int], Value] = {}
-REMEMBERED = 1024
 
 
 def _typed(v: int, dtype: DType) -> Value:
@@ -243,7 +237,7 @@ def _typed(v: int, dtype: DType) -> Value:
     found = _small.get((dtype.name, v))
     if found is None:
         found = convert(v, dtype)
-        if len(_small) < REMEMBERED:
+        if len(_small) < 1024:
             _small[dtype.name, v] = found
     return found
 
@@ -306,10 +300,10 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
     "truediv": np.true_divide,
     "floordiv": np.floor_divide,
     "mod": np.remainder,
+    "pow": np.power,
     "and_": np.bitwise_and,
     "or_": np.bitwise_or,
     "xor": np.bitwise_xor,
-    "pow": np.power,
 }
 
 

@@ -69,8 +69,8 @@ class Architecture:
     def features(self) -> str:
         """What LLVM is told besides the processor's name.
 
-        Halves of registers (`v3.h`) are not used: where one is written on a path of its own, LLVM 22
-        drops what was loaded into the other, or ends the process ("register isn't live").
+        Halves of registers (`v3.h`) are not used: where one is written on a path of its own, LLVM
+        22 drops what was loaded into the other, or ends the process ("register isn't live").
         """
         whole = "" if self.major == 9 else ",-real-true16"
         return f"+wavefrontsize{self.plane}{whole}"
