@@ -27,6 +27,8 @@ def cloned(module: Any, done: dict[int, Any], outermost: bool) -> Any:
         copy.__dict__.update(module.__dict__)
         for name in HOOKS:
             copy.__dict__[name] = dict(module.__dict__[name])
+        hooks = module.__dict__["_state_hooks"]
+        copy.__dict__["_state_hooks"] = {when: dict(table) for when, table in hooks.items()}
         copy.__dict__["_unsaved"] = set(module._unsaved)
         for b in module._buffers.values():
             if b is not None and id(b) not in done:

@@ -22,6 +22,7 @@ class Hooked:
     _hooks: dict[Any, Any]
     _backward_hooks: dict[Any, Any]
     _backward_pre_hooks: dict[Any, Any]
+    _state_hooks: dict[str, dict[Any, Any]]
     forward: Callable[..., Any]
     to: Callable[..., Any]
 
@@ -30,6 +31,56 @@ class Hooked:
         called, or by `remove()`.
         """
         return registered(self._pre_hooks, hook, "(module, args)")
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Removal:
+        """Call `hook(module, prefix, keep_vars)` before `state_dict` of the module, or of one that
+        it is in, looks at it; the result removes it again.
+        """
+        return self._of_states("before saving", hook, "(module, prefix, keep_vars)")
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> Removal:
+        """Call `hook(module, state_dict, prefix, local_metadata)` when `state_dict` has names: it
+        may change the dict.
+
+        Example:
+            >>> from cubepy import nn
+            >>> layer = nn.Linear(2, 1)
+            >>> _ = layer.register_state_dict_post_hook(lambda m, state, *_: state.pop("bias"))
+            >>> list(layer.state_dict())
+            ['weight']
+        """
+        return self._of_states("saved", hook, "(module, state_dict, prefix, local_metadata)")
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Removal:
+        """Call `hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
+        unexpected_keys, error_msgs)` before a state is loaded: the dict is a copy, which it may
+        change; the lists are empty.
+
+        Example:
+            >>> from cubepy import nn
+            >>> layer = nn.Linear(2, 1, bias=False)
+            >>> def rename(module, state, prefix, *_):
+            ...     state[f"{prefix}weight"] = state.pop(f"{prefix}kernel")
+            >>> _ = layer.register_load_state_dict_pre_hook(rename)
+            >>> layer.load_state_dict({"kernel": layer.weight.detach()})
+            LoadResult(missing_keys=[], unexpected_keys=[])
+        """
+        said = "(module, state_dict, prefix, local_metadata, strict, missing, unexpected, errors)"
+        return self._of_states("before loading", hook, said)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> Removal:
+        """Call `hook(module, incompatible_keys)` when a state was loaded: it may change the lists
+        of what `load_state_dict` gives, whose errors come before.
+        """
+        return self._of_states("loaded", hook, "(module, incompatible_keys)")
+
+    def _of_states(self, when: str, hook: Callable[..., Any], of: str) -> Removal:
+        return registered(self._state_hooks.setdefault(when, {}), hook, of)
+
+    def _state_hooked(self, when: str, *given: Any) -> None:
+        """Call the hooks of a time with the module and what else they are given."""
+        for hook in tuple(self._state_hooks.get(when, {}).values()):
+            hook(self, *given)
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> Removal:
         """Call `hook(module, args, output)` after every `forward`: what it gives, if it is not

@@ -53,6 +53,7 @@ class Module(Hooked, Tree):
     def __init__(self) -> None:
         self.__dict__.update(_parameters={}, _buffers={}, _modules={}, training=True)
         self.__dict__.update(_pre_hooks={}, _hooks={}, _backward_hooks={}, _backward_pre_hooks={})
+        self.__dict__["_state_hooks"] = {}
         self.__dict__["_unsaved"] = set()  # names of buffers that are no part of the state dict
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -140,11 +141,18 @@ class Module(Hooked, Tree):
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and persistent buffers by dotted name; the tensors are shared, not copied."""
-        return {
+        modules = list(self.named_modules())
+        prefixes = [f"{name}." if name else "" for name, _ in modules]
+        for prefix, (_, module) in zip(prefixes, modules, strict=True):
+            module._state_hooked("before saving", prefix, False)
+        state = {
             name: table[key]
             for name, table, key in tables(self, unsaved=False)
             if table[key] is not None
         }
+        for prefix, (_, module) in zip(prefixes, modules, strict=True):
+            module._state_hooked("saved", state, prefix, {})
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
         """Take over tensors by name: shared when the dtype is that of the parameter, else converted
@@ -168,8 +176,11 @@ class Module(Hooked, Tree):
                 f"state must map names to tensors, not {shown(state)}",
                 hint="nn.load_safetensors(path) reads a file",
             )
-        for prefix, module in self.named_modules():
-            state = module.of_older(state, f"{prefix}." if prefix else "")
+        state = dict(state)
+        for name, module in self.named_modules():
+            prefix = f"{name}." if name else ""
+            module._state_hooked("before loading", state, prefix, {}, strict, [], [], [])
+            state = module.of_older(state, prefix)
         own = {
             name: (table, key)
             for name, table, key in tables(self, unsaved=False)
@@ -197,7 +208,10 @@ class Module(Hooked, Tree):
             table, key = own[name]
             table[key] = _given(table[key], _taken_over(table[key], value))
         changed()
-        return LoadResult(missing, unexpected)
+        result = LoadResult(missing, unexpected)
+        for _, module in self.named_modules():
+            module._state_hooked("loaded", result)
+        return result
 
     def of_older(self, state: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
         """A state that is loaded, with the names of this module under `prefix` for older ones;

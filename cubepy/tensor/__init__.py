@@ -42,7 +42,7 @@ from cubepy.tensor.gradients import (
     products,
     reductions,
 )
-from cubepy.tensor.gradients.functional import grad, value_and_grad
+from cubepy.tensor.gradients.functional import grad, grad_of, value_and_grad
 from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import Graph, Node
 from cubepy.tensor.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
@@ -93,6 +93,7 @@ __all__ = [
     "execute",
     "explain",
     "grad",
+    "grad_of",
     "is_grad_enabled",
     "jit",
     "kernel_call",

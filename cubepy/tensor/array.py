@@ -346,8 +346,8 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
         array, dtype, device, made = store.array, store.dtype, store.device, list[Tensor]()
         remembers = before.needs_grad and mode.enabled and dtype.is_float
         asked = outside() if remembers else None
-        for index, place in indices:
-            one = of_array(array[place], dtype, device)
+        for index, spot in indices:
+            one = of_array(array[spot], dtype, device)
             if remembers:
                 value = one.value
                 value.call = Call("slice", (before,), {"index": index}, (), asked)

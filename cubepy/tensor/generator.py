@@ -139,9 +139,9 @@ class Generator:
         if replacement:
             ends = wide.cumsum(-1)
             drawn = self.uniform((*given.shape[:-1], num_samples), dtype=f64).to(given.device)
-            places = (drawn * ends[..., -1:]).unsqueeze(-1) >= ends.unsqueeze(-2)
+            spots = (drawn * ends[..., -1:]).unsqueeze(-1) >= ends.unsqueeze(-2)
             last = (wide > 0).astype(i64) * apply("arange", start=0, step=1, count=n, dtype="i64")
-            return places.sum(-1).minimum(last.amax(-1, keepdim=True))  # of sums that were rounded
+            return spots.sum(-1).minimum(last.amax(-1, keepdim=True))  # of sums that were rounded
         if num_samples > n:
             raise ShapeError(
                 f"multinomial: {num_samples} samples of {n} weights",

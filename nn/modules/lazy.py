@@ -59,7 +59,7 @@ class Lazy(Module):
 
     def _become(self, width: int) -> None:
         (args, kwargs), training = self.given, self.training
-        hooks = {name: self.__dict__[name] for name in HOOKS}
+        hooks = {name: self.__dict__[name] for name in (*HOOKS, "_state_hooks")}
         object.__setattr__(self, "__class__", self.kind)
         del self.__dict__["given"]
         self.__init__(width, *args, **kwargs)  # type: ignore[misc]

@@ -65,7 +65,7 @@ class Optimizer:
         self.param_groups: list[dict[str, Any]] = []
         self._often = Often(self._steps)
         self._seen: set[tuple[bool, ...]] = set()
-        self._apart = False
+        self._parted = False
         self._before: dict[Any, Callable[..., Any]] = {}
         self._behind: dict[Any, Callable[..., Any]] = {}
         if isinstance(params, Tensor) or not isinstance(params, Iterable):
@@ -190,7 +190,7 @@ class Optimizer:
         stepping = [p.grad is not None for group in self.param_groups for p in group["params"]]
         if any(stepping):
             self._seen.add(tuple(stepping))
-            self._apart = self._apart or len(self._seen) > 1
+            self._parted = self._parted or len(self._seen) > 1
         for group in self.param_groups:
             numbers: dict[Any, Any] = {}
             for p in group["params"]:
@@ -223,7 +223,7 @@ class Optimizer:
         """What decides which ops a step has; numbers are read in every step."""
         reads.note("attribute", self, "param_groups", self.param_groups)
         reads.note("contents", self.param_groups, "", contents(self.param_groups))
-        reads.note("attribute", self, "_apart", self._apart)
+        reads.note("attribute", self, "_parted", self._parted)
         for name in ("_before", "_behind"):
             hooks = getattr(self, name)
             reads.note("contents", hooks, "", contents(hooks))
@@ -296,7 +296,7 @@ class Optimizer:
         """What tells a parameter whose numbers are its own: where some have no gradient at times,
         steps that are equal now may differ in a later call of a program.
         """
-        return id(p) if self._apart and "step" in state else 0
+        return id(p) if self._parted and "step" in state else 0
 
     def _scalars(
         self, p: Any, state: dict[str, Any], group: dict[str, Any], numbers: dict[Any, Any]

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from cubepy.errors import ArgumentError, ShapeError
 from cubepy.nn import arguments, init
 from cubepy.nn import functional as F
 from cubepy.nn.module import Module
 from cubepy.nn.modules.convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from cubepy.nn.utils.parametrize import register_parametrization
-from cubepy.tensor import Tensor, no_grad
+from cubepy.tensor import Tensor, linalg, no_grad
+from cubepy.tensor.namespace import concat, eye, where, zeros_like
 
 ITERATIONS = 15
 """Power iterations before the first use."""
@@ -70,6 +72,71 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
         ((8, 1, 1, 1), (8, 3, 3, 3))
     """
     return register_parametrization(module, name, WeightNorm(dim))
+
+
+class Orthogonal(Module):
+    """A matrix with orthonormal columns, or rows; see `orthogonal`."""
+
+    base: Tensor
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        rows, columns = weight.shape[-2:]
+        n = max(rows, columns)
+        self.register_buffer("base", eye(n, dtype=weight.dtype, device=weight.device))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The orthogonal matrix of what lies below the diagonal of a matrix."""
+        turned = x.shape[-2] < x.shape[-1]
+        below = (x.mT if turned else x).tril()
+        n, k = below.shape[-2:]
+        if n != k:
+            below = F.pad(below, (0, n - k))
+        skew = below - below.mT
+        one = eye(n, dtype=x.dtype, device=x.device)
+        q = linalg.solve(one - skew * 0.5, one + skew * 0.5)  # Cayley's map
+        q = (self.base.detach() @ q)[..., :k]
+        return q.mT if turned else q
+
+    def right_inverse(self, value: Tensor) -> Tensor:
+        """What gives the orthogonal matrix nearest to a weight in its first columns: zeros, beside
+        another base.
+        """
+        matrix = value.detach().mT if value.shape[-2] < value.shape[-1] else value.detach()
+        n, k = matrix.shape[-2:]
+        if n != k:
+            more = init.normal((*matrix.shape[:-1], n - k)).astype(matrix.dtype).to(matrix.device)
+            matrix = concat([matrix, more], axis=-1)
+        q, r = linalg.qr(matrix)
+        signs = where(linalg.diagonal(r) < 0, -1.0, 1.0).astype(q.dtype)
+        self.base.assign_(q * signs.unsqueeze(-2))
+        return zeros_like(value)
+
+
+def orthogonal(module: Module, name: str = "weight", orthogonal_map: str | None = None) -> Module:
+    """Keep a matrix orthogonal: its columns are orthonormal, or its rows where they are fewer.
+
+    Args:
+        module: that has the weight, a matrix.
+        name: of the weight.
+        orthogonal_map: what makes an orthogonal matrix of a skew one: "cayley", also by default;
+            "matrix_exp" and "householder" of torch are not there.
+
+    Returns:
+        The module. The weight becomes the orthogonal matrix that Gram and Schmidt make of it.
+
+    Example:
+        >>> from cubepy import nn
+        >>> layer = nn.utils.parametrizations.orthogonal(nn.Linear(3, 3))
+        >>> (layer.weight @ layer.weight.T).detach().numpy().round(4).trace().item().__round__(3)
+        3.0
+    """
+    weight = getattr(module, name)
+    if orthogonal_map not in (None, "cayley"):
+        raise ArgumentError(f'orthogonal_map is "cayley", not {orthogonal_map!r}')
+    if weight.ndim != 2:
+        raise ShapeError(f"orthogonal takes a matrix, not the shape {weight.shape}")
+    return register_parametrization(module, name, Orthogonal(weight))
 
 
 class SpectralNorm(Module):

@@ -172,13 +172,13 @@ class OneOp:
     Args:
         op, attrs: of the op.
         inputs: by what it reads, the number of an argument, or a number as a tensor.
-        places: which of its results are the program's.
+        kept: which of its results are the program's.
     """
 
     def __init__(
-        self, op: str, attrs: dict[str, Any], inputs: Sequence[Any], places: Sequence[int]
+        self, op: str, attrs: dict[str, Any], inputs: Sequence[Any], kept: Sequence[int]
     ) -> None:
-        self.op, self.attrs, self.inputs, self.places = op, attrs, inputs, places
+        self.op, self.attrs, self.inputs, self.kept = op, attrs, inputs, kept
         scope: dict[str, Any] = {"op": op, "ready": ready, "short_of": short_of, "Dense": Dense}
         texts = ["op"]
         for n, given in enumerate(inputs):
@@ -188,7 +188,7 @@ class OneOp:
         for n, v in enumerate((*attrs, *attrs.values())):
             texts.append(f"option{n}")
             scope[f"option{n}"] = ONE[type(v)](v) if type(v) in ONE else v
-        scope |= {"first": places == [0], "several": self.several}
+        scope |= {"first": kept == [0], "several": self.several}
         lines = [
             "def one(stores):",
             f"    values = ({', '.join(texts)},)",
@@ -224,12 +224,12 @@ class OneOp:
         numbers = [getattr(part, "number", None) for part in parts if part is not None]
         if None in numbers:
             return None
-        places = [graph.outputs[number] - len(before) for number in numbers]
+        kept = [graph.outputs[number] - len(before) for number in numbers]
         alone = node.op not in VIEWS and not OPS[node.op].writes
-        if not alone or min(places, default=-1) < 0 or len(set(places)) < len(places):
+        if not alone or min(kept, default=-1) < 0 or len(set(kept)) < len(kept):
             return None
         inputs = [None if i == ABSENT else given[i] for i in node.inputs]
-        return OneOp(node.op, dict(node.attrs), inputs, places)
+        return OneOp(node.op, dict(node.attrs), inputs, kept)
 
     def several(self, made: Any, stores: Sequence[Any]) -> Any:
         """Results of what repeats the op; it is done anew, where that gave none."""
@@ -238,7 +238,7 @@ class OneOp:
             given = [tensor(stores[i]) if type(i) is int else i for i in self.inputs]
             made = perform(self.op, given, self.attrs)
         made = made if type(made) is list else [made]
-        return made[0] if self.places == [0] else [made[k] for k in self.places]
+        return made[0] if self.kept == [0] else [made[k] for k in self.kept]
 
 
 class _Repeated:

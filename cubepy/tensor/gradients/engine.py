@@ -183,7 +183,7 @@ def _through(
 
 
 class Parts:
-    """Gradients by slices of a value: they go to their places together, so that those of a hundred
+    """Gradients by slices of a value: they go to their spots together, so that those of a hundred
     slices are one array, not a sum of a hundred.
 
     Args:
@@ -223,17 +223,17 @@ class Parts:
         return Parts(first.parts, whole)
 
     def joined(self, value: Value, tensor_of: Tensors) -> Any:
-        """All of them in their places, as a tensor."""
+        """All of them in their spots, as a tensor."""
         store = value.storage
-        places, apart, covered = _places(store.shape, tuple([index for index, _ in self.parts]))
+        spots, disjoint, covered = _indices(store.shape, tuple([index for index, _ in self.parts]))
         array = memory.empty(store.shape, store.dtype.numpy, HOST)
         if not covered:
             array.fill(0)
-        for place, (_, part) in zip(places, self.parts, strict=True):
-            if apart:
-                array[place] = part
+        for spot, (_, part) in zip(spots, self.parts, strict=True):
+            if disjoint:
+                array[spot] = part
             else:
-                array[place] += part
+                array[spot] += part
         made = tensor_of(Value(Dense(array, store.device)))
         return made if self.whole is None else self.whole + made
 
@@ -242,17 +242,19 @@ _all = lru_cache(4096)(takes_all)
 
 
 @lru_cache(1024)
-def _places(shape: tuple[int, ...], indices: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool, bool]:
+def _indices(
+    shape: tuple[int, ...], indices: tuple[Any, ...]
+) -> tuple[tuple[Any, ...], bool, bool]:
     """Slices of a shape as NumPy takes them, whether no element is in two of them, and whether
     every one is in one.
     """
     taken = [spans(index, shape) for index in indices]
-    apart = len(taken) < 2
+    disjoint = len(taken) < 2
     for axis in range(len(shape)):
         ends = sorted((min(s[axis], default=0), max(s[axis], default=-1)) for s in taken)
-        apart = apart or all(a[1] < b[0] for a, b in itertools.pairwise(ends))
+        disjoint = disjoint or all(a[1] < b[0] for a, b in itertools.pairwise(ends))
     count = sum(math.prod(map(len, s)) for s in taken)
-    return tuple(map(as_index, indices)), apart, apart and count == math.prod(shape)
+    return tuple(map(as_index, indices)), disjoint, disjoint and count == math.prod(shape)
 
 
 def _leading_to(targets: set[Value], roots: list[Value]) -> set[Value]:

@@ -182,3 +182,57 @@ def mapped(function: Callable[[Any], Any], form: Any) -> Any:
         parts = [mapped(function, value) for value in form]
         return type(form)(*parts) if hasattr(form, "_fields") else type(form)(parts)
     return function(form)
+
+
+def grad_of(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    *,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of tensors that were computed, by tensors that they were computed from, as
+    `torch.autograd.grad` gives them; no `grad` is touched.
+
+    Args:
+        outputs: a tensor or several, whose sum counts.
+        inputs: a tensor or several that need gradients: leaves, or what was computed on the way.
+        grad_outputs: the gradient by each output; None where it is one number.
+        retain_graph: whether the graph can be walked again; with `create_graph` it can.
+        create_graph: let the gradients have gradients themselves.
+        allow_unused: None for an input that no output depends on; else that is an error.
+
+    Raises:
+        GradientError: an output without a gradient, or an input that is not used.
+
+    Example:
+        >>> import cubepy as cb
+        >>> x = cb.tensor([1.0, 2.0], requires_grad=True)
+        >>> (g,) = cb.grad_of((x * x * x).sum(), x, create_graph=True)
+        >>> g.sum().backward()
+        >>> g.tolist(), x.grad.tolist()
+        ([3.0, 12.0], [6.0, 12.0])
+    """
+    roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    several = isinstance(grad_outputs, (tuple, list))
+    seeds = list(grad_outputs) if several else [grad_outputs] * len(roots)
+    if len(seeds) != len(roots):
+        raise ArgumentError(f"{len(roots)} outputs have {len(seeds)} grad_outputs")
+    found = walk_back(
+        [(t.value, t._seed(g)) for t, g in zip(roots, seeds, strict=True)],
+        [t.value for t in wanted],
+        _tensor_of,
+        create_graph=create_graph,
+        retain_graph=create_graph if retain_graph is None else retain_graph,
+    )
+    given = tuple([found.get(t.value) for t in wanted])
+    if not allow_unused and None in [None if g is None else 0 for g in given]:
+        n = next(n for n, g in enumerate(given) if g is None)
+        raise GradientError(
+            f"no output depends on input {n} of shape {wanted[n].shape}",
+            hint="allow_unused=True gives None for it",
+        )
+    return given

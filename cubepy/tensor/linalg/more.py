@@ -140,7 +140,8 @@ def solve_triangular(
 
     Example:
         >>> import cubepy as cb
-        >>> solve_triangular(cb.tensor([[2.0, 9.0], [0.0, 1.0]]), cb.tensor([[4.0], [2.0]]), upper=False)
+        >>> a, b = cb.tensor([[2.0, 9.0], [0.0, 1.0]]), cb.tensor([[4.0], [2.0]])
+        >>> solve_triangular(a, b, upper=False)
         tensor([[2.],
                 [2.]])
     """

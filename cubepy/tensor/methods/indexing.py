@@ -104,9 +104,9 @@ class Indexing(Applied[T]):
         host = x.__cubepy_hosted__() if x.size <= SMALL else None
         if host is not None:
             if as_tuple:
-                return tuple([x.__cubepy_wrap__(place) for place in np.nonzero(host)])
-            places = np.argwhere(host)[:, : self.ndim]
-            return x.__cubepy_wrap__(np.ascontiguousarray(places))
+                return tuple([x.__cubepy_wrap__(spot) for spot in np.nonzero(host)])
+            spots = np.argwhere(host)[:, : self.ndim]
+            return x.__cubepy_wrap__(np.ascontiguousarray(spots))
         rest, columns = positions_of(x if x.dtype is bool_ else x != 0), []
         for n in reversed(x.shape[1:]):
             columns.append(rest % n)
@@ -213,8 +213,8 @@ def _picked(x: Any, parts: tuple[Any, ...]) -> np.ndarray | None:
             return None
         index.append(p)
     try:
-        places = shapes[0] if len(shapes) == 1 else np.broadcast_shapes(*shapes)
-        if math.prod(places) * host.size > SMALL * min(host.shape, default=1):
+        spots = shapes[0] if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+        if math.prod(spots) * host.size > SMALL * min(host.shape, default=1):
             return None
         return host[tuple(index)]  # type: ignore[no-any-return]
     except (IndexError, ValueError):

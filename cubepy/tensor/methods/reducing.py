@@ -93,15 +93,17 @@ class Reducing(Applied[T]):
         self, axis: Any = None, keepdims: bool = False, *, correction: float = 0, **said: Any
     ) -> T:
         """Variance over axes; `correction` is subtracted from the count that divides: 0, as in
-        NumPy (in PyTorch 1 is the default).
+        NumPy (in PyTorch 1 is the default); also by `ddof` of NumPy, `unbiased` of PyTorch.
         """
-        return self._reduced("var", axis, keepdims, said, correction=said.pop("ddof", correction))
+        less = _less(said, correction)
+        return self._reduced("var", axis, keepdims, said, correction=less)
 
     def std(
         self, axis: Any = None, keepdims: bool = False, *, correction: float = 0, **said: Any
     ) -> T:
         """Standard deviation over axes; `correction` as for `var`."""
-        return self._reduced("std", axis, keepdims, said, correction=said.pop("ddof", correction))
+        less = _less(said, correction)
+        return self._reduced("std", axis, keepdims, said, correction=less)
 
     def logsumexp(self, axis: Any = None, keepdims: bool = False, **said: Any) -> T:
         """log(sum(exp(x))) over axes, without overflow on the way."""
@@ -171,3 +173,11 @@ def _others(op: str, axis: Any, keepdims: Any, said: dict[str, Any]) -> tuple[An
             f"{op} of a tensor takes no dtype=", hint="convert it before: x.to(dtype)"
         )
     return axis, keepdims, dtype
+
+
+def _less(said: dict[str, Any], correction: float) -> float:
+    """What is subtracted from the count, by whichever name it was said."""
+    if "unbiased" in said:
+        return 1 if said.pop("unbiased") else 0
+    less: float = said.pop("ddof", correction)
+    return less

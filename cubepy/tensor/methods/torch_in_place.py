@@ -1,5 +1,5 @@
-"""PyTorch's methods that change a tensor in place: the handle has what the method without `_` gives,
-in its dtype; what was computed before keeps its elements. And those that draw from a generator.
+"""PyTorch's methods that change a tensor in place: the handle has what the method without `_`
+gives, in its dtype; what was computed before keeps its elements. And those that draw.
 """
 
 from __future__ import annotations

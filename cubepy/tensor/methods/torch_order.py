@@ -211,9 +211,9 @@ class TorchOrder(Applied[T]):
         """With the elements of another tensor, in their order, where a mask holds."""
         x: Any = self
         where: Any = self._like(mask).expand(x.shape)  # type: ignore[attr-defined]
-        places = (where.reshape(-1).astype("i64").cumsum(0) - 1).clip(0)
+        spots = (where.reshape(-1).astype("i64").cumsum(0) - 1).clip(0)
         given: Any = self._like(source)
-        taken = given.reshape(-1).index_select(0, places.clip(max=max(0, given.size - 1)))
+        taken = given.reshape(-1).index_select(0, spots.clip(max=max(0, given.size - 1)))
         return self._apply("where", where, taken.reshape(x.shape).astype(x.dtype), x)  # type: ignore[no-any-return]
 
     def scatter_reduce(

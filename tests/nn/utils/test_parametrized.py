@@ -12,7 +12,7 @@ import pytest
 import cubepy as cb
 from cubepy import nn
 from cubepy.errors import ArgumentError, DTypeError, ShapeError
-from cubepy.nn.utils.parametrizations import spectral_norm, weight_norm
+from cubepy.nn.utils.parametrizations import orthogonal, spectral_norm, weight_norm
 from cubepy.nn.utils.parametrize import (
     cached,
     is_parametrized,
@@ -193,3 +193,45 @@ def test_batch_norms_of_old_files_have_no_count() -> None:
     layer = nn.BatchNorm1d(2)
     state = {k: v for k, v in layer.state_dict().items() if k != "num_batches_tracked"}
     assert nn.Sequential(layer).load_state_dict({f"0.{k}": v for k, v in state.items()}) == ([], [])
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 3), (5, 2), (2, 5)])
+def test_a_weight_stays_orthogonal(rows: int, columns: int) -> None:
+    layer = orthogonal(nn.Linear(columns, rows))
+    optimizer = nn.optim.SGD(layer.parameters(), lr=0.5)
+    x, first = cb.tensor(np.random.default_rng(0).normal(size=(4, columns))), layer.weight.numpy()
+    for _ in range(5):
+        optimizer.zero_grad()
+        (layer(x.float()) ** 2).sum().backward()
+        optimizer.step()
+    weight = layer.weight.detach().numpy()
+    product = weight @ weight.T if rows <= columns else weight.T @ weight
+    np.testing.assert_allclose(product, np.eye(min(rows, columns)), atol=1e-5)
+    assert abs(weight - first).max() > 0.01
+    other = orthogonal(nn.Linear(columns, rows))
+    other.load_state_dict(layer.state_dict())
+    np.testing.assert_array_equal(other.weight.numpy(), weight)
+    with pytest.raises(ArgumentError, match="cayley"):
+        orthogonal(nn.Linear(2, 2), orthogonal_map="householder")
+
+
+def test_hooks_of_states() -> None:
+    model, seen = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)), list[Any]()
+    removal = model[0].register_state_dict_pre_hook(lambda m, p, keep: seen.append((m, p)))
+    model.register_state_dict_post_hook(lambda m, state, p, meta: state.update(version=1))
+    state = model.state_dict()
+    assert seen == [(model[0], "0.")] and state.pop("version") == 1
+
+    def rename(module: Any, state: Any, prefix: str, *more: Any) -> None:
+        state[f"{prefix}weight"] = state.pop(f"{prefix}kernel")
+
+    model[1].register_load_state_dict_pre_hook(rename)
+    state["1.kernel"] = state.pop("1.weight")
+    del state["1.bias"]
+    model.register_load_state_dict_post_hook(lambda m, found: found.missing_keys.clear())
+    names = list(state)
+    assert model.load_state_dict(state, strict=False).missing_keys == []
+    assert list(state) == names  # hooks got a copy
+    removal.remove()
+    copied = model.clone()
+    assert copied.state_dict()["version"] == 1 and len(seen) == 1

@@ -138,3 +138,32 @@ def test_what_is_made_of_nothing_is_what_ops_make(name: str, dtype: str) -> None
         by_ops = cb.jit(lambda seed=seed: MADE[name](np.random.default_rng(seed), dtype))()
         assert at_once.dtype is by_ops.dtype and at_once.shape == by_ops.shape
         np.testing.assert_array_equal(at_once.numpy(), by_ops.numpy())
+
+
+MAPS: dict[str, Any] = {
+    "add": lambda x, y: x + y,
+    "by a number": lambda x, y: x * 2.5,
+    "compare": lambda x, y: x > y,
+    "clip": lambda x, y: x.clip(-0.5, 0.5),
+    "gelu": lambda x, y: x.gelu(),
+    "cast": lambda x, y: x.float(),
+    "where": lambda x, y: xp.where(x > y, x, y),
+    "lerp": lambda x, y: x.lerp(y, 0.3),
+    "dropout": lambda x, y: cb.Generator(3).dropout(x, 0.5),
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", MAPS)
+def test_maps_of_turned_tensors_are_those_of_copies(name: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape, f = rng.integers(1, 6, rng.integers(2, 5)).tolist(), MAPS[name]
+    axes = rng.permutation(len(shape)).tolist()
+    for _ in range(5):
+        a, b = rng.normal(size=shape), rng.normal(size=shape)
+        x, y = cb.tensor(a).permute(*axes), cb.tensor(b).permute(*axes)
+        found = f(x, y)
+        expected = f(cb.tensor(x.numpy().copy()), cb.tensor(y.numpy().copy()))
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+        beside = f(x, cb.tensor(y.numpy().copy()))  # one of them turned
+        np.testing.assert_array_equal(beside.numpy(), expected.numpy())
