@@ -180,13 +180,12 @@ def _operators() -> None:
         setattr(Value, f"__{name}__", lambda a, b, op=name: compare(op, a, b))
 
 
-WEAK = frozenset({bool, int, float})
-
-
 def is_weak(v: Any) -> bool:
     """Whether a value is a number of Python's, which yields to the other operand's dtype."""
     kind = type(v)
-    return kind in WEAK or (isinstance(v, (bool, int, float)) and not isinstance(v, np.generic))
+    return kind in (bool, int, float) or (
+        isinstance(v, (bool, int, float)) and not isinstance(v, np.generic)
+    )
 
 
 def strong(v: Any) -> Value:
