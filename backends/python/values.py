@@ -182,9 +182,8 @@ def _operators() -> None:
 
 def is_weak(v: Any) -> bool:
     """Whether a value is a number of Python's, which yields to the other operand's dtype."""
-    kind = type(v)
-    return kind in (bool, int, float) or (
-        isinstance(v, (bool, int, float)) and not isinstance(v, np.generic)
+    return type(v) in (int, float) or (
+        isinstance(v, (int, float)) and not isinstance(v, np.generic)
     )
 
 
