@@ -3,6 +3,7 @@
     python scripts/fuzz_kernels.py --seed 1 --count 1000 --jobs 2
     python scripts/fuzz_kernels.py --seed 1 --count 1000 --backend cuda --seconds 120 --jobs 16
     python scripts/fuzz_kernels.py --seed 1 --count 1000 --backend gfx942     # an emulated processor
+    python scripts/fuzz_kernels.py --seed 1 --count 500 --typed          # over every dtype
     python scripts/fuzz_kernels.py --seed 1234 --count 1 --show          # print one kernel
 
 A kernel is its seed: --seed 1 --count 1000 are the kernels 1 to 1000. Those that differ, or that a
@@ -28,20 +29,23 @@ import pytest
 from cubepy.backends.hip.codegen.architecture import KNOWN
 from tests.backends.hip.emulator.device import emulated
 from tests.conformance.random_kernels.compare import check, load, random_case
+from tests.conformance.random_kernels.typed_compare import check as check_typed
+from tests.conformance.random_kernels.typed_compare import typed_case
 from tests.staging import staged
 
 RENEWED = 400  # kernels of a process: what it compiled stays in its memory
-Job = tuple[int, str, int, str, float]
+Job = tuple[int, str, int, str, float, bool]
 
 
 def one(job: Job) -> tuple[int, str | None, str]:
     """Run the kernel of a seed; gives the seed, what went wrong (None: there was no time for it),
     and the source.
     """
-    seed, device, size, folder, end = job
+    seed, device, size, folder, end, typed = job
     if time.time() > end:
         return seed, None, ""
-    source, shape = random_case(seed, size)
+    case = typed_case(seed, size) if typed else None
+    source, shape = (case.source, case.shape) if case else random_case(seed, size)
     try:
         module = load(source, Path(folder), f"random_kernel_{seed}")
         with contextlib.ExitStack() as stack:
@@ -49,7 +53,7 @@ def one(job: Job) -> tuple[int, str | None, str]:
                 stack.enter_context(emulated(device))
             if device != "cpu":
                 stack.enter_context(staged(stack.enter_context(pytest.MonkeyPatch.context())))
-            found = check(module, device, shape)
+            found = check_typed(module, device, case) if case else check(module, device, shape)
     except Exception:
         found = traceback.format_exc(limit=-3)
     return seed, f"{found}\nshape {shape}" if found else "", source
@@ -75,11 +79,16 @@ def main() -> int:
     parser.add_argument(
         "--out", type=Path, default=Path("fuzz"), help="where kernels that differ are kept"
     )
+    parser.add_argument(
+        "--typed", action="store_true", help="kernels over every dtype, not of f32 and i32 alone"
+    )
     parser.add_argument("--show", action="store_true", help="print the kernels and run nothing")
     arguments = parser.parse_args()
     if arguments.show:
         for seed in range(arguments.seed, arguments.seed + arguments.count):
-            print("{}\n\n# shape {}".format(*random_case(seed, arguments.size)))
+            case = typed_case(seed, arguments.size) if arguments.typed else None
+            shown = (case.source, case.shape) if case else random_case(seed, arguments.size)
+            print("{}\n\n# shape {}".format(*shown))
         return 0
     agreed = wrong = 0
     start = time.time()
@@ -90,7 +99,8 @@ def main() -> int:
         pool = multiprocessing.get_context("spawn").Pool(arguments.jobs, maxtasksperchild=RENEWED)
         with pool:
             seeds = range(arguments.seed, arguments.seed + arguments.count)
-            jobs = ((seed, arguments.backend, arguments.size, folder, end) for seed in seeds)
+            kind = arguments.backend, arguments.size, folder, end, arguments.typed
+            jobs = ((seed, *kind) for seed in seeds)
             for seed, found, source in pool.imap_unordered(one, jobs):
                 if found is None:
                     continue

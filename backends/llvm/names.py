@@ -11,7 +11,8 @@ OPS = frozenset(
     fp8_e4m3 fp8_e5m2 from_bits gather_line ge gt i16 i32 i64 i8 insert interleave inv iota
     isinf isnan le line_all line_any line_count line_max line_min line_prod line_sum load
     load_if load_line load_line_or load_line_part log log1p log2 lt maximum maxnum minimum
-    minnum mod mul ne neg not_ offset opaque or_ own_cas own_rmw partition popcount pow_ prefetch print_values
+    minnum mod mul ne neg not_ offset opaque or_ own_cas own_rmw partition popcount pow_ prefetch
+    print_values
     ptr_at report rint rsqrt scatter_line select shl shr shuffle sin slice_line splat sqrt stack
     store store_if store_line store_line_part store_line_stream sub take tanh tile_dot truediv
     trunc u16 u32 u64 u8 xor Line Ptr OPS load_or_report check_line acos acosh asin asinh atan

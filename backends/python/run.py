@@ -15,24 +15,39 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.backends.python.arguments import argument
 from cubepy.backends.python.builtins import MEANING, WeakLine
 from cubepy.backends.python.memory import Memory, poisoned
 from cubepy.backends.python.names import Frozen
 from cubepy.backends.python.transform import generator_of
-from cubepy.backends.python.values import Value, convert, is_weak, strong
+from cubepy.backends.python.values import (
+    Value,
+    WeakNumber,
+    convert,
+    is_weak,
+    still_weak,
+    strong,
+    yields,
+)
 from cubepy.backends.python.words import Sides, TypedRange, lines, unassigned
 from cubepy.compiler.signature import bind_parameters
 from cubepy.compiler.source import source_of
 from cubepy.compiler.walk.python_calls import MATH
 from cubepy.errors import BarrierError, DTypeError, KernelAssertionError, Location
 from cubepy.lang import dtypes as dt
-from cubepy.lang.builtins import ATOMIC_OPS, Builtin, Topology
-from cubepy.lang.declare import Func, Kernel, Param
+from cubepy.lang.builtins import ATOMIC_OPS, FLOAT_MATH, Builtin, Topology
+from cubepy.lang.declare import Func, Kernel
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.lang.grid import Dim3
+from cubepy.lang.mathematics import MATHEMATICS
 from cubepy.lang.struct import Struct, StructType
-from cubepy.lang.views import plain
 
+YIELDING = (
+    frozenset(FLOAT_MATH)
+    | frozenset(MATHEMATICS)
+    | frozenset("abs round min max nan_min nan_max clamp fma pow select".split())
+)
+"""Functions whose result yields where all of their numbers do."""
 TRANSLATED = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"} | MATH
 """What the language makes of functions of Python."""
 
@@ -145,7 +160,7 @@ class Run(Sides):
         if isinstance(value, (tuple, Struct)):
             return self.bind_parts(types[""], name, value)
         known = types.get(name)
-        if isinstance(value, Value) and not isinstance(value, WeakLine):
+        if isinstance(value, Value) and not isinstance(value, (WeakLine, WeakNumber)):
             if known is None:
                 # `n and flag` is n or the flag here, and n's dtype in compiled code
                 wide = self.typed.get((types[""], name), value.dtype)
@@ -159,11 +174,18 @@ class Run(Sides):
                         location=self.location(),
                     )
                 return convert(value, known)
-        elif is_weak(value):
+        elif yields(value):
             known = known or self.typed.get((types[""], name))
-            if known is not None and not (isinstance(value, float) and known.is_int):
-                return convert(value, known)
+            return self.settled(types[""], name, value, known)
         return value
+
+    def settled(self, function: str, name: str, value: Any, known: DType | None) -> Any:
+        """A number that yields, in a variable: in its dtype, and yielding if the variable does."""
+        if known is None or (strong(value).dtype.is_float and known.is_int):
+            return value
+        made = convert(value, known)
+        weak = (function, f"{name}~") in self.typed
+        return WeakNumber(made.data, known) if weak else Value(made.data, known)
 
     def bind_parts(self, function: str, name: str, value: Any) -> Any:
         """A part of an aggregate that is assigned to a variable, in the dtype that it has in
@@ -190,15 +212,15 @@ class Run(Sides):
             or not (is_weak(value) or isinstance(value, Value))
         ):
             return value
-        if is_weak(value):
-            return value if isinstance(value, float) and known.is_int else convert(value, known)
+        if yields(value):
+            return self.settled(function, name, value, known)
         return convert(value, known) if dt.promote(known, value.dtype) is known else value
 
     def entered(self, types: dict[str, Any], name: str, value: Any) -> Any:
         """A parameter: a number without a dtype takes that of its variable."""
         if isinstance(value, tuple):
             return self.bind_parts(types[""], name, value)
-        return self.bind(types, name, value) if is_weak(value) else value
+        return self.bind(types, name, value) if yields(value) else value
 
     def annotated(self, value: Any, dtype: Any) -> Any:
         """`x: dtype = value`."""
@@ -265,7 +287,8 @@ class Run(Sides):
     def builtin(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Evaluate a builtin."""
         if name in MEANING:
-            return MEANING[name](*args, **kwargs)
+            result = MEANING[name](*args, **kwargs)
+            return still_weak(result, *args[name == "select" :]) if name in YIELDING else result
         if name in ATOMIC_OPS:
             array, index, *values = [*args, *kwargs.values()]
             return array.atomic(name[len("atomic_") :], index, tuple(values))
@@ -334,7 +357,7 @@ class Run(Sides):
             if len(args) == 1:
                 return args[0]
         if known is not None and any(isinstance(a, Value) for a in args):
-            return MEANING[known](*args)
+            return still_weak(MEANING[known](*args), *args)
         if fn in (int, float, bool) and isinstance(args[0], Value):
             v = args[0]
             if fn is bool:
@@ -372,7 +395,7 @@ def run(
     this = Run(
         kernel, cubes, units, mode, properties, dt.i64 if wide else dt.i32, typed or {}, frozen
     )
-    values = [_argument(this, p, arguments[p.name]) for p in kernel.parameters]
+    values = [argument(this, p, arguments[p.name]) for p in kernel.parameters]
     function = this.generator_of(kernel.fn)
     with np.errstate(all="ignore"):
         for cube in range(math.prod(cubes)):
@@ -408,39 +431,3 @@ def _run_cube(this: Run, function: Callable[..., Any], values: list[Any], units:
         for unit in finished:
             del waiting[unit]
         this.phase += 1
-
-
-def _argument(this: Run, param: Param, value: Any) -> Any:
-    """A launch argument as the kernel sees it."""
-    if param.kind == "comptime":
-        return Value(value, as_dtype(value.dtype)) if isinstance(value, np.integer) else value
-    if param.kind == "view" and isinstance(value, np.ndarray):
-        value = plain(value)
-    return _any(this, param.name, value, param.dtype)
-
-
-def _any(this: Run, name: str, value: Any, dtype: DType | None) -> Any:
-    if isinstance(value, np.ndarray):
-        return Memory(this, name, value if value.ndim else value.reshape(1), "global")
-    if isinstance(value, Struct):
-        fields = {
-            f.name: value.values[f.name]
-            if f.kind == "comptime"
-            else _any(this, f"{name}.{f.name}", value.values[f.name], f.dtype)
-            for f in value.type.fields
-        }
-        return Struct(value.type, fields)
-    if isinstance(value, tuple):
-        return tuple(_any(this, f"{name}.{i}", v, None) for i, v in enumerate(value))
-    if dtype is not None:
-        return (
-            Value(value, dtype.compute)
-            if not dtype.is_float
-            else convert(Value(value, dt.f64), dtype.compute)
-        )
-    if isinstance(value, float) and not isinstance(value, np.generic):
-        return value
-    if isinstance(value, (bool, int, np.generic)):
-        d = dt.scalar_dtype(value)
-        return convert(Value(value, d), d.compute)
-    return value

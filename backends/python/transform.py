@@ -133,14 +133,14 @@ class _Rewriter(ast.NodeTransformer):
             )
             for method, side in (("holds", node.body), ("fails", node.orelse))
         ]
-        return _at(_runtime("chosen", [test, *sides, *_place(node, 0)]), node)
+        return _at(_runtime("chosen", [test, *sides, *_site(node, 0)]), node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         """The operand that decides, in the dtype that both become."""
         result = self.visit(node.values[0])
-        for turn, other in enumerate(node.values[1:]):
+        for number, other in enumerate(node.values[1:]):
             both = ast.BoolOp(node.op, [result, self.visit(other)])
-            result = _runtime("joined", [both, *_place(node, turn)])
+            result = _runtime("joined", [both, *_site(node, number)])
         return _at(result, node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
@@ -188,10 +188,10 @@ class _Rewriter(ast.NodeTransformer):
         return out
 
 
-def _place(node: ast.expr, turn: int) -> list[ast.expr]:
+def _site(node: ast.expr, number: int) -> list[ast.expr]:
     """What tells an expression from others: its function, and where it stands there."""
-    place = ast.Constant(f"@{node.lineno}:{node.col_offset}.{turn}")
-    return [ast.Name("__types__", ast.Load()), place]
+    site = ast.Constant(f"@{node.lineno}:{node.col_offset}.{number}")
+    return [ast.Name("__types__", ast.Load()), site]
 
 
 def _of_item(target: ast.expr, body: ast.expr) -> ast.Lambda:

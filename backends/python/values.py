@@ -134,6 +134,31 @@ class Value:
         return Value(np.invert(self.data), self.dtype)
 
 
+class WeakNumber(Value):
+    """What a variable holds that no number with a dtype has met: it yields, as a literal does."""
+
+    __slots__ = ()
+
+    def __neg__(self) -> WeakNumber:
+        return WeakNumber(np.negative(self.data), self.dtype)
+
+    def __invert__(self) -> WeakNumber:
+        return WeakNumber(super().__invert__().data, self.dtype)
+
+
+def yields(v: Any) -> bool:
+    """Whether a value takes the dtype of what it meets."""
+    return type(v) is WeakNumber or is_weak(v)
+
+
+def still_weak(result: Any, *values: Any) -> Any:
+    """A number that was made of such values alone, as one of them."""
+    if type(result) is not Value or result.lanes or result.dtype.kind == "b":
+        return result
+    weak = any(type(v) is WeakNumber for v in values) and all(map(yields, values))
+    return WeakNumber(result.data, result.dtype) if weak else result
+
+
 def _operators() -> None:
     for name, op in (
         ("add", "add"),
@@ -155,14 +180,10 @@ def _operators() -> None:
         setattr(Value, f"__{name}__", lambda a, b, op=name: compare(op, a, b))
 
 
-WEAK = frozenset({bool, int, float})
-
-
 def is_weak(v: Any) -> bool:
-    """Whether a value yields to the other operand's dtype."""
-    kind = type(v)
-    return kind in WEAK or (
-        kind is not Value and isinstance(v, (bool, int, float)) and not isinstance(v, np.generic)
+    """Whether a value is a number of Python's, which yields to the other operand's dtype."""
+    return type(v) in (int, float) or (
+        isinstance(v, (int, float)) and not isinstance(v, np.generic)
     )
 
 
@@ -179,21 +200,20 @@ def strong(v: Any) -> Value:
 
 def meeting(a: Any, b: Any) -> DType:
     """The dtype in which two operands meet."""
-    if is_weak(a) and is_weak(b):
-        return (
-            dt.f32
-            if isinstance(a, float) or isinstance(b, float)
-            else dt.promote(strong(a).dtype, strong(b).dtype)
-        )
-    if is_weak(b):
+    if yields(a) and yields(b):
+        x, y = strong(a).dtype, strong(b).dtype
+        if x.is_float != y.is_float:
+            return x if x.is_float else y
+        return x if x.bits >= y.bits else y
+    if yields(b):
         return _yielding(strong(a).dtype, b)
-    if is_weak(a):
+    if yields(a):
         return _yielding(strong(b).dtype, a)
     return dt.promote(strong(a).dtype, strong(b).dtype)
 
 
 def _yielding(other: DType, weak: Any) -> DType:
-    if isinstance(weak, float):
+    if isinstance(weak, float) or (type(weak) is WeakNumber and weak.dtype.is_float):
         return dt.f32 if other.kind == "b" else dt.float_for(other)
     if other.kind == "b" and not isinstance(weak, bool):
         return dt.i32
@@ -208,7 +228,6 @@ def convert(v: Any, dtype: DType) -> Value:
 
 
 _small: dict[tuple[str, int], Value] = {}
-REMEMBERED = 1024
 
 
 def _typed(v: int, dtype: DType) -> Value:
@@ -216,7 +235,7 @@ def _typed(v: int, dtype: DType) -> Value:
     found = _small.get((dtype.name, v))
     if found is None:
         found = convert(v, dtype)
-        if len(_small) < REMEMBERED:
+        if len(_small) < 1024:
             _small[dtype.name, v] = found
     return found
 
@@ -279,10 +298,10 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
     "truediv": np.true_divide,
     "floordiv": np.floor_divide,
     "mod": np.remainder,
+    "pow": np.power,
     "and_": np.bitwise_and,
     "or_": np.bitwise_or,
     "xor": np.bitwise_xor,
-    "pow": np.power,
 }
 
 
@@ -311,7 +330,7 @@ def binary(op: str, a: Any, b: Any) -> Any:
         b = _typed(b, a.dtype)
     if op in _DIRECT and _alike(a, b) and a.dtype.kind != "b":
         return Value(_UFUNCS[op](a.data, b.data), a.dtype)
-    result = _binary(op, a, b)
+    result = still_weak(_binary(op, a, b), a, b)
     if op == "mul" and a is b and isinstance(a, Value) and a.missing is not None:
         result.missing = a.missing.but_for("max")
     return result
@@ -333,7 +352,7 @@ def _binary(op: str, a: Any, b: Any) -> Any:
         if op in ("shl", "shr"):
             return _shifted(op, x, y)
     elif op == "truediv" and not x.dtype.is_float:
-        own = [strong(v).dtype.bits for v in (a, b) if not is_weak(v)]  # not what they promote to
+        own = [strong(v).dtype.bits for v in (a, b) if not yields(v)]  # not what they promote to
         dtype = dt.f64 if 64 in own else dt.f32
         x, y = convert(x, dtype), convert(y, dtype)
     elif x.dtype.kind == "b":

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.backends.python.builtins import MEANING, means
-from cubepy.backends.python.values import Value, convert, is_weak, meeting, strong
+from cubepy.backends.python.values import Value, WeakNumber, convert, is_weak, meeting, strong
 from cubepy.errors import ComptimeError, DTypeError, KernelAssertionError, KernelTypeError, Location
 from cubepy.lang import dtypes as dt
 from cubepy.lang.dtypes import DType, as_dtype
@@ -113,21 +113,22 @@ class Sides:
         """Whether the second side of a conditional expression is looked at."""
         return bool(getattr(condition, "lanes", 0) or not condition)
 
-    def chosen(self, condition: Any, a: Any, b: Any, types: dict[str, Any], place: str) -> Any:
+    def chosen(self, condition: Any, a: Any, b: Any, types: dict[str, Any], site: str) -> Any:
         """`a if condition else b`, lane by lane where the condition is a mask."""
         if getattr(condition, "lanes", 0):
             return MEANING["select"](condition, a, b)
-        return self.joined(a if condition else b, types, place)
+        return self.joined(a if condition else b, types, site)
 
-    def joined(self, value: Any, types: dict[str, Any], place: str) -> Any:
+    def joined(self, value: Any, types: dict[str, Any], site: str) -> Any:
         """The side that was evaluated, as what both become in compiled code."""
-        if isinstance(value, Value) or is_weak(value):
-            known = self.typed.get((types[""], place))
-            if known is not None:
-                return convert(value, known)
-            weak = self.typed.get((types[""], f"{place}~"))
-            if weak is not None and weak.is_float and is_weak(value):
-                return float(value)
+        known = self.typed.get((types[""], site))
+        if known is None or not (isinstance(value, Value) or is_weak(value)):
+            return value
+        if (types[""], f"{site}~") not in self.typed:
+            made = convert(value, known)
+            return Value(made.data, known) if type(made) is WeakNumber else made
+        if known.is_float and not strong(value).dtype.is_float:
+            return float(value) if is_weak(value) else WeakNumber(convert(value, known).data, known)
         return value
 
     def negated(self, value: Any) -> Any:

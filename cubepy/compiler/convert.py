@@ -164,7 +164,8 @@ def common_lanes(*values: Value) -> int:
         if isinstance(v, Expr) and v.type.lanes:
             if lanes and v.type.lanes != lanes:
                 raise KernelTypeError(
-                    f"lines of {lanes} and {v.type.lanes} lanes do not go together"
+                    f"lines of {lanes} and {v.type.lanes} lanes do not go together",
+                    hint="load as many lanes of both, or take a part with cb.slice_line",
                 )
             lanes = v.type.lanes
     return lanes
@@ -257,7 +258,10 @@ def binary(op: str, a: Value, b: Value, index: DType = dt.i32) -> Value:
     dtype, weak = x.type.dtype, x.type.weak and y.type.weak
     if op in ("and_", "or_", "xor", "shl", "shr"):
         if dtype.is_float:
-            raise DTypeError(f"the operator {SYMBOL[op]} needs integers or bools, not {dtype.name}")
+            raise DTypeError(
+                f"the operator {SYMBOL[op]} needs integers or bools, not {dtype.name}",
+                hint=_of_bits(op),
+            )
         if op in ("shl", "shr") and dtype.kind == "b":
             x, y, dtype = _retyped(x, dt.i32), _retyped(y, dt.i32), dt.i32
     elif op == "truediv":
@@ -269,6 +273,13 @@ def binary(op: str, a: Value, b: Value, index: DType = dt.i32) -> Value:
     elif dtype.kind == "b":
         x, y, dtype = _retyped(x, dt.i32), _retyped(y, dt.i32), dt.i32
     return Expr(op, VType(dtype, x.type.lanes, weak), (x, y))
+
+
+def _of_bits(op: str) -> str:
+    """What was meant by an operator of bits on a float."""
+    logic = {"and_": "and", "or_": "or", "inv": "not"}.get(op)
+    meant = f"conditions are joined by `{logic}`; " if logic else ""
+    return f"{meant}cast it with cb.cast(v, cb.i32), or take its bits with cb.bitcast(v, cb.i32)"
 
 
 def _met(result: Any, a: Any, b: Any) -> Any:
@@ -316,7 +327,7 @@ def unary(op: str, a: Value) -> Value:
         }
         return Const(table[op](a.value))
     if not isinstance(a, Expr):
-        raise KernelTypeError(f"{describe(a)} has no unary operator")
+        raise KernelTypeError(f"{describe(a)} has no unary operator", hint=instead(a))
     if op == "not_":
         return Expr("not_", VType(dt.bool_, a.type.lanes), (truth(a),))
     if a.type.dtype.kind == "b":
@@ -326,7 +337,9 @@ def unary(op: str, a: Value) -> Value:
     if op == "pos":
         return a
     if op == "inv" and a.type.dtype.is_float:
-        raise DTypeError(f"the operator ~ needs integers or bools, not {a.type.dtype.name}")
+        raise DTypeError(
+            f"the operator ~ needs integers or bools, not {a.type.dtype.name}", hint=_of_bits("inv")
+        )
     return Expr(op, a.type, (a,))
 
 

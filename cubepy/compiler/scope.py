@@ -158,9 +158,9 @@ class Scope:
         self.taken[name] = None
         return name
 
-    def join(self, node: ast.expr, turn: int, vtype: VType) -> None:
+    def join(self, node: ast.expr, number: int, vtype: VType) -> None:
         """Note what both sides of `and`, `or` or a conditional expression become."""
-        here = str(self.frame.path[-1]), f"@{node.lineno}:{node.col_offset}.{turn}"
+        here = str(self.frame.path[-1]), f"@{node.lineno}:{node.col_offset}.{number}"
         self.joined[len(self.joined)] = (*here, vtype)
 
     def temporary(self, value: Expr, hint: str = "t") -> Expr:

@@ -182,12 +182,17 @@ def bind_parameters(
     positional = [p for p in parameters if not p.keyword_only]
     if len(args) > len(positional):
         raise KernelTypeError(
-            f"{name} takes {len(positional)} positional arguments but {len(args)} were given"
+            f"{name} takes {len(positional)} positional arguments but {len(args)} were given",
+            hint=f"its parameters are {', '.join(p.name for p in parameters)}",
         )
     given = dict(zip((p.name for p in positional), args, strict=False))
     for key, value in kwargs.items():
         if key in given:
-            raise KernelTypeError(f"{name} got two values for {key!r}")
+            raise KernelTypeError(
+                f"{name} got two values for {key!r}",
+                hint=f"give it by position or by name; its parameters are "
+                f"{', '.join(p.name for p in parameters)}",
+            )
         if all(p.name != key for p in parameters):
             names = ", ".join(p.name for p in parameters)
             raise KernelTypeError(

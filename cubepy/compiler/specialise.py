@@ -88,15 +88,19 @@ class Walk:
 
     def typed(self) -> dict[tuple[str, str], DType]:
         """The dtypes of runtime variables by function and name, where all calls agree; those of
-        expressions of which one side is evaluated, by place (with a ~ where they are weak).
+        expressions of which one side is evaluated, by site. What is weak is there with a ~, too.
         """
-        found: dict[tuple[str, str], set[DType]] = {}
+        found: dict[tuple[str, str], set[VType]] = {}
         for variable, owner in self.scope.owners.items():
-            found.setdefault(owner, set()).add(self.scope.types[variable].dtype)
-        for function, place, vtype in self.scope.joined.values():
-            place += "~" * vtype.weak
-            found.setdefault((function, place), set()).add(vtype.dtype)
-        return {k: next(iter(v)) for k, v in found.items() if len(v) == 1}
+            found.setdefault(owner, set()).add(self.scope.types[variable])
+        for function, site, vtype in self.scope.joined.values():
+            found.setdefault((function, site), set()).add(vtype)
+        agreed = {k: v for k, v in found.items() if len({t.dtype for t in v}) == 1}
+        weak = {k for k, v in agreed.items() if all(t.weak for t in v)}
+        return {k: next(iter(v)).dtype for k, v in agreed.items()} | {
+            (function, f"{name}~"): next(iter(agreed[function, name])).dtype
+            for function, name in weak
+        }
 
     def argument(self, path: str, spec: Spec) -> Value:
         """Declare the runtime leaves of one argument; gives its value."""
@@ -164,7 +168,10 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
             _locate(deep, attempt.scope)
             raise deep from None
         except (ZeroDivisionError, OverflowError, ValueError, TypeError, AttributeError) as cause:
-            failure = CompileError(f"a comptime expression failed: {type(cause).__name__}: {cause}")
+            failure = CompileError(
+                f"a comptime expression failed: {type(cause).__name__}: {cause}",
+                hint="what is known when the code is made is computed then, as Python does",
+            )
             _locate(failure, attempt.scope)
             raise failure from cause
         program.guard = guard_of(facts.reads, kernel.fn)

@@ -167,6 +167,13 @@ def instead(value: Value) -> str:
         return "operators go over its fields: give it a method and call that, as in a.plus(b)"
     if isinstance(value, TupleValue):
         return "take one of its items"
+    known = value.value if isinstance(value, Const) else 0
+    if isinstance(known, str):
+        return "text is comptime: it may choose code (if how == 'sum'), be printed, or name a dtype"
+    if known is None or known is ...:
+        return f"a number must stand here, and {known} is none"
+    if callable(known):
+        return "call it, or pass it as a comptime argument to what calls it"
     return ""
 
 
@@ -190,7 +197,10 @@ def tuple_items(value: Value) -> tuple[Value, ...]:
         return value.items
     if isinstance(value, Const) and isinstance(value.value, tuple):
         return tuple(Const(v) for v in value.value)
-    raise KernelTypeError(f"{describe(value)} is not a tuple")
+    raise KernelTypeError(
+        f"{describe(value)} is not a tuple",
+        hint=instead(value) or "a tuple is written (a, b), or tuple(... for ...)",
+    )
 
 
 def unpacked(value: Value, count: int) -> list[Value]:
@@ -202,7 +212,10 @@ def unpacked(value: Value, count: int) -> list[Value]:
     else:
         raise KernelTypeError(f"{describe(value)} cannot be unpacked", hint=instead(value))
     if len(items) != count:
-        raise KernelTypeError(f"{len(items)} values cannot be unpacked into {count} names")
+        raise KernelTypeError(
+            f"{len(items)} values cannot be unpacked into {count} names",
+            hint=f"give it {len(items)} names; one that nobody reads may be called _",
+        )
     return items
 
 

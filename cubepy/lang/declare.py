@@ -38,7 +38,7 @@ class Param:
     keyword_only: bool = False
 
 
-def _resolve(annotation: Any, fn: Callable) -> Any:
+def _resolve(annotation: Any, fn: Callable, parameter: str) -> Any:
     """The object behind an annotation; `from __future__ import annotations` makes them text."""
     if not isinstance(annotation, str):
         return annotation
@@ -48,7 +48,9 @@ def _resolve(annotation: Any, fn: Callable) -> Any:
         return eval(annotation, scope)  # the author's own annotation, in the author's own scope
     except Exception as error:
         raise KernelTypeError(
-            f"the annotation {annotation!r} in {fn.__qualname__} cannot be evaluated: {error}"
+            f"the annotation {annotation!r} in {fn.__qualname__} cannot be evaluated: {error}",
+            location=_location_of(fn, parameter),
+            hint="use cb.Array, cb.View, cb.Comptime[...], a dtype, a @cb.struct, or nothing",
         ) from error
 
 
@@ -99,7 +101,7 @@ def read_parameters(fn: Callable) -> tuple[Param, ...]:
                 location=_location_of(fn, stars + p.name),
                 hint="pass a tuple as a cb.Comptime parameter, or several arrays by name",
             )
-        annotation = _resolve(p.annotation, fn)
+        annotation = _resolve(p.annotation, fn, p.name)
         only = p.kind is p.KEYWORD_ONLY
         if annotation is p.empty or annotation is Any:
             out.append(Param(p.name, "any", p.default, keyword_only=only))

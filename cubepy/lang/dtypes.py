@@ -285,7 +285,10 @@ def scalar_dtype(value: Any) -> DType:
         for dtype in (i32, i64, u64):
             if fits(value, dtype):
                 return dtype
-        raise DTypeError(f"the integer {value} does not fit in 64 bits")
+        raise DTypeError(
+            f"the integer {value} does not fit in 64 bits",
+            hint="pass float(...), or parts of it as several numbers",
+        )
     if isinstance(value, float):
         return f64
     raise DTypeError(

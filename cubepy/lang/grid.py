@@ -87,7 +87,10 @@ def over(n: Any, lanes: int = 1) -> Over:
             hint="e.g. cb.over(out), cb.over(1000), cb.over((rows, columns))",
         )
     if not isinstance(lanes, int) or lanes < 1:
-        raise LaunchError(f"cb.over needs lanes of at least 1, not {lanes!r}")
+        raise LaunchError(
+            f"cb.over needs lanes of at least 1, not {lanes!r}",
+            hint="as many elements as a unit does: cb.over(out, lanes=8)",
+        )
     return Over(size, lanes, shape) if len(shape) > 1 else Over(size, lanes)
 
 
@@ -121,12 +124,19 @@ def dim3(value: Any, what: str, least: int) -> Dim3:
     """
     axes = value if isinstance(value, tuple) else (value,)
     if not 1 <= len(axes) <= 3:
-        raise LaunchError(f"{what} has 1 to 3 axes, not {len(axes)}: {value!r}")
+        raise LaunchError(
+            f"{what} has 1 to 3 axes, not {len(axes)}: {value!r}",
+            hint="join axes, and part positions in the kernel with cb.unravel",
+        )
     out = []
     for axis in axes:
-        if isinstance(axis, bool) or not hasattr(axis, "__index__"):
-            raise LaunchError(f"{what} must be an int or a tuple of ints, not {value!r}")
-        axis = axis if isinstance(axis, int) else axis.__index__()
+        if not isinstance(axis, int) or isinstance(axis, bool):
+            axis = _number(axis, value, what)
+        if axis >= MOST:
+            raise LaunchError(
+                f"{what} must be less than 2**31 along every axis, not {value!r}",
+                hint="let a unit do several elements, in a loop",
+            )
         if axis < least:
             raise LaunchError(
                 f"{what} must be at least {least} along every axis, not {value!r}",
@@ -134,3 +144,24 @@ def dim3(value: Any, what: str, least: int) -> Dim3:
             )
         out.append(axis)
     return (out + [1, 1])[0], (out + [1, 1])[1], (out + [1, 1])[2]
+
+
+MOST = 1 << 31
+"""One more than the most cubes or units along an axis, on any device."""
+
+
+def _number(axis: Any, value: Any, what: str) -> int:
+    """An axis that is no int, as one.
+
+    Raises:
+        LaunchError: it is none.
+    """
+    try:
+        if isinstance(axis, bool):
+            raise TypeError
+        return int(axis.__index__())
+    except (TypeError, AttributeError):
+        raise LaunchError(
+            f"{what} must be an int or a tuple of ints, not {value!r}",
+            hint="the grid is [cubes, units]; int(...) rounds down, and -(-n // units) up",
+        ) from None

@@ -114,7 +114,8 @@ class StructType(Aggregate):
         names = [f.name for f in self.fields]
         if len(args) > len(names):
             raise KernelTypeError(
-                f"{self.__name__} has {len(names)} fields but {len(args)} values were given"
+                f"{self.__name__} has {len(names)} fields but {len(args)} values were given",
+                hint=f"its fields are {names}",
             )
         given = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():
@@ -125,7 +126,9 @@ class StructType(Aggregate):
             given[name] = value
         missing = [n for n in names if n not in given and n not in self._defaults]
         if missing:
-            raise KernelTypeError(f"{self.__name__} lacks values for {missing}")
+            raise KernelTypeError(
+                f"{self.__name__} lacks values for {missing}", hint=f"its fields are {names}"
+            )
         return {n: given.get(n, self._defaults.get(n)) for n in names}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Struct:

@@ -14,6 +14,8 @@ from cubepy.compiler.program import Program
 from cubepy.compiler.webs import split_variables
 from tests.backends.hip.emulator.device import emulated
 from tests.conformance.random_kernels.compare import check, load, random_case
+from tests.conformance.random_kernels.typed_compare import check as check_typed
+from tests.conformance.random_kernels.typed_compare import typed_case
 from tests.staging import gpu_missing, staged
 
 NUMBER = itertools.count()
@@ -61,3 +63,25 @@ def test_the_gpu_agrees_on_random_kernels(seed: int) -> None:
 def test_emulated_processors_agree_on_random_kernels(seed: int, processor: str) -> None:
     with emulated(processor), pytest.MonkeyPatch.context() as patch, staged(patch):
         compare(seed, processor)
+
+
+def compare_typed(seed: int, device: str) -> None:
+    """The same of kernels over every dtype; `--typed --size 3` shows them."""
+    case = typed_case(seed, size=3)
+    found = check_typed(load(case.source, FOLDER, f"typed_kernel_{next(NUMBER)}"), device, case)
+    assert not found, f"{found}, {case.shape}\n{case.source}"
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_the_cpu_agrees_on_random_kernels_over_every_dtype(seed: int) -> None:
+    compare_typed(seed, "cpu")
+
+
+@pytest.mark.turns(3)
+@pytest.mark.parametrize("processor", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_emulated_processors_agree_on_random_kernels_over_every_dtype(
+    seed: int, processor: str
+) -> None:
+    with emulated(processor), pytest.MonkeyPatch.context() as patch, staged(patch):
+        compare_typed(seed, processor)

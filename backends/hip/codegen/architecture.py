@@ -67,5 +67,10 @@ class Architecture:
 
     @property
     def features(self) -> str:
-        """What LLVM is told besides the processor's name."""
-        return f"+wavefrontsize{self.plane}"
+        """What LLVM is told besides the processor's name.
+
+        Halves of registers (`v3.h`) are not used: where one is written on a path of its own, LLVM
+        22 drops what was loaded into the other, or ends the process ("register isn't live").
+        """
+        whole = "" if self.major == 9 else ",-real-true16"
+        return f"+wavefrontsize{self.plane}{whole}"

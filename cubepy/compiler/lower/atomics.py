@@ -28,7 +28,10 @@ def _atomic(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     if mem.dtype.storage_only or mem.dtype.kind == "b":
         raise DTypeError(f"there are no atomics on {mem.dtype.name}")
     if mem.dtype.is_float and name.split("_")[1] in ("and", "or", "xor"):
-        raise DTypeError(f"cb.{name} needs integers, not {mem.dtype.name}")
+        raise DTypeError(
+            f"cb.{name} needs integers, not {mem.dtype.name}",
+            hint="use an array of integers: cb.bitcast(v, cb.i32) gives the bits of an f32",
+        )
     several = isinstance(index, TupleValue) or isinstance(getattr(index, "value", 0), tuple)
     where = tuple_items(index) if several else (index,)
     s.written.add(mem.name)

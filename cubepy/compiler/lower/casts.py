@@ -63,6 +63,7 @@ def _bitcast(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     lanes = have // want if x.type.lanes else 0
     if have != want * max(lanes, 1) or "b" in (x.type.dtype.kind, dtype.kind) or lanes > 64:
         raise DTypeError(
-            f"a bitcast keeps all bits: {x.type} has {have}, which {dtype.name} cannot take"
+            f"a bitcast keeps all bits: {x.type} has {have}, which {dtype.name} cannot take",
+            hint="name a dtype of as many bits, or convert the number with cb.cast",
         )
     return Expr("bitcast", VType(dtype, lanes), (x,), dtype.name)

@@ -26,7 +26,10 @@ MAX_UNROLLED = 1 << 14  # turns that cb.unroll writes out; a compiler would take
 def make_range(args: list[Value]) -> Const | RangeValue:
     """`range(...)`, comptime when its bounds are."""
     if not 1 <= len(args) <= 3:
-        raise KernelTypeError(f"range takes 1 to 3 arguments, not {len(args)}")
+        raise KernelTypeError(
+            f"range takes 1 to 3 arguments, not {len(args)}",
+            hint="range(stop), range(start, stop) or range(start, stop, step)",
+        )
     for a in args:
         if isinstance(a, Const) and (
             isinstance(a.value, bool) or not hasattr(a.value, "__index__")
@@ -56,7 +59,10 @@ def unrolled(over: Value) -> Value:
                 hint="loop over range(...), or unroll only an inner loop",
             )
         return UnrollValue(tuple(Const(v) for v in over.value))
-    raise ComptimeError(f"cb.unroll needs a comptime range or tuple, not {describe(over)}")
+    raise ComptimeError(
+        f"cb.unroll needs a comptime range or tuple, not {describe(over)}",
+        hint="loop over range(...) at run time, or take the count as cb.Comptime[int]",
+    )
 
 
 def written_out(over: Value) -> tuple[Value, ...]:

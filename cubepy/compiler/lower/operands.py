@@ -5,7 +5,7 @@ from __future__ import annotations
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Expr, Mem, VType
 from cubepy.compiler.scope import Scope
-from cubepy.compiler.values import Const, Value, describe, late_shape
+from cubepy.compiler.values import Const, Value, describe, instead, late_shape
 from cubepy.errors import ComptimeError, KernelTypeError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.dtypes import DType
@@ -14,7 +14,9 @@ from cubepy.lang.dtypes import DType
 def number(s: Scope, value: Value, name: str) -> Expr:
     """A value as an expression, or an error that names the builtin."""
     if not isinstance(value, Expr) and not (isinstance(value, Const) and value.is_number):
-        raise KernelTypeError(f"cb.{name} needs a number or a line, not {describe(value)}")
+        raise KernelTypeError(
+            f"cb.{name} needs a number or a line, not {describe(value)}", hint=instead(value)
+        )
     return convert.runtime(value, s.index)
 
 
@@ -32,7 +34,10 @@ def shape_of(value: Value, what: str) -> tuple[int, ...]:
     shape = value.value if isinstance(value.value, tuple) else (value.value,)
     for n in shape:
         if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
-            raise ComptimeError(f"the shape of {what} must be positive ints, not {value.value!r}")
+            raise ComptimeError(
+                f"the shape of {what} must be positive ints, not {value.value!r}",
+                hint="one int, or a tuple with one for each axis",
+            )
     return tuple(n.__index__() for n in shape)
 
 
@@ -40,14 +45,20 @@ def lanes_of(value: Value, least: int = 1) -> int:
     """A comptime lane count from 1 to 64."""
     lanes = comptime_int(value, "the lane count")
     if not least <= lanes <= 64:
-        raise KernelTypeError(f"a line has 1 to 64 lanes, not {lanes}")
+        raise KernelTypeError(
+            f"a line has 1 to 64 lanes, not {lanes}",
+            hint="a line is what a few registers hold; one element is x[i], and more are a loop",
+        )
     return lanes
 
 
 def comptime_int(value: Value, what: str) -> int:
     """A value that must be a comptime int."""
     if not isinstance(value, Const):
-        raise ComptimeError(f"{what} must be comptime, but it is {describe(value)}")
+        raise ComptimeError(
+            f"{what} must be comptime, but it is {describe(value)}",
+            hint="write a number, or take it as a parameter that is annotated cb.Comptime[int]",
+        )
     if isinstance(value.value, bool) or not hasattr(value.value, "__index__"):
         raise ComptimeError(f"{what} must be an int, not {value.value!r}")
     return value.value.__index__()

@@ -29,8 +29,10 @@ def lowers(*names: str) -> Callable[[Rule], Rule]:
 def unpack(name: str, args: Args, kwargs: Kwargs, *names: str, **defaults: Value) -> list[Value]:
     """Match a builtin's arguments to its parameters."""
     order = [*names, *defaults]
+    call = f"write cb.{name}({', '.join([*names, *(f'{d}=...' for d in defaults)])})"
     if len(args) > len(order):
-        raise KernelTypeError(f"cb.{name} takes {len(order)} arguments but {len(args)} were given")
+        many = "1 argument" if len(order) == 1 else f"{len(order)} arguments"
+        raise KernelTypeError(f"cb.{name} takes {many} but {len(args)} were given", hint=call)
     given = dict(zip(order, args, strict=False))
     for k, v in kwargs.items():
         if k not in order or k in given:
@@ -41,6 +43,6 @@ def unpack(name: str, args: Args, kwargs: Kwargs, *names: str, **defaults: Value
     for n in order:
         if n not in given:
             if n not in defaults:
-                raise KernelTypeError(f"cb.{name} needs a value for {n!r}")
+                raise KernelTypeError(f"cb.{name} needs a value for {n!r}", hint=call)
             given[n] = defaults[n]
     return [given[n] for n in order]

@@ -8,7 +8,14 @@ from cubepy.compiler import convert
 from cubepy.compiler.ir import Expr
 from cubepy.compiler.scope import UNCERTAIN, Scope
 from cubepy.compiler.source import stored_names
-from cubepy.compiler.values import Const, Value, refuse_index_after_index, unpacked
+from cubepy.compiler.values import (
+    Const,
+    StructValue,
+    Value,
+    describe,
+    refuse_index_after_index,
+    unpacked,
+)
 from cubepy.compiler.walk.elements import store_subscript, subscript
 from cubepy.compiler.walk.evaluator import Evaluator
 from cubepy.compiler.walk.operators import operator
@@ -105,9 +112,20 @@ class Assignments:
             )
             store_subscript(self.scope, owner, indices, self.scope.keep(value, mark))
         elif isinstance(target, ast.Attribute):
+            owner = self.evaluator.eval(target.value)
+            if not isinstance(owner, StructValue):
+                raise KernelTypeError(
+                    f"{target.attr!r} of {describe(owner)} cannot be assigned in a kernel",
+                    hint="store into an array argument; attributes are only read",
+                )
+            fields = ", ".join(
+                "..." if n == target.attr else f"{ast.unparse(target.value)}.{n}"
+                for n, _ in owner.fields
+            )
             raise KernelTypeError(
                 f"the field {target.attr!r} cannot be assigned: structs are immutable",
-                hint="make a new one",
+                hint="make a new one: "
+                f"{ast.unparse(target.value)} = {owner.type.__name__}({fields})",
             )
         else:
             raise unsupported(target, self.scope.location)

@@ -57,6 +57,22 @@ ELSEWHERE = {
     "ffs": "the lowest set bit is at cb.ctz(x)",
     "shfl_sync": "it is cb.plane_shuffle(value, unit)",
     "ballot_sync": "ask cb.plane_any or cb.plane_all, or count with cb.plane_sum",
+    "thread_id": "a unit's index in its cube is cb.UNIT_POS, in the launch cb.ABSOLUTE_POS",
+    "block_id": "the index of a cube is cb.CUBE_POS",
+    "thread_idx": "the index of a unit in its cube is cb.UNIT_POS",
+    "block_idx": "the index of a cube is cb.CUBE_POS",
+    "block_dim": "the units of a cube are cb.CUBE_DIM",
+    "grid_dim": "the cubes of a launch are cb.CUBE_COUNT",
+    "barrier_sync": "a barrier of a cube is cb.sync_cube()",
+    "__syncthreads": "a barrier of a cube is cb.sync_cube()",
+    "shared_array": "memory of a cube is cb.shared(shape, dtype)",
+    "local_array": "memory of a unit is cb.local(shape, dtype)",
+    "sum": "lanes are added by line.sum(), tuples by sum(t), planes by cb.plane_sum(v)",
+    "mean": "sum in a loop over range(x.size) or cb.lines, and divide",
+    "argmax": "keep the largest and its place in a loop",
+    "store": "an array has it: x[i] = v, or x.store(i, line)",
+    "load": "an array has it: x[i], or x.load(i, lanes) for a line",
+    "ndrange": "a kernel is run for each unit: kernel[cb.over(shape)](...)",
     "arange": "in Triton arange is cb.iota, and an index is cb.ABSOLUTE_POS",
 }
 """Words of other languages, and where they are found in this one."""
@@ -104,7 +120,17 @@ def attribute(s: Scope, owner: Value, name: str) -> Value:
             return Const(owner.type.lanes)
         if owner.type.lanes and name in LINE_METHODS:
             return MethodValue(owner, name)
-    raise KernelNameError(f"{describe(owner)} has no attribute {name!r}")
+    raise KernelNameError(f"{describe(owner)} has no attribute {name!r}", hint=_of_value(owner))
+
+
+def _of_value(owner: Value) -> str:
+    """What something has that is known at run time only."""
+    if isinstance(owner, Expr) and owner.op == "topology":
+        return f"a position is a number: cb.{owner.attr}; those along axes end in _X, _Y and _Z"
+    if isinstance(owner, Expr):
+        line = ", ".join(("lanes", *LINE_METHODS)) if owner.type.lanes else ""
+        return f"it has dtype{line and ', '}{line}"
+    return "a tuple has items: t[0]" if isinstance(owner, TupleValue) else ""
 
 
 def const_attribute(s: Scope, owner: Const, name: str) -> Value:

@@ -75,7 +75,7 @@ class Calls:
         if isinstance(callee, StructValue) and "__call__" in callee.type.methods:
             return self.inline(callee.type.methods["__call__"], [callee, *args], kwargs, site)
         if not isinstance(callee, Const):
-            raise KernelTypeError(f"{describe(callee)} cannot be called")
+            raise KernelTypeError(f"{describe(callee)} cannot be called", hint=_uncalled(callee))
         fn = callee.value
         if isinstance(fn, Func):
             return self.inline(fn, args, kwargs, site)
@@ -178,3 +178,12 @@ class Calls:
         for value in values[1:]:
             self.scope.differ("result", values[0], value, self.returns.result)
         return values[0]
+
+
+def _uncalled(value: Value) -> str:
+    """What was meant by a call of something that is no function."""
+    if isinstance(value, Expr) and value.op == "topology":
+        return f"a position is a number: write cb.{value.attr} without ()"
+    if isinstance(value, StructValue):
+        return f"give {value.type.__name__} a method __call__"
+    return "an element of an array stands in [brackets]" if isinstance(value, ArrayValue) else ""

@@ -21,7 +21,8 @@ def subscript(s: Scope, owner: Value, at: tuple[Value, ...]) -> Value:
         k = comptime_int(at[0], "the lane of a line")
         if not 0 <= k < owner.type.lanes:
             raise KernelTypeError(
-                f"lane {k} is out of range: the line has {owner.type.lanes} lanes"
+                f"lane {k} is out of range: the line has {owner.type.lanes} lanes",
+                hint=f"lanes are numbered 0 to {owner.type.lanes - 1}",
             )
         return Expr("extract", VType(owner.type.dtype), (owner,), k)
     if isinstance(owner, TupleValue) and len(at) == 1:
@@ -40,9 +41,18 @@ def subscript(s: Scope, owner: Value, at: tuple[Value, ...]) -> Value:
             return wrap(s, s.facts.reads.item(owner.value, key if len(key) > 1 else key[0]))
         except (IndexError, KeyError, TypeError) as error:
             raise KernelTypeError(
-                f"{describe(owner)} cannot be indexed with {key}: {error}"
+                f"{describe(owner)} cannot be indexed with "
+                f"{key if len(key) > 1 else key[0]!r}: {error}",
+                hint="both are comptime: its items are known when the code is made",
             ) from None
-    raise KernelTypeError(f"{describe(owner)} cannot be indexed")
+    raise KernelTypeError(f"{describe(owner)} cannot be indexed", hint=_unindexed(owner))
+
+
+def _unindexed(owner: Value) -> str:
+    """What was meant by an index of something that has no items."""
+    if isinstance(owner, Expr) and owner.op == "topology":
+        return f"a position is a number: cb.{owner.attr}; those along axes end in _X, _Y and _Z"
+    return "arrays, lines and tuples have items" if isinstance(owner, Expr) else ""
 
 
 def store_subscript(s: Scope, owner: Value, at: tuple[Value, ...], value: Value) -> None:
@@ -51,8 +61,8 @@ def store_subscript(s: Scope, owner: Value, at: tuple[Value, ...], value: Value)
         raise KernelTypeError(
             f"{describe(owner)} cannot be assigned to by index",
             hint="lines and tuples are immutable; make a new one"
-            if not isinstance(owner, Const)
-            else "",
+            if not isinstance(owner, Const) or isinstance(owner.value, tuple)
+            else "what comes from outside is only read; store into an array, or cb.local(...)",
         )
     mem = owner.mem
     s.written.add(mem.name)

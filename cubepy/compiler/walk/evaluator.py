@@ -93,7 +93,8 @@ class Evaluator:
     def expr_Constant(self, node: ast.Constant) -> Value:
         if isinstance(node.value, (complex, bytes)):
             raise KernelTypeError(
-                f"a {type(node.value).__name__} literal cannot be used in a kernel"
+                f"a {type(node.value).__name__} literal cannot be used in a kernel",
+                hint="numbers, bools and text are; a complex number is a @cb.struct of two floats",
             )
         return Const(node.value)
 
@@ -134,12 +135,21 @@ class Evaluator:
         if name in self.scope.frame.source.locals:
             raise KernelNameError(
                 f"the variable {name!r} is used before it has a value",
-                hint="assign it on every path before this line",
+                hint=self.of_the_module(name) or "assign it on every path before this line",
             )
         found = self.scope.facts.reads.name(self.scope.frame.source.fn, name)
         if found is MISSING:
             raise KernelNameError(f"the name {name!r} is not defined", hint=self.near(name))
         return wrap(self.scope, found)
+
+    def of_the_module(self, name: str) -> str:
+        """The hint where a kernel gives a name of its module a value, and so has its own."""
+        if name not in self.scope.frame.source.fn.__globals__:
+            return ""
+        return (
+            f"a name that is assigned is the kernel's own: the module's {name!r} is only read "
+            "under another name; store results into an array argument"
+        )
 
     def near(self, name: str) -> str:
         """A suggestion for a misspelt name."""
@@ -203,7 +213,7 @@ class Evaluator:
         is_and = isinstance(node.op, ast.And)
         one = self.test if joined == self.short_circuit else self.eval
         result = one(node.values[0])
-        for turn, value_node in enumerate(node.values[1:]):
+        for number, value_node in enumerate(node.values[1:]):
             if isinstance(result, Const):
                 if bool(result.value) is not is_and:
                     return result
@@ -215,7 +225,7 @@ class Evaluator:
             work, self.scope.out = self.scope.out, saved
             result = joined(result, right, work, is_and)  # type: ignore[arg-type]
             if one == self.eval and isinstance(result, Expr):
-                self.scope.join(node, turn, result.type)
+                self.scope.join(node, number, result.type)
         return result
 
     def either_value(self, left: Expr, right: Value, work: list[Stmt], is_and: bool) -> Value:

@@ -277,7 +277,10 @@ class Loops:
     def while_loop(self, node: ast.While) -> list[Path] | None:
         """`while`; a condition that needs statements is asked inside the loop."""
         if node.orelse:
-            raise KernelSyntaxError("while ... else cannot be used in a kernel")
+            raise KernelSyntaxError(
+                "while ... else cannot be used in a kernel",
+                hint="set a flag before `break`, and ask for it behind the loop",
+            )
         before = dict(self.scope.frame.env)
         saved, self.scope.out = self.scope.out, []
         cond = convert.condition(self.evaluator.test(node.test))

@@ -27,7 +27,7 @@ from cubepy.compiler.values import (
     refuse_loop_with,
     tuple_items,
 )
-from cubepy.compiler.walk.attributes import array_attribute, wrap
+from cubepy.compiler.walk.attributes import ELSEWHERE, array_attribute, wrap
 from cubepy.compiler.walk.elements import subscript
 from cubepy.errors import ComptimeError, CubeError, KernelTypeError
 from cubepy.lang import dtypes as dt
@@ -72,6 +72,7 @@ def python_call(s: Scope, fn: Any, args: list[Value], kwargs: dict[str, Value]) 
     if len(numbers) == len(values):
         if str(getattr(fn, "__module__", None)).partition(".")[0] in SUSPECT:
             refuse_chance(fn)
+        refuse_change(fn)
         s.facts.reads.call(fn, tuple(numbers))
         try:
             return wrap(s, fn(*numbers[: len(args)], **dict(zip(kwargs, numbers[len(args) :]))))
@@ -79,7 +80,8 @@ def python_call(s: Scope, fn: Any, args: list[Value], kwargs: dict[str, Value]) 
             raise
         except Exception as error:
             raise ComptimeError(
-                f"{_name(fn)} failed at compile time: {type(error).__name__}: {error}"
+                f"{_name(fn)} failed at compile time: {type(error).__name__}: {error}",
+                hint="with comptime values it is called once, when the code is made",
             ) from error
     try:
         known = MATH.get(fn) or PYTHON.get(fn)
@@ -127,7 +129,10 @@ def length(s: Scope, value: Value) -> Value:
         return Const(len(value.value))
     if isinstance(value, Expr) and value.type.lanes:
         return Const(value.type.lanes)
-    raise KernelTypeError(f"{describe(value)} has no length")
+    raise KernelTypeError(
+        f"{describe(value)} has no length",
+        hint="arrays, lines and tuples have; a tuple of one item is written (a,)",
+    )
 
 
 def over_items(s: Scope, fn: Any, items: tuple[Value, ...]) -> Value:
@@ -171,6 +176,28 @@ def backwards(s: Scope, value: Value) -> Value:
     return plain(TupleValue(tuple_items(value)[::-1]))
 
 
+MUTABLE = (list, dict, set, bytearray)
+HARMLESS = frozenset(
+    "copy count index get items keys values union intersection difference".split()
+    + "issubset issuperset isdisjoint".split()
+)
+"""Methods of lists, dicts and sets that change nothing."""
+
+
+def refuse_change(fn: Any) -> None:
+    """Refuse methods that change a list, dict or set from outside.
+
+    Raises:
+        ComptimeError: it is one of them: the change would happen once, when the code is made.
+    """
+    owner = getattr(fn, "__self__", None)
+    if isinstance(owner, MUTABLE) and fn.__name__ not in HARMLESS:
+        raise ComptimeError(
+            f"{fn.__name__} would change a {type(owner).__name__} once, when the code is made",
+            hint="lists, dicts and sets from outside are only read; store into an array argument",
+        )
+
+
 def refuse_chance(fn: Any) -> None:
     """Refuse functions of the host that give something else in each call.
 
@@ -211,12 +238,19 @@ ALIASES = NUMPY_NAMES | {  # NumPy's names of builtins
 
 def _instead(fn: Any) -> str:
     """The hint for a host function that was called with runtime values."""
+    if inspect.isfunction(fn) and str(fn.__module__).partition(".")[0] == "cubepy":
+        there = (
+            ELSEWHERE.get(fn.__name__) or "call it outside, and pass what it gives as an argument"
+        )
+        return f"it is for the host; {there}"
     if inspect.isfunction(fn):
         return f"{'write a def and ' * (fn.__name__ == '<lambda>')}decorate it with @cb.func"
     if isinstance(fn, type) and issubclass(fn, (np.integer, np.floating, np.bool_)):
         return f"cb.{dt.as_dtype(fn).name}(x) does it in a kernel"
     name = str(getattr(fn, "__name__", ""))
     name = ALIASES.get(name, name)
+    if fn in (isinstance, type, hasattr, getattr):
+        return "ask for x.dtype, x.ndim or v.lanes: they are comptime"
     return (
         f"cb.{name} does it in a kernel"
         if name in BUILTINS

@@ -19,6 +19,8 @@ from cubepy.compiler.walk.returns import Returns
 from cubepy.compiler.walk.syntax import unsupported
 from cubepy.errors import ComptimeError, KernelSyntaxError
 from cubepy.lang import dtypes as dt
+from cubepy.lang.builtins import Builtin
+from cubepy.lang.declare import Func
 
 
 class Statements:
@@ -68,6 +70,11 @@ class Statements:
         if isinstance(node.value, ast.Constant):
             return  # a docstring
         value = self.evaluator.unread(node.value)
+        if isinstance(value, Const) and isinstance(value.value, (Builtin, Func)):
+            name = ast.unparse(node.value)
+            raise KernelSyntaxError(
+                f"{name} is named and not called, which does nothing", hint=f"write {name}(...)"
+            )
         if isinstance(value, Expr) and value.op == "call":
             self.scope.temporary(value)
 
@@ -116,7 +123,10 @@ class Statements:
     def for_loop(self, node: ast.For) -> list[Path] | None:
         """`for` over a range, lines or items."""
         if node.orelse:
-            raise KernelSyntaxError("for ... else cannot be used in a kernel")
+            raise KernelSyntaxError(
+                "for ... else cannot be used in a kernel",
+                hint="set a flag before `break`, and ask for it behind the loop",
+            )
         over = self.evaluator.eval(node.iter)
         if isinstance(over, Const) and isinstance(over.value, range):
             r = over.value

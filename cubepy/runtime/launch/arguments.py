@@ -94,7 +94,11 @@ def flatten(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any]]:
         return _array(value, param.name, what)
     if param.kind == "scalar":
         if not isinstance(value, NUMBERS):
-            raise KernelTypeError(f"{what} is a {param.dtype.name} but is given {_short(value)}")  # type: ignore[union-attr]
+            name = param.dtype.name  # type: ignore[union-attr]
+            raise KernelTypeError(
+                f"{what} is a number of dtype {name} but is given {_short(value)}",
+                hint="pass a number; a parameter for an array is annotated cb.Array",
+            )
         return scalar(value, param.dtype, what)
     if param.kind == "array":
         array = array_like(value)
@@ -110,7 +114,11 @@ def flatten(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any]]:
             hint="pass cb.tensor_map(array, box)",
         )
     if param.kind == "struct" and not (isinstance(value, Struct) and value.type is param.struct):
-        raise KernelTypeError(f"{what} is a {param.struct.__name__} but is given {_short(value)}")
+        fields = ", ".join(f.name for f in param.struct.fields)
+        raise KernelTypeError(
+            f"{what} is a {param.struct.__name__} but is given {_short(value)}",
+            hint=f"pass {param.struct.__name__}({fields})",
+        )
     if param.kind == "view" and not isinstance(value, Struct):
         array = array_like(value)
         if array is None:
@@ -226,7 +234,10 @@ def fitting(value: Any, dtype: dt.DType, what: str) -> Any:
     if isinstance(value, np.generic) and value.dtype.kind not in "biufV":  # V: narrow floats
         raise KernelTypeError(f"{what} is {dtype.name} but is given {value!r}")
     if dtype.is_int and not dt.fits(int(value), dtype):
-        raise DTypeError(f"{what} is {dtype.name}, which cannot hold {value}")
+        raise DTypeError(
+            f"{what} is {dtype.name}, which cannot hold {value}",
+            hint="annotate it with a wider dtype, or with none: an int takes i32 or i64",
+        )
     try:
         return number(value, dtype)
     except OverflowError:  # an integer of more digits than floats have

@@ -409,7 +409,10 @@ def wide_of(cubes: Dim3, units: Dim3, dev: Any, most: int, leaves: list[Any]) ->
     in_cube = math.prod(units)
     in_launch = math.prod(cubes) * in_cube
     if in_cube > most:
-        raise LaunchError(f"a cube of {units} has {in_cube} units; {dev} allows {most}")
+        raise LaunchError(
+            f"a cube of {units} has {in_cube} units; {dev} allows {most}",
+            hint="use fewer units and more cubes, or let the device pick: [cb.over(out)]",
+        )
     if in_launch >= 2**63:
         raise LaunchError(
             f"a launch of {cubes} cubes of {units} units has more units than 64 bits can count"

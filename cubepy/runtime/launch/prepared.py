@@ -12,7 +12,7 @@ from cubepy.compiler.program import Program
 from cubepy.errors import AliasError, ReadOnlyError
 from cubepy.runtime.memory.address import address
 from cubepy.runtime.memory.device_array import DeviceArray
-from cubepy.runtime.memory.spans import ARRAYS, beginning, extent, interleaved, same
+from cubepy.runtime.memory.spans import ARRAYS, beginning, extent, folded, interleaved, same
 
 EMPTY = (0, 0)
 Positions = tuple[tuple[int, int], ...]
@@ -80,7 +80,20 @@ class Prepared:
 
 
 def outputs_of(program: Program, leaves: list[Any]) -> tuple[tuple[int, ...], list[Any]]:
-    """Which leaves are outputs, and the extent of every array; tensor maps are not looked at."""
+    """Which leaves are outputs, and the extent of every array; tensor maps are not looked at.
+
+    Raises:
+        AliasError: an output with elements that share bytes, as a stretched axis has.
+    """
+    for i in program.written:
+        out = leaves[i]
+        if folded(out) and (out.writeable if type(out) is DeviceArray else out.flags.writeable):
+            raise AliasError(
+                f"{program.name} writes {str(program.arguments[i].path)!r}, whose elements have "
+                f"bytes in common: it has the shape {tuple(leaves[i].shape)} and strides of "
+                f"{tuple(leaves[i].strides)} bytes",
+                hint="pass an array whose elements are apart, as a copy is",
+            )
     return program.written, [extent(v) if isinstance(v, ARRAYS) else None for v in leaves]
 
 

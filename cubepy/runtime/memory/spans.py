@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,44 @@ def extent(array: Any) -> tuple[int, int]:
         else:
             high += (n - 1) * s
     return low, high + array.itemsize
+
+
+def folded(array: Any) -> bool:
+    """Whether elements of an array have bytes in common, as those of a stretched axis.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.zeros(3)
+        >>> folded(np.broadcast_to(x, (2, 3))), folded(x[::-1])
+        (True, False)
+    """
+    if type(array) is DeviceArray:
+        if array.layout.contiguous:
+            return False
+    elif not isinstance(array, np.ndarray) or array.flags.c_contiguous:
+        return False
+    if 0 in array.shape:
+        return False
+    axes = sorted((abs(s), n) for n, s in zip(array.shape, array.strides, strict=True) if n > 1)
+    reach = array.itemsize
+    for stride, n in axes:
+        if stride < reach:  # perhaps between each other, as 3 * i + 2 * j for few i
+            return _some_are_equal(axes, array.itemsize)
+        reach += stride * (n - 1)
+    return False
+
+
+def _some_are_equal(axes: list[tuple[int, int]], itemsize: int) -> bool:
+    """Whether elements of some (stride, length) share bytes; of very many it is taken that they
+    do.
+    """
+    count = math.prod(n for _, n in axes)
+    if axes[0][0] < itemsize or count > 1 << 20:
+        return True
+    starts = np.zeros(1, np.int64)
+    for stride, n in axes:
+        starts = (starts[:, None] + stride * np.arange(n)).ravel()
+    return bool((np.diff(np.sort(starts)) < itemsize).any())
 
 
 def beginning(array: Any) -> int:

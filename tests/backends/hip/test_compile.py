@@ -17,6 +17,8 @@ from cubepy.backends.hip.codegen.architecture import KNOWN, Architecture
 from cubepy.backends.hip.codegen.compile import Code
 from cubepy.backends.hip.offline import compile_for
 from cubepy.runtime.stats import counters
+from tests.backends.hip.emulator.device import emulated
+from tests.staging import staged
 
 F = np.float32
 
@@ -136,6 +138,32 @@ def test_signs_of_lines_of_one_are_those_of_numbers(name: str) -> None:
         "@llvm.copysign.f64(" in code.llvm and "call <1 x double> @llvm.copysign" not in code.llvm
     )
     assert code.binary
+
+
+@cb.kernel
+def halves_of_a_register(x: cb.Array, out: cb.Array):
+    """What one branch loads and what all units compute may lie in one register."""
+    i = cb.ABSOLUTE_POS
+    t = cb.UNIT_POS
+    kept = cb.local(2, cb.u16)
+    kept[0] = cb.u16(x[2])
+    kept[1] = cb.cast(cb.cast(i > 3, cb.u32) * 2654435761, cb.u16)
+    for _ in range(3):
+        kept[t & 1] *= 1
+    out[i] = kept[t & 1]
+
+
+@pytest.mark.parametrize("name", ["gfx942", "gfx1100", "gfx1201"])
+def test_what_was_loaded_stays_beside_what_is_computed(name: str) -> None:
+    """With halves of registers, LLVM 22 dropped the load."""
+    x, out = np.array([1, 5, 77, 9], np.int16), np.zeros(10, np.uint16)
+    with emulated(name), pytest.MonkeyPatch.context() as patch, staged(patch):
+        halves_of_a_register[2, 5](x, out, device=name)
+        cb.sync(name)
+    assert out.tolist() == [77, 0, 77, 0, 77, 77, 31153, 77, 31153, 77]
+    assert not re.search(
+        r"v\d+\.[hl]\b", compile_for(name, halves_of_a_register, 5, x, out).assembly
+    )
 
 
 def test_shared_memory_is_taken_where_it_is() -> None:

@@ -104,3 +104,35 @@ def test_sides_of_two_dtypes_meet(device: str) -> None:
         for i, (w, n) in enumerate(zip(wide.tolist(), narrow.tolist(), strict=True))
     ]  # fmt: skip
     assert out.tolist() == want
+
+
+@cb.kernel
+def yielding_variables(x: cb.Array, h: cb.Array, out: cb.Array):
+    """Variables that change at run time and have met no number with a dtype yield, as literals do."""
+    i = cb.ABSOLUTE_POS
+    w, half = 100, 0.5
+    for _ in range(i % 3):
+        w = w * 2
+        half = half * 0.1
+    low = w if i > 1 else 3
+    out[i, 0] = w + x[i]
+    out[i, 1] = (w + x[i]).dtype == cb.u8
+    out[i, 2] = (-w + x[i]).dtype == cb.u8
+    out[i, 3] = (cb.max(w, 7) + x[i]).dtype == cb.u8
+    out[i, 4] = (half * h[i]).dtype == cb.f16
+    out[i, 5] = (w / 4 * h[i]).dtype == cb.f16
+    out[i, 6] = half * h[i]
+    out[i, 7] = (low + x[i]) // 2
+
+
+def test_variables_that_have_met_no_dtype_yield(device: str) -> None:
+    x, h = np.array([100, 101, 102, 103, 104, 105], np.uint8), np.full(6, 3, np.float16)
+    out = np.zeros((6, 8), np.float64)
+    yielding_variables[1, 6](x, h, out, device=device)
+    w = [100, 200, 400, 100, 200, 400]
+    assert out[:, 0].tolist() == [(a + int(b)) % 256 for a, b in zip(w, x, strict=True)]
+    assert (out[:, 1:6] == 1).all()
+    want = (np.float32([0.5, 0.05, 0.005] * 2).astype(np.float16) * h).astype(np.float64)
+    np.testing.assert_allclose(out[:, 6], want, rtol=2e-3)
+    low = [3, 3, 400, 100, 200, 400]
+    assert out[:, 7].tolist() == [(a + int(b)) % 256 // 2 for a, b in zip(low, x, strict=True)]

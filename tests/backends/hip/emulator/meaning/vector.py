@@ -107,6 +107,8 @@ def later(name: str, text: str) -> Later | None:
     short = SIZE[kind] == 2
     into = modifiers.get("dst_sel", "DWORD") != "DWORD"
     clamped = "clamp" in modifiers and kind in numbers.FMA
+    if "clamp" in modifiers and not clamped:
+        function = _saturated(base)
     upper = halves[len(kinds)] if len(halves) > len(kinds) else None
 
     def run(w: Wave) -> Callable[[], None]:
@@ -131,6 +133,26 @@ def later(name: str, text: str) -> Later | None:
         return lambda: w.put(target, y, kind, upper, on, clear)
 
     return run
+
+
+def _saturated(name: str) -> Callable[..., Any]:
+    """A sum or difference of integers that stops at the ends of their range.
+
+    Raises:
+        NotImplementedError: another instruction.
+    """
+    found = re.fullmatch(r"v_(add|sub|subrev)_(?:nc_)?([ui])(16|32)", name)
+    if found is None:
+        raise NotImplementedError(f"{name} with clamp")
+    kind = np.dtype(f"{'int' if found[2] == 'i' else 'uint'}{found[3]}")
+    ends = np.iinfo(kind)
+
+    def function(a: Any, b: Any) -> Any:
+        x, y = (v.view(kind).astype(np.int64) for v in (a, b))
+        exact = x + y if found[1] == "add" else (x - y if found[1] == "sub" else y - x)
+        return np.clip(exact, ends.min, ends.max).astype(kind).view(a.dtype)
+
+    return function
 
 
 def vector(name: str, text: str) -> Step | None:

@@ -110,6 +110,8 @@ def of_integers() -> dict[str, Meaning]:
     )
     define("mul_u32_u24", u2, lambda a, b: (a & LOW24) * (b & LOW24))
     define("mul_i32_i24", "u32 i32 i32", lambda a, b: (n.low24(a) * n.low24(b) & M32).astype(U32))
+    define("mul_hi_i32_i24", "u32 i32 i32",
+           lambda a, b: (n.low24(a).astype(np.int64) * n.low24(b) >> 32 & M32).astype(U32))  # fmt: skip
     define("mul_hi_u32_u24", u2,
            lambda a, b: ((a & LOW24).astype(U64) * (b & LOW24) >> U64(32)).astype(U32))  # fmt: skip
     define("mad_u32_u24", u3, lambda a, b, c: (a & LOW24) * (b & LOW24) + c)
