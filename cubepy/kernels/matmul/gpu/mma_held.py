@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul.gpu.mma_split_k import PIECE, QUADS, along, words_of
-from cubepy.kernels.matmul.gpu.operands import NARROW_FLOATS, fitted, once
-from cubepy.kernels.matmul.problem import Product, result_dtype
+from cubepy.kernels.matmul.gpu.mma_split_k import PIECE, QUADS, along, unfit_for_floats, words_of
+from cubepy.kernels.matmul.gpu.operands import fitted, once
+from cubepy.kernels.matmul.problem import Product
 from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
 from cubepy.kernels.primitives.vector_width import lanes_within
 from cubepy.tune import GpuRoutine, TunedRoutine
@@ -185,14 +185,9 @@ class MmaHeldRoutine(GpuRoutine, TunedRoutine):
 
     def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """Floats of matrix units, many rows, and a matrix that registers hold."""
-        if "mma" not in properties.features or properties.plane_size != PLANE:
-            return "the device has no matrix units"
-        fits = problem.a in NARROW_FLOATS or (problem.a == "f32" and problem.tf32)
-        if problem.a != problem.b or not fits or problem.packed:
-            return f"matrix units do not take {problem.a} and {problem.b}"
-        out = result_dtype(problem)
-        if not out.is_float or out.bits > 32:
-            return "sums are in f32"
+        reason = unfit_for_floats(problem, properties)
+        if reason is not None:
+            return reason
         if problem.batch > 1 or problem.m < FEWEST:
             return "there are several matrices, or few rows"
         size = 4 if problem.a == "f32" else 2

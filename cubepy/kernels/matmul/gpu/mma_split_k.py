@@ -226,6 +226,17 @@ def quickest(problem: Product, properties: cb.DeviceProperties) -> MmaSplitK:
     return plans_of(problem, properties)[0]
 
 
+def unfit_for_floats(problem: Product, properties: cb.DeviceProperties) -> str | None:
+    """Why `cb.mma` does not take a product of floats whose fragments come from memory, or None."""
+    if "mma" not in properties.features or properties.plane_size != PLANE:
+        return "the device has no matrix units"
+    fits = problem.a in NARROW_FLOATS or (problem.a == "f32" and problem.tf32)
+    if problem.a != problem.b or not fits or problem.packed:
+        return f"matrix units do not take {problem.a} and {problem.b}"
+    out = result_dtype(problem)
+    return None if out.is_float and out.bits <= 32 else "sums are in f32"
+
+
 class MmaSplitKRoutine(GpuRoutine, TunedRoutine):
     """16-bit floats and tf32 of any strides, where K is long and results are few."""
 
@@ -237,14 +248,9 @@ class MmaSplitKRoutine(GpuRoutine, TunedRoutine):
 
     def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """Floats of matrix units, and few results of a long K."""
-        if "mma" not in properties.features or properties.plane_size != PLANE:
-            return "the device has no matrix units"
-        fits = problem.a in NARROW_FLOATS or (problem.a == "f32" and problem.tf32)
-        if problem.a != problem.b or not fits or problem.packed:
-            return f"matrix units do not take {problem.a} and {problem.b}"
-        out = result_dtype(problem)
-        if not out.is_float or out.bits > 32:
-            return "sums are in f32"
+        reason = unfit_for_floats(problem, properties)
+        if reason is not None:
+            return reason
         if problem.k < SHORTEST or (problem.m == 1 and problem.layout == "columns"):
             return "K is short, or there is one row for rows of the matrix"
         plan = quickest(problem, properties)
