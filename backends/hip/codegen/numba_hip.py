@@ -75,15 +75,9 @@ def lowered(
     context = _context(architecture)
     context.typing_context.refresh()
     context.refresh()
+    both = context.typing_context, context
     with target_override("hip"):
         result = compiler.compile_extra(
-            context.typing_context,
-            context,
-            source(),
-            arguments,
-            types.void,
-            flags,
-            {},
-            pipeline_class=Compiler,
+            *both, source(), arguments, types.void, flags, {}, pipeline_class=Compiler
         )
     return context, inlined(result.library.get_function(result.fndesc.llvm_func_name), fast_math)

@@ -20,7 +20,7 @@ from cubepy.kernels import typical
 from cubepy.runtime import device as devices
 from cubepy.runtime.memory.device_array import upload
 from cubepy.runtime.stats import counters
-from tests.backends.gpu.fake_driver import FakeDriver, fake_driver, kernel
+from tests.backends.gpu.fake_driver import FakeDriver, fake_driver, forget_launches, kernel
 from tests.runtime.ahead.test_warm import python
 
 H100 = {1: 1024, 16: 132, 38: 50 << 20, 75: 9, 76: 0, 81: 233472, 97: 232448}
@@ -62,7 +62,9 @@ def h100(monkeypatch: pytest.MonkeyPatch) -> Any:
         fake.kernels = AnyKernel()
         monkeypatch.setattr(FakeDriver, "device_attribute", staticmethod(attribute_of_an_h100))
         gpus._properties.cache_clear()
+        forget_launches()  # of other drivers, by tests before
         yield fake
+        forget_launches()
         gpus._properties.cache_clear()
 
 

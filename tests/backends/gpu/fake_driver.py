@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import gc
 import itertools
 import random
 import threading
@@ -31,6 +32,7 @@ from cubepy.backends.gpu.run import GpuRunner
 from cubepy.backends.hip import backend as hip
 from cubepy.runtime import recording
 from cubepy.runtime.device import Device, backend_named
+from cubepy.runtime.launch.launcher import Launcher
 from cubepy.runtime.memory import constants, layout
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_READY, WRONG_CONTEXT, ILLEGAL_ADDRESS = 1, 2, 600, 400, 700
@@ -436,6 +438,13 @@ def _forget() -> None:
     recording.forget()
     hip._properties.cache_clear()
     cuda._properties.cache_clear()
+
+
+def forget_launches() -> None:
+    """Nothing that was prepared for a launch, of whatever kernel, is used again."""
+    for launcher in [x for x in gc.get_objects() if type(x) is Launcher]:
+        launcher.local, launcher.replays = threading.local(), None
+        launcher.programs.clear()
 
 
 CHOSEN = "cuda"
