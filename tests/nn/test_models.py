@@ -36,6 +36,11 @@ SENSITIVE = {"resnet50_trained": 20.0}
 """How many times that in f32: torch's own result in f32 is off by 2.1e-5, ours by 1.6e-5; of gradients
 half are within 0.9e-5 (op by op) or 2.7e-5 (as a program), and the worst, of the same sums in another
 order, are at 0.9e-4 to 1.3e-4 on a CPU with AVX-512."""
+FLIPPED = {"resnet50_trained": 0.1}
+"""How far its gradients may be off in f32 on a GPU, which sums in another order than torch did:
+weights changed by 1e-7 of themselves (in f64) move the first layer's gradient by 5e-5, by 1e-6 they
+move one of three million activations across zero, and the gradient by 3e-2 to 5e-2. Its result, and
+all that it has in f64, are held to the limits above."""
 SMALL = 1e-2
 """Of the norm of all gradients: what smaller ones are held to (some are 0, as those of biases ahead
 of a batch norm)."""
@@ -106,9 +111,11 @@ def judge(name: str, dtype: str, way: str, written: type[nn.Module] | None = Non
         close(name, "result", y.numpy(), limit, 0)
         if x.requires_grad:
             grads["input"] = x.grad
+        on_gpu = cb.current_device().backend in ("cuda", "hip")
+        ours = FLIPPED.get(name, limit) if on_gpu and dtype == "f32" else limit
         whole = np.sqrt(sum(float(np.linalg.norm(g.numpy())) ** 2 for g in grads.values()))
         for key, grad in grads.items():
-            close(name, key, summary(key, grad.numpy()), limit, whole)
+            close(name, key, summary(key, grad.numpy()), ours, whole)
     if way == "ops" and model.training:
         for key, value in model.named_buffers():
             if value.dtype.is_float:
