@@ -16,7 +16,7 @@ class LstsqResult(NamedTuple):
 
     Attributes:
         solution: (..., n, k).
-        residuals: sums of squares of what is left, (..., k); of more columns than rows none.
+        residuals: sums of squares of what is left, (..., k); of no more rows than columns none.
     """
 
     solution: Tensor
@@ -129,7 +129,7 @@ def lstsq(a: Any, b: Any, /, rcond: Any = None) -> LstsqResult:
         q, r = qr(left)
         solution = solve(r, q.mT @ right)
     rest = left @ solution - right
-    residuals = (rest * rest).sum(-2) if rows > columns else right[..., :0, 0]
+    residuals = (rest * rest).sum(-2) if rows > columns else right.reshape(-1)[:0]
     return LstsqResult(solution, residuals)
 
 
@@ -165,6 +165,7 @@ def vander(x: Any, /, *, N: int | None = None) -> Tensor:
                 [1., 3., 9.]])
     """
     given = as_tensor(x)
+    given = given if given.ndim else given.reshape(1)
     count = given.shape[-1] if N is None else N
     powers, found = [], given._operand(1).astype(given.dtype).expand(given.shape)
     for _ in range(count):
