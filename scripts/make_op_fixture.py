@@ -93,7 +93,7 @@ NEWER = """
     linalg.norm linalg.norm.subgradients_at_zero linalg.solve_triangular
     linalg.vander logcumsumexp masked_scatter nanmedian nanquantile renorm scatter_reduce.mean sinc
     std_mean std_mean.unbiased unique var_mean var_mean.unbiased
-    erfinv
+    erfinv matrix_exp
 """.split()
 """In a file of their own, so that the first one needs not be drawn again."""
 MOST = 10

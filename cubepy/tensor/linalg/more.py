@@ -6,7 +6,7 @@ import itertools
 from typing import Any, NamedTuple
 
 from cubepy.errors import ShapeError
-from cubepy.tensor.array import Tensor, as_tensor
+from cubepy.tensor.array import Tensor, apply, as_tensor
 from cubepy.tensor.linalg.functions import inv, matrix_norm, pinv, qr, solve, svdvals, vector_norm
 from cubepy.tensor.namespace import eye, stack, where
 
@@ -155,6 +155,20 @@ def solve_triangular(
     return solve(kept, right) if left else solve(kept.mT, right.mT).mT
 
 
+def matrix_exp(x: Any, /) -> Tensor:
+    """The sum of the powers x**k / k! of square matrices, (..., n, n): by scaling, a quotient of
+    polynomials of degree 13, and squaring (Higham, 2005), in f64 on the host. Gradients have
+    gradients.
+
+    Example:
+        >>> import cubepy as cb
+        >>> matrix_exp(cb.tensor([[0.0, 1.0], [0.0, 0.0]]))
+        tensor([[1., 1.],
+                [0., 1.]])
+    """
+    return apply("matrix_exp", as_tensor(x))  # type: ignore[no-any-return]
+
+
 def vander(x: Any, /, *, N: int | None = None) -> Tensor:
     """Powers 0 to N - 1 of each element, in a new last axis.
 
@@ -174,4 +188,4 @@ def vander(x: Any, /, *, N: int | None = None) -> Tensor:
     return stack(powers, axis=-1)
 
 
-__all__ = ["cond", "lstsq", "multi_dot", "norm", "solve_triangular", "vander"]
+__all__ = ["cond", "lstsq", "matrix_exp", "multi_dot", "norm", "solve_triangular", "vander"]

@@ -276,7 +276,7 @@ SAMPLES: dict[str, list[Call]] = {
     ],
     "cholesky": [one(definite(3)), one(definite(2, 2))],
     "eigh": [one(definite(3)), one(definite(2, 2))],
-    **{n: [one(square(3)), one(square(2, 2))] for n in ("inv", "det", "slogdet")},
+    **{n: [one(square(3)), one(square(2, 2))] for n in ("inv", "det", "slogdet", "matrix_exp")},
     "solve": [
         one(square(3), some(3, 2)),
         one(square(2, 2), some(2, 1)),

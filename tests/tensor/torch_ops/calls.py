@@ -169,7 +169,7 @@ CALLS: dict[str, Function] = {
         n: method(n.partition(".")[0])
         for n in """abs acos acosh asin asinh atan atanh ceil clamp clone contiguous cos
         cosh cumprod erf erfc erfinv exp exp2 expand expm1 flatten floor gather index_copy index_select
-        digamma isfinite isinf isnan lgamma log log10 log1p log2 masked_fill masked_select movedim
+        digamma isfinite isinf isnan lgamma log log10 log1p log2 masked_fill masked_select matrix_exp movedim
         norm permute reciprocal repeat reshape roll round rsqrt sigmoid sign signbit sin sinh split
         sqrt square squeeze tan tanh tile transpose tril triu trunc unbind unsqueeze view chunk
         addcdiv addcmul addmm amax amin lerp narrow unflatten add baddbmm broadcast_to clamp_max
