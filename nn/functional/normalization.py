@@ -53,7 +53,6 @@ def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> T
     return y.astype(x.dtype) if wide is not x else y
 
 
-@composed
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Tensor:
@@ -70,15 +69,8 @@ def group_norm(
     groups = arguments.size("num_groups", num_groups, 1)
     if x.ndim < 2 or x.shape[1] % groups:
         raise ShapeError(f"group_norm: {groups} groups do not divide the channels of {x.shape}")
-    wide = arguments.widened(x)
-    rows = wide.reshape(x.shape[0], groups, math.prod(x.shape[1:]) // groups)
-    y = layer_norm(rows, rows.shape[-1], eps=eps).reshape(x.shape)
-    channels = (x.shape[1], *(1,) * (x.ndim - 2))
-    if weight is not None:
-        y = y * as_tensor(weight).reshape(channels)
-    if bias is not None:
-        y = y + as_tensor(bias).reshape(channels)
-    return y.astype(x.dtype) if wide is not x else y
+    eps = arguments.number("eps", eps, 0)
+    return apply("group_norm", x, optional(weight), optional(bias), groups=groups, eps=eps)  # type: ignore[no-any-return]
 
 
 def instance_norm(

@@ -39,27 +39,40 @@ def rms_norm_rows(x: cb.Array, weight, out: cb.Array, eps, plan: cb.Comptime[Row
 
 @cb.kernel
 def group_norm_rows(
-    x: cb.Array, weight, bias, out: cb.Array, eps, groups, channels, plan: cb.Comptime[RowPlan]
+    x: cb.Array,
+    weight,
+    bias,
+    out: cb.Array,
+    eps,
+    groups,
+    channels,
+    plan: cb.Comptime[RowPlan],
+    single: cb.Comptime[bool],
 ):
-    """A row is one group of one image, `channels` runs of equal length; each run has its weight and
-    bias. A cube does a row.
+    """A row is one group of one image, `channels` runs of equal length (of one element: `single`);
+    each run has its weight and bias. A cube does a row.
     """
     row, n, acc, lanes = cb.CUBE_POS, x.shape[1], plan.acc, plan.lanes
     mean, squares = known_of_cube(x, row, MOMENTS, 0, acc, lanes)
     inverse = 1 / cb.sqrt(squares / cb.cast(n, acc) + cb.cast(eps, acc))
-    length = n // channels
-    for c in range(channels):
-        at = (row % groups) * channels + c
+    first = (row % groups) * channels
+    runs = 1 if single else channels
+    length = n // runs
+    for c in range(runs):
         scale = inverse
         shift = cb.cast(0, acc)
-        if weight is not None:
-            scale = scale * cb.cast(weight[at], acc)
-        if bias is not None:
-            shift = cb.cast(bias[at], acc)
+        if weight is not None and not single:
+            scale = scale * cb.cast(weight[first + c], acc)
+        if bias is not None and not single:
+            shift = cb.cast(bias[first + c], acc)
         for k in range(cb.UNIT_POS * lanes, length, cb.CUBE_DIM * lanes):
-            v = cb.cast(x.load((row, c * length + k), lanes, valid=length - k), acc)
-            done = cb.cast((v - mean) * scale + shift, out.dtype)
-            out.store((row, c * length + k), done, valid=length - k)
+            left = length - k
+            v = (cb.cast(x.load((row, c * length + k), lanes, valid=left), acc) - mean) * scale
+            if weight is not None and single:
+                v = v * cb.cast(weight.load(first + k, lanes, valid=left), acc)
+            if bias is not None and single:
+                v = v + cb.cast(bias.load(first + k, lanes, valid=left), acc)
+            out.store((row, c * length + k), cb.cast(v + shift, out.dtype), valid=left)
 
 
 class LogSoftmaxRows(CpuRoutine):
@@ -110,5 +123,6 @@ class GroupRows(Routine):
             p.groups,
             p.channels,
             RowPlan(p.acc, lanes),
+            p.x.shape[1] == p.channels,
             mode="checked",
         )

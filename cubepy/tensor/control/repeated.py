@@ -40,7 +40,7 @@ LIMIT = 1024
 SMALL = 1 << 16
 """Bytes up to which a gradient with gaps is copied first; larger ones are read as they lie."""
 KINDS = frozenset(["map", "row", "reduce"])
-ALSO = frozenset(["batch_norm", "channel_norm"])
+ALSO = frozenset(["batch_norm", "channel_norm", "group_norm"])
 """Ops of other kinds whose gradients are several ops."""
 SINGLE = frozenset(
     "add sub neg sum mean cast dropout floordiv sign max_pool adaptive_max_pool".split()

@@ -71,15 +71,33 @@ def _by_channel(x: Any) -> Any:
 
 @vjp("group_norm", follows=True)
 def _group_norm(b: Backward, g: Any) -> Any:
-    """A group of channels is a row; by weight and bias the sums of g h and g by channel."""
+    """With r, the mean and h of a group as `_rows_back` has them: by x, g w r less r (mean(g w) +
+    h mean(g w h)). Those means are of sums of g and g h by channel, which by weight and bias are
+    the gradients, so every tensor is read once for them and once for the result.
+    """
     x, weight, _ = b.inputs
-    groups = x.shape[0] * b.attrs["groups"]
-    rows = (groups, x.size // groups if groups else 0)
-    gw = g if weight is None else g * _along(x, weight)
-    given = (x.reshape(rows), g.reshape(rows), gw.reshape(rows))
-    by_x, by_rows = _rows_back(*given, b.attrs["eps"], True)
-    by_weight = _by_channel(by_rows.reshape(x.shape)) if b.needs[1] else None
-    return by_x.reshape(x.shape), by_weight, _by_channel(g) if b.needs[2] else None
+    (images, channels), groups = x.shape[:2], b.attrs["groups"]
+    rows, own = images * groups, channels // groups
+    n = x.size // rows if rows else 0
+    whole = x.reshape(rows, n)
+    mean = whole.mean(axis=1, keepdims=True)
+    seen = whole - mean
+    scale = ((seen * seen).mean(axis=1, keepdims=True) + b.attrs["eps"]).rsqrt()
+    by_channel = (rows, own, n // own if own else 0)
+    x, g, middle = x.reshape(by_channel), g.reshape(by_channel), mean.unsqueeze(2)
+    sums, along = g.sum(axis=2), -((middle - x) * g).sum(axis=2) * scale  # x - middle would be kept
+    factor, weighed = scale, (sums, along)
+    if weight is not None:
+        w = weight.reshape(1, groups, own).expand(images, groups, own).reshape(rows, own)
+        factor, weighed = w * scale, (sums * w, along * w)
+    of_groups = [part.sum(axis=1, keepdims=True) * scale * (1 / max(n, 1)) for part in weighed]
+    even, tilt = of_groups[0], of_groups[1] * scale
+    by_x = g * factor.unsqueeze(2) - (x - middle) * tilt.unsqueeze(2) - even.unsqueeze(2)
+    return (
+        by_x.reshape(b.inputs[0].shape),
+        along.reshape(images, channels).sum(axis=0) if b.needs[1] else None,
+        sums.reshape(images, channels).sum(axis=0) if b.needs[2] else None,
+    )
 
 
 @vjp("batch_norm")
