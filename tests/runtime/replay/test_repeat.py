@@ -21,6 +21,7 @@ from cubepy.nn import functional as F
 from cubepy.runtime import memory, recording
 from cubepy.runtime.replay.standing import one_tuple
 from cubepy.runtime.stats import counters
+from cubepy.tensor import apply
 
 RNG = np.random.default_rng(0)
 
@@ -314,3 +315,18 @@ def test_ops_that_came_before_take_the_shortest_way_both_ways(
         monkeypatch.setattr("cubepy.tensor.replay._perform", None)  # the longer way
         for got, wanted in zip(step(), want, strict=True):
             np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("n", [4, 20, 21, 22, 24, 26, 28, 32])
+def test_several_small_results_begin_anywhere(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call is recorded once, not again for each place that NumPy's allocator has for results."""
+    x = cb.tensor(floats(2, 16, n, n))
+    with cb.use("cpu"):
+        for _ in range(12):
+            want = apply("batch_norm", x, None, None, eps=1e-5)
+        monkeypatch.setattr("cubepy.runtime.replay.calls.Calls.long_way", None)
+        kept = []
+        for _ in range(50):
+            kept.append(apply("batch_norm", x, None, None, eps=1e-5))
+            for got, wanted in zip(kept[-1], want, strict=True):
+                np.testing.assert_array_equal(got.numpy(), wanted.numpy())
