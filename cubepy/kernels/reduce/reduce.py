@@ -22,6 +22,7 @@ from cubepy.kernels.reduce.problem import Reduce
 from cubepy.kernels.reduce.reduction import PRODUCT, SCALED_SUM, SUM, Reduction, extreme
 from cubepy.kernels.reduce.routines import REDUCE
 from cubepy.lang.dtypes import DType, as_dtype, f32, float_for, i64, u8, u64
+from cubepy.runtime.memory.pool import host_pool
 
 
 def arranged(x: Any, axes: tuple[int, ...]) -> Any:
@@ -30,6 +31,16 @@ def arranged(x: Any, axes: tuple[int, ...]) -> Any:
 
     Copies only when no arrangement of strides will do.
     """
+    found = as_it_lies(x, axes)
+    if found is not None:
+        return found
+    kept = [d for d in range(x.ndim) if d not in axes]
+    n = math.prod([x.shape[d] for d in axes])
+    return copy(x.transpose(kept + list(axes))).reshape(math.prod([x.shape[d] for d in kept]), n)
+
+
+def as_it_lies(x: Any, axes: tuple[int, ...]) -> Any:
+    """What `arranged` gives without a copy; None where there is none."""
     kept = [d for d in range(x.ndim) if d not in axes]
     shape_k = [x.shape[d] for d in kept]
     n = math.prod([x.shape[d] for d in axes])
@@ -44,7 +55,7 @@ def arranged(x: Any, axes: tuple[int, ...]) -> Any:
         columns = _without_copy(x, (b, n, c))
         if columns is not None and columns.strides[2] == x.itemsize:
             return columns
-    return copy(moved).reshape(m, n)
+    return None
 
 
 def _without_copy(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -88,7 +99,32 @@ def reduce_into(
     if not axes:
         convert_into(flat, array)
         return
-    REDUCE.run(Reduce(arranged(array, axes), flat, reduction, acc, number))
+    data = as_it_lies(array, axes)
+    if data is None and reduction.in_steps and type(array) is np.ndarray:
+        first = _first_step(array, axes)
+        if first:
+            left = [d for d in range(array.ndim) if d not in first]
+            part = host_pool.empty(tuple(array.shape[d] for d in left), acc.numpy)
+            reduce_into(array, first, part.reshape(-1), reduction.unfinished, acc, 1.0)
+            rest = tuple(left.index(d) for d in axes if d in left)
+            reduce_into(part, rest, flat, reduction.of_parts, acc, number)
+            return
+    REDUCE.run(
+        Reduce(arranged(array, axes) if data is None else data, flat, reduction, acc, number)
+    )
+
+
+def _first_step(x: np.ndarray, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The neighbouring axes that make most of a reduction, and need no copy; () for none."""
+    groups: list[list[int]] = []
+    for d in sorted(axes):
+        if groups and groups[-1][-1] == d - 1:
+            groups[-1].append(d)
+        else:
+            groups.append([d])
+    groups.sort(key=lambda group: -math.prod([x.shape[d] for d in group]))
+    fit = (tuple(g) for g in groups if len(g) < len(axes) and as_it_lies(x, tuple(g)) is not None)
+    return next(fit, ())
 
 
 def _reduce(

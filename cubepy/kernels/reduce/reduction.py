@@ -153,6 +153,11 @@ class Reduction:
     join: Any = None
 
     @property
+    def in_steps(self) -> bool:
+        """Whether some axes may be reduced first, and the others of what these gave."""
+        return len(self.walks) == 1 and self.join is None and self.finish in (total, scaled_total)
+
+    @property
     def unfinished(self) -> Reduction:
         """What is known of a part, of a reduction of one walk."""
         return replace(self, finish=total)
