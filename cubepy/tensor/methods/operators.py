@@ -297,8 +297,14 @@ class Operators(Applied[T]):
         return self._binary("hypot", other)
 
     def fmod(self, other: Any) -> T:
-        """The exact rest of x / other, with the sign of x."""
-        return self._binary("fmod", other)
+        """The exact rest of x / other, with the sign of x; integers stay integers."""
+        x: Any = self
+        y: Any = self._operand(other)
+        if x.dtype.is_float or y.dtype.is_float:
+            return self._binary("fmod", other)
+        rest: Any = x % y  # of the sign of y, which is one y away from that of the sign of x
+        away: Any = (rest != 0) & ((x < 0) ^ (rest < 0))
+        return rest - away.astype(rest.dtype) * y  # type: ignore[no-any-return]
 
     def copysign(self, other: Any) -> T:
         """The size of x with the sign of `other`."""
@@ -324,9 +330,14 @@ class Operators(Applied[T]):
         """Smallest integral value not below x."""
         return self._unary("ceil")
 
-    def round(self) -> T:
-        """Nearest integral value, ties to even."""
-        return self._unary("round")
+    def round(self, decimals: int = 0) -> T:
+        """Nearest integral value, ties to even; or that many digits behind the point."""
+        if decimals == 0 or not self.dtype.is_float:
+            return self._unary("round")
+        ten = 10.0 ** abs(decimals)
+        scaled: Any = self * ten if decimals > 0 else self / ten
+        whole = scaled._unary("round")
+        return whole / ten if decimals > 0 else whole * ten  # type: ignore[no-any-return]
 
     def trunc(self) -> T:
         """The integral part."""

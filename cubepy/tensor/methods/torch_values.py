@@ -85,7 +85,7 @@ class TorchValues(TorchArithmetic[T]):
         """Limited to [min, max]; None leaves a side open."""
         return self._changed(self.clip(min, max))
 
-    def copy_(self, src: Any) -> T:
+    def copy_(self, src: Any, non_blocking: bool = False) -> T:
         """The elements of another tensor, broadcast, in this tensor's dtype."""
         return self.assign_(src)  # type: ignore[no-any-return]
 
