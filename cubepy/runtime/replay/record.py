@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cubepy.runtime import recording
+from cubepy.runtime.memory.pool import ALIGNMENT, POOLED
+
+BESIDE = 16
+"""Bytes behind the beginning of a line: as much as elements of any dtype need."""
 
 
 class Launch(NamedTuple):
@@ -92,8 +98,16 @@ class Recorder:
         self.allocations.append((owner, size))
 
     def memory(self, shape: tuple[int, ...], dtype: Any, size: int) -> Any:
-        """Memory of the host is wanted, of so many bytes; None where the pool gives it."""
-        return None
+        """Memory of the host is wanted, of so many bytes; None where the pool gives it.
+
+        Small arrays begin anywhere in every repetition, so here they never begin at a line of the
+        cache: what was done to one that does may be no way for others.
+        """
+        if not 0 < size < POOLED:
+            return None
+        owner = np.empty(size + ALIGNMENT, np.uint8)
+        start = (BESIDE - owner.ctypes.data) % ALIGNMENT
+        return np.ndarray(shape, dtype, owner, start)
 
     def constant(self, array: Any) -> None:
         """An array was filled with numbers that the host made up."""

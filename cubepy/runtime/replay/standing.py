@@ -9,6 +9,8 @@ from cubepy.compiler.signature import exact
 from cubepy.runtime.tables import room
 
 _tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+_equal: dict[Any, tuple[Any, ...]] = {}
+"""Those that are equal to one that stands for others, and not alike: (2.0,) after (2,)."""
 _floats: dict[float, float] = {}
 
 
@@ -34,7 +36,10 @@ def one_tuple(attribute: tuple[Any, ...]) -> tuple[Any, ...]:
     if found is None:
         room(_tuples, 4096)
         found = _tuples[attribute] = attribute
-    return found if found is attribute or _alike(found, attribute) else attribute
+    if found is attribute or _alike(found, attribute):
+        return found
+    room(_equal, 4096)
+    return _equal.setdefault(exact(attribute), attribute)
 
 
 _DEEP = frozenset([tuple, float])

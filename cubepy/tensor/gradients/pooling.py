@@ -27,7 +27,10 @@ def _max_pool(b: Backward, g: Any, by_indices: Any = None) -> Any:
     indices = b.results[1] if len(b.results) > 1 else None
     if indices is None:
         indices = apply(op, b.inputs[0], **how, indices=True)[1]
-    return apply(f"{op}_input", g, indices.detach(), **{**how, "size": _size(b)})
+    back = (
+        "adaptive_max_pool_input" if adaptive else "max_pool_input"
+    )  # one text: its address is asked
+    return apply(back, g, indices.detach(), **{**how, "size": _size(b)})
 
 
 @vjp("max_pool_input", "adaptive_max_pool_input")

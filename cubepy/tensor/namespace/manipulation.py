@@ -126,8 +126,19 @@ def squeeze(x: Any, /, axis: Any) -> Tensor:
 
 
 def stack(arrays: Any, /, axis: int = 0) -> Tensor:
-    """Tensors of one shape joined along a new axis."""
-    return concat([as_tensor(x).unsqueeze(axis) for x in arrays], axis=axis)
+    """Tensors of one shape joined along a new axis.
+
+    Raises:
+        ShapeError: no tensors, other shapes, or an axis that the result does not have.
+    """
+    given = [as_tensor(x) for x in arrays]
+    shape = given[0].shape if given else ()
+    rank, at = len(shape), axis
+    if type(axis) is int and -rank <= axis + 1 <= 0:
+        at = axis + rank + 1
+    if type(at) is not int or not 0 <= at < rank or any(x.shape != shape for x in given):
+        return concat([x.unsqueeze(axis) for x in given], axis=axis)  # a last axis, or a mistake
+    return concat(given, axis=at).reshape(*shape[:at], len(given), *shape[at:])
 
 
 def tile(x: Any, repetitions: Any, /) -> Tensor:

@@ -14,10 +14,14 @@ import pytest
 
 import cubepy as cb
 from cubepy import kernels as K
+from cubepy.compiler.signature import exact
 from cubepy.errors import AliasError, ReadOnlyError, ShapeError
 from cubepy.kernels.primitives import functions as f
+from cubepy.nn import functional as F
 from cubepy.runtime import memory, recording
+from cubepy.runtime.replay.standing import one_tuple
 from cubepy.runtime.stats import counters
+from cubepy.tensor import apply
 
 RNG = np.random.default_rng(0)
 
@@ -270,3 +274,59 @@ def test_calls_in_place_are_known_by_their_short_key(monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(K.cumsum(x, 0, out=other), y)
         other = x.copy()
         np.testing.assert_array_equal(K.cumsum(other, 0, out=other), y)
+
+
+def test_equal_options_of_other_types_are_each_one_object() -> None:
+    groups = [(2, 2), (2.0, 2.0), (True, 2), (0.0,), (-0.0,), ((1, 2.0), 3)]
+    first = [one_tuple(g) for g in groups]
+    for g, one in zip(groups, first, strict=True):
+        made = tuple(list(g))
+        assert made is not g and one_tuple(made) is one
+        assert exact(one) == exact(g)
+
+
+IMAGE = floats(2, 4, 8, 8)
+STEPS: dict[str, Callable[[Any], Any]] = {
+    "interpolate": lambda x: F.interpolate(x, scale_factor=2),
+    "group norm": lambda x: F.group_norm(x, 2),
+    "batch norm": lambda x: F.batch_norm(x, None, None, training=True),
+    **{
+        f"{kind} pool {n}": lambda x, n=n, kind=kind: getattr(F, f"{kind}_pool2d")(x, n)
+        for kind in ("max", "avg", "adaptive_avg", "adaptive_max")
+        for n in (2, 4)
+    },
+}
+"""Of an image; each has a gradient."""
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_ops_that_came_before_take_the_shortest_way_both_ways(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step() -> tuple[np.ndarray, np.ndarray]:
+        x = cb.tensor(IMAGE, requires_grad=True)
+        y = STEPS[name](x)
+        y.backward(np.ones(y.shape, np.float32))
+        return y.numpy(), x.grad.numpy()
+
+    with cb.use("cpu"):
+        for _ in range(60):  # long enough that what becomes a program is one
+            want = step()
+        monkeypatch.setattr("cubepy.tensor.replay._perform", None)  # the longer way
+        for got, wanted in zip(step(), want, strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("n", [4, 20, 21, 22, 24, 26, 28, 32])
+def test_several_small_results_begin_anywhere(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call is recorded once, not again for each place that NumPy's allocator has for results."""
+    x = cb.tensor(floats(2, 16, n, n))
+    with cb.use("cpu"):
+        for _ in range(12):
+            want = apply("batch_norm", x, None, None, eps=1e-5)
+        monkeypatch.setattr("cubepy.runtime.replay.calls.Calls.long_way", None)
+        kept = []
+        for _ in range(50):
+            kept.append(apply("batch_norm", x, None, None, eps=1e-5))
+            for got, wanted in zip(kept[-1], want, strict=True):
+                np.testing.assert_array_equal(got.numpy(), wanted.numpy())
