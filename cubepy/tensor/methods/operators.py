@@ -51,10 +51,11 @@ class Operators(Applied[T]):
         return self._unary("abs")
 
     def __pow__(self, other: Any) -> T:
-        if isinstance(other, int) and other == 2:
+        if isinstance(other, int) and other == 2 and self.dtype is not bool_:
             return self._binary("mul", self)
-        if type(other) in (int, float) and other == 3:  # as torch: a power takes ten times that
-            return self._binary("mul", self._binary("mul", self))
+        whole = type(other) is int and self.dtype is not bool_
+        if other.__class__ in (int, float) and other == 3 and (whole or self.dtype.is_float):
+            return self._binary("mul", self._binary("mul", self))  # a power takes ten times that
         if type(other) is float and other in _ROOTS and self.dtype.is_float:
             return self._unary(_ROOTS[other])
         return self._binary("pow", other)

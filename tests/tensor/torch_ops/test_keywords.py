@@ -38,6 +38,19 @@ def test_the_rest_of_integers_is_exact_and_of_their_dtype(dtype: Any) -> None:
         np.testing.assert_array_equal(found.numpy(), want)
 
 
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 4, 1.0, 2.0, 3.0, 4.0, 2.5])
+def test_powers_have_the_dtype_of_other_operators(exponent: float) -> None:
+    rng = np.random.default_rng(3)
+    for dtype in (np.bool_, np.float32, np.float64, *INTEGERS):
+        a = rng.integers(0, 2 if dtype is np.bool_ else 100, 50).astype(dtype)
+        x = cb.tensor(a)
+        wide = (x + exponent).numpy().dtype
+        want = a.astype(wide) ** wide.type(exponent)
+        for found in (x**exponent, x.pow(exponent), cb.jit(lambda x: x**exponent)(x)):
+            assert found.numpy().dtype == wide, (dtype, exponent)
+            np.testing.assert_allclose(found.numpy(), want, 1e-5)
+
+
 def test_rests_of_integers_and_floats_are_floats() -> None:
     np.testing.assert_allclose(cb.tensor([-7, 7]).fmod(2.5).numpy(), np.fmod([-7.0, 7.0], 2.5))
 
