@@ -54,7 +54,7 @@ class Operators(Applied[T]):
         if isinstance(other, int) and other == 2 and self.dtype is not bool_:
             return self._binary("mul", self)
         whole = type(other) is int and self.dtype is not bool_
-        if other.__class__ in (int, float) and other == 3 and (whole or self.dtype.is_float):
+        if type(other) in (int, float) and other == 3 and (whole or self.dtype.is_float):
             return self._binary("mul", self._binary("mul", self))  # a power takes ten times that
         if type(other) is float and other in _ROOTS and self.dtype.is_float:
             return self._unary(_ROOTS[other])
