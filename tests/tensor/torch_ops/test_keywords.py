@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.errors import CubeError, ShapeError
+from cubepy.errors import CubeError, DTypeError, ShapeError
 from cubepy.nn import functional as F
 
 INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
@@ -49,6 +49,19 @@ def test_powers_have_the_dtype_of_other_operators(exponent: float) -> None:
         for found in (x**exponent, x.pow(exponent), cb.jit(lambda x: x**exponent)(x)):
             assert found.numpy().dtype == wide, (dtype, exponent)
             np.testing.assert_allclose(found.numpy(), want, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, *INTEGERS])
+def test_no_method_in_place_cuts_floats_to_integers(dtype: Any) -> None:
+    """As `x += 0.5` does not."""
+    for name in "add sub mul div pow fmod remainder floor_divide clamp_min clip".split():
+        x = cb.tensor(np.ones(3, dtype))
+        with pytest.raises(DTypeError, match="keeps its dtype"):
+            getattr(x, f"{name}_")(2.5)
+        assert x.tolist() == [1, 1, 1]
+    for name in "exp sqrt sigmoid log1p reciprocal".split():
+        with pytest.raises(DTypeError, match="keeps its dtype"):
+            getattr(cb.tensor(np.ones(3, dtype)), f"{name}_")()
 
 
 def test_rests_of_integers_and_floats_are_floats() -> None:
