@@ -245,6 +245,90 @@ def _passed(tensors: list[Any], back: Callable[[list[Any]], list[Any]]) -> list[
     return list(passed(*tensors))
 
 
+class HookedSteps:
+    """What `Optimizer` inherits: hooks around steps, and around its state when it is saved and
+    loaded.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[Any, Callable[..., Any]] = {}
+        self._behind: dict[Any, Callable[..., Any]] = {}
+        self._state_hooks: dict[str, dict[Any, Callable[..., Any]]] = {}
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> Removal:
+        """Call `hook(optimizer, args, kwargs)` before every step: a pair that it gives are the
+        arguments of the step instead. The result removes the hook again. Programs (`cb.jit`) call
+        hooks when they are traced.
+        """
+        return registered(self._before, hook, "(optimizer, args, kwargs)")
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> Removal:
+        """Call `hook(optimizer, args, kwargs)` after every step.
+
+        Example:
+            >>> from cubepy import nn
+            >>> layer, steps = nn.Linear(2, 1), []
+            >>> optimizer = nn.optim.SGD(layer.parameters())
+            >>> handle = optimizer.register_step_post_hook(lambda *given: steps.append(1))
+            >>> optimizer.step()
+            >>> handle.remove()
+            >>> optimizer.step()
+            >>> steps
+            [1]
+        """
+        return registered(self._behind, hook, "(optimizer, args, kwargs)")
+
+    def register_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> Removal:
+        """Call `hook(optimizer)` before `state_dict` looks at the states; the result removes it
+        again. With `prepend` it comes before the hooks that are there.
+        """
+        return self._of_states("before saving", hook, "(optimizer)", prepend)
+
+    def register_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> Removal:
+        """Call `hook(optimizer, state_dict)` with what `state_dict` gives: it may change it, and
+        what it gives, if it is not None, is given instead.
+
+        Example:
+            >>> from cubepy import nn
+            >>> optimizer = nn.optim.SGD(nn.Linear(2, 1).parameters())
+            >>> _ = optimizer.register_state_dict_post_hook(lambda o, state: {**state, "epoch": 3})
+            >>> optimizer.state_dict()["epoch"]
+            3
+        """
+        return self._of_states("saved", hook, "(optimizer, state_dict)", prepend)
+
+    def register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> Removal:
+        """Call `hook(optimizer, state_dict)` before a state is loaded: the dict is a shallow copy,
+        which it may change, and what it gives, if it is not None, is loaded instead.
+        """
+        return self._of_states("before loading", hook, "(optimizer, state_dict)", prepend)
+
+    def register_load_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> Removal:
+        """Call `hook(optimizer)` when a state was loaded."""
+        return self._of_states("loaded", hook, "(optimizer)", prepend)
+
+    def _of_states(self, when: str, hook: Callable[..., Any], of: str, first: bool) -> Removal:
+        return registered(self._state_hooks.setdefault(when, {}), hook, of, first)
+
+    def _state_hooked(self, when: str, *state: Any) -> Any:
+        """Call the hooks of a time with the optimizer and the state, where there is one: the state
+        that they leave.
+        """
+        for hook in tuple(self._state_hooks.get(when, {}).values()):
+            found = hook(self, *state)
+            if state and found is not None:
+                state = (found,)
+        return state[0] if state else None
+
+
 def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
     """The step of an optimizer between its hooks."""
 

@@ -1,6 +1,7 @@
 """Draw inputs, values and derivatives of torch's ops into a fixture that tests compare cubepy with.
 
     python scripts/make_op_fixture.py tests/tensor/fixtures/torch_ops.npz
+    python scripts/make_op_fixture.py tests/tensor/fixtures/newer_torch_ops.npz newer
 
 runs by hand where torch 2.13 is installed (cubepy need not be) and gives the same file each time.
 Inputs are those of `op_db`, in f64, on a grid. Of each call there are its results y, the gradients
@@ -86,6 +87,15 @@ NAMES = """
     nn.functional.upsample_nearest
     nn.functional.max_unpool1d nn.functional.max_unpool2d nn.functional.max_unpool3d
 """.split()
+NEWER = """
+    aminmax bucketize cdist corrcoef cov cummax cummin diag_embed diagflat dist fmax fmin heaviside
+    isin linalg.cond linalg.lstsq.grad_oriented linalg.multi_dot
+    linalg.norm linalg.norm.subgradients_at_zero linalg.solve_triangular
+    linalg.vander logcumsumexp masked_scatter nanmedian nanquantile renorm scatter_reduce.mean sinc
+    std_mean std_mean.unbiased unique var_mean var_mean.unbiased
+    erfinv matrix_exp
+""".split()
+"""In a file of their own, so that the first one needs not be drawn again."""
 MOST = 10
 """Calls of an op, spread over those that it has."""
 LARGEST = (180, 1500)
@@ -224,14 +234,14 @@ def calls_of(writer: Writer, op: Any) -> list[dict[str, Any]]:
     return [call(writer, op, sample) for sample in fits]
 
 
-def main(path: str) -> None:
+def main(path: str, which: str = "older") -> None:
     warnings.filterwarnings("ignore")
-    writer, known = Writer(), {}
+    names, writer, known = NEWER if which == "newer" else NAMES, Writer(), {}
     for op in op_db:
         known.setdefault(op.name + (f".{op.variant_test_name}" if op.variant_test_name else ""), op)
     index: dict[str, Any] = {"torch": torch.__version__.partition("+")[0], "names": sorted(known)}
     with sdpa_kernel(SDPBackend.MATH):  # the one that has second derivatives
-        index["calls"] = {name: calls_of(writer, known[name]) for name in NAMES}
+        index["calls"] = {name: calls_of(writer, known[name]) for name in names}
     floats = np.concatenate(writer.floats)
     np.savez_compressed(
         path,
@@ -239,9 +249,9 @@ def main(path: str) -> None:
         floats=np.ascontiguousarray(floats.view(np.uint8).reshape(-1, 8).T),
     )
     print(
-        len(NAMES), "ops", sum(map(len, index["calls"].values())), "calls", floats.size, "numbers"
+        len(names), "ops", sum(map(len, index["calls"].values())), "calls", floats.size, "numbers"
     )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -13,19 +13,18 @@ from cubepy.errors import ArgumentError, FileFormatError, LaunchError
 from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import f64
 from cubepy.nn import arguments
-from cubepy.nn.hooks import hooked
+from cubepy.nn.hooks import HookedSteps, hooked
 from cubepy.runtime import memory
 from cubepy.runtime.device import use
 from cubepy.tensor import Tensor, apply, as_tensor, enable_grad, no_grad
 from cubepy.tensor.control.repeated import Often
-from cubepy.tensor.custom.hooks import Removal, registered
 from cubepy.tensor.program.observe import computed
 from cubepy.tensor.storage import HOST
 
 HOW = "foreach", "fused", "capturable", "differentiable"
 
 
-class Optimizer:
+class Optimizer(HookedSteps):
     """Base of all optimizers; a subclass says which op makes a step, and of which numbers.
 
     Learning rates and other numbers of a group are read at each step: whoever changes
@@ -66,8 +65,7 @@ class Optimizer:
         self._often = Often(self._steps)
         self._seen: set[tuple[bool, ...]] = set()
         self._parted = False
-        self._before: dict[Any, Callable[..., Any]] = {}
-        self._behind: dict[Any, Callable[..., Any]] = {}
+        super().__init__()
         if isinstance(params, Tensor) or not isinstance(params, Iterable):
             raise ArgumentError(
                 f"an optimizer takes a list of parameters, not {shown(params)}",
@@ -140,29 +138,6 @@ class Optimizer:
         super().__init_subclass__(**given)
         if "step" in cls.__dict__:
             cls.step = hooked(cls.step)  # type: ignore[method-assign]
-
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> Removal:
-        """Call `hook(optimizer, args, kwargs)` before every step: a pair that it gives are the
-        arguments of the step instead. The result removes the hook again. Programs (`cb.jit`) call
-        hooks when they are traced.
-        """
-        return registered(self._before, hook, "(optimizer, args, kwargs)")
-
-    def register_step_post_hook(self, hook: Callable[..., Any]) -> Removal:
-        """Call `hook(optimizer, args, kwargs)` after every step.
-
-        Example:
-            >>> from cubepy import nn
-            >>> layer, steps = nn.Linear(2, 1), []
-            >>> optimizer = nn.optim.SGD(layer.parameters())
-            >>> handle = optimizer.register_step_post_hook(lambda *given: steps.append(1))
-            >>> optimizer.step()
-            >>> handle.remove()
-            >>> optimizer.step()
-            >>> steps
-            [1]
-        """
-        return registered(self._behind, hook, "(optimizer, args, kwargs)")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change every parameter that has a gradient by it.
@@ -336,6 +311,7 @@ class Optimizer:
         """States and options, with parameters as numbers; tensors are what they are now, whatever
         steps follow.
         """
+        self._state_hooked("before saving")
         numbers = {id(p): n for n, p in enumerate(self._params())}
         state = {
             numbers[id(p)]: {k: v.detach() if isinstance(v, Tensor) else v for k, v in own.items()}
@@ -345,7 +321,7 @@ class Optimizer:
             {**group, "params": [numbers[id(p)] for p in group["params"]]}
             for group in self.param_groups
         ]
-        return {"state": state, "param_groups": groups}
+        return self._state_hooked("saved", {"state": state, "param_groups": groups})
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on where another optimizer of such parameters was.
@@ -354,6 +330,8 @@ class Optimizer:
             ArgumentError: it is no state of an optimizer.
             FileFormatError: other groups than this optimizer's.
         """
+        if isinstance(state_dict, Mapping):
+            state_dict = self._state_hooked("before loading", dict(state_dict))
         whole = isinstance(state_dict, Mapping) and {"state", "param_groups"} <= state_dict.keys()
         if not whole:
             raise ArgumentError(
@@ -372,6 +350,7 @@ class Optimizer:
             params[n]: self._loaded(own, group_of[id(params[n])], params[n])
             for n, own in state_dict["state"].items()
         }
+        self._state_hooked("loaded")
 
     def _loaded(self, state: Mapping[str, Any], group: dict[str, Any], p: Tensor) -> dict[str, Any]:
         """A parameter's states that were loaded: tensors of its own, beside it, and numbers."""

@@ -97,6 +97,8 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "pinv": (linalg.pinv, (3, 2)),
     "nuc": (lambda x: linalg.matrix_norm(x, ord="nuc"), (3, 2)),
     "matrix_power": (lambda x: linalg.matrix_power(x, -2), (2, 3, 3)),
+    "matrix_exp": (linalg.matrix_exp, (2, 3, 3)),
+    "matrix_exp squared": (lambda x: linalg.matrix_exp(x * 3) * 1e-3, (3, 3)),
     "diagonal": (lambda x: linalg.diagonal(x, offset=-1), (3, 4)),
     "svdvals": (linalg.svdvals, (3, 2)),
     "slogdet": (lambda x: linalg.slogdet(x)[1], (2, 2, 2)),
@@ -109,6 +111,72 @@ def test_gradients(name: str) -> None:
     x = cb.tensor(some(*shape) + 2 * np.eye(*shape[-2:]), requires_grad=True)
     assert gradcheck(function, x, rtol=1e-5, atol=1e-6)
     assert gradgradcheck(function, x, rtol=1e-4, atol=1e-4)
+
+
+def exponential(kind: str, rng: np.random.Generator, size: float) -> tuple[np.ndarray, np.ndarray]:
+    """A matrix of a 1-norm of about a size, and its exponential in closed form."""
+    if kind == "diagonal":
+        d = rng.uniform(-size, size, 5)
+        return np.diag(d), np.diag(np.exp(d))
+    if kind == "rotation":
+        turn = np.array([[np.cos(size), -np.sin(size)], [np.sin(size), np.cos(size)]])
+        return np.array([[0, -size], [size, 0]]), turn
+    if kind == "nilpotent":
+        x = np.triu(rng.normal(size=(4, 4)), 1) * size / 4
+        x2 = x @ x
+        return x, np.eye(4) + x + x2 / 2 + x2 @ x / 6
+    if kind == "one block":  # equal eigenvalues: nothing that is diagonal is like it
+        a = rng.uniform(-1, 1) * min(size, 30)
+        return np.array([[a, size], [0, a]]), np.exp(a) * np.array([[1, size], [0, 1]])
+    q = N.qr(rng.normal(size=(6, 6)))[0]
+    d = rng.uniform(-size, size, 6)
+    return (q * d) @ q.T, (q * np.exp(d)) @ q.T
+
+
+KINDS = ("diagonal", "rotation", "nilpotent", "one block", "symmetric")
+
+
+@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize("size", [1e-9, 1e-3, 0.3, 3.0, 20.0, 60.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_exponentials_are_those_in_closed_form(kind: str, size: float, dtype: str) -> None:
+    rng = np.random.default_rng(int(size * 1000) + KINDS.index(kind))
+    pairs = [exponential(kind, rng, size) for _ in range(3)]
+    given, want = (np.stack(of) for of in zip(*pairs, strict=True))
+    x = cb.tensor(given, dtype)
+    found = linalg.matrix_exp(x)
+    assert found.dtype is x.dtype
+    off = abs(found.astype("f64").numpy() - want).max((-2, -1)) / abs(want).max((-2, -1))
+    rounded = abs(x.astype("f64").numpy() - given).sum(-2).max(-1)
+    assert (off <= 4 * rounded + (6e-8 if dtype == "f32" else 5e-15 * max(size, 1))).all()
+
+
+def test_exponentials_of_batches_are_those_of_each() -> None:
+    """Each is scaled by itself; what is no number stays among its own."""
+    given = some(2, 3, 4, 4) * 10.0 ** RNG.uniform(-3, 1.5, (2, 3, 1, 1))
+    given[0, 1, 2, 3], given[1, 0, 0, 0] = np.nan, np.inf
+    found = linalg.matrix_exp(cb.tensor(given)).numpy()
+    for at in np.ndindex(2, 3):
+        alone = linalg.matrix_exp(cb.tensor(given[at])).numpy()
+        np.testing.assert_allclose(found[at], alone, rtol=1e-12, atol=1e-13 * abs(alone).max())
+        assert np.isfinite(alone).all() == np.isfinite(given[at]).all()
+    assert linalg.matrix_exp(cb.tensor(np.zeros((3, 0, 0)))).shape == (3, 0, 0)
+    assert linalg.matrix_exp(cb.tensor([[1e300]], "f64")).item() == np.inf
+    assert linalg.matrix_exp(cb.tensor([[100.0]])).item() == np.inf
+    program = cb.jit(lambda x: x.matrix_exp() @ (-x).matrix_exp())
+    for _ in range(3):
+        x = cb.tensor(some(2, 3, 3))
+        np.testing.assert_allclose(program(x).numpy(), np.tile(np.eye(3), (2, 1, 1)), atol=1e-11)
+
+
+def test_gradients_of_exponentials_of_large_seeds_are_as_exact() -> None:
+    x = cb.tensor(some(4, 4), requires_grad=True)
+    for size in (1e-12, 1.0, 1e12, 0.0):
+        x.grad = None
+        (linalg.matrix_exp(x) * size).sum().backward()
+        if size == 1e-12:
+            first = x.grad.numpy() / size
+        np.testing.assert_allclose(x.grad.numpy(), first * size, rtol=1e-12)
 
 
 def test_gradients_by_symmetric_matrices_are_symmetric() -> None:

@@ -4,6 +4,7 @@ differences.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -244,6 +245,51 @@ def test_digamma_and_trigamma() -> None:
     assert gradcheck(lambda x: x.digamma(), x)
     assert cb.tensor([1, 2]).digamma().dtype.is_float
     assert cb.tensor([3.0], "f16").digamma().item() == np.float16(0.9227843)
+
+
+@pytest.mark.parametrize("device", ["cpu", "python"])
+def test_erfinv_is_what_erf_and_erfc_undo(device: str) -> None:
+    """Their gap over the slope is how far a result is off."""
+    rng = np.random.default_rng(3)
+    count = 4000 if device == "cpu" else 80
+    x = np.concatenate(
+        [
+            rng.uniform(-1, 1, count),
+            1 - 10.0 ** rng.uniform(-15.9, -0.3, count),
+            10.0 ** rng.uniform(-300, 0, count) * rng.choice([-1, 1], count),
+            0.85 + rng.normal(size=count) * 1e-3,
+            1 - np.exp(-25 + rng.normal(size=count) * 0.1) * 2,  # the far quotient begins there
+        ]
+    )
+    x = x[(x != 0) & (abs(x) < 1)]
+
+    def gap(x: float, y: float) -> float:
+        near = (
+            math.erf(y) - x
+            if abs(x) < 0.5
+            else math.copysign(1, y) * (1 - abs(x)) - (math.copysign(1, y) * math.erfc(abs(y)))
+        )
+        return near / y * math.exp(y * y) * math.sqrt(math.pi) / 2
+
+    found = cb.tensor(x).to(device).erfinv().numpy()
+    assert max(abs(gap(*pair)) for pair in zip(x, found, strict=True)) < 1e-15
+    for dtype, limit in (("f32", 2.3), ("f16", 0.51), ("bf16", 0.51)):
+        given = cb.tensor(x[abs(x) > 1e-4]).astype(dtype)
+        wide = given.astype("f64")
+        given, wide = given[wide.abs() < 1], wide[wide.abs() < 1]
+        got, want = (t.to(device).erfinv().astype("f64").numpy() for t in (given, wide))
+        digits = {"f32": 24, "f16": 11, "bf16": 8}[dtype]
+        unit = np.ldexp(1.0, np.frexp(want)[1] - digits)
+        assert (abs(got - want) / unit).max() <= limit
+    ends = cb.tensor([1.0, -1.0, 0.0, -0.0, 1.5, -np.inf, np.nan]).to(device).erfinv().numpy()
+    np.testing.assert_array_equal(ends, [np.inf, -np.inf, 0, 0, *[np.nan] * 3])
+    assert np.signbit(ends[2:4]).tolist() == [False, True]
+
+
+def test_erfinv_has_gradients() -> None:
+    x = cb.tensor([0.3, -0.97, 0.0], "f64", requires_grad=True)
+    assert gradcheck(lambda x: x.erfinv(), x)
+    assert cb.tensor([0, 1]).erfinv().tolist() == [0, math.inf]
 
 
 NUMBERS: dict[str, Callable[[Any, Any], Any]] = {

@@ -40,8 +40,8 @@ class Removal:
     remove = __call__
 
 
-def registered(table: dict[Any, Any], hook: Any, of: str) -> Removal:
-    """A hook in a table, and what takes it away.
+def registered(table: dict[Any, Any], hook: Any, of: str, first: bool = False) -> Removal:
+    """A hook in a table, the last one or the first, and what takes it away.
 
     Raises:
         ArgumentError: it cannot be called.
@@ -49,7 +49,11 @@ def registered(table: dict[Any, Any], hook: Any, of: str) -> Removal:
     if not callable(hook):
         raise ArgumentError(f"hook must be a function of {of}, not {shown(hook)}")
     key = object()
+    others = dict(table) if first else {}
+    for other in others:
+        del table[other]
     table[key] = hook
+    table.update(others)
     changed()
     return Removal(table, key)
 

@@ -27,6 +27,7 @@ DERIVATIVES: dict[str, Callable[[Any, Any], Any]] = {
     "exp2": lambda x, y: y * math.log(2),
     "cbrt": lambda x, y: y / (x * 3),
     "erfc": lambda x, y: (-(x * x)).exp() * (-2 / math.sqrt(math.pi)),
+    "erfinv": lambda x, y: (y * y).exp() * (math.sqrt(math.pi) / 2),
     "lgamma": lambda x, y: x.digamma(),
     "digamma": lambda x, y: apply("trigamma", x),
     "square": lambda x, y: x * 2,

@@ -115,4 +115,7 @@ def _norm(b: Backward, g: Any) -> Any:
     safe = where(norm == 0, constant(1, norm.dtype), norm)
     if order == 2:
         return g * (x / safe)
-    return g * sign * (x.abs() / safe) ** (order - 1)
+    size = x.abs()
+    if order < 1:  # infinite at 0, where the sign is 0
+        size = where(size == 0, constant(1, size.dtype), size)
+    return g * sign * (size / safe) ** (order - 1)

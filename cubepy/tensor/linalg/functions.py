@@ -250,9 +250,12 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
         return total((t != 0).astype(t.dtype), axis=axis, keepdims=keepdims)
     if ord == 1:
         return total(abs(t), axis=axis, keepdims=keepdims)
-    if ord < 0:
-        return total(abs(t) ** ord, axis=axis, keepdims=keepdims) ** (1 / ord)
     axes = tuple(axis) if isinstance(axis, list) else axis
+    if ord < 0:  # 0 of a vector with a 0, as is its gradient
+        none = (t == 0).any(axis=axes, keepdims=True)
+        sums = total(abs(t.masked_fill(none, 1)) ** ord, axis=axes, keepdims=keepdims)
+        none = none if keepdims else none.reshape(sums.shape)
+        return (sums ** (1 / ord)).masked_fill(none, 0)  # type: ignore[no-any-return]
     return apply("norm", t, ord=float(ord), axis=axes, keepdims=keepdims)  # type: ignore[no-any-return]
 
 

@@ -63,6 +63,23 @@ def _inv(seen: Backward, grad: Any) -> Any:
     return -(y.mT @ grad @ y.mT)
 
 
+@vjp("matrix_exp")
+def _matrix_exp(seen: Backward, grad: Any) -> Any:
+    """exp of [[x.T, grad], [0, x.T]] has it above its diagonal (Mathias, 1996); grad is scaled, so
+    that it adds no squarings.
+    """
+    x = seen.inputs[0].mT
+    if not x.size:
+        return zeros_like(x)
+    most = grad.detach().abs().amax((-2, -1), True)
+    scale = most.masked_fill(most == 0, 1)
+    above = apply("concat", x, grad / scale, axis=-1)
+    below = apply("concat", zeros_like(x), x, axis=-1)
+    n = x.shape[-1]
+    made = apply("matrix_exp", apply("concat", above, below, axis=-2))
+    return made[..., :n, n:] * scale
+
+
 @vjp("det")
 def _det(seen: Backward, grad: Any) -> Any:
     scale = (grad * seen.result).unsqueeze(-1).unsqueeze(-1)

@@ -6,7 +6,7 @@ import itertools
 from typing import Any, NamedTuple
 
 from cubepy.errors import ShapeError
-from cubepy.tensor.array import Tensor, as_tensor
+from cubepy.tensor.array import Tensor, apply, as_tensor
 from cubepy.tensor.linalg.functions import inv, matrix_norm, pinv, qr, solve, svdvals, vector_norm
 from cubepy.tensor.namespace import eye, stack, where
 
@@ -16,7 +16,7 @@ class LstsqResult(NamedTuple):
 
     Attributes:
         solution: (..., n, k).
-        residuals: sums of squares of what is left, (..., k); of more columns than rows none.
+        residuals: sums of squares of what is left, (..., k); of no more rows than columns none.
     """
 
     solution: Tensor
@@ -129,7 +129,7 @@ def lstsq(a: Any, b: Any, /, rcond: Any = None) -> LstsqResult:
         q, r = qr(left)
         solution = solve(r, q.mT @ right)
     rest = left @ solution - right
-    residuals = (rest * rest).sum(-2) if rows > columns else right[..., :0, 0]
+    residuals = (rest * rest).sum(-2) if rows > columns else right.reshape(-1)[:0]
     return LstsqResult(solution, residuals)
 
 
@@ -155,6 +155,20 @@ def solve_triangular(
     return solve(kept, right) if left else solve(kept.mT, right.mT).mT
 
 
+def matrix_exp(x: Any, /) -> Tensor:
+    """The sum of the powers x**k / k! of square matrices, (..., n, n): by scaling, a quotient of
+    polynomials of degree 13, and squaring (Higham, 2005), in f64 on the host. Gradients have
+    gradients.
+
+    Example:
+        >>> import cubepy as cb
+        >>> matrix_exp(cb.tensor([[0.0, 1.0], [0.0, 0.0]]))
+        tensor([[1., 1.],
+                [0., 1.]])
+    """
+    return apply("matrix_exp", as_tensor(x))  # type: ignore[no-any-return]
+
+
 def vander(x: Any, /, *, N: int | None = None) -> Tensor:
     """Powers 0 to N - 1 of each element, in a new last axis.
 
@@ -165,6 +179,7 @@ def vander(x: Any, /, *, N: int | None = None) -> Tensor:
                 [1., 3., 9.]])
     """
     given = as_tensor(x)
+    given = given if given.ndim else given.reshape(1)
     count = given.shape[-1] if N is None else N
     powers, found = [], given._operand(1).astype(given.dtype).expand(given.shape)
     for _ in range(count):
@@ -173,4 +188,4 @@ def vander(x: Any, /, *, N: int | None = None) -> Tensor:
     return stack(powers, axis=-1)
 
 
-__all__ = ["cond", "lstsq", "multi_dot", "norm", "solve_triangular", "vander"]
+__all__ = ["cond", "lstsq", "matrix_exp", "multi_dot", "norm", "solve_triangular", "vander"]

@@ -6,6 +6,7 @@ for. So no program has them among its launches; it runs op by op then.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -66,10 +67,56 @@ def _inv(x: np.ndarray) -> np.ndarray:
     return np.linalg.inv(x)
 
 
-@define("opaque", {"cholesky": on_host(_cholesky), "inv": on_host(_inv)})
+PADE = [
+    float(math.factorial(26 - k) // (math.factorial(k) * math.factorial(13 - k))) for k in range(14)
+]
+"""The numerator of the Pade approximant of exp of degree 13; the denominator has other signs."""
+PADE_LIMIT = 5.371920351148152
+"""Up to this 1-norm of a matrix it is exact to a rounding of f64."""
+
+
+def _matrix_exp(x: np.ndarray) -> np.ndarray:
+    """Scaled by powers of two, a Pade approximant, squared as often: Higham, "The scaling and
+    squaring method for the matrix exponential revisited" (2005). In f64 for f32, too.
+    """
+    if not x.size:
+        return x
+    a = x.reshape(-1, *x.shape[-2:]).astype(np.float64)
+    known = np.isfinite(a).all((-2, -1))
+    a[~known] = 0
+    norms = np.abs(a / PADE_LIMIT).sum(-2).max(-1)
+    times = np.ceil(np.log2(np.clip(norms, 1, np.finfo(np.float64).max))).astype(int)
+    a = np.ldexp(a, -times[:, None, None])
+    one, a2 = np.eye(a.shape[-1]), a @ a
+    a4 = a2 @ a2
+    a6 = a4 @ a2
+
+    def half(first: int) -> np.ndarray:
+        """The terms of even or odd powers, without the first power of the odd ones."""
+        b = PADE[first::2]
+        return a6 @ (b[6] * a6 + b[5] * a4 + b[4] * a2) + (
+            b[3] * a6 + b[2] * a4 + b[1] * a2 + b[0] * one
+        )
+
+    even, odd = half(0), a @ half(1)
+    made = np.linalg.solve(even - odd, even + odd)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for n in range(times.max()):
+            some = times > n
+            made[some] = made[some] @ made[some]
+        made[~known] = math.nan
+        return made.astype(x.dtype).reshape(x.shape)
+
+
+_SQUARES = {"cholesky": _cholesky, "inv": _inv, "matrix_exp": _matrix_exp}
+
+
+@define("opaque", {name: on_host(function) for name, function in _SQUARES.items()})
 def _square_of_square(x: Spec) -> Spec:
-    """cholesky: L of L @ L.T, of the lower triangle of x; inv: the inverse."""
-    matrices(x, "cholesky and inv", square=True)
+    """cholesky: L of L @ L.T, of the lower triangle of x; inv: the inverse; matrix_exp: the sum of
+    x**k / k!.
+    """
+    matrices(x, "cholesky, inv and matrix_exp", square=True)
     return x
 
 

@@ -277,6 +277,12 @@ class Operators(Applied[T]):
         """1 - erf(x), exact where that is small."""
         return self._unary("erfc")
 
+    def erfinv(self) -> T:
+        """The y with erf(y) = x: infinite at -1 and 1, NaN beyond; in f32 to 2.3 units of the last
+        place, in f64 to 1e-15 of it.
+        """
+        return self._unary("erfinv")
+
     def lgamma(self) -> T:
         """log(|Gamma(x)|)."""
         return self._unary("lgamma")

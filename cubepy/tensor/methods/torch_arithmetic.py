@@ -227,6 +227,10 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         """Inverses of square matrices."""
         return self._linalg("inv")
 
+    def matrix_exp(self) -> T:
+        """The exponential of square matrices."""
+        return self._linalg("matrix_exp")
+
     def pinverse(self, rcond: float = 1e-15) -> T:
         """Pseudoinverses; singular values up to `rcond` of the largest count as 0."""
         if self.ndim > 1 and not self.size:

@@ -10,7 +10,7 @@ import math
 from functools import cache
 from typing import Any, TypeVar
 
-from cubepy.errors import ShapeError
+from cubepy.errors import ArgumentError, ShapeError
 from cubepy.tensor.methods.applied import ints
 from cubepy.tensor.methods.torch_in_place import TorchInPlace
 from cubepy.tensor.methods.torch_order import TorchOrder
@@ -151,18 +151,35 @@ class TorchNames(TorchInPlace[T], TorchOrder[T], TorchValues[T], TorchShapes[T])
     # Reductions
 
     def std_mean(
-        self, dim: Any = None, keepdim: builtins.bool = False, *, correction: Any = 1
+        self,
+        dim: Any = None,
+        unbiased: Any = None,
+        keepdim: builtins.bool = False,
+        *,
+        correction: Any = None,
     ) -> tuple[T, T]:
-        """Deviations, of one less than the elements, and means over axes."""
-        spread, mean = self.var_mean(dim, keepdim, correction=correction)
-        return spread.sqrt(), mean  # type: ignore[attr-defined]
+        """Deviations and means over axes; arguments as of `var_mean`."""
+        axis, how = _spread(dim, unbiased, keepdim, correction)
+        return self.std(axis=axis, **how), self.mean(axis=axis, keepdims=how["keepdims"])
 
     def var_mean(
-        self, dim: Any = None, keepdim: builtins.bool = False, *, correction: Any = 1
+        self,
+        dim: Any = None,
+        unbiased: Any = None,
+        keepdim: builtins.bool = False,
+        *,
+        correction: Any = None,
     ) -> tuple[T, T]:
-        """Variances, of one less than the elements, and means over axes."""
-        how = {"axis": dim, "keepdims": keepdim}
-        return self.var(correction=correction, **how), self.mean(**how)
+        """Variances and means over axes.
+
+        Args:
+            dim: axes; None or () for all. A bool there is `unbiased` of all axes, as in PyTorch.
+            unbiased: whether the variance is of one less than the elements, as by default.
+            keepdim: whether the axes stay, of length 1.
+            correction: of how many less, in place of `unbiased`.
+        """
+        axis, how = _spread(dim, unbiased, keepdim, correction)
+        return self.var(axis=axis, **how), self.mean(axis=axis, keepdims=how["keepdims"])
 
     def amax(self, dim: Any = None, keepdim: builtins.bool = False, **said: Any) -> T:
         """Largest elements over axes, all by default; NumPy's `axis` and `keepdims` may be said."""
@@ -305,3 +322,17 @@ class TorchNames(TorchInPlace[T], TorchOrder[T], TorchValues[T], TorchShapes[T])
         if name == "bmm" and self.shape[0] != other.shape[0]:
             raise ShapeError(f"bmm of {self.shape[0]} and {other.shape[0]} matrices")
         return self @ other
+
+
+def _spread(
+    dim: Any, unbiased: Any, keepdim: builtins.bool, correction: Any
+) -> tuple[Any, dict[str, Any]]:
+    """The axes and options of `var` and `std` for what PyTorch's functions take."""
+    if isinstance(dim, builtins.bool):
+        dim, unbiased = None, dim
+    if unbiased is not None and correction is not None:
+        raise ArgumentError("unbiased and correction say the same: give one of them")
+    if correction is None:
+        correction = 0 if unbiased is False else 1
+    axis = tuple(dim) if isinstance(dim, (list, tuple)) else dim
+    return None if axis == () else axis, {"keepdims": keepdim, "correction": correction}

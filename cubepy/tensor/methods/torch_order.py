@@ -17,6 +17,12 @@ from cubepy.tensor.methods.applied import Applied
 T = TypeVar("T")
 DIRECT = 25
 """Rows up to which distances are those of differences, as in torch; of more, by a product."""
+MODES = {
+    "use_mm_for_euclid_dist_if_necessary": None,
+    "use_mm_for_euclid_dist": True,
+    "donot_use_mm_for_euclid_dist": False,
+}
+"""Whether `cdist` multiplies; None by the number of rows."""
 
 
 class TorchOrder(Applied[T]):
@@ -124,17 +130,23 @@ class TorchOrder(Applied[T]):
         x: Any = self
         return (x - other).norm(p)  # type: ignore[no-any-return]
 
-    def cdist(self, x2: Any, p: float = 2.0) -> T:
+    def cdist(
+        self, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary"
+    ) -> T:
         """Distances between all rows of two matrices, or of stacks of them: (..., P, M) and
-        (..., R, M) -> (..., P, R).
+        (..., R, M) -> (..., P, R). `compute_mode` says when those of p = 2 go by a product: of
+        many rows, or as "use_mm_for_euclid_dist" and "donot_use_mm_for_euclid_dist" say.
         """
+        if compute_mode not in MODES:
+            raise ArgumentError(f"cdist: compute_mode is one of {', '.join(MODES)}")
         x, y = self, self._like(x2)
         a, b = x, y  # type: Any, Any
         if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-1]:
             raise ShapeError(
                 f"cdist takes rows of one length, not the shapes {x.shape} and {y.shape}"  # type: ignore[attr-defined]
             )
-        if p == 2 and max(a.shape[-2], b.shape[-2]) > DIRECT:
+        many = MODES[compute_mode]
+        if p == 2 and (max(a.shape[-2], b.shape[-2]) > DIRECT if many is None else many):
             squares = (a * a).sum(-1).unsqueeze(-1) + (b * b).sum(-1).unsqueeze(-2)
             return _root((squares - (a @ b.mT) * 2).clip(0))  # type: ignore[no-any-return]
         away = a.unsqueeze(-2) - b.unsqueeze(-3)
@@ -149,15 +161,34 @@ class TorchOrder(Applied[T]):
         none = powers == 0
         return (powers.masked_fill(none, 1) ** (1 / p)).masked_fill(none, 0)  # type: ignore[no-any-return]
 
-    def cov(self, *, correction: int = 1) -> T:
-        """Covariances of the rows of a matrix, whose columns are observations."""
+    def cov(self, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> T:
+        """Covariances of the rows of a matrix, whose columns are observations; of one row its
+        variance.
+
+        Args:
+            correction: what is taken from the number of observations.
+            fweights: how often each observation came, integers.
+            aweights: how much each observation counts.
+        """
         x: Any = self
         if x.ndim > 2:
             raise ShapeError(f"cov takes a matrix or a vector, not the shape {x.shape}")
         rows = x.reshape(-1, x.shape[-1] if x.ndim else 1)
-        rows = rows - rows.mean(-1, True)
-        found = rows @ rows.mT / max(rows.shape[1] - correction, 0)
-        return found if x.ndim == 2 else found.reshape(())  # type: ignore[no-any-return]
+        given = [None if w is None else self._like(w) for w in (fweights, aweights)]  # type: Any
+        for weights in given:
+            if weights is not None and weights.shape != rows.shape[1:]:
+                raise ShapeError(f"cov: weights {weights.shape} of {rows.shape[1]} observations")
+        times, counts = (None if w is None else w.astype(rows.dtype) for w in given)
+        if times is None and counts is None:
+            away = rows - rows.mean(-1, True)
+            found = away @ away.mT / max(rows.shape[1] - correction, 0)
+        else:
+            shares: Any = times if counts is None else counts if times is None else times * counts
+            total = shares.sum()
+            away = rows - (rows * shares).sum(-1, True) / total
+            lost = correction if counts is None else (shares * counts).sum() / total * correction
+            found = (away * shares) @ away.mT / (total - lost).clip(0)
+        return found if found.shape[0] > 1 else found.reshape(())  # type: ignore[no-any-return]
 
     def corrcoef(self) -> T:
         """Correlations of the rows of a matrix, whose columns are observations."""
@@ -210,7 +241,9 @@ class TorchOrder(Applied[T]):
     def masked_scatter(self, mask: Any, source: Any) -> T:
         """With the elements of another tensor, in their order, where a mask holds."""
         x: Any = self
-        where: Any = self._like(mask).expand(x.shape)  # type: ignore[attr-defined]
+        where: Any = self._like(mask)
+        shape = np.broadcast_shapes(x.shape, where.shape)
+        x, where = x.expand(shape), where.expand(shape)
         spots = (where.reshape(-1).astype("i64").cumsum(0) - 1).clip(0)
         given: Any = self._like(source)
         taken = given.reshape(-1).index_select(0, spots.clip(max=max(0, given.size - 1)))
@@ -251,16 +284,24 @@ class TorchOrder(Applied[T]):
     # Sets
 
     def unique(
-        self, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+        self,
+        sorted: bool = True,
+        return_inverse: bool = False,
+        return_counts: bool = False,
+        dim: int | None = None,
     ) -> Any:
-        """The different elements, in order; with where each element is among them, and how often
-        each is there, if that is asked for.
+        """The different elements, in order, or with `dim` the different slices along an axis; with
+        where each one is among them, and how often each is there, if that is asked for.
         """
         x: Any = self
-        found = x.__array_namespace__().unique_all(x)
-        given = [found.values]
-        given += [found.inverse_indices] if return_inverse else []
-        given += [found.counts] if return_counts else []
+        if dim is None:
+            found = x.__array_namespace__().unique_all(x)
+            values, at, counts = found.values, found.inverse_indices, found.counts
+        else:
+            values, at, counts = _unique_slices(x, self._dim(dim, "unique"))
+        given = [values]
+        given += [at] if return_inverse else []
+        given += [counts] if return_counts else []
         return tuple(given) if len(given) > 1 else given[0]
 
     def bincount(self, weights: Any = None, minlength: int = 0) -> T:
@@ -274,8 +315,8 @@ class TorchOrder(Applied[T]):
         ones: Any = x.new_ones(x.shape, dtype="i64") if weights is None else self._like(weights)
         return ones.new_zeros(count).index_add(0, x.astype("i64"), ones)  # type: ignore[no-any-return]
 
-    def isin(self, test_elements: Any, *, invert: bool = False) -> T:
-        """Which elements are among others."""
+    def isin(self, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> T:
+        """Which elements are among others; `assume_unique` promises what is not made use of."""
         x: Any = self
         known: Any = self._like(test_elements).reshape(-1)  # type: ignore[attr-defined]
         if not known.size:
@@ -285,11 +326,12 @@ class TorchOrder(Applied[T]):
         found = (known.index_select(0, at) == x.reshape(-1)).reshape(x.shape)
         return ~found if invert else found  # type: ignore[no-any-return]
 
-    def bucketize(self, boundaries: Any, *, right: bool = False) -> T:
-        """Between which of some rising numbers each element lies."""
+    def bucketize(self, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> T:
+        """Between which of some rising numbers each element lies, in i64 or i32."""
         x: Any = self
         side = "right" if right else "left"
-        return x.__array_namespace__().searchsorted(self._like(boundaries), x, side=side)  # type: ignore[no-any-return]
+        found = x.__array_namespace__().searchsorted(self._like(boundaries), x, side=side)
+        return found.astype("i32") if out_int32 else found  # type: ignore[no-any-return]
 
     # Matrices
 
@@ -352,6 +394,25 @@ def _root(squares: Any) -> Any:
     """Square roots, whose gradient at 0 is 0."""
     none = squares == 0
     return squares.masked_fill(none, 1).sqrt().masked_fill(none, 0)
+
+
+def _unique_slices(x: Any, axis: int) -> tuple[Any, Any, Any]:
+    """The different slices along an axis, in order of their elements, first ones first; where each
+    is among them; how often they come.
+    """
+    count = x.shape[axis]
+    rows = x.movedim(axis, 0).reshape(count, math.prod(x.shape[:axis] + x.shape[axis + 1 :]))
+    order = x._like(np.arange(count)).to(x.device)
+    for column in reversed(range(rows.shape[1])):
+        order = order.index_select(0, rows[:, column].index_select(0, order).argsort())
+    ordered = rows.index_select(0, order)
+    begins = order.new_ones(count, dtype="bool_")
+    begins[1:] = (ordered[1:] != ordered[:-1]).any(1)
+    starts = begins.nonzero().reshape(-1)
+    number = begins.astype("i64").cumsum(0) - 1
+    at = number.new_zeros(count).index_copy(0, order, number)
+    counts = number.new_zeros(starts.size).index_add(0, number, number.new_ones(count))
+    return x.index_select(axis, order.index_select(0, starts)), at, counts
 
 
 def _scanned(x: Any, parts: tuple[Any, ...], axis: int, join: Callable[..., Any]) -> Any:

@@ -117,7 +117,7 @@ def _float_unary(x: Spec) -> Spec:
 define("map", maps(**{n: f"b:{n}" for n in mathematics.UNARY}, log2="b:log2", exp2="b:exp2"))(
     _float_unary
 )
-define("map", maps(reciprocal="t:reciprocal", digamma="t:digamma", trigamma="t:trigamma"))(
+define("map", maps(**{n: f"t:{n}" for n in "reciprocal digamma trigamma erfinv".split()}))(
     _float_unary
 )
 

@@ -35,7 +35,7 @@ REFUSED = {
     "pools": "a pool that gives positions",
     "pools of signals": "windows of several lengths",
     "max_unpool": "a pool that gives positions",
-    "erfinv": "erfc",
+    "erfinv": "erfinv",
     "ndtr": "erfc",
     "log_ndtr": "erfc",
     "log_ndtr away": "erfc",

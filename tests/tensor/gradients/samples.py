@@ -69,7 +69,7 @@ def pairs(low: float = 0.4, high: float = 2.0) -> list[Call]:
 
 DOMAINS: dict[str, tuple[float, float]] = {
     **dict.fromkeys("log log2 log10 sqrt rsqrt reciprocal".split(), (0.3, 3)),
-    **dict.fromkeys("asin acos atanh".split(), (-0.8, 0.8)),
+    **dict.fromkeys("asin acos atanh erfinv".split(), (-0.8, 0.8)),
     **dict.fromkeys("cbrt".split(), (0.3, 3)),
     "acosh": (1.3, 3),
     "log1p": (-0.5, 3),
@@ -79,7 +79,7 @@ DOMAINS: dict[str, tuple[float, float]] = {
 """Where functions of one element are looked at, if not in [-2, 2]."""
 
 _UNARY = """exp log log1p expm1 sqrt rsqrt sin cos tanh erf silu sigmoid tan asin acos atan sinh cosh
-    asinh acosh atanh log10 cbrt erfc log2 exp2 reciprocal neg abs relu square lgamma"""
+    asinh acosh atanh log10 cbrt erfc log2 exp2 erfinv reciprocal neg abs relu square lgamma"""
 _IMAGE = (1, 2, 5, 4)
 _SMALL = {**HOW, "groups": 1}
 _INDICES = np.array([[[[1, 3], [9, 11]], [[5, 2], [17, 14]]]])
@@ -276,7 +276,7 @@ SAMPLES: dict[str, list[Call]] = {
     ],
     "cholesky": [one(definite(3)), one(definite(2, 2))],
     "eigh": [one(definite(3)), one(definite(2, 2))],
-    **{n: [one(square(3)), one(square(2, 2))] for n in ("inv", "det", "slogdet")},
+    **{n: [one(square(3)), one(square(2, 2))] for n in ("inv", "det", "slogdet", "matrix_exp")},
     "solve": [
         one(square(3), some(3, 2)),
         one(square(2, 2), some(2, 1)),

@@ -166,10 +166,10 @@ def named(torch: str, ours: Function) -> dict[str, Function]:
 
 CALLS: dict[str, Function] = {
     **{
-        n: method(n)
+        n: method(n.partition(".")[0])
         for n in """abs acos acosh asin asinh atan atanh ceil clamp clone contiguous cos
-        cosh cumprod erf erfc exp exp2 expand expm1 flatten floor gather index_copy index_select
-        digamma isfinite isinf isnan lgamma log log10 log1p log2 masked_fill masked_select movedim
+        cosh cumprod erf erfc erfinv exp exp2 expand expm1 flatten floor gather index_copy index_select
+        digamma isfinite isinf isnan lgamma log log10 log1p log2 masked_fill masked_select matrix_exp movedim
         norm permute reciprocal repeat reshape roll round rsqrt sigmoid sign signbit sin sinh split
         sqrt square squeeze tan tanh tile transpose tril triu trunc unbind unsqueeze view chunk
         addcdiv addcmul addmm amax amin lerp narrow unflatten add baddbmm broadcast_to clamp_max
@@ -177,6 +177,9 @@ CALLS: dict[str, Function] = {
         isclose kthvalue logical_xor logit median mul nan_to_num nanmean nansum pinverse positive
         quantile rad2deg ravel reshape_as rot90 select sgn sub tensor_split trace true_divide
         unfold view_as where xlogy
+        aminmax bucketize cdist corrcoef cov cummax cummin diag_embed diagflat dist fmax fmin
+        heaviside isin logcumsumexp masked_scatter nanmedian nanquantile renorm sinc std_mean
+        std_mean.unbiased unique var_mean var_mean.unbiased
         """.split()
     },
     **{
@@ -252,7 +255,13 @@ CALLS: dict[str, Function] = {
     "linalg.matrix_norm": matrix_norm,
     "linalg.solve": solve,
     "linalg.qr": lambda x, mode="reduced": la.qr(x, mode=mode),
-    **{f"linalg.{n}": getattr(la, n) for n in ("det", "inv", "matrix_power", "slogdet", "svdvals")},
+    **{
+        f"linalg.{n}": getattr(la, n)
+        for n in """cond det inv matrix_power multi_dot norm slogdet solve_triangular
+        svdvals vander""".split()
+    },
+    "linalg.norm.subgradients_at_zero": la.norm,
+    "linalg.lstsq.grad_oriented": lambda a, b, driver: tuple(la.lstsq(a, b)),
     "linalg.vecdot": lambda a, b, dim=-1: xp.vecdot(a, b, axis=dim),
     "tensordot": lambda a, b, dims=2: xp.tensordot(
         a, b, axes=dims if isinstance(dims, int) else tuple(map(tuple, dims))
@@ -276,6 +285,7 @@ CALLS: dict[str, Function] = {
     "scatter": scatter,
     "scatter_add": method("scatter_add"),
     **{f"scatter_reduce.{n}": scatter_reduce for n in "sum amin amax prod".split()},
+    "scatter_reduce.mean": method("scatter_reduce"),
     "searchsorted": searchsorted,
     "take_along_dim": taken_along,
     "linspace": lambda start, end, steps, dtype="f32": xp.linspace(start, end, steps, dtype=dtype),
@@ -324,7 +334,6 @@ _INTEGERS = "of integers, which op_db's samples in f64 are not"
 _RANDOM = "random numbers, of which torch draws others"
 _MADE = "gives a tensor of no numbers, or of one"
 _COMPLEX = "of complex numbers"
-_NOT_DRAWN = "compared by test_order_and_sets.py; the fixture has no samples of it yet"
 LEFT_OUT: dict[str, str] = {
     **dict.fromkeys(
         """__rand__ __ror__ __rxor__ bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift
@@ -332,7 +341,8 @@ LEFT_OUT: dict[str, str] = {
         _INTEGERS,
     ),
     **dict.fromkeys(
-        """bernoulli nn.functional.alpha_dropout nn.functional.dropout nn.functional.dropout2d
+        """bernoulli multinomial nn.functional.alpha_dropout nn.functional.dropout
+        nn.functional.dropout2d
         nn.functional.dropout3d nn.functional.feature_alpha_dropout.with_train
         nn.functional.feature_alpha_dropout.without_train nn.functional.fractional_max_pool2d
         nn.functional.fractional_max_pool3d normal normal.in_place normal.number_mean randint
@@ -340,11 +350,10 @@ LEFT_OUT: dict[str, str] = {
         _RANDOM,
     ),
     **dict.fromkeys(
-        """linalg.cholesky_ex linalg.cond linalg.eig linalg.eigvals linalg.householder_product
-        linalg.inv_ex linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve linalg.lstsq
-        linalg.lstsq.grad_oriented linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve
-        linalg.multi_dot linalg.solve_ex linalg.solve_triangular linalg.tensorinv
-        linalg.tensorsolve linalg.vander linalg.norm linalg.norm.subgradients_at_zero""".split(),
+        """linalg.cholesky_ex linalg.eig linalg.eigvals linalg.householder_product
+        linalg.inv_ex linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve linalg.lu
+        linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve
+        linalg.solve_ex linalg.tensorinv linalg.tensorsolve""".split(),
         "not in the array API",
     ),
     **dict.fromkeys(
@@ -363,17 +372,7 @@ LEFT_OUT: dict[str, str] = {
         zero_ zeros zeros_like""".split(),
         _MADE,
     ),
-    **dict.fromkeys(
-        """bincount bucketize cdist corrcoef cov cummax cummin diag_embed fmax fmin heaviside isin
-        kron logcumsumexp masked_scatter multinomial nanmedian nanquantile renorm
-        scatter_reduce.mean sinc std_mean std_mean.unbiased unique var_mean
-        var_mean.unbiased""".split(),
-        _NOT_DRAWN,
-    ),
-    **dict.fromkeys(
-        "aminmax bitwise_not diagflat dist".split(),
-        "compositions of ops that are compared; the fixture has no samples of them yet",
-    ),
+    **dict.fromkeys("bincount bitwise_not".split(), _INTEGERS),
     **dict.fromkeys("conj imag real nn.functional.silu.complex".split(), _COMPLEX),
     **dict.fromkeys(
         "bfloat16 bool byte char double float half int long short".split(),
@@ -384,6 +383,8 @@ LEFT_OUT: dict[str, str] = {
     "equal": "one boolean in torch, element by element here (the array API)",
     "index_put": "a tuple of indices; here x[index] = values, or a library function",
     "item": "gives a number",
+    "kron": "its samples are large; compared by test_order_and_sets.py",
+    "linalg.lstsq": "the same calls again, with what it gives besides",
     "linspace.tensor_overload": "ends that are tensors are not taken",
     "nn.functional.batch_norm.without_cudnn": "the same calls again",
     "nn.functional.ctc_loss": "torch's gradient is that by what log_softmax took; see "

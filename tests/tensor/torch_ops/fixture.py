@@ -12,7 +12,8 @@ import numpy as np
 
 import cubepy as cb
 
-FILE = Path(__file__).parent.parent / "fixtures" / "torch_ops.npz"
+FOLDER = Path(__file__).parent.parent / "fixtures"
+FILES = FOLDER / "torch_ops.npz", FOLDER / "newer_torch_ops.npz"
 DTYPES = {"bool": "bool_", "float64": "f64", "float32": "f32", "int64": "i64", "uint8": "u8"}
 
 
@@ -84,12 +85,13 @@ class Reader:
 def calls() -> dict[str, list[Call]]:
     """All calls by the name of the op."""
     found: dict[str, list[Call]] = {}
-    for name, one in Reader(FILE).calls():
-        found.setdefault(name, []).append(one)
+    for file in FILES:
+        for name, one in Reader(file).calls():
+            found.setdefault(name, []).append(one)
     return found
 
 
 @cache
 def names() -> list[str]:
     """The names of op_db, with their variants."""
-    return list(Reader(FILE).index["names"])
+    return list(Reader(FILES[-1]).index["names"])

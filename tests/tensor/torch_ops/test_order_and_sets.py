@@ -56,6 +56,14 @@ def put(rng: Draw, accumulate: bool) -> tuple[Any, Any]:
     return t(x).index_put(tuple(map(t, at)), t(values), accumulate), expected
 
 
+def unique_slices(rng: Draw, x: np.ndarray, axis: int) -> tuple[Any, Any]:
+    """The values, and which of the three."""
+    found = t(x).unique(True, True, True, axis)
+    wanted = np.unique(x, axis=axis, return_inverse=True, return_counts=True)
+    which = int(rng.integers(3))
+    return found[which], wanted[which].reshape(-1) if which == 1 else wanted[which]
+
+
 CASES: dict[str, Callable[[Draw], tuple[Any, Any]]] = {
     "nanmedian": lambda r: (lambda x: (t(x).nanmedian(1)[0], lower_median(x)))(with_nan(r, 5, 6)),
     "nanquantile": lambda r: (lambda x, q: (t(x).nanquantile(q, 0), np.nanquantile(x, q, 0)))(
@@ -81,6 +89,31 @@ CASES: dict[str, Callable[[Draw], tuple[Any, Any]]] = {
         lambda a, b: (t(a).cdist(t(b), 3.0), np.linalg.norm(a[:, None] - b, 3, axis=-1))
     )(r.normal(size=(4, 3)), r.normal(size=(5, 3))),
     "cov": lambda r: (lambda x: (t(x).cov(), np.cov(x)))(r.normal(size=(3, 8))),
+    "cov weighted": lambda r: (
+        lambda x, f, a, c: (
+            t(x).cov(fweights=t(f), aweights=t(a), correction=c),
+            np.cov(x, fweights=f, aweights=a, ddof=c),
+        )
+    )(
+        r.normal(size=(int(r.integers(1, 4)), 8)),
+        r.integers(1, 5, 8),
+        r.random(8),
+        int(r.integers(2)),
+    ),
+    "unique slices": lambda r: unique_slices(r, r.integers(0, 2, (5, 4, 3)), int(r.integers(3))),
+    "unique long slices": lambda r: unique_slices(r, r.integers(0, 2, (40, 4)) * 1.5, 0),
+    "masked_scatter broadcast": lambda r: (
+        lambda x, m, s: (
+            t(x).masked_scatter(t(m), t(s)),
+            _placed(np.broadcast_to(x, m.shape), m, s),
+        )
+    )(r.normal(size=4), r.random((3, 4)) < 0.5, r.normal(size=12)),
+    "cdist by differences": lambda r: (
+        lambda a, b: (
+            t(a).cdist(t(b), compute_mode="donot_use_mm_for_euclid_dist"),
+            np.linalg.norm(a[:, None] - b, axis=-1),
+        )
+    )(r.normal(size=(40, 3)), r.normal(size=(30, 3))),
     "corrcoef": lambda r: (lambda x: (t(x).corrcoef(), np.corrcoef(x)))(r.normal(size=(3, 8))),
     "take": lambda r: (lambda x, i: (t(x).take(t(i)), x.reshape(-1)[i]))(
         r.normal(size=(3, 4)), r.integers(-12, 12, (2, 5))
@@ -195,6 +228,26 @@ def test_gradients_are_those_of_differences(name: str) -> None:
     np.testing.assert_allclose(
         (leaf.grad.numpy() * direction).sum(), (ends[0] - ends[1]) / (2 * step), rtol=1e-5
     )
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("order", [-math.inf, -2.5, -1, 0, 0.5, 0.9, 1, 1.5, 2, 3.5, math.inf])
+def test_norms_of_vectors_with_zeros_have_finite_gradients(order: float, keepdim: bool) -> None:
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(6, 4)) * (rng.random((6, 4)) < 0.6)
+    x[0], x[1] = 0, rng.random(4) + 0.5
+    leaf = cb.tensor(x, requires_grad=True)
+    y = linalg.vector_norm(leaf, axis=1, keepdims=keepdim, ord=order)
+    with np.errstate(divide="ignore"):
+        expected = np.linalg.norm(x, order, 1, keepdim)
+    np.testing.assert_allclose(y.numpy(), expected, rtol=1e-12)
+    if y.requires_grad:
+        y.sum().backward()
+        found = leaf.grad.numpy()
+        assert np.isfinite(found).all()
+        step = 1e-6
+        ends = [np.linalg.norm(x[1] + s * np.eye(4), order, 1) for s in (step, -step)]
+        np.testing.assert_allclose(found[1], (ends[0] - ends[1]) / (2 * step), 1e-5, 1e-8)
 
 
 def test_draws_of_a_named_generator() -> None:

@@ -58,11 +58,11 @@ def compare(name: str, call: Call) -> None:
     moved = [t for t in tensors_in((call.args, call.kwargs)) if t.requires_grad]
     results = tensors_in(CALLS[name](*call.args, **call.kwargs))
     assert len(results) == len(call.results)
+    loose = LOOSE.get(name, 0.0)
     for y, want in zip(results, call.results, strict=True):
-        close(y.numpy(), want, FIRST if want.dtype != np.float32 else 1e-6, "values")
+        close(y.numpy(), want, max(FIRST if want.dtype != np.float32 else 1e-6, loose), "values")
     if not call.first or name in VALUES_ONLY:
         return
-    loose = LOOSE.get(name, 0.0)
     with enable_grad():
         known = [y for y in results if y.requires_grad]
         first = derivatives(list(enumerate(known)), moved, 0)
@@ -70,13 +70,13 @@ def compare(name: str, call: Call) -> None:
             close(
                 None if got is None else got.numpy(), want, max(FIRST, loose), "first derivatives"
             )
-        if not call.second:
+        if not call.second or name in FIRST_ONLY:
             return
         theirs = [n for n, want in enumerate(call.first) if want is not None]
         pairs = [(n, first[n]) for n in theirs if first[n] is not None]
         second = derivatives(pairs, moved, 100)
     for got, want in zip(second, call.second, strict=True):
-        close(None if got is None else got.numpy(), want, SECOND, "second derivatives")
+        close(None if got is None else got.numpy(), want, max(SECOND, loose), "second derivatives")
 
 
 REFUSED = {
@@ -107,8 +107,9 @@ VALUES_ONLY = {
     "digamma": "its second derivative is of no op; its first one is in that of lgamma",
     "nextafter": "a step here; torch passes the gradient on",
 }
-LOOSE = {"nn.functional.hardsigmoid": 1e-7}
-"""Ops of torch whose own derivatives are that far off: they multiply with 1 / 6 of f32."""
+FIRST_ONLY = {"linalg.norm.subgradients_at_zero": "second derivatives are NaN in torch, 0 / 0"}
+LOOSE = {"nn.functional.hardsigmoid": 1e-7, "cov": 1e-6}
+"""Ops of torch that are that far off: they multiply with 1 / 6 of f32, and weigh in f32."""
 
 
 def is_random(name: str, call: Call) -> bool:

@@ -73,6 +73,9 @@ def eigvalsh(x: Tensor, UPLO: str = "L") -> Tensor:
     return linalg.eigvalsh(lower.tril() + lower.tril(-1).mT)
 
 
+target("matrix_exp linalg_matrix_exp")(linalg.matrix_exp)
+
+
 @target("matrix_power linalg_matrix_power")
 def matrix_power(x: Tensor, n: int) -> Tensor:
     return linalg.matrix_power(x, n)

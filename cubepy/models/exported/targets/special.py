@@ -41,6 +41,7 @@ target("deg2rad")(lambda x: floats(x) * (math.pi / 180))
 target("rad2deg")(lambda x: floats(x) * (180 / math.pi))
 target("special_exp2")(lambda x: floats(x).exp2())
 target("special_erfc")(lambda x: floats(x).erfc())
+target("erfinv special_erfinv")(lambda x: floats(x).erfinv())
 target("special_gammaln")(lambda x: floats(x).lgamma())
 target("special_psi special_digamma")(lambda x: floats(x).digamma())
 target("special_round")(lambda x, *, decimals=0: (x * 10.0**decimals).round() / 10.0**decimals)
@@ -100,24 +101,6 @@ def log_ndtr(x: Tensor) -> Tensor:
         fraction = deep + (k / 2) / fraction
     below = (1 / (fraction * (2 * math.sqrt(math.pi)))).log() - deep * deep
     return T.where(t != t, NAN, T.where(t < -1, above, T.where(t < 3, near, below)))
-
-
-@target("erfinv special_erfinv")
-def erfinv(x: Tensor) -> Tensor:
-    """An approximation (Winitzki, 2008), which three steps of Newton's mend."""
-    x = floats(x)
-    size = x.abs()
-    inner = T.where(size < 1, size, 0.0)
-    log = (inner * -inner).log1p()
-    a = 0.147
-    half = log * 0.5 + 2 / (math.pi * a)
-    y = ((half * half - log / a).sqrt() - half).clip(0.0).sqrt()
-    for _ in range(3):
-        gap = T.where(inner < 0.5, y.erf() - inner, (1 - inner) - y.erfc())
-        y = y - gap * (math.sqrt(math.pi) / 2) * (y * y).exp()
-    found = y.copysign(x)
-    edge = T.where(size == 1, as_tensor(INFINITY).astype(x.dtype).copysign(x), NAN)
-    return T.where(size < 1, found, edge)
 
 
 @target("polygamma special_polygamma")

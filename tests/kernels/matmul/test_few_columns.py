@@ -1,0 +1,66 @@
+"""Products with few columns on a CPU: a is read where it stands, however it lies."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy import kernels as K
+from cubepy.kernels.matmul.problem import Product
+from cubepy.kernels.matmul.routines import MATMUL
+from cubepy.tune import choose
+
+RNG = np.random.default_rng(5)
+KINDS = {"f32": (np.float32, 3e-6), "f16": (np.float16, 1e-3), "bf16": (ml_dtypes.bfloat16, 8e-3)}
+
+
+def lying(values: np.ndarray, how: str) -> np.ndarray:
+    """The same numbers in another order of memory."""
+    if how == "columns":
+        return np.asfortranarray(values)
+    if how == "parts of rows":
+        wider = np.zeros((values.shape[0], values.shape[1] + 3), values.dtype)
+        wider[:, 1:-2] = values
+        return wider[:, 1:-2]
+    if how == "every other":
+        wider = np.zeros((2 * values.shape[0], 2 * values.shape[1]), values.dtype)
+        wider[::2, ::2] = values
+        return wider[::2, ::2]
+    return values
+
+
+@pytest.mark.parametrize("how", ["rows", "columns", "parts of rows", "every other"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_columns_are_those_of_float64(kind: str, how: str) -> None:
+    dtype, limit = KINDS[kind]
+    for _ in range(12):
+        m, k, n = RNG.integers(1, 90), RNG.integers(1, 90), RNG.integers(1, 6)
+        a = lying(RNG.standard_normal((m, k)).astype(dtype), how)
+        b = lying(RNG.standard_normal((k, n)).astype(dtype), str(RNG.choice(["rows", how])))
+        want = a.astype(np.float64) @ b.astype(np.float64)
+        size = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
+        found = [K.matmul(a, b)]
+        frame = np.full((m + 2, n + 2), 7, dtype)
+        found.append(K.matmul(a, b, out=frame[1:-1, 1:-1]))
+        if n == 1:
+            found.append(K.matmul(a, b[:, 0])[:, None])
+        for one in found:
+            assert one.shape == (m, n)
+            assert np.all(np.abs(one.astype(np.float64) - want) <= limit * (size + 1e-30)), (
+                m,
+                k,
+                n,
+            )
+        frame[1:-1, 1:-1] = 7
+        assert np.all(frame == np.asarray(7, dtype))
+
+
+def test_a_matrix_by_a_vector_is_not_packed() -> None:
+    for m, k, n in ((256, 256, 1), (1000, 33, 1), (2, 3, 1), (64, 512, 4)):
+        chosen = choose(MATMUL, Product("cpu", m, k, n, layout="columns"))
+        assert chosen.routine.name == "turned"
+    with cb.use("cpu"):
+        explained = K.matmul.explain(np.ones((64, 32), np.float32), np.ones(32, np.float32))
+    assert "  turned (" in str(explained)
