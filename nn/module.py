@@ -139,19 +139,21 @@ class Module(Hooked, Tree):
 
     # State
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Parameters and persistent buffers by dotted name; the tensors are shared, not copied."""
+    def state_dict(self, *, prefix: str = "") -> dict[str, Tensor]:
+        """Parameters and persistent buffers by dotted name, behind a prefix, under all names that
+        they have; the tensors are shared, not copied.
+        """
         modules = list(self.named_modules())
-        prefixes = [f"{name}." if name else "" for name, _ in modules]
-        for prefix, (_, module) in zip(prefixes, modules, strict=True):
-            module._state_hooked("before saving", prefix, False)
+        prefixes = [prefix + (f"{name}." if name else "") for name, _ in modules]
+        for own, (_, module) in zip(prefixes, modules, strict=True):
+            module._state_hooked("before saving", own, False)
         state = {
-            name: table[key]
-            for name, table, key in tables(self, unsaved=False)
+            prefix + name: table[key]
+            for name, table, key in tables(self, unsaved=False, once=False)
             if table[key] is not None
         }
-        for prefix, (_, module) in zip(prefixes, modules, strict=True):
-            module._state_hooked("saved", state, prefix, {})
+        for own, (_, module) in zip(prefixes, modules, strict=True):
+            module._state_hooked("saved", state, own, {})
         return state
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
@@ -183,10 +185,11 @@ class Module(Hooked, Tree):
             state = module.of_older(state, prefix)
         own = {
             name: (table, key)
-            for name, table, key in tables(self, unsaved=False)
+            for name, table, key in tables(self, unsaved=False, once=False)
             if table[key] is not None
         }
-        missing = [name for name in own if name not in state]
+        there = {(id(own[name][0]), own[name][1]) for name in own if name in state}
+        missing = [name for name, (table, key) in own.items() if (id(table), key) not in there]
         unexpected = [name for name in state if name not in own]
         new = {name: as_tensor(state[name]) for name in own if name in state}
         wrong = [
@@ -219,7 +222,14 @@ class Module(Hooked, Tree):
         """
         return state
 
-    def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> Module:
+    def to(
+        self,
+        target: Any = None,
+        dtype: Any = None,
+        non_blocking: bool = False,
+        *,
+        device: Any = None,
+    ) -> Module:
         """Move parameters, the same objects, and buffers to a device, or convert floats to a dtype.
 
         Args:
@@ -227,6 +237,7 @@ class Module(Hooked, Tree):
                 Quantized weights keep their codes and give results of the dtype; buffers that are
                 not saved keep theirs: they are computed of something (angles of positions).
             dtype, device: the same by name, alone or both at once.
+            non_blocking: nothing: copies wait for no more than they have to.
 
         Raises:
             ArgumentError: none of them, or a dtype beside a target that is no device.
@@ -334,11 +345,13 @@ class Module(Hooked, Tree):
         return f"{type(self).__name__}({extra}\n  " + "\n  ".join(lines) + "\n)"
 
 
-def tables(module: Module, unsaved: bool = True) -> Iterator[tuple[str, dict[str, Any], str]]:
+def tables(
+    module: Module, unsaved: bool = True, once: bool = True
+) -> Iterator[tuple[str, dict[str, Any], str]]:
     """(dotted name, table, key) of every parameter and buffer of a tree; of those that are not
-    saved, if they are wanted.
+    saved, if they are wanted; of a module that is there twice once, or under all its names.
     """
-    for prefix, one in module.named_modules():
+    for prefix, one in module.named_modules(remove_duplicate=once):
         for table in (one._parameters, one._buffers):
             for key in table:
                 if unsaved or table is one._parameters or key not in one._unsaved:

@@ -267,19 +267,26 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
 
     # To other dtypes, devices and layouts
 
-    def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> Tensor:
-        """The tensor as another dtype or on another device; itself if nothing changes.
+    def to(
+        self,
+        target: Any = None,
+        dtype: Any = None,
+        non_blocking: bool = False,
+        copy: bool = False,
+        *,
+        device: Any = None,
+    ) -> Tensor:
+        """The tensor in another dtype or on another device; itself if nothing changes (no `copy`).
 
         Args:
-            target: a dtype (or its name), a device, a text such as "cpu", or a tensor that has
-                both.
-            dtype: a dtype, alone or beside a device.
-            device: the same as `target`, by its name.
+            target: a dtype (or its name), a device or its name, or a tensor that has both.
+            dtype, device: the same by name, alone or both.
 
-        Raises:
-            ArgumentError: none of them, or a dtype beside a target that is no device.
+        Raises: ArgumentError: none of them, or a dtype beside a target that is no device.
         """
         target, dtype = target_of(target, dtype, device)
+        if copy:
+            return self.to(target, dtype).clone()
         if dtype is not None:
             return self.to(target).astype(dtype)
         if is_device(target):
@@ -293,10 +300,6 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
                 looked(self, f"a tensor moves to {device}")
             return Tensor(self.storage.to(device))
         return self.astype(target)
-
-    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-        """The tensor on another device; itself where it is there."""
-        return self.to(as_device(device))
 
     def astype(self, dtype: Any) -> Tensor:
         """The tensor in another dtype; floats to integers truncate and saturate."""

@@ -241,6 +241,10 @@ class Handle:
         text = np.array2string(self.numpy(), separator=", ", prefix="tensor(", threshold=1000)
         return f"tensor({text}{extra})"
 
+    def __format__(self, spec: str) -> str:
+        """One number as Python formats it (f"{loss:.4f}"); a tensor of axes has no such words."""
+        return format(self.item(), spec) if spec and not self.shape else format(repr(self), spec)
+
     def numpy(self) -> np.ndarray:
         """The elements as a NumPy array: the tensor's own memory when it is dense and on the CPU,
         else a copy.

@@ -65,15 +65,20 @@ def tanh(input: Any) -> Tensor:
     return apply("tanh", as_tensor(input))
 
 
-def softmax(input: Any, dim: int = -1) -> Tensor:
-    """exp(x) / sum(exp(x)) along an axis.
+def softmax(input: Any, dim: int = -1, dtype: Any = None) -> Tensor:
+    """exp(x) / sum(exp(x)) along an axis, of the elements in a dtype if one is given.
 
     Example:
         >>> softmax([[0.0, 0.0], [0.0, 100.0]])
         tensor([[0.5, 0.5],
                 [0. , 1. ]])
     """
-    return apply("softmax", as_tensor(input), axis=dim)
+    return apply("softmax", _in(as_tensor(input), dtype), axis=dim)
+
+
+def _in(x: Tensor, dtype: Any) -> Tensor:
+    """In the dtype that was asked for."""
+    return x if dtype is None else x.astype(dtype)
 
 
 def _as_given(y: Tensor, x: Tensor) -> Tensor:
@@ -86,24 +91,24 @@ def _below(x: Tensor) -> Tensor:
     return where(x > 0, 0, x)
 
 
-def log_softmax(input: Any, dim: int = -1) -> Tensor:
-    """log(softmax(x)) along an axis, exact where softmax rounds to 0.
+def log_softmax(input: Any, dim: int = -1, dtype: Any = None) -> Tensor:
+    """log(softmax(x)) along an axis, exact where softmax rounds to 0; a dtype as for `softmax`.
 
     Example:
         >>> log_softmax([[0.0, 200.0]])
         tensor([[-200.,    0.]])
     """
-    return apply("log_softmax", as_tensor(input), axis=dim)
+    return apply("log_softmax", _in(as_tensor(input), dtype), axis=dim)
 
 
-def softmin(input: Any, dim: int = -1) -> Tensor:
+def softmin(input: Any, dim: int = -1, dtype: Any = None) -> Tensor:
     """softmax(-x).
 
     Example:
         >>> softmin([[0.0, 100.0]])
         tensor([[1., 0.]])
     """
-    return softmax(-as_tensor(input), dim)
+    return softmax(-_in(as_tensor(input), dtype), dim)
 
 
 @composed

@@ -28,17 +28,19 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
     """softmax(scale * query @ key.T + mask) @ value, without ever writing the scores to memory.
 
     Args:
-        query: (B, H, L, D), or (H, L, D) as the others.
+        query: (B, H, L, D), or (H, L, D) as the others, or (L, D), or with more axes in front.
         key: (B, G, S, D); G divides H.
         value: (B, G, S, E).
         attn_mask: broadcastable to (B, H, L, S): bool (true: may look), or floats that are added.
         dropout_p: which part of the weights is left out; torch's, too, does so in any mode.
         is_causal: query i sees keys 0 to i.
         scale: 1 / sqrt(D) by default.
+        enable_gqa: nothing: that heads share keys (G below H) is seen from the shapes.
 
     Returns:
         (B, H, L, E).
@@ -50,12 +52,16 @@ def scaled_dot_product_attention(
                   [0., 1.]]]])
     """
     q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
-    mask = optional(attn_mask)
+    query_shape, mask = q.shape, optional(attn_mask)
     causal = arguments.flag("is_causal", is_causal)
-    if q.ndim == k.ndim == v.ndim == 3:
-        q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
+    if q.ndim == k.ndim == v.ndim != 4 and q.ndim > 1:
+        front = q.shape[:-3]
+        if mask is not None and len(front) > 1:
+            mask = mask.broadcast_to((*front, *np.broadcast_shapes(mask.shape[-3:], (1, 1, 1))))
+            mask = mask.reshape(-1, *mask.shape[-3:])
+        q, k, v = (_in_four_axes(t) for t in (q, k, v))
         given = scaled_dot_product_attention(q, k, v, mask, dropout_p, causal, scale)
-        return given.reshape(given.shape[1:])
+        return given.reshape(*query_shape[:-1], given.shape[-1])
     wanted = is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k, v, mask))
     if dropout_p or q.dtype is f64:
         _of_four_axes(q, k, v)
@@ -67,6 +73,12 @@ def scaled_dot_product_attention(
         made = apply("attention_forward", q, k, v, mask, is_causal=causal, scale=scale)
         return made[0]  # type: ignore[no-any-return]
     return apply("attention", q, k, v, mask, is_causal=causal, scale=scale)
+
+
+def _in_four_axes(x: Tensor) -> Tensor:
+    """(..., H, L, D) or (L, D) -> (B, H, L, D)."""
+    heads = x.shape[-3] if x.ndim > 2 else 1
+    return x.reshape(math.prod(x.shape[:-3]), heads, *x.shape[-2:])
 
 
 def _of_four_axes(*tensors: Tensor) -> None:

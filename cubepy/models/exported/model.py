@@ -85,7 +85,14 @@ class TorchModel(Rebuilt):
             found = self.steps.program(given)
         return self.exported.gives.build(iter(found))
 
-    def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> TorchModel:
+    def to(
+        self,
+        target: Any = None,
+        dtype: Any = None,
+        non_blocking: bool = False,
+        *,
+        device: Any = None,
+    ) -> TorchModel:
         """Move the weights to a device, or convert the float ones to a dtype; gives the model."""
         target, dtype = target_of(target, dtype, device)
         super().to(target, dtype)

@@ -128,7 +128,14 @@ class OnnxModel(Rebuilt):
                 found[name] = self._result(value)
         return found
 
-    def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> OnnxModel:
+    def to(
+        self,
+        target: Any = None,
+        dtype: Any = None,
+        non_blocking: bool = False,
+        *,
+        device: Any = None,
+    ) -> OnnxModel:
         """Move the weights to a device, or convert the float ones to a dtype; gives the model."""
         target, dtype = target_of(target, dtype, device)
         super().to(target, dtype)

@@ -150,9 +150,10 @@ class Indexing(Applied[T]):
         flat = self._apply("flat_index", where, lengths=(self.shape[axis],))
         return self._apply("take", self, flat, axis=axis)  # type: ignore[no-any-return]
 
-    def index_add(self, dim: int, index: Any, source: Any) -> T:
-        """With slices added at the positions of a list of indices."""
-        return self._indexed(dim, index, source, "add")
+    def index_add(self, dim: int, index: Any, source: Any, *, alpha: float = 1) -> T:
+        """With slices added at the positions of a list of indices, `alpha` times."""
+        given: Any = source if alpha == 1 else self._like(source) * alpha  # type: ignore[operator]
+        return self._indexed(dim, index, given, "add")
 
     def index_copy(self, dim: int, index: Any, source: Any) -> T:
         """With slices in place of those at the positions of a list of indices."""

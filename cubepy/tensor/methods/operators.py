@@ -51,10 +51,11 @@ class Operators(Applied[T]):
         return self._unary("abs")
 
     def __pow__(self, other: Any) -> T:
-        if isinstance(other, int) and other == 2:
+        if isinstance(other, int) and other == 2 and self.dtype is not bool_:
             return self._binary("mul", self)
-        if type(other) in (int, float) and other == 3:  # as torch: a power takes ten times that
-            return self._binary("mul", self._binary("mul", self))
+        whole = type(other) is int and self.dtype is not bool_
+        if type(other) in (int, float) and other == 3 and (whole or self.dtype.is_float):
+            return self._binary("mul", self._binary("mul", self))  # a power takes ten times that
         if type(other) is float and other in _ROOTS and self.dtype.is_float:
             return self._unary(_ROOTS[other])
         return self._binary("pow", other)
@@ -303,8 +304,14 @@ class Operators(Applied[T]):
         return self._binary("hypot", other)
 
     def fmod(self, other: Any) -> T:
-        """The exact rest of x / other, with the sign of x."""
-        return self._binary("fmod", other)
+        """The exact rest of x / other, with the sign of x; integers stay integers."""
+        x: Any = self
+        y: Any = self._operand(other)
+        if x.dtype.is_float or y.dtype.is_float:
+            return self._binary("fmod", other)
+        rest: Any = x % y  # of the sign of y, which is one y away from that of the sign of x
+        away: Any = (rest != 0) & ((x < 0) ^ (rest < 0))
+        return rest - away.astype(rest.dtype) * y  # type: ignore[no-any-return]
 
     def copysign(self, other: Any) -> T:
         """The size of x with the sign of `other`."""
@@ -330,9 +337,14 @@ class Operators(Applied[T]):
         """Smallest integral value not below x."""
         return self._unary("ceil")
 
-    def round(self) -> T:
-        """Nearest integral value, ties to even."""
-        return self._unary("round")
+    def round(self, decimals: int = 0) -> T:
+        """Nearest integral value, ties to even; or that many digits behind the point."""
+        if decimals == 0 or not self.dtype.is_float:
+            return self._unary("round")
+        ten = 10.0 ** abs(decimals)
+        scaled: Any = self * ten if decimals > 0 else self / ten
+        whole = scaled._unary("round")
+        return whole / ten if decimals > 0 else whole * ten  # type: ignore[no-any-return]
 
     def trunc(self) -> T:
         """The integral part."""

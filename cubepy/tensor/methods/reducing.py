@@ -111,13 +111,17 @@ class Reducing(Applied[T]):
             return self._reduced("logsumexp", axis, keepdims, said)
         return self._unary("logsumexp", axis=axis, keepdims=keepdims)
 
-    def norm(self, p: float = 2, dim: Any = None, keepdim: bool = False) -> T:
-        """The vector norm (sum |x|^p)^(1/p) over axes."""
-        return self._reduced("norm", dim, keepdim, {}, ord=float(p))
+    def norm(
+        self, p: float | str = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    ) -> T:
+        """The vector norm (sum |x|^p)^(1/p) over axes, "fro" for 2, in a dtype."""
+        x: Any = self if dtype is None else self.astype(dtype)
+        return x._reduced("norm", dim, keepdim, {}, ord=2.0 if p == "fro" else float(p))  # type: ignore[no-any-return]
 
-    def softmax(self, axis: int = -1, *, dim: int | None = None) -> T:
-        """exp(x) / sum(exp(x)) along an axis."""
-        return self._unary("softmax", axis=axis if dim is None else dim)
+    def softmax(self, axis: int = -1, dtype: Any = None, *, dim: int | None = None) -> T:
+        """exp(x) / sum(exp(x)) along an axis, of the elements in a dtype."""
+        x: Any = self if dtype is None else self.astype(dtype)
+        return x._unary("softmax", axis=axis if dim is None else dim)  # type: ignore[no-any-return]
 
     def cumsum(self, dim: int | None = None, *, dtype: Any = None, axis: int | None = None) -> T:
         """Running sums along an axis, of the flat tensor without one; integers sum in 64 bits,
@@ -138,22 +142,36 @@ class Reducing(Applied[T]):
         return x.astype(dtype)._unary(op, axis=dim, exclusive=False).astype(dtype)  # type: ignore[no-any-return]
 
     def sort(
-        self, dim: int = -1, descending: bool = False, *, axis: int | None = None
+        self,
+        dim: int = -1,
+        descending: bool = False,
+        stable: bool = True,
+        *,
+        axis: int | None = None,
     ) -> tuple[T, T]:
         """The elements in order along an axis (NaN last, first when descending), and their
-        indices.
+        indices; always `stable`.
         """
         dim = dim if axis is None else axis
         order = self.argsort(dim, descending)
         at = dim % self.ndim
         return self._apply("take_along_axis", self, order, axis=at), order
 
-    def argsort(self, dim: int = -1, descending: bool = False, *, axis: int | None = None) -> T:
-        """The indices (i64) that sort an axis; equal elements keep their order."""
+    def argsort(
+        self,
+        dim: int = -1,
+        descending: bool = False,
+        stable: bool = True,
+        *,
+        axis: int | None = None,
+    ) -> T:
+        """The indices (i64) that sort an axis; equal elements keep their order, `stable` or not."""
         return self._unary("argsort", axis=dim if axis is None else axis, descending=descending)
 
-    def topk(self, k: int, dim: int = -1, largest: bool = True) -> tuple[T, T]:
-        """The k largest (or smallest) elements along an axis in order, and their indices."""
+    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[T, T]:
+        """The k largest (or smallest) elements along an axis in order, `sorted` or not, and their
+        indices.
+        """
         return tuple(self._apply("topk", self, k=k, axis=dim, largest=largest))  # type: ignore[return-value]
 
 

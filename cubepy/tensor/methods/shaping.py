@@ -112,9 +112,9 @@ class Shaping(Applied[R]):
             )
         return self._view("reshape", "shape", _flattened(self.shape, first, last))
 
-    def permute(self, *axes: Any) -> R:
+    def permute(self, *axes: Any, dims: Any = None) -> R:
         """Axes in another order; no copy."""
-        return self._view("permute", "axes", ints(axes))
+        return self._view("permute", "axes", ints(axes if dims is None else (dims,)))
 
     def transpose(self, dim0: int, dim1: int) -> R:
         """Two axes exchanged, as in PyTorch; no copy."""
@@ -165,9 +165,10 @@ class Shaping(Applied[R]):
         """Axes of length 1 stretched, without a copy; -1 keeps a length."""
         return self._view("expand", "shape", _stretched(self.shape, ints(shape)))
 
-    def flip(self, *dims: Any) -> R:
+    def flip(self, *axes: Any, dims: Any = None) -> R:
         """Axes backwards (all by default); no copy."""
-        axes = self._dims(ints(dims) if dims else None, "flip")
+        axes = axes if dims is None else (dims,)
+        axes = self._dims(ints(axes) if axes else None, "flip")
         index = tuple((None, None, -1 if d in axes else None) for d in range(self.ndim))
         return self._unary("slice", index=index)
 
@@ -204,25 +205,42 @@ class Shaping(Applied[R]):
         spaced: Any = self.reshape(*(m for n in shape for m in (1, n)))
         return spaced.expand(*pairs).reshape(*(n * k for n, k in zip(shape, times, strict=True)))  # type: ignore[no-any-return]
 
-    def tile(self, *repeats: Any) -> R:
+    def tile(self, *repeats: Any, dims: Any = None) -> R:
         """As `repeat`, where numbers for the first axes may be missing."""
-        times = ints(repeats)
+        times = ints(repeats if dims is None else (dims,))
         return self.repeat(*(1,) * (self.ndim - len(times)), *times)
 
-    def repeat_interleave(self, repeats: int, dim: int | None = None) -> R:
+    def repeat_interleave(self, repeats: Any, dim: int | None = None) -> R:
         """Every element several times in a row along an axis; without one, of the flattened
-        tensor.
+        tensor. `repeats` is a number for all, or a list or tensor with one for each.
         """
         if dim is None:
             flat: Any = self.reshape(-1)
             return flat.repeat_interleave(repeats, 0)  # type: ignore[no-any-return]
         axis, shape = self._dim(dim, "repeat_interleave"), self.shape
+        if getattr(repeats, "ndim", 0) or isinstance(repeats, (list, tuple)):
+            return self._counted(repeats, axis)
         host = self.__cubepy_hosted__() if type(repeats) is int and self.size <= HELD else None
         if host is not None and repeats >= 0:
             return self.__cubepy_wrap__(np.repeat(host, repeats, axis))
         spaced: Any = self.unsqueeze(axis + 1)
         wide = spaced.expand(*shape[: axis + 1], repeats, *shape[axis + 1 :])
         return wide.reshape(*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :])  # type: ignore[no-any-return]
+
+    def _counted(self, repeats: Any, axis: int) -> R:
+        """The slices of an axis, each as often as its number says."""
+        times = np.asarray(repeats.numpy() if hasattr(repeats, "storage") else repeats)
+        n = self.shape[axis]
+        if times.ndim != 1 or times.dtype.kind not in "iu" or len(times) not in (1, n):
+            raise ShapeError(
+                f"repeat_interleave: one integer for each of {n} slices, not {times.dtype} of the "
+                f"shape {times.shape}"
+            )
+        if (times < 0).any():
+            raise ShapeError(f"repeat_interleave: {times.min()} times")
+        x: Any = self
+        order = np.repeat(np.arange(n), times)
+        return x.index_select(axis, x._like(order).to(x.device))  # type: ignore[no-any-return]
 
     def unbind(self, dim: int = 0) -> tuple[R, ...]:
         """The slices along an axis; no copies."""

@@ -194,9 +194,10 @@ class TorchNames(TorchInPlace[T], TorchOrder[T], TorchValues[T], TorchShapes[T])
         found: Any = self != 0
         return found.sum(axis=dim)
 
-    def log_softmax(self, dim: builtins.int = -1) -> T:
+    def log_softmax(self, dim: builtins.int = -1, dtype: Any = None) -> T:
         """The logarithm of `softmax`, from the maximum down."""
-        return self._unary("log_softmax", axis=dim)
+        x: Any = self if dtype is None else self.astype(dtype)
+        return x._unary("log_softmax", axis=dim)  # type: ignore[no-any-return]
 
     # Products
 
@@ -279,6 +280,10 @@ class TorchNames(TorchInPlace[T], TorchOrder[T], TorchValues[T], TorchShapes[T])
         """The tensor on an NVIDIA GPU: a number, or a name."""
         where = f"cuda:{device}" if isinstance(device, builtins.int) else device
         return self.to(device=where)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> T:
+        """The tensor on another device; itself where it is there."""
+        return self.to(device=device)
 
     def double(self) -> T:
         """The tensor in f64."""

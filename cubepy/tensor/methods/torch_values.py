@@ -9,7 +9,7 @@ import operator
 from functools import cache
 from typing import Any, TypeVar
 
-from cubepy.errors import ShapeError
+from cubepy.errors import DTypeError, ShapeError
 from cubepy.lang.dtypes import as_dtype
 from cubepy.tensor.methods.applied import ints
 from cubepy.tensor.methods.torch_arithmetic import TorchArithmetic
@@ -85,7 +85,7 @@ class TorchValues(TorchArithmetic[T]):
         """Limited to [min, max]; None leaves a side open."""
         return self._changed(self.clip(min, max))
 
-    def copy_(self, src: Any) -> T:
+    def copy_(self, src: Any, non_blocking: bool = False) -> T:
         """The elements of another tensor, broadcast, in this tensor's dtype."""
         return self.assign_(src)  # type: ignore[no-any-return]
 
@@ -174,6 +174,12 @@ class TorchValues(TorchArithmetic[T]):
         if new.shape != self.shape:
             raise ShapeError(
                 f"in place a tensor keeps its shape {self.shape}; the result has {new.shape}"
+            )
+        if new.dtype.is_float and not self.dtype.is_float:
+            raise DTypeError(
+                f"in place a tensor keeps its dtype {self.dtype.name}; the result is "
+                f"{new.dtype.name}",
+                hint="call the method without _, or convert the tensor before",
             )
         return self._exchanged(new.astype(self.dtype))  # type: ignore[no-any-return]
 
