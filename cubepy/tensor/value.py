@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import CodeType
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -23,6 +23,38 @@ from cubepy.tensor.program import observe
 from cubepy.tensor.storage import Storage
 
 identities = itertools.count()
+
+
+class Size(int):
+    """A number of elements, as NumPy's `size`, which gives lengths where it is called.
+
+    Attributes:
+        shape: the lengths.
+    """
+
+    shape: tuple[int, ...]
+
+    @overload
+    def __call__(self, dim: None = None) -> tuple[int, ...]: ...
+
+    @overload
+    def __call__(self, dim: int) -> int: ...
+
+    def __call__(self, dim: int | None = None) -> Any:
+        """The shape, or the length of the axis `dim`.
+
+        Raises:
+            ShapeError: there is no such axis.
+        """
+        if dim is None:
+            return self.shape
+        rank = len(self.shape)
+        if not hasattr(dim, "__index__") or not -rank <= dim < rank:
+            raise ShapeError(f"size: axis {dim} is out of range for a tensor of rank {rank}")
+        return self.shape[dim]
+
+    def __reduce__(self) -> Any:
+        return int, (int(self),)
 
 
 class Value:
@@ -219,9 +251,19 @@ class Handle:
         return len(self.value.storage.shape)
 
     @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.value.storage.shape)
+    def size(self) -> Size:
+        """Number of elements; called, as PyTorch's `size`, the shape or the length of an axis.
+
+        Example:
+            >>> import cubepy as cb
+            >>> x = cb.tensor([[1, 2, 3]])
+            >>> x.size, x.size(-1), x.size()
+            (3, 3, (1, 3))
+        """
+        shape = self.value.storage.shape
+        made = Size(math.prod(shape))
+        made.shape = shape
+        return made
 
     @property
     def nbytes(self) -> int:

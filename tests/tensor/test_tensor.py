@@ -4,7 +4,9 @@ everything.
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -451,3 +453,16 @@ def test_views_that_come_again_are_those_of_numpy(dtype: str) -> None:
                 found = look(x).numpy().astype(np.float64)
                 want = look(cb.tensor(given.astype(np.float64))).numpy()
                 np.testing.assert_array_equal(found, want, err_msg=str((seed, n)))
+
+
+def test_the_size_is_a_number_that_can_be_asked_for_lengths() -> None:
+    x = cb.tensor(np.zeros((2, 3, 4), np.float32))
+    assert x.size == 24 and x.size() == (2, 3, 4)
+    assert [x.size(d) for d in range(-3, 3)] == [2, 3, 4] * 2 and x.size(dim=1) == 3
+    assert type(copy.deepcopy(x.size)) is type(pickle.loads(pickle.dumps(x.size))) is int
+    assert x.reshape(x.size).shape == (24,) and np.zeros(x.size).shape == (24,)
+    for wrong in (3, -4, 1.0, "0"):
+        with pytest.raises(ShapeError, match="size: axis"):
+            x.size(wrong)
+    program = cb.jit(lambda a: a.reshape(a.size(0), a.size // a.size(0)).sum() / a.size)
+    np.testing.assert_array_equal(program(x + 1).numpy(), 1)
