@@ -57,6 +57,32 @@ def test_few_columns_are_those_of_float64(kind: str, how: str) -> None:
         assert np.all(frame == np.asarray(7, dtype))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_of_few_rows_or_columns_are_those_of_float64(kind: str) -> None:
+    dtype, limit = KINDS[kind]
+    for turn in range(40):
+        batch, few, k, other = (int(n) for n in RNG.integers(1, (7, 6, 70, 90)))
+        m, n = (few, other) if turn % 2 else (other, few)
+        parts = []
+        for rows, columns in ((m, k), (k, n)):
+            turned = bool(RNG.integers(2))
+            whole = RNG.standard_normal(
+                (batch, columns, rows) if turned else (batch, rows, columns)
+            )
+            whole = whole.astype(dtype)
+            parts.append(whole.transpose(0, 2, 1) if turned else whole)
+        a, b = parts
+        if turn % 5 == 0:
+            a = np.broadcast_to(a[:1], a.shape)
+        wide = [v.astype(np.float64) for v in (a, b)]
+        want, size = wide[0] @ wide[1], np.abs(wide[0]) @ np.abs(wide[1])
+        residual = RNG.standard_normal(want.shape).astype(dtype)
+        plain, added = K.matmul(a, b), K.matmul(a, b, residual=residual)
+        assert np.all(np.abs(plain.astype(np.float64) - want) <= limit * (size + 1e-30)), turn
+        want, size = want + residual, size + np.abs(residual.astype(np.float64))
+        assert np.all(np.abs(added.astype(np.float64) - want) <= limit * (size + 1e-30)), turn
+
+
 def test_a_matrix_by_a_vector_is_not_packed() -> None:
     for m, k, n in ((256, 256, 1), (1000, 33, 1), (2, 3, 1), (64, 512, 4)):
         chosen = choose(MATMUL, Product("cpu", m, k, n, layout="columns"))

@@ -29,6 +29,12 @@ FEW_CORES = 4  # cubes that have parts of K are few
 FOLLOWS = "znver5"  # a CPU that asks ahead for parts of rows as quickly as for whole ones
 
 
+@cb.func
+def in_batch(array, z, row, column):
+    """An element of the matrix z; an array of two axes is one matrix."""
+    return (row, column) if array.ndim == 2 else (z, row, column)
+
+
 @cb.kernel
 def dot_rows(
     a: cb.Array,
@@ -42,7 +48,8 @@ def dot_rows(
     rows: cb.Comptime[int],
     plan: cb.Comptime,
 ):
-    """out[0, i, n] = a[i] . b[n], both read along their rows: a is (M, K), b (N, K).
+    """out[z, i, n] = a[z, i] . b[z, n], both read along their rows: a is (batch, M, K), b (batch, N,
+    K), or both are one matrix.
 
     A cube does `channels` channels for all rows, `rows` x 4 of them at a time; its part of b stays
     in the cache.
@@ -51,26 +58,26 @@ def dot_rows(
     epilogue = LineEpilogue(
         out, plan.activation, bias, residual, alpha, mask, fill, joined=plan.joined
     )
-    m, channels = a.shape[0], b.shape[0]
-    first = cb.CUBE_POS * plan.channels
+    m, channels, z = a.shape[a.ndim - 2], b.shape[b.ndim - 2], cb.CUBE_POS_Y
+    first = cb.CUBE_POS_X * plan.channels
     buffer = cb.local((rows, plan.channels), cb.f32)
     for row in range(0, m, rows):
         for n in range(0, plan.channels, 4):
-            dot_tile(buffer, n, a, row, b, first + n, rows, lanes)
+            dot_tile(buffer, n, a, row, b, first + n, z, rows, lanes)
         for i in range(cb.min(rows, m - row)):
             for j in range(0, plan.channels, lanes):
                 if first + j < channels:
                     value = buffer.load((i, j), lanes, valid=plan.channels - j)
                     valid = cb.min(channels - first - j, plan.channels - j)
-                    epilogue.finish(value, (0, row + i, first + j), valid)
+                    epilogue.finish(value, (z, row + i, first + j), valid)
 
 
 @cb.func
-def dot_tile(buffer, n, a, row, b, channel, rows, lanes):
-    """buffer[i, n + j] = a[row + i] . b[channel + j] for `rows` x 4 pairs, summed in lines
+def dot_tile(buffer, n, a, row, b, channel, z, rows, lanes):
+    """buffer[i, n + j] = a[z, row + i] . b[z, channel + j] for `rows` x 4 pairs, summed in lines
     along K.
     """
-    m, depth, channels = a.shape[0], a.shape[1], b.shape[0]
+    m, depth, channels = a.shape[a.ndim - 2], a.shape[a.ndim - 1], b.shape[b.ndim - 2]
     acc = cb.local((rows, 4), cb.f32, lanes=lanes)
     b_lines = cb.local(4, cb.f32, lanes=lanes)
     for i in range(rows):
@@ -81,16 +88,20 @@ def dot_tile(buffer, n, a, row, b, channel, rows, lanes):
     whole = depth // lanes * lanes
     for k in range(0, whole, lanes):
         for j in cb.unroll(range(4)):
-            b_lines[j] = cb.cast(b.load((rows_of_b[j], k), lanes), cb.f32)
+            b_lines[j] = cb.cast(b.load(in_batch(b, z, rows_of_b[j], k), lanes), cb.f32)
         for i in cb.unroll(range(rows)):
-            x = cb.cast(a.load((sources[i], k), lanes), cb.f32)
+            x = cb.cast(a.load(in_batch(a, z, sources[i], k), lanes), cb.f32)
             for j in range(4):
                 acc[i, j] = cb.fma(x, b_lines[j], acc[i, j])
     if whole < depth:
         for i in cb.unroll(range(rows)):
-            x = cb.cast(a.load((sources[i], whole), lanes, valid=depth - whole), cb.f32)
+            x = cb.cast(
+                a.load(in_batch(a, z, sources[i], whole), lanes, valid=depth - whole), cb.f32
+            )
             for j in cb.unroll(range(4)):
-                y = cb.cast(b.load((rows_of_b[j], whole), lanes, valid=depth - whole), cb.f32)
+                y = cb.cast(
+                    b.load(in_batch(b, z, rows_of_b[j], whole), lanes, valid=depth - whole), cb.f32
+                )
                 acc[i, j] = cb.fma(x, y, acc[i, j])
     for i in cb.unroll(range(rows)):
         for j in cb.unroll(range(4)):
@@ -110,27 +121,28 @@ def sum_rows(
     rows: cb.Comptime[int],
     plan: cb.Comptime,
 ):
-    """out[0, i, n] = sum over k of a[i, k] * b[k, n]: lines lie along the rows of b, which is (K,
-    N).
+    """out[z, i, n] = sum over k of a[in_batch(a, z, i, k)] * b[z, k, n]: lines lie along the rows of b, which is
+    (batch, K, N), or one matrix as a is.
     """
     lanes, lines = plan.lanes, plan.lines
     epilogue = LineEpilogue(
         out, plan.activation, bias, residual, alpha, mask, fill, joined=plan.joined
     )
-    columns = b.shape[1]
-    first = cb.CUBE_POS * (lanes * lines)
+    columns, z = b.shape[b.ndim - 1], cb.CUBE_POS_Y
+    first = cb.CUBE_POS_X * (lanes * lines)
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
     done = cb.local((rows, lines), cb.f32, lanes=lanes)
     for i in range(rows):
         for j in range(lines):
             acc[i, j] = cb.splat(0.0, lanes)
-    for k in range(a.shape[1]):
+    for k in range(a.shape[a.ndim - 1]):
         for j in cb.unroll(range(lines)):
-            y = cb.cast(
-                b.load((k, first + j * lanes), lanes, valid=columns - first - j * lanes), cb.f32
-            )
+            left = columns - first - j * lanes
+            y = cb.cast(b.load(in_batch(b, z, k, first + j * lanes), lanes, valid=left), cb.f32)
             for i in cb.unroll(range(rows)):
-                acc[i, j] = cb.fma(cb.splat(cb.cast(a[i, k], cb.f32), lanes), y, acc[i, j])
+                acc[i, j] = cb.fma(
+                    cb.splat(cb.cast(a[in_batch(a, z, i, k)], cb.f32), lanes), y, acc[i, j]
+                )
     for i in range(rows):
         for j in range(lines):
             done[i, j] = acc[i, j]
@@ -138,7 +150,7 @@ def sum_rows(
         for j in range(lines):
             at = first + j * lanes
             if at < columns:
-                epilogue.finish(done[i, j], (0, i, at), columns - at)
+                epilogue.finish(done[i, j], (z, i, at), columns - at)
 
 
 @dataclass(frozen=True)
@@ -186,18 +198,19 @@ def most_dot_rows(problem: Product) -> int:
 
 
 class GemvRoutine(TunedRoutine):
-    """Float products with few rows: b is read once, where it stands."""
+    """Float products with few rows: each b is read once, where it stands."""
 
     name = "gemv"
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
-        """One product, few rows, and an order of b that lines can follow."""
+        """Few rows, and an order of b that lines can follow."""
         dtype = result_dtype(problem)
         if not dtype.is_float or dtype.bits > 32:
             return f"sums are in f32, not {dtype.name}"
-        if problem.packed or problem.batch != 1:
-            return "b is one matrix that is not packed"
-        most = {"columns": most_dot_rows(problem), "rows": MOST_ROWS}.get(problem.layout, 0)
+        if problem.packed:
+            return "b is not packed"
+        dots = most_dot_rows(problem) if problem.batch == 1 else MOST_ROWS
+        most = {"columns": dots, "rows": MOST_ROWS}.get(problem.layout, 0)
         return None if problem.m <= most else f"at most {most} rows when b lies in {problem.layout}"
 
     def group(self, key: Product) -> int:
@@ -216,7 +229,7 @@ class GemvRoutine(TunedRoutine):
             if problem.m > 4:
                 yield GemvPlan(True, 4, 4, lanes, CHANNELS)
         else:
-            if whole_rows_are_quicker(problem, properties):
+            if problem.batch == 1 and whole_rows_are_quicker(problem, properties):
                 yield GemvPlan(False, problem.m, 1, lanes, split_k=True)
             counts = {
                 n: -(-problem.n // (n * lanes)) for n in (32, 16, 8) if n * problem.m <= MOST_SUMS
@@ -230,16 +243,18 @@ class GemvRoutine(TunedRoutine):
                 yield GemvPlan(False, problem.m, lines, lanes)
 
     def launch(self, blueprint: GemvPlan, problem: Product, args: tuple[Any, ...]) -> None:
-        """out (1, M, N) = epilogue(x (1, M, K) @ b (1, K, N))."""
+        """out (batch, M, N) = epilogue(x (batch, M, K) @ b (batch, K, N))."""
         (x, b, out), ending = args[:3], Epilogue(*args[3:])
         bias, residual, function, alpha, mask, fill, joined = ending
-        x, b, plan = x[0], b[0], blueprint
+        plan, batch = blueprint, out.shape[0]
+        if batch == 1:
+            x, b = x[0], b[0]
         kernel_plan = blueprint_of(plan, function, joined)
         if plan.dot:
-            cubes = -(-b.shape[1] // plan.channels)
-            dot_rows[cubes, 1](
+            cubes = -(-out.shape[2] // plan.channels)
+            dot_rows[(cubes, batch), 1](
                 x,
-                b.T,
+                b.swapaxes(-1, -2),
                 out,
                 bias,
                 residual,
@@ -255,8 +270,8 @@ class GemvRoutine(TunedRoutine):
                 x, b, out, bias, residual, mask, float(alpha), float(fill), kernel_plan
             )
         else:
-            cubes = -(-b.shape[1] // (plan.lines * plan.lanes))
-            sum_rows[cubes, 1](
+            cubes = -(-out.shape[2] // (plan.lines * plan.lanes))
+            sum_rows[(cubes, batch), 1](
                 x,
                 b,
                 out,

@@ -39,7 +39,7 @@ class TurnedRoutine(GemvRoutine):
         return layout_of(x.transpose(0, 2, 1)) != "strided"
 
     def launch(self, blueprint: GemvPlan, problem: Product, args: tuple[Any, ...]) -> None:
-        """out (1, M, N) = x (1, M, K) @ y (1, K, N)."""
+        """out (batch, M, N) = x (batch, M, K) @ y (batch, K, N)."""
         x, y, out, *rest = args
         second, turned = x.transpose(0, 2, 1), out.transpose(0, 2, 1)
         first = y.transpose(0, 2, 1)
