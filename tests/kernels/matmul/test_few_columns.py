@@ -36,7 +36,7 @@ def lying(values: np.ndarray, how: str) -> np.ndarray:
 def test_few_columns_are_those_of_float64(kind: str, how: str) -> None:
     dtype, limit = KINDS[kind]
     for _ in range(12):
-        m, k, n = RNG.integers(1, 90), RNG.integers(1, 90), RNG.integers(1, 6)
+        m, k, n = RNG.integers(1, 90), RNG.integers(1, 200), RNG.integers(1, 10)
         a = lying(RNG.standard_normal((m, k)).astype(dtype), how)
         b = lying(RNG.standard_normal((k, n)).astype(dtype), str(RNG.choice(["rows", how])))
         want = a.astype(np.float64) @ b.astype(np.float64)
@@ -84,7 +84,7 @@ def test_batches_of_few_rows_or_columns_are_those_of_float64(kind: str) -> None:
 
 
 def test_a_matrix_by_a_vector_is_not_packed() -> None:
-    for m, k, n in ((256, 256, 1), (1000, 33, 1), (2, 3, 1), (64, 512, 4)):
+    for m, k, n in ((256, 256, 1), (1000, 33, 1), (2, 3, 1), (64, 512, 4), (200, 300, 8)):
         chosen = choose(MATMUL, Product("cpu", m, k, n, layout="columns"))
         assert chosen.routine.name == "turned"
     with cb.use("cpu"):

@@ -11,7 +11,8 @@ from cubepy.kernels.matmul.problem import Product, layout_of, result_dtype
 from cubepy.kernels.movement.copy import convert_into, copy
 from cubepy.runtime.memory.pool import host_pool
 
-MOST_COLUMNS = 4
+MOST_COLUMNS, MORE_COLUMNS = 4, 8
+LONG = 128  # sums, from which on more columns are done at once more quickly than packed
 
 
 class TurnedRoutine(GemvRoutine):
@@ -21,8 +22,9 @@ class TurnedRoutine(GemvRoutine):
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """Few columns, more rows, nothing that goes along columns."""
-        if problem.n > MOST_COLUMNS or problem.m <= problem.n or problem.epilogue:
-            return f"at most {MOST_COLUMNS} columns, more rows, and no epilogue"
+        most = MORE_COLUMNS if problem.k >= LONG and problem.batch == 1 else MOST_COLUMNS
+        if problem.n > most or problem.m <= problem.n or problem.epilogue:
+            return f"at most {most} columns, more rows, and no epilogue"
         return super().supports(self.turned(problem, "columns"), properties)
 
     def turned(self, problem: Product, layout: Any) -> Product:
