@@ -48,8 +48,8 @@ def dot_rows(
     rows: cb.Comptime[int],
     plan: cb.Comptime,
 ):
-    """out[z, i, n] = a[z, i] . b[z, n], both read along their rows: a is (batch, M, K), b (batch, N,
-    K), or both are one matrix.
+    """out[z, i, n] = a[z, i] . b[z, n], both read along their rows: a is (batch, M, K), b
+    (batch, N, K), or both are one matrix.
 
     A cube does `channels` channels for all rows, `rows` x 4 of them at a time; its part of b stays
     in the cache.
@@ -121,7 +121,7 @@ def sum_rows(
     rows: cb.Comptime[int],
     plan: cb.Comptime,
 ):
-    """out[z, i, n] = sum over k of a[in_batch(a, z, i, k)] * b[z, k, n]: lines lie along the rows of b, which is
+    """out[z, i, n] = sum over k of a[z, i, k] * b[z, k, n]: lines lie along the rows of b, which is
     (batch, K, N), or one matrix as a is.
     """
     lanes, lines = plan.lanes, plan.lines
