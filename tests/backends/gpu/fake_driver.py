@@ -442,9 +442,11 @@ def _forget() -> None:
 
 def forget_launches() -> None:
     """Nothing that was prepared for a launch, of whatever kernel, is used again."""
+    gc.unfreeze()  # what is frozen is not among the objects
     for launcher in [x for x in gc.get_objects() if type(x) is Launcher]:
         launcher.local, launcher.replays = threading.local(), None
         launcher.programs.clear()
+    gc.freeze()
 
 
 CHOSEN = "cuda"

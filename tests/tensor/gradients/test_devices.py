@@ -19,6 +19,8 @@ from tests.tensor.gradients.test_gradients import BINARY, UNARY
 from tests.tensor.library_ops import CALLS
 
 RNG = np.random.default_rng(4)
+CANCELLED = frozenset(["batch_norm"])
+"""Whose second gradients are little that is left of much: of numbers near 500, some near 0.03."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +34,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendBackend]:
 def test_gradients_are_those_of_the_host(name: str) -> None:
     function, shapes = CALLS[name]
     numbers = tuple(range(len(shapes)))
+    dtype = np.float64 if name in CANCELLED else np.float32
 
     def total(*given: Any) -> Any:
         y = function(*given)
@@ -42,7 +45,7 @@ def test_gradients_are_those_of_the_host(name: str) -> None:
 
     for f in (cb.grad(total, numbers), cb.grad(twice, numbers)):
         for _ in range(3):
-            inputs = [RNG.standard_normal(s).astype(np.float32) for s in shapes]
+            inputs = [RNG.standard_normal(s).astype(dtype) for s in shapes]
             there = f(*(cb.tensor(x, device=NAME) for x in inputs))
             here = f(*(cb.tensor(x) for x in inputs))
             for a, b in zip(there, here, strict=True):

@@ -254,7 +254,7 @@ class GemvRoutine(TunedRoutine):
             cubes = -(-out.shape[2] // plan.channels)
             dot_rows[(cubes, batch), 1](
                 x,
-                b.swapaxes(-1, -2),
+                b.T if batch == 1 else b.transpose(0, 2, 1),
                 out,
                 bias,
                 residual,

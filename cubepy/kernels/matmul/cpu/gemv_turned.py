@@ -9,7 +9,7 @@ import cubepy as cb
 from cubepy.kernels.matmul.cpu.gemv import GemvPlan, GemvRoutine
 from cubepy.kernels.matmul.problem import Product, layout_of, result_dtype
 from cubepy.kernels.movement.copy import convert_into, copy
-from cubepy.runtime.memory.pool import host_pool
+from cubepy.runtime import memory
 
 MOST_COLUMNS, MORE_COLUMNS = 4, 8
 LONG = 128  # sums, from which on more columns are done at once more quickly than packed
@@ -51,7 +51,7 @@ class TurnedRoutine(GemvRoutine):
         if layout != "columns":
             blueprint = next(super().blueprints(self.turned(problem, layout), problem.properties))
         whole = turned.shape[1] == 1
-        target = turned if whole else host_pool.empty(turned.shape, out.dtype)
+        target = turned if whole else memory.empty(turned.shape, out.dtype)
         super().launch(blueprint, problem, (first, second, target, *rest))
         if not whole:
             convert_into(turned, target)
