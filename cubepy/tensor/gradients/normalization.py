@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from cubepy.lang.dtypes import f32
 from cubepy.tensor.array import apply
 from cubepy.tensor.gradients.rules import Backward, vjp
 from cubepy.tensor.modes import mode
@@ -20,6 +21,11 @@ def _softmax(b: Backward, g: Any) -> Any:
 @vjp("log_softmax")
 def _log_softmax(b: Backward, g: Any) -> Any:
     return g - b.result.exp() * g.sum(axis=b.attrs["axis"], keepdims=True)
+
+
+def _wide(x: Any) -> Any:
+    """Narrow floats in f32: squares overflow in f16, and every step would be rounded."""
+    return x.astype(f32) if x.dtype.is_float and x.dtype.bits < 32 else x
 
 
 def _rows_back(rows: Any, g: Any, gw: Any, eps: float, centred: bool) -> tuple[Any, Any]:
@@ -50,9 +56,9 @@ def _layer_norm(b: Backward, g: Any) -> Any:
     shape = b.attrs["normalized_shape"]
     n = math.prod(shape)
     rows = (math.prod(x.shape[: x.ndim - len(shape)]), n)
-    g = g.reshape(rows)
+    g = _wide(g.reshape(rows))
     gw = g if weight is None else g * weight.reshape(1, n)
-    by_x, by_rows = _rows_back(x.reshape(rows), g, gw, b.attrs["eps"], centred)
+    by_x, by_rows = _rows_back(_wide(x.reshape(rows)), g, gw, b.attrs["eps"], centred)
     grads = [by_x.reshape(x.shape), by_rows.sum(axis=0).reshape(shape) if b.needs[1] else None]
     if centred:
         grads.append(g.sum(axis=0).reshape(shape) if b.needs[2] else None)
@@ -75,7 +81,7 @@ def _group_norm(b: Backward, g: Any) -> Any:
     h mean(g w h)). Those means are of sums of g and g h by channel, which by weight and bias are
     the gradients, so every tensor is read once for them and once for the result.
     """
-    x, weight, _ = b.inputs
+    x, weight, g = _wide(b.inputs[0]), b.inputs[1], _wide(g)
     (images, channels), groups = x.shape[:2], b.attrs["groups"]
     rows, own = images * groups, channels // groups
     n = x.size // rows if rows else 0

@@ -12,6 +12,7 @@ import pytest
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy.errors import ShapeError
+from cubepy.nn import functional as F
 from cubepy.tensor import apply
 from tests.tensor.finite import check_gradients
 
@@ -144,3 +145,41 @@ def test_what_is_refused() -> None:
         K.batch_norm(x, None, None, cb.tensor(some(2)), training=True)
     with pytest.raises(ShapeError, match="ends with"):
         K.rms_norm(x, 4)
+
+
+NARROW = {"f16": 1e-3, "bf16": 8e-3}
+NORMS: dict[str, Any] = {
+    "layer": lambda x, w, b: F.layer_norm(x.movedim(1, -1), (x.shape[1],), w, b),
+    "rms": lambda x, w, b: F.rms_norm(x.movedim(1, -1), (x.shape[1],), w) + b,
+    "group": lambda x, w, b: F.group_norm(x, 4, w, b),
+    "batch": lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+}
+
+
+@pytest.mark.parametrize("spread", [1, 100, 400])
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("name", NORMS)
+def test_gradients_of_narrow_floats_round_only_what_they_give(
+    name: str, dtype: str, spread: float
+) -> None:
+    """Squares of 300 are more than f16 has."""
+    rng = np.random.default_rng(7)
+    drawn = [rng.standard_normal(s) for s in ((3, 16, 9, 9), (16,), (16,))]
+    given = [cb.tensor(v).astype(dtype).detach() for v in (drawn[0] * spread, *drawn[1:])]
+    seed = cb.tensor(rng.standard_normal(NORMS[name](*given).shape)).astype(dtype)
+
+    def step(*leaves: Any) -> Any:
+        y = NORMS[name](*leaves)
+        y.backward(seed.astype(y.dtype))
+        return tuple(leaf.grad for leaf in leaves)
+
+    def gradients(run: Any, kind: str) -> list[np.ndarray]:
+        leaves = [cb.tensor(v.numpy().astype(np.float64)).astype(kind) for v in given]
+        found = run(*[leaf.detach().requires_grad_() for leaf in leaves])
+        return [g.numpy().astype(np.float64) for g in found]
+
+    want = gradients(step, "f64")
+    for run in (step, cb.jit(step)):
+        for got, wanted in zip(gradients(run, dtype), want, strict=True):
+            off = np.linalg.norm(got - wanted) / np.linalg.norm(wanted)
+            assert off <= NARROW[dtype], off
