@@ -11,10 +11,10 @@ from typing import Any
 
 from cubepy.compiler.signature import exact
 from cubepy.runtime import recording
-from cubepy.runtime.device import current
+from cubepy.runtime.device import Device, current
 from cubepy.runtime.tables import room
 from cubepy.tensor.array import Tensor
-from cubepy.tensor.control.repeated import AFTER, LARGE, LIMIT, SMALL, STEPWISE, OneOp, dense
+from cubepy.tensor.control.repeated import AFTER, LARGE, LIMIT, SMALL, STEPWISE, OneOp, dense, plain
 from cubepy.tensor.gradients.engine import walk_back
 from cubepy.tensor.gradients.functional import leaf_of
 from cubepy.tensor.gradients.rules import Backward
@@ -114,7 +114,7 @@ def composed(function: Callable[..., Any]) -> Callable[..., Any]:
                 most = max([math.prod(v.storage.shape) for v in values], default=0)
                 met[known] = found + 1 + most // LARGE
                 return function(*args, **kwargs)
-            found = met[known] = _Composed(function, args, kwargs, there != "cpu")
+            found = met[known] = _Composed(function, args, kwargs, home or current())
         result = found(values)
         if short is not None and found.one is not None:
             room(quick, LIMIT)
@@ -133,22 +133,22 @@ class _Composed:
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        on_gpu: bool,
+        home: Device,
     ) -> None:
         names, count = tuple(kwargs), len(args)
         given = (*args, *kwargs.values())
         options = [None if isinstance(a, Tensor) else a for a in given]
         tensors = [isinstance(a, Tensor) for a in given]
 
-        def plain(*arrays: Any) -> Any:
+        def alone(*arrays: Any) -> Any:
             rest = iter(arrays)
             all_of = [next(rest) if t else o for t, o in zip(tensors, options, strict=True)]
             return function(*all_of[:count], **dict(zip(names, all_of[count:], strict=True)))
 
-        self.function = plain
-        self.forward = Jitted(plain)
+        self.function = alone
+        self.forward = Jitted(alone)
         self.one: OneOp | None = None
-        self.calls, self.on_gpu = 0, on_gpu
+        self.calls, self.home, self.on_gpu = 0, home, home.backend != "cpu"
         self.backward: dict[Any, Jitted] = {}
 
     def __call__(self, values: Sequence[Value]) -> Any:
@@ -158,7 +158,7 @@ class _Composed:
         else:
             mode.enabled = False
             try:
-                result = self.forward(*[_plain(v, self.on_gpu) for v in values])
+                result = self.forward(*[_of_value(plain(v, self.home)) for v in values])
             finally:
                 mode.enabled = enabled
             self.calls += 1
@@ -186,7 +186,7 @@ class _Composed:
             needs = seen.needs
             found = Jitted(lambda g, *inputs: self.through(needs, inputs, g))
             self.backward[key] = found
-        return found(grad, *[_plain(t.value, self.on_gpu) for t in seen.inputs])
+        return found(grad, *[_of_value(plain(t.value, self.home)) for t in seen.inputs])
 
     def through(self, needs: Sequence[bool], inputs: Sequence[Any], grad: Any) -> tuple[Any, ...]:
         """The same, op by op."""
@@ -210,13 +210,6 @@ def _of_value(value: Value) -> Tensor:
     made = Tensor.__new__(Tensor)
     made.value = value
     return made
-
-
-def _plain(value: Value, on_gpu: bool) -> Tensor:
-    """A tensor of the same elements, of which nothing is known, but that numbers are at home on a
-    GPU, too.
-    """
-    return _of_value((Number if on_gpu and type(value) is Number else Value)(value.storage))
 
 
 def _no_rule(*specs: Spec, **attrs: Any) -> Spec:

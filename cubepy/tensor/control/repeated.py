@@ -18,7 +18,7 @@ import numpy as np
 
 from cubepy.compiler.signature import ALONE, exact
 from cubepy.runtime import recording
-from cubepy.runtime.device import current
+from cubepy.runtime.device import Device, current
 from cubepy.runtime.generated import written
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.replay.standing import ONE
@@ -49,6 +49,9 @@ SINGLE = frozenset(
     "add sub neg sum mean cast dropout floordiv sign max_pool adaptive_max_pool".split()
 )
 """Ops of these kinds whose gradients are one op or views."""
+
+ONE_SIDED = frozenset(["mul", "div"])
+"""Ops of two inputs; the gradient by one of them is one op, which programs do no faster on a GPU."""
 
 _met: dict[Any, Any] = {}
 """By op, attributes and specs, how often a gradient was asked for, or what computes it."""
@@ -90,6 +93,8 @@ def again(
         return None
     on_gpu = home.backend != "cpu"
     if on_gpu:
+        if op in ONE_SIDED and False in needs:
+            return None
         key += home.backend, home.ordinal
     elif current().backend != "cpu":
         return None
@@ -98,7 +103,7 @@ def again(
             key.append(None)
             continue
         store = g.value.storage
-        if type(store) is not Dense:
+        if type(store) is not Dense or store.device is not home and store.device != home:
             return None
         if not on_gpu and not store.array.flags.c_contiguous and store.array.nbytes > SMALL:
             return None
@@ -117,7 +122,7 @@ def again(
             _met[known] = found + 1 + most // LARGE
             return None
         there = [g is not None for g in grads]
-        found = _met[known] = _Repeated(rule, inputs, results, needs, call.attrs, there, on_gpu)
+        found = _met[known] = _Repeated(rule, inputs, results, needs, call.attrs, there, home)
     return found(arrays, [dense(g) for g in grads if g is not None])
 
 
@@ -129,6 +134,18 @@ def dense(grad: Any) -> Any:
     if array.flags.c_contiguous:
         return grad
     return _tensor()(Dense(np.ascontiguousarray(array)))
+
+
+def plain(value: Value, home: Device) -> Value:
+    """A value of the same elements, of which a program knows nothing but that numbers are at home
+    on a GPU, too; they were made where it was the device then.
+    """
+    store: Any = value.storage
+    if type(value) is not Number:
+        return Value(store)
+    if store.device is not home:
+        store = Dense(store.array, home)
+    return Value(store) if home.backend == "cpu" else Number(store)
 
 
 class Often:
@@ -287,7 +304,7 @@ class _Repeated:
         needs: tuple[bool, ...],
         attrs: dict[str, Any],
         grads: Sequence[bool],
-        on_gpu: bool,
+        home: Device,
     ) -> None:
         given = [*(v is not None for v in (*inputs, *results)), *grads]
         count, behind = len(inputs), len(inputs) + len(results)
@@ -308,7 +325,7 @@ class _Repeated:
         self.program = _jit()(function)
         self.count, self.calls = len([there for there in given if there]), 0
         self.one: OneOp | None = None
-        self.on_gpu = on_gpu
+        self.home, self.on_gpu = home, home.backend != "cpu"
         self.gives: Sequence[bool] = ()
 
     def __call__(self, values: Sequence[Value], grads: Sequence[Any]) -> Any:
@@ -321,8 +338,7 @@ class _Repeated:
         given = []
         for v in values:
             one = tensor.__new__(tensor)
-            kind = Number if self.on_gpu and type(v) is Number else Value
-            one.value = kind(v.storage)  # a program of plain elements
+            one.value = plain(v, self.home)
             given.append(one)
         result = self.program(*given, *grads)
         self.calls += 1

@@ -154,3 +154,19 @@ def test_what_comes_often_is_a_program_beside_numbers_and_other_devices(
         np.testing.assert_allclose(found, x.grad.numpy(), rtol=1e-5, atol=1e-6)
     kinds = [made for made in often.repeated._met.values() if type(made) is not int]
     assert {made.on_gpu for made in kinds} == {True, False}
+
+
+def test_numbers_that_were_made_on_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(often.repeated, "AFTER", 2)
+    monkeypatch.setattr(often.functions, "AFTER", 2)
+    number = 2.0 + float(RNG.integers(100, 1000))
+    with cb.use("python"):
+        constant(number, cb.f32)
+    for there in ("cpu", NAME):
+        for _ in range(6):
+            x = cb.tensor([1.0, 3.0], device=there, requires_grad=True)
+            (x * number).sum().backward()
+            assert x.grad.tolist() == [number, number]
+            x.grad = None
+            F.mse_loss(x * number, x).backward()  # (n x - x)^2 / 2
+            assert x.grad.tolist() == [(number - 1) ** 2, 3 * (number - 1) ** 2]
