@@ -51,7 +51,7 @@ SINGLE = frozenset(
 """Ops of these kinds whose gradients are one op or views."""
 
 ONE_SIDED = frozenset(["mul", "div"])
-"""Ops of two inputs; the gradient by one of them is one op, which programs do no faster on a GPU."""
+"""Ops the gradient of which by one of two inputs is one op: a program on a GPU is not faster."""
 
 _met: dict[Any, Any] = {}
 """By op, attributes and specs, how often a gradient was asked for, or what computes it."""
