@@ -111,10 +111,10 @@ def _fewest(schedule: Schedule, buffers: int) -> Schedule:
 
 def _in_groups(schedule: Schedule, buffers: int) -> Schedule:
     """Reductions and the maps around them, then the maps that are left."""
-    apart: Collection[int] = ()
+    separate: Collection[int] = ()
     if not buffers:
-        schedule, apart = recomputed(schedule)
-    return join_results(fuse_maps(fuse_columns(fuse_rows(schedule, buffers, apart))))
+        schedule, separate = recomputed(schedule)
+    return join_results(fuse_maps(fuse_columns(fuse_rows(schedule, buffers, separate))))
 
 
 def _launches(schedule: Schedule) -> int:

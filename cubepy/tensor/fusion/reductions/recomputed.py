@@ -15,7 +15,7 @@ from cubepy.tensor.fusion.schedule import Schedule, Step
 
 
 def recomputed(schedule: Schedule) -> tuple[Schedule, frozenset[int]]:
-    """The schedule with such maps apart from those of rows, and what they give."""
+    """The schedule with such maps separate from those of rows, and what they give."""
     specs, steps = schedule.specs, schedule.steps
     rows = {shape for s in steps if (shape := reduced_shape(s, specs)) is not None}
     sums: dict[tuple[int, ...], list[Step]] = {}
@@ -23,14 +23,14 @@ def recomputed(schedule: Schedule) -> tuple[Schedule, frozenset[int]]:
         shape = down_columns(step, specs)
         if shape in rows:
             sums.setdefault(shape, []).append(step)
-    apart: set[int] = set()
+    separate: set[int] = set()
     for shape, some in sums.items():
-        schedule = _of_shape(schedule, shape, some, apart)
-    return schedule, frozenset(apart)
+        schedule = _of_shape(schedule, shape, some, separate)
+    return schedule, frozenset(separate)
 
 
 def _of_shape(
-    schedule: Schedule, shape: tuple[int, ...], sums: list[Step], apart: set[int]
+    schedule: Schedule, shape: tuple[int, ...], sums: list[Step], separate: set[int]
 ) -> Schedule:
     """Sums down columns of one shape from what their maps read, if that is less."""
     specs = schedule.specs
@@ -49,7 +49,7 @@ def _of_shape(
     copies = [_renamed(s, other, (other[s.results[0]],)) for s in chain]
     own = {s.results[0]: _renamed(s, other, s.results) for s in sums}
     found = [own.get(s.results[0], s) for s in schedule.steps]
-    apart.update(other.values())
+    separate.update(other.values())
     known = {**specs, **{to: specs[i] for i, to in other.items()}}
     return replace(schedule, specs=known).with_steps(in_order([*found, *copies]))
 

@@ -97,7 +97,7 @@ def _fused_rows(*xs: Spec, results: tuple[Any, ...], **plan: Any) -> Any:
 
 
 def fuse_rows(
-    schedule: Schedule, buffers: int = MOST_BUFFERS, apart: Collection[int] = ()
+    schedule: Schedule, buffers: int = MOST_BUFFERS, separate: Collection[int] = ()
 ) -> Schedule:
     """The schedule with groups of reductions along rows and maps as one step each.
 
@@ -105,11 +105,11 @@ def fuse_rows(
         schedule: of single ops.
         buffers: how many values of a row may be kept for a later walk; 0 for GPUs, whose units
             compute them again.
-        apart: what joins no group.
+        separate: what joins no group.
     """
     spaces = [reduced_shape(s, schedule.specs) for s in schedule.steps]
     for shape in dict.fromkeys(s for s in spaces if s is not None):
-        schedule = _fuse_space(schedule, shape, buffers, apart)
+        schedule = _fuse_space(schedule, shape, buffers, separate)
     return schedule
 
 
@@ -128,14 +128,14 @@ def reduced_shape(step: Step, specs: dict[int, Spec]) -> tuple[int, ...] | None:
 
 
 def _fuse_space(
-    schedule: Schedule, shape: tuple[int, ...], buffers: int, apart: Collection[int]
+    schedule: Schedule, shape: tuple[int, ...], buffers: int, separate: Collection[int]
 ) -> Schedule:
     """Groups of the steps over rows of one shape."""
     first = len(schedule.inputs)
     made_by = {i: n for n, i in enumerate(schedule.inputs)}
     made_by |= {r: n for n, s in enumerate(schedule.steps, first) for r in s.results}
     items, joins = [Item((), None)] * first, [False] * first
-    alone = {*stretched(schedule), *apart}
+    alone = {*stretched(schedule), *separate}
     for step in schedule.steps:
         fits = step.results[0] not in alone and _fits(step, shape, schedule, made_by, joins)
         joins.append(fits)
