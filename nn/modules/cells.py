@@ -12,6 +12,7 @@ from cubepy.nn.module import Module
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.array import constant
+from cubepy.tensor.control.composed import composed
 
 
 def _parts(x: Tensor, count: int) -> list[Tensor]:
@@ -19,6 +20,7 @@ def _parts(x: Tensor, count: int) -> list[Tensor]:
     return [x[..., i * n : (i + 1) * n] for i in range(count)]
 
 
+@composed
 def plain(x: Tensor, h: Tensor, w: Tensor, b: Tensor | None, nonlinearity: str) -> Tensor:
     """The next h of an Elman network, whose product with the input is x.
 
@@ -32,6 +34,7 @@ def plain(x: Tensor, h: Tensor, w: Tensor, b: Tensor | None, nonlinearity: str) 
     return total.tanh() if nonlinearity == "tanh" else F.relu(total)
 
 
+@composed
 def gru(x: Tensor, h: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     """The next h of gated units, whose products with the input are x.
 
@@ -48,6 +51,7 @@ def gru(x: Tensor, h: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     return new + update * (h - new)
 
 
+@composed
 def lstm(x: Tensor, h: Tensor, c: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor, Tensor]:
     """The next h and c of a memory cell, whose products with the input are x.
 

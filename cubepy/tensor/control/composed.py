@@ -38,13 +38,13 @@ from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Call, Number, Value
 
 COMPOSED = "composed"
-"""An op that only calls have: a function whose result is one tensor."""
+"""An op that only calls have: a function whose result is one tensor, or several."""
 PLAIN = frozenset([int, float, bool, str, type(None)])
 
 
 def composed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of tensors and options that gives one tensor and changes nothing, done by programs
-    where calls of one kind come often.
+    """A function of tensors and options that gives a tensor, or several, and changes nothing, done
+    by programs where calls of one kind come often.
 
     Example:
         >>> import cubepy as cb
@@ -164,7 +164,7 @@ class _Composed:
     def __call__(self, values: Sequence[Value]) -> Any:
         enabled, one = mode.enabled, self.one
         if one is not None:
-            result = _of_value(Value(one.run([v.storage for v in values])))
+            result: Any = _of_value(Value(one.run([v.storage for v in values])))
         else:
             mode.enabled = False
             try:
@@ -172,42 +172,65 @@ class _Composed:
             finally:
                 mode.enabled = enabled
             self.calls += 1
-            if self.calls == 1 and not (self.on_gpu and Number in map(type, values)):
+            usual = type(result) is Tensor and not (self.on_gpu and Number in map(type, values))
+            if self.calls == 1 and usual:
                 self.one = OneOp.of(self.forward, len(values))
-        if enabled and any(v.needs_grad for v in values) and result.dtype.is_float:
-            value = Value(result.value.storage)
-            value.call = Call(COMPOSED, tuple(values), {"function": self}, ())
-            value.needs_grad = True
-            result = Tensor.__new__(Tensor)
-            result.value = value
-        return result
+        if not enabled or not any(v.needs_grad for v in values):
+            return result
+        several = type(result) is tuple
+        made = result if several else (result,)
+        if not any(t.dtype.is_float for t in made):
+            return result
+        results = [Value(t.value.storage) for t in made]
+        call = Call(COMPOSED, tuple(values), {"function": self}, results if several else ())
+        for value in results:
+            if value.storage.dtype.is_float:
+                value.call, value.needs_grad = call, True
+        found = tuple(map(_of_value, results))
+        return found if several else found[0]
 
-    def back(self, seen: Backward, grad: Any) -> Any:
-        """The gradients by the inputs of a call, of that by its result."""
-        store = grad.value.storage
-        if mode.enabled or recording.detours or blocks or type(store) is not Dense:
-            return self.through(seen.needs, seen.inputs, grad)
-        if self.on_gpu or store.array.nbytes <= SMALL:
-            grad = dense(grad)
-        key = seen.needs, grad.value.storage.array.strides
+    def back(self, seen: Backward, grads: Sequence[Any]) -> Any:
+        """The gradients by the inputs of a call, of those by its results (None: there is none)."""
+        there = [g for g in grads if g is not None]
+        elsewhere = any(type(g.value.storage) is not Dense for g in there)
+        if mode.enabled or recording.detours or blocks or elsewhere:
+            return self.through(seen.needs, seen.inputs, grads)
+        there = [
+            dense(g) if self.on_gpu or g.value.storage.array.nbytes <= SMALL else g for g in there
+        ]
+        strides = [g.value.storage.array.strides for g in there]
+        key = seen.needs, tuple([g is None for g in grads]), tuple(strides)
         found = self.backward.get(key)
         if found is None:
             room(self.backward, LIMIT)
-            needs = seen.needs
-            found = Jitted(lambda g, *inputs: self.through(needs, inputs, g))
-            self.backward[key] = found
-        return found(grad, *[_of_value(plain(t.value, self.home)) for t in seen.inputs])
+            needs, absent, count = seen.needs, key[1], len(there)
 
-    def through(self, needs: Sequence[bool], inputs: Sequence[Any], grad: Any) -> tuple[Any, ...]:
+            def back(*given: Any) -> tuple[Any, ...]:
+                rest = iter(given)
+                of_results = [None if none else next(rest) for none in absent]
+                return self.through(needs, given[count:], of_results)
+
+            found = self.backward[key] = Jitted(back)
+        return found(*there, *[_of_value(plain(t.value, self.home)) for t in seen.inputs])
+
+    def through(
+        self, needs: Sequence[bool], inputs: Sequence[Any], grads: Sequence[Any]
+    ) -> tuple[Any, ...]:
         """The same, op by op."""
         attached, leaves = mode.enabled, list[Tensor]()
         given = [leaf_of(leaves, x) if need else x for x, need in zip(inputs, needs, strict=True)]
         with enable_grad():
             result = self.function(*given)
-        if not result.requires_grad:
+        made = result if type(result) is tuple else (result,)
+        seeds = [
+            (t.value, g)
+            for t, g in zip(made, grads, strict=True)
+            if g is not None and t.requires_grad
+        ]
+        if not seeds:
             return (None,) * len(given)
         found = walk_back(
-            [(result.value, grad)],
+            seeds,
             [leaf.value for leaf in leaves],
             _of_value,
             create_graph=attached,
@@ -226,8 +249,8 @@ def _no_rule(*specs: Spec, **attrs: Any) -> Spec:
     raise AssertionError("only calls that gradients remember are composed")
 
 
-def _back(seen: Backward, grad: Any) -> Any:
-    return seen.attrs["function"].back(seen, grad)
+def _back(seen: Backward, *grads: Any) -> Any:
+    return seen.attrs["function"].back(seen, grads)
 
 
 OPS[COMPOSED] = Op(COMPOSED, "opaque", _no_rule, _no_rule, vjp=_back)

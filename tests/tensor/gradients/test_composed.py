@@ -240,3 +240,39 @@ def test_calls_of_the_library_bind_arguments_as_functions_do() -> None:
     for args, kwargs in (((), {}), ((x, 2), {"size": 3}), ((x, 2), {"kernel_size": 2})):
         with pytest.raises(TypeError, match="max_pool2d"):
             cb.kernels.max_pool2d(*args, **kwargs)
+
+
+@pytest.mark.parametrize("read", [(0,), (1,), (0, 1), (0, 2), (2,)], ids=str)
+def test_several_results_have_gradients_as_far_as_they_are_read(
+    read: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a tuple with a result that has none, too; and gradients of gradients."""
+    monkeypatch.setattr(functions, "AFTER", 1)
+
+    def split(x: Any, y: Any, by: float) -> tuple[Any, ...]:
+        both = x * y
+        return both.tanh() * by, x > 0, both + x * x
+
+    often = functions.composed(split)
+    wanted: list[list[Any]] = []
+    for function in (split, *[often] * 4):
+        rng = np.random.default_rng(5)
+        x, y = (cb.tensor(rng.standard_normal((3, 4)), requires_grad=True) for _ in range(2))
+        made = function(x * 1.0, y, 0.5)
+        assert type(made) is tuple and not made[1].requires_grad
+        total = x.sum() * 0 + y.sum() * 0
+        for n in read:
+            total = total + (made[n] * made[n]).sum() if n != 1 else total
+        total.backward(create_graph=True)
+        found = [x.grad, y.grad]
+        second = sum((g * g).sum() for g in found)
+        x.grad = y.grad = None
+        if second.requires_grad:
+            second.backward()
+        found += [x.grad, y.grad]
+        wanted.append([None if t is None else t.numpy().copy() for t in (*made, *found)])
+    for again in wanted[1:]:
+        for one, plain in zip(again, wanted[0], strict=True):
+            assert (one is None) == (plain is None)
+            if one is not None:
+                np.testing.assert_allclose(one, plain, rtol=1e-12, atol=1e-14)
