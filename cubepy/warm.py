@@ -180,12 +180,12 @@ def rehearse(
         dtype: of the functions' arguments.
     """
     from cubepy.backends.cpu import backend
-    from cubepy.backends.cpu.threads.choice import threads
+    from cubepy.backends.cpu.threads import choice
     from cubepy.backends.llvm.processes import jobs, workers
     from cubepy.lang import dtypes
     from cubepy.runtime.device import use
 
-    cores = threads()
+    cores = choice.threads(launches=False)
     if properties is not None:
         backend.pretended = _properties(properties)
     if architecture is not None:

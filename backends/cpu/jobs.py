@@ -53,7 +53,7 @@ def nothing() -> int:
 
 def beside() -> int:
     """Processes that may compile while this one does."""
-    return (config.compile_workers or choice.threads()) - 1
+    return (config.compile_workers or choice.threads(launches=False)) - 1
 
 
 POOL = Pool(Job, beside)

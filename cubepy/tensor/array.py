@@ -309,10 +309,10 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
     # Arithmetic
 
     def __matmul__(self, other: Any) -> Tensor:
-        return apply("matmul", self, as_tensor(other))
+        return _of_two("matmul", self, other if type(other) is Tensor else as_tensor(other))
 
     def __rmatmul__(self, other: Any) -> Tensor:
-        return apply("matmul", as_tensor(other), self)
+        return _of_two("matmul", as_tensor(other), self)
 
     def matmul(self, other: Any) -> Tensor:
         """Matrix product with broadcast batch axes."""

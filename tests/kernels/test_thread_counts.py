@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import cubepy as cb
+
 PROGRAM = """
 import hashlib
 import numpy as np
@@ -26,11 +28,17 @@ print(bits.hexdigest())
 """
 
 
-def digest(threads: int) -> str:
-    """What PROGRAM prints in a process of so many threads."""
+CORES = """
+import cubepy as cb
+print(cb.device_properties_of("cpu").cores)
+"""
+
+
+def digest(threads: int, program: str = PROGRAM) -> str:
+    """What a program prints in a process of so many threads."""
     environment = {**os.environ, "NUMBA_NUM_THREADS": str(threads)}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program],
         env=environment,
         capture_output=True,
         text=True,
@@ -39,6 +47,11 @@ def digest(threads: int) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+def test_plans_are_for_as_many_threads_as_there_are() -> None:
+    assert digest(1, CORES) == "1"
+    assert digest(10**6, CORES) == str(cb.device_properties_of("cpu").cores)
 
 
 def test_reductions_have_the_same_bits_in_processes_of_one_and_two_threads() -> None:

@@ -73,8 +73,7 @@ def _make_driver() -> Driver:
 
 
 def _own() -> Driver:
-    limit = os.environ.get("NUMBA_NUM_THREADS", "")
-    made = pool.Pool(min(threads(), int(limit)) if limit.isdigit() else threads())
+    made = pool.Pool(threads())
     sources = sharing.__file__, pool.__file__
     load_written(
         sharing.SHARE, lambda: sharing.text(made.start, made.functions), sources, **made.known()
@@ -122,11 +121,13 @@ if hasattr(os, "register_at_fork"):
 
 
 @cache
-def threads() -> int:
-    """How many threads a launch may use."""
-    limit = config.num_threads
+def threads(launches: bool = True) -> int:
+    """How many threads launches may use, between which plans share work; or else processes."""
+    limits = [config.num_threads]
+    if launches and (numbas := os.environ.get("NUMBA_NUM_THREADS", "")).isdigit():
+        limits.append(int(numbas))
     try:
         available = len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS or Windows
         available = os.cpu_count() or 1
-    return max(1, min(limit or available, available))
+    return max(1, min([available, *filter(None, limits)]))

@@ -251,7 +251,7 @@ def _general(
     if result.size and isinstance(result, DeviceArray):
         target = result.reshape(full) if result.flags.c_contiguous else result
         _floats(x, y, target, full, Epilogue())
-    elif result.size and result.dtype == np.int32 and _bytes(x, y):
+    elif result.size and (dtype.is_float or result.dtype == np.int32 and _bytes(x, y)):
         target = result.reshape(full) if result.flags.c_contiguous else result
         _floats(x, y, target, full, Epilogue())
     elif result.size:

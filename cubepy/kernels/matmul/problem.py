@@ -76,7 +76,11 @@ class Epilogue(NamedTuple):
 
 
 def layout_of(b: Any) -> Layout:
-    """How a matrix (..., k, n) lies in memory."""
+    """How a matrix (..., k, n) lies in memory. One row is a row on a CPU; on a GPU it is columns of
+    one number.
+    """
+    if b.shape[-2] == 1 and isinstance(b, np.ndarray):
+        return "rows" if b.strides[-1] == b.itemsize or b.shape[-1] == 1 else "strided"
     if b.strides[-2] == b.itemsize or b.shape[-2] == 1:
         return "columns"
     return "rows" if b.strides[-1] == b.itemsize else "strided"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cubepy.kernels.matmul.cpu.blocked import Tile
-from cubepy.kernels.matmul.cpu.gemv import GemvRoutine
+from cubepy.kernels.matmul.cpu.gemv import GemvRoutine, StandingRoutine
 from cubepy.kernels.matmul.cpu.gemv_turned import TurnedRoutine
 from cubepy.kernels.matmul.cpu.naive import Plain
 from cubepy.kernels.matmul.cpu.split_k import Split
@@ -11,6 +11,6 @@ from cubepy.kernels.matmul.measure import Matmul
 
 MATMUL = Matmul(
     "matmul",
-    [TurnedRoutine(), GemvRoutine(), Split(), Tile(), Plain()],
+    [TurnedRoutine(), GemvRoutine(), StandingRoutine(), Split(), Tile(), Plain()],
     for_gpus="cubepy.kernels.matmul.routines_gpu",
 )

@@ -136,6 +136,14 @@ def test_rows_of_large_matrices_are_summed_apart_where_that_was_quicker() -> Non
     assert not next(GemvRoutine().blueprints(Product("cpu", 1, 4096, 4096), wide)).split_k
     assert next(GemvRoutine().blueprints(Product("cpu", 1, 4096, 11008), wide)).split_k
     assert next(GemvRoutine().blueprints(Product("cpu", 4, 4096, 4096), wide)).split_k
+    for m, k, n, apart in (
+        (1, 539, 585, True),  # smaller ones of one row
+        (1, 300, 300, False),
+        (1, 64, 8192, False),  # of a short K
+        (2, 539, 585, False),
+        (2, 1024, 1024, True),
+    ):
+        assert next(GemvRoutine().blueprints(Product("cpu", m, k, n), wide)).split_k is apart
     for other in (replace(wide, cores=16), replace(wide, name="znver5")):
         assert not next(GemvRoutine().blueprints(Product("cpu", 1, 4096, 11008), other)).split_k
 

@@ -57,8 +57,8 @@ def test_tiles_of_eight_lanes(shape: Any, packed: int, tile: Any, expected: Any)
 
 WIDTHS = [  # m, k, n, packed: rows and lines of a tile with 32 registers of 16 lanes
     ((512, 96, 24), 0, (12, 2)),
-    ((512, 24, 96), 0, (12, 2)),
-    ((512, 24, 72), 0, (12, 2)),
+    ((512, 24, 96), 0, (8, 3)),
+    ((512, 24, 40), 0, (8, 3)),
     ((11, 96, 24), 0, (6, 4)),
     ((24, 512, 128), 0, (6, 4)),
     ((512, 24, 768), 0, (6, 4)),

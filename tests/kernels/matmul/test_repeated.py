@@ -56,8 +56,8 @@ def test_a_repeated_call_refuses_what_the_first_one_refuses() -> None:
 
 @pytest.mark.skipif(bool(WHERE), reason="the routine is one for CPUs")
 def test_a_forced_routine_is_used_though_the_call_came_before() -> None:
-    a = np.ones((9, 9), np.float32)
-    b = np.ones((9, 9), np.float32)
+    a = np.ones((100, 300), np.float32)
+    b = np.ones((300, 100), np.float32)
     for _ in range(4):
         K.matmul(a, b)
     with cb.tune.force("matmul", "gemv"), pytest.raises(cb.errors.TuneError):

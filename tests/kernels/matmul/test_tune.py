@@ -32,7 +32,13 @@ PROBLEMS = [
     Product("cpu", 20, 31, 70, a="bf16", b="bf16"),
     Product("cpu", 20, 600, 64, batch=2, a="bf16", b="bf16", layout="columns", out="f32"),
     Product("cpu", 20, 33, 70, a="i8", b="i8", out="i32"),
+    Product("cpu", 20, 30, 70),
     Product("cpu", 5, 30, 20, a="f64", b="f64"),
+    Product("cpu", 50, 270, 130, a="f64", b="f64", layout="columns"),
+    Product("cpu", 70, 600, 130, batch=2, a="f64", b="f64"),
+    Product("cpu", 2, 600, 200, a="f64", b="f64"),
+    Product("cpu", 1100, 30, 77, a="f64", b="f64"),
+    Product("cpu", 90, 60, 3, a="f64", b="f64", layout="columns"),
     Product("cpu", 5, 30, 20, a="i32", b="i32"),
 ]
 
@@ -44,24 +50,31 @@ def test_candidates_of_every_routine_give_the_product(problem: Product) -> None:
     assert not wrong_candidates(MATMUL, problem, out=2)
 
 
+WIDE = cb.device_properties_of("cpu").register_bytes >= 64
+"""Whether this CPU has lines of 64 bytes, as that which small products were measured on."""
+
+
 @pytest.mark.parametrize(
     "problem, name",
     [
         (Product("cpu", 1, 100, 70), "gemv"),
         (Product("cpu", 4, 100, 70), "gemv"),
-        (Product("cpu", 5, 100, 70), "tile"),
+        (Product("cpu", 5, 100, 70), "standing" if WIDE else "tile"),
         (Product("cpu", 64, 1000, 700, layout="columns"), "gemv"),
         (Product("cpu", 65, 1000, 700, layout="columns"), "tile"),
-        (Product("cpu", 16, 100, 70, layout="columns"), "gemv"),
+        (Product("cpu", 8, 100, 70, layout="columns"), "gemv"),
+        (Product("cpu", 16, 100, 70, layout="columns"), "tile" if WIDE else "gemv"),
         (Product("cpu", 17, 100, 70, layout="columns"), "tile"),
         (Product("cpu", 8, 24, 96, layout="columns"), "tile"),
         (Product("cpu", 32, 100, 4096), "tile"),
         (Product("cpu", 97, 100, 4096), "tile"),
         (Product("cpu", 32, 100, 4096, a="bf16", b="bf16"), "tile"),
-        (Product("cpu", 1, 100, 70, batch=2), "tile"),
+        (Product("cpu", 1, 100, 70, batch=2), "gemv"),
         (Product("cpu", 1, 100, 70, layout="strided"), "tile"),
         (Product("cpu", 1, 100, 70, packed=64), "tile"),
-        (Product("cpu", 9, 9, 9, a="f64"), "plain"),
+        (Product("cpu", 9, 9, 9, a="f64"), "plain"),  # of another dtype than b
+        (Product("cpu", 9, 9, 9, a="f64", b="f64"), "standing" if WIDE else "tile"),
+        (Product("cpu", 99, 99, 99, a="f64", b="f64"), "tile"),
         (Product("cpu", 9, 9, 9, a="u8", b="i8"), "plain"),
     ],
 )
@@ -88,7 +101,7 @@ def test_a_routine_that_cannot_do_what_is_asked_says_why() -> None:
 
 
 def test_a_tuned_choice_is_used_by_matmul(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = np.ones((40, 24), np.float32)
+    x = np.ones((100, 300), np.float32)
     used: list[object] = []
     launch = Tile.launch
     monkeypatch.setattr(
@@ -100,9 +113,9 @@ def test_a_tuned_choice_is_used_by_matmul(tmp_path: Path, monkeypatch: pytest.Mo
         K.matmul(x, x.T.copy())
         ((op, problem),) = seen
         assert op is MATMUL and (problem.m, problem.k, problem.n, problem.layout) == (
-            40,
-            24,
-            40,
+            100,
+            300,
+            100,
             "rows",
         )
         guess, *_, third = list(islice(MATMUL.candidates(problem), 3))

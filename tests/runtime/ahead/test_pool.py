@@ -153,7 +153,7 @@ def test_a_frozen_program_starts_no_process(monkeypatch: pytest.MonkeyPatch, fol
 
 
 def test_as_many_as_threads_with_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "threads", lambda: 1)
+    monkeypatch.setattr(choice, "threads", lambda launches: 1)
     with config.override(compile_workers=0):
         assert beside() == 0
     with config.override(compile_workers=5):

@@ -37,7 +37,8 @@ from cubepy.runtime import memory
 from cubepy.tune import TunedRoutine
 
 AT_ONCE = 1 << 20  # numbers of b that are packed at once
-ACROSS = 128  # columns of b, at most, where a is read across
+ACROSS = 128  # columns of b, at most, where an a that is near is read across
+FEW_LINES = 7  # of 64 bytes in a row of b, at most, where any a is
 GAP = 8  # rows between panels, so that rows that are packed side by side share no set of the caches
 
 
@@ -64,7 +65,8 @@ def pack(b: Any, lines: int, lanes: int, view: bool = False, out: Any = None) ->
         steps = (b.strides[0], 4 * width, b.strides[1], 4)
         return np.lib.stride_tricks.as_strided(b, (batch, panels, k, width), steps, writeable=False)
     if out is None:
-        out = memory.empty((batch, panels, k, width), cb.f32.numpy)
+        dtype = b.dtype if b.itemsize == 8 else cb.f32.numpy
+        out = memory.empty((batch, panels, k, width), dtype)
     if not out.size:
         return out
     if b.strides[2] == b.itemsize or n == 1:
@@ -85,14 +87,14 @@ def seen_in_panels(b: Any, width: int) -> bool:
 
 
 class Tile(TunedRoutine):
-    """Any float product of 32 bits or less, and bytes times signed bytes where the machine has dot
+    """Any product of floats, and bytes times signed bytes where the machine has dot
     products.
     """
 
     name = "tile"
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
-        """Sums are in f32, or in i32 for bytes."""
+        """Sums are in f32 or f64, or in i32 for bytes."""
         if kind_of(problem, properties) or problem.packed and problem.b in ("f32", "bf16"):
             return None
         return f"sums are in f32, not {result_dtype(problem).name}"
@@ -111,6 +113,8 @@ class Tile(TunedRoutine):
             yield from dict.fromkeys([base, *varied(problem, base)])
             return
         rows, lines, lanes = tile_of(properties, kind)
+        if result_dtype(problem).bits == 64:
+            lanes //= 2
         if problem.packed:
             lines = problem.packed // lanes
         if (
@@ -145,9 +149,11 @@ class Tile(TunedRoutine):
         gradient by a weight): a tile wants neighbouring rows of it, and goes along K in steps that
         the second-level cache serves. For more columns a copy pays.
         """
-        floats = blueprint.kind == "f32" and not blueprint.packs_a and x.dtype == np.float32
-        narrow = y.shape[2] <= ACROSS
-        return floats and narrow and x.strides[1] == x.itemsize and x.nbytes <= NEAR
+        floats = blueprint.kind == "f32" and not blueprint.packs_a and x.dtype.itemsize >= 4
+        wide = blueprint.lanes * x.itemsize >= LINE
+        once = wide and y.shape[2] * x.itemsize <= FEW_LINES * LINE  # it is read few times
+        near = y.shape[2] <= ACROSS and x.nbytes <= NEAR
+        return floats and (once or near) and x.strides[1] == x.itemsize
 
     def launch(self, blueprint: TilePlan, problem: Product, args: tuple[Any, ...]) -> None:
         """Multiply, with b where it stands or packed beforehand."""
@@ -155,7 +161,7 @@ class Tile(TunedRoutine):
         lines, lanes, kind = blueprint.lines, blueprint.lanes, blueprint.kind
         if kind != "f32":
             x = words_of(x, kind)
-        elif x.dtype != np.float32 and problem.n > lines * lanes:  # widen once, not for every panel
+        elif x.dtype.itemsize < 4 and problem.n > lines * lanes:  # widen once, not for every panel
             x = laid(x, np.float32, x.shape[2])
         if blueprint.packs_a:
             return multiply_goto(blueprint, problem, x, y, out, epilogue)

@@ -89,7 +89,7 @@ def tile_of_few(problem: Product, lanes: int) -> tuple[int, int]:
     return min(tiles, key=cost)
 
 
-TILES = {(6, 4): 1.0, (12, 2): 1.05}
+TILES = {(6, 4): 1.0, (8, 3): 1.02, (12, 2): 1.04}
 """Register tiles with 32 registers, rows and lines, and what a product of numbers takes in them
 (measured with AVX-512)."""
 
@@ -122,7 +122,8 @@ def blocks(
         depth, beforehand = (
             (0, True) if k > DEEPEST else (2 * DEPTH if k <= 2 * DEPTH else DEEPEST, False)
         )
-    line = kind == "f32" and 4 * lines * lanes == LINE  # so it is with AVX2
+    row = max(4, result_dtype(problem).bits // 8) * lines * lanes  # bytes of a row of a panel
+    line = kind == "f32" and 4 * lines * lanes == row == LINE  # so it is with AVX2 and f32
     out_of_cache = 4 * problem.k * problem.n > MIDDLE
     ahead = (
         bool(problem.packed)
@@ -160,7 +161,7 @@ def blocks(
             1,
         )
         group = max(wide, group)
-    if wide > 1 and (kind != "f32" or 4 * lines * lanes > 2 * LINE):
+    if wide > 1 and (kind != "f32" or row > 2 * LINE):
         depth = DEPTH // 2
     elif wide > 1:
         depth = 4 * DEPTH if line else DEPTH
@@ -268,7 +269,7 @@ def varied(problem: Product, base: TilePlan) -> Iterator[TilePlan]:
     most_rows = -(-problem.m // base.rows)
     most_panels = -(-problem.n // (base.lines * base.lanes))
     yield base
-    if base.kind != "i8" and base.kind != "u8":
+    if base.kind != "i8" and base.kind != "u8" and result_dtype(problem).bits <= 32:
         yield replace(
             base, beforehand=True, depth=base.depth if result_dtype(problem).bits == 32 else 0
         )

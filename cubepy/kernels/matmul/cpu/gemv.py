@@ -8,9 +8,16 @@ from functools import cache
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul.cpu.blocking import even
+from cubepy.kernels.matmul.cpu.blocking import ALONE, even
 from cubepy.kernels.matmul.cpu.gemv_split_k import multiply_split_k
-from cubepy.kernels.matmul.cpu.microkernel import Blueprint
+from cubepy.kernels.matmul.cpu.microkernel import Blueprint, sums_of
+from cubepy.kernels.matmul.cpu.standing import (
+    StandingPlan,
+    cycles,
+    multiply_standing,
+    row_blocks_of,
+    tile_of,
+)
 from cubepy.kernels.matmul.problem import Epilogue, Product, result_dtype
 from cubepy.kernels.primitives.epilogue import LineEpilogue
 from cubepy.tune import TunedRoutine
@@ -20,13 +27,28 @@ DOT_ROWS = ((1 << 12, 4), (1 << 18, 16))
 """The same where they lie along K and are summed lane by lane, for b of so many numbers: turning
 what caches hold costs little (Zen 5)."""
 MOST_DOT_ROWS = 64  # for larger ones
+ANY = 1 << 30
+ROWS_OF_FEW = (6, 2), (16, 4), (64, 8), (128, 40), (200, 128), (ANY, ANY)
+ROWS_OF_MANY = (6, 2), (32, 4), (128, 8), (256, 16), (ANY, 24)
+"""The same by K, for f32 and lines of 16, where a line holds all columns of the result, and else
+(Xeon)."""
+WIDE_LONG, WIDE_DOT_ROWS = 64, (5, 12)  # the same for f64: rows for shorter K, and longer
 CHANNELS = 16  # results that a cube makes side by side
 MOST_SUMS = 32  # lines of sums of a cube: the longer its part of a row of b, the quicker memory is
 LARGE = 1 << 22  # bytes of b that come from memory
-LARGER = 1 << 24  # the same, for lines of 16
-LONG = 8192  # columns of b from which on parts of rows are too far from each other
+MIDDLE = 1 << 19  # the same, for lines of 16 and one row
+LARGER = 1 << 24  # bytes of b that no cache holds
+LONG = 8192  # columns of such a b from which on parts of rows are too far from each other
+LEAST = 128  # rows of b, of which parts are long
 FEW_CORES = 4  # cubes that have parts of K are few
 FOLLOWS = "znver5"  # a CPU that asks ahead for parts of rows as quickly as for whole ones
+
+SMALL = 1 << 14  # bytes of b that are quicker where they stand for any number of rows
+FEW_ROWS = (1 << 20, 32), (1 << 22, 16)
+"""Rows that packing does not pay for, for so many bytes of b; of the first twice as many of f32,
+where lines of b hang over the result."""
+SHORT, SHORTEST = 16, 5  # of K, and where b is turned for it
+NARROWEST = 512  # rows of two lines that are read for any number of rows of a
 
 
 @cb.func
@@ -59,98 +81,72 @@ def dot_rows(
         out, plan.activation, bias, residual, alpha, mask, fill, joined=plan.joined
     )
     m, channels, z = a.shape[a.ndim - 2], b.shape[b.ndim - 2], cb.CUBE_POS_Y
-    first = cb.CUBE_POS_X * plan.channels
-    buffer = cb.local((rows, plan.channels), cb.f32)
+    first, groups = cb.CUBE_POS_X * plan.channels, plan.channels // 4
+    buffer = cb.local((rows, groups), sums_of(out), lanes=lanes)
     for row in range(0, m, rows):
-        for n in range(0, plan.channels, 4):
-            dot_tile(buffer, n, a, row, b, first + n, z, rows, lanes)
+        for group in range(groups):
+            dot_tile(buffer, group, a, row, b, first + 4 * group, z, rows, lanes)
         for i in range(cb.min(rows, m - row)):
-            for j in range(0, plan.channels, lanes):
+            for j in cb.unroll(range(0, plan.channels, lanes)):
                 if first + j < channels:
-                    value = buffer.load((i, j), lanes, valid=plan.channels - j)
+                    at = tuple(min(j // 4 + g, groups - 1) for g in cb.unroll(range(lanes // 4)))
+                    value = added_up(tuple(buffer[i, g] for g in cb.unroll(at)), lanes)
                     valid = cb.min(channels - first - j, plan.channels - j)
                     epilogue.finish(value, (z, row + i, first + j), valid)
 
 
+def every_other(lanes: int, start: int) -> tuple[int, ...]:
+    """The places of every other number of two lines."""
+    return tuple(range(start, 2 * lanes, 2))
+
+
 @cb.func
-def dot_tile(buffer, n, a, row, b, channel, z, rows, lanes):
-    """buffer[i, n + j] = a[z, row + i] . b[z, channel + j] for `rows` x 4 pairs, summed in lines
-    along K.
+def added_up(parts, lanes):
+    """One line of the sums of neighbours of several, in their order; a line holds as many sums as
+    there were lines. Two lines at a time take half the steps of sums of single ones.
+    """
+    for _ in cb.unroll(range(len(parts).bit_length() - 1)):
+        parts = tuple(
+            cb.shuffle(parts[2 * p], parts[2 * p + 1], every_other(lanes, 0))
+            + cb.shuffle(parts[2 * p], parts[2 * p + 1], every_other(lanes, 1))
+            for p in cb.unroll(range(len(parts) // 2))
+        )
+    return parts[0]
+
+
+@cb.func
+def dot_tile(buffer, group, a, row, b, channel, z, rows, lanes):
+    """buffer[i, group] = parts of the sums a[z, row + i] . b[z, channel + j] for `rows` x 4 pairs,
+    a quarter of a line for each.
     """
     m, depth, channels = a.shape[a.ndim - 2], a.shape[a.ndim - 1], b.shape[b.ndim - 2]
-    acc = cb.local((rows, 4), cb.f32, lanes=lanes)
-    b_lines = cb.local(4, cb.f32, lanes=lanes)
+    sums = buffer.dtype
+    acc = cb.local((rows, 4), sums, lanes=lanes)
+    b_lines = cb.local(4, sums, lanes=lanes)
     for i in range(rows):
         for j in range(4):
-            acc[i, j] = cb.splat(0.0, lanes)
+            acc[i, j] = cb.splat(cb.cast(0, sums), lanes)
     rows_of_b = tuple(cb.min(channel + j, channels - 1) for j in cb.unroll(range(4)))
     sources = tuple(cb.min(row + i, m - 1) for i in cb.unroll(range(rows)))
     whole = depth // lanes * lanes
     for k in range(0, whole, lanes):
         for j in cb.unroll(range(4)):
-            b_lines[j] = cb.cast(b.load(in_batch(b, z, rows_of_b[j], k), lanes), cb.f32)
+            b_lines[j] = cb.cast(b.load(in_batch(b, z, rows_of_b[j], k), lanes), sums)
         for i in cb.unroll(range(rows)):
-            x = cb.cast(a.load(in_batch(a, z, sources[i], k), lanes), cb.f32)
+            x = cb.cast(a.load(in_batch(a, z, sources[i], k), lanes), sums)
             for j in range(4):
                 acc[i, j] = cb.fma(x, b_lines[j], acc[i, j])
     if whole < depth:
-        for i in cb.unroll(range(rows)):
-            x = cb.cast(
-                a.load(in_batch(a, z, sources[i], whole), lanes, valid=depth - whole), cb.f32
-            )
-            for j in cb.unroll(range(4)):
-                y = cb.cast(
-                    b.load(in_batch(b, z, rows_of_b[j], whole), lanes, valid=depth - whole), cb.f32
-                )
-                acc[i, j] = cb.fma(x, y, acc[i, j])
-    for i in cb.unroll(range(rows)):
+        left = depth - whole
         for j in cb.unroll(range(4)):
-            buffer[i, n + j] = acc[i, j].sum()
-
-
-@cb.kernel
-def sum_rows(
-    a: cb.Array,
-    b: cb.Array,
-    out: cb.Array,
-    bias,
-    residual,
-    mask,
-    alpha,
-    fill,
-    rows: cb.Comptime[int],
-    plan: cb.Comptime,
-):
-    """out[z, i, n] = sum over k of a[z, i, k] * b[z, k, n]: lines lie along the rows of b, which is
-    (batch, K, N), or one matrix as a is.
-    """
-    lanes, lines = plan.lanes, plan.lines
-    epilogue = LineEpilogue(
-        out, plan.activation, bias, residual, alpha, mask, fill, joined=plan.joined
-    )
-    columns, z = b.shape[b.ndim - 1], cb.CUBE_POS_Y
-    first = cb.CUBE_POS_X * (lanes * lines)
-    acc = cb.local((rows, lines), cb.f32, lanes=lanes)
-    done = cb.local((rows, lines), cb.f32, lanes=lanes)
-    for i in range(rows):
-        for j in range(lines):
-            acc[i, j] = cb.splat(0.0, lanes)
-    for k in range(a.shape[a.ndim - 1]):
-        for j in cb.unroll(range(lines)):
-            left = columns - first - j * lanes
-            y = cb.cast(b.load(in_batch(b, z, k, first + j * lanes), lanes, valid=left), cb.f32)
-            for i in cb.unroll(range(rows)):
-                acc[i, j] = cb.fma(
-                    cb.splat(cb.cast(a[in_batch(a, z, i, k)], cb.f32), lanes), y, acc[i, j]
-                )
-    for i in range(rows):
-        for j in range(lines):
-            done[i, j] = acc[i, j]
-    for i in range(rows):
-        for j in range(lines):
-            at = first + j * lanes
-            if at < columns:
-                epilogue.finish(done[i, j], (z, i, at), columns - at)
+            line = b.load(in_batch(b, z, rows_of_b[j], whole), lanes, valid=left)
+            b_lines[j] = cb.cast(line, sums)
+        for i in cb.unroll(range(rows)):
+            x = cb.cast(a.load(in_batch(a, z, sources[i], whole), lanes, valid=left), sums)
+            for j in cb.unroll(range(4)):
+                acc[i, j] = cb.fma(x, b_lines[j], acc[i, j])
+    for i in cb.unroll(range(rows)):
+        buffer[i, group] = added_up(tuple(acc[i, j] for j in cb.unroll(range(4))), lanes)
 
 
 @dataclass(frozen=True)
@@ -186,18 +182,63 @@ def whole_rows_are_quicker(problem: Product, properties: cb.DeviceProperties) ->
     size = problem.k * problem.n * result_dtype(problem).itemsize
     if properties.register_bytes < 64:
         return size >= LARGE
-    if properties.name == FOLLOWS or properties.cores > FEW_CORES or size < LARGER:
+    if properties.name == FOLLOWS or properties.cores > FEW_CORES:
         return False
-    return problem.n >= LONG or problem.m == MOST_ROWS
+    if problem.k < LEAST or size < (MIDDLE if problem.m == 1 else LARGE):
+        return False
+    return size < LARGER or problem.n >= LONG or problem.m == MOST_ROWS
 
 
-def most_dot_rows(problem: Product) -> int:
+def lanes_of(problem: Product, properties: cb.DeviceProperties) -> int:
+    """Lanes of a line of sums."""
+    return properties.register_bytes // max(4, result_dtype(problem).itemsize)
+
+
+def lines_of(problem: Product, properties: cb.DeviceProperties) -> int:
+    """Lines along the rows of b that a cube sums side by side."""
+    lanes = lanes_of(problem, properties)
+    counts = {n: -(-problem.n // (n * lanes)) for n in (32, 16, 8, 6, 5, 4, 3, 2, 1)}
+    fitting = {n: c for n, c in counts.items() if n * problem.m <= MOST_SUMS}
+    size = problem.k * problem.n * result_dtype(problem).itemsize
+    if properties.register_bytes < 64 or size >= LARGE:
+        cores = properties.cores
+        long = (n for n in fitting if n >= 8 and counts[n] >= 2 * cores and even(counts[n], cores))
+        return next(long, 4)
+    alone = problem.batch * problem.m * problem.k * problem.n < ALONE
+    busy = [n for n in fitting if n <= 16 and (alone or counts[n] >= 2 * properties.cores)]
+    return min(busy or [4], key=lambda n: cycles(problem, problem.m, n, lanes))
+
+
+def fills_lines(plan: GemvPlan, x: Any, y: Any) -> bool:
+    """Whether lines are of 64 bytes, for which tiles were measured, and hold all columns of y."""
+    size = plan.lanes * x.itemsize
+    return size >= 64 and y.shape[2] <= plan.lanes and x.dtype == y.dtype
+
+
+def most_dot_rows(problem: Product, properties: cb.DeviceProperties) -> int:
     """Rows of a up to which b, whose columns are neighbours, is not turned."""
-    size = problem.k * problem.n
-    return next((most for limit, most in DOT_ROWS if size <= limit), MOST_DOT_ROWS)
+    size, k, dtype = problem.k * problem.n, problem.k, result_dtype(problem)
+    if dtype.bits == 64:
+        return WIDE_DOT_ROWS[0] if k < WIDE_LONG else WIDE_DOT_ROWS[1]
+    if properties.register_bytes < 64 or not problem.a == problem.b == "f32":
+        if problem.batch > 1:
+            return MOST_ROWS
+        return next((most for limit, most in DOT_ROWS if size <= limit), MOST_DOT_ROWS)
+    if problem.batch == 1 and size > DOT_ROWS[-1][0]:
+        return MOST_DOT_ROWS
+    rows = ROWS_OF_FEW if problem.n <= properties.lanes(dtype) else ROWS_OF_MANY
+    return next(most for limit, most in rows if k < limit)
 
 
-class GemvRoutine(TunedRoutine):
+class UnpackedRoutine(TunedRoutine):
+    """Products whose b is read where it stands."""
+
+    def group(self, key: Product) -> int:
+        """Where it fits, packing b costs more than it brings."""
+        return 1
+
+
+class GemvRoutine(UnpackedRoutine):
     """Float products with few rows: each b is read once, where it stands."""
 
     name = "gemv"
@@ -205,25 +246,24 @@ class GemvRoutine(TunedRoutine):
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """Few rows, and an order of b that lines can follow."""
         dtype = result_dtype(problem)
-        if not dtype.is_float or dtype.bits > 32:
-            return f"sums are in f32, not {dtype.name}"
+        if not dtype.is_float:
+            return f"sums are in f32 or f64, not {dtype.name}"
         if problem.packed:
             return "b is not packed"
-        dots = most_dot_rows(problem) if problem.batch == 1 else MOST_ROWS
-        most = {"columns": dots, "rows": MOST_ROWS}.get(problem.layout, 0)
+        if problem.layout == "columns" and lanes_of(problem, properties) < 4:
+            return "lines hold fewer than four sums"
+        most = MOST_ROWS if problem.layout == "rows" else 0
+        if problem.layout == "columns":
+            most = most_dot_rows(problem, properties)
         return None if problem.m <= most else f"at most {most} rows when b lies in {problem.layout}"
-
-    def group(self, key: Product) -> int:
-        """Where it fits, packing b costs more than it brings."""
-        return 1
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[GemvPlan]:
         """Enough cubes to fill all cores, each with long parts of the rows of b; then other
         shares.
         """
-        lanes = properties.register_bytes // 4
+        lanes = lanes_of(problem, properties)
         if problem.layout == "columns":
-            rows = min(problem.m, 6)
+            rows = -(-problem.m // -(-problem.m // 6))  # as many in each tile
             for channels in (CHANNELS, 32, 8, 64):
                 yield GemvPlan(True, rows, 4, lanes, channels)
             if problem.m > 4:
@@ -231,22 +271,24 @@ class GemvRoutine(TunedRoutine):
         else:
             if problem.batch == 1 and whole_rows_are_quicker(problem, properties):
                 yield GemvPlan(False, problem.m, 1, lanes, split_k=True)
-            counts = {
-                n: -(-problem.n // (n * lanes)) for n in (32, 16, 8) if n * problem.m <= MOST_SUMS
-            }
-            long = [
-                n
-                for n, c in counts.items()
-                if c >= 2 * properties.cores and even(c, properties.cores)
-            ]
-            for lines in dict.fromkeys((*long[:1], 4, 2, 8, 1)):
+            for lines in dict.fromkeys((lines_of(problem, properties), 4, 2, 8, 1)):
                 yield GemvPlan(False, problem.m, lines, lanes)
+
+    def reads_across(self, blueprint: GemvPlan, x: Any, y: Any) -> bool:
+        """Whether a is read where it stands, however it lies: single numbers of it are. Instead of
+        an a that is larger, b is turned.
+        """
+        tiles = blueprint.dot and x.shape[1] > y.shape[2] and fills_lines(blueprint, x, y)
+        return not blueprint.dot or tiles
 
     def launch(self, blueprint: GemvPlan, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ b (batch, K, N))."""
         (x, b, out), ending = args[:3], Epilogue(*args[3:])
         bias, residual, function, alpha, mask, fill, joined = ending
         plan, batch = blueprint, out.shape[0]
+        if plan.dot and x.strides[2] != x.itemsize and x.shape[2] > 1:
+            tile = tile_of(problem.m, problem.k, problem.n, plan.lanes)
+            return multiply_standing(StandingPlan(*tile, plan.lanes), x, b, out, ending)
         if batch == 1:
             x, b = x[0], b[0]
         kernel_plan = blueprint_of(plan, function, joined)
@@ -270,17 +312,57 @@ class GemvRoutine(TunedRoutine):
                 x, b, out, bias, residual, mask, float(alpha), float(fill), kernel_plan
             )
         else:
-            cubes = -(-out.shape[2] // (plan.lines * plan.lanes))
-            sum_rows[(cubes, batch), 1](
-                x,
-                b,
-                out,
-                bias,
-                residual,
-                mask,
-                float(alpha),
-                float(fill),
-                plan.rows,
-                kernel_plan,
-                mode="unchecked",
-            )
+            standing = StandingPlan(plan.rows, plan.lines, plan.lanes)
+            multiply_standing(standing, args[0], args[1], out, ending)
+        return None
+
+
+class StandingRoutine(UnpackedRoutine):
+    """Small float products, where packing would take longer than it brings."""
+
+    name = "standing"
+
+    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+        """As was measured with lines of 64 bytes: few rows, few columns, a short K or a
+        small b.
+        """
+        dtype = result_dtype(problem)
+        same = problem.a == problem.b == dtype.name
+        if problem.packed or not same or dtype.name not in ("f32", "f64"):
+            return "both matrices and their product are f32 or f64"
+        if properties.register_bytes < 64:
+            return "it was measured with lines of 64 bytes alone"
+        lanes, columns = 8 * properties.register_bytes // dtype.bits, problem.layout != "rows"
+        if problem.n <= lanes or problem.k <= (SHORTEST if columns else SHORT):
+            return None
+        if columns:
+            return f"more than {lanes} columns, and b lies in {problem.layout}"
+        size = problem.k * problem.n * dtype.bits // 8
+        hangs = problem.n % (4 * lanes) != 0
+        if problem.n <= 2 * lanes and problem.k <= NARROWEST or hangs and size <= SMALL:
+            return None
+        most = next((rows for limit, rows in FEW_ROWS if size <= limit), 0)
+        if hangs and dtype.bits == 32 and size <= FEW_ROWS[0][0]:
+            most *= 2
+        return None if problem.m <= most else "there are enough rows to pack b for"
+
+    def blueprints(
+        self, problem: Product, properties: cb.DeviceProperties
+    ) -> Iterator[StandingPlan]:
+        """The tile that is thought to be the quickest; then others."""
+        lanes = properties.lanes(result_dtype(problem))
+        best = tile_of(problem.m, problem.k, problem.n, lanes)
+        for rows, lines in dict.fromkeys((best, (12, 1), (12, 2), (8, 3), (6, 4))):
+            if rows <= problem.m:
+                panels = -(-problem.n // (lines * lanes))
+                count = row_blocks_of(problem, rows, panels, properties.cores)
+                yield StandingPlan(rows, lines, lanes, count)
+
+    def reads_across(self, blueprint: StandingPlan, x: Any, y: Any) -> bool:
+        """Single numbers of a are read, however it lies."""
+        return True
+
+    def launch(self, blueprint: StandingPlan, problem: Product, args: tuple[Any, ...]) -> None:
+        """Multiply, with both matrices where they stand."""
+        x, y, out, *rest = args
+        multiply_standing(blueprint, x, y, out, Epilogue(*rest))

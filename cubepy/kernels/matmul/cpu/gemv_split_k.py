@@ -15,17 +15,19 @@ from cubepy.kernels.matmul.cpu.microkernel import Blueprint
 from cubepy.kernels.matmul.cpu.split_k import add_parts
 from cubepy.runtime import memory
 
-PARTS = 8  # of K; the same for any number of threads, so that results are
+PARTS, FEWER = 8, 2  # of K, and of smaller matrices; for any number of threads, as results are
+LARGE = 1 << 22  # bytes of b
 SUMS = 8  # products of a line of sums at a time: rows of a times rows of b
+MORE_SUMS = 16  # for several rows, with 32 registers
 LINES = 16  # of a row of results that a cube adds up
 
 
 @cb.func
-def line_of(b, k, at, left, lanes: cb.Comptime[int]):
-    """b[k, at:] as a line of f32; `left` elements of it are there, None: all."""
+def line_of(b, k, at, left, lanes: cb.Comptime[int], dtype: cb.Comptime):
+    """b[k, at:] as a line of sums; `left` elements of it are there, None: all."""
     if left is None:
-        return cb.cast(b.load((k, at), lanes), cb.f32)
-    return cb.cast(b.load((k, at), lanes, valid=left), cb.f32)
+        return cb.cast(b.load((k, at), lanes), dtype)
+    return cb.cast(b.load((k, at), lanes, valid=left), dtype)
 
 
 @cb.func
@@ -41,7 +43,7 @@ def add_line(
     lanes: cb.Comptime[int],
 ):
     """Add `count` rows of b, times their factors, to a line of every row of a cube's sums."""
-    found = tuple(line_of(b, k + r, at, left, lanes) for r in cb.unroll(range(count)))
+    found = tuple(line_of(b, k + r, at, left, lanes, sums.dtype) for r in cb.unroll(range(count)))
     for i in cb.unroll(range(rows)):
         total = sums.load((cb.CUBE_POS, i, at), lanes)
         for r in cb.unroll(range(count)):
@@ -58,7 +60,7 @@ def add_rows(
     factors = ()
     for i in cb.unroll(range(rows)):
         for r in cb.unroll(range(count)):
-            factors = factors + (cb.splat(cb.cast(a[i, k + r], cb.f32), lanes),)
+            factors = factors + (cb.splat(cb.cast(a[i, k + r], sums.dtype), lanes),)
     for at, valid in cb.lines(0, columns, lanes):
         add_line(b, sums, factors, k, at, valid, rows, count, lanes)
 
@@ -80,7 +82,7 @@ def sum_split_k(
     stop = cb.min(first + length, b.shape[0])
     for i in range(rows):
         for at in range(0, sums.shape[2], lanes):
-            sums.store((cb.CUBE_POS, i, at), cb.splat(cb.f32(0.0), lanes))
+            sums.store((cb.CUBE_POS, i, at), cb.splat(cb.cast(0, sums.dtype), lanes))
     whole = first + (stop - first) // count * count
     for k in range(first, whole, count):
         add_rows(a, b, sums, k, rows, count, lanes)
@@ -101,10 +103,12 @@ def multiply_split_k(
 ) -> None:
     """out (1, M, N) = epilogue(x (M, K) @ b (K, N)) for up to `SUMS` rows of x."""
     (m, k), columns, lanes = x.shape, b.shape[1], plan.lanes
-    length = -(-k // PARTS)
+    length = -(-k // (PARTS if b.nbytes >= LARGE else FEWER))
     parts = -(-k // length)
-    sums = memory.empty((parts, m, -(-columns // lanes) * lanes), "float32")
-    sum_split_k[parts, 1](x, b, sums, length, m, SUMS // m, lanes, mode="unchecked")
+    dtype = out.dtype if out.dtype.itemsize == 8 else "float32"
+    sums = memory.empty((parts, m, -(-columns // lanes) * lanes), dtype)
+    count = (MORE_SUMS if m > 1 and lanes * sums.itemsize >= 64 else SUMS) // m
+    sum_split_k[parts, 1](x, b, sums, length, m, count, lanes, mode="unchecked")
     width = LINES * lanes
     cubes = m * -(-columns // width)
     add_parts[cubes, 1](sums, out, bias, residual, mask, alpha, fill, width, plan, mode="unchecked")

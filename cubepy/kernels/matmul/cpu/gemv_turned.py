@@ -7,12 +7,19 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.matmul.cpu.gemv import GemvPlan, GemvRoutine
-from cubepy.kernels.matmul.problem import Product, layout_of, result_dtype
+from cubepy.kernels.matmul.cpu.standing import StandingPlan, multiply_standing, tile_of
+from cubepy.kernels.matmul.problem import Epilogue, Product, layout_of, result_dtype
 from cubepy.kernels.movement.copy import convert_into, copy
 from cubepy.runtime import memory
 
 MOST_COLUMNS, MORE_COLUMNS = 4, 8
-LONG = 128  # sums, from which on more columns are done at once more quickly than packed
+LONG = 64  # sums, from which on more columns are read
+MANY = 64  # rows that are enough for them
+ALONG = {4: (5, 12), 8: (16, 1 << 30)}
+"""Length of a sum for each column, from which on sums along rows of a, lane by lane, are quicker
+than tiles: of up to four columns, and more; by the size of a number."""
+ACROSS = {4: (0, 10), 8: (8, 32)}
+"""The same for lines across columns of a."""
 
 
 class TurnedRoutine(GemvRoutine):
@@ -22,7 +29,9 @@ class TurnedRoutine(GemvRoutine):
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """Few columns, more rows, nothing that goes along columns."""
-        most = MORE_COLUMNS if problem.k >= LONG and problem.batch == 1 else MOST_COLUMNS
+        wide = properties.register_bytes >= 64
+        long = problem.k >= LONG if wide else problem.k >= 2 * LONG and problem.batch == 1
+        most = MORE_COLUMNS if long else MOST_COLUMNS
         if problem.n > most or problem.m <= problem.n or problem.epilogue:
             return f"at most {most} columns, more rows, and no epilogue"
         return super().supports(self.turned(problem, "columns"), properties)
@@ -40,18 +49,31 @@ class TurnedRoutine(GemvRoutine):
         """Whether a is read where it stands: its columns are the rows of the turned matrix."""
         return layout_of(x.transpose(0, 2, 1)) != "strided"
 
+    def in_tiles(self, problem: Product, across: bool, itemsize: int) -> bool:
+        """Whether sums are quicker in tiles of the result as it is, as was measured."""
+        n, more = problem.n, problem.n > MOST_COLUMNS
+        if problem.properties.register_bytes < 64:
+            return False
+        least = (ACROSS if across else ALONG)[max(itemsize, 4)][more]
+        return n > 1 and (problem.k < least * n or (more and not across and problem.m < MANY))
+
     def launch(self, blueprint: GemvPlan, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = x (batch, M, K) @ y (batch, K, N)."""
         x, y, out, *rest = args
         second, turned = x.transpose(0, 2, 1), out.transpose(0, 2, 1)
-        first = y.transpose(0, 2, 1)
-        if first.strides[2] != first.itemsize and first.shape[2] > 1:
-            first = copy(first)
-        layout = layout_of(second)
-        if layout != "columns":
+        first, layout = y.transpose(0, 2, 1), layout_of(second)
+        across = layout != "columns"
+        if self.in_tiles(problem, across, out.itemsize):
+            tile = tile_of(problem.m, problem.k, problem.n, blueprint.lanes)
+            plan = StandingPlan(*tile, blueprint.lanes)
+            return multiply_standing(plan, x, y, out, Epilogue(*rest))
+        if across:
             blueprint = next(super().blueprints(self.turned(problem, layout), problem.properties))
-        whole = turned.shape[1] == 1
+        elif first.strides[2] != first.itemsize and problem.k > 1:
+            first = copy(first)
+        whole = problem.n == 1
         target = turned if whole else memory.empty(turned.shape, out.dtype)
         super().launch(blueprint, problem, (first, second, target, *rest))
         if not whole:
             convert_into(turned, target)
+        return None

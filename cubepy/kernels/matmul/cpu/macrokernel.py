@@ -7,7 +7,13 @@ inner loop reads b in order and without bounds, and no packed matrix goes throug
 from __future__ import annotations
 
 import cubepy as cb
-from cubepy.kernels.matmul.cpu.microkernel import Piece, row_product, tile_product, tile_row
+from cubepy.kernels.matmul.cpu.microkernel import (
+    Piece,
+    row_product,
+    sums_of,
+    tile_product,
+    tile_row,
+)
 from cubepy.kernels.matmul.cpu.packing_on_stack import fill_b_panel
 from cubepy.kernels.primitives.epilogue import LineEpilogue
 
@@ -48,10 +54,11 @@ def block_product(
     step = cb.cast(cb.min(row_blocks, 1), cb.i64)
     first_row = block * tiles // row_blocks * rows
     last_row = cb.min((block + 1) * tiles // row_blocks * rows, m)
-    done = cb.local((rows, lines), cb.i32 if blueprint.exact else cb.f32, lanes=lanes)
+    numbers = sums_of(out)
+    done = cb.local((rows, lines), cb.i32 if blueprint.exact else numbers, lanes=lanes)
     wide = blueprint.wide
     room = 1 if blueprint.source == "panels" else most
-    b_panel = cb.local((1, wide, room, width), cb.f32 if blueprint.kind == "f32" else cb.u32)
+    b_panel = cb.local((1, wide, room, width), numbers if blueprint.kind == "f32" else cb.u32)
     sums = cb.local(MOST_ROWS if blueprint.kind == "i8" else 1, cb.i32)
     if blueprint.kind == "i8":
         for row in range(first_row, last_row):

@@ -19,10 +19,10 @@ class Blueprint:
     """What changes the matmul's code.
 
     Attributes: rows: rows of a register tile. lines: lines of a register tile's width. lanes: lanes
-        of a line. activation: a func of the result, or None. kind: what sums are made of: "f32" one
-        by one, or words of "bf16", "i8" or "u8" (see `matmul.cpu.vnni`). source: how b lies: in
-        "panels", or in "rows" or "columns" that are packed piece by piece. wide: how many panels
-        are packed at a time, which reads as much more of each row of b. channels: with dot
+        of a line. activation: a func of the result, or None. kind: what sums are made of: "f32",
+        numbers one by one, or words of "bf16", "i8" or "u8" (see `matmul.cpu.vnni`). source: how b
+        lies: in "panels", or in "rows" or "columns" that are packed piece by piece. wide: how many
+        panels are packed at a time, which reads as much more of each row of b. channels: with dot
         products, results that a cube makes side by side. matrix: whether a matrix unit makes the
         sums of words (`cb.tile_dot`). once: whether K is one piece, so that a sum is finished when
         it is first written. paired: whether out holds the bits of bf16, and sums of bf16 alone are
@@ -76,9 +76,15 @@ class Piece:
 
 
 @cb.func
-def number(x, lanes, kind):
-    """An element of a, or a word of several, in every lane."""
-    return cb.splat(cb.cast(x, cb.f32), lanes) if kind == "f32" else cb.splat(x, lanes)
+def sums_of(out):
+    """The dtype that sums of a result of floats are in."""
+    return cb.f64 if out.dtype.bits > 32 else cb.f32
+
+
+@cb.func
+def number(x, lanes, dtype, kind):
+    """An element of a in the dtype of sums, or a word of several, in every lane."""
+    return cb.splat(cb.cast(x, dtype), lanes) if kind == "f32" else cb.splat(x, lanes)
 
 
 @cb.func
@@ -129,7 +135,7 @@ def tile_product(done, a, at_a, b, at_b, piece, step, ask, blueprint):
         for j in range(lines):
             b_lines[j] = b.load((batch_b, panel, k - origin, j * lanes), lanes)
         for i in range(rows):
-            x = number(element(a, batch, row + i, k, blueprint.across), lanes, kind)
+            x = number(element(a, batch, row + i, k, blueprint.across), lanes, acc.dtype, kind)
             for j in range(lines):
                 acc[i, j] = added(acc[i, j], x, b_lines[j], kind)
         k = k + step
@@ -148,7 +154,7 @@ def row_product(done, r, a, at_a, b, at_b, piece, blueprint):
     for j in range(lines):
         acc[j] = cb.splat(cb.cast(0, done.dtype), lanes)
     for k in range(piece.start, piece.stop):
-        x = number(element(a, batch, row, k, blueprint.across), lanes, kind)
+        x = number(element(a, batch, row, k, blueprint.across), lanes, acc.dtype, kind)
         for j in range(lines):
             acc[j] = added(acc[j], x, b.load((batch_b, panel, k - origin, j * lanes), lanes), kind)
     for j in range(lines):

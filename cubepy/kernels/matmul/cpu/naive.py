@@ -73,6 +73,10 @@ class Plain(TunedRoutine):
             if 0 < count <= 64:
                 yield PlainPlan(count)
 
+    def reads_across(self, blueprint: PlainPlan, x: Any, y: Any) -> bool:
+        """What has gaps is copied."""
+        return True
+
     def launch(self, blueprint: PlainPlan, problem: Product, args: tuple[Any, ...]) -> None:
         """Multiply x (..., M, K) and y (..., K, N), whose batches broadcast."""
         plain_product(*args[:3], result_dtype(problem), blueprint.lanes)  # type: ignore[call-arg]

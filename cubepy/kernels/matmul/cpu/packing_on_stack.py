@@ -81,7 +81,7 @@ def put_row(b_panel, w, k, b, batch, row, column, left, masked, blueprint):
                 line = b.load((batch, row, column + j), lanes, valid=cb.max(left - j, 0))
             else:
                 line = b.load((batch, row, column + j), lanes)
-            b_panel.store((0, w, k, j), cb.cast(line, cb.f32))
+            b_panel.store((0, w, k, j), cb.cast(line, b_panel.dtype))
     elif kind == "bf16":
         one = part(b, batch, row, column, left, masked, blueprint)
         two = part(b, batch, row + 1, column, left, masked, blueprint)
@@ -122,7 +122,14 @@ def fill_from_columns(b_panel, w, b, batch, first, count, column, columns, bluep
     for k in range(0, count, lanes):
         for j in range(0, width, lanes):
             lines = column_lines(
-                b, batch, column + j, columns, first + k, depth - first - k, blueprint
+                b_panel.dtype,
+                b,
+                batch,
+                column + j,
+                columns,
+                first + k,
+                depth - first - k,
+                blueprint,
             )
             rows = transpose_lines(lines, lanes)
             for r in cb.unroll(range(lanes)):
@@ -130,7 +137,7 @@ def fill_from_columns(b_panel, w, b, batch, first, count, column, columns, bluep
 
 
 @cb.func
-def column_lines(b, batch, column, columns, k, left, blueprint):
+def column_lines(dtype, b, batch, column, columns, k, left, blueprint):
     """Lines along K of as many columns of b; the last column stands for those beyond the end."""
     lanes = blueprint.lanes
     lines = ()
@@ -138,7 +145,7 @@ def column_lines(b, batch, column, columns, k, left, blueprint):
         at = (batch, cb.min(column + r, columns - 1), k)
         line = b.load(at, lanes, valid=left)
         if blueprint.kind == "f32":
-            lines = lines + (cb.cast(line, cb.f32),)
+            lines = lines + (cb.cast(line, dtype),)
         elif blueprint.kind == "i8":
             lines = lines + (line ^ 0x80808080,)
         else:

@@ -18,7 +18,7 @@ from cubepy.kernels.matmul.cpu.blocking import TilePlan, even
 from cubepy.kernels.matmul.cpu.microkernel import Blueprint
 from cubepy.kernels.matmul.cpu.packing_on_stack import PER_WORD
 from cubepy.kernels.matmul.cpu.vnni import kind_of
-from cubepy.kernels.matmul.problem import Epilogue, Product
+from cubepy.kernels.matmul.problem import Epilogue, Product, result_dtype
 from cubepy.kernels.primitives.epilogue import LineEpilogue
 from cubepy.runtime import memory
 from cubepy.tune import CpuRoutine, TunedRoutine
@@ -96,7 +96,8 @@ class Split(CpuRoutine, TunedRoutine):
 
     def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """One product with a long K and idle cores."""
-        if problem.batch != 1 or problem.m < FEWEST_ROWS or not kind_of(problem, properties):
+        known = kind_of(problem, properties) and result_dtype(problem).bits <= 32
+        if problem.batch != 1 or problem.m < FEWEST_ROWS or not known:
             return "it splits one product of floats or bytes that has several rows"
         return (
             None if self.parts(problem, properties) > 1 else "there are enough tiles, or K is short"

@@ -24,13 +24,14 @@ PACKED_CODES = {"i8": "u8", "u8": "i8"}
 
 
 def kind_of(problem: Product, properties: cb.DeviceProperties) -> str:
-    """What a product's sums are made of: "bf16", "i8" or "u8" in words; "f32" one by one; "" for
-    neither.
+    """What a product's sums are made of: "bf16", "i8" or "u8" in words; "f32", which are
+    numbers of f32 or f64 one by one; "" for neither.
     """
     result = result_dtype(problem)
     if result.is_float:
         pairs = problem.a == problem.b == "bf16" and "bf16_dot" in properties.features
-        return ("bf16" if pairs else "f32") if result.bits <= 32 else ""
+        wide = result.bits > 32 and not problem.a == problem.b == "f64"
+        return "" if wide else "bf16" if pairs else "f32"
     meets = PACKED_CODES.get(problem.a) if problem.packed else "i8"
     fits = problem.a in ("i8", "u8") and problem.b == meets and result is cb.i32
     return problem.a if fits and "int8_dot" in properties.features else ""
