@@ -60,6 +60,29 @@ def copy_parts(out: cb.Array, parts, starts, plan: cb.Comptime[PartsPlan]):
 
 
 def joined(out: Any, arrays: Sequence[Any], axis: int, properties: cb.DeviceProperties) -> bool:
+    """Copy arrays side by side into another one, if a launch can do eight of them; gives whether it
+    was done.
+
+    Args:
+        out, arrays, axis, properties: as of `joined_at_once`.
+    """
+    arrays = [a for a in arrays if a.size]
+    launches, at = -(-len(arrays) // MOST_PARTS), 0
+    if launches < 2:
+        return joined_at_once(out, arrays, axis, properties)
+    for n in range(launches):
+        some = arrays[n * len(arrays) // launches : (n + 1) * len(arrays) // launches]
+        end = at + sum(a.shape[axis] for a in some)
+        target = out[(*[slice(None)] * axis, slice(at, end))]
+        if not joined_at_once(target, some, axis, properties):
+            return False
+        at = end
+    return True
+
+
+def joined_at_once(
+    out: Any, arrays: Sequence[Any], axis: int, properties: cb.DeviceProperties
+) -> bool:
     """Copy arrays side by side into another one, if that can be one launch; gives whether it was.
 
     Args:
@@ -68,7 +91,6 @@ def joined(out: Any, arrays: Sequence[Any], axis: int, properties: cb.DeviceProp
         axis: where they are side by side.
         properties: of the device.
     """
-    arrays = [a for a in arrays if a.size]
     if any(a.dtype != out.dtype for a in arrays):
         return False
     if not 1 < len(arrays) <= MOST_PARTS or out.itemsize not in (1, 2, 4, 8):
