@@ -164,7 +164,7 @@ class _Composed:
     def __call__(self, values: Sequence[Value]) -> Any:
         enabled, one = mode.enabled, self.one
         if one is not None:
-            result: Any = _of_value(Value(one.run([v.storage for v in values])))
+            result: Any = _of_value(Value(one.run([at_home(v, self.home) for v in values])))
         else:
             mode.enabled = False
             try:

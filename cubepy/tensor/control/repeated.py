@@ -136,16 +136,19 @@ def dense(grad: Any) -> Any:
     return _tensor()(Dense(np.ascontiguousarray(array)))
 
 
+def at_home(value: Value, home: Device) -> Any:
+    """The storage of a value where a program is: numbers were made where it was the device then."""
+    store: Any = value.storage
+    away = type(value) is Number and store.device is not home
+    return Dense(store.array, home) if away else store
+
+
 def plain(value: Value, home: Device) -> Value:
     """A value of the same elements, of which a program knows nothing but that numbers are at home
-    on a GPU, too; they were made where it was the device then.
+    on a GPU, too.
     """
-    store: Any = value.storage
-    if type(value) is not Number:
-        return Value(store)
-    if store.device is not home:
-        store = Dense(store.array, home)
-    return Value(store) if home.backend == "cpu" else Number(store)
+    number = type(value) is Number and home.backend != "cpu"
+    return (Number if number else Value)(at_home(value, home))
 
 
 class Often:
@@ -331,7 +334,7 @@ class _Repeated:
     def __call__(self, values: Sequence[Value], grads: Sequence[Any]) -> Any:
         tensor = _tensor()
         if self.one is not None:
-            stores = [v.storage for v in values] + [g.value.storage for g in grads]
+            stores = [at_home(v, self.home) for v in values] + [g.value.storage for g in grads]
             made = self.one.run(stores)
             found = iter(made if type(made) is list else (made,))
             return [tensor(next(found)) if there else None for there in self.gives]
