@@ -91,8 +91,8 @@ def missing(module: str, name: str) -> AttributeError:
     """The error for a name that a module does not have.
 
     Example:
-        >>> missing("cubepy", "randn")
-        AttributeError("module 'cubepy' has no attribute 'randn': see cb.Generator(seed).normal(shape)")
+        >>> str(missing("cubepy", "float32"))
+        "module 'cubepy' has no attribute 'float32': see cb.f32"
     """
     said = hint(name)
     said = f": see {said}" if said else ""

@@ -52,6 +52,6 @@ def test_a_name_that_nobody_has_is_answered_plainly() -> None:
 
 
 def test_names_of_tools_load_nothing() -> None:
-    code = "import cubepy, sys; hasattr(cubepy, '__path_hook__'); print('cubepy.tensor' in sys.modules)"
+    code = "import cubepy, sys; hasattr(cubepy, '__hook__'); print('cubepy.tensor' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
