@@ -73,7 +73,7 @@ def softmax(input: Any, dim: int = -1, dtype: Any = None) -> Tensor:
         tensor([[0.5, 0.5],
                 [0. , 1. ]])
     """
-    return apply("softmax", _in(as_tensor(input), dtype), axis=dim)
+    return as_tensor(input).softmax(dim, dtype)
 
 
 def _in(x: Tensor, dtype: Any) -> Tensor:
@@ -98,7 +98,7 @@ def log_softmax(input: Any, dim: int = -1, dtype: Any = None) -> Tensor:
         >>> log_softmax([[0.0, 200.0]])
         tensor([[-200.,    0.]])
     """
-    return apply("log_softmax", _in(as_tensor(input), dtype), axis=dim)
+    return as_tensor(input).log_softmax(dim, dtype)
 
 
 def softmin(input: Any, dim: int = -1, dtype: Any = None) -> Tensor:
