@@ -314,10 +314,6 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
     def __rmatmul__(self, other: Any) -> Tensor:
         return apply("matmul", as_tensor(other), self)
 
-    def matmul(self, other: Any) -> Tensor:
-        """Matrix product with broadcast batch axes."""
-        return self @ other
-
     _apply = staticmethod(apply)  # type: ignore[assignment]
 
     def _unary(self, op: str, **attrs: Any) -> Tensor:
@@ -329,6 +325,8 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
             made = None if again is None else again(values)
             if type(made) is Dense:
                 return _one(made, op, (self,), attrs, before.needs_grad)
+        if not store.shape and attrs.get("axis") is not None:
+            return self._of_line(op, attrs)
         return apply(op, self, **attrs)
 
     def _view(self, op: str, attribute: str, given: Any) -> Tensor:

@@ -284,8 +284,10 @@ class Handle:
         return f"tensor({text}{extra})"
 
     def __format__(self, spec: str) -> str:
-        """One number as Python formats it (f"{loss:.4f}"); a tensor of axes has no such words."""
-        return format(self.item(), spec) if spec and not self.shape else format(repr(self), spec)
+        """One number as Python formats it (f"{loss}", f"{loss:.4f}"), as in PyTorch; a tensor of
+        axes has no such words.
+        """
+        return format(repr(self) if self.shape else self.item(), spec)
 
     def numpy(self) -> np.ndarray:
         """The elements as a NumPy array: the tensor's own memory when it is dense and on the CPU,
@@ -315,7 +317,7 @@ class Handle:
         if self.size != 1:
             raise ShapeError(
                 f"the truth of a tensor of shape {self.shape} is not defined",
-                hint="use x.all() of its NumPy array",
+                hint="use x.any() or x.all()",
             )
         return bool(self.item())
 

@@ -237,13 +237,19 @@ class Operators(Applied[T]):
         """The angle from -pi/2 to pi/2 whose sine is x; NaN beyond 1."""
         return self._unary("asin")
 
+    arcsin = asin
+
     def acos(self) -> T:
         """The angle from 0 to pi whose cosine is x; NaN beyond 1."""
         return self._unary("acos")
 
+    arccos = acos
+
     def atan(self) -> T:
         """The angle from -pi/2 to pi/2 whose tangent is x."""
         return self._unary("atan")
+
+    arctan = atan
 
     def sinh(self) -> T:
         """Hyperbolic sine."""
@@ -257,13 +263,19 @@ class Operators(Applied[T]):
         """Inverse hyperbolic sine."""
         return self._unary("asinh")
 
+    arcsinh = asinh
+
     def acosh(self) -> T:
         """Inverse hyperbolic cosine; NaN below 1."""
         return self._unary("acosh")
 
+    arccosh = acosh
+
     def atanh(self) -> T:
         """Inverse hyperbolic tangent; NaN beyond 1."""
         return self._unary("atanh")
+
+    arctanh = atanh
 
     def log10(self) -> T:
         """Logarithm to base 10."""
@@ -298,6 +310,8 @@ class Operators(Applied[T]):
     def atan2(self, other: Any) -> T:
         """The angle of the point (other, x), from -pi to pi."""
         return self._binary("atan2", other)
+
+    arctan2 = atan2
 
     def hypot(self, other: Any) -> T:
         """sqrt(x*x + other*other), without overflow on the way."""
@@ -349,6 +363,8 @@ class Operators(Applied[T]):
     def trunc(self) -> T:
         """The integral part."""
         return self._unary("trunc")
+
+    fix = trunc
 
     def square(self) -> T:
         """x * x."""
