@@ -48,16 +48,16 @@ def _pair(op: str, input: Any, target: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def _weighed(op: str, loss: Tensor, weight: Any, reduction: str, like: Tensor) -> Tensor:
     """A loss of each element, weighed where there are weights, as a reduction says; a mean is then
-    the sum over that of the weights, as in torch.
+    the sum over that of the weights, as in torch, where that of Huber's loss is over the elements.
     """
     if weight is None:
         return reduced(loss, reduction, like)
     w = arguments.widened(as_tensor(weight))
     if w.shape != loss.shape:
         raise ShapeError(f"{op}: an input of shape {loss.shape} has a weight of shape {w.shape}")
-    if reduction != "mean":
-        return reduced(loss * w, reduction, like)
-    return reduced((loss * w).sum() / w.sum(), "none", like)
+    if reduction == "mean" and op != "huber_loss":
+        return reduced((loss * w).sum() / w.sum(), "none", like)
+    return reduced(loss * w, reduction, like)
 
 
 @composed
@@ -93,7 +93,7 @@ def huber_loss(
     input: Any, target: Any, *, reduction: str = "mean", delta: float = 1.0, weight: Any = None
 ) -> Tensor:
     """Half the squared difference up to delta, and a straight line from there on; `weight` as of
-    `mse_loss`.
+    `mse_loss`, but a mean is over the elements, as in torch.
 
     Example:
         >>> huber_loss([0.5, 3.0], [0.0, 0.0], reduction="none")
