@@ -270,7 +270,7 @@ def _is_array(part: Any) -> bool:
     """Whether a part of an index selects by elements."""
     if isinstance(part, Handle):
         return bool(part.shape) or part.dtype is bool_
-    return isinstance(part, (list, bool, np.bool_)) or (
+    return isinstance(part, (list, tuple, range, bool, np.bool_)) or (
         isinstance(part, np.ndarray) and (part.ndim > 0 or part.dtype == np.bool_)
     )
 
@@ -357,6 +357,7 @@ def _selection(x: Any, parts: tuple[Any, ...]) -> Selection:
 
 def _index_tensor(x: Any, part: Any) -> Any:
     """An array of an index as a tensor of integers or booleans."""
+    part = list(part) if isinstance(part, (tuple, range)) else part
     found = x._like(np.zeros(0, np.int64) if isinstance(part, list) and not part else part)
     if found.device != x.device:
         found = found.to(x.device)
