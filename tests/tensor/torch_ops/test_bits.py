@@ -13,6 +13,7 @@ import pytest
 import cubepy as cb
 import cubepy.tensor as xp
 from cubepy.errors import ArgumentError, DTypeError, ShapeError
+from tests.backends.hip.emulator.device import emulated
 
 INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 FLOATS = [np.float16, np.float32, np.float64]
@@ -281,3 +282,37 @@ def test_booleans_in_place() -> None:
     assert x.masked_fill_(cb.tensor([True, False]), 0).tolist() == [False, True]
     assert cb.tensor([1.0, 2.0]).eq_(1).tolist() == [1.0, 0.0]
     assert cb.tensor([3, 4]).gt_(3).tolist() == [0, 1]
+
+
+OF_FLOATS = np.random.default_rng(7).standard_normal((3, 4)).astype(np.float32)
+OF_INTEGERS = np.random.default_rng(8).integers(-50, 50, (3, 4))
+ON_A_GPU: dict[str, Any] = {
+    "gcd": lambda x, i: i.gcd(12) + i.gcd(i.flip(0)),
+    "lcm": lambda x, i: i.astype("i32").lcm(i.astype("i32").flip(1)),
+    "view": lambda x, i: x.T.view("i32"),
+    "view as narrow ones": lambda x, i: x.view("u8"),
+    "histc": lambda x, i: x.histc(5),
+    "equal": lambda x, i: cb.tensor([x.equal(x), x.equal(x * 2)]),
+    "shift": lambda x, i: i.bitwise_left_shift(2),
+    "norm": lambda x, i: x.norm(-math.inf, 1) + x.norm(0, 1) + x.norm(-1, 1),
+    "no axes": lambda x, i: x[0, 0].softmax(0) + x[0, 0].sum(-1) + x[0, 0].cumsum(0),
+    "scatter": lambda x, i: x.scatter(1, i.clip(0, 3), value=2),
+    "mode": lambda x, i: i.mode(1)[0],
+    "rows": lambda x, i: xp.searchsorted(x.sort(1)[0], x),
+    "index_reduce": lambda x, i: x.index_reduce(0, x.new_tensor([1, 1, 0], "i64"), x, "mean"),
+    "unique_consecutive": lambda x, i: x.unique_consecutive(),
+    "diagonal_scatter": lambda x, i: x.diagonal_scatter(x[0, :3]),
+    "mean": lambda x, i: x.mean(1) + x.mean(),
+}
+
+
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_a_gpu_gives_what_the_host_gives(name: str) -> None:
+    call = ON_A_GPU[name]
+    with cb.use("cpu"):
+        want = call(cb.tensor(OF_FLOATS), cb.tensor(OF_INTEGERS)).numpy()
+    with emulated("gfx1100"):
+        given = (cb.tensor(a, device="gfx1100") for a in (OF_FLOATS, OF_INTEGERS))
+        found = call(*given)
+        assert name == "equal" or str(found.device).startswith("gfx1100")
+        np.testing.assert_allclose(found.numpy(), want, 1e-5, 1e-5)
