@@ -404,8 +404,10 @@ def tensor(
     """
     made = _tensor(data, dtype, device)
     if requires_grad:
-        made = made.detach() if made is data else made
+        made = made.detach() if isinstance(data, Tensor) else made
         made.requires_grad_()
+    elif made is data:  # a handle of its own: what is done to it in place is not done to the other
+        made = +made if made.requires_grad else made.detach()
     return made
 
 
