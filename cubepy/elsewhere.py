@@ -43,7 +43,7 @@ OTHERWISE = {
     "compile": "cb.jit",
     "concatenate": "cb.tensor.concat",
     "cuda": 'cb.devices() and cb.use("cuda"); cb.sync() waits',
-    "device": 'cb.Device("cuda:0"); where a device is asked for, its name does',
+    "device": 'cb.Device("cuda", 0); where a device is asked for, "cuda:0" does',
     "from_numpy": "cb.tensor",
     "get_default_device": "cb.current_device",
     "inference_mode": "cb.no_grad",

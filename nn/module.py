@@ -11,7 +11,7 @@ from cubepy.lang.dtypes import as_dtype
 from cubepy.nn import arguments
 from cubepy.nn.cloning import TABLES, cloned
 from cubepy.nn.hooks import Hooked
-from cubepy.nn.parameter import Parameter
+from cubepy.nn.parameter import Buffer, Parameter
 from cubepy.nn.tree import Tree
 from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
@@ -77,6 +77,9 @@ class Module(Hooked, Tree):
             own = self._buffers
         if value is not None and own is not self._parameters:
             self._refuse_to_lose(name, value)
+        if isinstance(value, Buffer):
+            self.register_buffer(name, value.detach(), value.persistent)
+            return
         for table in (self._parameters, self._modules, self._buffers, self.__dict__):
             if table is not own:
                 table.pop(name, None)

@@ -136,6 +136,22 @@ class TorchInPlace(Applied[T]):
     scatter_reduce_ = _in_place("scatter_reduce")
     cumsum_ = _in_place("cumsum")
     cumprod_ = _in_place("cumprod")
+    absolute_ = _in_place("absolute")
+    addbmm_ = _in_place("addbmm")
+    addmv_ = _in_place("addmv")
+    addr_ = _in_place("addr")
+    arccos_ = _in_place("arccos")
+    arccosh_ = _in_place("arccosh")
+    arcsin_ = _in_place("arcsin")
+    arcsinh_ = _in_place("arcsinh")
+    arctan_ = _in_place("arctan")
+    arctan2_ = _in_place("arctan2")
+    arctanh_ = _in_place("arctanh")
+    float_power_ = _in_place("float_power")
+    index_reduce_ = _in_place("index_reduce")
+    ldexp_ = _in_place("ldexp")
+    nextafter_ = _in_place("nextafter")
+    put_ = _in_place("put")
 
     def fill_diagonal_(self, fill_value: Any) -> T:
         """A number on the diagonal of a matrix."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cubepy.errors import ArgumentError, ShapeError
+from cubepy.runtime.device import gpu_of
 from cubepy.tensor.methods.applied import Applied, ints, of_lines
 
 T = TypeVar("T")
@@ -67,6 +68,28 @@ class TorchMore(Applied[T]):
         x: Any = self
         sign, size = x.__array_namespace__().linalg.slogdet(x)
         return self._apply("where", sign < 0, size._operand(np.nan), size)  # type: ignore[no-any-return]
+
+    def slogdet(self) -> tuple[T, T]:
+        """The signs of determinants of square matrices, and the logarithms of their sizes."""
+        x: Any = self
+        return tuple(x.__array_namespace__().linalg.slogdet(x))  # type: ignore[return-value]
+
+    def cholesky(self, upper: bool = False) -> T:
+        """See `cubepy.tensor.linalg.cholesky`."""
+        x: Any = self
+        return x.__array_namespace__().linalg.cholesky(x, upper=upper)  # type: ignore[no-any-return]
+
+    def qr(self, some: bool = True) -> tuple[T, T]:
+        """See `cubepy.tensor.linalg.qr`; complete, if not `some`."""
+        x: Any = self
+        mode = "reduced" if some else "complete"
+        return tuple(x.__array_namespace__().linalg.qr(x, mode=mode))  # type: ignore[return-value]
+
+    def svd(self, some: bool = True) -> tuple[T, T, T]:
+        """U, S and V with x = U diag(S) V^T; as `cubepy.tensor.linalg.svd`, which gives V^T."""
+        x: Any = self
+        u, s, vh = x.__array_namespace__().linalg.svd(x, full_matrices=not some)
+        return u, s, vh.mT
 
     def matrix_power(self, n: int) -> T:
         """Square matrices multiplied with themselves; of n below 0 their inverses."""
@@ -215,6 +238,36 @@ class TorchMore(Applied[T]):
         """The next float from x towards another one."""
         return self._binary("nextafter", other)
 
+    def logaddexp2(self, other: Any) -> T:
+        """log2(2**x + 2**other), without overflow on the way."""
+        x, scale = self, float(np.log(2.0))  # type: Any, float
+        y: Any = x._operand(other)
+        return (x * scale).logaddexp(y * scale) / scale  # type: ignore[no-any-return]
+
+    def frexp(self) -> tuple[T, T]:
+        """Mantissas from 0.5 to 1 (not 1 itself) and exponents of 2 (i32); 0, infinities and NaN
+        with the exponent 0.
+        """
+        x: Any = self._of_floats()  # type: ignore[attr-defined]
+        usual = x.isfinite() & (x != 0)
+        size = x.abs().masked_fill(~usual, 1)
+        size = size.astype("f32") if x.dtype.bits < 32 else size
+        tiny = size < 2.0**-100  # their logarithms and powers of 2 may be no normal numbers
+        size = self._apply("where", tiny, size * 2.0**120, size)
+        power = size.log2().floor() + 1
+        rest = size * (-(power / 2).trunc()).exp2() * (-(power - (power / 2).trunc())).exp2()
+        over, under = rest >= 1, rest < 0.5
+        power = power + over.astype(power.dtype) - under.astype(power.dtype)
+        rest = self._apply("where", over, rest / 2, self._apply("where", under, rest * 2, rest))
+        power = (power - tiny.astype(power.dtype) * 120).masked_fill(~usual, 0)
+        made = self._apply("where", usual, rest.astype(x.dtype).copysign(x), x)
+        return made, power.astype("i32")
+
+    def isreal(self) -> T:
+        """All elements are."""
+        x: Any = self
+        return x.new_ones(x.shape, dtype="bool_")  # type: ignore[no-any-return]
+
     def isposinf(self) -> T:
         """Whether elements are infinity."""
         x: Any = self
@@ -231,6 +284,15 @@ class TorchMore(Applied[T]):
     def is_cuda(self) -> bool:
         """Whether the elements are on an NVIDIA GPU."""
         return self.device.backend == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the elements are on the host."""
+        return self.device.backend == "cpu"
+
+    def get_device(self) -> int:
+        """The number of its GPU; -1 on the host."""
+        return -1 if gpu_of(self.device) is None else self.device.ordinal
 
     @property
     def itemsize(self) -> int:

@@ -21,12 +21,13 @@ VALUES: dict[str, Any] = {
     "tensor": lambda: cb.tensor([1.0, 2.0]),
     "parameter": lambda: nn.Parameter([1.0, 2.0]),
     "module": lambda: nn.Linear(2, 1),
+    "buffer": lambda: nn.Buffer([1.0, 2.0]),
     "None": lambda: None,
 }
 ALLOWED = {
     "parameter": {"parameter", "None"},
     "module": {"module", "parameter", "None"},
-    "buffer": {"tensor", "parameter", "module", "None"},
+    "buffer": {"tensor", "buffer", "parameter", "module", "None"},
     "attribute": set(VALUES),
 }
 """As torch 2.13 does: a parameter takes any name, a module any but that of a parameter."""
@@ -48,7 +49,7 @@ def test_what_takes_the_place_of_what(name: str, given: str) -> None:
     before, tables = getattr(net, name), [dict(t) for t in tables_of(net)]
     if given in ALLOWED[name]:
         setattr(net, name, value)
-        assert getattr(net, name) is value
+        assert given == "buffer" or getattr(net, name) is value
         assert sum(name in t for t in tables_of(net)) <= 1
         return
     with pytest.raises(TypeError, match=f"'{name}' of Net is a {name}: it can be"):
@@ -68,7 +69,7 @@ def test_a_module_that_was_assigned_to_anyhow_has_each_name_once(seed: int) -> N
         name, given = rng.choice(list(kinds)), str(rng.choice(values))
         if given in ALLOWED[kinds[name]]:
             setattr(net, name, VALUES[given]())
-            if given in ("parameter", "module"):
+            if given in ("parameter", "module", "buffer"):
                 kinds[name] = given
             elif given == "None" and kinds[name] != "buffer":
                 kinds[name] = "attribute"
@@ -84,6 +85,16 @@ def test_a_module_that_was_assigned_to_anyhow_has_each_name_once(seed: int) -> N
         assert {n for n, _ in net.named_parameters(recurse=False)} == {
             n for n, k in kinds.items() if k == "parameter"
         }
+
+
+def test_buffers_that_are_assigned() -> None:
+    """They move with the module, and are saved unless they say otherwise."""
+    net = nn.Module()
+    net.mean, net.angles = nn.Buffer([1.0, 2.0]), nn.Buffer([3.0], persistent=False)
+    assert [n for n, _ in net.named_buffers()] == ["mean", "angles"]
+    assert list(net.state_dict()) == ["mean"] and not net.mean.requires_grad
+    net.mean = net.mean * 2
+    assert net.to("f16").mean.dtype is cb.f16 and net.state_dict()["mean"].tolist() == [2.0, 4.0]
 
 
 def test_a_name_that_was_deleted_is_free() -> None:

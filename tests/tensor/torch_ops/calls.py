@@ -154,7 +154,7 @@ CALLS: dict[str, Function] = {
         std_mean.unbiased unique var_mean var_mean.unbiased
         addbmm addmv addr diagonal_scatter dsplit float_power histc hsplit index_put isneginf
         isposinf ldexp logdet mode put select_scatter sum_to_size take
-        unique_consecutive vdot vsplit
+        unique_consecutive vdot vsplit cholesky frexp logaddexp2 qr isreal
         """.split()
     },
     **{
@@ -360,6 +360,7 @@ LEFT_OUT: dict[str, str] = {
     "item": "gives a number",
     "kron": "its samples are large; compared by test_order_and_sets.py",
     "linalg.lstsq": "the same calls again, with what it gives besides",
+    "svd": "compared by test_bits.py: samples are functions of signs",
     "slice_scatter": "its samples are large; compared by test_bits.py",
     "linspace.tensor_overload": "ends that are tensors are not taken",
     "nn.functional.batch_norm.without_cudnn": "the same calls again",

@@ -284,6 +284,46 @@ def test_booleans_in_place() -> None:
     assert cb.tensor([3, 4]).gt_(3).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_mantissas_and_exponents_are_those_of_numpy(dtype: Any) -> None:
+    """Of numbers of all sizes, the smallest ones among them, too."""
+    info, rng = np.finfo(dtype), np.random.default_rng(6)
+    ends = [0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, 2, info.max, info.tiny, -info.tiny]
+    sizes = rng.integers(info.minexp - info.nmant, info.maxexp, 300)
+    a = np.concatenate([ends, np.ldexp(rng.uniform(-1, 1, 300), sizes)]).astype(dtype)
+    a = np.append(a, info.smallest_subnormal)
+    mantissas, exponents = np.frexp(a)
+    found, powers = cb.tensor(a).frexp()
+    assert found.numpy().dtype == dtype and powers.dtype is cb.i32
+    np.testing.assert_array_equal(found.numpy(), mantissas)
+    np.testing.assert_array_equal(powers.numpy(), np.where(np.isfinite(a), exponents, 0))
+
+
+def test_decompositions_have_methods() -> None:
+    a = np.random.default_rng(2).normal(size=(5, 3))
+    for some in (True, False):
+        u, s, v = cb.tensor(a).svd(some)
+        q, r = cb.tensor(a).qr(some)
+        assert u.shape == q.shape == (5, 3 if some else 5) and v.shape == (3, 3)
+        full = u[:, :3] @ s.diag() @ v.mT
+        np.testing.assert_allclose(full.numpy(), a, 1e-12, 1e-12)
+        np.testing.assert_allclose((q @ r).numpy(), a, 1e-12, 1e-12)
+    square = cb.tensor(a[:3])
+    sign, size = square.slogdet()
+    np.testing.assert_allclose((sign * size.exp()).item(), np.linalg.det(a[:3]))
+    made = (square @ square.T).cholesky()
+    np.testing.assert_allclose((made @ made.T).numpy(), a[:3] @ a[:3].T, 1e-9)
+
+
+def test_what_a_tensor_is() -> None:
+    x = cb.tensor([1.0, 2.0], device="cpu")
+    assert x.is_cpu and not x.is_cuda and x.get_device() == -1 and x.itemsize == 4
+    assert x.device.type == "cpu" and x.device.index is None
+    assert cb.Device("cuda", 1).type == "cuda" and cb.Device("cuda", 1).index == 1
+    assert x.is_signed() and not cb.tensor([1], "u8").is_signed() and not x.is_complex()
+    assert x.isreal().tolist() == [True, True] and x[:1].is_nonzero() and x.is_same_size(x + 1)
+
+
 OF_FLOATS = np.random.default_rng(7).standard_normal((3, 4)).astype(np.float32)
 OF_INTEGERS = np.random.default_rng(8).integers(-50, 50, (3, 4))
 ON_A_GPU: dict[str, Any] = {
