@@ -387,3 +387,25 @@ def test_a_small_matrix_is_held_while_rows_go_past(dtype: Any) -> None:
         unit = TF32 if dtype is np.float32 else 2 * UNITS[np.dtype(dtype)]
         close(got, want, unit)
         close(ended, np.maximum(want + wide(bias), 0) + wide(more), unit)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_exact_f32_of_large_and_odd_sizes(seed: int) -> None:
+    """Operands across K, and of rows that begin anywhere, are copied where that is worth it."""
+    rng = np.random.default_rng(seed)
+    m, k, n = (int(rng.integers(300, 1800)) for _ in range(3))
+    if seed % 3 == 0:
+        m, k, n = (v // 4 * 4 for v in (m, k, n))
+    batch = (2,) if seed % 4 == 3 else ()
+    flips = rng.integers(0, 2, 2)
+    a = random((*batch, k, m), np.float32, seed).swapaxes(-1, -2)
+    b = random((k, n), np.float32, seed + 1)
+    a = a if flips[0] else np.ascontiguousarray(a)
+    b = np.asfortranarray(b) if flips[1] else b
+    bias, residual = random((n,), np.float32, 3), random((*batch, m, n), np.float32, 4)
+    want = wide(a) @ wide(b)
+    x, y = on_gpu(a), on_gpu(b)
+    close(K.matmul(x, y), want)
+    close(
+        K.matmul(x, y, bias=on_gpu(bias), residual=on_gpu(residual)), want + bias + residual, 3e-6
+    )

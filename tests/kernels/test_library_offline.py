@@ -29,7 +29,7 @@ from cubepy.kernels.reduce import reduce_gpu as rc
 from cubepy.kernels.reduce import rows_cpu as reduce_cpu
 from cubepy.kernels.reduce.held_rows_gpu import HeldPlan
 from cubepy.kernels.reduce.reduction import SUM, VARIANCE, extreme, extreme_at
-from cubepy.kernels.reduce.statistics_gpu import reduce_rows_held
+from cubepy.kernels.reduce.statistics_gpu import OnlinePlan, log_sum_exp_online, reduce_rows_held
 from cubepy.kernels.reduce.walk_gpu import Pass
 from cubepy.kernels.scan import scan_gpu as sp
 
@@ -127,6 +127,7 @@ WIDE: dict[str, tuple[int, int, tuple[Any, ...]]] = {
         1,
         (rc.reduce_columns_wide, 256, CUBE, CUBE, None, CUBE, *ONE, SECOND, COLUMN, 64),
     ),
+    "log_sum_exp": (5, 0, (log_sum_exp_online, 256, F32, F32[0], cb.f32, OnlinePlan(4, 256))),
     "variance": (4, 0, (reduce_rows_held, 256, F32, F32[0], VARIANCE, 1.0, cb.f32, HELD)),
     "arg_rows": (4, 0, (rc.reduce_rows_wide, 256, F32, None, F32, I32, *ONE, BEST, ROW, 8192)),
     "arg_rows_of_pieces": (

@@ -14,6 +14,7 @@ from cubepy.kernels.matmul.sm90.cluster_split_k import ClusterSplitKRoutine
 from cubepy.kernels.matmul.sm90.padded import PaddedRoutine
 from cubepy.kernels.matmul.sm90.persistent import HopperRoutine
 from cubepy.kernels.matmul.sm90.tma_simt import FmaRoutine
+from cubepy.kernels.matmul.sm90.tma_simt_copied import FmaCopiedRoutine
 from cubepy.kernels.matmul.sm90.tma_simt_split_k import FmaPlanesRoutine
 
 ROUTINES = {
@@ -30,6 +31,7 @@ ROUTINES = {
         MmaRoutine(),
         BufferedRoutine(),
         FmaRoutine(),
+        FmaCopiedRoutine(),
         FmaPlanesRoutine(),
         SimtRoutine(),
     )

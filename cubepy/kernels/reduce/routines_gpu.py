@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from cubepy.kernels.reduce.reduce_gpu import ArgWide, ReduceWide
-from cubepy.kernels.reduce.statistics_gpu import ReduceHeld
+from cubepy.kernels.reduce.statistics_gpu import LogSumExpOnline, ReduceHeld
 
-ROUTINES = {"reduce": (ReduceHeld(), ReduceWide()), "argmax": (ArgWide(),)}
+ROUTINES = {"reduce": (ReduceHeld(), LogSumExpOnline(), ReduceWide()), "argmax": (ArgWide(),)}

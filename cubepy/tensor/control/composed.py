@@ -11,10 +11,10 @@ from typing import Any
 
 from cubepy.compiler.signature import exact
 from cubepy.runtime import recording
-from cubepy.runtime.device import current
+from cubepy.runtime.device import Device, current
 from cubepy.runtime.tables import room
 from cubepy.tensor.array import Tensor
-from cubepy.tensor.control.repeated import AFTER, LARGE, LIMIT, SMALL, OneOp, dense
+from cubepy.tensor.control.repeated import AFTER, LARGE, LIMIT, SMALL, STEPWISE, OneOp, dense, plain
 from cubepy.tensor.gradients.engine import walk_back
 from cubepy.tensor.gradients.functional import leaf_of
 from cubepy.tensor.gradients.rules import Backward
@@ -25,7 +25,7 @@ from cubepy.tensor.program.jit import Jitted
 from cubepy.tensor.program.observe import blocks
 from cubepy.tensor.replay import short_of
 from cubepy.tensor.storage import Dense
-from cubepy.tensor.value import Call, Value
+from cubepy.tensor.value import Call, Number, Value
 
 COMPOSED = "composed"
 """An op that only calls have: a function whose result is one tensor."""
@@ -34,7 +34,7 @@ PLAIN = frozenset([int, float, bool, str, type(None)])
 
 def composed(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of tensors and options that gives one tensor and changes nothing, done by programs
-    on a CPU where calls of one kind come often.
+    where calls of one kind come often.
 
     Example:
         >>> import cubepy as cb
@@ -53,10 +53,10 @@ def composed(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if recording.detours or blocks or current().backend != "cpu":
+        if recording.detours or blocks:
             return function(*args, **kwargs)
-        short = None
-        if not kwargs:
+        here, short = current().backend, None
+        if here == "cpu" and not kwargs:
             texts: list[Any] = [name]
             stores: list[Any] = []
             for given in args:
@@ -81,21 +81,32 @@ def composed(function: Callable[..., Any]) -> Callable[..., Any]:
         if len(args) > changes or "inplace" in kwargs:  # no value for the tensor that is given
             return function(*args, **kwargs)
         key: list[Any] = [*kwargs, len(args)]
-        values = []
+        values, home = [], None
         for given in (*args, *kwargs.values()):
             kind = type(given)
             if isinstance(given, Tensor):
                 value = given.value
                 store = value.storage
-                if type(store) is not Dense or store.device.backend != "cpu":
+                if type(store) is not Dense:
                     return function(*args, **kwargs)
                 key += store.shape, store.dtype, value.needs_grad
                 values.append(value)
+                if type(value) is Number:
+                    key.append(Number)
+                elif store.device is not home:
+                    if home is not None and store.device != home:
+                        return function(*args, **kwargs)
+                    home = store.device
             elif kind in PLAIN:
                 known_by_itself = kind is not float or given and given == given
                 key += (kind, given) if known_by_itself else exact(given)
             else:
                 return function(*args, **kwargs)
+        there = here if home is None else home.backend
+        if there == STEPWISE or there == "cpu" != here:
+            return function(*args, **kwargs)
+        if home is not None and there != "cpu":
+            key += there, home.ordinal
         found = met.get(known := tuple(key), 0)
         if type(found) is int:
             if found < AFTER:
@@ -103,7 +114,7 @@ def composed(function: Callable[..., Any]) -> Callable[..., Any]:
                 most = max([math.prod(v.storage.shape) for v in values], default=0)
                 met[known] = found + 1 + most // LARGE
                 return function(*args, **kwargs)
-            found = met[known] = _Composed(function, args, kwargs)
+            found = met[known] = _Composed(function, args, kwargs, home or current())
         result = found(values)
         if short is not None and found.one is not None:
             room(quick, LIMIT)
@@ -118,22 +129,26 @@ class _Composed:
     """Calls of one kind of a function."""
 
     def __init__(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        home: Device,
     ) -> None:
         names, count = tuple(kwargs), len(args)
         given = (*args, *kwargs.values())
         options = [None if isinstance(a, Tensor) else a for a in given]
         tensors = [isinstance(a, Tensor) for a in given]
 
-        def plain(*arrays: Any) -> Any:
+        def alone(*arrays: Any) -> Any:
             rest = iter(arrays)
             all_of = [next(rest) if t else o for t, o in zip(tensors, options, strict=True)]
             return function(*all_of[:count], **dict(zip(names, all_of[count:], strict=True)))
 
-        self.function = plain
-        self.forward = Jitted(plain)
+        self.function = alone
+        self.forward = Jitted(alone)
         self.one: OneOp | None = None
-        self.calls = 0
+        self.calls, self.home, self.on_gpu = 0, home, home.backend != "cpu"
         self.backward: dict[Any, Jitted] = {}
 
     def __call__(self, values: Sequence[Value]) -> Any:
@@ -143,11 +158,11 @@ class _Composed:
         else:
             mode.enabled = False
             try:
-                result = self.forward(*[_plain(v) for v in values])
+                result = self.forward(*[_of_value(plain(v, self.home)) for v in values])
             finally:
                 mode.enabled = enabled
             self.calls += 1
-            if self.calls == 1:
+            if self.calls == 1 and not (self.on_gpu and Number in map(type, values)):
                 self.one = OneOp.of(self.forward, len(values))
         if enabled and any(v.needs_grad for v in values) and result.dtype.is_float:
             value = Value(result.value.storage)
@@ -162,7 +177,7 @@ class _Composed:
         store = grad.value.storage
         if mode.enabled or recording.detours or blocks or type(store) is not Dense:
             return self.through(seen.needs, seen.inputs, grad)
-        if store.array.nbytes <= SMALL:
+        if self.on_gpu or store.array.nbytes <= SMALL:
             grad = dense(grad)
         key = seen.needs, grad.value.storage.array.strides
         found = self.backward.get(key)
@@ -171,7 +186,7 @@ class _Composed:
             needs = seen.needs
             found = Jitted(lambda g, *inputs: self.through(needs, inputs, g))
             self.backward[key] = found
-        return found(grad, *[_plain(t.value) for t in seen.inputs])
+        return found(grad, *[_of_value(plain(t.value, self.home)) for t in seen.inputs])
 
     def through(self, needs: Sequence[bool], inputs: Sequence[Any], grad: Any) -> tuple[Any, ...]:
         """The same, op by op."""
@@ -195,11 +210,6 @@ def _of_value(value: Value) -> Tensor:
     made = Tensor.__new__(Tensor)
     made.value = value
     return made
-
-
-def _plain(value: Value) -> Tensor:
-    """A tensor of the same elements, of which nothing is known."""
-    return _of_value(Value(value.storage))
 
 
 def _no_rule(*specs: Spec, **attrs: Any) -> Spec:

@@ -18,17 +18,18 @@ import numpy as np
 
 from cubepy.compiler.signature import ALONE, exact
 from cubepy.runtime import recording
-from cubepy.runtime.device import current
+from cubepy.runtime.device import Device, current
 from cubepy.runtime.generated import written
+from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.replay.standing import ONE
 from cubepy.runtime.tables import room
 from cubepy.tensor.gradients.rules import Backward, Vjp, summed_to
 from cubepy.tensor.ir import ABSENT
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.program.observe import blocks
-from cubepy.tensor.replay import VIEWS, perform, ready, short_of
+from cubepy.tensor.replay import VIEWS, perform, quick, ready, short_of
 from cubepy.tensor.storage import Dense
-from cubepy.tensor.value import Value
+from cubepy.tensor.value import Number, Value
 
 AFTER = 24
 """How often a gradient is computed op by op first."""
@@ -42,10 +43,15 @@ SMALL = 1 << 16
 KINDS = frozenset(["map", "row", "reduce"])
 ALSO = frozenset(["batch_norm", "channel_norm", "group_norm"])
 """Ops of other kinds whose gradients are several ops."""
+STEPWISE = "python"
+"""The backend on which programs are no native call."""
 SINGLE = frozenset(
     "add sub neg sum mean cast dropout floordiv sign max_pool adaptive_max_pool".split()
 )
 """Ops of these kinds whose gradients are one op or views."""
+
+ONE_SIDED = frozenset(["mul", "div"])
+"""Ops the gradient of which by one of two inputs is one op: a program on a GPU is not faster."""
 
 _met: dict[Any, Any] = {}
 """By op, attributes and specs, how often a gradient was asked for, or what computes it."""
@@ -65,28 +71,41 @@ def again(
     op = call.op
     if op in SINGLE or recording.detours or not (OPS[op].kind in KINDS or op in ALSO):
         return None
-    if current().backend != "cpu":
-        return None
     key: list[Any] = [op, rule, needs]
-    arrays = []
+    arrays, home = [], None
     for group in (inputs, results):
         for v in group:
             if v is None:
                 key.append(None)
                 continue
             store = v.storage
-            if type(store) is not Dense or store.device.backend != "cpu":
+            if type(store) is not Dense:
                 return None
             key += store.shape, store.dtype
             arrays.append(v)
+            if type(v) is Number:
+                key.append(Number)
+            elif store.device is not home:
+                if home is not None and store.device != home:
+                    return None
+                home = store.device
+    if home is None or home.backend == STEPWISE:
+        return None
+    on_gpu = home.backend != "cpu"
+    if on_gpu:
+        if op in ONE_SIDED and False in needs:
+            return None
+        key += home.backend, home.ordinal
+    elif current().backend != "cpu":
+        return None
     for g in grads:
         if g is None:
             key.append(None)
             continue
         store = g.value.storage
-        if type(store) is not Dense:
+        if type(store) is not Dense or store.device is not home and store.device != home:
             return None
-        if not store.array.flags.c_contiguous and store.array.nbytes > SMALL:
+        if not on_gpu and not store.array.flags.c_contiguous and store.array.nbytes > SMALL:
             return None
         key += store.shape, store.dtype
     if call.attrs:
@@ -103,16 +122,30 @@ def again(
             _met[known] = found + 1 + most // LARGE
             return None
         there = [g is not None for g in grads]
-        found = _met[known] = _Repeated(rule, inputs, results, needs, call.attrs, there)
+        found = _met[known] = _Repeated(rule, inputs, results, needs, call.attrs, there, home)
     return found(arrays, [dense(g) for g in grads if g is not None])
 
 
 def dense(grad: Any) -> Any:
     """A gradient without gaps: those of sums are one number that is everywhere."""
     array = grad.value.storage.array
+    if type(array) is DeviceArray:
+        return grad if array.layout.contiguous else grad.contiguous()
     if array.flags.c_contiguous:
         return grad
     return _tensor()(Dense(np.ascontiguousarray(array)))
+
+
+def plain(value: Value, home: Device) -> Value:
+    """A value of the same elements, of which a program knows nothing but that numbers are at home
+    on a GPU, too; they were made where it was the device then.
+    """
+    store: Any = value.storage
+    if type(value) is not Number:
+        return Value(store)
+    if store.device is not home:
+        store = Dense(store.array, home)
+    return Value(store) if home.backend == "cpu" else Number(store)
 
 
 class Often:
@@ -128,7 +161,9 @@ class Often:
         self.program: Any = None
 
     def __call__(self, *args: Any) -> Any:
-        if recording.detours or blocks or current().backend != "cpu" or self.calls > AFTER + VARIED:
+        if recording.detours or blocks or self.calls > AFTER + VARIED:
+            return self.function(*args)
+        if current().backend == STEPWISE:
             return self.function(*args)
         if self.calls < AFTER:
             self.calls += 1
@@ -173,12 +208,23 @@ class OneOp:
         op, attrs: of the op.
         inputs: by what it reads, the number of an argument, or a number as a tensor.
         kept: which of its results are the program's.
+        gpu: whether arrays are on one.
     """
 
     def __init__(
-        self, op: str, attrs: dict[str, Any], inputs: Sequence[Any], kept: Sequence[int]
+        self,
+        op: str,
+        attrs: dict[str, Any],
+        inputs: Sequence[Any],
+        kept: Sequence[int],
+        gpu: bool = False,
     ) -> None:
         self.op, self.attrs, self.inputs, self.kept = op, attrs, inputs, kept
+        self.run: Callable[[Sequence[Any]], Any] = self.on_gpu
+        """The storage of the only result, or a list of those of several; of storages of arrays,
+        which are the arguments."""
+        if gpu:
+            return
         scope: dict[str, Any] = {"op": op, "ready": ready, "short_of": short_of, "Dense": Dense}
         texts = ["op"]
         for n, given in enumerate(inputs):
@@ -197,8 +243,6 @@ class OneOp:
             "    return made if first and type(made) is Dense else several(made, stores)",
         ]
         self.run = written("\n".join(lines), "<one op>", scope)
-        """The storage of the only result, or a list of those of several; of storages of arrays on
-        the host, which are the arguments."""
 
     @staticmethod
     def of(program: Any, count: int) -> OneOp | None:
@@ -229,7 +273,15 @@ class OneOp:
         if not alone or min(kept, default=-1) < 0 or len(set(kept)) < len(kept):
             return None
         inputs = [None if i == ABSENT else given[i] for i in node.inputs]
-        return OneOp(node.op, dict(node.attrs), inputs, kept)
+        gpu = made[0].writer.gpu is not None
+        return OneOp(node.op, dict(node.attrs), inputs, kept, gpu)
+
+    def on_gpu(self, stores: Sequence[Any]) -> Any:
+        """The same of arrays on a GPU."""
+        tensor = _tensor()
+        given = [tensor(stores[i]) if type(i) is int else i for i in self.inputs]
+        made = quick(self.op, given, self.attrs)
+        return self.several(made, stores)
 
     def several(self, made: Any, stores: Sequence[Any]) -> Any:
         """Results of what repeats the op; it is done anew, where that gave none."""
@@ -252,6 +304,7 @@ class _Repeated:
         needs: tuple[bool, ...],
         attrs: dict[str, Any],
         grads: Sequence[bool],
+        home: Device,
     ) -> None:
         given = [*(v is not None for v in (*inputs, *results)), *grads]
         count, behind = len(inputs), len(inputs) + len(results)
@@ -272,6 +325,7 @@ class _Repeated:
         self.program = _jit()(function)
         self.count, self.calls = len([there for there in given if there]), 0
         self.one: OneOp | None = None
+        self.home, self.on_gpu = home, home.backend != "cpu"
         self.gives: Sequence[bool] = ()
 
     def __call__(self, values: Sequence[Value], grads: Sequence[Any]) -> Any:
@@ -284,11 +338,12 @@ class _Repeated:
         given = []
         for v in values:
             one = tensor.__new__(tensor)
-            one.value = Value(v.storage)  # a program of plain elements
+            one.value = plain(v, self.home)
             given.append(one)
         result = self.program(*given, *grads)
         self.calls += 1
         if self.calls == 1:
             self.gives = [part is not None for part in result]
-            self.one = OneOp.of(self.program, self.count)
+            if not (self.on_gpu and Number in map(type, (*values, *[g.value for g in grads]))):
+                self.one = OneOp.of(self.program, self.count)
         return result

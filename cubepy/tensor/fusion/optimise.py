@@ -20,6 +20,7 @@ from cubepy.tensor.fusion.products.packed import pack_weights
 from cubepy.tensor.fusion.reductions import opened
 from cubepy.tensor.fusion.reductions.bundled import bundle_sums
 from cubepy.tensor.fusion.reductions.columns import fuse_columns
+from cubepy.tensor.fusion.reductions.recomputed import recomputed
 from cubepy.tensor.fusion.reductions.rows import MOST_BUFFERS, fuse_rows
 from cubepy.tensor.fusion.schedule import Schedule, graph_of, schedule_of
 from cubepy.tensor.fusion.steady import Preparation, prepared, steady
@@ -110,7 +111,10 @@ def _fewest(schedule: Schedule, buffers: int) -> Schedule:
 
 def _in_groups(schedule: Schedule, buffers: int) -> Schedule:
     """Reductions and the maps around them, then the maps that are left."""
-    return join_results(fuse_maps(fuse_columns(fuse_rows(schedule, buffers))))
+    separate: Collection[int] = ()
+    if not buffers:
+        schedule, separate = recomputed(schedule)
+    return join_results(fuse_maps(fuse_columns(fuse_rows(schedule, buffers, separate))))
 
 
 def _launches(schedule: Schedule) -> int:

@@ -10,6 +10,9 @@ from cubepy.tensor.array import apply
 from cubepy.tensor.gradients.rules import Backward, vjp
 from cubepy.tensor.modes import mode
 
+SHORT = 32
+"""Elements of a channel of an image that are no row."""
+
 
 @vjp("softmax")
 def _softmax(b: Backward, g: Any) -> Any:
@@ -75,6 +78,21 @@ def _by_channel(x: Any) -> Any:
     return x.sum(axis=(0, *range(2, x.ndim)))
 
 
+def _sums(x: Any, g: Any, mean: Any) -> tuple[Any, Any]:
+    """Sums of g and of g (x - mean) for each channel of (N, C, ...). On a GPU those of each image
+    come first, which rows give in one pass.
+    """
+    images, channels = x.shape[:2]
+    rows, n = images * channels, math.prod(x.shape[2:])
+    if x.device.backend == "cpu" or n < SHORT:
+        return _by_channel(g), _by_channel(g * (x - _along(x, mean)))
+    seen, g = _wide(x.reshape(rows, n)), _wide(g.reshape(rows, n))
+    middle = mean.reshape(1, channels).expand(images, channels).reshape(rows, 1)
+    parts = g.sum(axis=1), (g * (seen - middle)).sum(axis=1)
+    first, second = [part.reshape(images, channels).sum(axis=0) for part in parts]
+    return first, second
+
+
 @vjp("group_norm", follows=True)
 def _group_norm(b: Backward, g: Any) -> Any:
     """With r, the mean and h of a group as `_rows_back` has them: by x, g w r less r (mean(g w) +
@@ -116,11 +134,10 @@ def _batch_norm(b: Backward, g: Any, by_mean: Any, by_var: Any) -> Any:
     mean, var = b.results[1:]
     if mean is None or var is None or (mode.enabled and mean.value.call is None):
         mean, var = apply("batch_norm", x, None, None, **b.attrs)[1:]
-    centred = x - _along(x, mean)
     by_x = by_weight = by_bias = None
     if g is not None:
         scale = (var + b.attrs["eps"]).rsqrt()
-        by_bias, along = _by_channel(g), _by_channel(g * centred)
+        by_bias, along = _sums(x, g, mean)
         by_weight = along * scale
         factor = scale if weight is None else scale * weight
         by_mean = _plus(by_mean, by_bias * -factor)
@@ -129,7 +146,7 @@ def _batch_norm(b: Backward, g: Any, by_mean: Any, by_var: Any) -> Any:
     if by_mean is not None:
         by_x = _plus(by_x, _along(x, by_mean * (1 / n)))
     if by_var is not None:
-        by_x = _plus(by_x, centred * _along(x, by_var * (2 / n)))
+        by_x = _plus(by_x, (x - _along(x, mean)) * _along(x, by_var * (2 / n)))
     return by_x, by_weight, by_bias
 
 
@@ -146,7 +163,7 @@ def _channel_norm(b: Backward, g: Any) -> Any:
     if b.needs[0]:
         by_x = g * _along(x, factor)
     if any(b.needs[1:]):
-        by_bias, along = _by_channel(g), _by_channel(g * (x - _along(x, mean)))
+        by_bias, along = _sums(x, g, mean)
         by_weight = along * scale
         by_mean = by_bias * -factor
         by_var = along * factor * scale * scale * -0.5

@@ -212,6 +212,7 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
                    *each(lambda x: K.layer_norm(x, x.shape[1]), (F32,), 8, 40000),
                    *each(lambda x: K.layer_norm(x, x.shape[1]), (np.float64,), 64, 77)],
     "log_softmax": each(K.log_softmax, (F32, BF16), 64, 512),
+    "logsumexp": each(lambda x: K.logsumexp(x, 1), (F32, BF16), 64, 70000),
     "rms_norm": each(lambda x: K.rms_norm(x, 512), (F32, BF16), 64, 512),
     "group_norm": [*each(lambda x: K.group_norm(x, 4), (F32, BF16), 2, 8, 20, 24),
                    *each(lambda x: K.group_norm(x, 1), (F32,), 1, 8, 200, 200)],

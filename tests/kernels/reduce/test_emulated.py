@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from cubepy import kernels as K
-from cubepy.kernels.reduce import reduce_gpu
+from cubepy.kernels.reduce import reduce_gpu, statistics_gpu
 from cubepy.runtime.memory.device_array import upload
+from cubepy.tune import force
 
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 from tests.backends.cuda.emulator.device import emulated
@@ -106,3 +107,22 @@ def test_a_row_that_no_units_can_hold_is_walked_over_twice() -> None:
     with emulated() as gpu:
         far = upload(x, gpu)
         np.testing.assert_allclose(K.var(far, 1).numpy(), x.astype(np.float64).var(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), BF16], ids=str)
+def test_long_rows_are_walked_along_once(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest element comes anywhere, infinities and NaN, too."""
+    monkeypatch.setattr(statistics_gpu, "LEAST_ROWS", 1)
+    n = int(RNG.integers(16400, 24000))
+    x = (RNG.standard_normal((5, n)) * 3).astype(dtype)
+    x[1] = -np.inf
+    x[2, RNG.integers(n)] = np.inf
+    x[3, RNG.integers(n)] = np.nan
+    x[4, RNG.integers(n)] = 1e4
+    x[4, : n // 2] = -np.inf
+    with emulated() as gpu, force("reduce", "online_rows"):
+        found = K.logsumexp(upload(x, gpu), axis=1).numpy().astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        wide = np.logaddexp.reduce(x.astype(np.float64), axis=1)
+    assert found[1] == -np.inf and found[2] == np.inf and np.isnan(found[3])
+    np.testing.assert_allclose(found[[0, 4]], wide[[0, 4]], rtol=1e-6 if dtype != BF16 else 4e-3)

@@ -12,7 +12,11 @@ import pytest
 import cubepy as cb
 from cubepy.tensor import Tensor, execute, record, where
 from cubepy.tensor.fusion.optimise import optimise
+from cubepy.tensor.fusion.maps import fuse_maps
 from cubepy.tensor.fusion.reductions.columns import fuse_columns
+from cubepy.tensor.fusion.reductions.recomputed import recomputed
+from cubepy.tensor.fusion.reductions.rows import fuse_rows
+from cubepy.tensor.fusion.schedule import Schedule, graph_of, schedule_of
 from tests.tensor.fusion.random_programs import keeps_results
 from tests.tensor.fusion.test_rows import steps_of
 
@@ -68,6 +72,41 @@ def test_columns_are_one_step(name: str, shape: tuple[int, ...], dtype: str) -> 
 @pytest.mark.parametrize("seed", range(30))
 def test_random_programs(seed: int) -> None:
     keeps_results(fuse_columns, 3000 + seed)
+
+
+def alone(schedule: Schedule) -> Schedule:
+    """What sums down columns read done for them alone, as on a GPU."""
+    found, separate = recomputed(schedule)
+    return fuse_columns(fuse_rows(found, 0, separate))
+
+
+@pytest.mark.turns(4)
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs_whose_sums_read_what_rows_read(seed: int) -> None:
+    keeps_results(alone, 5000 + seed)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("centred", [True, False])
+def test_gradients_of_norms_store_no_products_for_their_sums(dtype: str, centred: bool) -> None:
+    """Of x, g and w: only the gradient by x is as large as they are, where that moves less."""
+    x, g, w = some(40, 64).astype(dtype), some(40, 64).astype(dtype), some(64).astype(dtype)
+    with record(x, g, w) as recorder:
+        wide, u = x.astype("f32"), g.astype("f32") * w
+        seen = wide - wide.mean(axis=1, keepdims=True) if centred else wide
+        scale = ((seen * seen).mean(axis=1, keepdims=True) + 1e-5).rsqrt()
+        h = seen * scale
+        y = (u - h * (u * h).mean(axis=1, keepdims=True)) * scale
+        outputs = [y.astype(dtype), (g.astype("f32") * h).sum(axis=0)]
+        outputs += [g.astype("f32").sum(axis=0)] if centred else []
+    graph = graph_of(fuse_maps(alone(schedule_of(recorder.graph(*outputs)))))
+    made = [s for n in graph.nodes if n.op != "input" for s in n.results]
+    less = centred or dtype == "bf16"  # else x is read again instead of g h: as many bytes
+    assert len([s for s in made if s.shape == (40, 64)]) == (1 if less else 2)
+    for found, want in zip(execute(graph, recorder.inputs), outputs, strict=True):
+        limit = 1e-5 if found.dtype is cb.f32 else 1e-2
+        a, b = (t.astype("f64").numpy() for t in (found, want))
+        np.testing.assert_allclose(a, b, rtol=limit, atol=limit * np.abs(b).max())
 
 
 def somewhere(device: str) -> Any:

@@ -13,8 +13,10 @@ import pytest
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy.errors import GradientError
+from cubepy.nn import functional as F
 from cubepy.tensor.array import constant
 from tests.pretend import NAME, PretendBackend, pretend
+from tests.tensor.gradients import test_composed as often
 from tests.tensor.gradients.test_gradients import BINARY, UNARY
 from tests.tensor.library_ops import CALLS
 
@@ -117,3 +119,54 @@ def test_numbers_of_numbers_are_at_home_everywhere() -> None:
         for device in ("cpu", NAME):
             x = cb.tensor(np.ones(3, np.float32), device=device)
             assert str((x * y).device) == device and (x * y).tolist() == [7.0, 7.0, 7.0]
+
+
+@pytest.mark.turns(4)
+@pytest.mark.parametrize("op", often.OFTEN)
+def test_gradients_that_come_often(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cb.use(NAME):
+        often.test_gradients_stay_what_they_were(op, monkeypatch)
+
+
+@pytest.mark.turns(4)
+@pytest.mark.parametrize("name", often.COMPOSED)
+def test_functions_that_come_often(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cb.use(NAME):
+        often.test_functions_stay_what_they_were(name, monkeypatch)
+
+
+def test_what_comes_often_is_a_program_beside_numbers_and_other_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The device of the tensors decides, not the current one."""
+    monkeypatch.setattr(often.repeated, "AFTER", 2)
+    monkeypatch.setattr(often.functions, "AFTER", 2)
+    monkeypatch.setattr(often.repeated, "_met", {})
+    a = RNG.standard_normal((3, 4)).astype(np.float32)
+    for n in range(6):
+        for there in (NAME, "cpu"):
+            x = cb.tensor(a, device=there, requires_grad=True)
+            y = (F.gelu(x) * 2.5 + F.smooth_l1_loss(x, cb.tensor(a + n, device=there))).softmax(-1)
+            (y * y).sum().backward()
+            assert str(x.grad.device) == there
+            if there == NAME:
+                found = x.grad.numpy()
+        np.testing.assert_allclose(found, x.grad.numpy(), rtol=1e-5, atol=1e-6)
+    kinds = [made for made in often.repeated._met.values() if type(made) is not int]
+    assert {made.on_gpu for made in kinds} == {True, False}
+
+
+def test_numbers_that_were_made_on_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(often.repeated, "AFTER", 2)
+    monkeypatch.setattr(often.functions, "AFTER", 2)
+    number = 2.0 + float(RNG.integers(100, 1000))
+    with cb.use("python"):
+        constant(number, cb.f32)
+    for there in ("cpu", NAME):
+        for _ in range(6):
+            x = cb.tensor([1.0, 3.0], device=there, requires_grad=True)
+            (x * number).sum().backward()
+            assert x.grad.tolist() == [number, number]
+            x.grad = None
+            F.mse_loss(x * number, x).backward()  # (n x - x)^2 / 2
+            assert x.grad.tolist() == [(number - 1) ** 2, 3 * (number - 1) ** 2]

@@ -103,7 +103,7 @@ def fuse_columns(schedule: Schedule) -> Schedule:
         result = step.results[0]
         above = max((level.get(i, 0) for i in step.read), default=0)
         level.update(dict.fromkeys(step.results, above + (result in reduced)))
-        shape = reduced.get(result) or _mapped(step, specs)
+        shape = reduced.get(result) or mapped(step, specs)
         fits = shape in shapes and result not in alone
         inputs = tuple(sorted({made_by[i] for i in step.read}))
         items.append(Item(inputs, (shape, above) if fits else None, step.op in written.LONG))
@@ -125,7 +125,7 @@ def _pays(group: list[Step], reduced: dict[int, tuple[int, ...]]) -> bool:
     return bool(shapes) and shapes[0][-1] >= (LEAST_OF_LONG if long else LEAST)
 
 
-def _mapped(step: Step, specs: dict[int, Spec]) -> tuple[int, ...] | None:
+def mapped(step: Step, specs: dict[int, Spec]) -> tuple[int, ...] | None:
     """The shape of a map that can be written as a function."""
     if (OPS[step.op].kind != "map" and step.op not in written.SAME) or len(step.results) != 1:
         return None

@@ -6,7 +6,7 @@ reductions must be done before it: what is of one level is computed in one walk 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -96,21 +96,24 @@ def _fused_rows(*xs: Spec, results: tuple[Any, ...], **plan: Any) -> Any:
     return found if len(found) > 1 else found[0]
 
 
-def fuse_rows(schedule: Schedule, buffers: int = MOST_BUFFERS) -> Schedule:
+def fuse_rows(
+    schedule: Schedule, buffers: int = MOST_BUFFERS, separate: Collection[int] = ()
+) -> Schedule:
     """The schedule with groups of reductions along rows and maps as one step each.
 
     Args:
         schedule: of single ops.
         buffers: how many values of a row may be kept for a later walk; 0 for GPUs, whose units
             compute them again.
+        separate: what joins no group.
     """
-    spaces = [_reduced_shape(s, schedule.specs) for s in schedule.steps]
+    spaces = [reduced_shape(s, schedule.specs) for s in schedule.steps]
     for shape in dict.fromkeys(s for s in spaces if s is not None):
-        schedule = _fuse_space(schedule, shape, buffers)
+        schedule = _fuse_space(schedule, shape, buffers, separate)
     return schedule
 
 
-def _reduced_shape(step: Step, specs: dict[int, Spec]) -> tuple[int, ...] | None:
+def reduced_shape(step: Step, specs: dict[int, Spec]) -> tuple[int, ...] | None:
     """The shape whose last axis a step reduces, if that can be part of a group."""
     if step.op not in REDUCTIONS:
         return None
@@ -124,12 +127,15 @@ def _reduced_shape(step: Step, specs: dict[int, Spec]) -> tuple[int, ...] | None
     return shape if 1 < shape[-1] <= LONGEST else None
 
 
-def _fuse_space(schedule: Schedule, shape: tuple[int, ...], buffers: int) -> Schedule:
+def _fuse_space(
+    schedule: Schedule, shape: tuple[int, ...], buffers: int, separate: Collection[int]
+) -> Schedule:
     """Groups of the steps over rows of one shape."""
     first = len(schedule.inputs)
     made_by = {i: n for n, i in enumerate(schedule.inputs)}
     made_by |= {r: n for n, s in enumerate(schedule.steps, first) for r in s.results}
-    items, joins, alone = [Item((), None)] * first, [False] * first, stretched(schedule)
+    items, joins = [Item((), None)] * first, [False] * first
+    alone = {*stretched(schedule), *separate}
     for step in schedule.steps:
         fits = step.results[0] not in alone and _fits(step, shape, schedule, made_by, joins)
         joins.append(fits)
@@ -161,7 +167,7 @@ def _fits(
     if len(step.results) != 1:
         return False
     if step.op in REDUCTIONS:
-        return specs[step.inputs[0]].shape == shape and _reduced_shape(step, specs) == shape
+        return specs[step.inputs[0]].shape == shape and reduced_shape(step, specs) == shape
     spec = specs[step.results[0]]
     narrow = (*shape[:-1], 1)
     if spec.shape not in (shape, narrow):

@@ -35,6 +35,8 @@ SMALL = 1 << 16
 """Bytes of results that are copied out of the block."""
 BROUGHT = 1 << 20
 """Bytes of arguments that are copied into it."""
+FEW = 8
+"""Launches that are no graph: to copy an argument takes as long as two of them."""
 LEAST = 1 << 17
 """Bytes of a block, so that it does not take turns with the memory of small arrays."""
 NUMBER = 16
@@ -89,8 +91,10 @@ class GpuProgram(ProgramOperands):
         outputs: what that gave.
 
     Attributes:
-        memory: bytes of the memory of large results.
-        small: bytes of small results.
+        few: whether the launches are no graph.
+        memory: bytes of the memory of large results; of a few launches small ones are one of them.
+        small: bytes of small results of others.
+        together: which memory small results of a few launches are in.
         brought: where inputs that are copied into the block are there.
 
     Raises:
@@ -102,14 +106,16 @@ class GpuProgram(ProgramOperands):
         self.gpu, self.ordinal = gpu_of(self.device), self.device.ordinal
         super().__init__(self.gpu.replays(self.ordinal), calls.recorded, inputs)
         self.write_inputs(calls.in_place)
-        states, numbers, brought = calls.states, calls.numbers, calls.brought
+        states, numbers = calls.states, calls.numbers
+        self.few = len(self.recorded.steps) <= FEW
+        brought = [] if self.few else calls.brought
         self.kept = [a for a in self.kept if type(a) is DeviceArray]
         found = (((a.address | BITS + 1) & -(a.address | BITS + 1)) - 1 for a in inputs)
         self.lines = [(n, 0, bits) for n, bits in enumerate(found) if n not in brought]
         self.numbers = None if numbers is None else numbers[0]
         buffers = self.buffers(() if numbers is None else (numbers[1],))
         self.memory: list[int] = []
-        self.small = 0
+        self.small, self.together = 0, -1
         mine: dict[int, tuple[int | None, int]] = {}  # buffer -> which memory, where in it
         made = {
             n: self.known(outputs[n]) or self.made(outputs[n], buffers, mine, n in states)
@@ -196,6 +202,12 @@ class GpuProgram(ProgramOperands):
                     self.memory.append(0)
                 mine[at] = 0, self.memory[0]
                 self.memory[0] += size
+            elif b.size <= SMALL and self.few:  # they are one memory
+                if self.together < 0:
+                    self.together = len(self.memory)
+                    self.memory.append(0)
+                mine[at] = self.together, self.memory[self.together]
+                self.memory[self.together] += size
             elif b.size <= SMALL:
                 mine[at] = None, self.small
                 self.small += size
@@ -216,13 +228,14 @@ class GpuProgram(ProgramOperands):
     ) -> tuple[list[str], list[str]]:
         go, table, alive = plan.table.ready()
         gpu, device, ordinal = self.gpu, self.device, self.ordinal
-        graphs = getattr(gpu, "graphs", None)
+        graphs: Any = getattr(gpu, "graphs", None)
 
         def run(stream: Any, *addresses: int) -> Any:
             return go(table, stream.handle, *addresses)
 
         scope |= {"threads": gpu.here, "ordinal": ordinal, "use": gpu.use}
-        scope["run"] = run if graphs is None else graphs(ordinal, run, plan.launches)
+        again = graphs is not None and not self.few
+        scope["run"] = graphs(ordinal, run, plan.launches) if again else run
         scope |= {"thread_stream": gpu.thread_stream, "DeviceArray": DeviceArray}
         scope |= {"alive": (alive, self.kept), "launches": plan.launches}
         wide = [f"{names[n]}.address" for n, _, bits in self.lines if bits == BITS]
@@ -388,7 +401,8 @@ def disjoint(arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
             raw = empty((high - low + LINE,), np.uint8, array.device)
             at = raw.address + (array.address + low - raw.address) % LINE - low
             copy = DeviceArray(at, array.layout, raw.owner)
-            copy[...] = array
+            once = tuple([slice(None) if step else slice(1) for step in array.strides])
+            copy[once] = array[once]  # what is repeated is written once
             array = copy
         found.append(array)
     return found
