@@ -11,8 +11,8 @@ import pytest
 
 import cubepy as cb
 from cubepy.tensor import Tensor, execute, record, where
-from cubepy.tensor.fusion.optimise import optimise
 from cubepy.tensor.fusion.maps import fuse_maps
+from cubepy.tensor.fusion.optimise import optimise
 from cubepy.tensor.fusion.reductions.columns import fuse_columns
 from cubepy.tensor.fusion.reductions.recomputed import recomputed
 from cubepy.tensor.fusion.reductions.rows import fuse_rows
