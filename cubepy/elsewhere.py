@@ -67,6 +67,25 @@ ROOMS = ("tensor", "tensor.linalg", "nn", "nn.functional", "kernels")
 """Modules that are looked through, in their order."""
 
 
+OF_TENSORS = {
+    **dict.fromkeys(
+        ("resize_", "squeeze_", "swapaxes_", "t_", "transpose_", "unsqueeze_"),
+        "the method without _: in place a tensor keeps its shape",
+    ),
+    "angle": "cb.tensor.atan2; tensors are real",
+    "cauchy_": "cb.Generator(seed), and functions of what it draws",
+    "data_ptr": "x.numpy(), or x.__dlpack__()",
+    "detach_": "x.detach()",
+    "geometric_": "cb.Generator(seed), and functions of what it draws",
+    "grad_fn": "x.is_leaf, x.requires_grad",
+    "histogram": "x.histc",
+    "log_normal_": "cb.Generator(seed).normal(shape), and exp",
+    "random_": "cb.Generator(seed).integers(low, high, shape)",
+    "to_sparse": "x.nonzero; there are no sparse tensors",
+}
+"""What to write for methods that tensors do not have."""
+
+
 def hint(name: str) -> str:
     """What to write in place of a name; empty where nobody knows it.
 
@@ -97,3 +116,19 @@ def missing(module: str, name: str) -> AttributeError:
     said = hint(name)
     said = f": see {said}" if said else ""
     return AttributeError(f"module {module!r} has no attribute {name!r}{said}", name=name)
+
+
+def missing_of_tensors(name: str) -> AttributeError:
+    """The error for an attribute that a tensor does not have.
+
+    Example:
+        >>> str(missing_of_tensors("squeeze_"))[:60]
+        "'Tensor' object has no attribute 'squeeze_': see the method "
+    """
+    said = "" if name.startswith("_") else OF_TENSORS.get(name, "")
+    for room in ("tensor", "tensor.linalg", "nn.functional"):
+        if not said and not name.startswith("_"):
+            module = importlib.import_module(f"cubepy.{room}")
+            said = f"cb.{room}.{name}" if name in module.__all__ else ""
+    said = f": see {said}" if said else ""
+    return AttributeError(f"'Tensor' object has no attribute {name!r}{said}")

@@ -4,7 +4,8 @@ part that another one gives, what a tensor is.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import importlib
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -279,6 +280,11 @@ class TorchMore(Applied[T]):
         return x == -np.inf  # type: ignore[no-any-return]
 
     # What it is
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise importlib.import_module("cubepy.elsewhere").missing_of_tensors(name)
 
     @property
     def is_cuda(self) -> bool:

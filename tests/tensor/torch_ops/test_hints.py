@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import cubepy as cb
-from cubepy.elsewhere import DTYPES, OTHERWISE, hint
+from cubepy.elsewhere import DTYPES, OF_TENSORS, OTHERWISE, hint
 
 
 @pytest.mark.parametrize("name", [*DTYPES, *OTHERWISE])
@@ -44,11 +44,34 @@ def test_a_name_of_torch_is_answered_with_ours(name: str, where: str) -> None:
         getattr(cb, name)
 
 
+@pytest.mark.parametrize(
+    ("name", "where"),
+    {
+        "conv2d": "cb.nn.functional.conv2d",
+        "eigh": "cb.tensor.linalg.eigh",
+        "tensordot": "cb.tensor.tensordot",
+        "t_": "the method without _",
+        "random_": "cb.Generator(seed).integers",
+    }.items(),
+)
+def test_a_method_that_tensors_do_not_have_is_answered(name: str, where: str) -> None:
+    x = cb.tensor([1.0])
+    with pytest.raises(AttributeError, match=f"no attribute '{name}': see {re.escape(where)}"):
+        getattr(x, name)
+    assert not hasattr(x, name) and not hasattr(x, "__frobnicate__")
+
+
+def test_nothing_that_is_said_of_tensors_is_there() -> None:
+    assert not [name for name in OF_TENSORS if hasattr(cb.tensor([1.0]), name)]
+
+
 def test_a_name_that_nobody_has_is_answered_plainly() -> None:
     for module in (cb, cb.tensor):
         with pytest.raises(AttributeError, match="has no attribute 'frobnicate'$"):
             module.frobnicate
     assert not hasattr(cb, "__wrapped__")
+    with pytest.raises(AttributeError, match="no attribute 'frobnicate'$"):
+        cb.tensor([1.0]).frobnicate
 
 
 def test_names_of_tools_load_nothing() -> None:
