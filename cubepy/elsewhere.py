@@ -34,7 +34,9 @@ OTHERWISE = {
     "FloatTensor": "cb.tensor(data, cb.f32)",
     "LongTensor": "cb.tensor(data, cb.i64)",
     "as_tensor": "cb.tensor.as_tensor, or cb.tensor",
+    "amp": "model.bfloat16(), which trains with sums in f32",
     "array": "cb.tensor",
+    "autocast": "model.bfloat16(), which trains with sums in f32",
     "autograd": "cb.grad, cb.grad_of and t.backward()",
     "backends": "cb.devices() and cb.use",
     "bernoulli": "cb.Generator(seed).bernoulli(p, shape)",
@@ -47,6 +49,7 @@ OTHERWISE = {
     "from_numpy": "cb.tensor",
     "get_default_device": "cb.current_device",
     "inference_mode": "cb.no_grad",
+    "is_tensor": "isinstance(x, cb.Tensor)",
     "manual_seed": "a generator of yours: cb.Generator(seed), given where numbers are drawn",
     "multinomial": "cb.Generator(seed).multinomial(weights, num_samples)",
     "ndarray": "cb.Tensor, of tensors; cb.Array, in kernels",
@@ -58,9 +61,11 @@ OTHERWISE = {
     "randn": "cb.Generator(seed).normal(shape)",
     "random": "cb.Generator(seed)",
     "randperm": "cb.Generator(seed).permutation(n)",
+    "set_default_dtype": "dtype= where a tensor is made, and model.to(cb.f64)",
+    "set_printoptions": "numpy.set_printoptions, which tensors follow",
     "set_default_device": "cb.use(device)",
     "Size": "a tuple: x.shape",
-    "utils": "cb.nn.utils",
+    "utils": "cb.nn.utils; batches of data are slices: x[order[k : k + size]]",
 }
 """Names that are called differently, and what to write."""
 ROOMS = ("tensor", "tensor.linalg", "nn", "nn.functional", "kernels")

@@ -15,7 +15,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from cubepy.errors import Location, ShapeError
+from cubepy.errors import ArgumentError, Location, ShapeError
 from cubepy.lang.dtypes import DType, bool_, f32, i64
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.tensor.exposed import expose
@@ -217,7 +217,12 @@ class Handle:
     __slots__ = ("__weakref__", "_grad", "value")
     _grad: Any
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, *more: Any) -> None:
+        if more or not isinstance(storage, Storage):
+            raise ArgumentError(
+                f"{type(self).__name__} is the class of tensors, made of a storage",
+                hint="cb.tensor(data) makes one of numbers, cb.tensor.zeros(shape) one of a shape",
+            )
         self.value = Value(storage)
 
     @property

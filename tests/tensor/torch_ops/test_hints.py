@@ -17,7 +17,7 @@ def test_what_is_said_is_there(name: str) -> None:
     """Every dotted name of the text, up to where it is called."""
     said = hint(name)
     found = re.findall(r"\bcb((?:\.\w+)+)(\((?:seed)?\)((?:\.\w+)+))?", said)
-    assert found or said.startswith(("x.", "a tuple"))
+    assert found or said.startswith(("x.", "a tuple", "model.", "numpy."))
     for dotted, _, of_generator in found:
         value = cb
         for part in dotted[1:].split("."):

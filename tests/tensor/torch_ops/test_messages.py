@@ -31,6 +31,11 @@ MISTAKES: list[tuple[Any, type[CubeError], str]] = [
     (lambda: nn.Module().add_module("", nn.ReLU()), ArgumentError, "a text without dots"),
     (lambda: X.scatter(0, [[0]]), ArgumentError, "scatter takes src, elements, or value"),
     (lambda: X.scatter(0, [[0]], 1, reduce="mean"), ArgumentError, "reduce is add or multiply"),
+    (lambda: cb.Tensor([1.0]), ArgumentError, "cb.tensor(data) makes one"),
+    (lambda: cb.Tensor(2, 3), ArgumentError, "cb.tensor(data) makes one"),
+    (lambda: cb.exp(X), CubeError, "of a tensor x it is x.exp(...)"),
+    (lambda: cb.max(X), CubeError, "of a tensor x it is x.max(...)"),
+    (lambda: cb.save(nn.Linear(1, 1), "a.pt"), ArgumentError, "nn.save_safetensors"),
     (lambda: bool(X > 0), ShapeError, "the truth of a tensor of shape (2, 3) is not defined"),
 ]
 
