@@ -321,8 +321,8 @@ def joined_index(first, length, index):
 @cb.func
 def common_divisor(a, b):
     """The greatest common divisor, by Euclid: as many rounds as the slowest lane needs"""
-    x = a
-    y = b
+    x = a + (b - b)  # in the dtype of both
+    y = b + (a - a)
     while (y != 0).any():
         done = y == 0
         rest = x % cb.select(done, 1, y)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from cubepy.lang.dtypes import bool_
+from cubepy.lang.dtypes import bool_, float_for
 from cubepy.runtime.notebook import preformatted
 from cubepy.tensor import ufuncs
 from cubepy.tensor.methods.applied import Applied
@@ -384,15 +384,15 @@ class Operators(Applied[T]):
 
     def isnan(self) -> T:
         """Whether elements are NaN."""
-        return self._unary("isnan")
+        return self._unary("isnan") if self.dtype.is_float else self != self
 
     def isinf(self) -> T:
         """Whether elements are infinite."""
-        return self._unary("isinf")
+        return self._unary("isinf") if self.dtype.is_float else self != self
 
     def isfinite(self) -> T:
         """Whether elements are neither infinite nor NaN."""
-        return self._unary("isfinite")
+        return self._unary("isfinite") if self.dtype.is_float else self == self
 
     def signbit(self) -> T:
         """Whether elements have a minus, that of -0 too."""
@@ -421,4 +421,5 @@ class Operators(Applied[T]):
 
     def gelu(self, approximate: str = "none") -> T:
         """Gaussian error linear unit."""
-        return self._unary("gelu", approximate=approximate)
+        x: Any = self if self.dtype.is_float else self.astype(float_for(self.dtype))
+        return x._unary("gelu", approximate=approximate)  # type: ignore[no-any-return]

@@ -127,12 +127,14 @@ class Reducing(Applied[T]):
             return x._reduced("norm", dim, keepdim, {}, ord=order)  # type: ignore[no-any-return]
         x = x if x.dtype.is_float else x.astype("f32")
         wide = x.astype("f32") if x.dtype.bits < 32 else x
-        if order == 0:
-            found = (wide != 0).astype(wide.dtype).sum(dim, keepdim)
+        none = wide == 0
+        if order == 0:  # a tensor whose gradients are 0, as in PyTorch
+            found = wide.masked_fill(~none, 1).masked_fill(none, 0).sum(dim, keepdim)
         elif order == -math.inf:
             found = wide.abs().min(dim, keepdim)
         else:
-            found = (wide.abs() ** order).sum(dim, keepdim) ** (1 / order)
+            sums = (wide.masked_fill(none, 1).abs() ** order).sum(dim, keepdim)
+            found = (sums ** (1 / order)).masked_fill(none.any(dim, keepdim), 0)
         return found.astype(x.dtype)  # type: ignore[no-any-return]
 
     def _nuclear(self, x: Any, dim: Any, keepdim: bool) -> T:

@@ -13,6 +13,7 @@ import pytest
 import cubepy as cb
 import cubepy.tensor as xp
 from cubepy.errors import ArgumentError, DTypeError, ShapeError
+from cubepy.nn import functional as F
 from tests.backends.hip.emulator.device import emulated
 
 INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
@@ -284,6 +285,23 @@ def test_booleans_in_place() -> None:
     assert cb.tensor([3, 4]).gt_(3).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("name", ["std", "norm of 0", "norm of -1", "norm of -2.5"])
+def test_gradients_at_the_edges_are_zero(name: str) -> None:
+    """As in torch: of deviations where all is the same, of how many are not 0, and of norms of
+    negative orders where an element is 0; in the rows beside, they are what they are.
+    """
+    a = np.array([[2.0, 2, 2], [1, 2, 4], [0, 3, 1], [0, 0, 0]])
+    x = cb.tensor(a, requires_grad=True)
+    y = x.std(1) if name == "std" else x.norm(float(name[8:]), 1)
+    y.sum().backward()
+    assert np.isfinite(x.grad.numpy()).all() and y.dtype is cb.f64
+    flat = {"std": [0, 3], "norm of 0": [0, 1, 2, 3]}.get(name, [2, 3])
+    for row in range(4):
+        assert x.grad[row].any().item() is (row not in flat)
+    if "-" in name:
+        assert y[2:].tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_mantissas_and_exponents_are_those_of_numpy(dtype: Any) -> None:
     """Of numbers of all sizes, the smallest ones among them, too."""
@@ -322,6 +340,32 @@ def test_what_a_tensor_is() -> None:
     assert cb.Device("cuda", 1).type == "cuda" and cb.Device("cuda", 1).index == 1
     assert x.is_signed() and not cb.tensor([1], "u8").is_signed() and not x.is_complex()
     assert x.isreal().tolist() == [True, True] and x[:1].is_nonzero() and x.is_same_size(x + 1)
+
+
+OF_ELEMENTS = """exp log1p expm1 sqrt sin cos tanh erf silu sigmoid atan asinh log10 cbrt lgamma log2
+    reciprocal gelu rsqrt isnan isinf isfinite deg2rad""".split()
+ACTIVATIONS = """elu selu celu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish
+    relu6 sigmoid silu softplus softshrink softsign tanhshrink softmin softmax""".split()
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, *INTEGERS])
+def test_functions_of_integers_are_those_of_floats(dtype: Any) -> None:
+    """Also where -x or x + 1 is beyond their dtype; at once and in programs."""
+    rng = np.random.default_rng(5)
+    a = rng.integers(0, 2, 40) > 0 if dtype is np.bool_ else drawn(rng, dtype, 40)
+    if dtype not in (np.bool_, np.int8, np.uint8):  # what f32 holds
+        a = a.clip(-(2**10) if np.iinfo(dtype).min else 0, 2**10)
+    for name in [*OF_ELEMENTS, *(f"F.{n}" for n in ACTIVATIONS)]:
+        if name == "F.softmax" and dtype is np.bool_:
+            continue
+        function = getattr(F if name[:2] == "F." else cb.Tensor, name.removeprefix("F."))
+        want = function(cb.tensor(a.astype(np.float64))).numpy()
+        x = cb.tensor(a)
+        for found in (function(x), cb.jit(lambda x, f=function: f(x))(x)):
+            least = 0 if want.dtype == bool else np.finfo(np.float32).max
+            given, right = found.numpy().astype(np.float64), want.astype(np.float64)
+            known = np.abs(right) <= least if least else right == right
+            np.testing.assert_allclose(given[known], right[known], 2e-5, 2e-6, err_msg=name)
 
 
 OF_FLOATS = np.random.default_rng(7).standard_normal((3, 4)).astype(np.float32)
