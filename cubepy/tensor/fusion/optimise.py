@@ -111,9 +111,7 @@ def _fewest(schedule: Schedule, buffers: int) -> Schedule:
 
 def _in_groups(schedule: Schedule, buffers: int) -> Schedule:
     """Reductions and the maps around them, then the maps that are left."""
-    separate: Collection[int] = ()
-    if not buffers:
-        schedule, separate = recomputed(schedule)
+    schedule, separate = recomputed(schedule)
     return join_results(fuse_maps(fuse_columns(fuse_rows(schedule, buffers, separate))))
 
 

@@ -10,7 +10,7 @@ from cubepy.tensor.array import apply
 from cubepy.tensor.gradients.rules import Backward, vjp
 from cubepy.tensor.modes import mode
 
-SHORT = 32
+SHORT = 16
 """Elements of a channel of an image that are no row."""
 
 
@@ -79,12 +79,12 @@ def _by_channel(x: Any) -> Any:
 
 
 def _sums(x: Any, g: Any, mean: Any) -> tuple[Any, Any]:
-    """Sums of g and of g (x - mean) for each channel of (N, C, ...). On a GPU those of each image
-    come first, which rows give in one pass.
+    """Sums of g and of g (x - mean) for each channel of (N, C, ...): first those of each image,
+    which rows give in one pass, then those of all.
     """
     images, channels = x.shape[:2]
     rows, n = images * channels, math.prod(x.shape[2:])
-    if x.device.backend == "cpu" or n < SHORT:
+    if n < SHORT:
         return _by_channel(g), _by_channel(g * (x - _along(x, mean)))
     seen, g = _wide(x.reshape(rows, n)), _wide(g.reshape(rows, n))
     middle = mean.reshape(1, channels).expand(images, channels).reshape(rows, 1)
