@@ -20,6 +20,14 @@ from cubepy.runtime.replay.record import Recorder
 LINE = 127  # bits of an address by which kernels may have been chosen
 
 
+def aligned_like(address: int) -> int:
+    """The bits that addresses of the same alignment have in common with one: those up to its lowest
+    one, so that slices at 32 beginnings are six kinds.
+    """
+    lowest = address & -address
+    return 2 * lowest - 1 if 0 < lowest <= LINE else LINE
+
+
 class GpuOperands(Operands):
     """The arrays among the arguments, then the memory that the call takes.
 
@@ -59,7 +67,7 @@ class GpuOperands(Operands):
         ]
         given = list(enumerate(arrays))
         super().__init__(tables(self.ordinal), given, taken, recorded.constants)
-        self.lines = [(n, array.address, LINE) for n, array in given]
+        self.lines = [(n, array.address, aligned_like(array.address)) for n, array in given]
 
     def begin(self, scope: dict[str, Any], steps: int) -> list[str]:
         use = self.gpu.use

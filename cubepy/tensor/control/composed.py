@@ -14,7 +14,17 @@ from cubepy.runtime import recording
 from cubepy.runtime.device import Device, current
 from cubepy.runtime.tables import room
 from cubepy.tensor.array import Tensor
-from cubepy.tensor.control.repeated import AFTER, LARGE, LIMIT, SMALL, STEPWISE, OneOp, dense, plain
+from cubepy.tensor.control.repeated import (
+    AFTER,
+    LARGE,
+    LARGE_ON_GPU,
+    LIMIT,
+    SMALL,
+    STEPWISE,
+    OneOp,
+    dense,
+    plain,
+)
 from cubepy.tensor.gradients.engine import walk_back
 from cubepy.tensor.gradients.functional import leaf_of
 from cubepy.tensor.gradients.rules import Backward
@@ -112,7 +122,7 @@ def composed(function: Callable[..., Any]) -> Callable[..., Any]:
             if found < AFTER:
                 room(met, LIMIT)
                 most = max([math.prod(v.storage.shape) for v in values], default=0)
-                met[known] = found + 1 + most // LARGE
+                met[known] = found + 1 + most // (LARGE if there == "cpu" else LARGE_ON_GPU)
                 return function(*args, **kwargs)
             found = met[known] = _Composed(function, args, kwargs, home or current())
         result = found(values)

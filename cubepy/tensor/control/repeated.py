@@ -33,7 +33,7 @@ from cubepy.tensor.value import Number, Value
 
 AFTER = 24
 """How often a gradient is computed op by op first."""
-LARGE = 1 << 13
+LARGE, LARGE_ON_GPU = 1 << 13, 1 << 21
 """Elements that count as one more time: what is large pays for a trace sooner."""
 VARIED = 8
 """How often a function may get another kind of arguments before it is no program any more."""
@@ -119,7 +119,7 @@ def again(
         if found < AFTER:
             room(_met, LIMIT)
             most = max([math.prod(v.storage.shape) for v in arrays], default=0)
-            _met[known] = found + 1 + most // LARGE
+            _met[known] = found + 1 + most // (LARGE_ON_GPU if on_gpu else LARGE)
             return None
         there = [g is not None for g in grads]
         found = _met[known] = _Repeated(rule, inputs, results, needs, call.attrs, there, home)

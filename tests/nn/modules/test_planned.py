@@ -17,6 +17,7 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.nn import optim
 from cubepy.runtime import recording
+from cubepy.runtime.replay.calls import Calls
 from cubepy.tensor import Tensor
 from tests.backends.gpu import fake_driver as fakes
 from tests.device.tensors.test_training import OPTIMIZERS
@@ -100,3 +101,24 @@ def test_steps_of_optimizers_are_plans(name: str, loss: str) -> None:
         program(*[cb.tensor(np.ones((20, n), np.float32), device=GPU) for n in (12, 5)])
     plans = [made.plan for variants in program.programs.values() for made in variants]
     assert any(plan is not None for plan in plans)
+
+
+def test_slices_that_begin_anywhere_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six alignments of 4 bytes and more, whatever the slice."""
+    recorded: list[Any] = []
+    long_way = Calls.long_way
+
+    def counted(self: Calls, key: Any, *rest: Any) -> Any:
+        recorded.append(key)
+        return long_way(self, key, *rest)
+
+    monkeypatch.setattr(Calls, "long_way", counted)
+    x = cb.tensor(np.zeros((40, 100), np.float32), device=GPU)
+    for n in range(4):
+        if n == 3:
+            recorded.clear()
+        for k in range(40):
+            part = x[:, k : k + 40]
+            assert part.reshape(-1).shape == (1600,)
+            assert (part * part).shape == (40, 40)
+    assert not recorded
