@@ -282,6 +282,9 @@ def test_booleans_in_place() -> None:
     assert x.fill_(2).tolist() == [True, True]
     assert x.masked_fill_(cb.tensor([True, False]), 0).tolist() == [False, True]
     assert cb.tensor([1.0, 2.0]).eq_(1).tolist() == [1.0, 0.0]
+    y = cb.tensor([1.0, 2.0])
+    assert y.scatter_(0, cb.tensor([1]), value=5) is y and y.tolist() == [1.0, 5.0]
+    assert y.scatter_(0, cb.tensor([1]), 2.0, reduce="multiply").tolist() == [1.0, 10.0]
     assert cb.tensor([3, 4]).gt_(3).tolist() == [0, 1]
 
 
