@@ -36,7 +36,32 @@ def adding() -> Iterator[str]:
     del OPS["adding"]
 
 
-def test_a_program_is_launched_as_a_graph(fake: FakeDriver, adding: str) -> None:
+@pytest.fixture
+def as_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few launches are graphs, too."""
+    monkeypatch.setattr(gpu, "FEW", 0)
+
+
+def test_a_few_launches_are_no_graph_and_read_arguments_where_they_are(
+    fake: FakeDriver, adding: str
+) -> None:
+    """Small results are one memory of each call."""
+    program = cb.jit(lambda x, y: (apply(adding, x, y), apply(adding, y, y)))
+    results: list[Any] = []
+    for _ in range(12):
+        x, y = some(64), some(64)
+        found = program(cb.tensor(new(x)), cb.tensor(new(y)))
+        results += zip(found, (x + y, y + y), strict=True)
+        del results[:-6]
+        for one, want in results:
+            same(one.storage.array, want)
+    assert found[0].storage.array.owner is found[1].storage.array.owner
+    ((made,),) = program.programs.values()
+    assert made.plan.launches == 2 and not hasattr(made.call.__globals__["run"], "captured")
+    assert not made.operands.brought and not made.operands.small
+
+
+def test_a_program_is_launched_as_a_graph(fake: FakeDriver, adding: str, as_graphs: None) -> None:
     kept = cb.tensor(new(np.zeros(64, np.float32)))
 
     def function(x: Tensor, y: Tensor) -> Tensor:
@@ -86,7 +111,7 @@ def test_parts_of_an_argument_that_are_joined_again_are_a_view(
 
 
 def test_memory_that_never_comes_again_makes_no_graph(
-    fake: FakeDriver, adding: str, monkeypatch: pytest.MonkeyPatch
+    fake: FakeDriver, adding: str, monkeypatch: pytest.MonkeyPatch, as_graphs: None
 ) -> None:
     monkeypatch.setattr(gpu, "BROUGHT", 0)
 
@@ -104,7 +129,7 @@ def test_memory_that_never_comes_again_makes_no_graph(
 
 
 def test_captures_that_fail_cost_a_graph_alone(
-    fake: FakeDriver, adding: str, monkeypatch: pytest.MonkeyPatch
+    fake: FakeDriver, adding: str, monkeypatch: pytest.MonkeyPatch, as_graphs: None
 ) -> None:
     def spoiled(self: FakeDriver, handle: int, out: Any) -> int:
         end(self, handle, out)
