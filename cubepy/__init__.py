@@ -163,7 +163,7 @@ else:
             return getattr(importlib.import_module("cubepy.tensor"), name)
         if name in _OF_MODELS:
             return getattr(importlib.import_module("cubepy.models"), name)
-        raise AttributeError(f"module 'cubepy' has no attribute {name!r}")
+        raise importlib.import_module("cubepy.elsewhere").missing("cubepy", name)
 
 
 def __dir__() -> list[str]:

@@ -16,10 +16,11 @@ if not __name__.startswith("cubepy."):
 from cubepy.nn import functional, init, modules, optim, utils
 from cubepy.nn.module import Module
 from cubepy.nn.modules import *
-from cubepy.nn.parameter import Parameter
+from cubepy.nn.parameter import Buffer, Parameter
 from cubepy.nn.safetensors import load_safetensors, safetensors_metadata, save_safetensors
 
 __all__ = [
+    "Buffer",
     "Module",
     "Parameter",
     "functional",

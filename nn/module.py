@@ -11,7 +11,7 @@ from cubepy.lang.dtypes import as_dtype
 from cubepy.nn import arguments
 from cubepy.nn.cloning import TABLES, cloned
 from cubepy.nn.hooks import Hooked
-from cubepy.nn.parameter import Parameter
+from cubepy.nn.parameter import Buffer, Parameter
 from cubepy.nn.tree import Tree
 from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
@@ -25,6 +25,10 @@ class LoadResult(NamedTuple):
 
     missing_keys: list[str]
     unexpected_keys: list[str]
+
+
+_ELEMENTS = "`module.{name}.copy_(values)` within `cb.no_grad()` gives it other elements"
+_FREE = "`del module.{name}` first, if the name is to be something else"
 
 
 class Module(Hooked, Tree):
@@ -71,6 +75,11 @@ class Module(Hooked, Tree):
         )
         if own is None and name in self._buffers:
             own = self._buffers
+        if value is not None and own is not self._parameters:
+            self._refuse_to_lose(name, value)
+        if isinstance(value, Buffer):
+            self.register_buffer(name, value.detach(), value.persistent)
+            return
         for table in (self._parameters, self._modules, self._buffers, self.__dict__):
             if table is not own:
                 table.pop(name, None)
@@ -79,6 +88,16 @@ class Module(Hooked, Tree):
         else:
             own[name] = value  # an existing name keeps its place in the order
         changed()
+
+    def _refuse_to_lose(self, name: str, value: Any) -> None:
+        """What is no parameter takes no parameter's place, and so on: `layer.weight = 3`."""
+        for kind, table, ours, wanted, hint in KINDS:
+            if name in self.__dict__[table] and not isinstance(value, ours):
+                raise ArgumentError(
+                    f"{name!r} of {type(self).__name__} is a {kind}: it can be {wanted} or None, "
+                    f"not {shown(value)}",
+                    hint=hint.format(name=name),
+                )
 
     def __getattr__(self, name: str) -> Any:
         for table in ("_parameters", "_buffers", "_modules"):
@@ -343,6 +362,14 @@ class Module(Hooked, Tree):
         if not lines:
             return f"{type(self).__name__}({extra})"
         return f"{type(self).__name__}({extra}\n  " + "\n  ".join(lines) + "\n)"
+
+
+KINDS: tuple[tuple[str, str, Any, str, str], ...] = (
+    ("parameter", "_parameters", Parameter, "an nn.Parameter", f"{_ELEMENTS}; {_FREE}"),
+    ("module", "_modules", Module, "an nn.Module", _FREE),
+    ("buffer", "_buffers", (Tensor, Parameter, Module), "a tensor", f"cb.tensor(values); {_FREE}"),
+)
+"""What has a table of its own, what may stand in it, and what to do instead."""
 
 
 def tables(

@@ -1,4 +1,4 @@
-"""`Parameter`: a tensor that a module learns."""
+"""`Parameter`: a tensor that a module learns; `Buffer`: one that it has besides."""
 
 from __future__ import annotations
 
@@ -8,6 +8,29 @@ from cubepy.nn import arguments
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.program.plans.steady import exchange
 from cubepy.tensor.value import Value
+
+
+class Buffer(Tensor):
+    """A tensor that belongs to a module and is not learned: assigned to an attribute, it is
+    registered as `register_buffer` does it.
+
+    Args:
+        data: a tensor or anything that `cb.tensor` takes; the memory is shared.
+        persistent: whether it is part of the state dict.
+
+    Example:
+        >>> from cubepy import nn
+        >>> model = nn.Module()
+        >>> model.mean = Buffer([1.0, 2.0])
+        >>> [name for name, _ in model.named_buffers()], list(model.state_dict())
+        (['mean'], ['mean'])
+    """
+
+    __slots__ = ("persistent",)
+
+    def __init__(self, data: Any, *, persistent: bool = True) -> None:
+        super().__init__(as_tensor(data).storage)
+        self.persistent = arguments.flag("persistent", persistent)
 
 
 class Parameter(Tensor):

@@ -158,6 +158,7 @@ class Tree:
             >>> list(net.state_dict())
             ['scale']
         """
+        _check_name(name)
         if param is not None and not isinstance(param, Parameter):
             raise ArgumentError(
                 f"{name} must be a parameter or None, not {shown(param)}",
@@ -178,6 +179,7 @@ class Tree:
             >>> net.first.out_features
             3
         """
+        _check_name(name)
         if module is not None and not isinstance(module, Tree):
             raise ArgumentError(f"{name} must be a module or None, not {shown(module)}")
         setattr(self, name, module)
@@ -200,3 +202,12 @@ class Tree:
         self.get_submodule(name)
         path, _, last = name.rpartition(".")
         self.get_submodule(path).add_module(last, module)
+
+
+def _check_name(name: Any) -> None:
+    """A name that dotted names of a state can be made of, as torch asks."""
+    if not isinstance(name, str) or not name or "." in name:
+        raise ArgumentError(
+            f"a name of a parameter or module is a text without dots, not {shown(name)}",
+            hint="a module of its own has parameters behind a dot",
+        )

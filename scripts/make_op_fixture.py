@@ -94,6 +94,10 @@ NEWER = """
     linalg.vander logcumsumexp masked_scatter nanmedian nanquantile renorm scatter_reduce.mean sinc
     std_mean std_mean.unbiased unique var_mean var_mean.unbiased
     erfinv matrix_exp
+    addbmm addmv addr diagonal_scatter float_power histc index_put index_reduce.amax
+    index_reduce.amin index_reduce.mean index_reduce.prod isneginf isposinf ldexp logdet mode norm.fro norm.nuc put
+    round.decimals_3 round.decimals_neg_3 select_scatter sum_to_size take
+    unique_consecutive hsplit vsplit dsplit vdot cholesky frexp logaddexp2 qr isreal
 """.split()
 """In a file of their own, so that the first one needs not be drawn again."""
 MOST = 10

@@ -44,10 +44,10 @@ class Builtin:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         active = interpreter.get()
         if active is None:
-            raise LaunchError(
-                f"cb.{self.name} was called outside a kernel",
-                hint="call it in a function decorated with @cb.kernel or @cb.func",
-            )
+            hint = "call it in a function decorated with @cb.kernel or @cb.func"
+            if args and hasattr(args[0], "storage") and hasattr(args[0], self.name):
+                hint = f"of a tensor x it is x.{self.name}(...); cb.{self.name} is of kernels"
+            raise LaunchError(f"cb.{self.name} was called outside a kernel", hint=hint)
         return active.call(self.name, args, kwargs)
 
     def __repr__(self) -> str:

@@ -94,6 +94,16 @@ class Device:
     backend: str
     ordinal: int = 0
 
+    @property
+    def type(self) -> str:
+        """The backend, as PyTorch calls it: `x.device.type == "cuda"`."""
+        return self.backend
+
+    @property
+    def index(self) -> int | None:
+        """The ordinal of a GPU, as PyTorch calls it; None on the host."""
+        return None if self.backend in ("cpu", "python") else self.ordinal
+
     def __str__(self) -> str:
         return self.backend if self.ordinal == 0 else f"{self.backend}:{self.ordinal}"
 

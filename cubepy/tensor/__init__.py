@@ -116,4 +116,4 @@ else:
     def __getattr__(name: str) -> Any:
         if name == "explain":  # few programs ask
             return import_module("cubepy.tensor.explained.explain").explain
-        raise AttributeError(f"module 'cubepy.tensor' has no attribute {name!r}")
+        raise import_module("cubepy.elsewhere").missing("cubepy.tensor", name)

@@ -12,7 +12,7 @@ import numpy as np
 
 from cubepy.compiler.signature import exact
 from cubepy.errors import CubeError
-from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i32, i64
+from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
 from cubepy.runtime.device import as_device, current
@@ -314,10 +314,6 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
     def __rmatmul__(self, other: Any) -> Tensor:
         return _of_two("matmul", as_tensor(other), self)
 
-    def matmul(self, other: Any) -> Tensor:
-        """Matrix product with broadcast batch axes."""
-        return self @ other
-
     _apply = staticmethod(apply)  # type: ignore[assignment]
 
     def _unary(self, op: str, **attrs: Any) -> Tensor:
@@ -329,6 +325,8 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
             made = None if again is None else again(values)
             if type(made) is Dense:
                 return _one(made, op, (self,), attrs, before.needs_grad)
+        if not store.shape and attrs.get("axis") is not None:
+            return self._of_line(op, attrs)
         return apply(op, self, **attrs)
 
     def _view(self, op: str, attribute: str, given: Any) -> Tensor:
@@ -406,8 +404,10 @@ def tensor(
     """
     made = _tensor(data, dtype, device)
     if requires_grad:
-        made = made.detach() if made is data else made
+        made = made.detach() if isinstance(data, Tensor) else made
         made.requires_grad_()
+    elif made is data:  # a handle of its own: what is done to it in place is not done to the other
+        made = +made if made.requires_grad else made.detach()
     return made
 
 
@@ -443,8 +443,6 @@ def operand(value: Any, other: Tensor) -> Tensor:
     if isinstance(value, float) and not dtype.is_float:
         dtype = float_for(dtype)
     elif isinstance(value, int) and not isinstance(value, bool):
-        if dtype.kind == "b":
-            dtype = i32
-        if dtype.is_int and not fits(value, dtype):
+        if dtype.kind == "b" or dtype.is_int and not fits(value, dtype):
             dtype = i64
     return constant(value, dtype)

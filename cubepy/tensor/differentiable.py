@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import DTypeError, GradientError, ShapeError
+from cubepy.lang.dtypes import DType, bool_
 from cubepy.runtime import recording
 from cubepy.runtime.replay.hosted import HOSTED
 from cubepy.tensor.custom import hooks
@@ -336,7 +337,7 @@ class Differentiable(Handle):
                 f"in place a tensor keeps its shape {self.shape}; the result has {new.shape}"
             )
         if new.dtype is not self.dtype:
-            if new.dtype.is_float and not self.dtype.is_float:
+            if loses(new.dtype, self.dtype):
                 raise DTypeError(
                     f"in place a tensor keeps its dtype {self.dtype.name}; the result is "
                     f"{new.dtype.name}",
@@ -344,6 +345,13 @@ class Differentiable(Handle):
                 )
             new = new.astype(self.dtype)
         return self._exchanged(new)
+
+
+def loses(result: DType, mine: DType) -> bool:
+    """Whether a result is of a wider kind than what should hold it: floats in integers, integers in
+    booleans.
+    """
+    return result.is_float and not mine.is_float or mine is bool_ and result is not bool_
 
 
 def _leaf(cls: Any, kind: type[Value], storage: Any, needs_grad: bool) -> Any:

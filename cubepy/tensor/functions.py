@@ -316,3 +316,23 @@ def from_end(index, length):
 def joined_index(first, length, index):
     """The index into two axes as one, of which the second has this length"""
     return first * length + index
+
+
+@cb.func
+def common_divisor(a, b):
+    """The greatest common divisor, by Euclid: as many rounds as the slowest lane needs"""
+    x = a + (b - b)  # in the dtype of both
+    y = b + (a - a)
+    while (y != 0).any():
+        done = y == 0
+        rest = x % cb.select(done, 1, y)
+        x = cb.select(done, x, y)
+        y = cb.select(done, y, rest)
+    return cb.abs(x)
+
+
+@cb.func
+def common_multiple(a, b):
+    """The least common multiple; 0 where a or b is 0"""
+    divisor = common_divisor(a, b)
+    return cb.abs(a) // cb.select(divisor == 0, 1, divisor) * cb.abs(b)

@@ -217,6 +217,10 @@ def packed_linear(
     return x, weight, bias, residual
 
 
+KINDS = {"S": "bytes", "U": "texts", "c": "complex numbers", "O": "objects", "M": "dates"}
+"""What arrays hold that are of no numeric dtype."""
+
+
 def array_of_data(data: Any, wanted: DType | None) -> np.ndarray:
     """Numbers of a tensor as an array: of an array, nested lists or a number; floats of Python are
     f32.
@@ -235,8 +239,9 @@ def array_of_data(data: Any, wanted: DType | None) -> np.ndarray:
             array = array.astype(np.float32 if wanted is None else wanted.numpy)
     if array.dtype.kind in "OUSMmc":
         otherwise = "give numbers, or an array of a numeric dtype"
+        what = KINDS.get(array.dtype.kind, str(array.dtype))
         raise DTypeError(
-            f"a tensor holds numbers, not {array.dtype}",
+            f"a tensor holds numbers, not {'None' if data is None else what}",
             hint=otherwise if isinstance(data, (list, tuple)) else hint_for(data, otherwise),
         )
     array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

@@ -15,7 +15,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from cubepy.errors import Location, ShapeError
+from cubepy.errors import ArgumentError, Location, ShapeError
 from cubepy.lang.dtypes import DType, bool_, f32, i64
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.tensor.exposed import expose
@@ -217,7 +217,12 @@ class Handle:
     __slots__ = ("__weakref__", "_grad", "value")
     _grad: Any
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, *more: Any) -> None:
+        if more or not isinstance(storage, Storage):
+            raise ArgumentError(
+                f"{type(self).__name__} is the class of tensors, made of a storage",
+                hint="cb.tensor(data) makes one of numbers, cb.tensor.zeros(shape) one of a shape",
+            )
         self.value = Value(storage)
 
     @property
@@ -284,8 +289,10 @@ class Handle:
         return f"tensor({text}{extra})"
 
     def __format__(self, spec: str) -> str:
-        """One number as Python formats it (f"{loss:.4f}"); a tensor of axes has no such words."""
-        return format(self.item(), spec) if spec and not self.shape else format(repr(self), spec)
+        """One number as Python formats it (f"{loss}", f"{loss:.4f}"), as in PyTorch; a tensor of
+        axes has no such words.
+        """
+        return format(repr(self) if self.shape else self.item(), spec)
 
     def numpy(self) -> np.ndarray:
         """The elements as a NumPy array: the tensor's own memory when it is dense and on the CPU,
@@ -315,7 +322,7 @@ class Handle:
         if self.size != 1:
             raise ShapeError(
                 f"the truth of a tensor of shape {self.shape} is not defined",
-                hint="use x.all() of its NumPy array",
+                hint="use x.any() or x.all()",
             )
         return bool(self.item())
 

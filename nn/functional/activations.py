@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.errors import ShapeError
+from cubepy.lang.dtypes import float_for
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, apply, as_tensor
 from cubepy.tensor.control.composed import composed
@@ -22,7 +23,7 @@ def gelu(input: Any, approximate: str = "none") -> Tensor:
         >>> gelu([-1.0, 0.0, 1.0])
         tensor([-0.15865523,  0.        ,  0.8413448 ])
     """
-    return apply("gelu", as_tensor(input), approximate=approximate)
+    return as_tensor(input).gelu(approximate)
 
 
 def relu(input: Any, inplace: bool = False) -> Tensor:
@@ -73,12 +74,17 @@ def softmax(input: Any, dim: int = -1, dtype: Any = None) -> Tensor:
         tensor([[0.5, 0.5],
                 [0. , 1. ]])
     """
-    return apply("softmax", _in(as_tensor(input), dtype), axis=dim)
+    return as_tensor(input).softmax(dim, dtype)
 
 
 def _in(x: Tensor, dtype: Any) -> Tensor:
     """In the dtype that was asked for."""
     return x if dtype is None else x.astype(dtype)
+
+
+def _floats(x: Tensor) -> Tensor:
+    """Integers and booleans as floats: what is computed of them may be beyond their dtype."""
+    return x if x.dtype.is_float else x.astype(float_for(x.dtype))
 
 
 def _as_given(y: Tensor, x: Tensor) -> Tensor:
@@ -98,7 +104,7 @@ def log_softmax(input: Any, dim: int = -1, dtype: Any = None) -> Tensor:
         >>> log_softmax([[0.0, 200.0]])
         tensor([[-200.,    0.]])
     """
-    return apply("log_softmax", _in(as_tensor(input), dtype), axis=dim)
+    return as_tensor(input).log_softmax(dim, dtype)
 
 
 def softmin(input: Any, dim: int = -1, dtype: Any = None) -> Tensor:
@@ -108,7 +114,7 @@ def softmin(input: Any, dim: int = -1, dtype: Any = None) -> Tensor:
         >>> softmin([[0.0, 100.0]])
         tensor([[1., 0.]])
     """
-    return softmax(-_in(as_tensor(input), dtype), dim)
+    return softmax(-_floats(_in(as_tensor(input), dtype)), dim)
 
 
 @composed
@@ -120,7 +126,7 @@ def logsigmoid(input: Any) -> Tensor:
         array([-200.    ,   -0.6931], dtype=float32)
     """
     x = as_tensor(input)
-    wide = arguments.widened(x)
+    wide = arguments.widened(_floats(x))
     return _as_given(_below(wide) - where(wide > 0, -wide, wide).exp().log1p(), x)
 
 
@@ -194,7 +200,7 @@ def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
         array([-0.6321,  1.    ], dtype=float32)
     """
     x = as_tensor(input)
-    wide = arguments.widened(x)
+    wide = arguments.widened(_floats(x))
     return arguments.in_place(
         input, _as_given(where(wide > 0, wide, _below(wide).expm1() * alpha), x), inplace
     )
@@ -209,7 +215,7 @@ def selu(input: Any, inplace: bool = False) -> Tensor:
         array([-1.1113,  1.0507], dtype=float32)
     """
     x = as_tensor(input)
-    wide = arguments.widened(x)
+    wide = arguments.widened(_floats(x))
     return arguments.in_place(
         input, _as_given(elu(wide, 1.6732632423543772) * 1.0507009873554805, x), inplace
     )
@@ -224,7 +230,7 @@ def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
         array([-0.7869,  1.    ], dtype=float32)
     """
     x = as_tensor(input)
-    wide = arguments.widened(x)
+    wide = arguments.widened(_floats(x))
     return arguments.in_place(
         input, _as_given(where(wide > 0, wide, (_below(wide) / alpha).expm1() * alpha), x), inplace
     )
@@ -239,7 +245,7 @@ def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
         array([  0.6931, 100.    ], dtype=float32)
     """
     x = as_tensor(input)
-    wide = arguments.widened(x)
+    wide = arguments.widened(_floats(x))
     scaled = wide if beta == 1 else wide * beta
     straight = scaled > threshold
     curved = where(straight, 0, scaled).exp().log1p()
@@ -255,7 +261,7 @@ def softsign(input: Any) -> Tensor:
         tensor([-0.5 ,  0.75])
     """
     x = as_tensor(input)
-    wide = arguments.widened(x)
+    wide = arguments.widened(_floats(x))
     return _as_given(wide / (abs(wide) + 1), x)
 
 
@@ -268,7 +274,7 @@ def hardsigmoid(input: Any, inplace: bool = False) -> Tensor:
         tensor([0.  , 0.5 , 0.75])
     """
     x = as_tensor(input)
-    wide = arguments.widened(x)
+    wide = arguments.widened(_floats(x))
     return arguments.in_place(input, _as_given(relu6(wide + 3) / 6, x), inplace)
 
 
@@ -281,7 +287,7 @@ def hardswish(input: Any, inplace: bool = False) -> Tensor:
         tensor([-0.,  0.,  3.])
     """
     x = as_tensor(input)
-    wide = arguments.widened(x)
+    wide = arguments.widened(_floats(x))
     return arguments.in_place(input, _as_given(wide * (relu6(wide + 3) / 6), x), inplace)
 
 
@@ -294,7 +300,7 @@ def mish(input: Any, inplace: bool = False) -> Tensor:
         array([0.    , 0.8651], dtype=float32)
     """
     x = as_tensor(input)
-    wide = arguments.widened(x)
+    wide = arguments.widened(_floats(x))
     return arguments.in_place(input, _as_given(wide * softplus(wide).tanh(), x), inplace)
 
 
@@ -307,7 +313,7 @@ def tanhshrink(input: Any) -> Tensor:
         array([0.    , 0.2384], dtype=float32)
     """
     x = as_tensor(input)
-    wide = arguments.widened(x)
+    wide = arguments.widened(_floats(x))
     return _as_given(wide - wide.tanh(), x)
 
 
@@ -319,7 +325,7 @@ def softshrink(input: Any, lambd: float = 0.5) -> Tensor:
         >>> softshrink([-1.0, 0.25, 2.0])
         tensor([-0.5,  0. ,  1.5])
     """
-    x = as_tensor(input)
+    x = _floats(as_tensor(input))
     return where(abs(x) <= lambd, 0, where(x > 0, x - lambd, x + lambd))
 
 
@@ -332,7 +338,7 @@ def hardshrink(input: Any, lambd: float = 0.5) -> Tensor:
         tensor([-1.,  0.,  2.])
     """
     x = as_tensor(input)
-    return where(abs(x) <= lambd, 0, x)
+    return where(abs(_floats(x)) <= lambd, 0, x)
 
 
 @composed

@@ -54,6 +54,10 @@ def scaled_dot_product_attention(
     q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
     query_shape, mask = q.shape, optional(attn_mask)
     causal = arguments.flag("is_causal", is_causal)
+    if not q.ndim == k.ndim == v.ndim and min(q.ndim, k.ndim, v.ndim) > 2:
+        front = np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
+        q, k, v = (t.expand(*front, *t.shape[-2:]) for t in (q, k, v))
+        query_shape = q.shape
     if q.ndim == k.ndim == v.ndim != 4 and q.ndim > 1:
         front = q.shape[:-3]
         if mask is not None and len(front) > 1:

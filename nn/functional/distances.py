@@ -46,34 +46,54 @@ def _pair(op: str, input: Any, target: Any) -> tuple[Tensor, Tensor, Tensor]:
     return x, arguments.widened(x), arguments.widened(y)
 
 
+def _weighed(op: str, loss: Tensor, weight: Any, reduction: str, like: Tensor) -> Tensor:
+    """A loss of each element, weighed where there are weights, as a reduction says; a mean is then
+    the sum over that of the weights, as in torch, where that of Huber's loss is over the elements.
+    """
+    if weight is None:
+        return reduced(loss, reduction, like)
+    w = arguments.widened(as_tensor(weight))
+    if w.shape != loss.shape:
+        raise ShapeError(f"{op}: an input of shape {loss.shape} has a weight of shape {w.shape}")
+    if reduction == "mean" and op != "huber_loss":
+        return reduced((loss * w).sum() / w.sum(), "none", like)
+    return reduced(loss * w, reduction, like)
+
+
 @composed
-def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Tensor:
-    """The squared difference.
+def mse_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = None) -> Tensor:
+    """The squared difference, of elements that count as much as a weight says; a mean is over the
+    sum of the weights.
 
     Example:
         >>> mse_loss([1.0, 2.0], [1.0, 4.0])
         tensor(2.)
+        >>> mse_loss([1.0, 2.0], [1.0, 4.0], weight=[1.0, 3.0])
+        tensor(3.)
     """
     x, a, b = _pair("mse_loss", input, target)
     d = a - b
-    return reduced(d * d, reduction, x)
+    return _weighed("mse_loss", d * d, weight, reduction, x)
 
 
 @composed
-def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> Tensor:
-    """The absolute difference.
+def l1_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = None) -> Tensor:
+    """The absolute difference; `weight` as of `mse_loss`.
 
     Example:
         >>> l1_loss([1.0, 2.0], [1.0, 4.0])
         tensor(1.)
     """
     x, a, b = _pair("l1_loss", input, target)
-    return reduced(abs(a - b), reduction, x)
+    return _weighed("l1_loss", abs(a - b), weight, reduction, x)
 
 
 @composed
-def huber_loss(input: Any, target: Any, *, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-    """Half the squared difference up to delta, and a straight line from there on.
+def huber_loss(
+    input: Any, target: Any, *, reduction: str = "mean", delta: float = 1.0, weight: Any = None
+) -> Tensor:
+    """Half the squared difference up to delta, and a straight line from there on; `weight` as of
+    `mse_loss`, but a mean is over the elements, as in torch.
 
     Example:
         >>> huber_loss([0.5, 3.0], [0.0, 0.0], reduction="none")
@@ -82,7 +102,8 @@ def huber_loss(input: Any, target: Any, *, reduction: str = "mean", delta: float
     delta = arguments.number("delta", delta, 0)
     x, a, b = _pair("huber_loss", input, target)
     d = abs(a - b)
-    return reduced(where(d <= delta, d * d * 0.5, (d - 0.5 * delta) * delta), reduction, x)
+    loss = where(d <= delta, d * d * 0.5, (d - 0.5 * delta) * delta)
+    return _weighed("huber_loss", loss, weight, reduction, x)
 
 
 @composed

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import ArgumentError, ShapeError
+from cubepy.kernels.entry.arguments import per_axis
 from cubepy.kernels.entry.options import shown
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, apply, as_tensor
@@ -61,6 +62,28 @@ def pad(
             x = _continued(x, axis, before, after, mode)
             widths = (*widths[:k], 0, 0, *widths[k + 2 :])
     return x if mode == "circular" else _added(x, widths, mode, 0.0)
+
+
+def same(x: Tensor, weight: Tensor, how: tuple[Any, ...]) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
+    """Image, filters, and (stride, padding, dilation, ...) of a convolution; where the padding
+    "same" is of windows that reach further to one side, the image has what is missing behind its
+    ends, as in PyTorch, and the padding is the rest.
+
+    Example:
+        >>> import cubepy as cb
+        >>> x, _, how = same(cb.tensor([[[1.0, 2.0]]]), cb.tensor([[[1.0] * 4]]), (1, "same", 1))
+        >>> x, how
+        (tensor([[[1., 2., 0.]]]), (1, (1,), 1))
+    """
+    stride, padding, dilation, *more = how
+    if not isinstance(padding, str) or padding != "same":
+        return x, weight, how
+    steps, spans = (per_axis(v, weight.ndim - 2, "stride", 1) for v in (stride, dilation))
+    reach = [d * (k - 1) for d, k in zip(spans, weight.shape[2:], strict=True)]
+    if all(r % 2 == 0 for r in reach) or any(s != 1 for s in steps):
+        return x, weight, how
+    behind = [n for r in reversed(reach) for n in (0, r % 2)]
+    return pad(x, behind), weight, (stride, tuple(r // 2 for r in reach), dilation, *more)
 
 
 def _widths(x: Tensor, pad: Any) -> tuple[int, ...]:

@@ -10,15 +10,16 @@ from cubepy import kernels as K
 from cubepy.errors import LaunchError, ShapeError
 from cubepy.kernels.entry.arguments import per_axis
 from cubepy.nn import arguments
+from cubepy.nn.functional.padding import same
 from cubepy.tensor import Tensor, as_tensor
 
 
 def _batched(function: Any, axes: int, input: Any, weight: Any, bias: Any, *how: Any) -> Tensor:
     """A convolution; an image alone is a batch of one."""
-    x = as_tensor(input)
+    x, w, how = same(as_tensor(input), as_tensor(weight), how)
     alone = x.ndim == axes + 1
     given = None if bias is None else as_tensor(bias)
-    y: Tensor = function(x.unsqueeze(0) if alone else x, as_tensor(weight), given, *how)
+    y: Tensor = function(x.unsqueeze(0) if alone else x, w, given, *how)
     return y.squeeze(0) if alone else y
 
 

@@ -25,7 +25,9 @@ def _array(draw: Any, n: int, shape: tuple[int, ...]) -> np.ndarray:
 
 @st.composite
 def indices(draw: Any) -> tuple[Any, ...]:
-    """Any mix of integers, slices, None, ..., masks and arrays of integers that broadcast."""
+    """Any mix of integers, slices, None, ..., masks and arrays of integers that broadcast, also as
+    lists, tuples and ranges.
+    """
     common = draw(st.sampled_from([(), (1,), (2,), (2, 3), (0,)]))
     parts: list[Any] = []
     axis, masked = 0, False
@@ -46,7 +48,12 @@ def indices(draw: Any) -> tuple[Any, ...]:
             parts.append(slice(draw(ends), draw(ends), draw(st.sampled_from([None, 1, 2, -1, -2]))))
         elif kind == "array":
             keep = draw(st.integers(0, len(common)))
-            parts.append(_array(draw, n, common[len(common) - keep :]))
+            drawn = _array(draw, n, common[len(common) - keep :])
+            form = draw(st.sampled_from([np.asarray, list, tuple, range]))
+            if form is range and common and common[-1] <= n:
+                parts.append(range(common[-1])[:: draw(st.sampled_from([1, -1]))])
+            else:
+                parts.append(form(drawn.tolist()) if keep == 1 and form in (list, tuple) else drawn)
         elif not masked and common in ((), (1,)) and (kind == "mask" or axis + 1 < len(SHAPE)):
             masked = True
             shape = SHAPE[axis : axis + (1 if kind == "mask" else 2)]

@@ -230,7 +230,7 @@ def test_what_the_namespace_refuses() -> None:
         lambda: xp.tensordot(x, x, axes=1),
         lambda: xp.vecdot(x, x[:, :2]),
         lambda: xp.nonzero(x[0, 0]),
-        lambda: xp.searchsorted(x, x),
+        lambda: xp.searchsorted(x, x[:1]),
         lambda: xp.broadcast_arrays(x, x[:, :2]),
         lambda: xp.expand_dims(x, axis=(0, 0)),
     ):

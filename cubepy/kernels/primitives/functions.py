@@ -88,12 +88,16 @@ def relu(x):
 @cb.func
 def silu(x):
     """x / (1 + exp(-x))"""
+    if not x.dtype.is_float:  # whose -x may wrap
+        return x / (1.0 + power_of_e(x * -1.0))
     return x / (1.0 + power_of_e(-x))
 
 
 @cb.func
 def sigmoid(x):
     """1 / (1 + exp(-x))"""
+    if not x.dtype.is_float:
+        return 1.0 / (1.0 + power_of_e(x * -1.0))
     return 1.0 / (1.0 + power_of_e(-x))
 
 

@@ -19,7 +19,7 @@ from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.entry.shapes import view_as
 from cubepy.kernels.movement.copy import convert_into, copy, fill
 from cubepy.kernels.reduce.problem import Reduce
-from cubepy.kernels.reduce.reduction import PRODUCT, SCALED_SUM, SUM, Reduction, extreme
+from cubepy.kernels.reduce.reduction import MEAN, PRODUCT, SCALED_SUM, SUM, Reduction, extreme
 from cubepy.kernels.reduce.routines import REDUCE
 from cubepy.lang.dtypes import DType, as_dtype, f32, float_for, i64, u8, u64
 from cubepy.runtime.memory.pool import host_pool
@@ -139,7 +139,7 @@ def _reduce(
 
 def _mean(x: Any, axis: Any, keepdims: bool, out: Any, acc: DType, result: DType) -> Any:
     def run(array: Any, axes: tuple[int, ...], flat: Any) -> None:
-        reduce_into(array, axes, flat, SCALED_SUM, acc, flat.size / array.size)
+        reduce_into(array, axes, flat, MEAN, acc, array.size / flat.size)
 
     return over_axes(x, array_of(x), axis, keepdims, out, result.numpy, np.nan, run)
 

@@ -155,7 +155,8 @@ class Reduction:
     @property
     def in_steps(self) -> bool:
         """Whether some axes may be reduced first, and the others of what these gave."""
-        return len(self.walks) == 1 and self.join is None and self.finish in (total, scaled_total)
+        ends = (total, scaled_total, divided_total)
+        return len(self.walks) == 1 and self.join is None and self.finish in ends
 
     @property
     def unfinished(self) -> Reduction:
@@ -178,6 +179,12 @@ def total(known, n, number):
 def scaled_total(known, n, number):
     """number * what was found"""
     return known[0] * number
+
+
+@cb.func
+def divided_total(known, n, number):
+    """what was found / number"""
+    return known[0] / number
 
 
 @cb.func
@@ -229,6 +236,7 @@ def exponentials_joined(a, b, seen, count):
 
 SUM = Reduction("sum", (Walk(itself, f.add, 0),), total)
 SCALED_SUM = Reduction("scaled_sum", (Walk(itself, f.add, 0),), scaled_total)
+MEAN = Reduction("mean", (Walk(itself, f.add, 0),), divided_total)
 PRODUCT = Reduction("product", (Walk(itself, f.mul, 1),), total)
 
 MOMENTS = (Walk(itself, f.add, 0, end=average), Walk(deviation, f.add, 0, first, neutral=False))

@@ -90,7 +90,10 @@ def _var(b: Backward, g: Any) -> Any:
 
 @vjp("std")
 def _std(b: Backward, g: Any) -> Any:
-    return with_axes(b, g / b.result) * _from_mean(b)
+    """0 where all elements are the same, as in torch."""
+    none = b.result == 0
+    scale = where(none, zero_like(g), g / where(none, 1, b.result))
+    return with_axes(b, scale) * _from_mean(b)
 
 
 @vjp("logsumexp")

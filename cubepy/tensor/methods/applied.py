@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from cubepy.errors import ArgumentError, ShapeError
 from cubepy.tensor.value import Handle
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Applied(Handle, Generic[T]):
@@ -72,23 +74,60 @@ class Applied(Handle, Generic[T]):
         """The tensor as another dtype or on another device."""
         raise NotImplementedError
 
-    def _dim(self, dim: Any, op: str) -> int:
-        """An axis counted from the front."""
+    def _of_line(self, op: str, attrs: dict[str, Any]) -> Any:
+        """An op along axis 0 or -1 of a tensor of no axes, which stands for a line of one element,
+        as in PyTorch.
+        """
+        axis = attrs["axis"]
+        if any(a not in (0, -1) for a in (axis if isinstance(axis, tuple) else (axis,))):
+            return self._apply(op, self, **attrs)  # says what is wrong
+        line: Any = self.reshape(1)  # type: ignore[attr-defined]
+        return line._unary(op, **attrs).reshape(())
+
+    def _dim(self, dim: Any, op: str, line: bool = False) -> int:
+        """An axis counted from the front; of a tensor of no axes that of a line, where it stands
+        for one.
+        """
         if isinstance(dim, bool) or not hasattr(dim, "__index__"):
             raise ArgumentError(f"{op}: an axis is an integer, not {dim!r}")
-        if not -self.ndim <= dim < self.ndim:
+        rank = self.ndim or int(line)
+        if not -rank <= dim < rank:
             raise ShapeError(f"{op}: axis {dim} is out of range for a tensor of rank {self.ndim}")
-        return operator.index(dim) % self.ndim
+        return operator.index(dim) % rank
 
-    def _dims(self, dims: Any, op: str) -> tuple[int, ...]:
+    def _dims(self, dims: Any, op: str, line: bool = False) -> tuple[int, ...]:
         """Axes counted from the front; None for all."""
         if dims is None:
             return tuple(range(self.ndim))
         given = dims if isinstance(dims, (tuple, list)) else (dims,)
-        found = tuple(self._dim(d, op) for d in given)
+        found = tuple(self._dim(d, op, line) for d in given)
         if len(set(found)) != len(found):
             raise ShapeError(f"{op}: the axes {dims} name one axis twice")
         return found
+
+
+def of_lines(method: F) -> F:
+    """A method along an axis that takes a tensor of no axes as a line of one element, too, as
+    PyTorch does; what it gives has no axes then.
+    """
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.shape:
+            return method(self, *args, **kwargs)
+        lines = [_lined(a) for a in args]
+        found = method(self.reshape(1), *lines, **{n: _lined(a) for n, a in kwargs.items()})
+        if isinstance(found, tuple):
+            return tuple([one.reshape(()) for one in found])
+        return found.reshape(())
+
+    return call  # type: ignore[return-value]
+
+
+def _lined(given: Any) -> Any:
+    """A tensor of no axes as a line; anything else as it is."""
+    is_number = isinstance(given, Handle) and not given.shape
+    return given.reshape(1) if is_number else given  # type: ignore[attr-defined]
 
 
 def ints(values: Sequence[Any]) -> tuple[int, ...]:

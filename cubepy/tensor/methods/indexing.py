@@ -10,12 +10,14 @@ import numpy as np
 
 from cubepy.errors import ArgumentError, DTypeError, IndexShapeError, LaunchError, ShapeError
 from cubepy.lang.dtypes import bool_
-from cubepy.tensor.methods.applied import Applied
+from cubepy.tensor.methods.applied import Applied, of_lines
 from cubepy.tensor.record import blocks
 from cubepy.tensor.value import Handle
 
 T = TypeVar("T")
 _WHOLE = (None, None, None)
+REDUCED = {"add": "add", "multiply": "mul"}
+"""PyTorch's words of what `scatter` does to what was there."""
 SMALL = 1 << 16
 """Elements of which NumPy picks those of a mask faster than positions are made of it."""
 
@@ -119,6 +121,9 @@ class Indexing(Applied[T]):
 
     def gather(self, dim: int, index: Any) -> T:
         """out[i, j, ...] = x[index[i, j, ...], j, ...] for axis 0."""
+        if self.ndim < 2 and not (self.shape and getattr(index, "shape", True)):
+            line, where = self._lines(dim, index, "gather")
+            return line.gather(0, where.reshape(where.size)).reshape(where.shape)  # type: ignore[no-any-return]
         return self._apply("gather", self, self._like(index), axis=self._dim(dim, "gather"))  # type: ignore[no-any-return]
 
     def take_along_dim(self, indices: Any, dim: int | None = None) -> T:
@@ -143,9 +148,17 @@ class Indexing(Applied[T]):
             "take_along_axis", x.expand(*source), where.expand(*wanted), axis=axis
         )
 
+    def _lines(self, dim: int, index: Any, op: str) -> tuple[Any, Any]:
+        """A tensor of one axis or none as a line, and indices."""
+        x: Any = self
+        x._dim(dim, op, line=True)
+        return x.reshape(x.size), x._like(index)
+
+    @of_lines
     def index_select(self, dim: int, index: Any) -> T:
-        """Whole slices at the positions of a list of indices."""
+        """Whole slices at the positions of a list of indices; one index is a list of one."""
         where: Any = self._like(index)
+        where = where if where.shape else where.reshape(1)
         axis = self._dim(dim, "index_select")
         flat = self._apply("flat_index", where, lengths=(self.shape[axis],))
         return self._apply("take", self, flat, axis=axis)  # type: ignore[no-any-return]
@@ -159,22 +172,49 @@ class Indexing(Applied[T]):
         """With slices in place of those at the positions of a list of indices."""
         return self._indexed(dim, index, source, "assign")
 
+    @of_lines
     def _indexed(self, dim: int, index: Any, source: Any, update: str) -> T:
         axis = self._dim(dim, "index_add and index_copy")
         values: Any = self._like(source)
-        where = self._like(index)
+        where: Any = self._like(index)
+        where = where if where.shape else where.reshape(1)
         return self._apply(  # type: ignore[no-any-return]
             "put", self, where, values.astype(self.dtype), axis=axis, update=update
         )
 
-    def scatter(self, dim: int, index: Any, src: Any, update: str = "assign") -> T:
-        """With x[index[i, j, ...], j, ...] = src[i, j, ...] for axis 0; `update` may be "add",
-        "mul", "min" or "max" besides.
+    def scatter(
+        self,
+        dim: int,
+        index: Any,
+        src: Any = None,
+        update: str = "assign",
+        *,
+        value: Any = None,
+        reduce: str | None = None,
+    ) -> T:
+        """With x[index[i, j, ...], j, ...] = src[i, j, ...] for axis 0, or a number `value`
+        everywhere; `update` may be "add", "mul", "min" or "max" besides, `reduce` "add" or
+        "multiply", as in PyTorch.
+
+        Example:
+            >>> import cubepy as cb
+            >>> cb.tensor([0.0, 0.0, 0.0]).scatter(0, cb.tensor([2, 0]), value=5)
+            tensor([5., 0., 5.])
         """
-        where = self._like(index)
+        if (src is None) == (value is None):
+            raise ArgumentError("scatter takes src, elements, or value, a number")
+        if reduce is not None and reduce not in REDUCED:
+            raise ArgumentError(f"scatter: reduce is {' or '.join(REDUCED)}, not {reduce!r}")
+        src, update = value if src is None else src, REDUCED[reduce] if reduce else update
+        where: Any = self._like(index)
         given: Any = self._operand(src)
+        if self.ndim < 2 and not (self.shape and where.shape):
+            x, where = self._lines(dim, where, "scatter")
+            given = given.reshape(1) if given.size == 1 else given
+            made = x.scatter(0, where.reshape(where.size), given.expand(where.size), update)
+            return made.reshape(self.shape)  # type: ignore[no-any-return]
         if _is_number(src):
-            given = given.to(self.device).expand(where.shape)  # type: ignore[attr-defined]
+            given = given.to(self.device).expand(where.shape)
         axis = self._dim(dim, "scatter")
         values = given.astype(self.dtype)
         return self._apply("scatter", self, where, values, axis=axis, update=update)  # type: ignore[no-any-return]
@@ -230,7 +270,7 @@ def _is_array(part: Any) -> bool:
     """Whether a part of an index selects by elements."""
     if isinstance(part, Handle):
         return bool(part.shape) or part.dtype is bool_
-    return isinstance(part, (list, bool, np.bool_)) or (
+    return isinstance(part, (list, tuple, range, bool, np.bool_)) or (
         isinstance(part, np.ndarray) and (part.ndim > 0 or part.dtype == np.bool_)
     )
 
@@ -317,6 +357,7 @@ def _selection(x: Any, parts: tuple[Any, ...]) -> Selection:
 
 def _index_tensor(x: Any, part: Any) -> Any:
     """An array of an index as a tensor of integers or booleans."""
+    part = list(part) if isinstance(part, (tuple, range)) else part
     found = x._like(np.zeros(0, np.int64) if isinstance(part, list) and not part else part)
     if found.device != x.device:
         found = found.to(x.device)

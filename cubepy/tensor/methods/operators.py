@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from cubepy.lang.dtypes import bool_
+from cubepy.lang.dtypes import bool_, float_for
 from cubepy.runtime.notebook import preformatted
 from cubepy.tensor import ufuncs
 from cubepy.tensor.methods.applied import Applied
@@ -237,13 +237,19 @@ class Operators(Applied[T]):
         """The angle from -pi/2 to pi/2 whose sine is x; NaN beyond 1."""
         return self._unary("asin")
 
+    arcsin = asin
+
     def acos(self) -> T:
         """The angle from 0 to pi whose cosine is x; NaN beyond 1."""
         return self._unary("acos")
 
+    arccos = acos
+
     def atan(self) -> T:
         """The angle from -pi/2 to pi/2 whose tangent is x."""
         return self._unary("atan")
+
+    arctan = atan
 
     def sinh(self) -> T:
         """Hyperbolic sine."""
@@ -257,13 +263,19 @@ class Operators(Applied[T]):
         """Inverse hyperbolic sine."""
         return self._unary("asinh")
 
+    arcsinh = asinh
+
     def acosh(self) -> T:
         """Inverse hyperbolic cosine; NaN below 1."""
         return self._unary("acosh")
 
+    arccosh = acosh
+
     def atanh(self) -> T:
         """Inverse hyperbolic tangent; NaN beyond 1."""
         return self._unary("atanh")
+
+    arctanh = atanh
 
     def log10(self) -> T:
         """Logarithm to base 10."""
@@ -298,6 +310,8 @@ class Operators(Applied[T]):
     def atan2(self, other: Any) -> T:
         """The angle of the point (other, x), from -pi to pi."""
         return self._binary("atan2", other)
+
+    arctan2 = atan2
 
     def hypot(self, other: Any) -> T:
         """sqrt(x*x + other*other), without overflow on the way."""
@@ -350,6 +364,8 @@ class Operators(Applied[T]):
         """The integral part."""
         return self._unary("trunc")
 
+    fix = trunc
+
     def square(self) -> T:
         """x * x."""
         return self._unary("square")
@@ -368,15 +384,15 @@ class Operators(Applied[T]):
 
     def isnan(self) -> T:
         """Whether elements are NaN."""
-        return self._unary("isnan")
+        return self._unary("isnan") if self.dtype.is_float else self != self
 
     def isinf(self) -> T:
         """Whether elements are infinite."""
-        return self._unary("isinf")
+        return self._unary("isinf") if self.dtype.is_float else self != self
 
     def isfinite(self) -> T:
         """Whether elements are neither infinite nor NaN."""
-        return self._unary("isfinite")
+        return self._unary("isfinite") if self.dtype.is_float else self == self
 
     def signbit(self) -> T:
         """Whether elements have a minus, that of -0 too."""
@@ -405,4 +421,5 @@ class Operators(Applied[T]):
 
     def gelu(self, approximate: str = "none") -> T:
         """Gaussian error linear unit."""
-        return self._unary("gelu", approximate=approximate)
+        x: Any = self if self.dtype.is_float else self.astype(float_for(self.dtype))
+        return x._unary("gelu", approximate=approximate)  # type: ignore[no-any-return]

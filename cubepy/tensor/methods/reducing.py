@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
-from cubepy.errors import ArgumentError
+from cubepy.errors import ArgumentError, ShapeError
 from cubepy.lang.dtypes import as_dtype
-from cubepy.tensor.methods.applied import Applied
+from cubepy.tensor.methods.applied import Applied, of_lines
 
 T = TypeVar("T")
 
@@ -114,9 +115,36 @@ class Reducing(Applied[T]):
     def norm(
         self, p: float | str = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
     ) -> T:
-        """The vector norm (sum |x|^p)^(1/p) over axes, "fro" for 2, in a dtype."""
+        """The vector norm (sum |x|^p)^(1/p) over axes, in a dtype: of p = 0 how many are not 0, of
+        infinity the largest size, of -infinity the smallest one. "fro" is 2, "nuc" the sum of the
+        singular values of matrices.
+        """
         x: Any = self if dtype is None else self.astype(dtype)
-        return x._reduced("norm", dim, keepdim, {}, ord=2.0 if p == "fro" else float(p))  # type: ignore[no-any-return]
+        if p == "nuc":
+            return self._nuclear(x, dim, keepdim)
+        order = 2.0 if p == "fro" else float(p)
+        if order > 0:
+            return x._reduced("norm", dim, keepdim, {}, ord=order)  # type: ignore[no-any-return]
+        x = x if x.dtype.is_float else x.astype("f32")
+        wide = x.astype("f32") if x.dtype.bits < 32 else x
+        none = wide == 0
+        if order == 0:  # a tensor whose gradients are 0, as in PyTorch
+            found = wide.masked_fill(~none, 1).masked_fill(none, 0).sum(dim, keepdim)
+        elif order == -math.inf:
+            found = wide.abs().min(dim, keepdim)
+        else:
+            sums = (wide.masked_fill(none, 1).abs() ** order).sum(dim, keepdim)
+            found = (sums ** (1 / order)).masked_fill(none.any(dim, keepdim), 0)
+        return found.astype(x.dtype)  # type: ignore[no-any-return]
+
+    def _nuclear(self, x: Any, dim: Any, keepdim: bool) -> T:
+        ends = (-2, -1)
+        axes = ends if dim is None else tuple(dim)
+        if x.ndim < 2 or len(axes) != 2 or (dim is None and x.ndim != 2):
+            raise ShapeError(f"the nuclear norm is of matrices, not of the axes {dim} of {x.shape}")
+        norm = x.__array_namespace__().linalg.matrix_norm
+        made = norm(x.movedim(axes, ends), ord="nuc", keepdims=keepdim)
+        return made.movedim(ends, axes) if keepdim else made  # type: ignore[no-any-return]
 
     def softmax(self, axis: int = -1, dtype: Any = None, *, dim: int | None = None) -> T:
         """exp(x) / sum(exp(x)) along an axis, of the elements in a dtype."""
@@ -141,6 +169,7 @@ class Reducing(Applied[T]):
             return x._unary(op, axis=dim, exclusive=False)  # type: ignore[no-any-return]
         return x.astype(dtype)._unary(op, axis=dim, exclusive=False).astype(dtype)  # type: ignore[no-any-return]
 
+    @of_lines
     def sort(
         self,
         dim: int = -1,
@@ -168,6 +197,7 @@ class Reducing(Applied[T]):
         """The indices (i64) that sort an axis; equal elements keep their order, `stable` or not."""
         return self._unary("argsort", axis=dim if axis is None else axis, descending=descending)
 
+    @of_lines
     def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[T, T]:
         """The k largest (or smallest) elements along an axis in order, `sorted` or not, and their
         indices.

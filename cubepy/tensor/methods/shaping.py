@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cubepy.errors import ArgumentError, ShapeError
+from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime.device import use
 from cubepy.tensor.methods.applied import Applied, ints
 from cubepy.tensor.ops.movement import as_index
@@ -64,6 +65,11 @@ def _positions(axis: int, count: int) -> tuple[Any, ...]:
     return tuple([(index, as_index(index)) for index in made])
 
 
+def _names_a_dtype(given: Any) -> bool:
+    known = isinstance(given, (DType, str, np.dtype, type))
+    return known or type(given).__module__ == "torch" and not hasattr(given, "__index__")
+
+
 HELD = 1 << 16
 """Elements of matrices whose halves are kept as masks."""
 
@@ -99,7 +105,19 @@ class Shaping(Applied[R]):
         """The elements in another shape (one length may be -1); copied only if strides force it."""
         return self._view("reshape", "shape", ints(shape))
 
-    view = reshape
+    def view(self, *shape: Any) -> R:
+        """As `reshape`; with a dtype, the bits of the elements as those of another dtype: as many
+        along the last axis as there are of that size, as in PyTorch.
+
+        Example:
+            >>> import cubepy as cb
+            >>> x = cb.tensor([1.0, -0.0])
+            >>> x.view(cb.u32), x.view(cb.f64).shape, x.view(2, 1).shape
+            (tensor([1065353216, 2147483648], dtype=cb.u32), (1,), (2, 1))
+        """
+        if len(shape) == 1 and _names_a_dtype(shape[0]):
+            return self._unary("bitcast", dtype=as_dtype(shape[0]).name)
+        return self._view("reshape", "shape", ints(shape))
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> R:
         """Axes `start_dim` to `end_dim` as one."""
@@ -118,14 +136,18 @@ class Shaping(Applied[R]):
 
     def transpose(self, dim0: int, dim1: int) -> R:
         """Two axes exchanged, as in PyTorch; no copy."""
-        first, second = self._dim(dim0, "transpose"), self._dim(dim1, "transpose")
+        first, second = (self._dim(d, "transpose", line=True) for d in (dim0, dim1))
+        if not self.shape:
+            return self  # type: ignore[return-value]
         return self._view("permute", "axes", _exchanged(self.ndim, first, second))
 
     def movedim(self, source: Any, destination: Any) -> R:
         """Axes moved to other places, the others in their order; no copy."""
-        origin, goal = self._dims(source, "movedim"), self._dims(destination, "movedim")
+        origin, goal = (self._dims(d, "movedim", line=True) for d in (source, destination))
         if len(origin) != len(goal):
             raise ShapeError(f"movedim of the axes {source} to {len(goal)} places")
+        if not self.shape:
+            return self  # type: ignore[return-value]
         order = [d for d in range(self.ndim) if d not in origin]
         for to, d in sorted(zip(goal, origin, strict=True)):
             order.insert(to, d)
@@ -158,7 +180,7 @@ class Shaping(Applied[R]):
 
     def squeeze(self, dim: Any = None) -> R:
         """Without axes of length 1 (all, or those of `dim` that are)."""
-        drop = None if dim is None else self._dims(dim, "squeeze")
+        drop = None if dim is None else self._dims(dim, "squeeze", line=True)
         return self._view("reshape", "shape", _squeezed(self.shape, drop))
 
     def expand(self, *shape: Any) -> R:
@@ -168,7 +190,7 @@ class Shaping(Applied[R]):
     def flip(self, *axes: Any, dims: Any = None) -> R:
         """Axes backwards (all by default); no copy."""
         axes = axes if dims is None else (dims,)
-        axes = self._dims(ints(axes) if axes else None, "flip")
+        axes = self._dims(ints(axes) if axes else None, "flip", line=True)
         index = tuple((None, None, -1 if d in axes else None) for d in range(self.ndim))
         return self._unary("slice", index=index)
 
@@ -210,14 +232,22 @@ class Shaping(Applied[R]):
         times = ints(repeats if dims is None else (dims,))
         return self.repeat(*(1,) * (self.ndim - len(times)), *times)
 
-    def repeat_interleave(self, repeats: Any, dim: int | None = None) -> R:
+    def repeat_interleave(
+        self, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+    ) -> R:
         """Every element several times in a row along an axis; without one, of the flattened
-        tensor. `repeats` is a number for all, or a list or tensor with one for each.
+        tensor. `repeats` is a number for all, or a list or tensor with one for each, whose sum
+        `output_size` promises.
         """
         if dim is None:
             flat: Any = self.reshape(-1)
-            return flat.repeat_interleave(repeats, 0)  # type: ignore[no-any-return]
+            return flat.repeat_interleave(repeats, 0, output_size=output_size)  # type: ignore[no-any-return]
         axis, shape = self._dim(dim, "repeat_interleave"), self.shape
+        if output_size is not None:
+            made = self.repeat_interleave(repeats, dim)
+            if made.shape[axis] != output_size:  # type: ignore[attr-defined]
+                raise ShapeError(f"repeat_interleave: {output_size} is not the sum of {repeats}")
+            return made
         if getattr(repeats, "ndim", 0) or isinstance(repeats, (list, tuple)):
             return self._counted(repeats, axis)
         host = self.__cubepy_hosted__() if type(repeats) is int and self.size <= HELD else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubepy.errors import ArgumentError
+from cubepy.errors import ArgumentError, DTypeError
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import device as devices
 from cubepy.runtime.device import Device, as_device
@@ -35,7 +35,9 @@ def target_of(target: Any, dtype: Any, device: Any) -> tuple[Any, Any]:
         if is_device(target) or dtype is not None:
             raise ArgumentError(f"{target!r} beside device={device!r}", hint=HINT)
         target, dtype = None, target
-    where = target if device is None else device
+    if isinstance(target, str) and not is_device(target):
+        _look_up(target)
+    where = target if device is None else as_device(device)
     if where is None and dtype is None:
         raise ArgumentError("neither a device nor a dtype is given", hint=HINT)
     if where is None or dtype is None:
@@ -45,3 +47,14 @@ def target_of(target: Any, dtype: Any, device: Any) -> tuple[Any, Any]:
             f"beside a dtype the first argument is a device, not {where!r}", hint=HINT
         )
     return as_device(where), as_dtype(dtype)
+
+
+def _look_up(name: str) -> None:
+    """A name that is no device is one of a dtype."""
+    try:
+        as_dtype(name)
+    except DTypeError:
+        raise DTypeError(
+            f"{name!r} is neither a device nor a dtype",
+            hint=f"devices are {', '.join(map(repr, devices.BACKENDS))}; dtypes 'f32', 'bf16', ...",
+        ) from None

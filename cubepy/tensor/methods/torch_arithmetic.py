@@ -9,6 +9,7 @@ import numpy as np
 
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.lang.dtypes import float_for
+from cubepy.tensor.methods.applied import of_lines
 from cubepy.tensor.methods.indexing import Indexing
 from cubepy.tensor.methods.operators import Operators
 from cubepy.tensor.methods.reducing import Reducing
@@ -239,6 +240,7 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
 
     # Order
 
+    @of_lines
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> tuple[T, T]:
         """The k-th smallest element along an axis, and its index."""
         axis = self._dim(dim, "kthvalue")
@@ -254,6 +256,10 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         if dim is None:
             flat: Any = self.reshape(-1)
             return flat.median(0)[0]
+        return self._median(dim, keepdim)
+
+    @of_lines
+    def _median(self, dim: int, keepdim: bool) -> tuple[T, T]:
         axis = self._dim(dim, "median")
         n = self.shape[axis]
         if not n:
@@ -265,7 +271,7 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         half = missing._operand((n - 1) // 2)
         middle = self._apply("where", missing > 0, n - missing, half)
         found = [one.gather(axis, middle) for one in self.sort(axis)]  # type: ignore[attr-defined]
-        return tuple(one if keepdim else one.squeeze(axis) for one in found)
+        return tuple(one if keepdim else one.squeeze(axis) for one in found)  # type: ignore[return-value]
 
     def quantile(
         self, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
@@ -284,6 +290,9 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         if dim is None:
             found = x.reshape(-1).quantile(q, 0, interpolation=interpolation)
             return found.reshape(*found.shape, *(1,) * self.ndim) if keepdim else found  # type: ignore[no-any-return]
+        if not self.shape:
+            self._dim(dim, "quantile", line=True)
+            return x.reshape(1).quantile(q, 0, interpolation=interpolation)  # type: ignore[no-any-return]
         axis, share = self._dim(dim, "quantile"), x._operand(q)
         share = share.astype(x.dtype).to(x.device)
         if share.ndim > 1 or not x.dtype.is_float:

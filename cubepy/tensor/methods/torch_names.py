@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.tensor.methods.applied import ints
+from cubepy.tensor.methods.torch_bits import TorchBits
 from cubepy.tensor.methods.torch_in_place import TorchInPlace
+from cubepy.tensor.methods.torch_more import TorchMore
 from cubepy.tensor.methods.torch_order import TorchOrder
 from cubepy.tensor.methods.torch_shapes import TorchShapes
 from cubepy.tensor.methods.torch_values import TorchValues
@@ -26,7 +28,9 @@ def _formulas() -> Any:
     return importlib.import_module("cubepy.tensor.control.formulas")
 
 
-class TorchNames(TorchInPlace[T], TorchOrder[T], TorchValues[T], TorchShapes[T]):
+class TorchNames(
+    TorchInPlace[T], TorchBits[T], TorchMore[T], TorchOrder[T], TorchValues[T], TorchShapes[T]
+):
     """What `Tensor` inherits: the other families, and what else code that was written for PyTorch
     asks.
 
@@ -200,6 +204,10 @@ class TorchNames(TorchInPlace[T], TorchOrder[T], TorchValues[T], TorchShapes[T])
         return x._unary("log_softmax", axis=dim)  # type: ignore[no-any-return]
 
     # Products
+
+    def matmul(self, other: Any) -> T:
+        """Matrix product with broadcast batch axes."""
+        return self @ other
 
     def mm(self, mat2: Any) -> T:
         """The product of two matrices."""

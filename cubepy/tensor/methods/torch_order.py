@@ -48,6 +48,8 @@ class TorchOrder(Applied[T]):
         x: Any = self
         if dim is None:
             return x.reshape(-1).nanmedian(0)[0]
+        if not x.shape:
+            return x.median(dim, keepdim)
         if not x.dtype.is_float:
             return x.median(dim, keepdim)
         axis = self._dim(dim, "nanmedian")
@@ -70,6 +72,9 @@ class TorchOrder(Applied[T]):
         if dim is None:
             found = x.reshape(-1).nanquantile(q, 0, interpolation=interpolation)
             return found.reshape(*found.shape, *(1,) * x.ndim) if keepdim else found  # type: ignore[no-any-return]
+        if not x.shape:
+            self._dim(dim, "nanquantile", line=True)
+            return x.reshape(1).nanquantile(q, 0, interpolation=interpolation)  # type: ignore[no-any-return]
         axis, share = self._dim(dim, "nanquantile"), x._operand(q)
         share = share.astype(x.dtype).to(x.device)
         if share.ndim > 1 or not x.dtype.is_float:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.lang.dtypes import as_dtype
+from cubepy.tensor.differentiable import loses
 from cubepy.tensor.methods.applied import ints
 from cubepy.tensor.methods.torch_arithmetic import TorchArithmetic
 from cubepy.tensor.modes import no_grad
@@ -175,7 +176,7 @@ class TorchValues(TorchArithmetic[T]):
             raise ShapeError(
                 f"in place a tensor keeps its shape {self.shape}; the result has {new.shape}"
             )
-        if new.dtype.is_float and not self.dtype.is_float:
+        if loses(new.dtype, self.dtype):
             raise DTypeError(
                 f"in place a tensor keeps its dtype {self.dtype.name}; the result is "
                 f"{new.dtype.name}",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cubepy.errors import ArgumentError, ShapeError
-from cubepy.lang.dtypes import f32
+from cubepy.lang.dtypes import f32, promote
 from cubepy.tensor.array import Tensor, apply, as_tensor, constant, operand
 
 
@@ -23,7 +24,8 @@ def pair(x1: Any, x2: Any) -> tuple[Tensor, Tensor]:
 
 
 def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
-    """Tensors joined along an axis; with None, flattened before.
+    """Tensors joined along an axis; with None, flattened before. One of the shape (0,) goes with
+    any, as in PyTorch: a list that begins with nothing.
 
     Raises:
         ShapeError: no tensors, or other axes that differ.
@@ -35,6 +37,10 @@ def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
         raise ShapeError("concat needs at least one tensor")
     if axis is None:
         given, axis = [t.reshape(-1) for t in given], 0
+    full = [t for t in given if t.shape != (0,)]
+    if len(given) > len(full) > 0 and full[0].ndim != 1:
+        dtype = functools.reduce(promote, [t.dtype for t in given])
+        given = [full[0].astype(dtype), *full[1:]]
     return apply("concat", *given, axis=axis)  # type: ignore[no-any-return]
 
 

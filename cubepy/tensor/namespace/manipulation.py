@@ -133,10 +133,16 @@ def stack(arrays: Any, /, axis: int = 0) -> Tensor:
     """
     given = [as_tensor(x) for x in arrays]
     shape = given[0].shape if given else ()
+    if any(x.shape != shape for x in given):
+        shapes = ", ".join(dict.fromkeys(str(x.shape) for x in given))
+        raise ShapeError(
+            f"stack takes tensors of one shape, not {shapes}",
+            hint="concat joins along an axis that is there; rnn.pad_sequence fills up shorter ones",
+        )
     rank, at = len(shape), axis
     if type(axis) is int and -rank <= axis + 1 <= 0:
         at = axis + rank + 1
-    if type(at) is not int or not 0 <= at < rank or any(x.shape != shape for x in given):
+    if type(at) is not int or not 0 <= at < rank:
         return concat([x.unsqueeze(axis) for x in given], axis=axis)  # a last axis, or a mistake
     return concat(given, axis=at).reshape(*shape[:at], len(given), *shape[at:])
 

@@ -48,13 +48,16 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
     """Where elements of x2 would stand in the sorted x1 (i64): before equal ones, or with side
-    "right" behind them.
+    "right" behind them. An x1 of several axes holds a sequence for each row of x2 along the last
+    one, as in PyTorch; `sorter` says which order sorts them.
     """
     if side not in ("left", "right"):
         raise ArgumentError(f'side is "left" or "right", not {side!r}')
     known, given = as_tensor(x1), as_tensor(x2)
-    if known.ndim != 1:
-        raise ShapeError(f"searchsorted needs x1 of rank 1, not of shape {known.shape}")
+    if known.ndim > 1:
+        return _in_rows(known, given, side, sorter)
+    if not known.ndim:
+        raise ShapeError("searchsorted needs x1 of rank 1 or more")
     if sorter is not None:
         known = apply("take", known, as_tensor(sorter), axis=0)
     wanted, m = given.reshape(-1), given.size
@@ -67,6 +70,27 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None)
     found = apply("put", start, order, before, axis=0, update="assign")
     part = found[:m] if side == "left" else found[n:]
     return part.reshape(given.shape)  # type: ignore[no-any-return]
+
+
+def _in_rows(known: Tensor, given: Tensor, side: str, sorter: Any) -> Tensor:
+    """`searchsorted` in a sequence for each row, by halves."""
+    if given.ndim != known.ndim or given.shape[:-1] != known.shape[:-1]:
+        raise ShapeError(
+            f"searchsorted: rows of the shape {known.shape} go with those of {known.shape[:-1]} "
+            f"and a length, not of {given.shape}"
+        )
+    if sorter is not None:
+        known = known.take_along_dim(as_tensor(sorter), known.ndim - 1)
+    n = known.shape[-1]
+    first = last = zeros(given.shape, dtype=i64, device=given.device)
+    last = last + n
+    for _ in range(n.bit_length()):
+        middle = (first + last) // 2
+        there = known.take_along_dim(middle.clip(max=n - 1), known.ndim - 1)
+        behind = (first < last) & ~(there >= given if side == "left" else there > given)
+        first = apply("where", behind, middle + 1, first)
+        last = apply("where", behind, last, middle)
+    return first
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:

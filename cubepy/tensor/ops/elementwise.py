@@ -179,6 +179,13 @@ def _shift(a: Spec, b: Spec) -> Spec:
     return Spec(broadcast(a, b), promote(a.dtype, b.dtype))
 
 
+@define("map", maps(gcd="t:common_divisor", lcm="t:common_multiple"), constant=True)
+def _whole(a: Spec, b: Spec) -> Spec:
+    if not all(d.is_int and d is not bool_ for d in (a.dtype, b.dtype)):
+        raise DTypeError(f"gcd and lcm work on integers, not {a.dtype.name} and {b.dtype.name}")
+    return Spec(broadcast(a, b), promote(a.dtype, b.dtype))
+
+
 @define("map", maps(isnan="b:isnan", isinf="b:isinf", isfinite="b:isfinite"), constant=True)
 def _float_test(x: Spec) -> Spec:
     if not x.dtype.is_float:

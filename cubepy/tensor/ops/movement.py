@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.errors import IndexShapeError, ShapeError
-from cubepy.lang.dtypes import promote
+from cubepy.errors import DTypeError, IndexShapeError, ShapeError
+from cubepy.lang.dtypes import dtype_named, promote
 from cubepy.runtime.symbolic.layout import sliced
 from cubepy.tensor.ops.library import concatenation, kernels, zeros
 from cubepy.tensor.ops.op import Spec, axis_in, broadcast, define
@@ -58,6 +58,33 @@ def _reshape(x: Spec, shape: tuple[int, ...]) -> Spec:
             hint="the products must be equal; at most one length may be -1",
         )
     return Spec(shape, x.dtype)
+
+
+def _run_bitcast(d: np.dtype, x: np.ndarray, dtype: str) -> Any:
+    return (x if x.flags.c_contiguous else kernels().copy(x)).view(d)
+
+
+@define("opaque", {"bitcast": _run_bitcast}, constant=True)
+def _bitcast(x: Spec, dtype: str) -> Spec:
+    """The same bits as elements of another dtype, more or fewer of them along the last axis."""
+    wanted = dtype_named(dtype)
+    mine, theirs = x.dtype.numpy.itemsize, wanted.numpy.itemsize
+    if wanted is not x.dtype and 4 in (wanted.bits, x.dtype.bits):
+        raise DTypeError(f"there is no view of {x.dtype.name} as {wanted.name}: bits are packed")
+    if mine == theirs:
+        return Spec(x.shape, wanted)
+    if not x.shape:
+        raise ShapeError(
+            f"a tensor of rank 0 of {x.dtype.name} has no view as {wanted.name}, whose elements "
+            "are of another size",
+            hint="x.reshape(1) has an axis along which they may be more or fewer",
+        )
+    if x.shape[-1] * mine % theirs:
+        raise ShapeError(
+            f"the last axis of {x.shape} is no multiple of {theirs // mine}: {x.dtype.name} has no "
+            f"view as {wanted.name}"
+        )
+    return Spec((*x.shape[:-1], x.shape[-1] * mine // theirs), wanted)
 
 
 @define("view", {"permute": lambda dtype, x, axes: x.transpose(axes)})

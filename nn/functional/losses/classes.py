@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.errors import DTypeError, LaunchError, ShapeError
+from cubepy.errors import DTypeError, LaunchError, OutOfBoundsError, ShapeError
 from cubepy.nn import arguments
 from cubepy.nn.functional.activations import log_softmax, logsigmoid
 from cubepy.nn.functional.distances import reduced
@@ -162,13 +162,22 @@ def _negative_log(
             hint=f"probabilities have the input's shape {x.shape}",
         )
     if target.shape != (*x.shape[:axis], *x.shape[axis + 1 :]):
-        raise ShapeError(f"an input of shape {x.shape} has no target of shape {target.shape}")
+        one = (*x.shape[:axis], *x.shape[axis + 1 :])
+        raise ShapeError(
+            f"an input of shape {x.shape}, with classes along axis {axis}, has a target of shape "
+            f"{one}, not {target.shape}",
+            hint=f"probabilities have the input's shape {x.shape}",
+        )
     counted = target != ignored
     chosen = where(counted, target, 0)
-    if log is None:
-        total, _ = _of_target(x, chosen)
-    else:
-        total = apply("gather", log, chosen.unsqueeze(axis), axis=axis).squeeze(axis)
+    try:
+        if log is None:
+            total, _ = _of_target(x, chosen)
+        else:
+            total = apply("gather", log, chosen.unsqueeze(axis), axis=axis).squeeze(axis)
+    except OutOfBoundsError as error:
+        error.message = f"classes are 0 to {x.shape[axis] - 1} or {ignored}: {error.message}"
+        raise
     if weight is None:
         counts = counted.astype(total.dtype)
     else:

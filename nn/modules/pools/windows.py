@@ -252,14 +252,17 @@ class Upsample(Module):
         scale_factor: Any = None,
         mode: str = "nearest",
         align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
     ) -> None:
         super().__init__()
         self.size, self.scale_factor = size, scale_factor
         self.mode, self.align_corners = mode, align_corners
+        self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, input: Any) -> Tensor:
         """(N, C, ...) -> (N, C, ...)."""
-        return F.interpolate(input, self.size, self.scale_factor, self.mode, self.align_corners)
+        how = self.size, self.scale_factor, self.mode, self.align_corners
+        return F.interpolate(input, *how, self.recompute_scale_factor)
 
     def extra_repr(self) -> str:
         return f"size={self.size}, scale_factor={self.scale_factor}, mode={self.mode!r}"

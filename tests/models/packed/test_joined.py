@@ -23,7 +23,7 @@ def layer(kind: str, rows: int, columns: int = 512, activations: str = "int8") -
     raw = np.concatenate([raw] * (rows // len(raw) + 1))[:rows]
     raw = raw[:, : raw.shape[1] * columns // 512].copy()
     found = nn.Linear(columns, rows, bias=False)
-    found.weight = cb.Tensor(Blocks(kind, raw, activations))
+    found.weight = nn.Parameter(cb.Tensor(Blocks(kind, raw, activations)))
     return found
 
 
@@ -88,7 +88,7 @@ def test_a_decoder_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def four_bits_layer(rows: int, device: str) -> nn.Linear:
     """A layer of blocks of four bits on a GPU."""
     found = layer("Q4_0", rows, 64)
-    found.weight = found.weight.to(device)
+    found.weight = nn.Parameter(found.weight.to(device))
     return found
 
 

@@ -76,6 +76,17 @@ def test_pools_of_norms_are_norms() -> None:
     check_gradients(lambda x: F.lp_pool2d(x, 2, (2, 3), 1), x)
 
 
+@pytest.mark.parametrize("factor", [1.3, 1.7, (2.4, 1.1)])
+def test_factors_are_kept_or_worked_out_again(factor: Any) -> None:
+    """Positions lie by the factor that was said, or by the sizes that came of it."""
+    factors = factor if isinstance(factor, tuple) else (factor, factor)
+    size = tuple(int(n * f) for n, f in zip(X.shape[2:], factors, strict=True))
+    again = nn.Upsample(scale_factor=factor, mode="bilinear", recompute_scale_factor=True)(X)
+    assert again.tolist() == F.interpolate(X, size, mode="bilinear").tolist()
+    kept = nn.Upsample(scale_factor=factor, mode="bilinear")(X)
+    assert kept.shape == again.shape and not kept.allclose(again)
+
+
 def test_upsampling_is_interpolation() -> None:
     want = F.interpolate(X, (8, 9), mode="bilinear", align_corners=True).numpy()
     found = F.upsample(X, (8, 9), mode="bilinear", align_corners=True)

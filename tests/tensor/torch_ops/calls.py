@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import cubepy.tensor as xp
 import cubepy.tensor.linalg as la
-from cubepy.errors import ArgumentError
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, apply, as_tensor
 
@@ -80,20 +78,6 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float =
     return x.index_add(dim, index, source * alpha)
 
 
-def scatter(x: Tensor, dim: int, index: Tensor, src: Any, reduce: Any = None) -> Tensor:
-    update = {None: "assign", "add": "add", "multiply": "mul"}[reduce]
-    return x.scatter(dim, index, src, update)
-
-
-def scatter_reduce(
-    x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True
-) -> Tensor:
-    if not include_self:
-        raise ArgumentError("scatter keeps what was there")
-    update = {"sum": "add", "amin": "min", "amax": "max", "prod": "mul"}[reduce]
-    return x.scatter(dim, index, src, update)
-
-
 def pooled(name: str) -> Function:
     """Windows of one image, which torch takes without the axis of the batch, too."""
     axes = int(name[-2])
@@ -125,18 +109,6 @@ def instance_norm(
 ) -> Tensor:
     assert use_input_stats
     return F.instance_norm(x, weight=weight, bias=bias, eps=eps)
-
-
-def interpolate(
-    x: Tensor,
-    size: Any = None,
-    scale_factor: Any = None,
-    recompute_scale_factor: Any = None,
-    **how: Any,
-) -> Tensor:
-    if recompute_scale_factor:
-        size, scale_factor = [math.floor(n * scale_factor) for n in x.shape[2:]], None
-    return F.interpolate(x, size, scale_factor, **how)
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -180,6 +152,9 @@ CALLS: dict[str, Function] = {
         aminmax bucketize cdist corrcoef cov cummax cummin diag_embed diagflat dist fmax fmin
         heaviside isin logcumsumexp masked_scatter nanmedian nanquantile renorm sinc std_mean
         std_mean.unbiased unique var_mean var_mean.unbiased
+        addbmm addmv addr diagonal_scatter dsplit float_power histc hsplit index_put isneginf
+        isposinf ldexp logdet mode put select_scatter sum_to_size take
+        unique_consecutive vdot vsplit cholesky frexp logaddexp2 qr isreal
         """.split()
     },
     **{
@@ -235,7 +210,9 @@ CALLS: dict[str, Function] = {
     **named("log_softmax log_softmax.with_dtype", of_dtype(F.log_softmax)),
     **named("softmax softmax.with_dtype", of_dtype(F.softmax)),
     **named("nn.functional.softmin nn.functional.softmin.with_dtype", of_dtype(F.softmin)),
-    "norm.inf": method("norm"),
+    **named("norm.fro norm.inf norm.nuc", method("norm")),
+    **{f"index_reduce.{n}": method("index_reduce") for n in "amax amin mean prod".split()},
+    **named("round.decimals_3 round.decimals_neg_3", method("round")),
     "linalg.vector_norm": lambda x, ord=2, dim=None, keepdim=False, dtype=None: x.norm(
         ord, tuple(dim) if isinstance(dim, list) else dim, keepdim
     ),
@@ -282,10 +259,9 @@ CALLS: dict[str, Function] = {
     "argwhere": lambda x: x.nonzero(),
     "nonzero": method("nonzero"),
     "index_add": index_add,
-    "scatter": scatter,
+    "scatter": method("scatter"),
     "scatter_add": method("scatter_add"),
-    **{f"scatter_reduce.{n}": scatter_reduce for n in "sum amin amax prod".split()},
-    "scatter_reduce.mean": method("scatter_reduce"),
+    **{f"scatter_reduce.{n}": method("scatter_reduce") for n in "sum amin amax prod mean".split()},
     "searchsorted": searchsorted,
     "take_along_dim": taken_along,
     "linspace": lambda start, end, steps, dtype="f32": xp.linspace(start, end, steps, dtype=dtype),
@@ -324,7 +300,7 @@ CALLS: dict[str, Function] = {
     "nn.functional.embedding_bag": lambda table, index, **how: F.embedding_bag(index, table, **how),
     "nn.functional.instance_norm": instance_norm,
     **{
-        f"nn.functional.interpolate.{n}": interpolate
+        f"nn.functional.interpolate.{n}": F.interpolate
         for n in "area bicubic bilinear linear nearest trilinear".split()
     },
 }
@@ -372,7 +348,7 @@ LEFT_OUT: dict[str, str] = {
         zero_ zeros zeros_like""".split(),
         _MADE,
     ),
-    **dict.fromkeys("bincount bitwise_not".split(), _INTEGERS),
+    **dict.fromkeys("bincount bitwise_not gcd lcm".split(), _INTEGERS),
     **dict.fromkeys("conj imag real nn.functional.silu.complex".split(), _COMPLEX),
     **dict.fromkeys(
         "bfloat16 bool byte char double float half int long short".split(),
@@ -380,11 +356,12 @@ LEFT_OUT: dict[str, str] = {
     ),
     "addmm.decomposed": "the same calls again",
     "bmm.triton_optimized": "the same calls again",
-    "equal": "one boolean in torch, element by element here (the array API)",
-    "index_put": "a tuple of indices; here x[index] = values, or a library function",
+    "equal": "gives a boolean; compared by test_bits.py",
     "item": "gives a number",
     "kron": "its samples are large; compared by test_order_and_sets.py",
     "linalg.lstsq": "the same calls again, with what it gives besides",
+    "svd": "compared by test_bits.py: samples are functions of signs",
+    "slice_scatter": "its samples are large; compared by test_bits.py",
     "linspace.tensor_overload": "ends that are tensors are not taken",
     "nn.functional.batch_norm.without_cudnn": "the same calls again",
     "nn.functional.ctc_loss": "torch's gradient is that by what log_softmax took; see "
@@ -395,12 +372,7 @@ LEFT_OUT: dict[str, str] = {
         [f"nn.functional.max_unpool{n}d.grad" for n in (1, 2, 3)], "the same calls again"
     ),
     "nn.functional.triplet_margin_with_distance_loss": "samples are functions; see test_margins.py",
-    "norm.fro": "orders of norms are numbers",
-    "norm.nuc": "orders of norms are numbers",
-    "round.decimals_0": "rounds to integers only",
-    "round.decimals_3": "rounds to integers only",
-    "round.decimals_neg_3": "rounds to integers only",
-    "take": "of the flat tensor in torch, along an axis here (the array API)",
+    "round.decimals_0": "the same calls again",
     "to": "conversions, whose samples are devices and orders of memory",
 }
 """Names of op_db that we have and that are not compared, and why."""

@@ -66,7 +66,12 @@ def save(
     """
     target = arguments.path("path", path)
     if target.suffix != ".onnx":
-        raise ArgumentError(f"the path must end with .onnx, not {target.name!r}")
+        raise ArgumentError(
+            f"the path must end with .onnx, not {target.name!r}",
+            hint="cb.save writes what a model computes; its weights are kept by "
+            "nn.save_safetensors(model.state_dict(), 'net.safetensors'), and pickle keeps states "
+            "of optimizers, numbers and tensors together",
+        )
     if not callable(model):
         raise ArgumentError("a module or a function of tensors is written", hint="give a model")
     given: dict[str, Tensor] = {}
