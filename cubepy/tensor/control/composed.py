@@ -22,6 +22,7 @@ from cubepy.tensor.control.repeated import (
     SMALL,
     STEPWISE,
     OneOp,
+    at_home,
     dense,
     plain,
 )
