@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import gpu_timing
 
 PARTS = (
-    "memory_bound", "library", "matmul", "convolution", "attention", "quant", "launch", "minilm", "models", "training", "decode", "fusion", "cold_start", "sweep",
+    "memory_bound", "library", "matmul", "convolution", "attention", "quant", "launch", "minilm", "models", "training", "eager", "decode", "fusion", "cold_start", "sweep",
 )  # fmt: skip
 PACKAGES = ("numpy", "numba", "numba-cuda", "torch", "triton")
 MARK = "<!-- gpu table -->"
