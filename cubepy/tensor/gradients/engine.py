@@ -7,10 +7,11 @@ heap of numbers is an order in which every gradient is complete before it is pas
 from __future__ import annotations
 
 import heapq
+import importlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from cubepy.errors import GradientError
 from cubepy.lang.dtypes import f32, f64
 from cubepy.runtime import memory, recording
+from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tensor.control.repeated import again
 from cubepy.tensor.custom.hooks import met, present
 from cubepy.tensor.custom.overwritten import checked, latest
@@ -187,7 +189,7 @@ class Parts:
     slices are one array, not a sum of a hundred.
 
     Args:
-        parts: indices as the op "slice" takes them, and arrays.
+        parts: indices as the op "slice" takes them, and arrays; on a GPU tensors.
         whole: what else comes, a tensor, or None.
     """
 
@@ -198,18 +200,20 @@ class Parts:
 
     @staticmethod
     def of(value: Value | None, grad: Any, index: Any) -> Parts | None:
-        """The gradient by a slice of a value on the host; None where another way is taken."""
+        """The gradient by a slice of a value; None where another way is taken."""
         given = grad.value.storage
         store = value.storage  # type: ignore[union-attr]
         if type(store) is not Dense or type(given) is not Dense or recording.detours:
             return None
-        if given.dtype is not store.dtype or store.dtype not in (f32, f64):
+        if given.dtype is not store.dtype or store.device != given.device:
             return None
-        if store.device.backend != "cpu" or given.device.backend != "cpu":
+        if store.device.backend == "cpu":
+            fits = store.dtype in (f32, f64)
+        else:
+            fits = type(given.array) is DeviceArray
+        if not fits or _all(index, store.shape):  # a view does it
             return None
-        if _all(index, store.shape):  # a view does it
-            return None
-        return Parts([(index, given.array)])
+        return Parts([(index, given.array if store.device.backend == "cpu" else grad)])
 
     @staticmethod
     def together(one: Any, other: Any) -> Parts:
@@ -225,6 +229,8 @@ class Parts:
     def joined(self, value: Value, tensor_of: Tensors) -> Any:
         """All of them in their spots, as a tensor."""
         store = value.storage
+        if store.device.backend != "cpu":
+            return self.joined_on_gpu(store.shape)
         spots, disjoint, covered = _indices(store.shape, tuple([index for index, _ in self.parts]))
         array = memory.empty(store.shape, store.dtype.numpy, HOST)
         if not covered:
@@ -237,8 +243,57 @@ class Parts:
         made = tensor_of(Value(Dense(array, store.device)))
         return made if self.whole is None else self.whole + made
 
+    def joined_on_gpu(self, shape: tuple[int, ...]) -> Any:
+        """The same: side by side in a launch or a few, or one after the other among zeros."""
+        indices = tuple([index for index, _ in self.parts])
+        found = _side_by_side(shape, indices)
+        if found is not None:
+            axis, order, shapes = found
+            parts = [self.parts[n][1] for n in order]
+            parts = [
+                p if p.shape == s else p.reshape(s) for p, s in zip(parts, shapes, strict=True)
+            ]
+            made = _apply()("concat", *parts, axis=axis)
+            return made if self.whole is None else self.whole + made
+        made = self.whole
+        for index, part in self.parts:
+            one = _apply()("unslice", part, shape=shape, index=index)
+            made = one if made is None else made + one
+        return made
+
+
+@cache
+def _apply() -> Callable[..., Any]:
+    return importlib.import_module("cubepy.tensor.array").apply  # type: ignore[no-any-return]
+
 
 _all = lru_cache(4096)(takes_all)
+
+
+@lru_cache(1024)
+def _side_by_side(
+    shape: tuple[int, ...], indices: tuple[Any, ...]
+) -> tuple[int, list[int], list[tuple[int, ...]]] | None:
+    """Along which axis slices of a shape lie side by side, and are all of it, their order there,
+    and what they are of in that order; None where they do not.
+    """
+    taken = [spans(index, shape) for index in indices]
+    if len(taken) < 2 or any(span.step != 1 for part in taken for span in part if len(span) > 1):
+        return None
+    cut = [d for d, n in enumerate(shape) if any(len(part[d]) != n for part in taken)]
+    if len(cut) != 1:
+        return None
+    (axis,) = cut
+    order = sorted(range(len(taken)), key=lambda n: taken[n][axis].start)
+    at = 0
+    for n in order:
+        span = taken[n][axis]
+        if not len(span) or span.start != at:
+            return None
+        at += len(span)
+    if at != shape[axis]:
+        return None
+    return axis, order, [tuple([len(span) for span in taken[n]]) for n in order]
 
 
 @lru_cache(1024)

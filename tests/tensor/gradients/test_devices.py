@@ -4,6 +4,7 @@ and calls that came before do not lose gradients.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from cubepy.nn import functional as F
 from cubepy.tensor.array import constant
 from tests.pretend import NAME, PretendBackend, pretend
 from tests.tensor.gradients import test_composed as often
+from tests.tensor.gradients import test_parts as slices
 from tests.tensor.gradients.test_gradients import BINARY, UNARY
 from tests.tensor.library_ops import CALLS
 
@@ -170,3 +172,37 @@ def test_numbers_that_were_made_on_another_device(monkeypatch: pytest.MonkeyPatc
             x.grad = None
             F.mse_loss(x * number, x).backward()  # (n x - x)^2 / 2
             assert x.grad.tolist() == [(number - 1) ** 2, 3 * (number - 1) ** 2]
+
+
+@pytest.mark.turns(4)
+@pytest.mark.parametrize("seed", range(60))
+def test_gradients_by_slices(seed: int) -> None:
+    with cb.use(NAME):
+        slices.test_gradients_by_slices_are_sums_of_what_goes_to_a_place(seed)
+        slices.test_gradients_by_slices_of_what_was_computed()
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("how", ["unbind", "split", "chunk"])
+def test_gradients_by_all_slices_are_joined(how: str, axis: int) -> None:
+    """Without zeros around each, and sums of these."""
+    array = RNG.standard_normal((4, 6, 5)).astype(np.float32)
+    x = cb.tensor(array, device=NAME, requires_grad=True)
+    parts = {"unbind": x.unbind, "split": lambda d: x.split(2, d), "chunk": lambda d: x.chunk(3, d)}
+    made = parts[how](axis)
+    weights = [RNG.standard_normal(p.shape).astype(np.float32) for p in made]
+    total = sum(
+        (p * cb.tensor(w, device=NAME)).sum()
+        for p, w in reversed([*zip(made, weights, strict=True)])
+    )
+    seen: list[str] = []
+    with pytest.MonkeyPatch.context() as m:
+        engine = importlib.import_module("cubepy.tensor.gradients.engine")
+        apply = engine._apply()
+        m.setattr(
+            engine, "_apply", lambda: lambda op, *a, **k: (seen.append(op), apply(op, *a, **k))[1]
+        )
+        total.backward()
+    assert seen == ["concat"]
+    join = np.stack if how == "unbind" else np.concatenate
+    np.testing.assert_array_equal(x.grad.numpy(), join(weights, axis))
