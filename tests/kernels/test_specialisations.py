@@ -24,6 +24,7 @@ MORE = {
     "map_rows": 8,  # of batch_norm, which maps with six functions of several arrays
     "map_flat": 8,
     "interleave": 6,  # two to four lines side by side, both ways
+    "standing_product": 6,  # the register tile of a small result: at most 12 rows, 5 lines
     "block_product": 6,  # with AVX2 and less few rows have a tile of their own; packed ones have two
 }
 """Kernels of which a function may need more, and why."""

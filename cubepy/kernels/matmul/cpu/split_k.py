@@ -96,6 +96,8 @@ class Split(CpuRoutine, TunedRoutine):
 
     def unfit(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """One product with a long K and idle cores."""
+        if config.deterministic:
+            return "its sums depend on the number of cores"
         known = kind_of(problem, properties) and result_dtype(problem).bits <= 32
         if problem.batch != 1 or problem.m < FEWEST_ROWS or not known:
             return "it splits one product of floats or bytes that has several rows"
