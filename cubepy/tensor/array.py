@@ -225,6 +225,8 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
         return _given(value)
 
     def _like(self, data: Any) -> Tensor:
+        if isinstance(data, (np.ndarray, np.generic, list, tuple, int, float)):
+            return tensor(data, device=self.device)
         return as_tensor(data)
 
     def _ones(self) -> Tensor:

@@ -15,6 +15,7 @@ import cubepy.tensor as xp
 from cubepy.errors import ArgumentError, DTypeError, ShapeError
 from cubepy.nn import functional as F
 from tests.backends.hip.emulator.device import emulated
+from tests.pretend import NAME, pretend
 
 INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 FLOATS = [np.float16, np.float32, np.float64]
@@ -25,7 +26,7 @@ def drawn(rng: np.random.Generator, dtype: Any, shape: Any) -> np.ndarray:
     info = np.iinfo(dtype)
     full = rng.integers(info.min, info.max, shape, dtype, endpoint=True)
     some = full >> rng.integers(0, info.bits, shape).astype(dtype)
-    ends = np.where(rng.random(shape) < 0.5, info.min, info.max).astype(dtype)
+    ends = np.array([info.min, info.max], dtype)[rng.integers(0, 2, shape)]
     return np.where(rng.random(shape) < 0.05, ends, some).astype(dtype)
 
 
@@ -404,3 +405,19 @@ def test_a_gpu_gives_what_the_host_gives(name: str) -> None:
         found = call(*given)
         assert name == "equal" or str(found.device).startswith("gfx1100")
         np.testing.assert_allclose(found.numpy(), want, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(set(ON_A_GPU) - {"equal"}))
+def test_what_is_given_goes_where_the_tensor_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is put into the memory of the current device on the way."""
+    with pretend(monkeypatch) as backend, cb.use(f"{NAME}:0"):
+        given = [cb.tensor(a, device=f"{NAME}:1") for a in (OF_FLOATS, OF_INTEGERS)]
+        taken, allocate, upload = [], backend.gpu.allocate, backend.gpu.upload_new
+
+        def noted(make: Any) -> Any:
+            return lambda ordinal, what: (taken.append(ordinal), make(ordinal, what))[1]
+
+        monkeypatch.setattr(backend.gpu, "allocate", noted(allocate))
+        monkeypatch.setattr(backend.gpu, "upload_new", noted(upload))
+        assert str(ON_A_GPU[name](*given).device) == f"{NAME}:1"
+        assert 0 not in taken and (taken or "view" in name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import cubepy as cb
 from cubepy.runtime.device import as_device
 from cubepy.runtime.memory.device_array import empty, upload
 from cubepy.runtime.memory.spans import meet
@@ -16,7 +17,7 @@ from tests.pretend import NAME, pretend
 def test_views_of_one_memory(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices, turned ones, and numbers that are everywhere, as gradients of sums are."""
     rng = np.random.default_rng(seed)
-    with pretend(monkeypatch):
+    with pretend(monkeypatch), cb.use("cpu"):
         whole = upload(rng.standard_normal((6, 8)).astype(np.float32), as_device(NAME))
         views = [
             whole[1:4],
