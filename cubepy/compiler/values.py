@@ -164,7 +164,7 @@ def instead(value: Value) -> str:
         first = ", ".join("ijk"[: value.mem.ndim]) or "()"
         return f"name one element, as in {value.mem.name}[{first}], or take a line with load"
     if isinstance(value, StructValue):
-        return "operators go over its fields: give it a method and call that, as in a.plus(b)"
+        return "an operator is a method of it, as in `def __add__(self, other):`"
     if isinstance(value, TupleValue):
         return "take one of its items"
     known = value.value if isinstance(value, Const) else 0

@@ -17,7 +17,7 @@ from cubepy.compiler.values import (
     unpacked,
 )
 from cubepy.compiler.walk.elements import store_subscript, subscript
-from cubepy.compiler.walk.evaluator import Evaluator
+from cubepy.compiler.walk.evaluator import AGGREGATES, Evaluator
 from cubepy.compiler.walk.operators import operator
 from cubepy.compiler.walk.syntax import unsupported
 from cubepy.errors import KernelSyntaxError, KernelTypeError
@@ -82,9 +82,13 @@ class Assignments:
                 "an augmented assignment needs a name or an array element on its left"
             )
         old = self.evaluator.name(target.id)
-        self.scope.frame.env[target.id] = self.scope.assign(
-            target.id, convert.binary(op, old, self.evaluator.eval(node.value), self.scope.index)
+        value = self.evaluator.eval(node.value)
+        value = (
+            self.evaluator.of_aggregates(node, op, old, value)
+            if isinstance(old, AGGREGATES) or isinstance(value, AGGREGATES)
+            else convert.binary(op, old, value, self.scope.index)
         )
+        self.scope.frame.env[target.id] = self.scope.assign(target.id, value)
 
     def bind_target(self, target: ast.expr, value: Value) -> None:
         """Assign a value to a name, a tuple of targets, or an array element."""
