@@ -98,6 +98,11 @@ class Assignments:
             if UNCERTAIN in env:
                 env[UNCERTAIN] = Const(env[UNCERTAIN].value - {target.id})  # type: ignore[union-attr]
         elif isinstance(target, (ast.Tuple, ast.List)):
+            if any(isinstance(t, ast.Starred) for t in target.elts):
+                raise KernelSyntaxError(
+                    "a name with * cannot be assigned to in a kernel",
+                    hint="slice the tuple: first, rest = t[0], t[1:]",
+                )
             items = unpacked(value, len(target.elts))
             if len(items) > 1:  # a, b = b, a reads everything first
                 plain = all(isinstance(v, (Expr, Const)) for v in items)
