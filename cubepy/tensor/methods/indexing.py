@@ -269,7 +269,9 @@ def _is_number(value: Any) -> bool:
 def _is_array(part: Any) -> bool:
     """Whether a part of an index selects by elements."""
     if isinstance(part, Handle):
-        return bool(part.shape) or part.dtype is bool_
+        if part.shape or part.dtype is bool_:
+            return True
+        return part.__cubepy_hosted__() is None  # type: ignore[attr-defined]  # not known here
     return isinstance(part, (list, tuple, range, bool, np.bool_)) or (
         isinstance(part, np.ndarray) and (part.ndim > 0 or part.dtype == np.bool_)
     )
@@ -390,13 +392,17 @@ def _put(x: Any, s: Selection, values: Any) -> Any:
     """x with values at what is selected."""
     part = _part(x, s.basic)
     merged, at, order = _merged(part, s.axes)
-    rank = s.flat.ndim
+    rank, flat = s.flat.ndim, s.flat
     values = _without_ones(values, merged.ndim - 1 + rank)
-    if s.ahead and at and values.ndim:
+    if not rank:  # one place is a list of one
+        flat = flat.reshape(1)
+        if values.ndim:
+            values = values.expand(merged.shape[:at] + merged.shape[at + 1 :]).unsqueeze(at)
+    if rank and s.ahead and at and values.ndim:
         full = merged.shape[:at] + merged.shape[at + 1 :]
         values = values.expand(s.flat.shape + full)
         values = values.movedim(tuple(range(rank)), tuple(range(at, at + rank)))
-    done = x._apply("put", merged, s.flat, values, axis=at, update="assign")
+    done = x._apply("put", merged, flat, values, axis=at, update="assign")
     if order is None:
         done = done.reshape(part.shape)
     else:
