@@ -163,7 +163,8 @@ class _Recurrent(Module):
 
         w_ih, w_hh = weights("weight_ih"), weights("weight_hh")
         b_ih, b_hh = (weights("bias_ih"), weights("bias_hh")) if self.bias else ([], [])
-        if not serves(x, *first, *w_ih, *w_hh, *b_ih, *b_hh):
+        given = x, *first, *w_ih, *w_hh, *b_ih, *b_hh
+        if not serves(*given, cell=self.cell_name, width=self.hidden_size):
             return None
         separate = self.cell_name == "gru"  # whose reset gate weighs its bias of states
         if b_ih and not separate:

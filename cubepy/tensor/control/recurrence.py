@@ -1,17 +1,19 @@
 """A recurrence as one op: states that go along a sequence, all steps in one launch.
 
-Its gradient on the host is one launch, too. Its formula in ops is a scan, through which other
+Its gradient is one launch, too, but for some GPUs. Its formula in ops is a scan, through which other
 gradients go, and those of gradients.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from cubepy.kernels.recurrent.problem import GATES, Function, cell_of
-from cubepy.lang.dtypes import f32, f64
-from cubepy.runtime.device import gpu_of
+from cubepy.lang.dtypes import DType, f32, f64
+from cubepy.runtime.device import DeviceProperties, device_properties, gpu_of
 from cubepy.tensor.array import Tensor, apply
 from cubepy.tensor.control.scan import scan
 from cubepy.tensor.gradients.functional import through_formula
@@ -42,26 +44,43 @@ def activated(x: Tensor, how: Function, clip: float = 0.0) -> Tensor:
     return ACTIVATIONS[name](x.maximum(-clip).minimum(clip) if clip else x, a, b)
 
 
-def serves(*given: Tensor | None) -> bool:
-    """Whether one launch is the way for a recurrence of such tensors: floats of one dtype on the
-    host, dense. Where somebody wants a gradient, that needs a launch of its own, which 16 bits have
-    not.
+def serves(*given: Tensor | None, cell: str = "", width: int = 0) -> bool:
+    """Whether one launch is the way for a recurrence of such tensors, of a usual cell with states
+    of a width, if they are told: dense floats of one dtype, on the host, or where clusters have
+    room for the states. Where somebody wants a gradient, that needs a launch of its own, which 16
+    bits have not on the host.
     """
     there = [t for t in given if t is not None]
-    if mode.enabled and any(t.requires_grad for t in there) and not at_once(there[0]):
+    like = there[0]
+    wanted = mode.enabled and any(t.requires_grad for t in there)
+    if wanted and not at_once(like, cell, width):
         return False
-    same = {t.dtype for t in there}
     return (
-        len(same) == 1
-        and there[0].dtype.is_float
-        and not there[0].dtype.storage_only
-        and all(t.storage.kind == "dense" and gpu_of(t.device) is None for t in there)
+        len({t.dtype for t in there}) == 1
+        and like.dtype.is_float
+        and not like.dtype.storage_only
+        and all(t.storage.kind == "dense" for t in there)
+        and len({gpu_of(t.device) for t in there}) == 1
+        and (gpu_of(like.device) is None or at_once(like, cell, width))
     )
 
 
-def at_once(like: Tensor) -> bool:
+def at_once(like: Tensor, cell: str, width: int) -> bool:
     """Whether gradients of a recurrence of such tensors are one launch."""
-    return like.dtype in (f32, f64) and gpu_of(like.device) is None
+    if gpu_of(like.device) is None:
+        return like.dtype in (f32, f64)
+    floats = like.dtype.is_float and not like.dtype.storage_only
+    return (
+        cell in GATES
+        and floats
+        and _on_clusters(cell, width, like.dtype, device_properties(like.device))
+    )
+
+
+@cache
+def _on_clusters(cell: str, width: int, dtype: DType, properties: DeviceProperties) -> bool:
+    found = importlib.import_module("cubepy.kernels.recurrent.clusters_gpu").has_clusters
+    return bool(found(cell, width, dtype, properties))
 
 
 def recur(
@@ -184,7 +203,12 @@ def next_states(
 def _recurrence(b: Backward, *grads: Any) -> Any:
     gates, matrix, bias, peepholes, lengths, h, c = b.inputs
     usual = b.attrs["cell"] in GATES
-    if not mode.enabled and peepholes is None and usual and at_once(gates):
+    if (
+        not mode.enabled
+        and peepholes is None
+        and usual
+        and at_once(gates, b.attrs["cell"], h.shape[-1])
+    ):
         return _backwards(b, *grads)
 
     def again(*given: Any) -> list[Tensor]:

@@ -33,7 +33,7 @@ def gradients(
     ]
     with monkeypatch.context() as patch:
         if not fast:
-            patch.setattr(ops, "at_once", lambda like: False)
+            patch.setattr(ops, "at_once", lambda *_: False)
         made = apply("recurrence", *tensors, cell=cell, reverse=reverse)
         sums = [(m * cb.tensor(w)).sum() for m, w in zip(made, by, strict=True) if w is not None]
         total = sums[0]
