@@ -15,6 +15,7 @@ from cubepy.kernels.recurrent.clusters_gpu import (
     sum_products,
     summed,
     tell,
+    unfit,
 )
 from cubepy.kernels.recurrent.problem import GATES, RecurrenceBack
 from cubepy.lang.dtypes import as_dtype, f32
@@ -89,36 +90,48 @@ def opened_of(gates, sums, bias, lengths, cells, more, back, cell: cb.Comptime[s
 
 
 @cb.func
-def step_behind(given, ends, when, at, carried, acc: cb.Comptime, cell: cb.Comptime[str]):
-    """Of a state and step: the gradients by gates and by sums of states' products, and what goes
-    on to the step before: by h without what comes through products, and by c.
+def read_step(given, when, at, acc: cb.Comptime, cell: cb.Comptime[str]):
+    """What a step back needs of a state: the gradient, opened gates, the cell or state before, and
+    the cell, new state or state behind.
     """
     opened, more, before, first, y, gradient = given
-    d, u, t, t_before = when
+    d, u, length, reverse = when
     row, k = at
-    dh, dc = carried
     width = before.shape[3]
+    t = position(u, length, reverse)
+    dy = cb.cast(0, acc)
     if gradient is not None:
-        dh += cb.cast(gradient[t, row, d * width + k], acc)
-    zero = cb.cast(0, acc)
+        dy = cb.cast(gradient[t, row, d * width + k], acc)
     if cell == "tanh" or cell == "relu":
-        h = cb.cast(y[t, row, d * width + k], acc)
-        by = (cb.select(h > 0, dh, zero),)
-        if cell == "tanh":
-            by = (dh * cb.fma(-h, h, cb.cast(1, acc)),)
-        return by, by, zero, dc
+        return dy, (), dy, cb.cast(y[t, row, d * width + k], acc)
     count = cb.comptime(GATES[cell])
     gates = tuple(opened[d, t, row, g * width + k] for g in cb.unroll(range(count)))
     if cell == "lstm":
         c = cb.cast(first[d, row, k], acc)
         if u > 0:
-            c = more[d, t_before, row, k]
-        held = cb.tanh(more[d, t, row, k])
-        by, dc = lstm_back(gates, c, held, dh, dc)
+            c = more[d, position(u - 1, length, reverse), row, k]
+        return dy, gates, c, more[d, t, row, k]
+    return dy, gates, cb.cast(before[d, t, row, k], acc), more[d, t, row, k]
+
+
+@cb.func
+def step_behind(read, carried, cell: cb.Comptime[str]):
+    """The gradients by gates and by sums of states' products, and what goes on to the step before:
+    by h without what comes through products, and by c.
+    """
+    dy, gates, old, new = read
+    dh, dc = carried[0] + dy, carried[1]
+    zero = cb.cast(0, dh.dtype)
+    if cell == "lstm":
+        by, dc = lstm_back(gates, old, cb.tanh(new), dh, dc)
         return by, by, zero, dc
-    h = cb.cast(before[d, t, row, k], acc)
-    by, sums, stays = gru_back(gates, more[d, t, row, k], h, dh)
-    return by, sums, stays, dc
+    if cell == "gru":
+        by, sums, stays = gru_back(gates, new, old, dh)
+        return by, sums, stays, dc
+    by = (cb.select(new > 0, dh, zero),)
+    if cell == "tanh":
+        by = (dh * cb.fma(-new, new, cb.cast(1, dh.dtype)),)
+    return by, by, zero, dc
 
 
 @cb.kernel
@@ -148,9 +161,9 @@ def run_clusters_back(given, matrix, ends, written, back, plan: cb.Comptime[Clus
     panel = cb.shared(plan.depth * plan.columns if plan.held else 1, acc)
     source = cb.min(begin + cb.UNIT_POS % plan.columns, width - 1)
     hold(panel, matrix, d, count * width, source, plan)
-    j, r = cb.UNIT_POS % plan.share, cb.UNIT_POS // plan.share
+    j, r = cb.UNIT_POS // plan.rows, cb.UNIT_POS % plan.rows
     k, row = cb.min(begin + j, width - 1), cb.min(base + r, batch - 1)
-    told = j < mine and r < plan.rows
+    told = j < mine
     active = told and base + r < batch
     dh, dc = cb.cast(0, acc), cb.cast(0, acc)
     if ends[0] is not None:
@@ -159,28 +172,30 @@ def run_clusters_back(given, matrix, ends, written, back, plan: cb.Comptime[Clus
         dc = cb.cast(ends[1][d, row, k], acc)
     length = cb.max(length_of(lengths, row, steps), 0)
     meet(plan)
+    zero = cb.cast(0, acc)
+    by_gates = tuple(zero for g in cb.unroll(range(count)))
+    by_sums = by_gates
+    read = read_step(given[:6], (d, steps - 1, length, reverse), (row, k), acc, plan.cell)
     for s in range(steps):
         now = s % 2 * (plan.depth * plan.rows)
         u = steps - 1 - s
-        t = position(u, length, reverse)
         if told:
-            by_gates = tuple(cb.cast(0, acc) for g in cb.unroll(range(count)))
+            by_gates = tuple(zero for g in cb.unroll(range(count)))
             by_sums = by_gates
-            stays = dh
             if u < length:
-                when = (d, u, t, position(cb.max(u - 1, 0), length, reverse))
-                by_gates, by_sums, stays, dc = step_behind(
-                    given[:6], ends, when, (row, k), (dh, dc), acc, plan.cell
-                )
-            dh = stays
+                by_gates, by_sums, dh, dc = step_behind(read, (dh, dc), plan.cell)
             for g in cb.unroll(range(count)):
                 tell(board, now + (g * width + begin + j) * plan.rows + r, by_sums[g], plan)
-                column = (d * count + g) * width + k
-                if active:
-                    written[0][t, row, column] = cb.cast(by_gates[g], written[0].dtype)
-                    if written[1] is not None:
-                        written[1][t, row, column] = cb.cast(by_sums[g], written[1].dtype)
         meet(plan)
+        if active:  # while nobody waits: a meeting would wait for what is stored before it
+            t = position(u, length, reverse)
+            for g in cb.unroll(range(count)):
+                column = (d * count + g) * width + k
+                written[0][t, row, column] = cb.cast(by_gates[g], written[0].dtype)
+                if written[1] is not None:
+                    written[1][t, row, column] = cb.cast(by_sums[g], written[1].dtype)
+        ahead = (d, cb.max(u - 1, 0), length, reverse)
+        read = read_step(given[:6], ahead, (row, k), acc, plan.cell)
         sum_products(board, now, panel, matrix, sums, (d, count * width, source), plan)
         cb.sync_cube()
         if told:
@@ -191,34 +206,31 @@ def run_clusters_back(given, matrix, ends, written, back, plan: cb.Comptime[Clus
             written[3][d, row, k] = cb.cast(dc, written[3].dtype)
 
 
+def open_all(p: RecurrenceBack) -> None:
+    """Open the gates of all steps."""
+    if p.opened is None:
+        return
+    _, batch, directions, width = p.sizes
+    opened_of[directions * batch * -(-width // OPENERS), OPENERS](
+        p.gates, p.opened, p.bias, p.lengths, p.cells, p.more, p.reverse, p.cell, mode="unchecked"
+    )
+
+
 class ClustersBack(GpuRoutine):
     """Cubes that share the gradients of a step, and tell them to each other."""
 
     name = "clusters"
 
     def unfit(self, p: RecurrenceBack, properties: cb.DeviceProperties) -> str | None:
-        """Where clusters have room for the gradients by all gates."""
-        if cluster_plan(p.cell, p.sizes, sums_of(p.y.dtype), properties, True) is None:
-            return "for GPUs with clusters, whose shared memory has room for the gradients"
-        return None
+        """See `clusters_gpu.unfit`."""
+        return unfit(p.cell, p.sizes, sums_of(p.y.dtype), properties, True)
 
     def launch(self, p: RecurrenceBack, properties: cb.DeviceProperties) -> None:
         """A cluster for some sequences."""
-        _, batch, directions, width = p.sizes
+        _, batch, directions, _ = p.sizes
         plan = cluster_plan(p.cell, p.sizes, sums_of(p.y.dtype), properties, True)
         assert plan is not None
-        if p.opened is not None:
-            opened_of[directions * batch * -(-width // OPENERS), OPENERS](
-                p.gates,
-                p.opened,
-                p.bias,
-                p.lengths,
-                p.cells,
-                p.more,
-                p.reverse,
-                p.cell,
-                mode="unchecked",
-            )
+        open_all(p)
         run_clusters_back[directions * -(-batch // plan.rows) * plan.cubes, plan.units](
             (p.opened, p.more, p.before, p.cells, p.y, p.gradient, p.lengths),
             p.matrix,

@@ -13,7 +13,7 @@ from cubepy.kernels.primitives.vector_width import power_of_two
 from cubepy.kernels.recurrent.back_cpu import length_of, position
 from cubepy.kernels.recurrent.cells import gru_cell, lstm_cell, plain_cell
 from cubepy.kernels.recurrent.problem import GATES, Recurrence
-from cubepy.lang.dtypes import DType, f32
+from cubepy.lang.dtypes import DType
 from cubepy.tune import GpuRoutine
 
 UNITS = 512  # of a cube
@@ -21,6 +21,10 @@ CUBES = 8  # of a cluster, at most
 SHARE = 32  # states of a cube, before there are more cubes
 SEQUENCES = 8  # that a cluster does together, at most
 AHEAD = 8  # products that a unit begins with together
+MEETING, PRODUCT = 4.0, 12.0  # microseconds of a step of clusters, and of one that is two launches
+SHARED = {True: 75e3, False: 20e3}
+"""Products of a cube in a microsecond, by whether its shared memory has the matrix."""
+FULL = 12e6  # products of a device in a microsecond
 
 
 @dataclass(frozen=True)
@@ -161,10 +165,10 @@ def run_clusters(given, weights, first, written, back, plan: cb.Comptime[Cluster
         if base + r < batch:
             value = cb.cast(first[0][d, base + r, k], acc)
         board[e] = value
-    j, r = cb.UNIT_POS % plan.share, cb.UNIT_POS // plan.share
+    j, r = cb.UNIT_POS // plan.rows, cb.UNIT_POS % plan.rows
     k, row = cb.min(begin + j, width - 1), cb.min(base + r, batch - 1)
-    active = j < mine and r < plan.rows and base + r < batch
-    told = j < mine and r < plan.rows
+    told = j < mine
+    active = told and base + r < batch
     h = cb.cast(first[0][d, row, k], acc)
     c = h
     if plan.cell == "lstm":
@@ -195,10 +199,10 @@ def run_clusters(given, weights, first, written, back, plan: cb.Comptime[Cluster
             if s < length:
                 c, h = step_of(found, totals, c, h, holes, plan.cell)
             tell(board, (plan.depth * plan.rows - now) + (begin + j) * plan.rows + r, h, plan)
-            if active:
-                result = h if s < length else cb.cast(0, acc)
-                written[0][t, row, d * width + k] = cb.cast(result, written[0].dtype)
         meet(plan)
+        if active:  # while nobody waits: a meeting would wait for what is stored before it
+            result = h if s < length else cb.cast(0, acc)
+            written[0][t, row, d * width + k] = cb.cast(result, written[0].dtype)
     if active:
         written[1][d, row, k] = cb.cast(h, written[1].dtype)
         if plan.cell == "lstm":
@@ -253,12 +257,25 @@ def cluster_plan(
     return ClusterPlan(cell, acc, cubes, rows, share, depth, columns, held, UNITS)
 
 
-def has_clusters(cell: str, width: int, dtype: DType, properties: cb.DeviceProperties) -> bool:
-    """Whether clusters do a recurrence of states so wide, and its gradient."""
-    acc = dtype if dtype.bits >= 32 else f32
-    return cell in GATES and all(
-        cluster_plan(cell, (1, 1, 1, width), acc, properties, back) for back in (False, True)
-    )
+def unfit(
+    cell: str,
+    sizes: tuple[int, int, int, int],
+    acc: DType,
+    properties: cb.DeviceProperties,
+    back: bool = False,
+) -> str | None:
+    """Why clusters are not for a recurrence, see `cluster_plan`; None where they are."""
+    plan = cluster_plan(cell, sizes, acc, properties, back)
+    if plan is None:
+        return "for GPUs with clusters, whose shared memory has room for the states"
+    _, batch, directions, width = sizes
+    clusters = directions * -(-batch // plan.rows)
+    waves = -(-clusters // (properties.cores // plan.cubes))
+    share = plan.rows * plan.columns * plan.depth
+    products = batch * directions * width * width * GATES[cell]
+    if waves * (MEETING + share / SHARED[plan.held]) > PRODUCT + products / FULL:
+        return "for steps that do not fill the device"
+    return None
 
 
 class Clusters(GpuRoutine):
@@ -270,9 +287,7 @@ class Clusters(GpuRoutine):
         """Usual cells of floats, whose states are not too many for a cluster."""
         if p.codes is not None or p.cell not in GATES:
             return "for usual cells of floats"
-        if cluster_plan(p.cell, p.sizes, p.acc, properties) is None:
-            return "for GPUs with clusters, whose shared memory has room for the states"
-        return None
+        return unfit(p.cell, p.sizes, p.acc, properties)
 
     def launch(self, p: Recurrence, properties: cb.DeviceProperties) -> None:
         """A cluster for some sequences."""

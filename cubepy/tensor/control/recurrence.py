@@ -1,19 +1,18 @@
-"""A recurrence as one op: states that go along a sequence, all steps in one launch.
+"""A recurrence as one op: states that go along a sequence, all steps in one launch but for some
+GPUs.
 
-Its gradient is one launch, too, but for some GPUs. Its formula in ops is a scan, through which other
+Its gradient is so, too. Its formula in ops is a scan, through which other
 gradients go, and those of gradients.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from cubepy.kernels.recurrent.problem import GATES, Function, cell_of
-from cubepy.lang.dtypes import DType, f32, f64
-from cubepy.runtime.device import DeviceProperties, device_properties, gpu_of
+from cubepy.lang.dtypes import f32, f64
+from cubepy.runtime.device import gpu_of
 from cubepy.tensor.array import Tensor, apply
 from cubepy.tensor.control.scan import scan
 from cubepy.tensor.gradients.functional import through_formula
@@ -44,43 +43,28 @@ def activated(x: Tensor, how: Function, clip: float = 0.0) -> Tensor:
     return ACTIVATIONS[name](x.maximum(-clip).minimum(clip) if clip else x, a, b)
 
 
-def serves(*given: Tensor | None, cell: str = "", width: int = 0) -> bool:
-    """Whether one launch is the way for a recurrence of such tensors, of a usual cell with states
-    of a width, if they are told: dense floats of one dtype, on the host, or where clusters have
-    room for the states. Where somebody wants a gradient, that needs a launch of its own, which 16
-    bits have not on the host.
+def serves(*given: Tensor | None, cell: str = "") -> bool:
+    """Whether one op is the way for a recurrence of such tensors: dense floats of one dtype, on a
+    GPU of a cell that it knows. Where somebody wants a gradient, that needs launches of its own,
+    which 16 bits have not on the host.
     """
     there = [t for t in given if t is not None]
     like = there[0]
     wanted = mode.enabled and any(t.requires_grad for t in there)
-    if wanted and not at_once(like, cell, width):
-        return False
     return (
         len({t.dtype for t in there}) == 1
         and like.dtype.is_float
         and not like.dtype.storage_only
         and all(t.storage.kind == "dense" for t in there)
         and len({gpu_of(t.device) for t in there}) == 1
-        and (gpu_of(like.device) is None or at_once(like, cell, width))
+        and (gpu_of(like.device) is None or cell in GATES)
+        and (not wanted or at_once(like))
     )
 
 
-def at_once(like: Tensor, cell: str, width: int) -> bool:
-    """Whether gradients of a recurrence of such tensors are one launch."""
-    if gpu_of(like.device) is None:
-        return like.dtype in (f32, f64)
-    floats = like.dtype.is_float and not like.dtype.storage_only
-    return (
-        cell in GATES
-        and floats
-        and _on_clusters(cell, width, like.dtype, device_properties(like.device))
-    )
-
-
-@cache
-def _on_clusters(cell: str, width: int, dtype: DType, properties: DeviceProperties) -> bool:
-    found = importlib.import_module("cubepy.kernels.recurrent.clusters_gpu").has_clusters
-    return bool(found(cell, width, dtype, properties))
+def at_once(like: Tensor) -> bool:
+    """Whether launches make gradients of a recurrence of a usual cell of such tensors."""
+    return like.dtype in (f32, f64) or gpu_of(like.device) is not None
 
 
 def recur(
@@ -203,12 +187,7 @@ def next_states(
 def _recurrence(b: Backward, *grads: Any) -> Any:
     gates, matrix, bias, peepholes, lengths, h, c = b.inputs
     usual = b.attrs["cell"] in GATES
-    if (
-        not mode.enabled
-        and peepholes is None
-        and usual
-        and at_once(gates, b.attrs["cell"], h.shape[-1])
-    ):
+    if not mode.enabled and peepholes is None and usual and at_once(gates):
         return _backwards(b, *grads)
 
     def again(*given: Any) -> list[Tensor]:
