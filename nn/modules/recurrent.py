@@ -137,14 +137,15 @@ class _Recurrent(Module):
                     raise ShapeError(f"a state of shape {shape} is needed, not {s.shape}")
         last: list[list[Tensor]] = [[] for _ in range(self.states)]
         for layer in range(self.num_layers):
-            first = [s[layer * len(ways) :][: len(ways)] for s in given]
+            only = self.num_layers == 1
+            first = given if only else [s[layer * len(ways) :][: len(ways)] for s in given]
             done = self._at_once(x, first, layer, lengths)
             x, *ends = done or self._step_by_step(x, first, layer, lengths)
             for all_ends, end in zip(last, ends, strict=True):
                 all_ends.append(end)
             if self.dropout and layer + 1 < self.num_layers:
                 x = F.dropout(x, self.dropout, self.training)
-        ended = [concat(s, axis=0) for s in last]
+        ended = [s[0] if len(s) == 1 else concat(s, axis=0) for s in last]
         if alone:
             return x.squeeze(1), [s.squeeze(1) for s in ended]
         return (x.transpose(0, 1) if self.batch_first else x), ended

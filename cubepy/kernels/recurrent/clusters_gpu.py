@@ -7,6 +7,7 @@ that has room, for all steps. After a step it tells its states to the others.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import cubepy as cb
 from cubepy.kernels.primitives.vector_width import power_of_two
@@ -21,10 +22,7 @@ CUBES = 8  # of a cluster, at most
 SHARE = 32  # states of a cube, before there are more cubes
 SEQUENCES = 8  # that a cluster does together, at most
 AHEAD = 8  # products that a unit begins with together
-MEETING, PRODUCT = 4.0, 12.0  # microseconds of a step of clusters, and of one that is two launches
-SHARED = {True: 75e3, False: 20e3}
-"""Products of a cube in a microsecond, by whether its shared memory has the matrix."""
-FULL = 12e6  # products of a device in a microsecond
+FAR = 32  # the same where the matrix is read from memory
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,11 @@ class ClusterPlan:
     units: int
 
     @property
+    def ahead(self) -> int:
+        """How many products a unit begins with together."""
+        return AHEAD if self.held else FAR
+
+    @property
     def groups(self) -> int:
         """How many units share the products of a sum."""
         return self.units // self.columns
@@ -79,9 +82,12 @@ def tell(board, at, value, plan: cb.Comptime[ClusterPlan]):
 
 
 @cb.func
-def weight_of(matrix, d, k, column, acc: cb.Comptime):
-    """An element of a direction's matrix, as it is computed with."""
-    return cb.cast(matrix[d, k, column], acc)
+def weight_at(panel, matrix, at, plan: cb.Comptime[ClusterPlan]):
+    """A product's element of the matrix, which the panel may have."""
+    d, k, column, given = at
+    if plan.held:
+        return panel[k * plan.columns + column]
+    return cb.cast(matrix[d, k, given], plan.acc)
 
 
 @cb.func
@@ -94,22 +100,19 @@ def sum_products(board, begin, panel, matrix, sums, where, plan: cb.Comptime[Clu
     part = (depth + plan.groups - 1) // plan.groups
     first = cb.min(group * part, depth)
     last = cb.min(first + part, depth)
-    whole = first + (last - first) // AHEAD * AHEAD
+    whole = first + (last - first) // plan.ahead * plan.ahead
     total = cb.splat(cb.cast(0, sums.dtype), plan.rows)
-    for k in range(first, whole, AHEAD):
-        for j in cb.unroll(range(AHEAD)):
-            if plan.held:
-                weight = panel[(k + j) * plan.columns + column]
-            else:
-                weight = weight_of(matrix, d, k + j, given, sums.dtype)
-            line = board.load(begin + (k + j) * plan.rows, plan.rows)
-            total = cb.fma(line, cb.splat(weight, plan.rows), total)
+    for k in range(first, whole, plan.ahead):
+        found = tuple(
+            weight_at(panel, matrix, (d, k + n, column, given), plan)
+            for n in cb.unroll(range(plan.ahead))
+        )
+        for n in cb.unroll(range(plan.ahead)):
+            line = board.load(begin + (k + n) * plan.rows, plan.rows)
+            total = cb.fma(line, cb.splat(found[n], plan.rows), total)
     for k in range(whole, last):
-        if plan.held:
-            weight = panel[k * plan.columns + column]
-        else:
-            weight = weight_of(matrix, d, k, given, sums.dtype)
         line = board.load(begin + k * plan.rows, plan.rows)
+        weight = weight_at(panel, matrix, (d, k, column, given), plan)
         total = cb.fma(line, cb.splat(weight, plan.rows), total)
     sums.store(cb.UNIT_POS * plan.rows, total)
 
@@ -129,7 +132,7 @@ def hold(panel, matrix, d, depth, given, plan: cb.Comptime[ClusterPlan]):
     group, column = cb.UNIT_POS // plan.columns, cb.UNIT_POS % plan.columns
     if plan.held:
         for k in range(group, depth, plan.groups):
-            panel[k * plan.columns + column] = weight_of(matrix, d, k, given, panel.dtype)
+            panel[k * plan.columns + column] = cb.cast(matrix[d, k, given], plan.acc)
 
 
 @cb.kernel
@@ -245,16 +248,37 @@ def cluster_plan(
     depth = power_of_two(width * gates if back else width)
     if columns > UNITS or UNITS > properties.max_units:
         return None
-    together = max(1, properties.cores // cubes * 15 // 16)
     room = properties.max_shared_memory // acc.itemsize - 1
     most = min(SEQUENCES, UNITS // share, room // (2 * depth + UNITS))
     if most < 1:
         return None
     rows = 1
-    while 2 * rows <= most and directions * -(-batch // rows) > together:
+    while 2 * rows <= most and directions * -(-batch // rows) > together(cubes, properties):
         rows *= 2
     held = depth * columns <= room - (2 * depth + UNITS) * rows
     return ClusterPlan(cell, acc, cubes, rows, share, depth, columns, held, UNITS)
+
+
+class Cost(NamedTuple):
+    """Microseconds of a step, as measured on an H200.
+
+    Attributes:
+        meeting: what clusters need for anything.
+        held: products of a cube in one, where its shared memory has the matrix.
+        read: elements of the matrix in one, where it is read from memory.
+        launches: what a step of two launches needs for anything.
+        full: products of a device in one.
+    """
+
+    meeting: float
+    held: float
+    read: float
+    launches: float
+    full: float = 12e6
+
+
+COSTS = {False: Cost(2.1, 110e3, 25e3, 8.0), True: Cost(3.0, 55e3, 25e3, 9.0)}
+"""Of steps ahead, and back."""
 
 
 def unfit(
@@ -269,13 +293,18 @@ def unfit(
     if plan is None:
         return "for GPUs with clusters, whose shared memory has room for the states"
     _, batch, directions, width = sizes
-    clusters = directions * -(-batch // plan.rows)
-    waves = -(-clusters // (properties.cores // plan.cubes))
-    share = plan.rows * plan.columns * plan.depth
+    cost, part = COSTS[back], plan.columns * plan.depth
+    step = plan.rows * part / cost.held + (0 if plan.held else part / cost.read)
+    waves = -(-directions * -(-batch // plan.rows) // together(plan.cubes, properties))
     products = batch * directions * width * width * GATES[cell]
-    if waves * (MEETING + share / SHARED[plan.held]) > PRODUCT + products / FULL:
+    if waves * (cost.meeting + step) > cost.launches + products / cost.full:
         return "for steps that do not fill the device"
     return None
+
+
+def together(cubes: int, properties: cb.DeviceProperties) -> int:
+    """How many clusters run at once."""
+    return max(1, properties.cores // cubes)
 
 
 class Clusters(GpuRoutine):
