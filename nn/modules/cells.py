@@ -23,8 +23,7 @@ def _parts(x: Tensor, count: int) -> list[Tensor]:
     return [x[..., i * n : (i + 1) * n] for i in range(count)]
 
 
-@composed
-def along(
+def along_once(
     cell: str, x: Tensor, lengths: Tensor | None, states: int, *given: Tensor
 ) -> tuple[Tensor, ...]:
     """All steps of a layer, in one or both directions, in one launch.
@@ -40,7 +39,7 @@ def along(
     Example:
         >>> import numpy as np, cubepy as cb
         >>> x, one = cb.tensor(np.ones((3, 1, 1))), cb.tensor(np.ones((1, 1)))
-        >>> y, h = along("relu", x, None, 1, cb.tensor(np.zeros((1, 1, 1))), one, one)
+        >>> y, h = along_once("relu", x, None, 1, cb.tensor(np.zeros((1, 1, 1))), one, one)
         >>> y.flatten().tolist(), h.shape
         ([1.0, 2.0, 3.0], (1, 1, 1))
     """
@@ -53,6 +52,10 @@ def along(
     gates = F.linear(x, _joined(parts[0]), None if b_ih is None else _joined(b_ih))
     bias = _stacked(b_hh) if separate and b_hh else None
     return tuple(recur(cell, gates, _stacked(parts[1]), first, bias, None, lengths))
+
+
+along = composed(along_once)
+"""The same, by programs where it comes often; their gradients do all steps again."""
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

@@ -12,12 +12,13 @@ from cubepy.errors import LaunchError, ShapeError
 from cubepy.nn import arguments, init
 from cubepy.nn import functional as F
 from cubepy.nn.module import Module
-from cubepy.nn.modules.cells import along, gru, lstm, plain
+from cubepy.nn.modules.cells import along, along_once, gru, lstm, plain
 from cubepy.nn.modules.packed import PackedSequence
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor, as_tensor, scan
 from cubepy.tensor.array import constant
 from cubepy.tensor.control.recurrence import serves
+from cubepy.tensor.modes import mode
 from cubepy.tensor.namespace import concat, stack, where
 from cubepy.tensor.record import recording_here
 
@@ -164,7 +165,10 @@ class _Recurrent(Module):
         if not serves(x, *first, *weights, cell=self.cell_name):
             return None
         steps = None if lengths is None else as_tensor(lengths.astype(np.int32)).to(x.device)
-        return list(along(self.cell_name, x, steps, len(first), *first, *weights))
+        given = x, *first, *weights
+        learns = mode.enabled and any(t.requires_grad for t in given)
+        run = along_once if learns else along  # a program would do all steps again to go back
+        return list(run(self.cell_name, x, steps, len(first), *given[1:]))
 
     @property
     def cell_name(self) -> str:

@@ -223,7 +223,7 @@ class ClustersBack(GpuRoutine):
 
     def unfit(self, p: RecurrenceBack, properties: cb.DeviceProperties) -> str | None:
         """See `clusters_gpu.unfit`."""
-        return unfit(p.cell, p.sizes, sums_of(p.y.dtype), properties, True)
+        return unfit(p, sums_of(p.y.dtype), properties, True)
 
     def launch(self, p: RecurrenceBack, properties: cb.DeviceProperties) -> None:
         """A cluster for some sequences."""

@@ -13,7 +13,7 @@ import cubepy as cb
 from cubepy.kernels.primitives.vector_width import power_of_two
 from cubepy.kernels.recurrent.back_cpu import length_of, position
 from cubepy.kernels.recurrent.cells import gru_cell, lstm_cell, plain_cell
-from cubepy.kernels.recurrent.problem import GATES, Recurrence
+from cubepy.kernels.recurrent.problem import GATES, Recurrence, RecurrenceBack
 from cubepy.lang.dtypes import DType
 from cubepy.tune import GpuRoutine
 
@@ -264,47 +264,49 @@ class Cost(NamedTuple):
 
     Attributes:
         meeting: what clusters need for anything.
-        held: products of a cube in one, where its shared memory has the matrix.
-        read: elements of the matrix in one, where it is read from memory.
+        held, read: products of a cube in one, where its shared memory has the matrix, and not.
         launches: what a step of two launches needs for anything.
-        full: products of a device in one.
+        full, narrow: products of a device in one, of f32 and f64, and of 16 bits.
     """
 
     meeting: float
     held: float
     read: float
     launches: float
-    full: float = 12e6
+    full: float
+    narrow: float
 
 
-COSTS = {False: Cost(2.1, 110e3, 25e3, 8.0), True: Cost(3.0, 55e3, 25e3, 9.0)}
+COSTS = {
+    False: Cost(2.1, 110e3, 150e3, 8, 13e6, 120e6),
+    True: Cost(3.2, 55e3, 100e3, 11, 7.5e6, 60e6),
+}
 """Of steps ahead, and back."""
+READ = 15e3  # elements of a matrix that a cube reads in a microsecond
 
 
 def unfit(
-    cell: str,
-    sizes: tuple[int, int, int, int],
-    acc: DType,
-    properties: cb.DeviceProperties,
-    back: bool = False,
+    p: Recurrence | RecurrenceBack, acc: DType, properties: cb.DeviceProperties, back: bool = False
 ) -> str | None:
     """Why clusters are not for a recurrence, see `cluster_plan`; None where they are."""
-    plan = cluster_plan(cell, sizes, acc, properties, back)
+    plan = cluster_plan(p.cell, p.sizes, acc, properties, back)
     if plan is None:
         return "for GPUs with clusters, whose shared memory has room for the states"
-    _, batch, directions, width = sizes
+    _, batch, directions, width = p.sizes
     cost, part = COSTS[back], plan.columns * plan.depth
-    step = plan.rows * part / cost.held + (0 if plan.held else part / cost.read)
+    step = plan.rows * part / (cost.held if plan.held else cost.read)
+    step += 0 if plan.held else part / READ
     waves = -(-directions * -(-batch // plan.rows) // together(plan.cubes, properties))
-    products = batch * directions * width * width * GATES[cell]
-    if waves * (cost.meeting + step) > cost.launches + products / cost.full:
+    full = cost.narrow if p.gates.itemsize == 2 else cost.full
+    products = batch * directions * width * width * GATES[p.cell]
+    if waves * (cost.meeting + step) > cost.launches + products / full:
         return "for steps that do not fill the device"
     return None
 
 
 def together(cubes: int, properties: cb.DeviceProperties) -> int:
-    """How many clusters run at once."""
-    return max(1, properties.cores // cubes)
+    """How many clusters run at once: groups of cores are no whole numbers of them."""
+    return max(1, properties.cores // cubes * 15 // 16)
 
 
 class Clusters(GpuRoutine):
@@ -316,7 +318,7 @@ class Clusters(GpuRoutine):
         """Usual cells of floats, whose states are not too many for a cluster."""
         if p.codes is not None or p.cell not in GATES:
             return "for usual cells of floats"
-        return unfit(p.cell, p.sizes, p.acc, properties)
+        return unfit(p, p.acc, properties)
 
     def launch(self, p: Recurrence, properties: cb.DeviceProperties) -> None:
         """A cluster for some sequences."""

@@ -1,5 +1,5 @@
-"""Recurrences by clusters of cubes, ahead and back, run by the emulator, against a loop in NumPy
-and the gradients of a CPU.
+"""Recurrences by clusters of cubes, or a product for each step, ahead and back, run by the emulator,
+against a loop in NumPy and the gradients of a CPU.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from tests.backends.cuda.emulator.device import emulated
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
-def small_plans(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cubes of few units and states, some of which read the matrix from memory."""
+def small_plans(way: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cubes of few units and states, some of which read the matrix from memory; or none."""
+    no = None if way == "clusters" else "for a test"
+    monkeypatch.setattr(clusters_gpu, "unfit", lambda *_: no)
+    monkeypatch.setattr(clusters_back_gpu, "unfit", lambda *_: no)
     monkeypatch.setattr(clusters_gpu, "UNITS", 64)
     monkeypatch.setattr(clusters_gpu, "SHARE", int(rng.choice([3, 5, 8])))
     monkeypatch.setattr(clusters_gpu, "CUBES", int(rng.choice([1, 2, 4])))
@@ -40,12 +43,15 @@ def small_plans(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(clusters_back_gpu, "cluster_plan", plan)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(8)
+@pytest.mark.parametrize("way", ["clusters", "products"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, BF16])
 @pytest.mark.parametrize("cell", GATES)
-def test_steps_of_clusters(cell: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_clusters(
+    cell: str, dtype: Any, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng()
-    small_plans(rng, monkeypatch)
+    small_plans(way, rng, monkeypatch)
     steps, batch, directions, width = (int(rng.integers(1, n)) for n in (4, 6, 3, 14))
     options = {name: bool(rng.integers(2)) for name in ("bias", "lengths")}
     options["peepholes"] = cell == "lstm" and bool(rng.integers(2))
@@ -67,12 +73,15 @@ def test_steps_of_clusters(cell: str, dtype: Any, monkeypatch: pytest.MonkeyPatc
             )
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(8)
+@pytest.mark.parametrize("way", ["clusters", "products"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("cell", GATES)
-def test_gradients_of_clusters(cell: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_of_clusters(
+    cell: str, dtype: Any, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng()
-    small_plans(rng, monkeypatch)
+    small_plans(way, rng, monkeypatch)
     steps, batch, directions, width = (int(rng.integers(1, n)) for n in (4, 6, 3, 14))
     options = {name: bool(rng.integers(2)) for name in ("bias", "lengths")}
     gates, matrix, bias, _, lengths, first = drawn(
