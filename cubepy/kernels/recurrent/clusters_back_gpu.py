@@ -9,12 +9,12 @@ from cubepy.kernels.primitives.functions import sigmoid
 from cubepy.kernels.recurrent.back_cpu import gru_back, length_of, lstm_back, position
 from cubepy.kernels.recurrent.clusters_gpu import (
     ClusterPlan,
+    broadcast,
     cluster_plan,
     hold,
     meet,
     sum_products,
     summed,
-    tell,
     unfit,
 )
 from cubepy.kernels.recurrent.problem import GATES, RecurrenceBack
@@ -156,15 +156,15 @@ def run_clusters_back(given, matrix, ends, written, back, plan: cb.Comptime[Clus
     share = (width + plan.cubes - 1) // plan.cubes
     begin = cube * share
     mine = cb.clamp(width - begin, 0, share)
-    board = cb.shared(2 * plan.depth * plan.rows, acc)
+    values = cb.shared(2 * plan.depth * plan.rows, acc)
     sums = cb.shared(plan.units * plan.rows, acc)
     panel = cb.shared(plan.depth * plan.columns if plan.held else 1, acc)
     source = cb.min(begin + cb.UNIT_POS % plan.columns, width - 1)
     hold(panel, matrix, d, count * width, source, plan)
     j, r = cb.UNIT_POS // plan.rows, cb.UNIT_POS % plan.rows
     k, row = cb.min(begin + j, width - 1), cb.min(base + r, batch - 1)
-    told = j < mine
-    active = told and base + r < batch
+    sends = j < mine
+    active = sends and base + r < batch
     dh, dc = cb.cast(0, acc), cb.cast(0, acc)
     if ends[0] is not None:
         dh = cb.cast(ends[0][d, row, k], acc)
@@ -179,13 +179,13 @@ def run_clusters_back(given, matrix, ends, written, back, plan: cb.Comptime[Clus
     for s in range(steps):
         now = s % 2 * (plan.depth * plan.rows)
         u = steps - 1 - s
-        if told:
+        if sends:
             by_gates = tuple(zero for g in cb.unroll(range(count)))
             by_sums = by_gates
             if u < length:
                 by_gates, by_sums, dh, dc = step_behind(read, (dh, dc), plan.cell)
             for g in cb.unroll(range(count)):
-                tell(board, now + (g * width + begin + j) * plan.rows + r, by_sums[g], plan)
+                broadcast(values, now + (g * width + begin + j) * plan.rows + r, by_sums[g], plan)
         meet(plan)
         if active:  # while nobody waits: a meeting would wait for what is stored before it
             t = position(u, length, reverse)
@@ -196,9 +196,9 @@ def run_clusters_back(given, matrix, ends, written, back, plan: cb.Comptime[Clus
                     written[1][t, row, column] = cb.cast(by_sums[g], written[1].dtype)
         ahead = (d, cb.max(u - 1, 0), length, reverse)
         read = read_step(given[:6], ahead, (row, k), acc, plan.cell)
-        sum_products(board, now, panel, matrix, sums, (d, count * width, source), plan)
+        sum_products(values, now, panel, matrix, sums, (d, count * width, source), plan)
         cb.sync_cube()
-        if told:
+        if sends:
             dh += summed(sums, j, r, plan)
     if active:
         written[2][d, row, k] = cb.cast(dh, written[2].dtype)
@@ -217,7 +217,7 @@ def open_all(p: RecurrenceBack) -> None:
 
 
 class ClustersBack(GpuRoutine):
-    """Cubes that share the gradients of a step, and tell them to each other."""
+    """Cubes that share the gradients of a step, and broadcast them to each other."""
 
     name = "clusters"
 

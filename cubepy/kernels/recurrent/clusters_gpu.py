@@ -22,7 +22,7 @@ CUBES = 8  # of a cluster, at most
 SHARE = 32  # states of a cube, before there are more cubes
 SEQUENCES = 8  # that a cluster does together, at most
 AHEAD = 8  # products that a unit begins with together
-FAR = 32  # the same where the matrix is read from memory
+FROM_MEMORY = 32  # the same where the matrix is read from memory
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ClusterPlan:
     @property
     def ahead(self) -> int:
         """How many products a unit begins with together."""
-        return AHEAD if self.held else FAR
+        return AHEAD if self.held else FROM_MEMORY
 
     @property
     def groups(self) -> int:
@@ -72,13 +72,13 @@ def meet(plan: cb.Comptime[ClusterPlan]):
 
 
 @cb.func
-def tell(board, at, value, plan: cb.Comptime[ClusterPlan]):
-    """Set an element of the boards of all cubes."""
+def broadcast(values, at, value, plan: cb.Comptime[ClusterPlan]):
+    """Set an element of the values of all cubes."""
     if plan.cubes > 1:
         for cube in cb.unroll(range(plan.cubes)):
-            cb.store_cluster(board, at, value, cube)
+            cb.store_cluster(values, at, value, cube)
     else:
-        board[at] = value
+        values[at] = value
 
 
 @cb.func
@@ -91,8 +91,8 @@ def weight_at(panel, matrix, at, plan: cb.Comptime[ClusterPlan]):
 
 
 @cb.func
-def sum_products(board, begin, panel, matrix, sums, where, plan: cb.Comptime[ClusterPlan]):
-    """sums[group, column, row] of the products of a group of units: the board from `begin` on,
+def sum_products(values, begin, panel, matrix, sums, where, plan: cb.Comptime[ClusterPlan]):
+    """sums[group, column, row] of the products of a group of units: the values from `begin` on,
     (depth, rows), by a column of the panel (depth, columns), or of the matrix.
     """
     d, depth, given = where
@@ -108,10 +108,10 @@ def sum_products(board, begin, panel, matrix, sums, where, plan: cb.Comptime[Clu
             for n in cb.unroll(range(plan.ahead))
         )
         for n in cb.unroll(range(plan.ahead)):
-            line = board.load(begin + (k + n) * plan.rows, plan.rows)
+            line = values.load(begin + (k + n) * plan.rows, plan.rows)
             total = cb.fma(line, cb.splat(found[n], plan.rows), total)
     for k in range(whole, last):
-        line = board.load(begin + k * plan.rows, plan.rows)
+        line = values.load(begin + k * plan.rows, plan.rows)
         weight = weight_at(panel, matrix, (d, k, column, given), plan)
         total = cb.fma(line, cb.splat(weight, plan.rows), total)
     sums.store(cb.UNIT_POS * plan.rows, total)
@@ -155,7 +155,7 @@ def run_clusters(given, weights, first, written, back, plan: cb.Comptime[Cluster
     share = (width + plan.cubes - 1) // plan.cubes
     begin = cube * share
     mine = cb.clamp(width - begin, 0, share)
-    board = cb.shared(2 * plan.depth * plan.rows, acc)
+    values = cb.shared(2 * plan.depth * plan.rows, acc)
     sums = cb.shared(plan.units * plan.rows, acc)
     panel = cb.shared(plan.depth * plan.columns if plan.held else 1, acc)
     column = cb.UNIT_POS % plan.columns
@@ -167,11 +167,11 @@ def run_clusters(given, weights, first, written, back, plan: cb.Comptime[Cluster
         value = cb.cast(0, acc)
         if base + r < batch:
             value = cb.cast(first[0][d, base + r, k], acc)
-        board[e] = value
+        values[e] = value
     j, r = cb.UNIT_POS // plan.rows, cb.UNIT_POS % plan.rows
     k, row = cb.min(begin + j, width - 1), cb.min(base + r, batch - 1)
-    told = j < mine
-    active = told and base + r < batch
+    sends = j < mine
+    active = sends and base + r < batch
     h = cb.cast(first[0][d, row, k], acc)
     c = h
     if plan.cell == "lstm":
@@ -192,16 +192,16 @@ def run_clusters(given, weights, first, written, back, plan: cb.Comptime[Cluster
             cb.cast(products[t, row, (d * gates + g) * width + k], acc)
             for g in cb.unroll(range(gates))
         )
-        sum_products(board, now, panel, weights[0], sums, (d, width, source), plan)
+        sum_products(values, now, panel, weights[0], sums, (d, width, source), plan)
         cb.sync_cube()
-        if told:
+        if sends:
             totals = tuple(
                 summed(sums, g * plan.share + j, r, plan) + biases[g]
                 for g in cb.unroll(range(gates))
             )
             if s < length:
                 c, h = step_of(found, totals, c, h, holes, plan.cell)
-            tell(board, (plan.depth * plan.rows - now) + (begin + j) * plan.rows + r, h, plan)
+            broadcast(values, (plan.depth * plan.rows - now) + (begin + j) * plan.rows + r, h, plan)
         meet(plan)
         if active:  # while nobody waits: a meeting would wait for what is stored before it
             result = h if s < length else cb.cast(0, acc)
@@ -310,7 +310,7 @@ def together(cubes: int, properties: cb.DeviceProperties) -> int:
 
 
 class Clusters(GpuRoutine):
-    """Cubes that share the states of a step, and tell them to each other."""
+    """Cubes that share the states of a step, and broadcast them to each other."""
 
     name = "clusters"
 

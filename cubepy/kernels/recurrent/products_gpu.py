@@ -17,7 +17,7 @@ UNITS = 128
 
 
 @cb.func
-def place_of(states, width):
+def indices_of(states, width):
     """Direction, sequence and state of a unit; whether there are such ones."""
     at = cb.ABSOLUTE_POS
     batch = states.shape[1]
@@ -28,7 +28,7 @@ def place_of(states, width):
 def begin_states(first, states, hidden):
     """states[n] = first[n], and `hidden` what products read of the first; None is zero."""
     width = hidden.shape[2]
-    d, row, k, there = place_of(hidden, width)
+    d, row, k, there = indices_of(hidden, width)
     if there:
         for n in cb.unroll(range(len(states))):
             value = cb.cast(0, states[n].dtype)
@@ -49,7 +49,7 @@ def make_step(given, weights, states, hidden, written, s, back, cell: cb.Comptim
     gates, lengths, products = given
     steps, width = gates.shape[0], hidden.shape[2]
     count, acc = cb.comptime(GATES[cell]), states[0].dtype
-    d, row, k, there = place_of(hidden, width)
+    d, row, k, there = indices_of(hidden, width)
     if there:
         length = cb.max(length_of(lengths, row, steps), 0)
         t = position(s, length, back or d == 1)
@@ -95,7 +95,7 @@ def make_step_back(given, states, products, hidden, written, u, back, cell: cb.C
     width = states[0].shape[2]
     lengths, steps = given[6], written[0].shape[0]
     count, acc = cb.comptime(GATES[cell]), states[0].dtype
-    d, row, k, there = place_of(states[0], width)
+    d, row, k, there = indices_of(states[0], width)
     if there:
         length = cb.max(length_of(lengths, row, steps), 0)
         reverse = back or d == 1
@@ -125,7 +125,7 @@ def make_step_back(given, states, products, hidden, written, u, back, cell: cb.C
 def end_back(states, products, written):
     """The gradients by the first states."""
     width = products.shape[2]
-    d, row, k, there = place_of(products, width)
+    d, row, k, there = indices_of(products, width)
     if there:
         dh = states[0][d, row, k] + products[d, row, k]
         written[0][d, row, k] = cb.cast(dh, written[0].dtype)
