@@ -44,7 +44,7 @@ def gradients(
 
 
 @ON_CPUS
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("cell", GATES)
 @pytest.mark.parametrize(("dtype", "most"), [(np.float64, 1e-12), (np.float32, 5e-5)])
 def test_gradients_are_those_of_the_formula(

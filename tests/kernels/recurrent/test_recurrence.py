@@ -119,7 +119,7 @@ def far(cell: str, given: tuple[Any, ...], reverse: bool = False) -> float:
     return max(float(np.abs(a.astype(np.float64) - b).max(initial=0)) for a, b in pairs) / scale
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("cell", GATES)
 @pytest.mark.parametrize(
     "sizes", [(1, 1, 1, 1), (7, 2, 2, 5), (6, 3, 1, 33), (5, 8, 2, 70), (4, 1, 1, 300)]
