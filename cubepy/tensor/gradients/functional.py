@@ -28,8 +28,9 @@ def value_and_grad(
             gradient.
 
     Returns: A function of the same arguments, with results (value, gradient), or ((value, more),
-        gradient); with several argnums the gradient is a tuple. What `function` gives to tensors from outside (`assign_`) are plain
-        elements afterwards, unless they depend on other tensors that need gradients.
+        gradient); with several argnums the gradient is a tuple. What `function` gives to tensors
+        from outside (`assign_`) are plain elements afterwards, unless they depend on other tensors
+        that need gradients.
 
     Raises:
         ArgumentError: it is no function.
@@ -86,13 +87,13 @@ def value_and_grad(
             order = iter([known[leaf.value] for leaf in found])
             forms.append(mapped(functools.partial(_next_of, order), args[n]))
         value = result if outside else result.detach()
-        value = (value, mapped(functools.partial(_apart, wanted), more)) if has_aux else value
+        value = (value, mapped(functools.partial(_let_go, wanted), more)) if has_aux else value
         return value, forms[0] if isinstance(argnums, int) else tuple(forms)
 
     return run
 
 
-def _apart(wanted: Sequence[Value], value: Any) -> Any:
+def _let_go(wanted: Sequence[Value], value: Any) -> Any:
     """A tensor without a way back to these values, unless it has one to others."""
     if not isinstance(value, Tensor) or mode.enabled and depends_on_others(value.value, wanted):
         return value
