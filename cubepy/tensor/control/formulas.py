@@ -4,6 +4,7 @@ often.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from cubepy.tensor.control.composed import composed
@@ -43,3 +44,35 @@ def addcdiv(x: Any, tensor1: Any, tensor2: Any, value: Any) -> Any:
         tensor([2.])
     """
     return x + tensor1 / tensor2 * value
+
+
+@composed
+def triangle(x: Any, compare: str, above: int) -> Any:
+    """The elements of matrices whose row, with `above`, compares so to their column, zeros
+    elsewhere.
+
+    Example:
+        >>> import cubepy as cb
+        >>> triangle(cb.tensor([[1.0, 2.0], [3.0, 4.0]]), "ge", 0)
+        tensor([[1., 0.],
+                [3., 4.]])
+    """
+    rows, columns = (
+        x._apply("arange", start=0, step=1, count=n, dtype="i64") for n in x.shape[-2:]
+    )
+    inside = x._apply(compare, rows.unsqueeze(1) + above, columns)
+    return x._apply("where", inside, x, x._operand(0).astype(x.dtype))
+
+
+@composed
+def finite(x: Any, nan: float, most: float, least: float) -> Any:
+    """Numbers in place of NaN and infinities.
+
+    Example:
+        >>> import cubepy as cb
+        >>> finite(cb.tensor([1.0, float("nan"), float("inf")]), 0.0, 5.0, -5.0)
+        tensor([1., 0., 5.])
+    """
+    x = x.masked_fill(x.isnan(), nan)
+    x = x.masked_fill(x == math.inf, most)
+    return x.masked_fill(x == -math.inf, least)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -14,6 +15,12 @@ from cubepy.tensor.value import Handle
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@functools.cache
+def formulas() -> Any:
+    """Methods that are several ops (`control/formulas.py`), loaded with the first."""
+    return importlib.import_module("cubepy.tensor.control.formulas")
 
 
 class Applied(Handle, Generic[T]):

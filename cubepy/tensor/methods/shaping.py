@@ -13,7 +13,7 @@ import numpy as np
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime.device import use
-from cubepy.tensor.methods.applied import Applied, ints
+from cubepy.tensor.methods.applied import Applied, formulas, ints
 from cubepy.tensor.ops.movement import as_index
 
 R = TypeVar("R")
@@ -313,12 +313,7 @@ class Shaping(Applied[R]):
             inside = like.__cubepy_wrap__(_inside(compare, *shape))
             zero = like._operand(0).astype(self.dtype)
             return self._apply("where", inside, like, zero)  # type: ignore[no-any-return]
+        rows, columns = self.shape[-2:]
+        above = max(-rows, min(diagonal, columns))  # beyond these no diagonal is
         with use(self.device):
-            rows, columns = (
-                self._apply("arange", start=0, step=1, count=n, dtype="i64")
-                for n in self.shape[-2:]
-            )
-        above = max(-rows.size, min(diagonal, columns.size))  # beyond these no diagonal is
-        inside = self._apply(compare, rows.unsqueeze(1) + above, columns)
-        zero = like._operand(0).astype(self.dtype)
-        return self._apply("where", inside, like, zero)  # type: ignore[no-any-return]
+            return formulas().triangle(self, compare, above)  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ import numpy as np
 
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.lang.dtypes import float_for
-from cubepy.tensor.methods.applied import of_lines
+from cubepy.tensor.methods.applied import formulas, of_lines
 from cubepy.tensor.methods.indexing import Indexing
 from cubepy.tensor.methods.operators import Operators
 from cubepy.tensor.methods.reducing import Reducing
@@ -177,9 +177,8 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         if not self.dtype.is_float:
             return x  # type: ignore[no-any-return]
         most = float(self.__array_namespace__().finfo(self.dtype).max)
-        x = x.masked_fill(x.isnan(), nan)
-        x = x.masked_fill(x == math.inf, most if posinf is None else posinf)
-        return x.masked_fill(x == -math.inf, -most if neginf is None else neginf)  # type: ignore[no-any-return]
+        high, low = most if posinf is None else posinf, -most if neginf is None else neginf
+        return formulas().finite(x, nan, high, low)  # type: ignore[no-any-return]
 
     def nansum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> T:
         """Sums over axes of what is not NaN."""
