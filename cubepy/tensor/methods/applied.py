@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -104,6 +105,17 @@ class Applied(Handle, Generic[T]):
         if len(set(found)) != len(found):
             raise ShapeError(f"{op}: the axes {dims} name one axis twice")
         return found
+
+
+@functools.cache
+def formulas() -> Any:
+    """What is several ops, loaded with the first.
+
+    Example:
+        >>> formulas().__name__
+        'cubepy.tensor.control.formulas'
+    """
+    return importlib.import_module("cubepy.tensor.control.formulas")
 
 
 def of_lines(method: F) -> F:
