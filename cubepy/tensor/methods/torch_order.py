@@ -13,6 +13,7 @@ import numpy as np
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.lang.dtypes import bool_
 from cubepy.tensor.methods.applied import Applied
+from cubepy.tensor.methods.indexing import SMALL
 
 T = TypeVar("T")
 DIRECT = 25
@@ -23,6 +24,13 @@ MODES = {
     "donot_use_mm_for_euclid_dist": False,
 }
 """Whether `cdist` multiplies; None by the number of rows."""
+
+
+def _has_one_order(host: np.ndarray, told_apart: bool) -> bool:
+    """Whether NumPy sorts elements as ops do: each NaN is one, of which it numbers any first."""
+    if host.dtype.kind not in "iuf":
+        return False
+    return not (told_apart and host.dtype.kind == "f" and np.isnan(host).any())
 
 
 class TorchOrder(Applied[T]):
@@ -299,6 +307,16 @@ class TorchOrder(Applied[T]):
         where each one is among them, and how often each is there, if that is asked for.
         """
         x: Any = self
+        host = x.__cubepy_hosted__() if dim is None and x.size <= SMALL else None
+        if host is not None and _has_one_order(host, return_inverse):
+            several = {"return_inverse": return_inverse, "return_counts": return_counts}
+            parts: Any = np.unique(host.reshape(-1), **several, equal_nan=False)  # type: ignore[call-overload]
+            if type(parts) is not tuple:
+                return x.__cubepy_wrap__(parts)
+            made = [x.__cubepy_wrap__(part) for part in parts]
+            if return_inverse:
+                made[1] = made[1].reshape(x.shape)
+            return tuple(made)
         if dim is None:
             found = x.__array_namespace__().unique_all(x)
             values, at, counts = found.values, found.inverse_indices, found.counts
@@ -314,6 +332,12 @@ class TorchOrder(Applied[T]):
         x: Any = self
         if x.ndim != 1 or not x.dtype.is_int:
             raise ShapeError(f"bincount takes a vector of integers, not {x.dtype.name}{x.shape}")
+        host = x.__cubepy_hosted__() if weights is None else None
+        if host is not None and host.dtype != np.uint64:
+            if host.size and host.min() < 0:
+                raise ArgumentError("bincount takes no numbers below 0")
+            counted = np.bincount(host, minlength=max(minlength, 0))
+            return x.__cubepy_wrap__(counted)  # type: ignore[no-any-return]
         if x.size and int(x.min()) < 0:
             raise ArgumentError("bincount takes no numbers below 0")
         count = max(minlength, int(x.max()) + 1 if x.size else 0)

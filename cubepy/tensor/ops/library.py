@@ -38,6 +38,12 @@ def embeddings() -> Any:
 
 
 @cache
+def grids() -> Any:
+    """What reads images at positions."""
+    return importlib.import_module("cubepy.kernels.interpolate.grid_sample")
+
+
+@cache
 def concatenation() -> Any:
     """What puts arrays side by side."""
     return importlib.import_module("cubepy.kernels.movement.concat")
