@@ -30,6 +30,23 @@ ROUNDS, BEFORE, LEAST = 5, 40, 0.02
 
 Shape = tuple[int, ...]
 Call = Callable[..., Any]
+
+
+def recurrent(cell: str, f: Any, x: Any, *weights: Any) -> Any:
+    """The states of all steps of a layer whose weights are matrices and biases, here scaled."""
+    w, v, b, c = (t * 0.05 for t in weights)
+    if f.__name__.startswith("torch"):
+        import torch
+
+        first = x.new_zeros(1, x.shape[1], v.shape[1])
+        states = (first, first) if cell == "lstm" else first
+        how = True, 1, 0.0, True, False, False  # biases, layers, dropout, training, and both not
+        return getattr(torch, cell)(x, states, [w, v, b, c], *how)[0]
+    from cubepy import kernels
+
+    return getattr(kernels, cell)(x, w[None], v[None], b[None], c[None])[0]
+
+
 OPS: dict[str, tuple[Call, tuple[Shape, ...]]] = {
     "mul": (lambda f, t, a, b: a * b, ((64, 64), (64, 64))),
     "gelu": (lambda f, t, a: f.gelu(a), ((64, 64),)),
@@ -59,6 +76,14 @@ OPS: dict[str, tuple[Call, tuple[Shape, ...]]] = {
         ((2, 4, 16, 16), (2, 16, 16, 2)),
     ),
     "unfold": (lambda f, t, a: f.unfold(a, 3), ((2, 4, 16, 16),)),
+    "lstm": (
+        lambda f, t, *given: recurrent("lstm", f, *given),
+        ((64, 32, 256), (1024, 256), (1024, 256), (1024,), (1024,)),
+    ),
+    "gru": (
+        lambda f, t, *given: recurrent("gru", f, *given),
+        ((64, 32, 256), (768, 256), (768, 256), (768,), (768,)),
+    ),
 }
 """By name, a function of a library's functional names, of classes and of tensors; shapes of these."""
 LARGE: dict[str, tuple[Shape, ...]] = {
@@ -74,6 +99,7 @@ LARGE: dict[str, tuple[Shape, ...]] = {
     "cross_entropy": ((2048, 32000),),
     "grid_sample": ((8, 32, 64, 64), (8, 64, 64, 2)),
     "unfold": ((8, 16, 56, 56),),
+    "lstm": ((64, 128, 512), (2048, 512), (2048, 512), (2048,), (2048,)),
 }
 
 

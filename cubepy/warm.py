@@ -8,12 +8,14 @@ are cores compile them. For another processor, or a GPU, that process pretends t
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -63,6 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
     if not config.cache:
         raise ConfigError("the cache is switched off, so nothing can be kept in it")
+    _refuse_closed_cache()
     environment = os.environ | {"CUBEPY_CACHE_DIR": config.cache_dir, "CUBEPY_CACHE": "1"}
     target: dict[str, Any] = {}
     if _GPU.fullmatch(arguments.target or ""):
@@ -93,6 +96,22 @@ def run(arguments: argparse.Namespace) -> None:
             raise CubeError(f"{', '.join(part)} could not be compiled; see above")
 
 
+def _refuse_closed_cache() -> None:
+    """Raises:
+    ConfigError: nothing can be written there, so that all would be compiled for nobody.
+    """
+    folder = cache.directory() / "code"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"the cache {cache.directory()} cannot be written, so nothing is kept: {error}",
+            hint="set CUBEPY_CACHE_DIR to a folder that can",
+        ) from None
+
+
 def _typical() -> dict[str, Any]:
     calls: dict[str, Any] = importlib.import_module("cubepy.kernels.typical").calls()
     return calls
@@ -108,14 +127,24 @@ def _checked(name: str) -> str:
     short = name.removeprefix("K.")
     known = _typical()
     if short not in known:
+        close = difflib.get_close_matches(short, known, n=3)
         raise ConfigError(
-            f"the library has no function {name!r}", hint=f"it has {', '.join(sorted(known))}"
+            f"the library has no function {name!r}",
+            hint=f"did you mean {' or '.join(f'K.{n}' for n in close)}?"
+            if close
+            else f"it has {', '.join(sorted(known))}",
         )
     return short
 
 
 def _target(path: str) -> dict[str, Any]:
     """What a file of `info --json` says of the processor that wrote it."""
+    if not os.path.exists(path):
+        raise ConfigError(
+            f"--target {path!r} is no file, and no architecture that code is made for",
+            hint="it is a file that `python -m cubepy info --json` wrote, or an NVIDIA GPU's: "
+            "sm_80, sm_86, sm_89, sm_90a or sm_100a",
+        )
     try:
         with open(path, encoding="utf-8") as f:
             target: dict[str, Any] = json.load(f)["target"]
@@ -252,4 +281,7 @@ def _call(names: list[str], dtype: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(rehearse(**json.loads(sys.argv[1])))
+    try:
+        sys.exit(rehearse(**json.loads(sys.argv[1])))
+    except KeyboardInterrupt:
+        sys.exit(130)  # the process that asked says so

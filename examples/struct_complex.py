@@ -1,4 +1,4 @@
-"""Complex numbers as a struct with methods, and a Horner scheme whose length is comptime."""
+"""Complex numbers as a struct with operators, and a Horner scheme whose length is comptime."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Complex:
     re: cb.f32
     im: cb.f32
 
-    def times(self, other):
+    def __mul__(self, other):
         return Complex(
             self.re * other.re - self.im * other.im, self.re * other.im + self.im * other.re
         )
 
-    def plus(self, real):
+    def __add__(self, real):
         return Complex(self.re + real, self.im)
 
 
@@ -31,7 +31,7 @@ def polynomial(re: cb.Array, im: cb.Array, out: cb.Array, *, coefficients: cb.Co
         z = Complex(re[i], im[i])
         value = Complex(0.0, 0.0)
         for c in cb.unroll(coefficients):
-            value = value.times(z).plus(c)
+            value = value * z + c
         out[i, 0] = value.re
         out[i, 1] = value.im
 

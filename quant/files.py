@@ -76,9 +76,12 @@ def save(model: nn.Module, path: Path, metadata: dict[str, str] | None = None) -
 
 def _module(model: Any) -> nn.Module:
     if not isinstance(model, nn.Module):
+        result = isinstance(getattr(model, "report", None), QuantizationReport)
         raise ArgumentError(
-            f"model must be an nn.Module, not {shown(model)}",
-            hint="nn.save_safetensors writes tensors by name",
+            f"model must be an nn.Module, not {type(model).__name__ if result else shown(model)}",
+            hint="its model is result.model"
+            if result
+            else "nn.save_safetensors writes tensors by name",
         )
     return model
 

@@ -47,6 +47,10 @@ class QuantizationResult:
     def __iter__(self) -> Iterator[Any]:
         return iter((self.model, self.report))
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model gives."""
+        return self.model(*args, **kwargs)
+
     def __str__(self) -> str:
         return str(self.report)
 
@@ -95,7 +99,9 @@ def quantize(
     if not isinstance(model, nn.Module):
         raise QuantizationError(
             f"a model is an nn.Module, not {type(model).__name__}",
-            hint="quant.quantize_file quantizes a file",
+            hint="its model is result.model"
+            if isinstance(model, QuantizationResult)
+            else "quant.quantize_file quantizes a file",
         )
     inplace, measure_speed = (
         arguments.flag("inplace", inplace),

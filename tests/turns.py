@@ -27,7 +27,7 @@ VARIABLE = "CUBEPY_TEST_TURN"
 TURN = int(os.environ.setdefault(VARIABLE, str(int(time.time() // 86400))))
 """The day; processes that a run starts have that of the run."""
 HERE = Path(__file__).resolve().parent
-DAYS = 4
+DAYS = 6
 ROOMS = (
     *(f"tests/{room}/" for room in ("kernels", "tensor", "nn", "models", "quant", "conformance")),
     *("tests/fuzz/", "tests/runtime/replay/", "tests/backends/cpu/ops/"),

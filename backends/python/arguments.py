@@ -34,7 +34,7 @@ def _any(this: Any, name: str, value: Any, dtype: DType | None) -> Any:
             else _any(this, f"{name}.{f.name}", value.values[f.name], f.dtype)
             for f in value.type.fields
         }
-        return Struct(value.type, fields)
+        return this.made(value.type, fields)
     if isinstance(value, tuple):
         return tuple(_any(this, f"{name}.{i}", v, None) for i, v in enumerate(value))
     if dtype is not None:

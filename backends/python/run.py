@@ -19,6 +19,7 @@ from cubepy.backends.python.arguments import argument
 from cubepy.backends.python.builtins import MEANING, WeakLine
 from cubepy.backends.python.memory import Memory, poisoned
 from cubepy.backends.python.names import Frozen
+from cubepy.backends.python.structs import Bound, Inside
 from cubepy.backends.python.transform import generator_of
 from cubepy.backends.python.values import (
     Value,
@@ -50,13 +51,6 @@ YIELDING = (
 """Functions whose result yields where all of their numbers do."""
 TRANSLATED = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"} | MATH
 """What the language makes of functions of Python."""
-
-
-class Bound:
-    """A struct's method."""
-
-    def __init__(self, owner: Struct, method: Func) -> None:
-        self.owner, self.method = owner, method
 
 
 class Run(Sides):
@@ -144,13 +138,19 @@ class Run(Sides):
 
     def wrap(self, obj: Any) -> Any:
         """A global or closure object as the kernel sees it."""
+        if isinstance(obj, Struct):
+            return self.made(obj.type, obj.values)
         return self.topology(obj.name) if isinstance(obj, Topology) else obj
+
+    def made(self, cls: StructType, values: dict[str, Any]) -> Struct:
+        """A struct in the kernel."""
+        return Inside(cls, values, self)
 
     def attribute(self, owner: Any, name: str) -> Any:
         """`owner.name`."""
         if isinstance(owner, Struct):
             if name in owner.values:
-                return owner.values[name]
+                return self.wrap(owner.values[name])
             if name in owner.type.methods:
                 return Bound(owner, owner.type.methods[name])
         return self.wrap(self.getattr(owner, name))
@@ -198,7 +198,7 @@ class Run(Sides):
         if isinstance(value, Struct):
             comptime = {f.name for f in value.type.fields if f.kind == "comptime"}
             fields = value.values.items()
-            return Struct(
+            return self.made(
                 value.type,
                 {
                     n: v if n in comptime else self.bind_parts(function, f"{name}.{n}", v)
@@ -282,7 +282,7 @@ class Run(Sides):
                 given[f.name] = self.placed(
                     given[f.name], f.dtype, f"the field {cls.__name__}.{f.name}"
                 )
-        return Struct(cls, given)
+        return self.made(cls, given)
 
     def builtin(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Evaluate a builtin."""

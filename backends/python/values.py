@@ -2,8 +2,7 @@
 arithmetic.
 
 Plain Python numbers are weak. f16 and bf16 are computed in f32 and rounded after every operation.
-NumPy's warnings of overflow and the like are off for a whole run (see `run`), not for each
-operation.
+NumPy's warnings are off for a whole run (see `run`), not for each operation.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.backends.python.missing import Missing, kept
+from cubepy.backends.python.structs import left_to_structs
 from cubepy.errors import DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.dtypes import DType
@@ -174,10 +174,10 @@ def _operators() -> None:
         ("lshift", "shl"),
         ("rshift", "shr"),
     ):
-        setattr(Value, f"__{name}__", lambda a, b, op=op: binary(op, a, b))
+        setattr(Value, f"__{name}__", left_to_structs(binary, op))
         setattr(Value, f"__r{name}__", lambda a, b, op=op: binary(op, b, a))
     for name in ("lt", "le", "gt", "ge", "eq", "ne"):
-        setattr(Value, f"__{name}__", lambda a, b, op=name: compare(op, a, b))
+        setattr(Value, f"__{name}__", left_to_structs(compare, name))
 
 
 def is_weak(v: Any) -> bool:

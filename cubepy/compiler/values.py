@@ -164,10 +164,12 @@ def instead(value: Value) -> str:
         first = ", ".join("ijk"[: value.mem.ndim]) or "()"
         return f"name one element, as in {value.mem.name}[{first}], or take a line with load"
     if isinstance(value, StructValue):
-        return "operators go over its fields: give it a method and call that, as in a.plus(b)"
+        return "an operator is a method of it, as in `def __add__(self, other):`"
     if isinstance(value, TupleValue):
         return "take one of its items"
     known = value.value if isinstance(value, Const) else 0
+    if isinstance(known, tuple):
+        return "take one of its items"
     if isinstance(known, str):
         return "text is comptime: it may choose code (if how == 'sum'), be printed, or name a dtype"
     if known is None or known is ...:
@@ -233,6 +235,14 @@ def late_shape(what: str, value: Value) -> ComptimeError:
     )
 
 
+def of_an_array(value: Value) -> str:
+    """How a loop goes over an array; empty for other values."""
+    if not isinstance(value, ArrayValue):
+        return ""
+    name = value.mem.argument or value.mem.name
+    return f"write `for i in range({name}.shape[0]):` and use {name}[i]"
+
+
 def refuse_loop_with(function: str, args: list[Value]) -> None:
     """`enumerate` and `zip` of what is no tuple.
 
@@ -243,10 +253,7 @@ def refuse_loop_with(function: str, args: list[Value]) -> None:
         known = isinstance(value, Const) and isinstance(value.value, (tuple, range))
         if isinstance(value, TupleValue) or known:
             continue
-        hint = "write `for i in range(...):` and use what belongs to i"
-        if isinstance(value, ArrayValue):
-            name = value.mem.argument or value.mem.name
-            hint = f"write `for i in range({name}.shape[0]):` and use {name}[i]"
+        hint = of_an_array(value) or "write `for i in range(...):` and use what belongs to i"
         raise KernelTypeError(
             f"{function} goes over comptime tuples in a kernel, not over {describe(value)}",
             hint=hint,

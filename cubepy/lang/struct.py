@@ -34,6 +34,29 @@ class StructField:
     struct: Any = None
 
 
+OPERATORS = {
+    **{op: op for op in "add sub mul truediv floordiv mod pow matmul xor".split()},
+    "and_": "and",
+    "or_": "or",
+    "shl": "lshift",
+    "shr": "rshift",
+}
+"""The compiler's names of operators of two values that are no comparisons, and Python's."""
+COMPARISONS = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+"""Comparisons, and those that mean the same with the values the other way round."""
+UNARY = {"neg": "neg", "pos": "pos", "inv": "invert"}
+
+
+def method_of(op: str) -> str:
+    """The method that an operator calls of its first value."""
+    return f"__{OPERATORS.get(op) or UNARY.get(op) or op}__"
+
+
+def mirrored(op: str) -> str:
+    """The method that an operator calls of its second value, where the first has none."""
+    return f"__{COMPARISONS[op]}__" if op in COMPARISONS else f"__r{OPERATORS.get(op, op)}__"
+
+
 MADE = ("__init__", "__new__", "__post_init__", "__getattr__", "__setattr__")
 """Methods that `@cb.struct` makes, or has no use for."""
 
@@ -158,14 +181,63 @@ class Struct:
             raise AttributeError(f"struct {self.type.__name__} has no field or method {name!r}")
         return lambda *a, **k: method(self, *a, **k)
 
+    __array_ufunc__ = None  # numbers of NumPy leave operators to the struct
+    __hash__ = object.__hash__
+
+    def called(self, method: Func, *args: Any) -> Any:
+        """What a method gives that an operator calls."""
+        return method(self, *args)
+
+    def __getitem__(self, index: Any) -> Any:
+        method = self.type.methods.get("__getitem__")
+        if method is None:
+            raise TypeError(f"struct {self.type.__name__} has no method __getitem__")
+        return self.called(method, index)
+
     def __repr__(self) -> str:
         inside = ", ".join(f"{n}={v!r}" for n, v in self.values.items())
         return f"{self.type.__name__}({inside})"
 
 
+def _operators() -> None:
+    """Give instances the operators; those that a struct has no method for are nobody's."""
+
+    def of_two(name: str, other_way: str) -> Any:
+        def operator(a: Struct, b: Any) -> Any:
+            if name in a.type.methods:
+                return a.called(a.type.methods[name], b)
+            if isinstance(b, Struct) and other_way in b.type.methods:
+                return b.called(b.type.methods[other_way], a)
+            if name == "__ne__" and "__eq__" in a.type.methods:
+                return not a.called(a.type.methods["__eq__"], b)
+            return NotImplemented
+
+        return operator
+
+    def of_one(name: str) -> Any:
+        def operator(a: Struct) -> Any:
+            if name in a.type.methods:
+                return a.called(a.type.methods[name])
+            raise TypeError(f"struct {a.type.__name__} has no method {name}")
+
+        return operator
+
+    for op in (*OPERATORS, *COMPARISONS):
+        setattr(Struct, method_of(op), of_two(method_of(op), mirrored(op)))
+        if op in OPERATORS:
+            setattr(Struct, mirrored(op), of_two(mirrored(op), method_of(op)))
+    for op in UNARY:
+        setattr(Struct, method_of(op), of_one(method_of(op)))
+
+
+_operators()
+
+
 @dataclass_transform()
 def struct(cls: C) -> C:
     """Declare an aggregate of runtime and comptime fields, written like a dataclass, with methods.
+
+    Operators are methods, too, as in Python: `__add__`, `__rmul__`, `__lt__`, `__getitem__`.
 
     Example:
         >>> import cubepy as cb

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from pathlib import Path
 
 from cubepy.errors import FileFormatError
@@ -12,6 +14,7 @@ from cubepy.nn import arguments
 
 FORMATS = ("gguf", "safetensors", "index", "pickle", "exported", "folder", "onnx")
 INDEX = "model.safetensors.index.json"
+ENDINGS = r"\.(gguf|safetensors|json|pt2?|pth|bin|onnx)$"
 
 
 def format_of(source: str | os.PathLike[str]) -> str:
@@ -34,6 +37,8 @@ def format_of(source: str | os.PathLike[str]) -> str:
     path = Path(arguments.path("source", source))
     if path.is_dir():
         return "folder"
+    if not path.exists():
+        raise _missing(os.fspath(source), path.parent.exists())
     with open(path, "rb") as file:
         head = file.read(64)
     if head[:4] == MAGIC:
@@ -56,6 +61,21 @@ def format_of(source: str | os.PathLike[str]) -> str:
         f"{path}: no model in a format that can be read",
         hint="GGUF, safetensors (or its index), PyTorch's .pt, ONNX, or a folder with config.json",
     )
+
+
+def _missing(source: str, near: bool) -> FileNotFoundError:
+    """The error for what is not there; a model's address, or name on a hub where there is no folder
+    of that name, is said to be one.
+    """
+    said = os.strerror(errno.ENOENT)
+    named = re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", source)
+    if "://" in source or (named and not near and not re.search(ENDINGS, source)):
+        name = source.partition("huggingface.co/")[2] or source
+        said += (
+            "; files are read from this machine: "
+            f'cb.load(huggingface_hub.snapshot_download("{name}")) fetches a model first'
+        )
+    return FileNotFoundError(errno.ENOENT, said, source)
 
 
 def _is_protobuf(head: bytes) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
+from cubepy.errors import ArgumentError
 from cubepy.runtime import recording
 from cubepy.runtime.cache import write_atomically
 from cubepy.runtime.notebook import preformatted
@@ -239,6 +240,9 @@ def profile(function: Callable[..., Any] | None = None, /, *args: Any, **kwargs:
         args, kwargs: of the function. It is called once before, so that nothing is compiled in the
             call that is measured.
 
+    Raises:
+        ArgumentError: it is no function.
+
     Example:
         >>> with profile() as p:
         ...     pass
@@ -249,6 +253,11 @@ def profile(function: Callable[..., Any] | None = None, /, *args: Any, **kwargs:
     """
     if function is None:
         return _profile()
+    if not callable(function):
+        raise ArgumentError(
+            f"cb.profile takes a function, not {type(function).__name__}",
+            hint="write cb.profile(f, x, y), or `with cb.profile() as p:`",
+        )
     function(*args, **kwargs)
     with _profile() as p:
         p.result = function(*args, **kwargs)

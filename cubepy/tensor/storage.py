@@ -240,6 +240,10 @@ def array_of_data(data: Any, wanted: DType | None) -> np.ndarray:
     if array.dtype.kind in "OUSMmc":
         otherwise = "give numbers, or an array of a numeric dtype"
         what = KINDS.get(array.dtype.kind, str(array.dtype))
+        if what == "objects" and array.ndim == 0 and not isinstance(data, np.ndarray):
+            what = f"a {type(data).__name__}"
+        if isinstance(data, dict):
+            otherwise = "take one of its values, as in x['output']"
         raise DTypeError(
             f"a tensor holds numbers, not {'None' if data is None else what}",
             hint=otherwise if isinstance(data, (list, tuple)) else hint_for(data, otherwise),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from cubepy.errors import LaunchError
@@ -13,11 +14,56 @@ from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.array import constant
 from cubepy.tensor.control.composed import composed
+from cubepy.tensor.control.recurrence import recur
+from cubepy.tensor.namespace import concat, stack
 
 
 def _parts(x: Tensor, count: int) -> list[Tensor]:
     n = x.shape[-1] // count
     return [x[..., i * n : (i + 1) * n] for i in range(count)]
+
+
+def along_once(
+    cell: str, x: Tensor, lengths: Tensor | None, states: int, *given: Tensor
+) -> tuple[Tensor, ...]:
+    """All steps of a layer, in one or both directions, in one launch.
+
+    Args:
+        cell: a name of `recur`.
+        x: inputs (T, B, I).
+        lengths: steps of each sequence, (B,); None: all.
+        states: how many there are.
+        given: the first states, each (D, B, H); then of all directions the matrices of inputs
+            (G * H, I), those of states (G * H, H), and the biases of both, or none.
+
+    Example:
+        >>> import numpy as np, cubepy as cb
+        >>> x, one = cb.tensor(np.ones((3, 1, 1))), cb.tensor(np.ones((1, 1)))
+        >>> y, h = along_once("relu", x, None, 1, cb.tensor(np.zeros((1, 1, 1))), one, one)
+        >>> y.flatten().tolist(), h.shape
+        ([1.0, 2.0, 3.0], (1, 1, 1))
+    """
+    first, ways = given[:states], given[0].shape[0]
+    parts = [given[n : n + ways] for n in range(states, len(given), ways)]
+    b_ih, b_hh = parts[2:] or (None, None)
+    separate = cell == "gru"  # whose reset gate weighs its bias of states
+    if b_ih and b_hh and not separate:
+        b_ih = tuple(b + c for b, c in zip(b_ih, b_hh, strict=True))
+    gates = F.linear(x, _joined(parts[0]), None if b_ih is None else _joined(b_ih))
+    bias = _stacked(b_hh) if separate and b_hh else None
+    return tuple(recur(cell, gates, _stacked(parts[1]), first, bias, None, lengths))
+
+
+along = composed(along_once)
+"""The same, by programs where it comes often; their gradients do all steps again."""
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else concat(parts)
+
+
+def _stacked(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0].unsqueeze(0) if len(parts) == 1 else stack(parts)
 
 
 @composed

@@ -12,12 +12,13 @@ from cubepy.errors import LaunchError, ShapeError
 from cubepy.nn import arguments, init
 from cubepy.nn import functional as F
 from cubepy.nn.module import Module
-from cubepy.nn.modules.cells import gru, lstm, plain
+from cubepy.nn.modules.cells import along, along_once, gru, lstm, plain
 from cubepy.nn.modules.packed import PackedSequence
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor, as_tensor, scan
 from cubepy.tensor.array import constant
-from cubepy.tensor.control.recurrence import recur, serves
+from cubepy.tensor.control.recurrence import serves
+from cubepy.tensor.modes import mode
 from cubepy.tensor.namespace import concat, stack, where
 from cubepy.tensor.record import recording_here
 
@@ -137,14 +138,15 @@ class _Recurrent(Module):
                     raise ShapeError(f"a state of shape {shape} is needed, not {s.shape}")
         last: list[list[Tensor]] = [[] for _ in range(self.states)]
         for layer in range(self.num_layers):
-            first = [s[layer * len(ways) :][: len(ways)] for s in given]
+            only = self.num_layers == 1
+            first = given if only else [s[layer * len(ways) :][: len(ways)] for s in given]
             done = self._at_once(x, first, layer, lengths)
             x, *ends = done or self._step_by_step(x, first, layer, lengths)
             for all_ends, end in zip(last, ends, strict=True):
                 all_ends.append(end)
             if self.dropout and layer + 1 < self.num_layers:
                 x = F.dropout(x, self.dropout, self.training)
-        ended = [concat(s, axis=0) for s in last]
+        ended = [s[0] if len(s) == 1 else concat(s, axis=0) for s in last]
         if alone:
             return x.squeeze(1), [s.squeeze(1) for s in ended]
         return (x.transpose(0, 1) if self.batch_first else x), ended
@@ -158,20 +160,15 @@ class _Recurrent(Module):
         if self.proj_size:
             return None
 
-        def weights(name: str) -> list[Tensor]:
-            return [getattr(self, f"{name}_l{layer}{way}") for way in self._ways()]
-
-        w_ih, w_hh = weights("weight_ih"), weights("weight_hh")
-        b_ih, b_hh = (weights("bias_ih"), weights("bias_hh")) if self.bias else ([], [])
-        if not serves(x, *first, *w_ih, *w_hh, *b_ih, *b_hh):
+        names = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if self.bias else ()))
+        weights = [getattr(self, f"{n}_l{layer}{way}") for n in names for way in self._ways()]
+        if not serves(x, *first, *weights, cell=self.cell_name):
             return None
-        separate = self.cell_name == "gru"  # whose reset gate weighs its bias of states
-        if b_ih and not separate:
-            b_ih = [b + c for b, c in zip(b_ih, b_hh, strict=True)]
-        gates = F.linear(x, _joined(w_ih), _joined(b_ih) if b_ih else None)
-        bias = _stacked(b_hh) if separate and b_hh else None
         steps = None if lengths is None else as_tensor(lengths.astype(np.int32)).to(x.device)
-        return recur(self.cell_name, gates, _stacked(w_hh), tuple(first), bias, None, steps)
+        given = x, *first, *weights
+        learns = mode.enabled and any(t.requires_grad for t in given)
+        run = along_once if learns else along  # a program would do all steps again to go back
+        return list(run(self.cell_name, x, steps, len(first), *given[1:]))
 
     @property
     def cell_name(self) -> str:
@@ -241,14 +238,6 @@ def _kept(
     if seen is None:
         return tuple(new)
     return tuple(where(seen, a, b) for a, b in zip(new, old, strict=True))
-
-
-def _stacked(parts: list[Tensor]) -> Tensor:
-    return parts[0].unsqueeze(0) if len(parts) == 1 else stack(parts)
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else concat(parts, axis=0)
 
 
 class RNN(_Recurrent):

@@ -147,7 +147,7 @@ NARROW_IN_TURN = [
 ]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [(n, d) for n in ALL for d in DTYPES] if THOROUGH else NARROW_IN_TURN,

@@ -85,9 +85,6 @@ class Pair:
     a: cb.f32
     b: cb.f32
 
-    def __add__(self, other: Any) -> Any:
-        return Pair(self.a + other.a, self.b + other.b)
-
 
 def adds_structs(x: cb.Array, out: cb.Array):
     both = Pair(x[0], 1.0) + Pair(2.0, x[1])
@@ -121,7 +118,7 @@ CASES: list[tuple[Callable[..., None], str, str, str]] = [
     (comes_from_cuda, "no attribute 'threadIdx'", "cb.threadIdx", "cb.UNIT_POS_X"),
     (adds_arrays, "the array 'x' cannot be used as a number", "x * 2", "x[i]"),
     (asks_an_array, "the array 'x' cannot be a condition", "if x", "name one element"),
-    (adds_structs, "a struct Pair cannot be used", "Pair(x[0], 1.0) +", "give it a method"),
+    (adds_structs, "a struct Pair cannot be used", "Pair(x[0], 1.0) +", "def __add__"),
     (launches, "launched is a kernel and cannot be called", "launched[1", "@cb.func"),
     (casts_by_numpy, "float32 cannot be called", "np.float32(x", "cb.f32(x)"),
     (prints_a_text, "an f-string cannot be used", 'f"x is', 'print("x is", x[i])'),

@@ -14,6 +14,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import errors
+from cubepy.lang import names
 
 HEAD = """
 import math
@@ -86,7 +87,22 @@ IN_KERNELS = {
     "out[0] = cb.bitcast(x[0], cb.i64)": r"cb\.cast",
     "out[0] = cb.philox(1, 2)[0]": r"\(a,\)",
     "if isinstance(x, int):\n        out[0] = 1.0": r"x\.dtype",
+    "for v in x:\n        out[0] = v": r"for i in range\(x\.shape\[0\]\)",
+    "out[0] = max(x)": r"line\.max\(\)",
+    "out[0] = x.sum()": r"x\.load\(i, 8\)",
+    "out[0] = x.T[0]": r"x\[j, i\]",
+    "out[0] = x.strides[0]": r"x\.stride",
+    "a, *b = (1, 2, 3)": r"first, rest = t\[0\], t\[1:\]",
+    "t = (x[0], x[1])\n    out[0] = t[2]": "numbered 0 to 1",
+    "out[0] = (1, 2)": "one of its items",
+    "for i, v in enumerate(range(x.size)):\n        out[i] = v": r"cb\.Comptime parameter",
 }
+WORDS = {
+    "threadIdx vec3 mat33 pi inf nan random randint rand cdiv swap ballot shfl_down shfl_xor len length printf clock "
+    "isclose sigmoid relu lerp mod sort matrix where maximum zeros dot atomic_cas popc program_id float int": "^(?!did)",
+    "atomicAdd": "atomic_add", "sqroot": "sqrt", "absolute_pos": "ABSOLUTE_POS", "plane_shufle": "plane_shuffle", "floorf": "floor",
+}  # fmt: skip
+"""Names of other languages, and of this one misspelt, and what the hint says."""
 
 
 def written(folder: Path, text: str) -> Any:
@@ -109,6 +125,17 @@ def test_a_mistake_in_a_kernel_says_where_it_is_and_what_to_do(line: str, tmp_pa
     assert re.search(IN_KERNELS[line], text, re.DOTALL), text
     assert "^" in text and "Hint: " in text and "wrong_" in text
     assert module.known == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", [name for names in WORDS for name in names.split()])
+def test_a_word_of_another_language_is_answered_with_one_of_this(name: str, tmp_path: Path) -> None:
+    wanted = next(hint for names, hint in WORDS.items() if name in names.split())
+    module = written(tmp_path, f"out[0] = cb.{name}(x[0])")
+    with pytest.raises(errors.KernelNameError) as caught:
+        module.wrong[1, 4](np.ones(8, np.float32), np.zeros(8, np.float32))
+    assert re.search(wanted, caught.value.hint or "-"), caught.value
+    for meant in re.findall(r"did you mean '(\w+)'", str(caught.value)):
+        assert meant in names.__all__  # a word that kernels have
 
 
 @cb.struct

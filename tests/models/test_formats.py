@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -247,6 +248,16 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
         cb.look(tmp_path)
     with pytest.raises(FileNotFoundError):
         cb.look(tmp_path / "absent.gguf")
+
+
+@pytest.mark.parametrize("use", [cb.load, cb.look])
+def test_an_address_of_a_model_is_said_to_be_fetched_first(use: Any, tmp_path: Path) -> None:
+    for name in ("nobody/nothing", "https://huggingface.co/nobody/nothing"):
+        with pytest.raises(FileNotFoundError, match=r'snapshot_download\("nobody/nothing"\)'):
+            use(name)
+    for path in ("nobody/model.onnx", "nothing", f"{tmp_path}/nothing", "../nobody/nothing/more"):
+        with pytest.raises(FileNotFoundError, match=r"No such file or directory: '"):
+            use(path)
 
 
 def test_a_folder_without_a_config_says_what_it_has(tmp_path: Path) -> None:

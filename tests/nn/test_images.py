@@ -264,7 +264,7 @@ def test_what_does_not_fit_is_refused(make: Any, error: Any, text: str) -> None:
 MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("padding", [1, "same", "valid", (2, 0)])
 def test_convolutions_look_beyond_the_edge(padding: Any, mode: str) -> None:

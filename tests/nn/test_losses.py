@@ -293,7 +293,7 @@ def rows_on_a_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     yield request.param
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 def test_rows_of_a_gpu_need_no_logarithms_of_all(rows_on_a_gpu: str, dtype: str) -> None:
     """The loss, and its gradient, of rows of odd lengths, large numbers, -inf, ignored ones."""

@@ -80,7 +80,7 @@ def step(model: nn.Module, x: Any, weights: Any) -> tuple[Any, dict[str, Any]]:
     return y, grads
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(8)
 @pytest.mark.parametrize("way", ["ops", "program"])
 @pytest.mark.parametrize("dtype", LIMITS)
 @pytest.mark.parametrize("name", inputs())

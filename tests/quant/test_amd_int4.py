@@ -61,7 +61,7 @@ CASES = [
 ]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", EMULATED)
 @pytest.mark.parametrize(("m", "n", "k", "options"), CASES, ids=str)
 def test_results_are_those_of_the_cpu(
@@ -76,7 +76,7 @@ def test_results_are_those_of_the_cpu(
     assert len(taken) == 1
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", EMULATED)
 def test_every_tile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, p = np.random.default_rng(1), offline(name)
@@ -90,7 +90,7 @@ def test_every_tile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         check(name, x.astype(F), weight)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", EMULATED)
 def test_rows_of_zeros_and_of_numbers_that_are_not_finite(name: str) -> None:
     rng = np.random.default_rng(2)
@@ -107,7 +107,7 @@ PLANS = [
 ]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", KNOWN)
 def test_nothing_spills(name: str) -> None:
     p = offline(name)

@@ -34,7 +34,7 @@ PRIVATE = re.compile(r"^\t(flat|scratch|buffer_(load|store))_", re.M)
 EMULATED = tuple(KNOWN) if THOROUGH else ("gfx942", "gfx1100")
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", EMULATED)
 @pytest.mark.parametrize(("m", "n", "k"), [(40, 50, 130), (3, 33, 64)])
 def test_results_are_those_of_the_cpu(

@@ -150,7 +150,7 @@ ROUNDED_TOLERANCE = (
 )
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("late", [True, False])
 @pytest.mark.parametrize(("scheme", "group", "symmetric"), SCHEMES)
 def test_one_row_meets_packed_weights(
@@ -245,7 +245,7 @@ def test_several_rows_are_as_exact_as_one_if_asked_for(group: int, symmetric: bo
     assert error(floats(x, weight, True, exact=True)[0], expected) < 1e-4
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(("scheme", "group", "symmetric"), SCHEMES)
 def test_cubes_of_a_cluster_share_panels(
     scheme: str, group: int | None, symmetric: bool, monkeypatch: pytest.MonkeyPatch
@@ -282,7 +282,7 @@ def test_codes_come_ahead_of_rows_where_two_cubes_share_a_core(
     assert error(got, expected) < tolerance
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("rows", [1, 11])
 @pytest.mark.parametrize(("scheme", "group", "symmetric"), SCHEMES)
 def test_bytes_give_what_the_reference_gives(
@@ -367,7 +367,7 @@ ROWS = (1, 2, 7, 8, 9, 16, 17)
 KINDS = ((32, True), (64, False), (128, False), (256, True), (None, True))
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(
     ("kind", "rows"),
     some(itertools.product(KINDS, ROWS), 0, 4, 6, 8, 12, 14, 18, 20, 22, 26, 28, 31, 34),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cubepy as cb
 from cubepy import nn, quant
-from cubepy.errors import KernelTypeError, QuantizationError, QuantizationWarning
+from cubepy.errors import ArgumentError, KernelTypeError, QuantizationError, QuantizationWarning
 from cubepy.quant.calibration.observer import samples
 from cubepy.quant.report import LayerReport, QuantizationReport
 
@@ -107,6 +108,16 @@ class TestLayers:
         twice = quant.quantize(once, "int4", measure_speed=False)
         assert reasons(twice)["hidden.2"] == "already quantized"
         assert [layer.name for layer in twice.report.quantized] == ["hidden.0"]
+
+    def test_a_result_is_called_as_its_model(
+        self, model: Model, ids: np.ndarray, tmp_path: Path
+    ) -> None:
+        result = quant.quantize(model, "int8", measure_speed=False)
+        np.testing.assert_array_equal(result(ids).numpy(), result.model(ids).numpy())
+        with pytest.raises(QuantizationError, match=r"not QuantizationResult\n.*result\.model"):
+            quant.quantize(result)  # type: ignore[arg-type]
+        with pytest.raises(ArgumentError, match=r"not QuantizationResult\n.*result\.model"):
+            quant.save(result, tmp_path / "model.safetensors")  # type: ignore[arg-type]
 
     def test_shared_layers_stay_shared(self) -> None:
         layer = nn.Linear(32, 32)

@@ -87,7 +87,7 @@ REDUCTIONS: dict[str, tuple[list[str], Any]] = {
 }
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", UNARY)
 @given(data=st.data())
 def test_of_one(name: str, data: Any) -> None:
@@ -96,7 +96,7 @@ def test_of_one(name: str, data: Any) -> None:
     same(lambda xp, a: getattr(xp, name)(a[0]), [x], tolerance)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", BINARY)
 @given(data=st.data())
 def test_of_two_that_broadcast(name: str, data: Any) -> None:
@@ -114,7 +114,7 @@ def test_of_two_that_broadcast(name: str, data: Any) -> None:
     same(lambda xp, a: getattr(xp, name)(*a), given, tolerance)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", REDUCTIONS)
 @given(data=st.data())
 def test_reductions(name: str, data: Any) -> None:
@@ -279,7 +279,7 @@ MOVES = {
 }
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", MOVES)
 @settings(max_examples=40)
 @given(data=st.data())

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import cubepy as cb
@@ -79,6 +79,35 @@ def test_reading_is_numpys(index: tuple[Any, ...]) -> None:
     want = x[index]
     got = cb.tensor(x)[_tensors(index)]
     assert got.shape == want.shape and (got.numpy() == want).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(indices())
+def test_indices_of_programs_may_be_tensors_of_any_rank(index: tuple[Any, ...]) -> None:
+    x = np.arange(72.0).reshape(SHAPE)
+    assume(not any(isinstance(p, np.ndarray) and p.dtype == np.bool_ for p in index))
+    numbers = [type(p) is int or (isinstance(p, np.ndarray) and p.ndim == 0) for p in index]
+    given = [cb.tensor(p) for p, number in zip(index, numbers, strict=True) if number]
+
+    @cb.jit
+    def read_and_write(t: Any, *given: Any) -> tuple[Any, Any]:
+        spots, written = iter(given), t * 1
+        at = tuple(next(spots) if n else p for p, n in zip(index, numbers, strict=True))
+        written[at] = -t[at]
+        return t[at], written
+
+    want, changed = x[index], x.copy()
+    changed[index] = -want
+    for _ in range(2):
+        got, written = read_and_write(cb.tensor(x), *given)
+        assert got.shape == want.shape and (got.numpy() == want).all()
+        assert _repeats(index) or (written.numpy() == changed).all()
+
+
+def _repeats(index: tuple[Any, ...]) -> bool:
+    """Whether a place is written more than once."""
+    places = np.arange(np.prod(SHAPE)).reshape(SHAPE)[index]
+    return len(np.unique(places)) < places.size
 
 
 @settings(max_examples=150, deadline=None)

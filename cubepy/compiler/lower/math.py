@@ -63,7 +63,11 @@ def _round(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
 @lowers("min", "max", "nan_min", "nan_max")
 def _min_max(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     if kwargs or len(args) < 2:
-        raise KernelTypeError(f"{name} takes two or more values")
+        raise KernelTypeError(
+            f"{name} takes two or more values",
+            hint=f"write cb.{name}(a, b); an array is gone over in a loop, a line has "
+            f"line.{name[-3:]}()",
+        )
     known = folded(name, args)
     if known is not None:
         return known

@@ -17,7 +17,7 @@ from cubepy.compiler.values import (
     unpacked,
 )
 from cubepy.compiler.walk.elements import store_subscript, subscript
-from cubepy.compiler.walk.evaluator import Evaluator
+from cubepy.compiler.walk.evaluator import AGGREGATES, Evaluator
 from cubepy.compiler.walk.operators import operator
 from cubepy.compiler.walk.syntax import unsupported
 from cubepy.errors import KernelSyntaxError, KernelTypeError
@@ -82,9 +82,13 @@ class Assignments:
                 "an augmented assignment needs a name or an array element on its left"
             )
         old = self.evaluator.name(target.id)
-        self.scope.frame.env[target.id] = self.scope.assign(
-            target.id, convert.binary(op, old, self.evaluator.eval(node.value), self.scope.index)
+        value = self.evaluator.eval(node.value)
+        value = (
+            self.evaluator.of_aggregates(node, op, old, value)
+            if isinstance(old, AGGREGATES) or isinstance(value, AGGREGATES)
+            else convert.binary(op, old, value, self.scope.index)
         )
+        self.scope.frame.env[target.id] = self.scope.assign(target.id, value)
 
     def bind_target(self, target: ast.expr, value: Value) -> None:
         """Assign a value to a name, a tuple of targets, or an array element."""
@@ -94,6 +98,11 @@ class Assignments:
             if UNCERTAIN in env:
                 env[UNCERTAIN] = Const(env[UNCERTAIN].value - {target.id})  # type: ignore[union-attr]
         elif isinstance(target, (ast.Tuple, ast.List)):
+            if any(isinstance(t, ast.Starred) for t in target.elts):
+                raise KernelSyntaxError(
+                    "a name with * cannot be assigned to in a kernel",
+                    hint="slice the tuple: first, rest = t[0], t[1:]",
+                )
             items = unpacked(value, len(target.elts))
             if len(items) > 1:  # a, b = b, a reads everything first
                 plain = all(isinstance(v, (Expr, Const)) for v in items)

@@ -21,6 +21,7 @@ from cubepy.compiler.values import (
 )
 from cubepy.errors import ComptimeError, KernelNameError
 from cubepy.lang.builtins import Topology
+from cubepy.lang.names import __all__ as LANGUAGE
 from cubepy.lang.struct import Struct
 
 ARRAY_METHODS = ("load", "store", "store_stream", "prefetch")
@@ -74,8 +75,61 @@ ELSEWHERE = {
     "load": "an array has it: x[i], or x.load(i, lanes) for a line",
     "ndrange": "a kernel is run for each unit: kernel[cb.over(shape)](...)",
     "arange": "in Triton arange is cb.iota, and an index is cb.ABSOLUTE_POS",
+    **dict.fromkeys(
+        ("vec2", "vec3", "vec4", "Vector", "mat22", "mat33", "mat44", "matrix", "Matrix"),
+        "a vector is a @cb.struct of numbers, whose operators are methods (__add__)",
+    ),
+    **dict.fromkeys(("pi", "inf", "nan", "e", "tau"), "Python's math has it: math.pi, math.inf"),
+    **dict.fromkeys(
+        ("random", "randint", "uniform"),
+        "random numbers are cb.to_uniform(cb.philox((position,), (seed,))[0])",
+    ),
+    **dict.fromkeys(
+        ("cdiv", "ceil_div", "ceildiv"), "round a quotient up by -(-a // b), or (a + b - 1) // b"
+    ),
+    **dict.fromkeys(
+        ("int", "float", "bool"), "write int(x), float(x) or bool(x), or cb.cast(x, cb.i32)"
+    ),
+    **dict.fromkeys(("ballot", "all_sync", "any_sync"), "ask cb.plane_any or cb.plane_all"),
+    **dict.fromkeys(
+        ("shfl", "shfl_up", "shfl_down", "shfl_xor", "shfl_down_sync", "shfl_up_sync"),
+        "it is cb.plane_shuffle, plane_shuffle_up, plane_shuffle_down or plane_shuffle_xor",
+    ),
+    **dict.fromkeys(("len", "length", "size"), "it is len(x) or x.size, and of lines line.lanes"),
+    **dict.fromkeys(
+        ("sigmoid", "relu", "gelu", "silu"), "write it, as in 1 / (1 + cb.exp(-x)) or cb.max(x, 0)"
+    ),
+    **dict.fromkeys(("lerp", "mix"), "write a + (b - a) * t"),
+    **dict.fromkeys(("clock", "clock64"), "time is measured outside, with cb.profile()"),
+    "swap": "write a, b = b, a",
+    "printf": "write print(a, b): it prints with mode='validate'",
+    "device_print": "write print(a, b): it prints with mode='validate'",
+    "isclose": "write cb.abs(a - b) < tolerance",
+    "mod": "it is %, or cb.fmod with the sign of the first number",
+    "sort": "sort outside by K.sort; few numbers, in a loop over cb.local or cb.shared",
+    "cumsum": "over a plane it is cb.plane_inclusive_sum(v), and outside K.cumsum",
+    "view": "the bits of a number as another dtype are cb.bitcast(v, dtype)",
+    "make_block_ptr": "a line along the last axis is x.load((i, j), lanes)",
 }
 """Words of other languages, and where they are found in this one."""
+OF_ARRAYS = {
+    **dict.fromkeys(
+        ("sum", "prod", "max", "min", "mean", "any", "all", "argmax", "argmin", "dot"),
+        "go over the array in a loop, or take a line of it: x.load(i, 8).sum()",
+    ),
+    "T": "exchange the indices: x[j, i]",
+    "strides": "its steps, in elements, are x.stride",
+    "astype": "cast what is read: cb.cast(x[i], cb.f32)",
+    "view": "take bits of what is read: cb.bitcast(x[i], cb.i32)",
+    **dict.fromkeys(
+        ("reshape", "ravel", "flatten", "flat", "transpose"),
+        "x.load(i, lanes) counts in C order; reshape outside, which copies nothing",
+    ),
+    "fill": "store each element: x[i] = v",
+    "copy": "store each element of another array, such as cb.local(shape, dtype)",
+    "len": "its length is len(x), or x.size",
+}
+"""What to write for attributes that arrays have elsewhere."""
 LINE_METHODS = ("sum", "prod", "max", "min", "any", "all")
 
 
@@ -150,8 +204,10 @@ def _near(obj: Any, name: str) -> str:
     if words and (bits := re.fullmatch(r"(float|u?int|bfloat)(\d+)", name)):
         kind = {"float": "f", "int": "i", "uint": "u", "bfloat": "bf"}[bits[1]]
         return f"dtypes are short here: cb.{kind}{bits[2]}"
-    close = difflib.get_close_matches(name, dir(obj), n=1)
-    return words.get(name) or (f"did you mean {close[0]!r}?" if close else "")
+    known, least = (LANGUAGE, 0.65) if words else (dir(obj), 0.6)
+    folded = {n.lower(): n for n in known}
+    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=least)
+    return words.get(name) or (f"did you mean {folded[close[0]]!r}?" if close else "")
 
 
 def array_attribute(s: Scope, owner: ArrayValue, name: str) -> Value:
@@ -180,7 +236,7 @@ def array_attribute(s: Scope, owner: ArrayValue, name: str) -> Value:
         return TupleValue(tuple(Expr(name, index, (), (mem, d)) for d in range(mem.ndim)))
     raise KernelNameError(
         f"an array has no attribute {name!r}",
-        hint="it has size, shape, stride, dtype, ndim, load and store",
+        hint=OF_ARRAYS.get(name) or "it has size, shape, stride, dtype, ndim, load and store",
     )
 
 

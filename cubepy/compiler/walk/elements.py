@@ -28,7 +28,12 @@ def subscript(s: Scope, owner: Value, at: tuple[Value, ...]) -> Value:
     if isinstance(owner, TupleValue) and len(at) == 1:
         k = comptime_int(at[0], "the index of a tuple")
         if not -len(owner.items) <= k < len(owner.items):
-            raise KernelTypeError(f"axis {k} is out of range for {len(owner.items)} axes")
+            raise KernelTypeError(
+                f"item {k} is out of range: there are {len(owner.items)}",
+                hint=f"items are numbered 0 to {len(owner.items) - 1}; -1 is the last"
+                if owner.items
+                else "the tuple is empty",
+            )
         return owner.items[k]
     if isinstance(owner, Const):
         if not all(isinstance(i, Const) for i in at):

@@ -26,22 +26,25 @@ from cubepy.compiler.scope import NOTHING, UNCERTAIN, Scope
 from cubepy.compiler.source import stored_names
 from cubepy.compiler.values import (
     Const,
+    StructValue,
     TupleValue,
     Undecided,
     Value,
     describe,
     plain,
     refuse_index_after_index,
-    tuple_items,
     unpacked,
 )
 from cubepy.compiler.walk.attributes import attribute, wrap
 from cubepy.compiler.walk.elements import subscript
-from cubepy.compiler.walk.operators import both, compare, operator
+from cubepy.compiler.walk.operators import OPERATORS, both, compare, of_struct, of_tuples, operator
 from cubepy.compiler.walk.syntax import unsupported
 from cubepy.errors import ComptimeError, KernelNameError, KernelSyntaxError, KernelTypeError
 from cubepy.lang import dtypes as dt
+from cubepy.lang.struct import method_of
 
+AGGREGATES = (StructValue, TupleValue)
+"""What has operators of its own."""
 PURE = (Assign, If, For, While, Break, Continue)
 """Statements of inlined funcs that do no more than compute."""
 
@@ -52,10 +55,16 @@ class Evaluator:
     Attributes:
         scope: what is known at the current place.
         call: gives the value of a call; the walker's calls.
+        method: gives the value of a struct's method that an operator calls; the walker's calls.
     """
 
-    def __init__(self, scope: Scope, call: Callable[[ast.Call], Value]) -> None:
-        self.scope, self.call = scope, call
+    def __init__(
+        self,
+        scope: Scope,
+        call: Callable[[ast.Call], Value],
+        method: Callable[[StructValue, str, list[Value], ast.AST], Value],
+    ) -> None:
+        self.scope, self.call, self.method = scope, call, method
         self.methods: dict[type[ast.expr], Callable[[Any], Value]] = {}
 
     def eval(self, node: ast.expr) -> Value:
@@ -172,15 +181,23 @@ class Evaluator:
     def expr_BinOp(self, node: ast.BinOp) -> Value:
         left, right = self.eval_all(node.left, node.right)
         op = operator(node.op)
-        if op == "add" and (isinstance(left, TupleValue) or isinstance(right, TupleValue)):
-            return plain(TupleValue((*tuple_items(left), *tuple_items(right))))
-        if op == "mul" and isinstance(left, TupleValue) and isinstance(right, Const):
-            return plain(TupleValue(tuple_items(left) * int(right.value)))
+        if isinstance(left, AGGREGATES) or isinstance(right, AGGREGATES):
+            return self.of_aggregates(node, op, left, right)
         return convert.binary(op, left, right, self.scope.index)
 
+    def of_aggregates(self, node: ast.AST, op: str, left: Value, right: Value) -> Value:
+        """`left op right`, one of which is a struct or a tuple."""
+        if (found := of_struct(op, left, right)) is not None:
+            owner, name, other = found
+            return self.method(owner, name, [other], node)
+        return of_tuples(op, left, right) or convert.binary(op, left, right, self.scope.index)
+
     def expr_UnaryOp(self, node: ast.UnaryOp) -> Value:
-        negated = isinstance(node.op, ast.Not)
-        return convert.unary(operator(node.op), (self.test if negated else self.eval)(node.operand))
+        op, negated = operator(node.op), isinstance(node.op, ast.Not)
+        value = (self.test if negated else self.eval)(node.operand)
+        if isinstance(value, StructValue) and method_of(op) in value.type.methods:
+            return self.method(value, method_of(op), [], node)
+        return convert.unary(op, value)
 
     def expr_Compare(self, node: ast.Compare) -> Value:
         result: Value | None = None
@@ -188,11 +205,30 @@ class Evaluator:
         for i, (op, right) in enumerate(zip(node.ops, others, strict=True)):
             if i + 1 < len(node.ops):
                 right = self.scope.pinned(right)
-            one = compare(self.scope, op, left, right)
+            aggregates = isinstance(left, StructValue) or isinstance(right, StructValue)
+            one = (
+                self.compared(node, op, left, right)
+                if aggregates
+                else compare(self.scope, op, left, right)
+            )
+            if len(node.ops) > 1:
+                one = convert.condition(one)
             result = one if result is None else both(self.scope, result, one)
             left = right
         assert result is not None
         return result
+
+    def compared(self, node: ast.Compare, op: ast.cmpop, left: Value, right: Value) -> Value:
+        """One comparison, in which a struct takes part."""
+        name = OPERATORS.get(type(op), "")
+        found = of_struct(name, left, right)
+        if found is None and name == "ne" and (found := of_struct("eq", left, right)) is not None:
+            owner, method, other = found
+            return convert.unary("not_", self.method(owner, method, [other], node))
+        if found is None:
+            return compare(self.scope, op, left, right)
+        owner, method, other = found
+        return self.method(owner, method, [other], node)
 
     def expr_BoolOp(self, node: ast.BoolOp) -> Value:
         return self.bool_op(node, self.either_value)
@@ -321,7 +357,11 @@ class Evaluator:
             if isinstance(owner, TupleValue):
                 return plain(TupleValue(owner.items[bounds]))
             return Const(self.scope.facts.reads.item(owner.value, bounds))
-        return subscript(self.scope, owner, self.index_values(node.slice))
+        at = self.index_values(node.slice)
+        if isinstance(owner, StructValue) and "__getitem__" in owner.type.methods:
+            items = [at[0] if len(at) == 1 else TupleValue(at)]
+            return self.method(owner, "__getitem__", items, node)
+        return subscript(self.scope, owner, at)
 
     def comptime_slice(self, node: ast.Slice) -> slice:
         """`start:stop:step` of comptime bounds."""

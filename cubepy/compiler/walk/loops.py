@@ -17,6 +17,7 @@ from cubepy.compiler.values import (
     UnrollValue,
     Value,
     describe,
+    of_an_array,
     unpacked,
 )
 from cubepy.compiler.walk.assignments import Assignments
@@ -55,7 +56,7 @@ class Loops:
         if not isinstance(over, RangeValue):
             raise KernelTypeError(
                 f"{describe(over)} cannot be looped over",
-                hint="loop over range(...), a tuple, or cb.unroll(...)",
+                hint=of_an_array(over) or "loop over range(...), a tuple, or cb.unroll(...)",
             )
         return self.range_loop(node, over)
 

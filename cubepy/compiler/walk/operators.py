@@ -7,8 +7,17 @@ import ast
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Expr
 from cubepy.compiler.scope import Scope
-from cubepy.compiler.values import Const, TailCount, TupleValue, Value, tuple_items
+from cubepy.compiler.values import (
+    Const,
+    StructValue,
+    TailCount,
+    TupleValue,
+    Value,
+    plain,
+    tuple_items,
+)
 from cubepy.errors import ComptimeError, KernelSyntaxError
+from cubepy.lang.struct import method_of, mirrored
 
 OPERATORS = {
     ast.Add: "add",
@@ -58,6 +67,24 @@ def operator(op: ast.AST) -> str:
         raise KernelSyntaxError(
             f"the operator {type(op).__name__} cannot be used in a kernel"
         ) from None
+
+
+def of_struct(op: str, left: Value, right: Value) -> tuple[StructValue, str, Value] | None:
+    """The struct whose method an operator of two values means, that method, and the other value."""
+    for owner, other, name in ((left, right, method_of(op)), (right, left, mirrored(op))):
+        if isinstance(owner, StructValue) and name in owner.type.methods:
+            return owner, name, other
+    return None
+
+
+def of_tuples(op: str, left: Value, right: Value) -> Value | None:
+    """Tuples one behind the other, or one several times; None for other operators."""
+    if op == "add" and (isinstance(left, TupleValue) or isinstance(right, TupleValue)):
+        return plain(TupleValue((*tuple_items(left), *tuple_items(right))))
+    for items, times in ((left, right), (right, left)):
+        if op == "mul" and isinstance(items, TupleValue) and isinstance(times, Const):
+            return plain(TupleValue(items.items * int(times.value)))
+    return None
 
 
 def both(s: Scope, a: Value, b: Value) -> Value:

@@ -216,7 +216,13 @@ def refuse_chance(fn: Any) -> None:
 
 
 def parts(value: Value) -> tuple[Value, ...]:
-    """What zip and enumerate go over: a tuple, or a comptime range or list."""
+    """What zip and enumerate go over: a tuple, a comptime range or list, or cb.unroll of one.
+
+    Raises:
+        ComptimeError: a range whose bounds are known at run time only.
+    """
+    if isinstance(value, (UnrollValue, RangeValue)):
+        return written_out(value)
     if isinstance(value, Const) and isinstance(value.value, (range, list)):
         return tuple(map(Const, value.value))
     return tuple_items(value)

@@ -7,9 +7,10 @@ statements. Where a part is needed below the one that has it, it is handed down 
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 from cubepy.compiler.scope import Scope
-from cubepy.compiler.values import Value
+from cubepy.compiler.values import MethodValue, StructValue, Value
 from cubepy.compiler.walk.assignments import Assignments
 from cubepy.compiler.walk.calls import Calls
 from cubepy.compiler.walk.evaluator import Evaluator
@@ -32,7 +33,7 @@ class Walker:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self.evaluator = Evaluator(scope, self.call)
+        self.evaluator = Evaluator(scope, self.call, self.method)
         self.paths = Paths(scope, self.statement)
         self.returns = Returns(scope, self.evaluator, self.paths)
         self.statements = Statements(
@@ -43,6 +44,12 @@ class Walker:
     def call(self, node: ast.Call) -> Value:
         """The value of a call."""
         return self.calls.call(node)
+
+    def method(self, owner: StructValue, name: str, args: list[Value], node: Any) -> Value:
+        """The value of a struct's method that an operator calls."""
+        return self.calls.invoke_method(
+            MethodValue(owner, name), args, {}, (node.lineno, node.col_offset)
+        )
 
     def statement(self, node: ast.stmt) -> list[Path] | None:
         """Walk one statement; gives the paths after it, None for the one that is being written."""

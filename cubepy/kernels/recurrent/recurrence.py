@@ -9,6 +9,7 @@ import numpy as np
 from cubepy.kernels.matmul.matmul import matmul
 from cubepy.kernels.movement.copy import contiguous, convert_into, copy
 from cubepy.kernels.recurrent.back_cpu import put_before
+from cubepy.kernels.recurrent.clusters_back_gpu import OPENERS, states_before, sums_of
 from cubepy.kernels.recurrent.codes_cpu import pack_bytes
 from cubepy.kernels.recurrent.panels_cpu import pack, panel_of
 from cubepy.kernels.recurrent.problem import GATES, Recurrence, RecurrenceBack, cell_of
@@ -81,8 +82,8 @@ def recurrence_back(
     gradients: tuple[Any, ...],
     reverse: bool,
 ) -> list[Any]:
-    """Gradients of a recurrence without peepholes on a CPU, of floats of one dtype that sums are
-    made in.
+    """Gradients of a recurrence without peepholes, of floats of one dtype; on a CPU of 32 bits or
+    64.
 
     Args:
         cell, gates, bias, lengths, first, reverse: see `Recurrence`.
@@ -110,16 +111,22 @@ def recurrence_back(
     bias, lengths, by_y, *ends = (
         None if a is None else contiguous(a) for a in (bias, lengths, *gradients)
     )
-    _, lanes = panel_of(1, 8 * y.itemsize, device_properties(current()))
-    put_before[directions * steps, 1](
-        y, first[0], lengths, before, reverse, lanes, mode="unchecked"
-    )
-    opened = room = None
+    properties = device_properties(current())
+    if properties.plane_size > 1:
+        states_before[-(-before.size // OPENERS), OPENERS](
+            y, first[0], lengths, before, reverse, mode="unchecked"
+        )
+    else:
+        _, lanes = panel_of(1, 8 * y.itemsize, properties)
+        put_before[directions * steps, 1](
+            y, first[0], lengths, before, reverse, lanes, mode="unchecked"
+        )
+    opened, room, acc = None, None, sums_of(y.dtype)
     if GATES[cell] > 1:
         opened = matmul(
-            before.reshape(directions, steps * batch, width), matrix.transpose(0, 2, 1)
+            before.reshape(directions, steps * batch, width), matrix.transpose(0, 2, 1), dtype=acc
         ).reshape(directions, steps, batch, rows)
-        room = memory.empty(before.shape, y.dtype)
+        room = memory.empty(before.shape, acc.numpy)
     cells = first[1] if len(first) > 1 else None
     RECURRENCE_BACK.run(
         RecurrenceBack(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from cubepy.kernels.recurrent.back_cpu import MeetingsBack
-from cubepy.kernels.recurrent.cubes_gpu import Cubes
+from cubepy.kernels.recurrent.clusters_back_gpu import ClustersBack
+from cubepy.kernels.recurrent.clusters_gpu import Clusters
+from cubepy.kernels.recurrent.products_gpu import Products, ProductsBack
 from cubepy.kernels.recurrent.steps_cpu import Meetings
 from cubepy.tune import Op
 
-RECURRENCE = Op("recurrence", [Cubes(), Meetings()])
-RECURRENCE_BACK = Op("recurrence_back", [MeetingsBack()])
+RECURRENCE = Op("recurrence", [Clusters(), Products(), Meetings()])
+RECURRENCE_BACK = Op("recurrence_back", [ClustersBack(), ProductsBack(), MeetingsBack()])

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,7 +59,7 @@ def composed(function: Callable[..., Any]) -> Callable[..., Any]:
     met: dict[Any, Any] = {}
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    changes = names.index("inplace") if "inplace" in names else len(names)
+    changes = names.index("inplace") if "inplace" in names else sys.maxsize
 
     name, quick = f"{function.__module__}.{function.__qualname__}", dict[Any, Any]()
 

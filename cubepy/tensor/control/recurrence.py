@@ -1,6 +1,7 @@
-"""A recurrence as one op: states that go along a sequence, all steps in one launch.
+"""A recurrence as one op: states that go along a sequence, all steps in one launch but for some
+GPUs.
 
-Its gradient on the host is one launch, too. Its formula in ops is a scan, through which other
+Its gradient is so, too. Its formula in ops is a scan, through which other
 gradients go, and those of gradients.
 """
 
@@ -42,26 +43,28 @@ def activated(x: Tensor, how: Function, clip: float = 0.0) -> Tensor:
     return ACTIVATIONS[name](x.maximum(-clip).minimum(clip) if clip else x, a, b)
 
 
-def serves(*given: Tensor | None) -> bool:
-    """Whether one launch is the way for a recurrence of such tensors: floats of one dtype on the
-    host, dense. Where somebody wants a gradient, that needs a launch of its own, which 16 bits have
-    not.
+def serves(*given: Tensor | None, cell: str = "") -> bool:
+    """Whether one op is the way for a recurrence of such tensors: dense floats of one dtype, on a
+    GPU of a cell that it knows. Where somebody wants a gradient, that needs launches of its own,
+    which 16 bits have not on the host.
     """
     there = [t for t in given if t is not None]
-    if mode.enabled and any(t.requires_grad for t in there) and not at_once(there[0]):
-        return False
-    same = {t.dtype for t in there}
+    like = there[0]
+    wanted = mode.enabled and any(t.requires_grad for t in there)
     return (
-        len(same) == 1
-        and there[0].dtype.is_float
-        and not there[0].dtype.storage_only
-        and all(t.storage.kind == "dense" and gpu_of(t.device) is None for t in there)
+        len({t.dtype for t in there}) == 1
+        and like.dtype.is_float
+        and not like.dtype.storage_only
+        and all(t.storage.kind == "dense" for t in there)
+        and len({gpu_of(t.device) for t in there}) == 1
+        and (gpu_of(like.device) is None or cell in GATES)
+        and (not wanted or at_once(like))
     )
 
 
 def at_once(like: Tensor) -> bool:
-    """Whether gradients of a recurrence of such tensors are one launch."""
-    return like.dtype in (f32, f64) and gpu_of(like.device) is None
+    """Whether launches make gradients of a recurrence of a usual cell of such tensors."""
+    return like.dtype in (f32, f64) or gpu_of(like.device) is not None
 
 
 def recur(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cubepy.errors import ArgumentError
 from cubepy.runtime.cache import write_atomically
 from cubepy.tensor.explained.drawing import drawn
 from cubepy.tensor.explained.history import Traced, kind_of
@@ -20,6 +21,8 @@ from cubepy.tensor.program.plans.arena import Lifetime
 
 MOST_REASONS = 24
 """Reasons that the text says; the object has all."""
+PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".pdf", ".webp", ".html")
+"""How names of pictures end that nothing is drawn as."""
 
 
 @dataclass(frozen=True)
@@ -178,9 +181,18 @@ class Explanation:
         """Write the drawing (of a name that ends in `.svg`), or the text, to a file.
 
         The file is whole or not there: it is written beside and renamed.
+
+        Raises:
+            ArgumentError: a name of another kind of picture.
         """
         target = Path(path)
-        text = self._repr_svg_() if target.suffix == ".svg" else f"{self}\n"
+        kind = target.suffix.lower()
+        if kind in PICTURES:
+            raise ArgumentError(
+                f"a program is drawn as .svg, not as {kind}",
+                hint=f"save it as {target.with_suffix('.svg').name!r}, or as .txt, which is text",
+            )
+        text = self._repr_svg_() if kind == ".svg" else f"{self}\n"
         write_atomically(target, text.encode())
 
 

@@ -15,19 +15,25 @@ from cubepy.tensor.program.plans.steady import exchange
 from cubepy.tensor.value import Value
 
 
-def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Any:
+def value_and_grad(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Any:
     """A function that gives what `function` gives, and the gradient of it by some of its arguments.
 
     Args:
         function: of tensors; gives a number (a tensor of one element).
         argnums: by which positional arguments: an int, or several. An argument may be a tensor, an
             array, a number, or a list, tuple or dict of such; its gradient has the same form.
+        has_aux: `function` gives (number, more), and what it gives besides is no part of the
+            gradient.
 
-    Returns: A function of the same arguments, with results (value, gradient); with several argnums
-        the gradient is a tuple. What `function` gives to tensors from outside (`assign_`) are plain
-        elements afterwards, unless they depend on other tensors that need gradients.
+    Returns: A function of the same arguments, with results (value, gradient), or ((value, more),
+        gradient); with several argnums the gradient is a tuple. What `function` gives to tensors
+        from outside (`assign_`) are plain elements afterwards, unless they depend on other tensors
+        that need gradients.
 
     Raises:
+        ArgumentError: it is no function.
         GradientError: the result does not depend on the arguments, or is no single number.
 
     Example:
@@ -36,6 +42,11 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
         >>> f(cb.tensor([1.0, 2.0]), cb.tensor([3.0, 4.0]))
         (tensor(11.), (tensor([3., 4.]), tensor([1., 2.])))
     """
+    if not callable(function):
+        raise ArgumentError(
+            f"a gradient is taken of a function, not of {type(function).__name__}",
+            hint="write cb.grad(f)(x), or y.backward() and x.grad",
+        )
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     @functools.wraps(function)
@@ -53,6 +64,14 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
                 result = function(*given, **kwargs)
         finally:
             assigned, mode.assigned = mode.assigned, before
+        more: Any = None
+        if has_aux:
+            if not isinstance(result, tuple) or len(result) != 2:
+                raise ArgumentError(
+                    "with has_aux=True a function gives (number, more), not "
+                    f"{type(result).__name__}"
+                )
+            result, more = result
         if not isinstance(result, Tensor):
             raise GradientError(
                 f"{getattr(function, '__name__', 'the function')} gave no tensor, but "
@@ -68,9 +87,17 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
             order = iter([known[leaf.value] for leaf in found])
             forms.append(mapped(functools.partial(_next_of, order), args[n]))
         value = result if outside else result.detach()
+        value = (value, mapped(functools.partial(_let_go, wanted), more)) if has_aux else value
         return value, forms[0] if isinstance(argnums, int) else tuple(forms)
 
     return run
+
+
+def _let_go(wanted: Sequence[Value], value: Any) -> Any:
+    """A tensor without a way back to these values, unless it has one to others."""
+    if not isinstance(value, Tensor) or mode.enabled and depends_on_others(value.value, wanted):
+        return value
+    return value.detach()
 
 
 def detach(handles: Sequence[Any], wanted: Sequence[Value]) -> None:
@@ -91,9 +118,11 @@ def detach(handles: Sequence[Any], wanted: Sequence[Value]) -> None:
             exchange(handle, handle.detach().value)
 
 
-def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Any:
+def grad(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Any:
     """A function that gives the gradient of `function` by some of its arguments (see
-    `value_and_grad`).
+    `value_and_grad`); with has_aux (gradient, more).
 
     Example:
         >>> import cubepy as cb
@@ -103,11 +132,12 @@ def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Any:
         >>> cb.grad(lambda x: cb.grad(cube)(x).sum())(cb.tensor([1.0, 2.0]))
         tensor([ 6., 12.])
     """
-    both = value_and_grad(function, argnums)
+    both = value_and_grad(function, argnums, has_aux)
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        return both(*args, **kwargs)[1]
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
 
     return run
 

@@ -257,8 +257,9 @@ def _is_number(value: Any) -> bool:
 
 def _is_array(part: Any) -> bool:
     """Whether a part of an index selects by elements."""
-    if isinstance(part, Handle):
-        return bool(part.shape) or part.dtype is bool_
+    if isinstance(part, Handle):  # an element that is not known here is one
+        known: Any = part
+        return bool(part.shape) or part.dtype is bool_ or known.__cubepy_hosted__() is None
     return isinstance(part, (list, tuple, range, bool, np.bool_)) or (
         isinstance(part, np.ndarray) and (part.ndim > 0 or part.dtype == np.bool_)
     )
@@ -369,8 +370,7 @@ def _merged(x: Any, axes: tuple[int, ...]) -> tuple[Any, int, tuple[int, ...] | 
         order = (*axes, *(d for d in range(x.ndim) if d not in axes))
         x, first = x.permute(order), 0
     if len(axes) > 1:
-        shape = x.shape
-        end = first + len(axes)
+        shape, end = x.shape, first + len(axes)
         x = x.reshape(*shape[:first], math.prod(shape[first:end]), *shape[end:])
     return x, first, order
 
@@ -380,18 +380,19 @@ def _put(x: Any, s: Selection, values: Any) -> Any:
     part = _part(x, s.basic)
     merged, at, order = _merged(part, s.axes)
     rank = s.flat.ndim
+    flat = s.flat if rank else s.flat.reshape(1)  # one place is a list of one
     values = _without_ones(values, merged.ndim - 1 + rank)
-    if s.ahead and at and values.ndim:
-        full = merged.shape[:at] + merged.shape[at + 1 :]
-        values = values.expand(s.flat.shape + full)
+    full = merged.shape[:at] + merged.shape[at + 1 :]
+    if not rank and values.ndim:
+        values = values.expand(full).unsqueeze(at)
+    elif s.ahead and at and values.ndim:
+        values = values.expand(flat.shape + full)
         values = values.movedim(tuple(range(rank)), tuple(range(at, at + rank)))
-    done = x._apply("put", merged, s.flat, values, axis=at, update="assign")
+    done = x._apply("put", merged, flat, values, axis=at, update="assign")
     if order is None:
         done = done.reshape(part.shape)
     else:
-        back = [0] * len(order)
-        for to, d in enumerate(order):
-            back[d] = to
+        back = sorted(range(len(order)), key=order.__getitem__)
         done = done.reshape(*(part.shape[d] for d in order)).permute(back)
     return done if part is x else x._apply("slice_put", x, done, index=s.basic)
 

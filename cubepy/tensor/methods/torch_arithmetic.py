@@ -193,9 +193,8 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         if not self.dtype.is_float:
             return x  # type: ignore[no-any-return]
         most = float(self.__array_namespace__().finfo(self.dtype).max)
-        x = x.masked_fill(x.isnan(), nan)
-        x = x.masked_fill(x == math.inf, most if posinf is None else posinf)
-        return x.masked_fill(x == -math.inf, -most if neginf is None else neginf)  # type: ignore[no-any-return]
+        high, low = most if posinf is None else posinf, -most if neginf is None else neginf
+        return formulas().finite(x, nan, high, low)  # type: ignore[no-any-return]
 
     def nansum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> T:
         """Sums over axes of what is not NaN."""

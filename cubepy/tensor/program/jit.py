@@ -84,6 +84,9 @@ class Jitted:
     def __cubepy_jitted__(self) -> Callable[..., Any]:
         return self.function
 
+    def __repr__(self) -> str:
+        return f"<cb.jit of {self.name}>"
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Jitted:
         made = memo[id(self)] = object.__new__(type(self))
         made.__init__(copy.deepcopy(self.function, memo), self.memory)  # type: ignore[misc]

@@ -91,7 +91,7 @@ def test_rows_are_shared_by_whole_planes(n: int) -> None:
 ALL = [(*case, processor) for case in CASES for processor in PROCESSORS]
 
 
-@pytest.mark.turns(4)  # every second case on the one or on the other
+@pytest.mark.turns(6)  # every second case on the one or on the other
 @pytest.mark.parametrize(
     ("name", "call", "off", "processor"), ALL, ids=[f"{c[0]}-{c[-1]}" for c in ALL]
 )

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 FLOATS = ("({} + {})", "({} - {})", "({} * {})", "cb.max({}, {})", "cb.min({}, {})", "({} if {} > 0.5 else 1.0)",
           "cb.abs({} - {})", "cb.clamp({}, -3, 3) + {}", "cb.floor({}) * {}", "branchy({}, {})",
           "cb.select({} > 0, {}, x[i])", "({} // 0.75 - {})", "Pair({}, {}).sum()", "cb.fma({}, {}, 0.5)",
-          "({} or {})", "({} and {})")  # fmt: skip
+          "({} or {})", "({} and {})", "(-Pair({}, {}))[k]")  # fmt: skip
 INTS = ("({} + {})", "({} * {})", "({} - {})", "({} // 2 + {})", "({} % 5 + {})", "({} ^ {})", "({} // ({} | 1))",
         "({} % ({} | 1))", "(({} + i) << ({} & 35))", "({} >> ({} & 35))", "cb.min({}, {})", "steps({}, {})",
         "(~{} & {})", "cb.popcount({}) + {}", "({} if {} & 1 else 2)",
         "({} or {})", "({} and {})")  # fmt: skip
 CONDITIONS = ("{f} < {f}", "0 <= {i} < 9", "{i} % 3 == 0 and {f} > 0", "{f} > 1 or {i} & 1", "not {f} <= {f}",
               "{i} != {i}", "{i} & 3 == 1", "{f} > 0.25",
-              "{i} and {f} > 0", "{f} or {i}")  # fmt: skip
+              "{i} and {f} > 0", "{f} or {i}", "Pair({f}, {f}) < Pair(x[i], {f})",
+              "Pair({f}, 1) != Pair(1, {f})")  # fmt: skip
 UNIFORM = ("level > 0", "x[0] > 0.5", "cb.CUBE_POS == 1", "turns % 2 == 0", "level == 2")
 LITERALS = ("1.5", "0.25", "-2.0")
 PRELUDE = """

@@ -23,6 +23,31 @@ class Pair:
             v = v - 0.25
         return self
 
+    def __add__(self, other):
+        return Pair(self.low + other.high, self.high - other.low)
+
+    def __mul__(self, v):
+        if v > 1:
+            return Pair(self.high, v - self.low)
+        return Pair(self.low * v, self.high)
+
+    def __rsub__(self, v):
+        return Pair(v - self.low, self.high)
+
+    def __neg__(self):
+        return Pair(-self.high, self.low)
+
+    def __lt__(self, other):
+        if self.low == other.low:
+            return self.high < other.high
+        return self.low < other.low
+
+    def __eq__(self, other):
+        return self.low == other.low and self.high == other.high
+
+    def __getitem__(self, k):
+        return self.low if k % 2 == 0 else self.high
+
 
 @cb.struct
 class Box:

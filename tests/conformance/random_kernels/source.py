@@ -79,6 +79,8 @@ class Source:
         return str(self.one(
             *self.scope.pairs, f"Pair({self.runtime_float(1)}, {self.one(*self.scope.floats)})",
             f"{self.one(*self.scope.pairs)}.pushed({self.runtime_float(1)}, {self.int(1)})",
+            f"{self.one(*self.scope.pairs)} + {self.one(*self.scope.pairs)} * ({self.float(1)})",
+            f"{self.runtime_float(1)} - -{self.one(*self.scope.pairs)}",
         ))  # fmt: skip
 
     def tuple(self) -> str:
@@ -193,7 +195,8 @@ class Source:
         if kind == "tuple":
             return [f"{indent}{self.one(*sc.tuples)} = {self.tuple()}"]
         if kind == "pair":
-            return [f"{indent}{self.one(*(p for p in sc.pairs if '.' not in p))} = {self.pair()}"]
+            holder = self.one(*(p for p in sc.pairs if "." not in p))
+            return [f"{indent}{holder} {self.one('=', '=', '+=')} {self.pair()}"]
         if kind == "box":
             return [f"{indent}{self.one(*sc.boxes)} = {self.box()}"]
         if kind == "exchange":

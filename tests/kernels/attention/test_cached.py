@@ -72,7 +72,7 @@ CASES = [
 ]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("number", range(len(CASES)))
 @pytest.mark.parametrize("processor", ["gfx942", "gfx1100"])
 def test_planes_of_an_emulated_amd_gpu(number: int, processor: str) -> None:
@@ -207,7 +207,7 @@ class Stepping:
             np.testing.assert_allclose(now, self.whole[n][-1], rtol=1e-6)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("bytes_of", [False, True], ids=["floats", "bytes"])
 @pytest.mark.parametrize("depth", [24, 32, 80, 64])
 def test_rings_and_bytes_on_a_cpu(depth: int, bytes_of: bool) -> None:
@@ -220,7 +220,7 @@ def test_rings_and_bytes_on_a_cpu(depth: int, bytes_of: bool) -> None:
     Stepping(depth, 0, 300, bytes_of, "cpu").run([140, 1, 3, 1])
 
 
-@pytest.mark.turns(4)
+@pytest.mark.day(0, 2)
 @pytest.mark.parametrize("processor", ["gfx942", "gfx1100"])
 def test_rings_and_bytes_on_an_emulated_amd_gpu(processor: str) -> None:
     from tests.backends.hip.emulator.device import emulated
@@ -230,7 +230,7 @@ def test_rings_and_bytes_on_an_emulated_amd_gpu(processor: str) -> None:
         Stepping(40, 9, 12, True, processor).run([4, 1, 3])
 
 
-@pytest.mark.turns(4)
+@pytest.mark.day(1, 2)
 @pytest.mark.parametrize(
     ("sizes", "lengths"), [((24, 7, 12, False), [5, 1, 6, 2]), ((40, 9, 12, True), [4, 1, 3])]
 )
@@ -291,7 +291,7 @@ def operands(depth: int, dtype: Any, rows: int, plan: cached_plan.Blueprint) -> 
     return (q, (turns, turns), *held, q, parts, 0.1, plan)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(("depth", "dtype", "rows"), PLANS)
 def test_code_for_nvidia_gpus(depth: int, dtype: Any, rows: int) -> None:
     """No spills, and keys and values in lines of 16 bytes, or of 8 numbers in bytes."""
@@ -319,7 +319,7 @@ def test_code_for_nvidia_gpus(depth: int, dtype: Any, rows: int) -> None:
 AMD = [(p, t) for p in ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201") for t in (BF16, I8)]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(("processor", "dtype"), some(AMD, 0, 2, 3, 5, 6, 7, 8))
 def test_code_for_amd_gpus(processor: str, dtype: Any) -> None:
     from cubepy.backends.hip.offline import compile_for

@@ -110,7 +110,7 @@ def test_results_are_those_of_float64(case: Case) -> None:
         check(case, name)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", EMULATED)
 def test_every_shape_of_tiles(name: str) -> None:
     """Larger cubes than small cases would take, and the smaller instruction."""
@@ -121,7 +121,7 @@ def test_every_shape_of_tiles(name: str) -> None:
             check(case, name)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", EMULATED)
 def test_heads_inside_of_positions_and_a_mask_for_all_heads(name: str) -> None:
     rng = np.random.default_rng(2)
@@ -180,7 +180,7 @@ WIDTHS = [(64, 64), (128, 128), (256, 256), (96, 96), (33, 40), (192, 128), (32,
 MASKS = [("f16", "none"), ("bf16", "float"), ("f16", "bool"), ("bf16", "none")]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", KNOWN)
 @pytest.mark.parametrize(("dtype", "mask"), MASKS)
 def test_nothing_spills(name: str, dtype: str, mask: str) -> None:
@@ -211,7 +211,7 @@ def test_instructions_of_a_block(name: str) -> None:
     assert exchanged  # maxima of a query's units, and the operand of RDNA 3
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", EMULATED)
 def test_no_bank_is_met_twice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     met = met_banks(monkeypatch)

@@ -52,7 +52,7 @@ SHAPES = [
 CASES = [(s, c, d) for s in SHAPES for c in (False, True) for d in (np.float32, np.float16)]
 
 
-@pytest.mark.turns(4)  # every shape in one dtype, with or without a triangle
+@pytest.mark.turns(6)  # every shape in one dtype, with or without a triangle
 @pytest.mark.parametrize(("shape", "causal", "dtype"), CASES)
 def test_results_sums_and_gradients(shape: tuple[int, ...], causal: bool, dtype: Any) -> None:
     batch, heads, groups, length, keys, depth, width = shape

@@ -84,7 +84,7 @@ CASES = [  # input, filters, stride, padding, dilation, groups
 ]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(
     ("shape", "filters", "stride", "padding", "dilation", "groups"),
     some(CASES, 1, 2, 3, 4, 5, 6, 9, 10, 11, 15),

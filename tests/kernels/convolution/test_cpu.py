@@ -62,7 +62,7 @@ CASES = [  # input, filters, stride, padding, dilation, groups
 ]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(
     ("shape", "filters", "stride", "padding", "dilation", "groups"), CASES, ids=str
 )

@@ -150,7 +150,7 @@ CASES: dict[str, tuple[Any, tuple[int, ...], int, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("case", CASES)
 def test_results(case: str) -> None:
     plan, shape, filters, options = CASES[case]

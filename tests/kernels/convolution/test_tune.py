@@ -44,7 +44,7 @@ PROBLEMS = [
 ]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(
     "p", PROBLEMS, ids=lambda p: f"{p.channels}-{p.filters}x{p.groups}-{p.kh}-{p.layout}-{p.dtype}"
 )

@@ -29,7 +29,7 @@ from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives import updates
 from cubepy.kernels.random.stateful import drawn, dropped
 from cubepy.kernels.recurrent.alignments import ctc_forward, ctc_gradient
-from cubepy.kernels.recurrent.recurrence import packed, recurrence
+from cubepy.kernels.recurrent.recurrence import packed, recurrence, recurrence_back
 from cubepy.lang.declare import Kernel
 from cubepy.quant.linear.gpu.dequantize import taken
 from cubepy.quant.schemes.scheme import parse_scheme
@@ -119,6 +119,9 @@ def attention_by_matrices(q: Any, k: Any) -> None:
 def recurrent(cell: str, gates: Any, matrix: Any, h: Any) -> None:
     first = (h, h) if cell == "lstm" else (h,)
     recurrence(cell, gates, packed(matrix, cell), matrix[:, :, 0], None, None, first, False)
+    if gates.dtype in (F32, np.float64) or cb.device_properties_of().plane_size > 1:
+        y, ends = gates[:, :, : h.shape[2]], first
+        recurrence_back(cell, gates, matrix, matrix[:, :, 0], None, first, y, (y, *ends), False)
 
 
 def alignments(
@@ -308,8 +311,9 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "fused_columns": each(fused_columns, (F32, BF16), 64, 512)
                      + each(fused_columns, (F32,), 2000, 9),
     "fused_rows": each(fused_rows, (F32, BF16), 64, 512),
-    "recurrence": [(partial(recurrent, cell), (zeros(5, 2, g * 40, dtype=d), zeros(1, g * 40, 40, dtype=d), zeros(1, 2, 40, dtype=d)))
-                   for cell, g in (("lstm", 4), ("gru", 3), ("tanh", 1)) for d in (F32, F16, np.float64)],
+    "recurrence": [(partial(recurrent, cell), (zeros(3, n, g * w, dtype=d), zeros(1, g * w, w, dtype=d), zeros(1, n, w, dtype=d)))
+                   for cell, g in (("lstm", 4), ("gru", 3), ("tanh", 1)) for d in (F32, F16, np.float64)
+                   for n, w in ((2, 40), (2, 20), (2000, 40))],
     "alignments": [(alignments, (zeros(5, 2, 7, dtype=d), zeros(4, 2, dtype=np.int64), zeros(5, 2, 5, dtype=d), zeros(2, dtype=d),
                                  zeros(5, 2, 7, dtype=d), zeros(2, 5, dtype=d), zeros(2, dtype=d))) for d in (F32, np.float64)],
     "device_calls": [(function, arrays) for function, arrays in DEVICE_CALLS.values()],

@@ -36,12 +36,7 @@ SPILLS_SCALARS = {
     "attention.flash_lines.attend": (
         (9, 11, 12),
         "one unit, as on a CPU: all that it computes with is a scalar",
-    ),
-    "recurrent.cubes_gpu.run_sequence": (
-        (9,),
-        "LSTM in f64: CDNA's instructions take numbers of 64 bits from two scalars each, and those "
-        "of the cell's functions fill them; what a step does not need waits in lanes of a register",
-    ),
+    )
 }
 """Kernels for whose scalars the registers of a plane do not suffice: by generation, and why. They
 wait in lanes of a unit's register, not in memory.

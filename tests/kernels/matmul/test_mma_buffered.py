@@ -93,7 +93,7 @@ def test_products_of_any_shape_and_layout(case: Any) -> None:
         check(a, b, name)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", EMULATED)
 def test_large_tiles(name: str) -> None:
     """And the smaller instruction."""
@@ -108,7 +108,7 @@ def test_large_tiles(name: str) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", EMULATED)
 def test_fused_epilogues(name: str) -> None:
     rng = np.random.default_rng(2)
@@ -117,7 +117,7 @@ def test_fused_epilogues(name: str) -> None:
     check(a, b, name, bias=bias, residual=residual, activation="gelu", alpha=0.5)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", EMULATED)
 def test_batches(name: str) -> None:
     rng = np.random.default_rng(3)
@@ -166,7 +166,7 @@ PLANS = [
 ]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", KNOWN)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "i8"])
 def test_nothing_spills(name: str, dtype: str) -> None:
@@ -208,7 +208,7 @@ def test_instructions_of_a_step(name: str) -> None:
     assert memory == {read, write, wide}
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", EMULATED)
 @pytest.mark.parametrize("layout", ["along K", "across K"])
 def test_no_bank_is_met_twice(name: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:

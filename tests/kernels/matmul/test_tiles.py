@@ -105,6 +105,7 @@ def test_plain_f32(plan: Fma) -> None:
     )
 
 
+@pytest.mark.day(1, 2)
 def test_planes_share_a_sum_of_plain_f32() -> None:
     """Planes with one stage more than others, more stages than fit, and tiles that hang over every
     edge.

@@ -166,7 +166,7 @@ def test_a_ring_keeps_what_its_windows_need(looped: bool) -> None:
         }
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(("counts", "channels"), [
     ((1, 1, 1), 1), ((2, 1, 3), 1), ((1, 2, 4), 1), ((4, 2, 1), 1), ((1, 1, 1), 3), ((1, 1, 2), 3), ((4, 2, 1), 3),
 ])  # fmt: skip

@@ -52,6 +52,7 @@ def test_a_window_is_the_end_of_a_chunk_whole_chunks_and_the_begin_of_another(
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.day(0, 2)
 def test_rows_in_tiles_and_planes_in_strips(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(max_van_herk, "MOST_UNITS", 32)
     x = RNG.standard_normal((1, 62, 170), np.float32)

@@ -41,7 +41,7 @@ def called(cell: str, given: dict[str, Any], **how: Any) -> list[Any]:
     return list(getattr(K, cell)(**given, **how))
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("cell", GATES)
 def test_layers_are_those_of_the_loop(cell: str, seed: int) -> None:

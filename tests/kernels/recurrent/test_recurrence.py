@@ -15,8 +15,8 @@ import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.recurrent import panels_cpu as panels
 from cubepy.kernels.recurrent import steps_cpu
-from cubepy.kernels.recurrent.cubes_gpu import Cubes
 from cubepy.kernels.recurrent.problem import GATES, Recurrence
+from cubepy.kernels.recurrent.products_gpu import Products
 from cubepy.kernels.recurrent.recurrence import packed, packed_codes, recurrence
 from cubepy.runtime.device import use
 from cubepy.tensor.array import apply
@@ -119,7 +119,7 @@ def far(cell: str, given: tuple[Any, ...], reverse: bool = False) -> float:
     return max(float(np.abs(a.astype(np.float64) - b).max(initial=0)) for a, b in pairs) / scale
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("cell", GATES)
 @pytest.mark.parametrize(
     "sizes", [(1, 1, 1, 1), (7, 2, 2, 5), (6, 3, 1, 33), (5, 8, 2, 70), (4, 1, 1, 300)]
@@ -209,8 +209,8 @@ def test_on_the_python_backend(cell: str) -> None:
 
 
 @pytest.mark.parametrize("cell", GATES)
-def test_a_cube_for_each_sequence(cell: str) -> None:
-    """What a GPU runs, here with eight units that meet at barriers."""
+def test_a_product_for_each_step(cell: str) -> None:
+    """What a GPU runs where steps fill it."""
     given = drawn(cell, (5, 3, 2, 21), lengths=True, peepholes=cell == "lstm")
     gates, matrix, bias, holes, lengths, first = given
     for reverse in (False, True):
@@ -218,7 +218,7 @@ def test_a_cube_for_each_sequence(cell: str) -> None:
         turned = np.ascontiguousarray(matrix.transpose(0, 2, 1))
         problem = Recurrence(cell, gates, turned, bias, holes, lengths, first, reverse, y, last)
         few = replace(cb.device_properties_of("cpu"), plane_size=8)
-        Cubes().launch(problem, few)
+        Products().launch(problem, few)
         for one, other in zip((y, *last), expected(cell, *given, reverse), strict=True):
             assert np.abs(one - other).max() < 3e-6 * max(1, np.abs(other).max())
 

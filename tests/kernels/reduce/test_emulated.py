@@ -60,7 +60,7 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(reduce_gpu, "UNITS", 64)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.usefixtures("pieces")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", STATISTICS)
@@ -74,7 +74,7 @@ def test_reductions(name: str, shape: str) -> None:
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.usefixtures("pieces")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [np.dtype(np.float32), BF16, np.dtype(np.int32)], ids=str)

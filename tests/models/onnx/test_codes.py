@@ -73,7 +73,7 @@ def quantized(
     return nodes, constants | kept, shape
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("kind", ["MatMul", "Gemm", "Conv"])
 @pytest.mark.parametrize("seed", range(8))
 def test_products_of_what_is_dequantized_are_those_of_codes(

@@ -318,6 +318,15 @@ def test_ops_without_a_form_are_named_with_the_line(tmp_path: Path) -> None:
     assert "this line" in str(caught.value) and "test_saving.py" in str(caught.value)
 
 
+def test_a_spec_is_an_input_of_its_shape(tmp_path: Path) -> None:
+    net, path = nn.Linear(3, 2), tmp_path / "net.onnx"
+    cb.save(net, path, (cb.TensorSpec((5, 3)),))
+    x = draw(5, 3)
+    agree(cb.load(path)(x)["output"].numpy(), net(cb.tensor(x)).numpy())
+    cb.save(lambda pair: pair[0] * pair[1], path, ([cb.TensorSpec((2,), "i64"), draw(2)],))
+    assert cb.load(path)(pair_0=[2, 3], pair_1=draw(2))["output"].shape == (2,)
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     linear = nn.Linear(32, 8)
     with pytest.raises(ArgumentError, match=r"must end with .onnx, not 'x.safetensors'"):

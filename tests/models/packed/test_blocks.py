@@ -65,7 +65,7 @@ def test_groups_of_the_smallest_numbers_are_zeros(kind: str) -> None:
         assert np.abs(F.linear(x * np.float32(tiny), weight).numpy()).max() < 1e-30
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("kind", PACKED)
 @pytest.mark.parametrize("rows", [1, 2, 12, 20, 70])
 @pytest.mark.parametrize("activations", ["int8", "float"])

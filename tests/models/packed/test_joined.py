@@ -27,7 +27,7 @@ def layer(kind: str, rows: int, columns: int = 512, activations: str = "int8") -
     return found
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(
     "kinds", [("Q4_1", "Q4_1", "Q4_1"), ("Q5_0", "Q5_0", "Q8_0"), ("Q4_K", "Q6_K", "Q2_K")]
 )
@@ -92,7 +92,7 @@ def four_bits_layer(rows: int, device: str) -> nn.Linear:
     return found
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("processor", ["gfx942", "gfx1100"])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 9)])
 def test_packed_layers_on_a_gpu_become_one_weight(processor: str, shape: tuple[int, int]) -> None:

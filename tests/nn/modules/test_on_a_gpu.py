@@ -187,7 +187,7 @@ def done(name: str, home: str, program: bool) -> list[np.ndarray]:
     return [t.numpy() for t in found]
 
 
-@pytest.mark.turns(1 if GPU == "cuda" else 6)
+@pytest.mark.turns(1 if GPU == "cuda" else 12)
 @pytest.mark.parametrize("program", [False, True])
 @pytest.mark.parametrize("name", MODULES)
 def test_results_and_gradients(name: str, program: bool) -> None:

@@ -117,6 +117,8 @@ def test_a_target_that_says_nothing_is_refused(
     ("what", "says"),
     [
         (["K.softmin"], "no function 'K.softmin'"),
+        (["K.sofmax"], "did you mean K.softmax"),
+        (["K.softmax", "--target", "gfx9999"], "'gfx9999' is no file, and no architecture"),
         (["missing.py"], "no file missing.py"),
         ([], "nothing to compile"),
     ],
@@ -124,8 +126,28 @@ def test_a_target_that_says_nothing_is_refused(
 def test_what_does_not_exist_is_an_error(
     capsys: pytest.CaptureFixture[str], what: list[str], says: str
 ) -> None:
-    assert main(["warm", *what]) == 2
+    with config.override(cache=True):
+        assert main(["warm", *what]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_nothing_is_compiled_for_a_cache_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cache").touch()
+    with config.override(cache=True, cache_dir=str(tmp_path / "cache")):
+        assert main(["warm", "K.softmax"]) == 2
+    said = capsys.readouterr().err
+    assert "cannot be written" in said and "CUBEPY_CACHE_DIR" in said
+
+
+def test_an_interrupt_leaves_what_is_said_to_the_process_that_asked(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("raise KeyboardInterrupt\n")
+    order = {"what": [str(program)], "properties": None, "architecture": None, "dtype": "f32"}
+    command = [sys.executable, "-m", "cubepy.warm", json.dumps(order)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 130 and not done.stderr
 
 
 JOB = Job(

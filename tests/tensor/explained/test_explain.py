@@ -245,6 +245,11 @@ def test_drawings_are_whole_files(tmp_path: Path) -> None:
     assert len(boxes) > len(found.programs[0].steps)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["layer.svg", "layer.txt"]
     assert found._repr_svg_() == target.read_text()
+    for kind in (".png", ".PDF", ".html"):
+        with pytest.raises(ArgumentError, match=r"is drawn as \.svg(.|\n)*'layer\.svg'"):
+            found.save(target.with_suffix(kind))
+    found.save(tmp_path / "other.SVG")
+    assert (tmp_path / "other.SVG").read_text() == target.read_text()
 
 
 def test_names_in_drawings_are_escaped() -> None:

@@ -38,7 +38,7 @@ def same(found: list[Tensor], wanted: list[Tensor]) -> None:
         np.testing.assert_array_equal(found_here, wanted_here)  # NaN is NaN there
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
 @pytest.mark.parametrize("op", sorted(WRITING))
 def test_steps_of_many_parameters_keep_their_bits(op: str, dtype: str) -> None:

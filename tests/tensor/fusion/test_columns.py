@@ -47,7 +47,7 @@ def moments(g: Any, z: Any, w: Any) -> Any:
 CASES: dict[str, Callable[..., Any]] = {"bias": of_a_bias, "norm": of_a_norm, "moments": moments}
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", CASES)
@@ -68,7 +68,7 @@ def test_columns_are_one_step(name: str, shape: tuple[int, ...], dtype: str) -> 
         assert errors[0] <= max(limit, errors[1])
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("seed", range(30))
 def test_random_programs(seed: int) -> None:
     keeps_results(fuse_columns, 3000 + seed)
@@ -80,7 +80,7 @@ def alone(schedule: Schedule) -> Schedule:
     return fuse_columns(fuse_rows(found, 0, separate))
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_programs_whose_sums_read_what_rows_read(seed: int) -> None:
     keeps_results(alone, 5000 + seed)

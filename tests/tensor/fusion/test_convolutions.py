@@ -71,7 +71,7 @@ class Bottleneck(nn.Module):
         return F.relu(self.bn3(self.conv3(y)) + self.down(x))
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(("width", "size"), [(6, 9), (32, 12), (40, 7)])
 def test_a_block_of_resnet_is_four_launches(width: int, size: int) -> None:
     net = spread(Bottleneck(16, width))
@@ -82,7 +82,7 @@ def test_a_block_of_resnet_is_four_launches(width: int, size: int) -> None:
     assert len(last) == (1 if width >= 32 else 0)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("groups", [1, 2, 8])
 def test_norms_are_folded_into_filters(axes: int, groups: int) -> None:
@@ -176,7 +176,7 @@ def test_training_gives_the_gradients_of_ops() -> None:
         np.testing.assert_allclose(p.grad.numpy(), g, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_networks(seed: int) -> None:
     rng = random.Random(seed)
@@ -221,7 +221,7 @@ def doubled(x: cb.Array) -> None:
         x[at] = x[at] + x[at]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 def test_norms_go_into_filters_on_a_gpu(dtype: str) -> None:
     """In f32, rounded once; no worse than one by one. Filters are made anew when a weight is."""
@@ -290,7 +290,7 @@ class Drawn(nn.Module):
         return x
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("seed", range(8))
 def test_random_convolutions_on_a_gpu(seed: int) -> None:
     """No further from f64 than one by one."""

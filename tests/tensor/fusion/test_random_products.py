@@ -81,7 +81,7 @@ def error(found: Any, right: np.ndarray) -> float:
     )
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_what_programs_give(dtype: str, seed: int) -> None:
@@ -99,7 +99,7 @@ def test_what_programs_give(dtype: str, seed: int) -> None:
         assert error(one, want) <= max(limit, 1.2 * error(other, want))
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("gpu", ["gfx1100", "gfx942"])
 def test_what_emulated_gpus_give(gpu: str, seed: int) -> None:

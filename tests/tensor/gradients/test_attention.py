@@ -63,7 +63,7 @@ def test_the_formula_is_numpys(name: str, causal: bool) -> None:
         np.testing.assert_allclose(lse.numpy(), (np.log(total) + top)[..., 0], rtol=1e-12)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("op", ["attention", "attention_forward"])

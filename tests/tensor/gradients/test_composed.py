@@ -125,7 +125,7 @@ def values(function: Any, args: list[Any], kwargs: dict[str, Any], second: bool)
     return found
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", COMPOSED)
 def test_functions_stay_what_they_were(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functions, "AFTER", 1)

@@ -123,14 +123,14 @@ def test_numbers_of_numbers_are_at_home_everywhere() -> None:
             assert str((x * y).device) == device and (x * y).tolist() == [7.0, 7.0, 7.0]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("op", often.OFTEN)
 def test_gradients_that_come_often(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with cb.use(NAME):
         often.test_gradients_stay_what_they_were(op, monkeypatch)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", often.COMPOSED)
 def test_functions_that_come_often(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with cb.use(NAME):
@@ -175,7 +175,7 @@ def test_numbers_that_were_made_on_another_device(monkeypatch: pytest.MonkeyPatc
             assert x.grad.tolist() == [(number - 1) ** 2, 3 * (number - 1) ** 2]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("seed", range(60))
 def test_gradients_by_slices(seed: int) -> None:
     with cb.use(NAME):

@@ -38,7 +38,7 @@ def test_every_op_has_samples() -> None:
     assert rest - fused == WITHOUT.keys() | OF_USERS.keys()
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("op", SAMPLES)
 def test_gradients_are_what_differences_say(op: str) -> None:
     for inputs, attrs in SAMPLES[op]:
@@ -115,7 +115,7 @@ def random_function(seed: int) -> Callable[..., Any]:
     return function
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("seed", range(25))
 def test_gradients_of_random_programs(seed: int) -> None:
     function, rng = random_function(seed), np.random.default_rng(seed)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.errors import GradientError
+from cubepy.errors import ArgumentError, GradientError
 from cubepy.tensor import Tensor, apply, concat, where
 from tests.tensor.finite import check_gradients
 
@@ -289,3 +289,30 @@ def test_what_is_assigned_keeps_the_gradients_of_others() -> None:
     with cb.no_grad():
         cb.grad(function)(cb.tensor([3.0]))
     assert not state.requires_grad
+
+
+def test_what_a_function_gives_besides_is_handed_on() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        y = x @ w
+        return (y * y).sum(), {"y": y, "n": 3, "parts": (y.mean(), "text")}
+
+    w, x = cb.tensor(some(3, 2)), cb.tensor(some(4, 3))
+    plain = cb.grad(lambda w, x: loss(w, x)[0])(w, x)
+    for wrapped in (lambda f: f, cb.jit):
+        gradient, more = wrapped(cb.grad(loss, has_aux=True))(w, x)
+        (value, again), same = wrapped(cb.value_and_grad(loss, has_aux=True))(w, x)
+        np.testing.assert_allclose(value.numpy(), ((x @ w) ** 2).sum().numpy())
+        for found in (gradient, same):
+            np.testing.assert_allclose(found.numpy(), plain.numpy())
+        for found in (more, again):
+            np.testing.assert_allclose(found["y"].numpy(), (x @ w).numpy())
+            assert found["n"] == 3 and found["parts"][1] == "text"
+            assert not found["y"].requires_grad and not value.requires_grad
+    other = cb.tensor(some(2)).requires_grad_()  # from outside: the way back to it stays
+    _, more = cb.grad(lambda w, x: (loss(w, x)[0], w.sum() * other), has_aux=True)(w, x)
+    more.sum().backward()
+    np.testing.assert_allclose(other.grad.numpy(), np.full(2, w.numpy().sum()))
+    with pytest.raises(ArgumentError, match=r"gives \(number, more\), not Tensor"):
+        cb.grad(lambda x: x.sum(), has_aux=True)(x)
+    with pytest.raises(ArgumentError, match="of a function, not of Tensor"):
+        cb.grad(x)

@@ -113,7 +113,7 @@ def test_equal_layers_are_recorded_again(of: Any, monkeypatch: pytest.MonkeyPatc
     assert seen(of(kinds, "gelu"), x) == found
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     st.lists(LAYERS, min_size=2, max_size=6),
     st.sampled_from([(3, WIDTH), (1, WIDTH), (WIDTH, WIDTH), (2, WIDTH, WIDTH), (2, WIDTH, 4)]),

@@ -9,7 +9,7 @@ import cubepy as cb
 from tests.tensor.program.states import DRAWN, called
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(**DRAWN)
 def test_a_program_with_a_state(
     steps: list[tuple[str, int, int]], wanted: list[int], seed: int

@@ -352,7 +352,7 @@ ACTIVATIONS = """elu selu celu gelu hardshrink hardsigmoid hardswish hardtanh le
     relu6 sigmoid silu softplus softshrink softsign tanhshrink softmin softmax""".split()
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("dtype", [np.bool_, *INTEGERS])
 def test_functions_of_integers_are_those_of_floats(dtype: Any) -> None:
     """Also where -x or x + 1 is beyond their dtype; at once and in programs."""

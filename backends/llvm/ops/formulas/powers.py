@@ -64,7 +64,7 @@ def _power(x: Number, y: Number) -> Number:
     exponent, cut = product(y, high)
     cut = where(abs(exponent) < BEYOND, fma(y, low, cut), 0.0)
     value = Number(x.b, exp_value(x.b, "f64", exponent.v))
-    value = where(abs(exponent) < BEYOND, fma(value, cut, value), value)
+    value = where(value < INF, fma(value, cut, value), value)
     return _with_ends(x, y, value)
 
 

@@ -21,8 +21,9 @@ from cubepy.nn import Module, arguments
 from cubepy.nn.module import tables
 from cubepy.runtime.device import use
 from cubepy.runtime.whole_file import whole_file
-from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor import Tensor, TensorSpec, as_tensor
 from cubepy.tensor.ir import ABSENT, Graph
+from cubepy.tensor.namespace.creation import zeros
 from cubepy.tensor.record import Recorder, record
 
 FAMILIES = (control, elementwise, networks, reductions, shapes)  # imported for their forms
@@ -44,9 +45,9 @@ def save(
     Args:
         model: called with the arguments; it gives a tensor, or a tuple, list or dict of tensors.
         path: ends with ".onnx".
-        args, kwargs: tensors or arrays of any library become inputs, named as the model's
-            parameters are; what else is there is part of what is written. An input of a list has
-            its number in its name. One array stands for the only argument.
+        args, kwargs: tensors, arrays of any library and each `cb.TensorSpec` become inputs, named
+            as the model's parameters are; what else is there is part of what is written. An input
+            of a list has its number in its name. One array stands for the only argument.
 
     Raises:
         ArgumentError: another path, a model that cannot be called, or not with these arguments, or
@@ -137,13 +138,15 @@ def _refuse_what_is_no_list(args: Any, kwargs: Any) -> None:
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, (Tensor, np.ndarray)) or hasattr(value, "__dlpack__")
+    return isinstance(value, (Tensor, TensorSpec, np.ndarray)) or hasattr(value, "__dlpack__")
 
 
 def _taken(value: Any, name: str, found: dict[str, Tensor]) -> Any:
     if _is_array(value):
         if name in found:
             raise ArgumentError(f"two arguments are named {name!r}")
+        if isinstance(value, TensorSpec):
+            value = zeros(value.shape, dtype=value.dtype, device=value.device)
         found[name] = as_tensor(value).detach()
         return found[name]
     if isinstance(value, (list, tuple)) and any(map(_is_array, value)):

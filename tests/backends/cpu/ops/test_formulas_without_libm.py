@@ -98,6 +98,22 @@ def test_powers(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+def test_powers_that_are_too_large_or_too_small(dtype: str) -> None:
+    rng = np.random.default_rng()
+    x = np.exp(rng.uniform(0.1, 80, 4000))
+    y = rng.uniform(700, 1000, 4000) / np.log(x) * rng.choice([-1, 1], 4000)
+    if dtype == "f32":
+        y *= rng.uniform(0.1, 1, 4000)
+    kind = compiled_ops.NUMPY[dtype]
+    x, y = x.astype(kind), y.astype(kind)
+    with np.errstate(all="ignore"):
+        (got,) = apply([("own_power(a, b)", dtype)], 0, x, y)
+        want = np.power(x.astype(np.longdouble), y.astype(np.longdouble))
+    assert np.isinf(got).any() and (got == 0).any()
+    assert far(got, want).max() <= ULPS[dtype]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_ends_of_powers_are_those_of_c(dtype: str) -> None:
     ends = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, math.inf, -math.inf, math.nan]
     x, y = (v.ravel() for v in np.meshgrid(ends, ends))

@@ -89,7 +89,7 @@ TILES = [
 WALKS = [(plan, cubes) for cubes in (1, 2) for plan in TILES]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(
     ("plan", "cubes"),
     some(WALKS, 0, 1, 2, 3, 6, 9),
@@ -100,7 +100,7 @@ def test_tiles_that_cubes_walk_over(plan: Hopper, cubes: int) -> None:
     assert hopper(plan, 200, 392, 328, cubes) < 3e-3
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(
     ("plan", "flips"),
     [
@@ -119,7 +119,7 @@ def test_clusters_that_share_an_operand(plan: Hopper, flips: tuple[bool, bool], 
     assert hopper(plan, 136, 392, 328, cubes, seed=cubes, late=0.5) < 3e-3
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("turns", [True, False])
 def test_any_order_of_units_and_copies(turns: bool, seed: int) -> None:
@@ -127,7 +127,7 @@ def test_any_order_of_units_and_copies(turns: bool, seed: int) -> None:
     assert hopper(plan, 264, 136, 264, 1, seed=seed, late=1 - seed % 2 / 2) < 3e-3
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("flips", [(True, False), (False, True), (True, True)], ids=str)
 @pytest.mark.parametrize("turns", [True, False])
 def test_operands_that_lie_across_the_depth(turns: bool, flips: tuple[bool, bool]) -> None:
@@ -135,7 +135,7 @@ def test_operands_that_lie_across_the_depth(turns: bool, flips: tuple[bool, bool
     assert hopper(plan, 136, 200, 136, 2) < 3e-3
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(
     ("rows", "columns", "turns"),
     [(128, 256, False), (128, 192, False), (128, 128, True), (64, 64, True)],
@@ -154,7 +154,7 @@ def test_fused_epilogues(rows: int, columns: int, turns: bool) -> None:
     assert hopper(plan, 200, 392, 72, 1) < 3e-3
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("joined", ["add", "gate"])
 @pytest.mark.parametrize(("out", "turns"), [(BF16, True), (BF16, False), (np.float32, True)])
 def test_residuals_before_the_activation_and_gates(out: Any, turns: bool, joined: str) -> None:
@@ -162,7 +162,7 @@ def test_residuals_before_the_activation_and_gates(out: Any, turns: bool, joined
     assert hopper(replace(plan, joined=joined), 136, 200, 72, 1, BF16, out) < 3e-3
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("turns", [True, False])
 @pytest.mark.parametrize(
     ("dtype", "out", "unit"), [(np.float16, np.float16, 4e-4), (BF16, np.float32, 1e-6), (np.float32, np.float32, 1e-6),
@@ -188,7 +188,7 @@ def test_few_rows(m: int, groups: int) -> None:
     assert np.linalg.norm(out[0].astype(np.float64) - right) < 3e-3 * np.linalg.norm(right)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("along", [(True, True), (False, False), (True, False)], ids=str)
 @pytest.mark.parametrize(
     "tile", [(128, 128, 8, 2, 2), (64, 64, 16, 1, 1), (32, 16, 128, 1, 1)], ids=str

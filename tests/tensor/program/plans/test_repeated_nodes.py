@@ -109,7 +109,7 @@ def test_equal_layers_and_new_shapes_give_what_ops_give(
     assert found[0] == found[1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(steps_of(ANY, 5), SHAPES, st.integers(0, 99))
 def test_random_layers_give_what_ops_give(steps: Any, shape: tuple[int, int], seed: int) -> None:
     """The same steps on three sets of arrays, of which one is all views of one array."""

@@ -191,7 +191,8 @@ def at_once(
     """
     w, r, b, c = weights
     x, first = begun(call, x, r.shape[2], *states)
-    if not serves(x, w, r, b, c, peepholes, *first):
+    known = cells[0] if len(set(cells)) == 1 else ""
+    if not serves(x, w, r, b, c, peepholes, *first, cell=known):
         return None
     gates = F.linear(x, w.reshape(-1, w.shape[2]), None if b is None else b.reshape(-1))
     back = call.get("direction", "forward") == "reverse"
