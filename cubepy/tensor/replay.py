@@ -36,10 +36,9 @@ from cubepy.tensor.value import Number
 
 _new: Any = object.__new__
 LIMIT = 4096
-VIEWS = frozenset("reshape permute slice expand contiguous embedding constant after".split())
+VIEWS = frozenset("reshape permute slice expand contiguous constant after".split())
 VIEWS |= {"detach", "custom", "cond", "scan"}
-"""Ops that are no launches on the host, look at elements there, or are made of others: they run,
-but unchecked."""
+"""Ops that are no launches on the host, or are made of others: they run, but unchecked."""
 CALLING = frozenset(["custom", "cond", "scan"])
 """Ops that call functions of users, which are called once."""
 ALSO_MAPS = frozenset(["gelu", "clip", "cast"])

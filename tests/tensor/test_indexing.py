@@ -336,3 +336,26 @@ def test_tensors_of_integers_pick_from_the_first_axes(large: bool) -> None:
         if expected.size:
             with pytest.raises(OutOfBoundsError):
                 cb.tensor(x)[(cb.tensor(picks[0] * 0 + shape[0]), *index[1:])]
+
+
+def test_masks_of_all_sizes_pick_and_are_found() -> None:
+    rng = np.random.default_rng(7)
+    for shape in ((1,), (0,), (33,), (5, 7), (70_000,), (300, 301)):
+        for covered in range(1, len(shape) + 1):
+            x, mask = rng.standard_normal(shape), rng.random(shape[:covered]) < rng.random()
+            leaf, m = cb.tensor(x, requires_grad=True), cb.tensor(mask)
+            np.testing.assert_array_equal(cb.tensor(x)[m].numpy(), x[mask])
+            np.testing.assert_array_equal(m.nonzero().numpy(), np.argwhere(mask))
+            some = (x.T * mask.T).T if covered == len(shape) else x
+            np.testing.assert_array_equal(cb.tensor(some).nonzero().numpy(), np.argwhere(some))
+            found = leaf[m]
+            weight = rng.standard_normal(found.shape)
+            (found * cb.tensor(weight)).sum().backward()
+            expected = np.zeros(shape)
+            expected[mask] = weight
+            assert leaf.grad is not None
+            np.testing.assert_array_equal(found.detach().numpy(), x[mask])
+            np.testing.assert_array_equal(leaf.grad.numpy(), expected)
+            if covered == len(shape):
+                chosen = cb.tensor(x).masked_select(m)
+                np.testing.assert_array_equal(chosen.numpy(), x[mask])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -111,17 +110,6 @@ class Applied(Handle, Generic[T]):
         return found
 
 
-@functools.cache
-def formulas() -> Any:
-    """What is several ops, loaded with the first.
-
-    Example:
-        >>> formulas().__name__
-        'cubepy.tensor.control.formulas'
-    """
-    return importlib.import_module("cubepy.tensor.control.formulas")
-
-
 def of_lines(method: F) -> F:
     """A method along an axis that takes a tensor of no axes as a line of one element, too, as
     PyTorch does; what it gives has no axes then.
@@ -202,3 +190,21 @@ def picked_of(x: Any, parts: tuple[Any, ...], most: int) -> np.ndarray | None:
         return host[tuple(index)]  # type: ignore[no-any-return]
     except (IndexError, ValueError):
         return None
+
+
+def sets_of(x: Any, inverse: bool, counts: bool) -> list[Any] | None:
+    """What NumPy says of the different elements of a tensor on the host of which no op needs to be
+    made: they, where each one is among them, how often each is there. None where ops say
+    otherwise: to them each NaN is one, of which NumPy numbers any first.
+    """
+    host = x.__cubepy_hosted__()
+    if host is None or host.dtype.kind not in "iuf":
+        return None
+    if inverse and host.dtype.kind == "f" and np.isnan(host).any():
+        return None
+    given: Any = {"return_inverse": inverse, "return_counts": counts}
+    found = np.unique(host.reshape(-1), **given, equal_nan=False)
+    parts = list(found) if type(found) is tuple else [found]
+    if inverse:
+        parts[1] = parts[1].reshape(x.shape)
+    return [x.__cubepy_wrap__(part) for part in parts]

@@ -109,7 +109,7 @@ class Indexing(Applied[T]):
         x: Any = self
         if not self.shape:
             x = x.reshape(1)
-        host = x.__cubepy_hosted__() if x.size <= SMALL else None
+        host = x.__cubepy_hosted__() if x.size <= SMALL or x.ndim == 1 else None
         if host is not None:
             if as_tuple:
                 return tuple([x.__cubepy_wrap__(spot) for spot in np.nonzero(host)])
@@ -160,9 +160,16 @@ class Indexing(Applied[T]):
         x._dim(dim, op, line=True)
         return x.reshape(x.size), x._like(index)
 
-    @of_lines
     def index_select(self, dim: int, index: Any) -> T:
         """Whole slices at the positions of a list of indices; one index is a list of one."""
+        x: Any = self
+        if type(dim) is int and type(index) is type(x) and 0 <= dim < x.ndim and index.shape:
+            flat = x._apply("flat_index", index, lengths=(x.shape[dim],))
+            return x._apply("take", x, flat, axis=dim)  # type: ignore[no-any-return]
+        return self._slices_at(dim, index)
+
+    @of_lines
+    def _slices_at(self, dim: int, index: Any) -> T:
         where: Any = self._like(index)
         where = where if where.shape else where.reshape(1)
         axis = self._dim(dim, "index_select")
@@ -238,6 +245,8 @@ class Indexing(Applied[T]):
         """The elements where a mask holds, in one axis."""
         x: Any = self
         where: Any = self._like(mask)
+        if x.shape and where.shape == x.shape:
+            return x[where]  # type: ignore[no-any-return]
         shape = np.broadcast_shapes(x.shape, where.shape) or (1,)
         return x.expand(shape)[where.expand(shape)]  # type: ignore[no-any-return]
 
@@ -423,6 +432,9 @@ def positions_of(mask: Any) -> Any:
             "how many elements of a mask hold is not known before it is computed",
             hint="use cubepy.tensor.where(mask, x, 0), whose shape does not depend on elements",
         )
+    host = mask.__cubepy_hosted__()
+    if host is not None:  # one pass, where a running count and places are several
+        return mask.__cubepy_wrap__(np.flatnonzero(host))
     flat = mask.reshape(-1)
     ends = mask._apply("cumsum", flat, axis=0, exclusive=False)
     count = ends[-1].item() if flat.size else 0

@@ -21,7 +21,7 @@ SHORT = 1024
 """Elements whose order is sooner found again for a gradient than kept."""
 
 
-def _place(host: np.ndarray, k: int, spread: bool) -> int:
+def _found_at(host: np.ndarray, k: int, spread: bool) -> int:
     """Where the element of a line is that comes after k others in order; with `spread` it is the
     first NaN, where one is.
     """
@@ -283,10 +283,10 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         return self._in_order((n - 1) // 2, axis, keepdim, formulas().median)
 
     def _in_order(
-        self, place: int, axis: int, keepdim: bool, function: Any, *how: int
+        self, number: int, axis: int, keepdim: bool, function: Any, *how: int
     ) -> tuple[T, T]:
         """The element of each line that a function finds, to which its gradient goes, and where it
-        is; `place` is its number among the others in order.
+        is; `number` is its own among all in order.
         """
         x: Any = self
         plain = x.detach() if x.requires_grad else x
@@ -296,7 +296,7 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
             if short:
                 return function(x, *how, axis, keepdim)  # type: ignore[no-any-return]
             return formulas().element(x, function(plain, *how, axis, True)[1], axis, keepdim)  # type: ignore[no-any-return]
-        at = _place(host, place, not how)
+        at = _found_at(host, number, not how)
         index = x.__cubepy_wrap__(np.array([at] if keepdim or plain is not x else at, np.int64))
         if plain is not x:
             return formulas().element(x, index, axis, keepdim)  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ import numpy as np
 
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.lang.dtypes import bool_
-from cubepy.tensor.methods.applied import Applied
+from cubepy.tensor.methods.applied import Applied, sets_of
 from cubepy.tensor.methods.indexing import SMALL
 
 T = TypeVar("T")
@@ -24,13 +24,6 @@ MODES = {
     "donot_use_mm_for_euclid_dist": False,
 }
 """Whether `cdist` multiplies; None by the number of rows."""
-
-
-def _has_one_order(host: np.ndarray, told_apart: bool) -> bool:
-    """Whether NumPy sorts elements as ops do: each NaN is one, of which it numbers any first."""
-    if host.dtype.kind not in "iuf":
-        return False
-    return not (told_apart and host.dtype.kind == "f" and np.isnan(host).any())
 
 
 class TorchOrder(Applied[T]):
@@ -307,16 +300,9 @@ class TorchOrder(Applied[T]):
         where each one is among them, and how often each is there, if that is asked for.
         """
         x: Any = self
-        host = x.__cubepy_hosted__() if dim is None and x.size <= SMALL else None
-        if host is not None and _has_one_order(host, return_inverse):
-            several = {"return_inverse": return_inverse, "return_counts": return_counts}
-            parts: Any = np.unique(host.reshape(-1), **several, equal_nan=False)  # type: ignore[call-overload]
-            if type(parts) is not tuple:
-                return x.__cubepy_wrap__(parts)
-            made = [x.__cubepy_wrap__(part) for part in parts]
-            if return_inverse:
-                made[1] = made[1].reshape(x.shape)
-            return tuple(made)
+        few = sets_of(x, return_inverse, return_counts) if dim is None and x.size <= SMALL else None
+        if few is not None:
+            return tuple(few) if len(few) > 1 else few[0]
         if dim is None:
             found = x.__array_namespace__().unique_all(x)
             values, at, counts = found.values, found.inverse_indices, found.counts
