@@ -20,6 +20,17 @@ FEW = 1 << 11
 """Elements that NumPy picks by integers faster than ops do."""
 
 
+@functools.cache
+def formulas() -> Any:
+    """Methods that are several ops, loaded with the first.
+
+    Example:
+        >>> formulas().__name__
+        'cubepy.tensor.control.formulas'
+    """
+    return importlib.import_module("cubepy.tensor.control.formulas")
+
+
 class Applied(Handle, Generic[T]):
     """A tensor as the families of its methods see it.
 
