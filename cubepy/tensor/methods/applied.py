@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import math
 import operator
 from collections.abc import Callable, Sequence
