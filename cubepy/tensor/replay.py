@@ -36,10 +36,9 @@ from cubepy.tensor.value import Number
 
 _new: Any = object.__new__
 LIMIT = 4096
-VIEWS = frozenset("reshape permute slice expand contiguous embedding constant after".split())
+VIEWS = frozenset("reshape permute slice expand contiguous constant after".split())
 VIEWS |= {"detach", "custom", "cond", "scan"}
-"""Ops that are no launches on the host, look at elements there, or are made of others: they run,
-but unchecked."""
+"""Ops that are no launches on the host, or are made of others: they run, but unchecked."""
 CALLING = frozenset(["custom", "cond", "scan"])
 """Ops that call functions of users, which are called once."""
 ALSO_MAPS = frozenset(["gelu", "clip", "cast"])
@@ -85,6 +84,8 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
             if operands is None:
                 return None
             values += operands
+    if not inputs:
+        return _made_again(op, attrs)
     if not at_home:  # of numbers only, the current device decides
         return None
     if attrs:
@@ -182,6 +183,21 @@ def _quick_on_gpu(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device:
     return None if result is REFUSED else result
 
 
+def _made_again(op: str, attrs: dict[str, Any]) -> Any:
+    """The same of an op without inputs, on a GPU."""
+    values = _of_nothing(op, current(), attrs)
+    again = None if values is None else _calls.ready.get(key_of(values))
+    result = REFUSED if values is None or again is None else again(values)
+    return None if result is REFUSED else result
+
+
+def _of_nothing(op: str, device: Device, attrs: dict[str, Any]) -> tuple[Any, ...] | None:
+    """What a repetition of an op without inputs is given; None on a device without own memory."""
+    if device.backend == "cpu" or gpu_of(device) is None:
+        return None
+    return (op, device.backend, device.ordinal, *attrs, *attrs.values())
+
+
 def _values(op: str, stores: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any, ...] | None:
     """What a repetition of an op is given; None where a storage does not say what it is."""
     values: list[Any] = [op]
@@ -250,7 +266,7 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
     stores = [
         t if t is None else _brought(t, device) if on_gpu else t.value.storage for t in inputs
     ]
-    values = _values(op, stores, attrs) if inputs else None
+    values = _values(op, stores, attrs) if inputs else _of_nothing(op, device, attrs)
     key = None if values is None else key_of(values)
     known = None if key is None else _accepted.get(key)
     unplanned = values is None or not on_gpu and (op in VIEWS or device.backend != "cpu")
@@ -300,7 +316,7 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
         result = _calls.other_length(key, values)
     if result is not REFUSED:
         return result
-    general = on_gpu and op not in CALLING and _plain(stores)
+    general = on_gpu and inputs and op not in CALLING and _plain(stores)
     of = partial(_of, op, stores, attrs) if general else None
     operands = GpuOperands if on_gpu else HostOperands
     return _wrapped(wrap, _calls.long_way(key, values, compute, operands, None, wrap, of))

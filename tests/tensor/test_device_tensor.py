@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy import nn
+from cubepy import tensor as xp
 from cubepy.errors import DeviceError
 from cubepy.nn import functional as F
 from cubepy.runtime.device import as_device
@@ -318,3 +320,32 @@ def test_library_functions_repeat_their_launches() -> None:
         assert K.softmax(x, out=out) is out and np.array_equal(out.numpy(), K.softmax(host))
         assert K.softmax(out, out=out) is out
         assert np.array_equal(out.numpy(), K.softmax(K.softmax(host)))
+
+
+MADE: dict[str, Callable[..., Any]] = {
+    "full": lambda shape, d, n, at: xp.full(shape, n, dtype=d, device=at),
+    "zeros": lambda shape, d, n, at: xp.zeros(shape, dtype=d, device=at),
+    "ones": lambda shape, d, n, at: xp.ones(shape, dtype=d, device=at),
+    "arange": lambda shape, d, n, at: xp.arange(2, 5 + n % 2, dtype=d, device=at),
+    "eye": lambda shape, d, n, at: xp.eye(*shape, k=1, dtype=d, device=at),
+    "new_full": lambda shape, d, n, at: xp.zeros(2, dtype=d, device=at).new_full(shape, n),
+    "tril": lambda shape, d, n, at: xp.ones(shape, dtype=d, device=at).tril(n % 3 - 1),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f64", "i64", "u8", "bool_"])
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_made_of_nothing_is_made_anew(
+    name: str, dtype: str, backend: PretendBackend
+) -> None:
+    """On the device that is asked for, however often, in memory of its own."""
+    rng = np.random.default_rng()
+    shape, number = tuple(int(n) for n in rng.integers(1, 9, 2)), int(rng.integers(0, 90))
+    want = MADE[name](shape, dtype, number, "cpu").numpy()
+    made = [MADE[name](shape, dtype, number, f"{NAME}:{n % 2}") for n in range(6)]
+    for n, one in enumerate(made):
+        assert str(one.device) in ((NAME, f"{NAME}:0"), (f"{NAME}:1",))[n % 2]
+        np.testing.assert_array_equal(one.numpy(), want, err_msg=f"{shape} {number}")
+    made[0][...] = 1
+    for one in made[1:]:
+        np.testing.assert_array_equal(one.numpy(), want)

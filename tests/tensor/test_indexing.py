@@ -302,3 +302,60 @@ def test_words_of_torch_and_numpy() -> None:
     assert (t > -2).all() and not (t > 2).any()
     with pytest.raises(TypeError, match="no argument 'axes'"):
         t.sum(axes=1)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_tensors_of_integers_pick_from_the_first_axes(large: bool) -> None:
+    """Few elements, which NumPy picks, and more, which ops do; also while ops are recorded."""
+    rng = np.random.default_rng(int(large))
+    for _ in range(12):
+        count = int(rng.integers(1, 4))
+        shape = tuple(rng.integers(1, 7, count + int(rng.integers(0, 3))))
+        x = rng.standard_normal(shape)
+        spots = (900, 3) if large else tuple(rng.integers(0, 4, int(rng.integers(1, 3))))
+        kinds = [np.int32, np.int64, np.uint8]
+        picks = [rng.integers(0, n, spots).astype(rng.choice(kinds)) for n in shape[:count]]
+        if rng.random() < 0.5:
+            n = shape[0]
+            picks[0] = np.where(rng.random(spots) < 0.5, picks[0].astype(np.int64) - n, picks[0])
+        if rng.random() < 0.3 and count > 1 and spots[0]:
+            picks[1] = picks[1][:1]  # they broadcast
+        index = tuple(map(cb.tensor, picks))
+        expected = x[tuple(picks)]
+        given = index[0] if count == 1 else index
+        np.testing.assert_array_equal(cb.tensor(x)[given].numpy(), expected)
+        leaf = cb.tensor(x, requires_grad=True)
+        weight = rng.standard_normal(expected.shape)
+        found = leaf[given]
+        np.testing.assert_array_equal(found.detach().numpy(), expected)
+        (found * cb.tensor(weight)).sum().backward()
+        sums = np.zeros(shape)
+        np.add.at(sums, tuple(picks), weight)
+        assert leaf.grad is not None
+        np.testing.assert_allclose(leaf.grad.numpy(), sums, atol=1e-12)
+        if expected.size and cb.current_device().backend == "cpu":
+            with pytest.raises(OutOfBoundsError):
+                cb.tensor(x)[(cb.tensor(picks[0] * 0 + shape[0]), *index[1:])]
+
+
+def test_masks_of_all_sizes_pick_and_are_found() -> None:
+    rng = np.random.default_rng(7)
+    for shape in ((1,), (0,), (33,), (5, 7), (70_000,), (300, 301)):
+        for covered in range(1, len(shape) + 1):
+            x, mask = rng.standard_normal(shape), rng.random(shape[:covered]) < rng.random()
+            leaf, m = cb.tensor(x, requires_grad=True), cb.tensor(mask)
+            np.testing.assert_array_equal(cb.tensor(x)[m].numpy(), x[mask])
+            np.testing.assert_array_equal(m.nonzero().numpy(), np.argwhere(mask))
+            some = (x.T * mask.T).T if covered == len(shape) else x
+            np.testing.assert_array_equal(cb.tensor(some).nonzero().numpy(), np.argwhere(some))
+            found = leaf[m]
+            weight = rng.standard_normal(found.shape)
+            (found * cb.tensor(weight)).sum().backward()
+            expected = np.zeros(shape)
+            expected[mask] = weight
+            assert leaf.grad is not None
+            np.testing.assert_array_equal(found.detach().numpy(), x[mask])
+            np.testing.assert_array_equal(leaf.grad.numpy(), expected)
+            if covered == len(shape):
+                chosen = cb.tensor(x).masked_select(m)
+                np.testing.assert_array_equal(chosen.numpy(), x[mask])

@@ -57,3 +57,19 @@ def steps(start: Any, step: Any, count: int, dtype: Any) -> Any:
         kind = cb.f64 if found.is_float else cb.u64 if found.kind == "u" else cb.i64
         STEPS.run(Steps(out, kind(start), kind(step)))
     return out
+
+
+def fill(out: Any, value: Any) -> None:
+    """Set all elements of a contiguous array to a number of its dtype.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.zeros(3, np.float16)
+        >>> fill(x, np.float16(0.1))
+        >>> x
+        array([0.1, 0.1, 0.1], dtype=float16)
+    """
+    if out.size:
+        found = as_dtype(out.dtype)
+        kind = cb.f64 if found.is_float else cb.u64 if found.kind == "u" else cb.i64
+        STEPS.run(Steps(out.reshape(-1), kind(value), kind(0)))

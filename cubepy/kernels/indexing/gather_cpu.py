@@ -184,8 +184,16 @@ class Lines(Host):
     name = "lines"
 
     def launch(self, p: Gather, properties: cb.DeviceProperties) -> None:
-        """Large columns are stored past the caches."""
-        (blocks, m, columns), look = p.out.shape, p.look()
+        """Large columns are stored past the caches. One element of each of many rows is one of each
+        column of the rows turned.
+        """
+        blocks, m, columns = p.out.shape
+        if columns == 1 and m == 1:
+            many, rest = divmod(blocks, CHUNK)
+            self.turned(p, 0, many, CHUNK)
+            self.turned(p, many * CHUNK, 1, rest)
+            return
+        look = p.look()
         if columns == 1:
             x, index, out = (a[:, :, 0] for a in (p.x, p.index, p.out))
             stream = out.nbytes >= STREAMING_BYTES and m % LANES == 0 and aligned(out, LANES)
@@ -198,6 +206,20 @@ class Lines(Host):
                 p.x, index, p.out, rows, *look.arguments, p.from_end, LANES, mode="unchecked"
             )
         look.done()
+
+    def turned(self, p: Gather, first: int, cubes: int, rows: int) -> None:
+        """One element of each of some rows."""
+        if cubes * rows:
+            part = p._replace(index=p.index[first : first + cubes * rows])
+            look, index = part.look(), part.index.reshape(cubes, rows)
+            x, out = (
+                a[first : first + cubes * rows].reshape(cubes, rows, -1) for a in (p.x, p.out)
+            )
+            how = (1, *look.arguments, p.from_end, LANES)
+            gather_columns[cubes, 1](
+                x.transpose(0, 2, 1), index, out.transpose(0, 2, 1), *how, mode="unchecked"
+            )
+            look.done()
 
 
 class Elements(CpuRoutine):

@@ -47,13 +47,14 @@ class GpuOperands(Operands):
     ) -> None:
         self.places = [n for n, v in enumerate(values) if type(v) in ON_GPU]
         arrays = symbolic or [a for n in self.places if (a := array_on_gpu(values[n])) is not None]
+        known = arrays or ([result] if type(result) is DeviceArray else [])  # it is made of nothing
         if (
-            not arrays
+            not known
             or len(arrays) < len(self.places)
             or (out is not None and out not in self.places)
         ):
             raise Unsuitable("arguments that are not all known")
-        device = arrays[0].layout.device
+        device = known[0].layout.device
         self.gpu, self.ordinal = gpu_of(device), device.ordinal
         tables = getattr(self.gpu, "replays" if symbolic is None else "symbolic_replays", None)
         if tables is None:

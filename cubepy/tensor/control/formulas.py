@@ -4,6 +4,7 @@ often.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from cubepy.tensor.control.composed import composed
@@ -43,3 +44,77 @@ def addcdiv(x: Any, tensor1: Any, tensor2: Any, value: Any) -> Any:
         tensor([2.])
     """
     return x + tensor1 / tensor2 * value
+
+
+@composed
+def kthvalue(x: Any, k: int, axis: int, keepdim: bool) -> Any:
+    """The k-th smallest element along an axis, and its index.
+
+    Example:
+        >>> import cubepy as cb
+        >>> kthvalue(cb.tensor([3.0, 1.0, 2.0]), 2, 0, False)
+        (tensor(2.), tensor(2))
+    """
+    found = [one.narrow(axis, k - 1, 1) for one in x.sort(axis)]
+    return tuple([one if keepdim else one.squeeze(axis) for one in found])
+
+
+@composed
+def median(x: Any, axis: int, keepdim: bool) -> Any:
+    """The lower one of the elements in the middle along an axis, NaN where one is; its index.
+
+    Example:
+        >>> import cubepy as cb
+        >>> median(cb.tensor([3.0, 1.0, 2.0]), 0, False)
+        (tensor(2.), tensor(2))
+    """
+    n = x.shape[axis]
+    missing = x.isnan().sum(axis, True)  # in order they are the last
+    middle = x._apply("where", missing > 0, n - missing, missing._operand((n - 1) // 2))
+    found = [one.gather(axis, middle) for one in x.sort(axis)]
+    return tuple([one if keepdim else one.squeeze(axis) for one in found])
+
+
+@composed
+def element(x: Any, at: Any, axis: int, keepdim: bool) -> Any:
+    """An element of each line along an axis, and where it is.
+
+    Example:
+        >>> import cubepy as cb
+        >>> element(cb.tensor([3.0, 1.0, 2.0]), cb.tensor([2]), 0, False)
+        (tensor(2.), tensor(2))
+    """
+    found = x.gather(axis, at), at
+    return tuple([one if keepdim else one.squeeze(axis) for one in found])
+
+
+@composed
+def triangle(x: Any, compare: str, above: int) -> Any:
+    """The elements of matrices whose row, with `above`, compares so to their column, zeros
+    elsewhere.
+
+    Example:
+        >>> import cubepy as cb
+        >>> triangle(cb.tensor([[1.0, 2.0], [3.0, 4.0]]), "ge", 0)
+        tensor([[1., 0.],
+                [3., 4.]])
+    """
+    rows, columns = (
+        x._apply("arange", start=0, step=1, count=n, dtype="i64") for n in x.shape[-2:]
+    )
+    inside = x._apply(compare, rows.unsqueeze(1) + above, columns)
+    return x._apply("where", inside, x, x._operand(0).astype(x.dtype))
+
+
+@composed
+def finite(x: Any, nan: float, most: float, least: float) -> Any:
+    """Numbers in place of NaN and infinities.
+
+    Example:
+        >>> import cubepy as cb
+        >>> finite(cb.tensor([1.0, float("nan"), float("inf")]), 0.0, 5.0, -5.0)
+        tensor([1., 0., 5.])
+    """
+    x = x.masked_fill(x.isnan(), nan)
+    x = x.masked_fill(x == math.inf, most)
+    return x.masked_fill(x == -math.inf, least)

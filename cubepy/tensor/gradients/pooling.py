@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubepy.tensor.array import apply
+from cubepy.tensor.array import apply, filled
+from cubepy.tensor.control.sampled import grid_sampled
+from cubepy.tensor.gradients.functional import by_values, through_formula
 from cubepy.tensor.gradients.rules import Backward, vjp
 
 
@@ -73,3 +75,43 @@ def _pair(op: str, other: str) -> None:
 for _op, _other in _TRANSPOSED.items():
     _pair(_op, _other)
     _pair(_other, _op)
+
+
+@vjp("grid_sample")
+def _grid_sample(b: Backward, g: Any) -> Any:
+    x, grid = b.inputs
+    by_x = by_grid = None
+    if b.needs[0]:
+        by_x = apply("grid_sample_input", g, grid, **{**b.attrs, "size": x.shape[2:]})
+    if b.needs[1]:
+        by_grid = _by_grid(x, grid, g, b.attrs)
+    return by_x, by_grid
+
+
+def _by_grid(x: Any, grid: Any, g: Any, how: dict[str, Any]) -> Any:
+    """The gradient by a grid, of which steps do not depend."""
+    if how["mode"] == "nearest":
+        return filled(0, grid, grid.shape)
+    return apply("grid_sample_grid", x, grid, g, **how)
+
+
+@vjp("grid_sample_input")
+def _grid_sample_input(b: Backward, v: Any) -> Any:
+    """It is linear in the gradient."""
+    g, grid = b.inputs
+    how = _without(b.attrs, "size")
+    by_g = apply("grid_sample", v, grid, **how) if b.needs[0] else None
+    return by_g, _by_grid(v, grid, g, how) if b.needs[1] else None
+
+
+@vjp("grid_sample_grid")
+def _grid_sample_grid(b: Backward, v: Any) -> Any:
+    """By the formula, whose gradient is taken once more."""
+    how = b.attrs
+
+    def formula(x: Any, grid: Any, g: Any) -> Any:
+        y = grid_sampled(x, grid, how["mode"], how["padding"], how["align"])
+        (by_grid,) = by_values(y, [grid.value], g, create_graph=True)
+        return (by_grid,)
+
+    return through_formula(formula, b.inputs, [v])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -14,6 +17,19 @@ from cubepy.tensor.value import Handle
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+FEW = 1 << 11
+"""Elements that NumPy picks by integers faster than ops do."""
+
+
+@functools.cache
+def formulas() -> Any:
+    """Methods that are several ops, loaded with the first.
+
+    Example:
+        >>> formulas().__name__
+        'cubepy.tensor.control.formulas'
+    """
+    return importlib.import_module("cubepy.tensor.control.formulas")
 
 
 class Applied(Handle, Generic[T]):
@@ -138,3 +154,69 @@ def ints(values: Sequence[Any]) -> tuple[int, ...]:
         if type(v) is not int and not hasattr(v, "__index__"):
             raise ArgumentError(f"lengths and axes are integers, not {v!r}")
     return tuple([operator.index(v) for v in values])
+
+
+def by_integers(x: Any, parts: tuple[Any, ...]) -> Any:
+    """What integers of one shape pick from the first axes; None of other indices."""
+    kind, like, count = type(x), parts[0], len(parts)
+    shape, home = like.shape, x.device
+    if not shape or count > x.ndim:
+        return None
+    for p in parts:
+        if type(p) is not kind or not p.dtype.is_int or p.shape != shape or p.device is not home:
+            return None
+    whole = x.shape
+    if math.prod(shape) * math.prod(whole[count:]) <= FEW:
+        host = x.__cubepy_hosted__()
+        given = [p.__cubepy_hosted__() for p in parts]
+        if host is not None and not any(p is None for p in given):
+            with contextlib.suppress(IndexError):  # ops say why
+                return x.__cubepy_wrap__(host[tuple(given)])
+    flat = x._apply("flat_index", *parts, lengths=whole[:count])
+    if count > 1:
+        x = x.reshape(math.prod(whole[:count]), *whole[count:])
+    return x._apply("take", x, flat, axis=0)
+
+
+def picked_of(x: Any, parts: tuple[Any, ...], most: int) -> np.ndarray | None:
+    """What NumPy picks by a few indices of a tensor on the host of which no op needs to be made;
+    None where one does, or where it refuses them: ops say why.
+    """
+    host = x.__cubepy_hosted__()
+    if host is None:
+        return None
+    index, shapes = list[Any](), list[tuple[int, ...]]()
+    for p in parts:
+        if isinstance(p, Handle):
+            p = p.__cubepy_hosted__()  # type: ignore[attr-defined]
+            if p is None or p.dtype.kind not in "iu":
+                return None
+            shapes.append(p.shape)
+        elif type(p) is not slice and type(p) is not int and p is not None:
+            return None
+        index.append(p)
+    try:
+        spots = shapes[0] if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+        if math.prod(spots) * host.size > most * min(host.shape, default=1):
+            return None
+        return host[tuple(index)]  # type: ignore[no-any-return]
+    except (IndexError, ValueError):
+        return None
+
+
+def sets_of(x: Any, inverse: bool, counts: bool) -> list[Any] | None:
+    """What NumPy says of the different elements of a tensor on the host of which no op needs to be
+    made: they, where each one is among them, how often each is there. None where ops say
+    otherwise: to them each NaN is one, of which NumPy numbers any first.
+    """
+    host = x.__cubepy_hosted__()
+    if host is None or host.dtype.kind not in "iuf":
+        return None
+    if inverse and host.dtype.kind == "f" and np.isnan(host).any():
+        return None
+    given: Any = {"return_inverse": inverse, "return_counts": counts}
+    found = np.unique(host.reshape(-1), **given, equal_nan=False)
+    parts = list(found) if type(found) is tuple else [found]
+    if inverse:
+        parts[1] = parts[1].reshape(x.shape)
+    return [x.__cubepy_wrap__(part) for part in parts]

@@ -10,7 +10,7 @@ import numpy as np
 
 from cubepy.errors import ArgumentError, DTypeError, IndexShapeError, LaunchError, ShapeError
 from cubepy.lang.dtypes import bool_
-from cubepy.tensor.methods.applied import Applied, of_lines
+from cubepy.tensor.methods.applied import Applied, by_integers, of_lines, picked_of
 from cubepy.tensor.record import blocks
 from cubepy.tensor.value import Handle
 
@@ -54,6 +54,12 @@ class Indexing(Applied[T]):
             if host is not None and mask is not None and mask.shape == host.shape[: mask.ndim]:
                 return self.__cubepy_wrap__(host[mask])
         parts = index if isinstance(index, tuple) else (index,)
+        if (
+            parts
+            and type(parts[0]) is type(self)
+            and (found := by_integers(self, parts)) is not None
+        ):
+            return found  # type: ignore[no-any-return]
         taken = 0
         for p in parts:
             kind = type(p)
@@ -61,7 +67,7 @@ class Indexing(Applied[T]):
                 taken += 1
             elif p is not None and p is not Ellipsis:
                 if _is_array(p):
-                    picked = _picked(self, parts)
+                    picked = picked_of(self, parts, SMALL)
                     if picked is not None:
                         return self.__cubepy_wrap__(picked)
                     return self._selected(_selection(self, parts))
@@ -103,7 +109,7 @@ class Indexing(Applied[T]):
         x: Any = self
         if not self.shape:
             x = x.reshape(1)
-        host = x.__cubepy_hosted__() if x.size <= SMALL else None
+        host = x.__cubepy_hosted__() if x.size <= SMALL or x.ndim == 1 else None
         if host is not None:
             if as_tuple:
                 return tuple([x.__cubepy_wrap__(spot) for spot in np.nonzero(host)])
@@ -154,9 +160,16 @@ class Indexing(Applied[T]):
         x._dim(dim, op, line=True)
         return x.reshape(x.size), x._like(index)
 
-    @of_lines
     def index_select(self, dim: int, index: Any) -> T:
         """Whole slices at the positions of a list of indices; one index is a list of one."""
+        x: Any = self
+        if type(dim) is int and type(index) is type(x) and 0 <= dim < x.ndim and index.shape:
+            flat = x._apply("flat_index", index, lengths=(x.shape[dim],))
+            return x._apply("take", x, flat, axis=dim)  # type: ignore[no-any-return]
+        return self._slices_at(dim, index)
+
+    @of_lines
+    def _slices_at(self, dim: int, index: Any) -> T:
         where: Any = self._like(index)
         where = where if where.shape else where.reshape(1)
         axis = self._dim(dim, "index_select")
@@ -232,34 +245,10 @@ class Indexing(Applied[T]):
         """The elements where a mask holds, in one axis."""
         x: Any = self
         where: Any = self._like(mask)
+        if x.shape and where.shape == x.shape:
+            return x[where]  # type: ignore[no-any-return]
         shape = np.broadcast_shapes(x.shape, where.shape) or (1,)
         return x.expand(shape)[where.expand(shape)]  # type: ignore[no-any-return]
-
-
-def _picked(x: Any, parts: tuple[Any, ...]) -> np.ndarray | None:
-    """What NumPy picks by a few indices of a tensor on the host of which no op needs to be made;
-    None where one does, or where it refuses them: ops say why.
-    """
-    host = x.__cubepy_hosted__()
-    if host is None:
-        return None
-    index, shapes = list[Any](), list[tuple[int, ...]]()
-    for p in parts:
-        if isinstance(p, Handle):
-            p = p.__cubepy_hosted__()  # type: ignore[attr-defined]
-            if p is None or p.dtype.kind not in "iu":
-                return None
-            shapes.append(p.shape)
-        elif type(p) is not slice and type(p) is not int and p is not None:
-            return None
-        index.append(p)
-    try:
-        spots = shapes[0] if len(shapes) == 1 else np.broadcast_shapes(*shapes)
-        if math.prod(spots) * host.size > SMALL * min(host.shape, default=1):
-            return None
-        return host[tuple(index)]  # type: ignore[no-any-return]
-    except (IndexError, ValueError):
-        return None
 
 
 def _is_number(value: Any) -> bool:
@@ -443,6 +432,9 @@ def positions_of(mask: Any) -> Any:
             "how many elements of a mask hold is not known before it is computed",
             hint="use cubepy.tensor.where(mask, x, 0), whose shape does not depend on elements",
         )
+    host = mask.__cubepy_hosted__()
+    if host is not None:  # one pass, where a running count and places are several
+        return mask.__cubepy_wrap__(np.flatnonzero(host))
     flat = mask.reshape(-1)
     ends = mask._apply("cumsum", flat, axis=0, exclusive=False)
     count = ends[-1].item() if flat.size else 0

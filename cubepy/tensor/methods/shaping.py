@@ -13,7 +13,7 @@ import numpy as np
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime.device import use
-from cubepy.tensor.methods.applied import Applied, ints
+from cubepy.tensor.methods.applied import Applied, formulas, ints
 from cubepy.tensor.ops.movement import as_index
 
 R = TypeVar("R")
@@ -71,17 +71,7 @@ def _names_a_dtype(given: Any) -> bool:
 
 
 HELD = 1 << 16
-"""Elements of matrices whose halves are kept as masks."""
-
-
-@lru_cache(16)
-def _inside(compare: str, rows: int, columns: int, diagonal: int) -> np.ndarray:
-    """What of a matrix is on one side of a diagonal."""
-    made: np.ndarray = np.tri(rows, columns, diagonal, np.bool_)
-    if compare == "le":
-        made = ~np.tri(rows, columns, diagonal - 1, np.bool_)
-    made.flags.writeable = False
-    return made
+"""Elements that NumPy repeats."""
 
 
 class Shaping(Applied[R]):
@@ -307,18 +297,7 @@ class Shaping(Applied[R]):
     def _triangle(self, compare: str, diagonal: int) -> R:
         if self.ndim < 2:
             raise ShapeError(f"tril and triu need two axes or more, not the shape {self.shape}")
-        like: Any = self
-        if like.size <= HELD and like.__cubepy_hosted__() is not None:
-            shape = (*self.shape[-2:], max(-self.shape[-2], min(diagonal, self.shape[-1])))
-            inside = like.__cubepy_wrap__(_inside(compare, *shape))
-            zero = like._operand(0).astype(self.dtype)
-            return self._apply("where", inside, like, zero)  # type: ignore[no-any-return]
+        rows, columns = self.shape[-2:]
+        above = max(-rows, min(diagonal, columns))  # beyond these no diagonal is
         with use(self.device):
-            rows, columns = (
-                self._apply("arange", start=0, step=1, count=n, dtype="i64")
-                for n in self.shape[-2:]
-            )
-        above = max(-rows.size, min(diagonal, columns.size))  # beyond these no diagonal is
-        inside = self._apply(compare, rows.unsqueeze(1) + above, columns)
-        zero = like._operand(0).astype(self.dtype)
-        return self._apply("where", inside, like, zero)  # type: ignore[no-any-return]
+            return formulas().triangle(self, compare, above)  # type: ignore[no-any-return]

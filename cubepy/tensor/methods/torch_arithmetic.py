@@ -9,7 +9,7 @@ import numpy as np
 
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.lang.dtypes import float_for
-from cubepy.tensor.methods.applied import of_lines
+from cubepy.tensor.methods.applied import formulas, of_lines
 from cubepy.tensor.methods.indexing import Indexing
 from cubepy.tensor.methods.operators import Operators
 from cubepy.tensor.methods.reducing import Reducing
@@ -17,6 +17,22 @@ from cubepy.tensor.methods.shaping import Shaping
 
 T = TypeVar("T")
 ROUNDINGS = (None, "floor", "trunc")
+SHORT = 1024
+"""Elements whose order is sooner found again for a gradient than kept."""
+
+
+def _found_at(host: np.ndarray, k: int, spread: bool) -> int:
+    """Where the element of a line is that comes after k others in order; with `spread` it is the
+    first NaN, where one is.
+    """
+    ordered = np.partition(host, k)  # NaN is last
+    value, missing = ordered[k], 0
+    if host.dtype.kind == "f" and (spread or value != value):
+        missing = int(np.isnan(ordered[k:]).sum())
+    if missing and (spread or value != value):
+        before = 0 if spread else k - host.size + missing
+        return int(np.flatnonzero(np.isnan(host))[before])
+    return int(np.flatnonzero(host == value)[k - np.count_nonzero(host < value)])
 
 
 class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
@@ -177,9 +193,8 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         if not self.dtype.is_float:
             return x  # type: ignore[no-any-return]
         most = float(self.__array_namespace__().finfo(self.dtype).max)
-        x = x.masked_fill(x.isnan(), nan)
-        x = x.masked_fill(x == math.inf, most if posinf is None else posinf)
-        return x.masked_fill(x == -math.inf, -most if neginf is None else neginf)  # type: ignore[no-any-return]
+        high, low = most if posinf is None else posinf, -most if neginf is None else neginf
+        return formulas().finite(x, nan, high, low)  # type: ignore[no-any-return]
 
     def nansum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> T:
         """Sums over axes of what is not NaN."""
@@ -246,8 +261,7 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         axis = self._dim(dim, "kthvalue")
         if not 1 <= k <= self.shape[axis]:
             raise ShapeError(f"kthvalue: {k} is none of 1 to {self.shape[axis]}")
-        found: Any = [one.narrow(axis, k - 1, 1) for one in self.sort(axis)]  # type: ignore[attr-defined]
-        return tuple(one if keepdim else one.squeeze(axis) for one in found)  # type: ignore[return-value]
+        return self._in_order(k - 1, axis, keepdim, formulas().kthvalue, k)
 
     def median(self, dim: Any = None, keepdim: bool = False) -> Any:
         """The element in the middle, the lower one of two; NaN where one is. Of an axis with its
@@ -266,12 +280,27 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
             raise ShapeError(f"median: axis {dim} of the shape {self.shape} has no elements")
         if not self.dtype.is_float:
             return self.kthvalue((n + 1) // 2, axis, keepdim)
-        missing: Any = self.isnan()
-        missing = missing.sum(axis, True)  # in order they are the last
-        half = missing._operand((n - 1) // 2)
-        middle = self._apply("where", missing > 0, n - missing, half)
-        found = [one.gather(axis, middle) for one in self.sort(axis)]  # type: ignore[attr-defined]
-        return tuple(one if keepdim else one.squeeze(axis) for one in found)  # type: ignore[return-value]
+        return self._in_order((n - 1) // 2, axis, keepdim, formulas().median)
+
+    def _in_order(
+        self, number: int, axis: int, keepdim: bool, function: Any, *how: int
+    ) -> tuple[T, T]:
+        """The element of each line that a function finds, to which its gradient goes, and where it
+        is; `number` is its own among all in order.
+        """
+        x: Any = self
+        plain = x.detach() if x.requires_grad else x
+        short = plain is x or x.size <= SHORT
+        host = plain.__cubepy_hosted__() if x.ndim == 1 and (plain is x or not short) else None
+        if host is None or host.dtype.kind not in "iuf":
+            if short:
+                return function(x, *how, axis, keepdim)  # type: ignore[no-any-return]
+            return formulas().element(x, function(plain, *how, axis, True)[1], axis, keepdim)  # type: ignore[no-any-return]
+        at = _found_at(host, number, not how)
+        index = x.__cubepy_wrap__(np.array([at] if keepdim or plain is not x else at, np.int64))
+        if plain is not x:
+            return formulas().element(x, index, axis, keepdim)  # type: ignore[no-any-return]
+        return x.__cubepy_wrap__(host[at : at + 1].copy() if keepdim else np.array(host[at])), index
 
     def quantile(
         self, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"

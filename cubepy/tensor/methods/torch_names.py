@@ -5,13 +5,11 @@ and devices by name.
 from __future__ import annotations
 
 import builtins
-import importlib
 import math
-from functools import cache
 from typing import Any, TypeVar
 
 from cubepy.errors import ArgumentError, ShapeError
-from cubepy.tensor.methods.applied import ints
+from cubepy.tensor.methods.applied import formulas, ints
 from cubepy.tensor.methods.torch_bits import TorchBits
 from cubepy.tensor.methods.torch_in_place import TorchInPlace
 from cubepy.tensor.methods.torch_more import TorchMore
@@ -20,12 +18,6 @@ from cubepy.tensor.methods.torch_shapes import TorchShapes
 from cubepy.tensor.methods.torch_values import TorchValues
 
 T = TypeVar("T")
-
-
-@cache
-def _formulas() -> Any:
-    """What is several ops, loaded with the first."""
-    return importlib.import_module("cubepy.tensor.control.formulas")
 
 
 class TorchNames(
@@ -114,15 +106,15 @@ class TorchNames(
 
     def lerp(self, end: Any, weight: Any) -> T:
         """`self + weight * (end - self)`"""
-        return _formulas().lerp(self, end, weight)  # type: ignore[no-any-return]
+        return formulas().lerp(self, end, weight)  # type: ignore[no-any-return]
 
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> T:
         """`self + value * tensor1 * tensor2`"""
-        return _formulas().addcmul(self, tensor1, tensor2, value)  # type: ignore[no-any-return]
+        return formulas().addcmul(self, tensor1, tensor2, value)  # type: ignore[no-any-return]
 
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> T:
         """`self + value * tensor1 / tensor2`"""
-        return _formulas().addcdiv(self, tensor1, tensor2, value)  # type: ignore[no-any-return]
+        return formulas().addcdiv(self, tensor1, tensor2, value)  # type: ignore[no-any-return]
 
     def negative(self) -> T:
         """`-self`"""

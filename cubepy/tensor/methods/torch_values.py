@@ -112,6 +112,10 @@ class TorchValues(TorchArithmetic[T]):
     def new_full(self, size: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> T:
         """A number everywhere, in this one's dtype and where it is."""
         wanted = self.dtype if dtype is None else as_dtype(dtype)
+        home = self.device if device is None else device
+        if type(fill_value) in (int, float) and (wanted.is_float or fill_value in (0, 1)):
+            full = self.__array_namespace__().full
+            return full(ints((size,)), fill_value, dtype=wanted, device=home)  # type: ignore[no-any-return]
         made: Any = self._filled(self._operand(fill_value), ints((size,)), wanted)
         return made if device is None else made.to(device=device)  # type: ignore[no-any-return]
 

@@ -32,12 +32,14 @@ def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
     """
     if not isinstance(arrays, Iterable):
         raise ArgumentError(f"concat takes a list of tensors, not {type(arrays).__name__}")
-    given = [as_tensor(t) for t in arrays]
+    given = [t if type(t) is Tensor else as_tensor(t) for t in arrays]
     if not given:
         raise ShapeError("concat needs at least one tensor")
     if axis is None:
         given, axis = [t.reshape(-1) for t in given], 0
-    full = [t for t in given if t.shape != (0,)]
+    full = given
+    if (0,) in [t.shape for t in given]:
+        full = [t for t in given if t.shape != (0,)]
     if len(given) > len(full) > 0 and full[0].ndim != 1:
         dtype = functools.reduce(promote, [t.dtype for t in given])
         given = [full[0].astype(dtype), *full[1:]]

@@ -131,9 +131,9 @@ def stack(arrays: Any, /, axis: int = 0) -> Tensor:
     Raises:
         ShapeError: no tensors, other shapes, or an axis that the result does not have.
     """
-    given = [as_tensor(x) for x in arrays]
+    given = [x if type(x) is Tensor else as_tensor(x) for x in arrays]
     shape = given[0].shape if given else ()
-    if any(x.shape != shape for x in given):
+    if [x.shape for x in given].count(shape) < len(given):
         shapes = ", ".join(dict.fromkeys(str(x.shape) for x in given))
         raise ShapeError(
             f"stack takes tensors of one shape, not {shapes}",

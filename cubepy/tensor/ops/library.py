@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory, recording
+from cubepy.runtime.device import use
 from cubepy.runtime.memory.constants import constant_on
 from cubepy.runtime.memory.device_array import empty
 
@@ -33,6 +35,18 @@ def bounds() -> Any:
 def embeddings() -> Any:
     """What sums rows by index."""
     return importlib.import_module("cubepy.kernels.indexing.embedding")
+
+
+@cache
+def columns() -> Any:
+    """What writes windows as columns."""
+    return importlib.import_module("cubepy.kernels.windows.columns")
+
+
+@cache
+def grids() -> Any:
+    """What reads images at positions."""
+    return importlib.import_module("cubepy.kernels.interpolate.grid_sample")
 
 
 @cache
@@ -135,5 +149,10 @@ def filled(like: Any, shape: tuple[int, ...], dtype: Any, value: Any) -> Any:
     if isinstance(home, np.ndarray):
         return kernels().copy(np.broadcast_to(number(home, value, dtype), shape))
     out = home if like is None else empty(shape, dtype, like.device)
-    out[...] = value
+    one = np.asarray(value, out.dtype)
+    if one.size == 1 and len(set(one.tobytes())) > 1 and not as_dtype(out.dtype).storage_only:
+        with use(out.device):
+            sequence().fill(out, one[()])
+    else:
+        out[...] = value
     return out

@@ -1,5 +1,6 @@
 """Pools and interpolation in one to three axes, channels first: largest values and means of windows
-and of equal parts, other sizes; and their gradients, which are ops themselves.
+and of equal parts, other sizes, positions that are data; and their gradients, which are ops
+themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.entry.shapes import window_count
 from cubepy.lang.dtypes import i64
-from cubepy.tensor.ops.library import kernels, zeros
+from cubepy.tensor.ops.library import grids, kernels, zeros
 from cubepy.tensor.ops.normalization import float_of
 from cubepy.tensor.ops.op import Spec, define
 
@@ -332,3 +333,81 @@ def _check_size(x: Spec, size: Ints, factors: Factors) -> None:
     fits = factors is None or len(factors) == axes
     if not 1 <= axes <= 3 or len(x.shape) != axes + 2 or not fits or min(*size, *x.shape[2:]) < 1:
         raise ShapeError(f"interpolate: {x.shape} does not become an image of size {size}")
+
+
+# Positions that are data
+
+
+def check_grid(x: Any, grid: Any, size: Ints) -> None:
+    """Look whether images of a size go with a grid.
+
+    Raises:
+        ShapeError: they do not.
+
+    Example:
+        >>> from cubepy.lang.dtypes import f32
+        >>> check_grid(Spec((1, 3, 4, 4), f32), Spec((1, 2, 2, 2), f32), (4, 4))
+    """
+    axes = len(size)
+    fits = axes in (2, 3) and len(grid.shape) == axes + 2 and grid.shape[-1] == axes
+    if not fits or x.shape[0] != grid.shape[0]:
+        raise ShapeError(f"grid_sample: an image of shape {x.shape} has no grid of {grid.shape}")
+    if 0 in size:
+        raise ShapeError(f"grid_sample: an image of size {size} has no pixels")
+
+
+def _check_floats(*specs: Spec) -> None:
+    for spec in specs:
+        if not spec.dtype.is_float or spec.dtype.storage_only:
+            raise DTypeError(f"grid_sample is for floats, not {spec.dtype.name}")
+
+
+def _run_grid_sample(
+    dtype: np.dtype, x: Any, grid: Any, mode: str, padding: str, align: bool
+) -> Any:
+    return grids().grid_sample(x, grid, mode, padding, align)
+
+
+@define("opaque", {"grid_sample": _run_grid_sample})
+def _grid_sample(x: Spec, grid: Spec, mode: str, padding: str, align: bool) -> Spec:
+    """x (N, C, *size) at a grid (N, *out, axes) of positions from -1 to 1: (N, C, *out)."""
+    _check_floats(x, grid)
+    check_grid(x, grid, x.shape[2:])
+    return Spec((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
+
+
+def _run_grid_sample_grid(
+    dtype: np.dtype, x: Any, grid: Any, g: Any, mode: str, padding: str, align: bool
+) -> Any:
+    return grids().grid_sample_grid(x, grid, g, mode, padding, align)
+
+
+@define("opaque", {"grid_sample_grid": _run_grid_sample_grid})
+def _grid_sample_grid(x: Spec, grid: Spec, g: Spec, mode: str, padding: str, align: bool) -> Spec:
+    """The gradient by the grid."""
+    _check_floats(x, grid)
+    check_grid(x, grid, x.shape[2:])
+    _check_sampled(g, grid, x.shape[1])
+    return grid
+
+
+def _run_grid_sample_input(
+    dtype: np.dtype, g: Any, grid: Any, size: Ints, mode: str, padding: str, align: bool
+) -> Any:
+    return grids().grid_sample_image(g, grid, size, mode, padding, align)
+
+
+@define("opaque", {"grid_sample_input": _run_grid_sample_input})
+def _grid_sample_input(
+    g: Spec, grid: Spec, size: Ints, mode: str, padding: str, align: bool
+) -> Spec:
+    """The gradient by an input (N, C, *size)."""
+    _check_floats(g, grid)
+    check_grid(g, grid, size)
+    _check_sampled(g, grid, g.shape[1])
+    return Spec((*g.shape[:2], *size), g.dtype)
+
+
+def _check_sampled(g: Spec, grid: Spec, channels: int) -> None:
+    if g.shape != (grid.shape[0], channels, *grid.shape[1:-1]):
+        raise ShapeError(f"grid_sample: a gradient {g.shape} does not come from {grid.shape}")

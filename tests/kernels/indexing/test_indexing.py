@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -236,3 +237,16 @@ def test_a_gather_of_much_is_stored_past_the_caches(monkeypatch: Any) -> None:
         index = RNG.integers(0, 5001, (4, columns))
         same(K.gather(x, 1, index), np.take_along_axis(x, index, 1))
     assert past == [True, False, False]
+
+
+def test_one_element_of_each_of_many_rows() -> None:
+    for dtype in (np.float32, np.int64, ml_dtypes.bfloat16):
+        for rows in (2, int(RNG.integers(3, 4096)), 4096, int(RNG.integers(4097, 13000))):
+            x = draw(rows, int(RNG.integers(1, 30))).astype(dtype)
+            picks = RNG.integers(0, x.shape[1], (rows, 1)).astype(RNG.choice([np.int32, np.int64]))
+            for _ in range(2):
+                same(K.gather(x, 1, picks), np.take_along_axis(x, picks, 1))
+                same(K.take_along_axis(x, picks - x.shape[1]), np.take_along_axis(x, picks, 1))
+            picks[int(RNG.integers(rows))] = x.shape[1]
+            with pytest.raises(errors.OutOfBoundsError):
+                K.gather(x, 1, picks)

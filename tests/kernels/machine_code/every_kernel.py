@@ -24,11 +24,13 @@ from cubepy.kernels.fused.bundled_sums import bundled_sums
 from cubepy.kernels.fused.bundles import bundled_map
 from cubepy.kernels.fused.maps import fused_map, joined_map
 from cubepy.kernels.indexing.embedding import rows_summed
+from cubepy.kernels.interpolate import grid_sample
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives import updates
 from cubepy.kernels.random.stateful import drawn, dropped
 from cubepy.kernels.recurrent.alignments import ctc_forward, ctc_gradient
 from cubepy.kernels.recurrent.recurrence import packed, recurrence, recurrence_back
+from cubepy.kernels.windows.columns import fold, unfold
 from cubepy.lang.declare import Kernel
 from cubepy.quant.linear.gpu.dequantize import taken
 from cubepy.quant.schemes.scheme import parse_scheme
@@ -123,6 +125,11 @@ def recurrent(cell: str, gates: Any, matrix: Any, h: Any) -> None:
         recurrence_back(cell, gates, matrix, matrix[:, :, 0], None, first, y, (y, *ends), False)
 
 
+def windows_as_columns(x: Any) -> None:
+    how, counts = ((3, 2), (1, 2), (1, 0), (2, 1)), (10, 22)
+    fold(unfold(x, how, counts), x.shape[2:], how, counts)
+
+
 def alignments(
     log: Any, whole: Any, states: Any, totals: Any, gradient: Any, beta: Any, given: Any
 ) -> None:
@@ -160,6 +167,15 @@ def one_step(q: Any, k: Any, cache: Any, angles: Any, starts: Any) -> None:
     scales = device_array.empty((*cache.shape[:3], groups_of(cache.shape[3])), F32, cache.device)
     held = (codes, codes, starts, angles, angles)
     cached_attention(q, k, k, *held, (0.2, 0, 0.0), (scales, scales))
+
+
+def sampled(ordered: bool, x: Any, grid: Any, grad: Any) -> None:
+    """Images at positions, and the gradients of that."""
+    how = ("linear", "reflection", False)
+    with cb.config.override(deterministic=ordered):
+        grid_sample.grid_sample(x, grid, *how)
+        grid_sample.grid_sample_grid(x, grid, grad, *how)
+        grid_sample.grid_sample_image(grad, grid, x.shape[2:], *how)
 
 
 def in_order(x: Any, index: Any) -> None:
@@ -249,6 +265,9 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
                     for m in ("nearest", "bilinear", "bicubic")]
     + [(lambda g: K.interpolate_input((2, 8, 20, 24), g, mode="bicubic"), (zeros(2, 8, 10, 12),)),
        (lambda g: K.interpolate_input((2, 8, 2, 2), g, mode="bilinear"), (zeros(2, 8, 400, 400),))],
+    "columns": [(windows_as_columns, (zeros(2, 3, 20, 24, dtype=d),)) for d in (F32, BF16)],
+    "grid_sample": [(partial(sampled, o), (zeros(2, 8, *(6,) * a, dtype=d), zeros(2, *(5,) * a, a, dtype=d), zeros(2, 8, *(5,) * a, dtype=d)))
+                    for a, d in ((2, F32), (2, BF16), (3, np.float64)) for o in (False, True)],
     "sort": [*each(K.sort, (F32,), 64, 100), *each(K.argsort, (F32, I64), 1, 200000)],
     "topk": [*each(lambda x: K.topk(x, 8), (F32,), 64, 100), *each(lambda x: K.topk(x, 60), (F32, F16), 1, 200000)],
     "cumsum": [*each(lambda x: K.cumsum(x, 1), (F32, I32, BF16), 8, 40000), *each(lambda x: K.cumsum(x, 0), (F32,), 512, 512),

@@ -138,6 +138,14 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ],
         (draw(1, 2, 5, 7),),
     ),
+    "read at a grid": (
+        lambda x, g: [
+            F.grid_sample(x, g, mode, padding, align)
+            for mode in ("bilinear", "nearest")
+            for padding, align in (("zeros", False), ("border", True), ("reflection", False))
+        ],
+        (draw(1, 2, 5, 7), draw(1, 3, 4, 2)),
+    ),
     "mixed": (lambda a, b: (a + b, a < b, a * 2.5), (np.arange(3), draw(3))),
     "truth": (lambda a: ((a > 0) & ~(a > 1), (a > 0).any(0), (a > -9).all()), (draw(3, 4),)),
     "made": (lambda x: (arange(4) + x, full((2,), 3), where(x > 0, x, 0)), (draw(4),)),

@@ -16,6 +16,7 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.compiler.signature import exact
 from cubepy.errors import AliasError, ReadOnlyError, ShapeError
+from cubepy.kernels.interpolate import grid_sample as grid
 from cubepy.kernels.primitives import functions as f
 from cubepy.nn import functional as F
 from cubepy.runtime import memory, recording
@@ -73,6 +74,11 @@ CALLS: dict[str, Callable[..., Any]] = {
     "conv_transpose1d": lambda x, y, w: K.conv_transpose1d(x[:, : len(y)], y[..., :3], stride=2),
     "conv_input": lambda x, y, w: K.conv_input(x.shape, y[..., :3], x[:, : len(x)], padding=1),
     "conv_weight": lambda x, y, w: K.conv_weight(x, (len(y), y.shape[1], 3), y[:, : len(y)], padding=1),
+    "grid_sample": lambda x, y, w: grid.grid_sample(x[None], y[None, ..., :2], "linear", "zeros", False),
+    "grid_sample_grid": lambda x, y, w: grid.grid_sample_grid(x[None], y[None, ..., :2], np.broadcast_to(
+        y[:, :, 2], (1, x.shape[0], *y.shape[:2])), "linear", "border", True),
+    "grid_sample_image": lambda x, y, w: grid.grid_sample_image(np.broadcast_to(
+        x[..., 2], (1, 3, *x.shape[:2])), y.reshape(-1)[: 2 * x[..., 0].size].reshape(1, *x.shape[:2], 2), (3, 5), "linear", "zeros", True),
 }  # fmt: skip
 
 

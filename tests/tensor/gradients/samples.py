@@ -14,6 +14,7 @@ from tests.tensor.library_ops import HOW, MEANS, PEAKS, SIZED
 
 RNG = np.random.default_rng(11)
 Call = tuple[tuple[Any, ...], dict[str, Any]]
+LINEAR = {"mode": "linear", "padding": "zeros", "align": False}
 
 
 def some(*shape: int, low: float = -2.0, high: float = 2.0) -> np.ndarray:
@@ -190,6 +191,21 @@ SAMPLES: dict[str, list[Call]] = {
         one(some(1, 1, 5, 3), size=(3, 4), **{**SIZED, "mode": m})
         for m in ("nearest", "area", "bilinear", "bicubic")
     ],
+    "unfold": [
+        one(some(1, 2, 5, 4), how=((2, 3), (1, 1), (1, 0), (2, 1)), counts=(3, 2)),
+        one(some(2, 1, 6, 3), how=((2, 1), (3, 1), (0, 1), (1, 2)), counts=(3, 3)),
+    ],
+    "fold": [one(some(1, 12, 6), size=(5, 4), how=((2, 3), (1, 1), (1, 0), (2, 1)), counts=(3, 2))],
+    "grid_sample": [
+        one(some(2, 2, 3, 4), some(2, 2, 3, 2) / 1.7, mode="linear", padding=p, align=a)
+        for p, a in (("zeros", False), ("border", True), ("reflection", False))
+    ]
+    + [one(some(1, 2, 3, 2, 2), some(1, 1, 2, 2, 3), mode="nearest", padding="zeros", align=True)],
+    "grid_sample_input": [
+        one(some(1, 2, 2, 3), some(1, 2, 3, 2) / 1.7, size=(3, 4), **{**LINEAR, "padding": p})
+        for p in ("zeros", "reflection")
+    ],
+    "grid_sample_grid": [one(some(1, 2, 3, 4), some(1, 2, 3, 2) / 1.7, some(1, 2, 2, 3), **LINEAR)],
     "embedding": [one(np.array([[0, 2], [2, 1]]), some(4, 2))],
     "embedding_gradient": [one(some(2, 2, 2), np.array([[0, 2], [2, 1]]), rows=4)],
     "take": [one(some(3, 4), np.array([[1, 3], [3, 0]]), axis=1)],

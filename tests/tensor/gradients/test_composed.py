@@ -86,7 +86,6 @@ def calls(name: str) -> tuple[list[Any], dict[str, Any]]:
         "glu": [some(n, 2 * c)],
         "pixel_shuffle": [some(n, 4, c, 3), 2],
         "pixel_unshuffle": [some(n, 2, 4, 2 * c), 2],
-        "grid_sample": [some(n, 2, 4, c), some(n, 3, 3, 2) / 2],
     }
     two = "kl_div poisson_nll_loss mse_loss l1_loss huber_loss smooth_l1_loss".split()
     two += ["cosine_similarity", "pairwise_distance"]

@@ -163,6 +163,12 @@ def interpolate(w: Writer, op: Op, x: str) -> Any:
     return w.add("Resize", x, "", "", w.integers(op.shape), **how)
 
 
+@form("grid_sample")
+def grid_sample(w: Writer, op: Op, x: str, grid: str) -> Any:
+    mode, padding, align = (op.attrs[name] for name in ("mode", "padding", "align"))
+    return w.add("GridSample", x, grid, mode=mode, padding_mode=padding, align_corners=int(align))
+
+
 # Norms
 
 

@@ -11,9 +11,9 @@ from cubepy import tensor as T
 from cubepy.models.onnx.ops.images.windows import windows
 from cubepy.models.onnx.ops.shapes import padded
 from cubepy.models.onnx.records import Call, ints, operator
-from cubepy.nn.functional.sampling import sampled
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
+from cubepy.tensor.control.sampled import sampled
 
 
 @operator("Conv")

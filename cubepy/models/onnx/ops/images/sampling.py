@@ -10,9 +10,9 @@ import numpy as np
 from cubepy import tensor as T
 from cubepy.models.onnx.records import Call, ints, operator
 from cubepy.nn import functional as F
-from cubepy.nn.functional.sampling import positions, sampled
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
+from cubepy.tensor.control.sampled import positions, sampled
 
 
 @operator("GridSample")
@@ -22,6 +22,8 @@ def grid_sample(call: Call, x: Tensor, grid: Tensor) -> Tensor:
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     align = bool(call.get("align_corners", 0))
     padding = call.get("padding_mode", "zeros")
+    if mode != "cubic" and x.ndim in (4, 5) and x.dtype.is_float and grid.dtype.is_float:
+        return apply("grid_sample", x, grid, mode=mode, padding=padding, align=align)  # type: ignore[no-any-return]
     at = positions(grid, x.shape[2:], mode, padding, align)
     return sampled(x, at, mode, padding, align)
 
