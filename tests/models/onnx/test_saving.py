@@ -18,7 +18,7 @@ from cubepy.models.architectures.rotary import rotary
 from cubepy.models.exported.model import TorchModel
 from cubepy.models.formats.onnx import read
 from cubepy.nn import functional as F
-from cubepy.tensor import arange, cumulative_sum, full, meshgrid, where
+from cubepy.tensor import apply, arange, cumulative_sum, full, meshgrid, where
 from tests.models.exported.recorded import cases, decoded
 
 try:
@@ -85,7 +85,7 @@ def round_trip(model: Callable[..., Any], path: Path, *args: Any) -> Any:
     return loaded
 
 
-@pytest.mark.turns(4, "graphs of torch")
+@pytest.mark.turns(6, "graphs of torch")
 @pytest.mark.parametrize("name", GRAPHS)
 def test_graphs_of_torch(name: str, tmp_path: Path) -> None:
     model = TorchModel(decoded(GRAPHS[name], ARRAYS))
@@ -110,6 +110,7 @@ def test_graphs_of_torch(name: str, tmp_path: Path) -> None:
 
 
 SIGNED = np.array([-2.5, -1.0, -0.0, 0.0, 1.0, 2.5], np.float32)
+WINDOWS = (2, 3), (1, 2), (1, 0), (2, 2)
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "cuts": (lambda x: (x[::-2, 1:], x[1, None, -1:], x[..., None, 0]), (draw(5, 4),)),
     "takes": (lambda x, i: (x[i], x[:, i], x[i, i]), (draw(4, 4), np.array([3, -1, 0]))),
@@ -145,6 +146,13 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             for padding, align in (("zeros", False), ("border", True), ("reflection", False))
         ],
         (draw(1, 2, 5, 7), draw(1, 3, 4, 2)),
+    ),
+    "windows": (
+        lambda x: [
+            columns := apply("unfold", x, how=WINDOWS, counts=(4, 2)),
+            apply("fold", columns, size=(6, 7), how=WINDOWS, counts=(4, 2)),
+        ],
+        (draw(2, 3, 6, 7),),
     ),
     "mixed": (lambda a, b: (a + b, a < b, a * 2.5), (np.arange(3), draw(3))),
     "truth": (lambda a: ((a > 0) & ~(a > 1), (a > 0).any(0), (a > -9).all()), (draw(3, 4),)),

@@ -169,6 +169,32 @@ def grid_sample(w: Writer, op: Op, x: str, grid: str) -> Any:
     return w.add("GridSample", x, grid, mode=mode, padding_mode=padding, align_corners=int(align))
 
 
+@form("unfold")
+def unfold(w: Writer, op: Op, x: str) -> Any:
+    """Pixels of padded planes, by where windows see them."""
+    (kernel, steps, pads, strides), counts = op.attrs["how"], op.attrs["counts"]
+    n, c, *size = op.spec(0).shape
+    if any(pads):
+        widths = w.integers([0, 0, *pads] * 2)
+        x = w.add("Pad", x, widths, w.constant(0, op.dtype), mode="constant")
+    rows, columns = (
+        np.arange(k)[:, None] * d + np.arange(count) * s
+        for k, d, s, count in zip(kernel, steps, strides, counts, strict=True)
+    )
+    width = size[1] + 2 * pads[1]
+    seen = rows[:, None, :, None] * width + columns[None, :, None, :]
+    flat = w.reshape(x, (n, c, (size[0] + 2 * pads[0]) * width))
+    found = w.add("Gather", flat, w.integers(seen.reshape(-1).tolist()), axis=2)
+    return w.reshape(found, op.shape)
+
+
+@form("fold")
+def fold(w: Writer, op: Op, x: str) -> Any:
+    kernel, steps, pads, strides = op.attrs["how"]
+    how = {"dilations": list(steps), "pads": [*pads] * 2, "strides": list(strides)}
+    return w.add("Col2Im", x, w.integers(op.attrs["size"]), w.integers(kernel), **how)
+
+
 # Norms
 
 
