@@ -9,6 +9,7 @@ from typing import Any
 from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import per_axis
 from cubepy.nn.arguments import widened
+from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, apply, as_tensor
 
 Sizes = int | tuple[int, int]
@@ -65,6 +66,8 @@ def unfold(
     kernel, steps, pads, strides = how
     n, c, *size = x.shape
     counts = _counts("unfold", tuple(size), how)
+    if gpu_of(x.device) is not None:
+        return apply("unfold", x, how=how, counts=counts)
     if any(pads):
         x = apply("pad", x, widths=_widths(pads), mode="constant", value=0.0)
     many = math.prod(counts)
@@ -110,6 +113,8 @@ def fold(
         raise ShapeError(
             f"fold into {size} by {kernel}: {many} columns of a multiple of {window}, not {x.shape}"
         )
+    if gpu_of(x.device) is not None:
+        return apply("fold", x, size=size, how=how, counts=counts)
     n, c = x.shape[0], x.shape[1] // window
     parts = widened(x).reshape(n, c, window, *counts)
     full = (n, c, *(a + 2 * p for a, p in zip(size, pads, strict=True)))

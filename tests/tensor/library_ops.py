@@ -34,6 +34,10 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "avg_pool": (lambda x: apply("avg_pool", x, **MEANS), (IMAGE,)),
     "adaptive_avg_pool": (lambda x: apply("adaptive_avg_pool", x, size=(3, 2)), (IMAGE,)),
     "interpolate": (lambda x: apply("interpolate", x, size=(5, 11), **SIZED), (IMAGE,)),
+    "unfold": (
+        lambda x: apply("unfold", x, how=((3, 2), (1, 2), (1, 0), (2, 1)), counts=(4, 6)),
+        (IMAGE,),
+    ),
     "grid_sample": (
         lambda x, g: apply("grid_sample", x, g, mode="linear", padding="border", align=False),
         (IMAGE, (2, 3, 5, 2)),

@@ -50,3 +50,13 @@ def _conv_weight(b: Backward, v: Any) -> Any:
     if b.needs[1]:
         by_g = apply("conv", x, v, None, **how)
     return by_x, by_g
+
+
+@vjp("unfold")
+def _unfold(b: Backward, g: Any) -> Any:
+    return apply("fold", g, size=b.inputs[0].shape[2:], **b.attrs)
+
+
+@vjp("fold")
+def _fold(b: Backward, g: Any) -> Any:
+    return apply("unfold", g, how=b.attrs["how"], counts=b.attrs["counts"])

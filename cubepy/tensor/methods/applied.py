@@ -21,12 +21,6 @@ FEW = 1 << 11
 """Elements that NumPy picks by integers faster than ops do."""
 
 
-@functools.cache
-def formulas() -> Any:
-    """Methods that are several ops (`control/formulas.py`), loaded with the first."""
-    return importlib.import_module("cubepy.tensor.control.formulas")
-
-
 class Applied(Handle, Generic[T]):
     """A tensor as the families of its methods see it.
 
@@ -115,6 +109,17 @@ class Applied(Handle, Generic[T]):
         if len(set(found)) != len(found):
             raise ShapeError(f"{op}: the axes {dims} name one axis twice")
         return found
+
+
+@functools.cache
+def formulas() -> Any:
+    """What is several ops, loaded with the first.
+
+    Example:
+        >>> formulas().__name__
+        'cubepy.tensor.control.formulas'
+    """
+    return importlib.import_module("cubepy.tensor.control.formulas")
 
 
 def of_lines(method: F) -> F:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import ShapeError
-from cubepy.tensor.ops.library import kernels
+from cubepy.tensor.ops.library import columns, kernels
 from cubepy.tensor.ops.normalization import float_of
 from cubepy.tensor.ops.op import Spec, define
 
@@ -177,3 +177,24 @@ def _check_ranks(op: str, axes: int, *specs: Spec) -> None:
 def _check_bias(op: str, bias: Spec | None, filters: int) -> None:
     if bias is not None and bias.shape != (filters,):
         raise ShapeError(f"{op}: expected a bias of shape {(filters,)}, got {bias.shape}")
+
+
+# Windows as columns
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@define("opaque", {"unfold": lambda d, x, how, counts: columns().unfold(x, how, counts)})
+def _unfold(x: Spec, how: Pairs, counts: tuple[int, int]) -> Spec:
+    """The windows of images (N, C, H, W) as columns (N, C * K, L); how: of both axes the windows'
+    lengths, dilation, padding, stride; counts: of windows.
+    """
+    (high, wide), many = how[0], counts[0] * counts[1]
+    return Spec((x.shape[0], x.shape[1] * high * wide, many), x.dtype)
+
+
+@define("opaque", {"fold": lambda d, x, size, how, counts: columns().fold(x, size, how, counts)})
+def _fold(x: Spec, size: tuple[int, int], how: Pairs, counts: tuple[int, int]) -> Spec:
+    """Images (N, C, *size) as the sums of windows that are columns."""
+    high, wide = how[0]
+    return Spec((x.shape[0], x.shape[1] // (high * wide), *size), x.dtype)

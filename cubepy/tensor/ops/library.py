@@ -38,6 +38,12 @@ def embeddings() -> Any:
 
 
 @cache
+def columns() -> Any:
+    """What writes windows as columns."""
+    return importlib.import_module("cubepy.kernels.windows.columns")
+
+
+@cache
 def grids() -> Any:
     """What reads images at positions."""
     return importlib.import_module("cubepy.kernels.interpolate.grid_sample")

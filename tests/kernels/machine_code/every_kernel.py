@@ -30,6 +30,7 @@ from cubepy.kernels.primitives import updates
 from cubepy.kernels.random.stateful import drawn, dropped
 from cubepy.kernels.recurrent.alignments import ctc_forward, ctc_gradient
 from cubepy.kernels.recurrent.recurrence import packed, recurrence, recurrence_back
+from cubepy.kernels.windows.columns import fold, unfold
 from cubepy.lang.declare import Kernel
 from cubepy.quant.linear.gpu.dequantize import taken
 from cubepy.quant.schemes.scheme import parse_scheme
@@ -122,6 +123,11 @@ def recurrent(cell: str, gates: Any, matrix: Any, h: Any) -> None:
     if gates.dtype in (F32, np.float64) or cb.device_properties_of().plane_size > 1:
         y, ends = gates[:, :, : h.shape[2]], first
         recurrence_back(cell, gates, matrix, matrix[:, :, 0], None, first, y, (y, *ends), False)
+
+
+def windows_as_columns(x: Any) -> None:
+    how, counts = ((3, 2), (1, 2), (1, 0), (2, 1)), (10, 22)
+    fold(unfold(x, how, counts), x.shape[2:], how, counts)
 
 
 def alignments(
@@ -259,6 +265,7 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
                     for m in ("nearest", "bilinear", "bicubic")]
     + [(lambda g: K.interpolate_input((2, 8, 20, 24), g, mode="bicubic"), (zeros(2, 8, 10, 12),)),
        (lambda g: K.interpolate_input((2, 8, 2, 2), g, mode="bilinear"), (zeros(2, 8, 400, 400),))],
+    "columns": [(windows_as_columns, (zeros(2, 3, 20, 24, dtype=d),)) for d in (F32, BF16)],
     "grid_sample": [(partial(sampled, o), (zeros(2, 8, *(6,) * a, dtype=d), zeros(2, *(5,) * a, a, dtype=d), zeros(2, 8, *(5,) * a, dtype=d)))
                     for a, d in ((2, F32), (2, BF16), (3, np.float64)) for o in (False, True)],
     "sort": [*each(K.sort, (F32,), 64, 100), *each(K.argsort, (F32, I64), 1, 200000)],

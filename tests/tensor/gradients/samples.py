@@ -191,6 +191,11 @@ SAMPLES: dict[str, list[Call]] = {
         one(some(1, 1, 5, 3), size=(3, 4), **{**SIZED, "mode": m})
         for m in ("nearest", "area", "bilinear", "bicubic")
     ],
+    "unfold": [
+        one(some(1, 2, 5, 4), how=((2, 3), (1, 1), (1, 0), (2, 1)), counts=(3, 2)),
+        one(some(2, 1, 6, 3), how=((2, 1), (3, 1), (0, 1), (1, 2)), counts=(3, 3)),
+    ],
+    "fold": [one(some(1, 12, 6), size=(5, 4), how=((2, 3), (1, 1), (1, 0), (2, 1)), counts=(3, 2))],
     "grid_sample": [
         one(some(2, 2, 3, 4), some(2, 2, 3, 2) / 1.7, mode="linear", padding=p, align=a)
         for p, a in (("zeros", False), ("border", True), ("reflection", False))
