@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import dataclasses
 import functools
 import os
 import sys
@@ -89,7 +88,9 @@ class Stage:
         if type(v) in (tuple, list):
             return type(v)(self.value(x) for x in v)
         if isinstance(v, Struct):
-            return dataclasses.replace(v, values={k: self.value(x) for k, x in v.values.items()})
+            return type(v)(
+                v.__cubepy_type__, {k: self.value(x) for k, x in v.__cubepy_values__.items()}
+            )
         return v
 
     def result(self, v: Any) -> Any:

@@ -113,7 +113,9 @@ class Printer(MemoryText):
 
     def var(self, name: str) -> str:
         """A name of the program as a Python name that hides nothing."""
-        return name + "_" if name in self.reserved or keyword.iskeyword(name) else name
+        while name in self.reserved or keyword.iskeyword(name):
+            name += "_"
+        return name
 
     def line(self, text: str) -> None:
         """Append a line at the current depth."""

@@ -29,12 +29,12 @@ def _any(this: Any, name: str, value: Any, dtype: DType | None) -> Any:
         return Memory(this, name, value if value.ndim else value.reshape(1), "global")
     if isinstance(value, Struct):
         fields = {
-            f.name: value.values[f.name]
+            f.name: value.__cubepy_values__[f.name]
             if f.kind == "comptime"
-            else _any(this, f"{name}.{f.name}", value.values[f.name], f.dtype)
-            for f in value.type.fields
+            else _any(this, f"{name}.{f.name}", value.__cubepy_values__[f.name], f.dtype)
+            for f in value.__cubepy_type__.fields
         }
-        return this.made(value.type, fields)
+        return this.made(value.__cubepy_type__, fields)
     if isinstance(value, tuple):
         return tuple(_any(this, f"{name}.{i}", v, None) for i, v in enumerate(value))
     if dtype is not None:

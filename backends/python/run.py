@@ -139,7 +139,7 @@ class Run(Sides):
     def wrap(self, obj: Any) -> Any:
         """A global or closure object as the kernel sees it."""
         if isinstance(obj, Struct):
-            return self.made(obj.type, obj.values)
+            return self.made(obj.__cubepy_type__, obj.__cubepy_values__)
         return self.topology(obj.name) if isinstance(obj, Topology) else obj
 
     def made(self, cls: StructType, values: dict[str, Any]) -> Struct:
@@ -149,10 +149,10 @@ class Run(Sides):
     def attribute(self, owner: Any, name: str) -> Any:
         """`owner.name`."""
         if isinstance(owner, Struct):
-            if name in owner.values:
-                return self.wrap(owner.values[name])
-            if name in owner.type.methods:
-                return Bound(owner, owner.type.methods[name])
+            if name in owner.__cubepy_values__:
+                return self.wrap(owner.__cubepy_values__[name])
+            if name in owner.__cubepy_type__.methods:
+                return Bound(owner, owner.__cubepy_type__.methods[name])
         return self.wrap(self.getattr(owner, name))
 
     def bind(self, types: dict[str, Any], name: str, value: Any) -> Any:
@@ -196,10 +196,10 @@ class Run(Sides):
         if isinstance(value, tuple):
             return tuple(self.bind_parts(function, f"{name}.{i}", v) for i, v in enumerate(value))
         if isinstance(value, Struct):
-            comptime = {f.name for f in value.type.fields if f.kind == "comptime"}
-            fields = value.values.items()
+            comptime = {f.name for f in value.__cubepy_type__.fields if f.kind == "comptime"}
+            fields = value.__cubepy_values__.items()
             return self.made(
-                value.type,
+                value.__cubepy_type__,
                 {
                     n: v if n in comptime else self.bind_parts(function, f"{name}.{n}", v)
                     for n, v in fields
@@ -240,7 +240,9 @@ class Run(Sides):
         if isinstance(fn, Bound):
             return (yield from self.invoke(fn.method, [fn.owner, *args], kwargs))
         if isinstance(fn, Struct):
-            return (yield from self.invoke(fn.type.methods["__call__"], [fn, *args], kwargs))
+            return (
+                yield from self.invoke(fn.__cubepy_type__.methods["__call__"], [fn, *args], kwargs)
+            )
         if isinstance(fn, Func):
             return (yield from self.invoke(fn, args, kwargs))
         if isinstance(fn, StructType):

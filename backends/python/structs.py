@@ -15,22 +15,22 @@ from cubepy.lang.struct import Struct
 class Inside(Struct):
     """A struct in a kernel, whose operators run as its methods do."""
 
-    run: Any = field(default=None, repr=False)
+    __cubepy_run__: Any = field(default=None, repr=False)
 
-    def called(self, method: Func, *args: Any) -> Any:
+    def __cubepy_called__(self, method: Func, *args: Any) -> Any:
         """What a method gives that an operator calls.
 
         Raises:
             BarrierError: it comes to a barrier, in the middle of an expression.
         """
-        steps = self.run.invoke(method, [self, *args], {})
+        steps = self.__cubepy_run__.invoke(method, [self, *args], {})
         try:
             next(steps)
         except StopIteration as done:
             return done.value
         raise BarrierError(
             f"the operator {method.__name__} comes to a barrier, in the middle of an expression",
-            location=self.run.location(),
+            location=self.__cubepy_run__.location(),
         )
 
 

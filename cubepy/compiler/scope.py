@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,6 +41,7 @@ from cubepy.lang import dtypes as dt
 UNCERTAIN = "@uncertain"
 """The name under which a frame keeps those of its names to which some path gave no value."""
 NOTHING = Const(frozenset())
+EXTENT = re.compile(r"_[ns]\d+$")  # how the lengths and steps of arrays are called
 
 
 @dataclass
@@ -151,6 +153,8 @@ class Scope:
     def fresh(self, hint: str) -> str:
         """A variable name not yet used, close to the user's."""
         hint = "".join(c if c.isalnum() or c == "_" else "_" for c in hint).strip("_") or "t"
+        if hint[0].isdigit() or EXTENT.search(hint):  # no name, or one of an array's length or step
+            hint = f"t{hint}_"
         n = self.copies.get(hint, 0) + 1
         while (name := hint if n == 1 else f"{hint}_{n}") in self.taken:
             n += 1

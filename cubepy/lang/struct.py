@@ -169,34 +169,36 @@ def _functions(cls: type) -> dict[str, Callable]:
 class Struct:
     """An instance of a struct: immutable; fields are attributes, methods are bound."""
 
-    type: StructType
-    values: dict[str, Any] = field(repr=False)
+    __cubepy_type__: StructType
+    __cubepy_values__: dict[str, Any] = field(repr=False)
 
     def __getattr__(self, name: str) -> Any:
-        values = object.__getattribute__(self, "values")
+        values = object.__getattribute__(self, "__cubepy_values__")
         if name in values:
             return values[name]
-        method = object.__getattribute__(self, "type").methods.get(name)
+        method = object.__getattribute__(self, "__cubepy_type__").methods.get(name)
         if method is None:
-            raise AttributeError(f"struct {self.type.__name__} has no field or method {name!r}")
+            raise AttributeError(
+                f"struct {self.__cubepy_type__.__name__} has no field or method {name!r}"
+            )
         return lambda *a, **k: method(self, *a, **k)
 
     __array_ufunc__ = None  # numbers of NumPy leave operators to the struct
     __hash__ = object.__hash__
 
-    def called(self, method: Func, *args: Any) -> Any:
+    def __cubepy_called__(self, method: Func, *args: Any) -> Any:
         """What a method gives that an operator calls."""
         return method(self, *args)
 
     def __getitem__(self, index: Any) -> Any:
-        method = self.type.methods.get("__getitem__")
+        method = self.__cubepy_type__.methods.get("__getitem__")
         if method is None:
-            raise TypeError(f"struct {self.type.__name__} has no method __getitem__")
-        return self.called(method, index)
+            raise TypeError(f"struct {self.__cubepy_type__.__name__} has no method __getitem__")
+        return self.__cubepy_called__(method, index)
 
     def __repr__(self) -> str:
-        inside = ", ".join(f"{n}={v!r}" for n, v in self.values.items())
-        return f"{self.type.__name__}({inside})"
+        inside = ", ".join(f"{n}={v!r}" for n, v in self.__cubepy_values__.items())
+        return f"{self.__cubepy_type__.__name__}({inside})"
 
 
 def _operators() -> None:
@@ -204,21 +206,21 @@ def _operators() -> None:
 
     def of_two(name: str, other_way: str) -> Any:
         def operator(a: Struct, b: Any) -> Any:
-            if name in a.type.methods:
-                return a.called(a.type.methods[name], b)
-            if isinstance(b, Struct) and other_way in b.type.methods:
-                return b.called(b.type.methods[other_way], a)
-            if name == "__ne__" and "__eq__" in a.type.methods:
-                return not a.called(a.type.methods["__eq__"], b)
+            if name in a.__cubepy_type__.methods:
+                return a.__cubepy_called__(a.__cubepy_type__.methods[name], b)
+            if isinstance(b, Struct) and other_way in b.__cubepy_type__.methods:
+                return b.__cubepy_called__(b.__cubepy_type__.methods[other_way], a)
+            if name == "__ne__" and "__eq__" in a.__cubepy_type__.methods:
+                return not a.__cubepy_called__(a.__cubepy_type__.methods["__eq__"], b)
             return NotImplemented
 
         return operator
 
     def of_one(name: str) -> Any:
         def operator(a: Struct) -> Any:
-            if name in a.type.methods:
-                return a.called(a.type.methods[name])
-            raise TypeError(f"struct {a.type.__name__} has no method {name}")
+            if name in a.__cubepy_type__.methods:
+                return a.__cubepy_called__(a.__cubepy_type__.methods[name])
+            raise TypeError(f"struct {a.__cubepy_type__.__name__} has no method {name}")
 
         return operator
 

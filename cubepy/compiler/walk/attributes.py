@@ -138,7 +138,10 @@ def wrap(s: Scope, value: Any) -> Value:
     if isinstance(value, Topology):
         return topology(s, value.name)
     if isinstance(value, Struct):
-        return StructValue(value.type, tuple((n, wrap(s, v)) for n, v in value.values.items()))
+        return StructValue(
+            value.__cubepy_type__,
+            tuple((n, wrap(s, v)) for n, v in value.__cubepy_values__.items()),
+        )
     if isinstance(value, types.ModuleType):
         return Const(value)  # asking it for more may import more
     if isinstance(value, type):

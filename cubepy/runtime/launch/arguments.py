@@ -113,7 +113,9 @@ def flatten(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any]]:
             f"{what} is a tensor map but is given {_short(value)}",
             hint="pass cb.tensor_map(array, box)",
         )
-    if param.kind == "struct" and not (isinstance(value, Struct) and value.type is param.struct):
+    if param.kind == "struct" and not (
+        isinstance(value, Struct) and value.__cubepy_type__ is param.struct
+    ):
         fields = ", ".join(f.name for f in param.struct.fields)
         raise KernelTypeError(
             f"{what} is a {param.struct.__name__} but is given {_short(value)}",
@@ -135,18 +137,20 @@ def _any(value: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
         return scalar(value, None, what)
     if isinstance(value, Struct):
         fields, leaves = [], []
-        for f in value.type.fields:
-            v = value.values[f.name]
+        for f in value.__cubepy_type__.fields:
+            v = value.__cubepy_values__[f.name]
             if f.kind == "comptime":
-                spec: Spec = comptime(v, f"the field {value.type.__name__}.{f.name}")
+                spec: Spec = comptime(v, f"the field {value.__cubepy_type__.__name__}.{f.name}")
                 mine: list[Any] = []
             elif f.kind == "scalar":
-                spec, mine = scalar(v, f.dtype, f"the field {value.type.__name__}.{f.name}")
+                spec, mine = scalar(
+                    v, f.dtype, f"the field {value.__cubepy_type__.__name__}.{f.name}"
+                )
             else:
                 spec, mine = _any(v, f"{name}.{f.name}", what)
             fields.append((f.name, spec))
             leaves += mine
-        return StructSpec(value.type, tuple(fields)), leaves
+        return StructSpec(value.__cubepy_type__, tuple(fields)), leaves
     if isinstance(value, NUMBERS):
         return scalar(value, None, what)
     if isinstance(value, TensorMap):

@@ -92,12 +92,12 @@ def key_of(value: Any) -> Any:
         return (int, -2147483648 <= value < 2147483648, value < 9223372036854775808)
     if isinstance(value, Struct):
         return (
-            value.type,
+            value.__cubepy_type__,
             *(
-                ComptimeSpec(value.values[f.name])
+                ComptimeSpec(value.__cubepy_values__[f.name])
                 if f.kind == "comptime"
-                else key_of(value.values[f.name])
-                for f in value.type.fields
+                else key_of(value.__cubepy_values__[f.name])
+                for f in value.__cubepy_type__.fields
             ),
         )
     if t is tuple:

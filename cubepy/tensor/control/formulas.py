@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from cubepy.runtime.device import use
 from cubepy.tensor.control.composed import composed
 
 
@@ -90,8 +89,9 @@ def element(x: Any, at: Any, axis: int, keepdim: bool) -> Any:
 
 
 @composed
-def triangle(x: Any, compare: str, diagonal: int) -> Any:
-    """Matrices with zeros where rows, counted from a diagonal on, do not compare to columns so.
+def triangle(x: Any, compare: str, above: int) -> Any:
+    """The elements of matrices whose row, with `above`, compares so to their column, zeros
+    elsewhere.
 
     Example:
         >>> import cubepy as cb
@@ -99,11 +99,9 @@ def triangle(x: Any, compare: str, diagonal: int) -> Any:
         tensor([[1., 0.],
                 [3., 4.]])
     """
-    with use(x.device):
-        rows, columns = (
-            x._apply("arange", start=0, step=1, count=n, dtype="i64") for n in x.shape[-2:]
-        )
-    above = max(-rows.size, min(diagonal, columns.size))  # beyond these no diagonal is
+    rows, columns = (
+        x._apply("arange", start=0, step=1, count=n, dtype="i64") for n in x.shape[-2:]
+    )
     inside = x._apply(compare, rows.unsqueeze(1) + above, columns)
     return x._apply("where", inside, x, x._operand(0).astype(x.dtype))
 

@@ -115,7 +115,8 @@ def _holds_arrays(value: Any) -> bool:
     if not isinstance(value, Struct):
         return False
     return any(
-        is_array(v) or isinstance(v, Tensor) or _holds_arrays(v) for v in value.values.values()
+        is_array(v) or isinstance(v, Tensor) or _holds_arrays(v)
+        for v in value.__cubepy_values__.values()
     )
 
 

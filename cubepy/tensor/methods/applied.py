@@ -21,6 +21,17 @@ FEW = 1 << 11
 """Elements that NumPy picks by integers faster than ops do."""
 
 
+@functools.cache
+def formulas() -> Any:
+    """Methods that are several ops, loaded with the first.
+
+    Example:
+        >>> formulas().__name__
+        'cubepy.tensor.control.formulas'
+    """
+    return importlib.import_module("cubepy.tensor.control.formulas")
+
+
 class Applied(Handle, Generic[T]):
     """A tensor as the families of its methods see it.
 
@@ -111,17 +122,6 @@ class Applied(Handle, Generic[T]):
         return found
 
 
-@functools.cache
-def formulas() -> Any:
-    """What is several ops, loaded with the first.
-
-    Example:
-        >>> formulas().__name__
-        'cubepy.tensor.control.formulas'
-    """
-    return importlib.import_module("cubepy.tensor.control.formulas")
-
-
 def of_lines(method: F) -> F:
     """A method along an axis that takes a tensor of no axes as a line of one element, too, as
     PyTorch does; what it gives has no axes then.
@@ -172,11 +172,8 @@ def by_integers(x: Any, parts: tuple[Any, ...]) -> Any:
         if host is not None and not any(p is None for p in given):
             with contextlib.suppress(IndexError):  # ops say why
                 return x.__cubepy_wrap__(host[tuple(given)])
-    return (
-        formulas().picked(x, *parts)
-        if x.requires_grad
-        else formulas().picked.__wrapped__(x, *parts)
-    )
+    picked = formulas().picked
+    return picked(x, *parts) if x.requires_grad else picked.__wrapped__(x, *parts)
 
 
 def picked_of(x: Any, parts: tuple[Any, ...], most: int) -> np.ndarray | None:

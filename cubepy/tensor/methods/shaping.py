@@ -12,6 +12,7 @@ import numpy as np
 
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype
+from cubepy.runtime.device import use
 from cubepy.tensor.methods.applied import Applied, formulas, ints
 from cubepy.tensor.ops.movement import as_index
 
@@ -296,4 +297,7 @@ class Shaping(Applied[R]):
     def _triangle(self, compare: str, diagonal: int) -> R:
         if self.ndim < 2:
             raise ShapeError(f"tril and triu need two axes or more, not the shape {self.shape}")
-        return formulas().triangle(self, compare, diagonal)  # type: ignore[no-any-return]
+        rows, columns = self.shape[-2:]
+        above = max(-rows, min(diagonal, columns))  # beyond these no diagonal is
+        with use(self.device):
+            return formulas().triangle(self, compare, above)  # type: ignore[no-any-return]

@@ -183,3 +183,29 @@ def test_an_operator_that_waits_is_refused_where_it_cannot() -> None:
     assert x.tolist() == [1.0] * 4
     with pytest.raises(BarrierError, match="__add__ comes to a barrier"):
         waits[1, 4](x, device="python")
+
+
+@cb.struct
+class Odd:
+    type: cb.f32
+    values: cb.f32
+    run: cb.f32
+    methods: cb.f32
+
+    def fields(self, k):
+        return self.type + k * self.values + self.run - self.methods
+
+
+@cb.kernel
+def ask(odd: Odd, out: cb.Array):
+    made = Odd(odd.values, odd.type, 1.0, odd.run)
+    out[0], out[1], out[2] = odd.fields(3), made.fields(3), made.type + made.values
+
+
+def test_fields_may_have_any_name(device: str) -> None:
+    odd, out = Odd(2.0, 3.0, 5.0, 7.0), np.zeros(3, np.float32)
+    with cb.use(device):
+        ask[1, 1](odd, out)
+        cb.sync(device)
+    assert out.tolist() == [odd.fields(3), 3 + 6 + 1 - 5, 5.0] == [9.0, 5.0, 5.0]
+    assert (odd.type, odd.values, odd.run, odd.methods) == (2.0, 3.0, 5.0, 7.0)

@@ -110,7 +110,7 @@ def translated(text: str) -> tuple[Any, dict[str, Any]]:
 def leaves_of(value: Any) -> list[Any]:
     """What an argument is made of: tuples and structs may have others in them; None is comptime."""
     if isinstance(value, Struct):
-        value = tuple(value.values.values())
+        value = tuple(value.__cubepy_values__.values())
     if isinstance(value, tuple):
         return [leaf for part in value for leaf in leaves_of(part)]
     return [] if value is None else [value]
