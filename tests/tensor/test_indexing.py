@@ -333,7 +333,7 @@ def test_tensors_of_integers_pick_from_the_first_axes(large: bool) -> None:
         np.add.at(sums, tuple(picks), weight)
         assert leaf.grad is not None
         np.testing.assert_allclose(leaf.grad.numpy(), sums, atol=1e-12)
-        if expected.size:
+        if expected.size and cb.current_device().backend == "cpu":
             with pytest.raises(OutOfBoundsError):
                 cb.tensor(x)[(cb.tensor(picks[0] * 0 + shape[0]), *index[1:])]
 

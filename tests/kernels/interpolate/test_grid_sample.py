@@ -81,7 +81,7 @@ def test_sums_are_the_same_on_any_number_of_threads() -> None:
     (x, grid, g), how = drawn(1)
     several = []
     for threads in (1, 2):
-        with cb.config.override(num_threads=threads):
+        with cb.config.override(num_threads=threads), cb.use("cpu"):
             several.append(
                 apply("grid_sample_input", g, grid, size=x.shape[2:], **how).numpy().tobytes()
             )
