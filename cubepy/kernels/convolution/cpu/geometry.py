@@ -13,7 +13,7 @@ def integers(geometry: Any, largest: int) -> tuple[Any, ...]:
     """The fields of a struct in order; of 64 bits where arrays have up to `largest` elements, whose
     offsets 32 do not hold.
     """
-    fields = tuple(geometry.values.values())
+    fields = tuple(geometry.__cubepy_values__.values())
     return tuple(np.int64(v) for v in fields) if largest >= 1 << 31 else fields
 
 
