@@ -43,8 +43,8 @@ def _size(input_size: Any, layout: str, axes: int) -> tuple[int, ...]:
 
 
 def _windows(axes: int, *given: Any) -> dict[str, Any]:
-    """The lengths along axes by name, of kernel, stride, padding and perhaps dilation; each tuple is
-    the one that stands for all equal ones.
+    """The lengths along axes by name, of kernel, stride, padding and perhaps dilation; each tuple
+    is the one that stands for all equal ones.
     """
     known = all(type(v) in KNOWN or (type(v) is tuple and {*map(type, v)} == INTS) for v in given)
     return dict(_found(axes, *given) if known else _found.__wrapped__(axes, *given))
