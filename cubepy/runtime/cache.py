@@ -11,9 +11,11 @@ import contextlib
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 from cubepy.config import config
 from cubepy.errors import CacheWarning
@@ -114,6 +116,23 @@ def write_atomically(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def asked_level() -> int:
+    """The `stacklevel` by which a warning of its caller shows the line outside cubepy that asked.
+
+    Example:
+        >>> asked_level() >= 1  # 1 where nothing of cubepy is between
+        True
+    """
+    frame: Any = sys._getframe(1)
+    level = 1
+    while frame.f_back is not None:
+        name = frame.f_globals.get("__name__", "cubepy")  # code that cubepy writes has no name
+        if name != "cubepy" and not name.startswith("cubepy."):
+            return level
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def _store(path: Path, data: bytes) -> bool:
     global _warned
     try:
@@ -127,7 +146,7 @@ def _store(path: Path, data: bytes) -> bool:
                 "again in every process. Set CUBEPY_CACHE_DIR to a folder that can, or "
                 "CUBEPY_CACHE=0 to be silent",
                 CacheWarning,
-                stacklevel=4,
+                stacklevel=asked_level(),
             )
         return False
 

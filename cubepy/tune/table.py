@@ -117,7 +117,7 @@ class Table:
             warnings.warn(
                 f"tuned results cannot be kept in {self.folder} ({error})",
                 CacheWarning,
-                stacklevel=2,
+                stacklevel=cache.asked_level(),
             )
 
     def __iter__(self) -> Iterator[Decision]:

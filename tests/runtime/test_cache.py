@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -136,6 +137,7 @@ def test_a_cache_that_cannot_be_written_costs_a_warning(tmp_path: Path) -> None:
     out, err = run(folder, tmp_path / "file" / "cache")
     assert out == f"2 0 {RIGHT}"
     assert err.count("cannot be written") == 1 and "CacheWarning" in err
+    assert re.search(rf"{re.escape(str(folder))}\S*:\d+: CacheWarning", err), err
 
 
 def test_the_cache_can_be_switched_off(tmp_path: Path) -> None:
