@@ -111,7 +111,12 @@ class Sweep:
         made["bmm"] = lambda a, b: a @ b, (some(8, side, side), some(8, side, side))
         made["embedding"] = F.embedding, (whole(1000, count // 32), some(1000, 32))
         made["gather"] = lambda a, i: a.gather(1, i), (x, whole(n, n, n))
+        made["gather, one of a row"] = lambda a, i: a.gather(1, i), (x, whole(n, n, 1))
         made["index rows"] = lambda a, i: a[i], (x, whole(n, n))
+        made["index pairs"] = lambda a, i, j: a[i, j], (x, whole(n, n), whole(n, n))
+        made["index by a mask"] = lambda a: a[a > 0.5], (x,)
+        made["median of all"] = lambda a: a.median(), (x,)
+        made["tril"] = lambda a: a.tril(), (x,)
         for loss in LOSSES.split():
             made[loss] = getattr(F, loss), (x, some(n, n))
         made["cross_entropy"] = F.cross_entropy, (x, whole(n, n))
@@ -139,6 +144,10 @@ class Sweep:
             (some(*image), some(16), some(16)),
         )
         made["interpolate"] = lambda a: F.interpolate(a, scale_factor=2), (some(*image),)
+        made["grid_sample"] = (
+            lambda a, g: F.grid_sample(a, g, align_corners=False),
+            (some(*image), some(2, side, side, 2)),
+        )
         heads = (2, 4, max(4, count // 256), 32)
         if count <= 1 << 14:
             made["attention"] = F.scaled_dot_product_attention, (some(*heads),) * 3

@@ -6,15 +6,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import number_of, per_axis, wholes
 from cubepy.kernels.pooling.max_pool import LAYOUTS
+from cubepy.runtime.replay.standing import one_tuple
 from cubepy.tensor.array import Tensor, apply, as_tensor
 from cubepy.tensor.calls.convolution import as_it_was, channels_first
 from cubepy.tensor.calls.table import call_of
 from cubepy.tensor.ops.pooling import SMOOTH
+
+INTS = {int}
+KNOWN = {int, type(None)}
+"""Types of lengths that are looked at once, besides tuples of ints."""
 
 
 def _images(axes: int, layout: str, *given: Any) -> tuple[list[Tensor], Callable[[Tensor], Tensor]]:
@@ -36,13 +42,25 @@ def _size(input_size: Any, layout: str, axes: int) -> tuple[int, ...]:
     return shape[-axes:] if layout == LAYOUTS[axes][0] else shape[-axes - 1 : -1]
 
 
-def _windows(axes: int, kernel_size: Any, stride: Any, padding: Any) -> dict[str, Any]:
-    kernel = per_axis(kernel_size, axes, "kernel_size", 1)
-    return {
-        "kernel": kernel,
-        "stride": kernel if stride is None else per_axis(stride, axes, "stride", 1),
-        "padding": per_axis(padding, axes, "padding", 0),
-    }
+def _windows(axes: int, *given: Any) -> dict[str, Any]:
+    """The lengths along axes by name, of kernel, stride, padding and perhaps dilation; each tuple
+    is the one that stands for all equal ones.
+    """
+    known = all(type(v) in KNOWN or (type(v) is tuple and {*map(type, v)} == INTS) for v in given)
+    return dict(_found(axes, *given) if known else _found.__wrapped__(axes, *given))
+
+
+@lru_cache(1024)
+def _found(
+    axes: int, kernel_size: Any, stride: Any, padding: Any, *dilation: Any
+) -> tuple[tuple[str, Any], ...]:
+    kernel = one_tuple(per_axis(kernel_size, axes, "kernel_size", 1))
+    stride = kernel if stride is None else one_tuple(per_axis(stride, axes, "stride", 1))
+    found = {"kernel": kernel, "stride": stride}
+    found["padding"] = one_tuple(per_axis(padding, axes, "padding", 0))
+    for given in dilation:
+        found["dilation"] = one_tuple(per_axis(given, axes, "dilation", 1))
+    return tuple(found.items())
 
 
 def _largest(op: str, x: Tensor, back: Any, return_indices: bool, **attrs: Any) -> Any:
@@ -68,8 +86,7 @@ def _define(axes: int) -> None:
         layout: str,
     ) -> Any:
         (x,), back = _images(axes, layout, input)
-        how = _windows(axes, kernel_size, stride, padding)
-        how["dilation"] = per_axis(dilation, axes, "dilation", 1)
+        how = _windows(axes, kernel_size, stride, padding, dilation)
         return _largest("max_pool", x, back, return_indices, **how, ceil_mode=ceil_mode)
 
     @call_of(f"max_pool{axes}d_input")
@@ -85,8 +102,7 @@ def _define(axes: int) -> None:
         layout: str,
     ) -> Tensor:
         (g, spots), back = _images(axes, layout, grad_output, indices)
-        how = _windows(axes, kernel_size, stride, padding)
-        how["dilation"] = per_axis(dilation, axes, "dilation", 1)
+        how = _windows(axes, kernel_size, stride, padding, dilation)
         size = _size(input_size, layout, axes)
         return back(apply("max_pool_input", g, spots, **how, ceil_mode=ceil_mode, size=size))
 

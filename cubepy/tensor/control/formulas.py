@@ -118,3 +118,19 @@ def finite(x: Any, nan: float, most: float, least: float) -> Any:
     x = x.masked_fill(x.isnan(), nan)
     x = x.masked_fill(x == math.inf, most)
     return x.masked_fill(x == -math.inf, least)
+
+
+@composed
+def picked(x: Any, *indices: Any) -> Any:
+    """What integers of one shape pick from the first axes.
+
+    Example:
+        >>> import cubepy as cb
+        >>> picked(cb.tensor([[1.0, 2.0], [3.0, 4.0]]), cb.tensor([1, 0]), cb.tensor([0, 0]))
+        tensor([3., 1.])
+    """
+    count, whole = len(indices), x.shape
+    flat = x._apply("flat_index", *indices, lengths=whole[:count])
+    if count > 1:
+        x = x.reshape(math.prod(whole[:count]), *whole[count:])
+    return x._apply("take", x, flat, axis=0)

@@ -172,10 +172,8 @@ def by_integers(x: Any, parts: tuple[Any, ...]) -> Any:
         if host is not None and not any(p is None for p in given):
             with contextlib.suppress(IndexError):  # ops say why
                 return x.__cubepy_wrap__(host[tuple(given)])
-    flat = x._apply("flat_index", *parts, lengths=whole[:count])
-    if count > 1:
-        x = x.reshape(math.prod(whole[:count]), *whole[count:])
-    return x._apply("take", x, flat, axis=0)
+    picked = formulas().picked
+    return picked(x, *parts) if x.requires_grad else picked.__wrapped__(x, *parts)
 
 
 def picked_of(x: Any, parts: tuple[Any, ...], most: int) -> np.ndarray | None:
