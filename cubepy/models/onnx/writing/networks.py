@@ -191,7 +191,7 @@ def unfold(w: Writer, op: Op, x: str) -> Any:
 @form("fold")
 def fold(w: Writer, op: Op, x: str) -> Any:
     kernel, steps, pads, strides = op.attrs["how"]
-    how = {"dilations": list(steps), "pads": [*pads] * 2, "strides": list(strides)}
+    how: Any = {"dilations": list(steps), "pads": [*pads] * 2, "strides": list(strides)}
     return w.add("Col2Im", x, w.integers(op.attrs["size"]), w.integers(kernel), **how)
 
 
