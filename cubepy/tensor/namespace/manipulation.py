@@ -132,7 +132,9 @@ def stack(arrays: Any, /, axis: int = 0) -> Tensor:
         ShapeError: no tensors, other shapes, or an axis that the result does not have.
     """
     given = [x if type(x) is Tensor else as_tensor(x) for x in arrays]
-    shape = given[0].shape if given else ()
+    if not given:
+        raise ShapeError("stack needs at least one tensor")
+    shape = given[0].shape
     if [x.shape for x in given].count(shape) < len(given):
         shapes = ", ".join(dict.fromkeys(str(x.shape) for x in given))
         raise ShapeError(

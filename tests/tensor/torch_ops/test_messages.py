@@ -29,6 +29,7 @@ MISTAKES: list[tuple[Any, type[CubeError], str]] = [
     (lambda: X + cb.TensorSpec((2, 3)), DTypeError, "a tensor holds numbers, not a TensorSpec"),
     (lambda: cb.profile(X), ArgumentError, "cb.profile takes a function, not Tensor"),
     (lambda: xp.stack([X, X[0]]), ShapeError, "stack takes tensors of one shape, not (2, 3), (3,)"),
+    (lambda: xp.stack([]), ShapeError, "stack needs at least one tensor"),
     (lambda: F.cross_entropy(X, [0, 1, 1]), ShapeError, "has a target of shape (2,), not (3,)"),
     (lambda: nn.Module().register_parameter("a.b", None), ArgumentError, "a text without dots"),
     (lambda: nn.Module().add_module("", nn.ReLU()), ArgumentError, "a text without dots"),
