@@ -143,7 +143,8 @@ def reference(name: str, *values: np.ndarray) -> np.ndarray:
     """
     wide = np.longdouble if values[0].dtype == np.float64 else np.float64
     with np.errstate(all="ignore"):
-        given = [np.where(np.isnan(v := x.astype(wide)), np.nan, v) for x in values]
+        found = [x.astype(wide) for x in values]
+        given = [np.where(np.isnan(v), np.copysign(wide(np.nan), v), v) for v in found]
         return np.asarray((UNARY | BINARY)[name](*given))
 
 
