@@ -190,6 +190,8 @@ def _unfold(x: Spec, how: Pairs, counts: tuple[int, int]) -> Spec:
     lengths, dilation, padding, stride; counts: of windows.
     """
     (high, wide), many = how[0], counts[0] * counts[1]
+    if len(x.shape) != 4:
+        raise ShapeError(f"unfold takes images (N, C, H, W), not {x.shape}")
     return Spec((x.shape[0], x.shape[1] * high * wide, many), x.dtype)
 
 
@@ -197,4 +199,6 @@ def _unfold(x: Spec, how: Pairs, counts: tuple[int, int]) -> Spec:
 def _fold(x: Spec, size: tuple[int, int], how: Pairs, counts: tuple[int, int]) -> Spec:
     """Images (N, C, *size) as the sums of windows that are columns."""
     high, wide = how[0]
+    if len(x.shape) != 3 or x.shape[1] % (high * wide) or x.shape[2] != counts[0] * counts[1]:
+        raise ShapeError(f"fold: {counts} windows of {how[0]} are no columns of shape {x.shape}")
     return Spec((x.shape[0], x.shape[1] // (high * wide), *size), x.dtype)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy.errors import ShapeError
 from cubepy.nn import functional as F
 from cubepy.tensor import apply
 from tests.backends.hip.emulator.device import emulated
@@ -49,6 +50,15 @@ def test_ops_give_what_slices_give(seed: int, dtype: str) -> None:
         np.testing.assert_allclose(
             made.astype("f64").numpy(), back, rtol=1e-2 if dtype == "bf16" else 1e-6, atol=1e-6
         )
+
+
+def test_shapes_that_are_no_images_and_no_columns() -> None:
+    how = (2, 2), (1, 1), (0, 0), (1, 1)
+    with pytest.raises(ShapeError, match=r"unfold takes images \(N, C, H, W\), not \(3, 4\)"):
+        apply("unfold", cb.tensor(np.zeros((3, 4))), how=how, counts=(2, 3))
+    for shape in ((1, 4, 5), (1, 6, 6), (4, 6)):
+        with pytest.raises(ShapeError, match="are no columns of shape"):
+            apply("fold", cb.tensor(np.zeros(shape)), size=(3, 4), how=how, counts=(2, 3))
 
 
 @pytest.mark.parametrize("seed", range(3))
