@@ -35,7 +35,7 @@ from cubepy.tensor.program.observe import looked, numbered, same
 from cubepy.tensor.program.promised import made_there
 from cubepy.tensor.record import blocks, note, recording_here
 from cubepy.tensor.replay import of_numbers, perform, quick, ready, short_of, view_again
-from cubepy.tensor.storage import Dense, array_of_data, moved
+from cubepy.tensor.storage import Dense, array_of_data, moved, one_of
 from cubepy.tensor.value import Call, Number, Value, identities, located, outside
 
 _new: Any = object.__new__
@@ -136,15 +136,15 @@ def _remembered(
     op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any], given: list[Value]
 ) -> list[Value]:
     """What an op gave, with the call that made it where gradients need that."""
-    asked = note(op, inputs, attrs, given) if blocks else None
-    if mode.enabled and not OPS[op].constant:
+    asked, known = note(op, inputs, attrs, given) if blocks else None, OPS[op]
+    if mode.enabled and not known.constant:
         wanted = [v for v in given if v.storage.dtype.is_float]
         if wanted and any(t is not None and t.value.needs_grad for t in inputs):
             values = tuple([None if t is None else t.value for t in inputs])
             call = Call(op, values, attrs, given, asked)
-            if OPS[op].keeps:
+            if known.keeps:
                 call.kept = [Value(v.storage) for v in given]
-                for kept, v in zip(call.kept, given, strict=True):
+                for kept, v in zip(call.kept, given, strict=True) if blocks else ():
                     same(kept, _given(v))
             for v in wanted:
                 v.call, v.needs_grad = call, True
@@ -167,6 +167,11 @@ def of_array(array: np.ndarray, dtype: DType, device: Any) -> Tensor:
     store.shape = array.shape
     store.dtype = dtype
     store.device = device
+    return of_store(store)
+
+
+def of_store(store: Any) -> Tensor:
+    """A tensor of a storage, computed of nothing that needs gradients."""
     return _one(store, "", (), _NONE, False)
 
 
@@ -230,6 +235,9 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
         return as_tensor(data)
 
     def _ones(self) -> Tensor:
+        store = self.value.storage
+        if not (blocks or store.shape) and store.device.backend == "cpu":
+            return of_store(one_of(store.dtype))
         return filled(1, self, self.shape)
 
     # Out of cubepy
@@ -245,8 +253,8 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
         need what was there, and leaves the launch to who asks.
         """
         if blocks and recording_here():
-            return _launches("recorded").recorded_launch
-        return _launches("overwritten").note_launch
+            return _loaded("custom.recorded").recorded_launch
+        return _loaded("custom.overwritten").note_launch
 
     @property
     def recorded(self) -> bool:
@@ -256,16 +264,14 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
         return bool(self.value.needs_grad and mode.enabled or blocks and recording_here())
 
     def __cubepy_function__(self, function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        return _calls()(function, args, kwargs) if self.recorded else NotImplemented
+        return _loaded("calls").call(function, args, kwargs) if self.recorded else NotImplemented
 
     def __cubepy_wrap__(self, array: Any) -> Tensor:
         if type(array) is np.ndarray:
             return of_array(array, as_dtype(array.dtype), self.device)
-        return Tensor(
-            Dense(array)
-            if isinstance(array, DeviceArray)
-            else Dense(np.asarray(array), self.device)
-        )
+        if isinstance(array, DeviceArray):
+            return Tensor(Dense(array))
+        return Tensor(Dense(np.asarray(array), self.device))
 
     # To other dtypes, devices and layouts
 
@@ -369,15 +375,9 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
 
 
 @cache
-def _calls() -> Any:
-    """What makes ops of calls of library functions, loaded with the first."""
-    return importlib.import_module("cubepy.tensor.calls").call
-
-
-@cache
-def _launches(name: str) -> Any:
-    """What launches kernels on tensors, loaded with the first."""
-    return importlib.import_module(f"cubepy.tensor.custom.{name}")
+def _loaded(name: str) -> Any:
+    """What makes ops of library calls or launches kernels on tensors, loaded with the first."""
+    return importlib.import_module(f"cubepy.tensor.{name}")
 
 
 def as_tensor(value: Any) -> Tensor:

@@ -4,6 +4,7 @@ handle holds.
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any
 
@@ -174,12 +175,17 @@ class Differentiable(Handle):
             seeds, None, self._of_value, create_graph=create_graph, retain_graph=retain
         )
         for leaf, grad in found.items():
-            handle = None if leaf.handle is None else leaf.handle()
-            if isinstance(handle, Differentiable):
+            handle: Any = None if leaf.handle is None else leaf.handle()
+            if handle is None:
+                continue
+            if blocks:
                 before = handle.grad
                 handle.grad = grad if before is None else before + grad
-                if hooks.present[0]:
-                    hooks.grown(handle)
+            else:
+                before = gradient_of(handle)
+                handle._grad = grad if before is None else before + grad
+            if hooks.present[0]:
+                hooks.grown(handle)
 
     def register_hook(self, hook: Any) -> hooks.Removal:
         """Call `hook(gradient)` on every walk back that reaches this tensor, with all of the
@@ -251,7 +257,14 @@ class Differentiable(Handle):
                 elements and no gradient was given.
             ShapeError: a gradient of another shape.
         """
-        call = self.value.call
+        value = self.value
+        if value.needs_grad and type(gradient) is type(self):
+            mine, given = value.storage, gradient.value.storage
+            if given.shape == mine.shape and given.dtype is mine.dtype:
+                return gradient
+        call = value.call
+        if value.needs_grad and gradient is None and math.prod(self.shape) == 1:
+            return self._ones()
         where = located(outside()) if call is None else call.location()
         if not self.dtype.is_float:
             raise GradientError(
@@ -266,13 +279,11 @@ class Differentiable(Handle):
                 hint="say so before: cb.tensor(x, requires_grad=True), or x.requires_grad_()",
             )
         if gradient is None:
-            if self.size != 1:
-                raise GradientError(
-                    f"a tensor of shape {self.shape} is no single number",
-                    location=where,
-                    hint="reduce it, as in x.sum(), or give the gradient by it",
-                )
-            return self._ones()
+            raise GradientError(
+                f"a tensor of shape {self.shape} is no single number",
+                location=where,
+                hint="reduce it, as in x.sum(), or give the gradient by it",
+            )
         gradient = self._like(gradient)
         if gradient.shape != self.shape:
             raise ShapeError(

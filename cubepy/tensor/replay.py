@@ -126,8 +126,8 @@ def view_again(op: str, store: Any, given: Any) -> Dense | None:
     return out
 
 
-def _viewed(op: str, given: Any, array: np.ndarray) -> Callable[[Any], Any]:
-    """What gives a view of an array."""
+def viewed(op: str, given: Any, array: np.ndarray) -> Callable[[Any], Any]:
+    """What gives a view of arrays like one."""
     if op == "permute":
         return methodcaller("transpose", given)
     if op == "reshape":
@@ -274,9 +274,7 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
         if (op in STRIDED or op == "reshape") and not on_gpu and type(stores[0]) is Dense:
             room(_views, LIMIT)
             (given,) = attrs.values()
-            _views[op, stores[0].shape, stores[0].dtype, given] = _viewed(
-                op, given, stores[0].array
-            )
+            _views[op, stores[0].shape, stores[0].dtype, given] = viewed(op, given, stores[0].array)
         return _on_host(known, device, run(op, stores, attrs, known.numpy))
     wrap = _on_device if on_gpu else _OnHost(known, device)
     arrays: Sequence[Any] = stores

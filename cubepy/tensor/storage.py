@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -178,6 +179,14 @@ def home(array: Any) -> Device:
 
 
 HOST = Device("cpu")
+
+
+@cache
+def one_of(dtype: DType) -> Dense:
+    """The number 1 on the host, which nobody writes."""
+    array = np.ones((), dtype.numpy)
+    array.flags.writeable = False
+    return Dense(array, HOST)
 
 
 def moved(array: Any, device: Device) -> Any:

@@ -10,11 +10,15 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from cubepy.compiler.signature import exact
 from cubepy.runtime import recording
 from cubepy.runtime.device import Device, current
+from cubepy.runtime.replay.standing import ONE
 from cubepy.runtime.tables import room
-from cubepy.tensor.array import Tensor
+from cubepy.tensor.array import Tensor, of_store
+from cubepy.tensor.control.again import COMPOSED
 from cubepy.tensor.control.repeated import (
     AFTER,
     LARGE,
@@ -23,8 +27,10 @@ from cubepy.tensor.control.repeated import (
     SMALL,
     STEPWISE,
     OneOp,
+    Repeated,
     at_home,
     dense,
+    lasts,
     plain,
 )
 from cubepy.tensor.gradients.engine import walk_back
@@ -39,8 +45,6 @@ from cubepy.tensor.replay import short_of
 from cubepy.tensor.storage import Dense
 from cubepy.tensor.value import Call, Number, Value
 
-COMPOSED = "composed"
-"""An op that only calls have: a function whose result is one tensor, or several."""
 PLAIN = frozenset([int, float, bool, str, type(None)])
 
 
@@ -68,32 +72,28 @@ def composed(function: Callable[..., Any]) -> Callable[..., Any]:
         if recording.detours or blocks:
             return function(*args, **kwargs)
         here, short = current().backend, None
-        if here == "cpu" and not kwargs:
-            texts: list[Any] = [name]
-            stores: list[Any] = []
-            for given in args:
-                if type(given) is Tensor:
+        if here == "cpu":
+            texts: list[Any] = [name, *kwargs]
+            values: list[Any] = []
+            for given in (*args, *kwargs.values()) if kwargs else args:
+                if isinstance(given, Tensor):
                     value = given.value
                     store = value.storage
-                    if (
-                        type(store) is not Dense
-                        or value.needs_grad
-                        or store.device.backend != "cpu"
-                    ):
+                    if type(store) is not Dense or store.device.backend != "cpu":
                         break
-                    stores.append(store)
-                    texts.append(store.array)
+                    values.append(value)
+                    texts += store.array, value.needs_grad
                 else:
-                    texts.append(given)
+                    texts.append(ONE[type(given)](given) if type(given) in ONE else given)
             else:
                 short = short_of[0](tuple(texts))
                 done = quick.get(short)
                 if done is not None:
-                    return _of_value(Value(done[0](stores)))
+                    return done[0](values)
         if len(args) > changes or "inplace" in kwargs:  # no value for the tensor that is given
             return function(*args, **kwargs)
         key: list[Any] = [*kwargs, len(args)]
-        values, home = [], None
+        home, values = None, []
         for given in (*args, *kwargs.values()):
             kind = type(given)
             if isinstance(given, Tensor):
@@ -128,10 +128,10 @@ def composed(function: Callable[..., Any]) -> Callable[..., Any]:
                 return function(*args, **kwargs)
             found = met[known] = _Composed(function, args, kwargs, home or current())
         result = found(values)
-        if short is not None and found.one is not None:
+        if short is not None and Number not in map(type, values) and lasts(texts):
             room(quick, LIMIT)
-            kept = [one for one in args if not isinstance(one, Tensor)]  # none gets their addresses
-            quick[short] = found.one.run, kept
+            kept = [t for t in texts if type(t) is not np.ndarray]  # none gets their addresses
+            quick[short] = found, kept
         return result
 
     return call
@@ -161,12 +161,16 @@ class _Composed:
         self.forward = Jitted(alone)
         self.one: OneOp | None = None
         self.calls, self.home, self.on_gpu = 0, home, home.backend != "cpu"
-        self.backward: dict[Any, Jitted] = {}
+        self.backward: dict[Any, Repeated] = {}
 
     def __call__(self, values: Sequence[Value]) -> Any:
         enabled, one = mode.enabled, self.one
         if one is not None:
-            result: Any = _of_value(Value(one.run([at_home(v, self.home) for v in values])))
+            if self.on_gpu:
+                stores = [at_home(v, self.home) for v in values]
+            else:
+                stores = [v.storage for v in values]
+            result: Any = of_store(one.run(stores))
         else:
             mode.enabled = False
             try:
@@ -200,20 +204,26 @@ class _Composed:
         there = [
             dense(g) if self.on_gpu or g.value.storage.array.nbytes <= SMALL else g for g in there
         ]
-        strides = [g.value.storage.array.strides for g in there]
-        key = seen.needs, tuple([g is None for g in grads]), tuple(strides)
-        found = self.backward.get(key)
+        found = self.backward_of(seen.needs, grads)
+        return found([t.value for t in seen.inputs], there)  # type: ignore[no-any-return]
+
+    def backward_of(self, needs: tuple[bool, ...], grads: Sequence[Any]) -> Repeated:
+        """What gives gradients of the inputs of a call, and of those gradients by its results that
+        are there.
+        """
+        absent = tuple([g is None for g in grads])
+        found = self.backward.get((needs, absent))
         if found is None:
-            room(self.backward, LIMIT)
-            needs, absent, count = seen.needs, key[1], len(there)
+            count = len(needs)
 
             def back(*given: Any) -> tuple[Any, ...]:
-                rest = iter(given)
+                rest = iter(given[count:])
                 of_results = [None if none else next(rest) for none in absent]
-                return self.through(needs, given[count:], of_results)
+                return self.through(needs, given[:count], of_results)
 
-            found = self.backward[key] = Jitted(back)
-        return found(*there, *[_of_value(plain(t.value, self.home)) for t in seen.inputs])
+            found = Repeated(back, count + absent.count(False), count, self.home)
+            self.backward[needs, absent] = found
+        return found
 
     def through(
         self, needs: Sequence[bool], inputs: Sequence[Any], grads: Sequence[Any]

@@ -53,24 +53,25 @@ SINGLE = frozenset(
 ONE_SIDED = frozenset(["mul", "div"])
 """Ops the gradient of which by one of two inputs is one op: a program on a GPU is not faster."""
 
+NOTHING = (None, None)
 _met: dict[Any, Any] = {}
 """By op, attributes and specs, how often a gradient was asked for, or what computes it."""
 
 
-def again(
+def programmed(
     call: Any,
     rule: Vjp,
     inputs: Sequence[Value | None],
     results: Sequence[Value | None],
     needs: tuple[bool, ...],
     grads: Sequence[Any],
-) -> Any:
+) -> tuple[Any, Any]:
     """The gradients by the inputs of a call, as far as they are wanted, summed to their shapes, by
-    a program; None where there is none.
+    a program, and what gives them of storages on the host; None where there is none.
     """
     op = call.op
-    if op in SINGLE or recording.detours or not (OPS[op].kind in KINDS or op in ALSO):
-        return None
+    if op in SINGLE or not (OPS[op].kind in KINDS or op in ALSO):
+        return NOTHING
     key: list[Any] = [op, rule, needs]
     arrays, home = [], None
     for group in (inputs, results):
@@ -80,33 +81,33 @@ def again(
                 continue
             store = v.storage
             if type(store) is not Dense:
-                return None
+                return NOTHING
             key += store.shape, store.dtype
             arrays.append(v)
             if type(v) is Number:
                 key.append(Number)
             elif store.device is not home:
                 if home is not None and store.device != home:
-                    return None
+                    return NOTHING
                 home = store.device
     if home is None or home.backend == STEPWISE:
-        return None
+        return NOTHING
     on_gpu = home.backend != "cpu"
     if on_gpu:
         if op in ONE_SIDED and False in needs:
-            return None
+            return NOTHING
         key += home.backend, home.ordinal
     elif current().backend != "cpu":
-        return None
+        return NOTHING
     for g in grads:
         if g is None:
             key.append(None)
             continue
         store = g.value.storage
         if type(store) is not Dense or store.device is not home and store.device != home:
-            return None
+            return NOTHING
         if not on_gpu and not store.array.flags.c_contiguous and store.array.nbytes > SMALL:
-            return None
+            return NOTHING
         key += store.shape, store.dtype
     if call.attrs:
         key += call.attrs
@@ -114,16 +115,18 @@ def again(
     try:
         found = _met.get(known := tuple(key), 0)
     except TypeError:  # something unhashable
-        return None
+        return NOTHING
     if type(found) is int:
         if found < AFTER:
             room(_met, LIMIT)
             most = max([math.prod(v.storage.shape) for v in arrays], default=0)
             _met[known] = found + 1 + most // (LARGE_ON_GPU if on_gpu else LARGE)
-            return None
-        there = [g is not None for g in grads]
-        found = _met[known] = _Repeated(rule, inputs, results, needs, call.attrs, there, home)
-    return found(arrays, [dense(g) for g in grads if g is not None])
+            return NOTHING
+        there = [v is not None for v in (*inputs, *results, *grads)]
+        behind = len(inputs) + len(results)
+        function = of_rule(rule, len(inputs), behind, there, needs, call.attrs)
+        found = _met[known] = Repeated(function, sum(there), sum(there[:behind]), home)
+    return found(arrays, [dense(g) for g in grads if g is not None]), found.of_stores
 
 
 def dense(grad: Any) -> Any:
@@ -199,6 +202,11 @@ def _apply() -> Any:
 
 
 @cache
+def _of_store() -> Any:
+    return importlib.import_module("cubepy.tensor.array").of_store
+
+
+@cache
 def _tensor() -> Any:
     return importlib.import_module("cubepy.tensor.array").Tensor
 
@@ -237,13 +245,16 @@ class OneOp:
         for n, v in enumerate((*attrs, *attrs.values())):
             texts.append(f"option{n}")
             scope[f"option{n}"] = ONE[type(v)](v) if type(v) in ONE else v
-        scope |= {"first": kept == [0], "several": self.several}
+        scope["several"] = self.several
+        usual, found = "Dense", "made"
+        if list(kept) != [0]:
+            usual, found = "list", f"[{', '.join(f'made[{k}]' for k in kept)}]"
         lines = [
             "def one(stores):",
             f"    values = ({', '.join(texts)},)",
             "    again = ready(short_of[0](values))",
             "    made = None if again is None else again(values)",
-            "    return made if first and type(made) is Dense else several(made, stores)",
+            f"    return {found} if type(made) is {usual} else several(made, stores)",
         ]
         self.run = written("\n".join(lines), "<one op>", scope)
 
@@ -296,37 +307,21 @@ class OneOp:
         return made[0] if self.kept == [0] else [made[k] for k in self.kept]
 
 
-class _Repeated:
-    """A gradient of one kind of calls as a program."""
+class Repeated:
+    """A function of arrays, such as the gradient of one kind of calls, as a program.
+
+    Args:
+        function: of tensors; it gives a tuple of some, or None.
+        count: how many there are.
+        values: how many of them are values; behind them are gradients.
+        home: where they are.
+    """
 
     def __init__(
-        self,
-        rule: Vjp,
-        inputs: Sequence[Any],
-        results: Sequence[Any],
-        needs: tuple[bool, ...],
-        attrs: dict[str, Any],
-        grads: Sequence[bool],
-        home: Device,
+        self, function: Callable[..., tuple[Any, ...]], count: int, values: int, home: Device
     ) -> None:
-        given = [*(v is not None for v in (*inputs, *results)), *grads]
-        count, behind = len(inputs), len(inputs) + len(results)
-
-        def function(*arrays: Any) -> tuple[Any, ...]:
-            rest = iter(arrays)
-            all_of: list[Any] = [next(rest) if there else None for there in given]
-            seen = Backward(tuple(all_of[:count]), all_of[count:behind], attrs, needs)
-            made = rule(seen, *all_of[behind:])
-            parts = made if isinstance(made, (tuple, list)) else (made,)
-            return tuple(
-                [
-                    summed_to(part, x) if part is not None and need else None
-                    for part, x, need in zip(parts, all_of, needs, strict=False)
-                ]
-            )
-
         self.program = _jit()(function)
-        self.count, self.calls = len([there for there in given if there]), 0
+        self.count, self.values, self.calls = count, values, 0
         self.one: OneOp | None = None
         self.home, self.on_gpu = home, home.backend != "cpu"
         self.gives: Sequence[bool] = ()
@@ -335,9 +330,7 @@ class _Repeated:
         tensor = _tensor()
         if self.one is not None:
             stores = [at_home(v, self.home) for v in values] + [g.value.storage for g in grads]
-            made = self.one.run(stores)
-            found = iter(made if type(made) is list else (made,))
-            return [tensor(next(found)) if there else None for there in self.gives]
+            return self.by_op(self.one, stores)
         given = []
         for v in values:
             one = tensor.__new__(tensor)
@@ -350,3 +343,52 @@ class _Repeated:
             if not (self.on_gpu and Number in map(type, (*values, *[g.value for g in grads]))):
                 self.one = OneOp.of(self.program, self.count)
         return result
+
+    def by_op(self, one: OneOp, stores: Sequence[Any]) -> list[Any]:
+        """The gradients, of storages, as one op."""
+        made, of_store = one.run(stores), _of_store()
+        found = iter(made if type(made) is list else (made,))
+        return [of_store(next(found)) if there else None for there in self.gives]
+
+    def of_stores(self, stores: Sequence[Any]) -> Any:
+        """The same of storages on the host."""
+        for n in range(self.values, self.count):
+            array = stores[n].array
+            if not array.flags.c_contiguous and array.nbytes <= SMALL:
+                stores = [*stores[:n], Dense(np.ascontiguousarray(array)), *stores[n + 1 :]]
+        if self.one is not None:
+            return self.by_op(self.one, stores)
+        return self.program(*map(_of_store(), stores))
+
+
+def of_rule(
+    rule: Vjp,
+    count: int,
+    behind: int,
+    there: Sequence[bool],
+    needs: tuple[bool, ...],
+    attrs: dict[str, Any],
+) -> Callable[..., tuple[Any, ...]]:
+    """What a rule gives of arrays: of so many inputs, the results before `behind`, and gradients,
+    as far as they are there.
+    """
+
+    def function(*arrays: Any) -> tuple[Any, ...]:
+        rest = iter(arrays)
+        all_of: list[Any] = [next(rest) if one else None for one in there]
+        seen = Backward(tuple(all_of[:count]), all_of[count:behind], attrs, needs)
+        made = rule(seen, *all_of[behind:])
+        parts = made if isinstance(made, (tuple, list)) else (made,)
+        return tuple(
+            [
+                summed_to(part, x) if part is not None and need else None
+                for part, x, need in zip(parts, all_of, needs, strict=False)
+            ]
+        )
+
+    return function
+
+
+def lasts(values: Sequence[Any]) -> bool:
+    """Whether all dtypes of arrays are those that there is one of: their addresses stay."""
+    return all(v.dtype is np.dtype(v.dtype.type) for v in values if type(v) is np.ndarray)

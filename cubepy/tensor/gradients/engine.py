@@ -20,11 +20,11 @@ from cubepy.errors import GradientError
 from cubepy.lang.dtypes import f32, f64
 from cubepy.runtime import memory, recording
 from cubepy.runtime.memory.device_array import DeviceArray
-from cubepy.tensor.control.repeated import again
+from cubepy.tensor.control.again import again
 from cubepy.tensor.custom.hooks import met, present
 from cubepy.tensor.custom.overwritten import checked, latest
 from cubepy.tensor.gradients.rules import Backward, summed_to
-from cubepy.tensor.modes import mode, set_grad_enabled
+from cubepy.tensor.modes import mode
 from cubepy.tensor.ops import OPS
 from cubepy.tensor.ops.movement import as_index, spans, takes_all
 from cubepy.tensor.program.observe import active
@@ -75,7 +75,7 @@ def walk_back(
 
     found: dict[Value, Any] = {}
     walked: list[Call] = []
-    within = set_grad_enabled(create_graph)
+    before_it, mode.enabled = mode.enabled, create_graph
     try:
         for value, grad in seeds:
             add(value, grad)
@@ -97,7 +97,7 @@ def walk_back(
                 _through(value, grad, pending, found, targets, tensor_of, add, useful)
                 walked.append(value.call)
     finally:
-        within.__exit__()
+        mode.enabled = before_it
     if not retain_graph:
         for call in walked:
             call.free()

@@ -275,3 +275,18 @@ def test_several_results_have_gradients_as_far_as_they_are_read(
             assert (one is None) == (plain is None)
             if one is not None:
                 np.testing.assert_allclose(one, plain, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_parameters_are_tensors_to_functions_that_come_again(
+    learns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(functions, "AFTER", 1)
+    for n in range(6):
+        weight = cb.nn.Parameter(cb.tensor([0.5 + n]), requires_grad=learns)
+        x = cb.tensor([-2.0, 3.0 + n])
+        y = F.prelu(x, weight)
+        assert y.tolist() == [-1.0 - 2 * n, 3.0 + n] and y.requires_grad is learns
+        if learns:
+            y.sum().backward()
+            assert weight.grad is not None and weight.grad.tolist() == [-2.0]
