@@ -80,7 +80,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
             error.location = located(outside())
         raise
     if type(storage) is list:
-        return [_given(one) for one in _remembered(op, inputs, attrs, [*map(kind, storage)])]
+        return [given_of(one) for one in remembered(op, inputs, attrs, [*map(kind, storage)])]
     for t in inputs:
         if t is not None and t.value.needs_grad:
             return _one(storage, op, inputs, attrs, True, kind)
@@ -102,12 +102,11 @@ def _one(
     value = _new(kind)
     value.storage = storage
     value.id = next(identities)
-    value.call = None
-    value.needs_grad = False
+    value.call, value.needs_grad = None, False
     if needs_grad:
         known = OPS[op]
         if blocks or known.keeps:
-            _remembered(op, inputs, attrs, [value])
+            remembered(op, inputs, attrs, [value])
         elif mode.enabled and not known.constant and storage.dtype.is_float:
             values = tuple([None if t is None else t.value for t in inputs])
             value.call, value.needs_grad = Call(op, values, attrs, ()), True
@@ -132,7 +131,7 @@ def _of_two(op: str, a: Tensor, b: Tensor) -> Tensor:
     return apply(op, a, b)  # type: ignore[no-any-return]
 
 
-def _remembered(
+def remembered(
     op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any], given: list[Value]
 ) -> list[Value]:
     """What an op gave, with the call that made it where gradients need that."""
@@ -145,13 +144,13 @@ def _remembered(
             if known.keeps:
                 call.kept = [Value(v.storage) for v in given]
                 for kept, v in zip(call.kept, given, strict=True) if blocks else ():
-                    same(kept, _given(v))
+                    same(kept, given_of(v))
             for v in wanted:
                 v.call, v.needs_grad = call, True
     return given
 
 
-def _given(value: Value) -> Tensor:
+def given_of(value: Value) -> Tensor:
     """A tensor of a value."""
     result: Tensor = _new(Tensor)
     result.value = value
@@ -163,10 +162,8 @@ def of_array(array: np.ndarray, dtype: DType, device: Any) -> Tensor:
     at.
     """
     store = _new(Dense)
-    store.array = array
-    store.shape = array.shape
-    store.dtype = dtype
-    store.device = device
+    store.array, store.shape = array, array.shape
+    store.dtype, store.device = dtype, device
     return of_store(store)
 
 
@@ -227,7 +224,7 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
         return iter(self.unbind()) if self.shape else (self[i] for i in range(len(self)))
 
     def _of_value(self, value: Value) -> Tensor:
-        return _given(value)
+        return given_of(value)
 
     def _like(self, data: Any) -> Tensor:
         if isinstance(data, (np.ndarray, np.generic, list, tuple, int, float)):
@@ -265,6 +262,9 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
 
     def __cubepy_function__(self, function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         return _loaded("calls").call(function, args, kwargs) if self.recorded else NotImplemented
+
+    def __cubepy_again__(self, function: Any, values: tuple[Any, ...]) -> Any:
+        return _loaded("calls").again.again(function, values)
 
     def __cubepy_wrap__(self, array: Any) -> Tensor:
         if type(array) is np.ndarray:

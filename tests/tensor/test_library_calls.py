@@ -4,6 +4,7 @@ refused; none loses a gradient.
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -16,6 +17,7 @@ from cubepy import kernels as K
 from cubepy.errors import GradientError, LaunchError, ShapeError
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, execute, record
+from cubepy.tensor.calls import CALLS, again
 from tests.kernels.by_axis import functions_of_an_axis
 
 RNG = np.random.default_rng(5)
@@ -151,6 +153,53 @@ def test_a_gradient_is_there_or_the_call_is_refused(name: str) -> None:
     for y, want in zip(given, plain, strict=True):
         assert not want.requires_grad and y.dtype is want.dtype and y.shape == want.shape
         np.testing.assert_allclose(y.numpy(), want.numpy(), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in NO_OPS])
+def test_calls_that_come_again_are_those_of_the_long_way(
+    name: str, grad: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of other numbers each time, results and gradients are those of calls that are not known."""
+    here, leaves, tensor = sys.modules[__name__], list[Any](), t
+
+    def noted(*shape: int) -> Tensor:
+        leaves.append(tensor(*shape) if grad else tensor(*shape).detach())
+        return leaves[-1]  # type: ignore[no-any-return]
+
+    def found(seed: int) -> list[np.ndarray]:
+        leaves.clear()
+        monkeypatch.setattr(here, "RNG", np.random.default_rng(seed))
+        given = parts(SAMPLES[name]())
+        total = [(y * y).sum() for y in given if y.requires_grad]
+        if total:
+            cb.tensor.stack(total).sum().backward()
+        grads = [x.grad for x in leaves if x.grad is not None]
+        assert bool(grads) is bool(total)
+        return [np.asarray(y.numpy()) for y in (*given, *grads)]
+
+    monkeypatch.setattr(here, "t", noted)
+    for seed in range(6):
+        one = found(seed)
+        with monkeypatch.context() as patch:
+            patch.setattr(again, "_known", dict.fromkeys(again._known, again.NEVER))
+            patch.setattr(again, "FEW", 1 << 30)
+            other = found(seed)
+        for a, b in zip(one, other, strict=True):
+            assert a.dtype == b.dtype and a.shape == b.shape
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+
+
+def test_a_call_that_came_before_is_its_op_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for grad in (True, False):
+        x = cb.tensor(RNG.standard_normal((2, 3, 6, 7)), requires_grad=grad)
+        for _ in range(6):
+            y = F.max_pool2d(x, 2)
+        with monkeypatch.context() as patch:
+            patch.setitem(CALLS, "max_pool2d", lambda **given: pytest.fail("asked again"))
+            z = F.max_pool2d(x, 2)
+        assert z.requires_grad is grad and z.numpy().tolist() == y.numpy().tolist()
+        F.max_pool2d(x, (2, 1))  # another kind
 
 
 def test_channels_last_and_single_images() -> None:

@@ -12,7 +12,8 @@ from cubepy.runtime.replay.standing import one_float, one_tuple
 
 HOSTED: set[type] = set()
 """Classes whose objects give an array by `__cubepy_hosted__`, or None where a call has to know what
-they are: they need a gradient, are recorded, packed, or on a device.
+they are: they need a gradient, are recorded, packed, or on a device. Before, they may know a call
+like it: `__cubepy_again__(function, values)` gives its result, or REFUSED.
 """
 _SEVERAL = (tuple, list)
 

@@ -7,6 +7,7 @@ op, or is refused.
 from __future__ import annotations
 
 from cubepy.tensor.calls import (
+    again,
     attention,
     convolution,
     elementwise,
@@ -21,6 +22,7 @@ from cubepy.tensor.calls.table import CALLS, call
 
 __all__ = [
     "CALLS",
+    "again",
     "attention",
     "call",
     "convolution",
