@@ -15,6 +15,7 @@ import cubepy as cb
 from cubepy.errors import DTypeError, OutOfBoundsError, ShapeError
 from cubepy.nn import functional as F
 from cubepy.tensor import apply, where
+from cubepy.tensor.control import formulas
 from cubepy.testing import gradcheck
 from tests.tensor.finite import check_gradients
 
@@ -330,3 +331,24 @@ def test_a_number_on_either_side_is_read_at_each_call(sign: str) -> None:
         for s in (1.0, 2.5, 0.5, 3.0):
             np.testing.assert_array_equal(program(x, s).numpy(), function(x, s).numpy())
         assert sum(program.traces.values()) == 1, text
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_triangles_of_wide_matrices_are_those_of_numpy(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formulas, "FAR", 0)
+    rng = np.random.default_rng(seed)
+    rows = int(rng.integers(1, 5))
+    shape = (*rng.integers(1, 3, int(rng.integers(3))), rows, int(rng.integers(1, 40)))
+    a = rng.standard_normal(shape)
+    diagonal = int(rng.integers(-rows - 2, shape[-1] + 3))
+    for name in ("tril", "triu"):
+        want = getattr(np, name)(a, diagonal)
+        of = lambda t, name=name: getattr(t, name)(diagonal)
+        for call in (of, cb.jit(of)):
+            x = cb.tensor(a, requires_grad=True)
+            y = call(x)
+            np.testing.assert_array_equal(y.numpy(), want)
+            (y * y).sum().backward()
+            np.testing.assert_array_equal(x.grad.numpy(), 2 * want)

@@ -9,6 +9,10 @@ from typing import Any
 
 from cubepy.tensor.control.composed import composed
 
+WIDE, FAR = 4, 1 << 14
+"""A matrix is wide on a CPU if it has so many times the columns that a triangle cuts, and it, or
+those beside it, so many elements."""
+
 
 @composed
 def lerp(x: Any, end: Any, weight: Any) -> Any:
@@ -88,6 +92,23 @@ def element(x: Any, at: Any, axis: int, keepdim: bool) -> Any:
     return tuple([one if keepdim else one.squeeze(axis) for one in found])
 
 
+def _of_wide(x: Any, compare: str, above: int, low: int, high: int) -> Any:
+    """The same where few columns, from `low` to `high`, are neither all there nor all zeros: the
+    others are copied or filled.
+    """
+    width, kept, parts = x.shape[-1], compare == "ge", []
+    if low and kept:
+        parts.append(x[..., :low])
+    if low < high:
+        alone: Any = triangle
+        parts.append(alone.__wrapped__(x[..., low:high], compare, above - low))
+    if high < width and not kept:
+        parts.append(x[..., high:])
+    y = parts[0] if len(parts) == 1 else x._apply("concat", *parts, axis=-1)
+    around = (0, width - high) if kept else (low, 0)
+    return x._apply("pad", y, widths=around, mode="constant", value=0) if any(around) else y
+
+
 @composed
 def triangle(x: Any, compare: str, above: int) -> Any:
     """The elements of matrices whose row, with `above`, compares so to their column, zeros
@@ -99,6 +120,12 @@ def triangle(x: Any, compare: str, above: int) -> Any:
         tensor([[1., 0.],
                 [3., 4.]])
     """
+    count, width = x.shape[-2:]
+    low, high = (max(0, min(n, width)) for n in (above, count + above))
+    is_wide = width >= WIDE * max(high - low, 1) and x.size >= FAR
+    some = high > 0 if compare == "ge" else low < width
+    if is_wide and some and x.device.backend == "cpu":
+        return _of_wide(x, compare, above, low, high)
     rows, columns = (
         x._apply("arange", start=0, step=1, count=n, dtype="i64") for n in x.shape[-2:]
     )
