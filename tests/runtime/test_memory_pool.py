@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
 from collections import Counter
 from itertools import pairwise
 
@@ -86,3 +89,31 @@ def test_buffers_begin_at_different_places_of_a_page() -> None:
     places = [a.__array_interface__["data"][0] % 4096 for a in held]
     assert all(place % 64 == 0 and 512 <= place <= 3584 for place in places), places
     assert all(abs(one - two) >= 512 for one, two in pairwise(places)), places
+
+
+def test_small_results_that_live_for_a_while_cost_no_page_faults_again() -> None:
+    """In a process of its own, whose C library has freed nothing large before."""
+    code = """
+import resource
+import numpy as np
+from cubepy.runtime.memory.pool import host_pool
+
+def round():
+    kept = [host_pool.empty((15_000,), np.float32) for _ in range(100)]  # 6 MB
+    for array in kept:
+        array.fill(1)
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+for _ in range(3):
+    round()
+before = faults()
+for _ in range(5):
+    round()
+print(faults() - before)
+"""
+    if not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
+        pytest.skip("the C library is not glibc")
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(ran.stdout) < 500  # 7,300 pages

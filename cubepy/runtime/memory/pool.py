@@ -34,6 +34,7 @@ POOLED = (
 ADDRESSABLE = 1 << 47  # bytes of a process
 ALIGNMENT = 64
 LARGE = 1 << 20  # bytes of buffers that are not kept while little is
+KEPT = 16 << 20  # bytes; twice as many of the C library's memory stay with the process
 PAGE, STAGGER = 4096, 512  # bytes: buffers begin at different places of a page
 KINDS = 4096  # sizes whose class is known without a computation
 
@@ -231,14 +232,20 @@ class Pool:
 
 
 def _c_library() -> Any:
-    """The function of the C library that gives free memory back to the system; None elsewhere."""
+    """The C library; None where it has no functions for its memory that are used here."""
     try:
-        return getattr(ctypes.CDLL(None), "malloc_trim", None)
+        return ctypes.CDLL(None)
     except (OSError, TypeError):  # Windows has no library without a name
         return None
 
 
-_give_back = _c_library()
+_give_back = getattr(_c_library(), "malloc_trim", None)
+"""What gives free memory back to the system; None elsewhere than with glibc."""
+if hasattr(_c_library(), "gnu_get_libc_version"):
+    # Small results are NumPy's. glibc gives the end of its memory back as soon as twice the largest
+    # block that was ever freed is free there (128 KB before the first), so that results that live
+    # for a while cost page faults again and again. This block is never touched.
+    np.empty(KEPT, np.uint8)
 
 
 def size_class(size: int) -> int:
