@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+import threading
 from collections import Counter
 from itertools import pairwise
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cubepy as cb
-from cubepy.runtime.memory.pool import Pool, size_class
+from cubepy.runtime.memory.pool import POOLED, Pool, size_class
 
 MIB = 1 << 20
 
@@ -117,3 +118,33 @@ print(faults() - before)
         pytest.skip("the C library is not glibc")
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(ran.stdout) < 500  # 7,300 pages
+
+
+def test_threads_never_share_a_buffer() -> None:
+    pool, wrong = Pool(), list[int]()
+
+    def work(mark: int) -> None:
+        for n in range(400):
+            held = [pool.empty((POOLED + 4096 * (n % 3 + k),), np.uint8) for k in range(3)]
+            for array in held:
+                array[::4096] = mark
+            if any((array[::4096] != mark).any() for array in held):
+                wrong.append(mark)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    assert pool.stats.in_use == 0 and not pool.lent
+    assert pool.stats.reserved == sum(size * len(pieces) for size, pieces in pool.free.items())
+
+
+def test_what_comes_back_while_little_is_kept_is_gone() -> None:
+    pool = Pool()
+    with pool.keeping_little():
+        pool.empty((4 * MIB,), np.uint8)
+        assert pool.stats.reserved == 0 and not pool.free
+    pool.empty((4 * MIB,), np.uint8)
+    assert pool.stats.reserved == 4 * MIB

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import addressof
@@ -60,18 +61,46 @@ class MemoryStats:
 
 Piece = tuple[int, np.ndarray]
 """Pooled memory: its address, and the array that owns it."""
+Kind = tuple[int, Callable[[int], Any], "deque[int]"]
 
 
 class Pool:
-    """Reuses buffers by size class."""
+    """Reuses buffers by size class.
+
+    What comes back waits where the next one of its class is taken from, which needs no lock, and
+    is in the books as given out; who reads them, or needs new memory, has it entered first.
+    """
 
     def __init__(self) -> None:
-        self.free: dict[int, list[Piece]] = {}
+        self._free: dict[int, list[Piece]] = {}
         self.lent: dict[int, Piece] = {}
-        self.kinds: dict[int, tuple[int, Callable[[int], Any]]] = {}
-        self.stats = MemoryStats()
+        self.kinds: dict[int, Kind] = {}
+        self.back: dict[int, deque[int]] = {}
+        self._stats = MemoryStats()
         self.lock = threading.RLock()
         self.sparing = 0
+
+    @property
+    def stats(self) -> MemoryStats:
+        """What the pool did until now."""
+        self.enter()
+        return self._stats
+
+    @property
+    def free(self) -> dict[int, list[Piece]]:
+        """Buffers that wait, by size; the size that was used last at the end."""
+        self.enter()
+        return self._free
+
+    def enter(self) -> None:
+        """Enter what came back in the books."""
+        with self.lock:
+            for size, places in tuple(self.back.items()):
+                while places:
+                    try:
+                        self.release(places.popleft(), size)
+                    except IndexError:  # another thread took it
+                        break
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """An uninitialised C-ordered array, aligned to 64 bytes when it is large.
@@ -93,12 +122,21 @@ class Pool:
                 f"no machine has {size} bytes for an array of shape {shape}",
                 hint="check the shapes that were given",
             )
-        size, owner = self.kinds.get(size) or self.kind(size)
-        return np.ndarray(shape, dtype, owner(self.take(size)))
+        size, owner, back = self.kinds.get(size) or self.kind(size)
+        if back and not config.memory_limit:
+            try:
+                at = back.pop()
+            except IndexError:  # another thread took it
+                at = self.take(size)
+            else:
+                self._stats.reuses += 1
+        else:
+            at = self.take(size)
+        return np.ndarray(shape, dtype, owner(at))
 
-    def kind(self, size: int) -> tuple[int, Callable[[int], Any]]:
-        """The size class of so many bytes, and what makes their owner: arrays of it keep it alive,
-        then they come back.
+    def kind(self, size: int) -> Kind:
+        """The size class of so many bytes, what makes their owner (arrays of it keep it alive, then
+        they come back), and where they wait then.
 
         Every class has a type of its own: NumPy takes memory from arrays of ctypes in a tenth of
         the time that the array protocol takes.
@@ -107,14 +145,18 @@ class Pool:
         if whole != size:
             found = self.kinds.get(whole) or self.kind(whole)
         else:
+            back = self.back.setdefault(size, deque())
 
-            def release(buffer: Any) -> None:
-                self.release(addressof(buffer), size)
+            def release(buffer: Any, at: Any = addressof, put: Any = back.append) -> None:
+                if self.sparing:
+                    self.release(at(buffer), size)
+                else:
+                    put(at(buffer))
 
             made: Any = type(
                 "Buffer", (ctypes.c_uint8 * size,), {"__del__": release, "__slots__": ()}
             )
-            found = size, made.from_address
+            found = size, made.from_address, back
         room(self.kinds, KINDS)
         self.kinds[size] = found
         return found
@@ -133,7 +175,10 @@ class Pool:
     def take(self, size: int) -> int:
         """The address of `size` bytes, which is a size class."""
         with self.lock:
-            stats, waiting, limit = self.stats, self.free.get(size), config.memory_limit
+            limit = config.memory_limit
+            if limit or not self._free.get(size):
+                self.enter()
+            stats, waiting = self._stats, self._free.get(size)
             if limit and stats.in_use + size > limit:
                 self.trim()
                 raise OutOfMemoryError(
@@ -143,12 +188,13 @@ class Pool:
             if waiting:
                 piece = waiting.pop()
                 if not waiting:
-                    del self.free[size]
+                    del self._free[size]
                 stats.reserved -= size
                 stats.reuses += 1
                 stats.in_use += size
                 if stats.in_use > stats.peak:
-                    stats.peak = stats.in_use
+                    self.enter()
+                    stats.peak = max(stats.peak, stats.in_use)
             else:
                 piece = self.make(size)
                 stats.allocations += 1
@@ -166,7 +212,7 @@ class Pool:
         wait for a store. Large arrays of NumPy begin at byte 16 of a page; were a result to begin
         soon after, loads would wait.
         """
-        start = STAGGER * (1 + self.stats.allocations % (PAGE // STAGGER - 1))
+        start = STAGGER * (1 + self._stats.allocations % (PAGE // STAGGER - 1))
         for attempt in range(2):
             try:
                 raw = np.empty(size + PAGE, np.uint8)
@@ -184,7 +230,7 @@ class Pool:
     def release(self, at: int, size: int) -> None:
         """Take the buffer at an address back."""
         with self.lock:
-            stats, free = self.stats, self.free
+            stats, free = self._stats, self._free
             stats.in_use -= size
             if self.sparing and size >= LARGE:
                 del self.lent[at]
@@ -198,12 +244,12 @@ class Pool:
 
     def make_room(self) -> None:
         """Keep to what may be held: let go of sizes that were used longest ago."""
-        stats = self.stats
+        stats = self._stats
         while stats.in_use + stats.reserved > stats.peak + stats.peak // 2:
-            oldest = next(iter(self.free))
-            self.free[oldest].pop()
-            if not self.free[oldest]:
-                del self.free[oldest]
+            oldest = next(iter(self._free))
+            self._free[oldest].pop()
+            if not self._free[oldest]:
+                del self._free[oldest]
             stats.reserved -= oldest
 
     @contextmanager
@@ -212,6 +258,7 @@ class Pool:
         the first step of a training, needs others than what comes.
         """
         with self.lock:
+            self.enter()
             self.sparing += 1
         try:
             yield
@@ -224,8 +271,8 @@ class Pool:
     def trim(self) -> int:
         """Give everything that waits back to the system; the bytes that were."""
         with self.lock:
-            freed, self.stats.reserved = self.stats.reserved, 0
-            self.free.clear()
+            freed, self._stats.reserved = self.stats.reserved, 0
+            self._free.clear()
         if freed and _give_back is not None:
             _give_back(0)
         return freed

@@ -61,7 +61,7 @@ class Recording(Recorder):
             self.kept.append(piece.lasting)  # so that nothing else gets the addresses
             return of_piece(piece, shape, dtype)
         if size >= pool.POOLED:
-            size, owner = pool.host_pool.kinds.get(size) or pool.host_pool.kind(size)
+            size, owner, _ = pool.host_pool.kinds.get(size) or pool.host_pool.kind(size)
             made = np.ndarray(shape, dtype, owner(pool.host_pool.take(size)))
         else:
             raw = np.empty(size + 2 * LINE, np.uint8)
