@@ -24,6 +24,10 @@ from cubepy.kernels.reduce.routines import REDUCE
 from cubepy.lang.dtypes import DType, as_dtype, f32, float_for, i64, u8, u64
 from cubepy.runtime.memory.pool import host_pool
 
+LONG_STEP = 64
+"""Elements from which on a part of neighbouring axes is a step of its own, so that nothing is
+copied."""
+
 
 def arranged(x: Any, axes: tuple[int, ...]) -> Any:
     """The array as (kept, reduced) with unit stride along `reduced`, or as (batch, reduced,
@@ -99,6 +103,8 @@ def reduce_into(
     if not axes:
         convert_into(flat, array)
         return
+    if type(array) is np.ndarray:
+        array = _in_memory_order(array, axes)
     data = as_it_lies(array, axes)
     if data is None and reduction.in_steps and type(array) is np.ndarray:
         first = _first_step(array, axes)
@@ -114,6 +120,18 @@ def reduce_into(
     )
 
 
+def _in_memory_order(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """A view whose axes that are reduced lie as in memory: what becomes one has no order."""
+    places = sorted(axes)
+    found = sorted(places, key=lambda d: -(abs(x.strides[d]) or math.inf))
+    if found == places:
+        return x
+    order = list(range(x.ndim))
+    for to, d in zip(places, found, strict=True):
+        order[to] = d
+    return x.transpose(order)
+
+
 def _first_step(x: np.ndarray, axes: tuple[int, ...]) -> tuple[int, ...]:
     """The neighbouring axes that make most of a reduction, and need no copy; () for none."""
     groups: list[list[int]] = []
@@ -122,9 +140,12 @@ def _first_step(x: np.ndarray, axes: tuple[int, ...]) -> tuple[int, ...]:
             groups[-1].append(d)
         else:
             groups.append([d])
-    groups.sort(key=lambda group: -math.prod([x.shape[d] for d in group]))
-    fit = (tuple(g) for g in groups if len(g) < len(axes) and as_it_lies(x, tuple(g)) is not None)
-    return next(fit, ())
+    sizes = {tuple(g): math.prod([x.shape[d] for d in g]) for g in groups}
+    for g in groups:  # the last of some, where that is a long step
+        parts = {tuple(g[k:]): math.prod([x.shape[d] for d in g[k:]]) for k in range(1, len(g))}
+        sizes |= {part: n for part, n in parts.items() if n >= LONG_STEP}
+    found = sorted(sizes, key=lambda part: -sizes[part])
+    return next((g for g in found if len(g) < len(axes) and as_it_lies(x, g) is not None), ())
 
 
 def _reduce(
