@@ -341,7 +341,7 @@ def test_a_number_on_either_side_is_read_at_each_call(sign: str) -> None:
 def test_triangles_of_wide_matrices_are_those_of_numpy(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formulas, "FAR", 0)
+    monkeypatch.setattr(formulas, "ENOUGH", 0)
     rng = np.random.default_rng(seed)
     rows = int(rng.integers(1, 5))
     shape = (*rng.integers(1, 3, int(rng.integers(3))), rows, int(rng.integers(1, 40)))

@@ -122,12 +122,12 @@ def reduce_into(
 
 def _in_memory_order(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """A view whose axes that are reduced lie as in memory: what becomes one has no order."""
-    places = sorted(axes)
-    found = sorted(places, key=lambda d: -(abs(x.strides[d]) or math.inf))
-    if found == places:
+    standing = sorted(axes)
+    found = sorted(standing, key=lambda d: -(abs(x.strides[d]) or math.inf))
+    if found == standing:
         return x
     order = list(range(x.ndim))
-    for to, d in zip(places, found, strict=True):
+    for to, d in zip(standing, found, strict=True):
         order[to] = d
     return x.transpose(order)
 

@@ -95,10 +95,10 @@ class Pool:
     def enter(self) -> None:
         """Enter what came back in the books."""
         with self.lock:
-            for size, places in tuple(self.back.items()):
-                while places:
+            for size, waiting in tuple(self.back.items()):
+                while waiting:
                     try:
-                        self.release(places.popleft(), size)
+                        self.release(waiting.popleft(), size)
                     except IndexError:  # another thread took it
                         break
 

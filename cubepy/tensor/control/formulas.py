@@ -9,7 +9,7 @@ from typing import Any
 
 from cubepy.tensor.control.composed import composed
 
-WIDE, FAR = 4, 1 << 14
+WIDE, ENOUGH = 4, 1 << 14
 """A matrix is wide on a CPU if it has so many times the columns that a triangle cuts, and it, or
 those beside it, so many elements."""
 
@@ -122,7 +122,7 @@ def triangle(x: Any, compare: str, above: int) -> Any:
     """
     count, width = x.shape[-2:]
     low, high = (max(0, min(n, width)) for n in (above, count + above))
-    is_wide = width >= WIDE * max(high - low, 1) and x.size >= FAR
+    is_wide = width >= WIDE * max(high - low, 1) and x.size >= ENOUGH
     some = high > 0 if compare == "ge" else low < width
     if is_wide and some and x.device.backend == "cpu":
         return _of_wide(x, compare, above, low, high)
