@@ -207,9 +207,10 @@ def gguf_tokenizer(file: GGUF, source: str) -> Tokenizer | None:
     if len(set(tokens)) != len(tokens):
         tokens = _distinct(tokens)
     kinds = data.get("tokenizer.ggml.token_type")
-    kinds = np.ones(len(tokens), int) if kinds is None else np.asarray(kinds)
-    if kinds.shape != (len(tokens),):
-        raise FileFormatError(f"{source}: {len(tokens)} tokens with {kinds.shape} types")
+    kinds = np.ones(len(tokens), int) if kinds is None else kinds
+    if not isinstance(kinds, np.ndarray) or kinds.shape != (len(tokens),):
+        shape = kinds.shape if isinstance(kinds, np.ndarray) else type(kinds).__name__
+        raise FileFormatError(f"{source}: {len(tokens)} tokens with {shape} types")
     model = model if isinstance(model, str) else repr(model)[:40]
     if model in ("gpt2", "gemma4"):
         pieces = _byte_pairs(data, tokens, source, model)
