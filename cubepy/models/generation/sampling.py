@@ -31,6 +31,24 @@ _BOUNDS = {
 }
 
 
+ELSEWHERE = {
+    "do_sample": "temperature, which is 0 for the likeliest tokens",
+    "num_beams": "model.beams(prompt, beams=...)",
+    "max_length": "max_new_tokens, which counts new tokens only",
+    "max_tokens": "max_new_tokens",
+    "num_predict": "max_new_tokens",
+    "stop_strings": "stop",
+    "eos_token_id": "model.ends",
+    "streamer": "model.stream(prompt)",
+    "repeat_penalty": "repetition_penalty",
+    "attention_mask": "not needed: prompts of a list may have any lengths",
+    "pad_token_id": "not needed: prompts of a list may have any lengths",
+    "assistant_model": "drafts=DraftModel(model)",
+    "num_return_sequences": "a list of prompts with a list of seeds",
+}
+"""What options of other libraries are here."""
+
+
 def _check_bias(given: Any) -> None:
     """Raise unless it maps tokens to numbers.
 
@@ -126,9 +144,9 @@ class Sampling:
                 raise
             known = [one.name for one in fields(cls)]
             unknown = ", ".join(sorted(map(repr, set(options) - set(known)))) or str(error)
-            raise ArgumentError(
-                f"there is no option {unknown}", hint=f"of choosing tokens: {', '.join(known)}"
-            ) from None
+            meant = [f"{n} is {ELSEWHERE[n]}" for n in sorted(options) if n in ELSEWHERE]
+            hint = "; ".join(meant) or f"of choosing tokens: {', '.join(known)}"
+            raise ArgumentError(f"there is no option {unknown}", hint=hint) from None
 
     @property
     def greedy(self) -> bool:
