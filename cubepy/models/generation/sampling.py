@@ -117,6 +117,8 @@ class Sampling:
         for name, value in vars(self).items():
             if name == "logit_bias":
                 _check_bias(value)
+                biases = {int(token): _as_float(bias) for token, bias in value.items()}
+                object.__setattr__(self, name, biases)
                 continue
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise ArgumentError(f"{name} must be a number, not {shown(value)}")
@@ -127,6 +129,8 @@ class Sampling:
             if (low is not None and value < low) or (high and value > high):
                 bounds = f"at least {low}" if high is None else f"from {low} to {high}"
                 raise LaunchError(f"{name} must be {bounds}, not {value}")
+            if name != "top_k":  # integers may be larger than those of NumPy
+                object.__setattr__(self, name, value)
         if not isinstance(self.top_k, Integral) or self.top_k < 0:
             raise LaunchError(f"top_k must be an integer of at least 0, not {self.top_k!r}")
 
@@ -173,12 +177,13 @@ class Sampling:
         for token, bias in self.logit_bias.items():
             if not 0 <= token < len(out):
                 raise LaunchError(f"logit_bias names token {token} of {len(out)}")
-            out[token] += _as_float(bias)
+            out[token] += bias
         if self.repetition_penalty != 1:
             seen = np.unique(np.asarray([*prompt, *written], np.int64))
             came = out[seen]
             factor = self.repetition_penalty
-            out[seen] = np.where(came > 0, came / factor, came * factor)
+            with np.errstate(over="ignore"):
+                out[seen] = np.where(came > 0, came / factor, came * factor)
         if (self.presence_penalty or self.frequency_penalty) and len(written):
             seen, counts = np.unique(np.asarray(written, np.int64), return_counts=True)
             with np.errstate(over="ignore"):  # infinity is refused where tokens are chosen

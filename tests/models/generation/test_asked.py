@@ -4,15 +4,18 @@ that are closed or interrupted, and bytes that are tokens.
 
 from __future__ import annotations
 
+from dataclasses import fields
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cubepy.errors import ArgumentError, LaunchError
+from cubepy.errors import ArgumentError, CubeError, LaunchError
 from cubepy.models.architectures.decoder import DecoderConfig
 from cubepy.models.architectures.rotary import rotary
 from cubepy.models.generation.requests import Decoding
+from cubepy.models.generation.sampling import Sampling
 from cubepy.models.generation.text_model import TextModel
 from cubepy.models.generation.tokenizer import Tokenizer
 
@@ -156,6 +159,23 @@ def test_nothing_to_write_and_prompts_of_control_tokens() -> None:
     assert isinstance(m.generate("</s>", 4), str)
     with pytest.raises(ArgumentError, match="at least one token"):
         model(2, None).generate(["ab", ""], 4)
+
+
+NUMBERS = (0, 1, -1, 2**63, -(2**63), 10**30, 10**400, 1e308, -1e308, 5e-324, Fraction(1, 3))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", [f.name for f in fields(Sampling)])
+def test_numbers_of_any_size_are_options_or_refused(name: str) -> None:
+    m, taken = model(1), 0
+    for value in (*NUMBERS, np.float32(0.5), np.int8(1)):
+        given = {5: value} if name == "logit_bias" else value
+        try:
+            assert len(m.generate([1, 5], 3, **{"temperature": 1.0, name: given})) in (1, 2, 3)
+            taken += 1
+        except CubeError:
+            pass
+    assert taken >= 3
 
 
 @pytest.mark.parametrize(
