@@ -121,6 +121,10 @@ def appended(old: Tensor, new: Tensor, before: Tensor, valid: Tensor | None, siz
         size: positions of the result.
     """
     count, room = new.shape[2], old.shape[2]
+    if count == 1 and size > room and valid is None:  # behind all, or among what is there
+        column = T(np.arange(room, dtype=np.int64), device=new.device).reshape(1, 1, room, 1)
+        here = column == before.reshape(-1, 1, 1, 1)
+        return T.concat([T.where(here, new, old), new], axis=2)
     if size > room:
         old = padded(old, [(0, 0), (0, 0), (0, size - room), (0, 0)], 0)
     column = T(np.arange(size, dtype=np.int64), device=new.device).reshape(1, 1, size, 1)
