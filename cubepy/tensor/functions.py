@@ -136,6 +136,12 @@ def square(a):
 
 
 @cb.func
+def cube(a):
+    """a * a * a"""
+    return a * a * a
+
+
+@cb.func
 def reciprocal(a):
     """1 / a"""
     return 1 / a

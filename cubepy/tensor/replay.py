@@ -36,6 +36,7 @@ from cubepy.tensor.value import Number
 
 _new: Any = object.__new__
 LIMIT = 4096
+OFTEN = 4
 VIEWS = frozenset("reshape permute slice expand contiguous constant after".split())
 VIEWS |= {"detach", "custom", "cond", "scan"}
 """Ops that are no launches on the host, or are made of others: they run, but unchecked."""
@@ -45,9 +46,13 @@ ALSO_MAPS = frozenset(["gelu", "clip", "cast"])
 """Ops that are functions of elements and are run in ways of their own."""
 STRIDED = frozenset("permute slice expand".split())
 """Ops that give the same elements with other strides."""
+BRIEF = STRIDED | {"reshape", "empty", "full", "arange"}
+"""Ops that take less time than to plan them."""
 _calls = Calls()
 ready, short_of = _calls.quick.get, _calls.short_of
 """What repeats an op, by what `short_of[0]` writes of its name and its arrays on the host."""
+_often: dict[Any, int] = {}
+"""How often `BRIEF` ops on GPUs came, by their keys, up to `OFTEN`."""
 _accepted: dict[Any, DType] = {}
 """Dtypes of results, by the keys of ops whose inputs were found right."""
 _views: dict[Any, Callable[[Any], Any]] = {}
@@ -308,7 +313,7 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
             _accepted[key] = specs.dtype
         return result
 
-    if unplanned or values is None:
+    if unplanned or values is None or (on_gpu and _is_rare(op, key)):
         return _wrapped(wrap, compute())
     short = None if on_gpu else _calls.short_of[0](values)
     result: Any = REFUSED if recording.detours else _calls.repeat(key, values, short)
@@ -320,6 +325,18 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
     of = partial(_of, op, stores, attrs) if general else None
     operands = GpuOperands if on_gpu else HostOperands
     return _wrapped(wrap, _calls.long_way(key, values, compute, operands, None, wrap, of))
+
+
+def _is_rare(op: str, key: Any) -> bool:
+    """Whether the same elements in another shape, or memory of a shape, are asked for on a GPU in a
+    way that did not come often: to plan that takes longer than to do it, and where lengths vary it
+    hardly comes again.
+    """
+    if op not in BRIEF or (times := _often.get(key, 0)) == OFTEN:
+        return False
+    room(_often, LIMIT)
+    _often[key] = times + 1
+    return True
 
 
 def _turned_alike(op: str, stores: Sequence[Any]) -> list[int] | None:

@@ -31,7 +31,7 @@ def op(name: str, **attrs: Any) -> Callable[..., Any]:
 
 ONE: dict[str, tuple[Callable[..., Any], float, float]] = {
     **{n: (op(n), -0.8, 0.8) for n in ("tan", "asin", "acos", "atan", "atanh", "exp2")},
-    **{n: (op(n), -1.5, 1.5) for n in ("sinh", "cosh", "asinh", "erfc", "square")},
+    **{n: (op(n), -1.5, 1.5) for n in ("sinh", "cosh", "asinh", "erfc", "square", "cube")},
     **{n: (op(n), 1.2, 3.0) for n in ("acosh", "log2", "log10", "cbrt", "reciprocal")},
     "sort": (op("sort", axis=-1, descending=False), -2, 2),
     "sort_0": (op("sort", axis=0, descending=True), -2, 2),
@@ -142,10 +142,16 @@ def test_results_are_those_of_numpy() -> None:
     new = apply("put", t, cb.tensor(i % 5), cb.tensor(7), axis=1, update="assign").numpy()
     assert (new[:, [4, 0, 1, 0]] == 7).all() and (new[:, 2:4] == x[:, 2:4]).all()
     mask = x > 0
-    flat_mask = cb.tensor(mask.reshape(-1))
-    ends = apply("cumsum", flat_mask, axis=0, exclusive=False)
-    found = apply("flat_nonzero", flat_mask, ends, count=int(mask.sum()))
-    assert (found.numpy() == np.flatnonzero(mask)).all()
+    found, count = apply("mask_positions", cb.tensor(mask))
+    assert (found.numpy()[:, : count.item()] == np.stack(np.nonzero(mask))).all()
+    chosen, count = apply("mask_selected", t, cb.tensor(mask[:, 0]))
+    assert (chosen.numpy()[: count.item()] == x[mask[:, 0]]).all()
+    known, wanted = cb.tensor(np.sort(x, 1)), cb.tensor(x - 0.1)
+    for right, side in ((False, "left"), (True, "right")):
+        want = [np.searchsorted(np.sort(r), r - 0.1, side) for r in x]
+        assert (apply("searchsorted", known, wanted, right=right).numpy() == want).all()
+    numbers = np.array([3, 0, 3, 9, -1])
+    assert apply("bincount", cb.tensor(numbers), count=5).tolist() == [1, 0, 0, 2, 0]
 
 
 def test_ops_are_the_same_when_repeated() -> None:
@@ -153,9 +159,7 @@ def test_ops_are_the_same_when_repeated() -> None:
     index = cb.tensor(np.array([-1, 2, 0]))
     calls: list[Callable[..., Any]] = [
         op("flat_index", lengths=(5,)),
-        lambda i: apply(
-            "flat_nonzero", i > 0, apply("cumsum", i > 0, axis=0, exclusive=False), count=1
-        ),
+        lambda i: apply("mask_positions", i > 0)[1],
     ]
     for call in calls:
         first = call(index).tolist()

@@ -10,10 +10,12 @@ from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import array_of, axis_of
 from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
+from cubepy.kernels.entry.shapes import joined_shape
 from cubepy.kernels.indexing.bounds import check_indices, integers
 from cubepy.kernels.indexing.problem import Gather, Select, as_blocks, blocks_read
 from cubepy.kernels.indexing.routines import GATHER, SELECT
 from cubepy.kernels.movement.copy import contiguous, fill
+from cubepy.runtime import memory
 
 
 def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any, what: str) -> Any:
@@ -92,7 +94,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = N
             f"{positions.ndim}"
         )
     try:
-        full = np.broadcast_shapes(
+        full = joined_shape(
             tuple(1 if k == d else n for k, n in enumerate(array.shape)),
             tuple(1 if k == d else n for k, n in enumerate(positions.shape)),
         )
@@ -142,11 +144,21 @@ def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
     return finish(result, out, wrap)
 
 
-def slices(x: Any, index: Any, result: Any, what: str) -> None:
+def taken(x: Any, axis: int, index: Any) -> Any:
+    """Slices of an array on a GPU at indices of any rank, whose axes replace the one; negative ones
+    count from the end.
+    """
+    shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    result = memory.empty(shape, x.dtype)
+    slices(as_blocks(contiguous(x), axis), index, result, "an index", from_end=True)
+    return result
+
+
+def slices(x: Any, index: Any, result: Any, what: str, from_end: bool = False) -> None:
     """result[b, j] = x[b, index[j]], whatever shapes index and result have."""
     (blocks, n, columns), flat = x.shape, contiguous(index).reshape(-1)
     if result.size:
         shape = (blocks, flat.size, columns)
-        fill(result, lambda to: SELECT.run(Select(x, flat, to.reshape(shape), what)))
+        fill(result, lambda to: SELECT.run(Select(x, flat, to.reshape(shape), what, from_end)))
     else:
-        check_indices(index, n, what)
+        check_indices(index, n, what, from_end)

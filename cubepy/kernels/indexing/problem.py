@@ -42,16 +42,17 @@ class Gather(NamedTuple):
 
 
 class Select(NamedTuple):
-    """out[b, j] = x[b, index[j]], rows of a contiguous `out`; `what` asks, for errors."""
+    """out[b, j] = x[b, index[j]], rows of a contiguous `out`; attributes as of `Gather`."""
 
     x: Any
     index: Any
     out: Any
     what: str
+    from_end: bool = False
 
     def check(self) -> None:
         """Look at the indices before anything is read."""
-        check_indices(self.index, self.x.shape[1], self.what)
+        check_indices(self.index, self.x.shape[1], self.what, self.from_end)
 
 
 class Scatter(NamedTuple):

@@ -24,12 +24,18 @@ UNITS = 256  # that share a row, at most
 
 
 @cb.kernel
-def select_rows(x: cb.Array, index: cb.Array, out: cb.Array, lanes: cb.Comptime[int]):
+def select_rows(
+    x: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    from_end: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
     """out[b, j] = x[b, index[j]], row by row; the units of a cube share a row."""
     m = out.shape[1]
     j = cb.CUBE_POS % m
     b = cb.CUBE_POS // m
-    row = index[j]
+    row = gather_gpu.positions_of(index[j], x.shape[1], from_end)
     for c in range(cb.UNIT_POS * lanes, out.shape[2], cb.CUBE_DIM * lanes):
         out.store((b, j, c), x.load((b, row, c), lanes))
 
@@ -46,7 +52,7 @@ class OneColumn(Routine):
     def launch(self, p: Select, properties: cb.DeviceProperties) -> None:
         """The same indices for all blocks."""
         index = np.broadcast_to(p.index, p.out.shape[:2])[:, :, None]
-        GATHER.run(Gather(p.x, index, p.out, p.what))
+        GATHER.run(Gather(p.x, index, p.out, p.what, p.from_end))
 
 
 class Rows(Routine):
@@ -59,7 +65,7 @@ class Rows(Routine):
         p.check()
         (blocks, m, columns), lanes = p.out.shape, lanes_on(properties, p.x)
         units = min(UNITS, max(32, columns // lanes)) if properties.plane_size > 1 else 1
-        select_rows[blocks * m, units](p.x, p.index, p.out, lanes, mode="checked")
+        select_rows[blocks * m, units](p.x, p.index, p.out, p.from_end, lanes, mode="checked")
 
 
 GATHER = Op(

@@ -13,6 +13,7 @@ from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.entry.arguments import array_of, axis_of
 from cubepy.kernels.entry.dispatch import placed, repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
+from cubepy.kernels.entry.shapes import joined_shape
 from cubepy.kernels.indexing.bounds import check_indices
 from cubepy.kernels.indexing.problem import Put, Scatter
 from cubepy.kernels.indexing.routines import INDEX_PUT, SCATTER
@@ -161,7 +162,7 @@ def _put(*arrays: Any, update: str, out: Any = None) -> Any:
     for k, one in enumerate(lists):
         check_indices(one, x.shape[k], "index_put", from_end=True)
     try:
-        shape = np.broadcast_shapes(*(i.shape for i in lists))
+        shape = joined_shape(*(i.shape for i in lists))
         rest = x.shape[len(lists) :]
         spread = np.broadcast_to(given, (*shape, *rest))
     except ValueError:

@@ -28,3 +28,16 @@ class Scan(NamedTuple):
     def how(self) -> tuple[Any, int, DType, bool]:
         """What kernels are told of the scan."""
         return self.step, self.start, self.acc, self.exclusive
+
+
+class Mask(NamedTuple):
+    """What a mask (bytes, rank 1) says of the elements of an array of a shape, and of how many, to
+    `count`: their indices, to the first columns of `out`, which has a row for each axis; or where
+    there is an x (rank 2) its rows, to the first ones of `out`.
+    """
+
+    mask: Any
+    x: Any
+    out: Any
+    count: Any
+    shape: tuple[int, ...]

@@ -130,7 +130,64 @@ def picked(x: Any, *indices: Any) -> Any:
         tensor([3., 1.])
     """
     count, whole = len(indices), x.shape
+    if count == 1:
+        return x._apply("take", x, indices[0], axis=0, from_end=True)
     flat = x._apply("flat_index", *indices, lengths=whole[:count])
-    if count > 1:
-        x = x.reshape(math.prod(whole[:count]), *whole[count:])
+    x = x.reshape(math.prod(whole[:count]), *whole[count:])
     return x._apply("take", x, flat, axis=0)
+
+
+@composed
+def span(x: Any) -> Any:
+    """The least and the largest element.
+
+    Example:
+        >>> import cubepy as cb
+        >>> span(cb.tensor([3, 1, 2]))
+        tensor([1, 3])
+    """
+    flat = x.reshape(-1)
+    return x._apply("concat", flat.amin(0, True), flat.amax(0, True), axis=0)
+
+
+@composed
+def groups(ordered: Any) -> Any:
+    """Which elements in order differ from the one before, the first one, too.
+
+    Example:
+        >>> import cubepy as cb
+        >>> groups(cb.tensor([1, 1, 3]))
+        tensor([ True, False,  True])
+    """
+    n = ordered.shape[0]
+    begins = ordered.new_ones(min(n, 1), dtype="bool_")
+    if n < 2:
+        return begins
+    return ordered._apply("concat", begins, ordered[1:] != ordered[:-1], axis=0)
+
+
+@composed
+def gaps(starts: Any, end: int) -> Any:
+    """From each start to the next one, and from the last one to the end.
+
+    Example:
+        >>> import cubepy as cb
+        >>> gaps(cb.tensor([0, 2, 3]), 7)
+        tensor([2, 1, 4])
+    """
+    last = starts.new_full((min(1, starts.shape[0]),), end)
+    return starts._apply("concat", starts[1:], last, axis=0) - starts
+
+
+@composed
+def numbered(order: Any, begins: Any) -> Any:
+    """Numbers of groups from 0 on, where the order of a sort was before it.
+
+    Example:
+        >>> import cubepy as cb
+        >>> numbered(cb.tensor([2, 0, 1]), cb.tensor([True, False, True]))
+        tensor([0, 1, 0])
+    """
+    number = begins._apply("cumsum", begins, axis=0, exclusive=False) - 1
+    start = order.new_zeros(order.shape[0], dtype="i64")
+    return start._apply("put", start, order, number, axis=0, update="assign")

@@ -41,7 +41,7 @@ LIMIT = 1024
 SMALL = 1 << 16
 """Bytes up to which a gradient with gaps is copied first; larger ones are read as they lie."""
 KINDS = frozenset(["map", "row", "reduce"])
-ALSO = frozenset(["batch_norm", "channel_norm", "group_norm"])
+ALSO = frozenset(["batch_norm", "channel_norm", "group_norm", "cumprod"])
 """Ops of other kinds whose gradients are several ops."""
 STEPWISE = "python"
 """The backend on which programs are no native call."""

@@ -27,8 +27,8 @@ def _embedding_gradient(b: Backward, g: Any) -> Any:
 @vjp("take")
 def _take(b: Backward, g: Any) -> Any:
     x, index = b.inputs
-    start = filled(0, g, x.shape)
-    return apply("put", start, index, g, axis=b.attrs["axis"], update="add"), None
+    start, axis = filled(0, g, x.shape), b.attrs["axis"]
+    return apply("put", start, index, g, axis=axis, update="add"), None
 
 
 @vjp("put")
@@ -38,7 +38,7 @@ def _put(b: Backward, g: Any) -> Any:
     axis, update = b.attrs["axis"], b.attrs["update"]
     read = None
     if b.needs[2]:
-        read = apply("take", g, index, axis=axis)
+        read = apply("take", g, index, axis=axis, from_end=True)
     if update == "add":
         return g, None, read
     if update != "assign":

@@ -31,6 +31,7 @@ DERIVATIVES: dict[str, Callable[[Any, Any], Any]] = {
     "lgamma": lambda x, y: x.digamma(),
     "digamma": lambda x, y: apply("trigamma", x),
     "square": lambda x, y: x * 2,
+    "cube": lambda x, y: x * x * 3,
     "reciprocal": lambda x, y: -(y * y),
 }
 """Of an op: its derivative from what it was given and what it gave."""

@@ -12,13 +12,18 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from cubepy.errors import ArgumentError, ShapeError
+from cubepy.errors import ArgumentError, LaunchError, ShapeError
+from cubepy.tensor.record import blocks
 from cubepy.tensor.value import Handle
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 FEW = 1 << 11
 """Elements that NumPy picks by integers faster than ops do."""
+
+
+SPARE = 1 << 20
+"""Bytes that what a mask selects may keep beside its own."""
 
 
 @functools.cache
@@ -30,6 +35,21 @@ def formulas() -> Any:
         'cubepy.tensor.control.formulas'
     """
     return importlib.import_module("cubepy.tensor.control.formulas")
+
+
+def several(method: F) -> F:
+    """A method that is several ops: where calls of one kind come often, one program does them, and
+    another one their gradients (`control.composed`).
+    """
+    made: list[Callable[..., Any]] = []
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not made:
+            made.append(importlib.import_module("cubepy.tensor.control.composed").composed(method))
+        return made[0](*args, **kwargs)
+
+    return call  # type: ignore[return-value]
 
 
 class Applied(Handle, Generic[T]):
@@ -218,3 +238,62 @@ def sets_of(x: Any, inverse: bool, counts: bool) -> list[Any] | None:
     if inverse:
         parts[1] = parts[1].reshape(x.shape)
     return [x.__cubepy_wrap__(part) for part in parts]
+
+
+def positions_of(mask: Any) -> Any:
+    """The positions (i64) of the elements of a mask, as if they were in one axis, that hold.
+
+    Raises:
+        LaunchError: while ops are recorded, since how many they are is not known before.
+    """
+    host = _host_of(mask)
+    if host is not None:
+        return mask.__cubepy_wrap__(np.flatnonzero(host))
+    return found_by(mask.reshape(-1))[0]
+
+
+def indices_of(mask: Any) -> Any:
+    """The same, as indices of each axis of the mask: a list of tensors, or their matrix."""
+    host = _host_of(mask)
+    if host is None:
+        return found_by(mask)
+    rest, columns = positions_of(mask), list[Any]()
+    for n in reversed(mask.shape[1:]):
+        columns.append(rest % n)
+        rest = rest // n
+    return [rest, *reversed(columns)]
+
+
+def selected_by(x: Any, mask: Any) -> Any:
+    """What a mask of the first axes selects of a tensor on a GPU, where no gradient is wanted; else
+    None.
+    """
+    fits = 0 < mask.ndim <= x.ndim and mask.shape == x.shape[: mask.ndim]
+    if not fits or x.requires_grad or mask.device != x.device or _host_of(mask) is not None:
+        return None
+    return _first(*x._apply("mask_selected", x, mask))
+
+
+def found_by(mask: Any) -> Any:
+    """The indices of the elements of a mask that hold, a row for each of its axes."""
+    found, count = mask._apply("mask_positions", mask)
+    return _first(found, count, axis=1)
+
+
+def _first(found: Any, count: Any, axis: int = 0) -> Any:
+    """As many of the elements along an axis as a count says; without the memory of the others, if
+    they are many.
+    """
+    kept = found.narrow(axis, 0, count.item())
+    spare = (found.size - kept.size) * found.dtype.bits // 8
+    return kept if spare <= SPARE else kept.clone()
+
+
+def _host_of(mask: Any) -> np.ndarray | None:
+    """The array of a mask on the host."""
+    if blocks:
+        raise LaunchError(
+            "how many elements of a mask hold is not known before it is computed",
+            hint="use cubepy.tensor.where(mask, x, 0), whose shape does not depend on elements",
+        )
+    return mask.__cubepy_hosted__()  # type: ignore[no-any-return]

@@ -8,10 +8,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from cubepy.errors import ArgumentError, DTypeError, IndexShapeError, LaunchError, ShapeError
+from cubepy.errors import ArgumentError, DTypeError, IndexShapeError, ShapeError
 from cubepy.lang.dtypes import bool_
-from cubepy.tensor.methods.applied import Applied, by_integers, of_lines, picked_of
-from cubepy.tensor.record import blocks
+from cubepy.tensor.methods.applied import (
+    Applied,
+    by_integers,
+    indices_of,
+    of_lines,
+    picked_of,
+    positions_of,
+    selected_by,
+)
 from cubepy.tensor.value import Handle
 
 T = TypeVar("T")
@@ -28,7 +35,8 @@ class Selection(NamedTuple):
     Attributes:
         basic: the index with whole slices in place of arrays, as the op "slice" takes it.
         axes: of what `basic` gives, those that arrays index.
-        flat: one index into these axes as if they were one.
+        flat: one index into these axes as if they were one, counted from the end where it is
+            negative.
         ahead: whether the axes of the arrays come first in the result, since something is between
             them; else they come where the first array is.
     """
@@ -49,9 +57,13 @@ class Indexing(Applied[T]):
     __slots__ = ()
 
     def __getitem__(self, index: Any) -> T:
-        if type(index) is type(self) and index.dtype is bool_ and self.size <= SMALL:
+        if type(index) is type(self) and index.dtype is bool_:
             host, mask = self.__cubepy_hosted__(), index.__cubepy_hosted__()
-            if host is not None and mask is not None and mask.shape == host.shape[: mask.ndim]:
+            if host is None:
+                chosen = selected_by(self, index)
+                if chosen is not None:
+                    return chosen  # type: ignore[no-any-return]
+            elif mask is not None and self.size <= SMALL and mask.shape == self.shape[: mask.ndim]:
                 return self.__cubepy_wrap__(host[mask])
         parts = index if isinstance(index, tuple) else (index,)
         if (
@@ -96,7 +108,7 @@ class Indexing(Applied[T]):
         """What a selection of this tensor is."""
         x: Any = self
         merged, at, _ = _merged(_part(x, s.basic), s.axes)
-        taken = x._apply("take", merged, s.flat, axis=at)
+        taken = x._apply("take", merged, s.flat, axis=at, from_end=True)
         if s.ahead and at:
             rank = s.flat.ndim
             taken = taken.movedim(tuple(range(at, at + rank)), tuple(range(rank)))
@@ -111,19 +123,18 @@ class Indexing(Applied[T]):
             x = x.reshape(1)
         host = x.__cubepy_hosted__() if x.size <= SMALL or x.ndim == 1 else None
         if host is not None:
+            flat = np.flatnonzero(host)
+            spots = np.unravel_index(flat, host.shape) if x.ndim > 1 else (flat,)
             if as_tuple:
-                return tuple([x.__cubepy_wrap__(spot) for spot in np.nonzero(host)])
-            spots = np.argwhere(host)[:, : self.ndim]
-            return x.__cubepy_wrap__(np.ascontiguousarray(spots))
-        rest, columns = positions_of(x if x.dtype is bool_ else x != 0), []
-        for n in reversed(x.shape[1:]):
-            columns.append(rest % n)
-            rest = rest // n
-        found = (rest, *reversed(columns))
+                return tuple([x.__cubepy_wrap__(spot) for spot in spots])
+            stacked = np.stack(spots, 1) if x.ndim > 1 else flat[:, None]
+            return x.__cubepy_wrap__(stacked[:, : self.ndim])
+        found = indices_of(x if x.dtype is bool_ else x != 0)
         if as_tuple:
-            return found
-        rows = [c.unsqueeze(1) for c in (found if self.shape else ())]
-        return self._apply("concat", *rows, axis=1) if rows else rest.reshape(rest.size, 1)[:, :0]
+            return tuple([found[d] for d in range(x.ndim)])
+        if isinstance(found, list):
+            return self._apply("concat", *[c.unsqueeze(1) for c in found], axis=1)
+        return found.T if self.shape else found.T[:, :0]
 
     def gather(self, dim: int, index: Any) -> T:
         """out[i, j, ...] = x[index[i, j, ...], j, ...] for axis 0."""
@@ -164,8 +175,7 @@ class Indexing(Applied[T]):
         """Whole slices at the positions of a list of indices; one index is a list of one."""
         x: Any = self
         if type(dim) is int and type(index) is type(x) and 0 <= dim < x.ndim and index.shape:
-            flat = x._apply("flat_index", index, lengths=(x.shape[dim],))
-            return x._apply("take", x, flat, axis=dim)  # type: ignore[no-any-return]
+            return x._apply("take", x, index, axis=dim, from_end=True)  # type: ignore[no-any-return]
         return self._slices_at(dim, index)
 
     @of_lines
@@ -173,8 +183,7 @@ class Indexing(Applied[T]):
         where: Any = self._like(index)
         where = where if where.shape else where.reshape(1)
         axis = self._dim(dim, "index_select")
-        flat = self._apply("flat_index", where, lengths=(self.shape[axis],))
-        return self._apply("take", self, flat, axis=axis)  # type: ignore[no-any-return]
+        return self._apply("take", self, where, axis=axis, from_end=True)  # type: ignore[no-any-return]
 
     def index_add(self, dim: int, index: Any, source: Any, *, alpha: float = 1) -> T:
         """With slices added at the positions of a list of indices, `alpha` times."""
@@ -341,7 +350,9 @@ def _selection(x: Any, parts: tuple[Any, ...]) -> Selection:
     except ValueError:
         shapes = " and ".join(str(i.shape) for i in indices)
         raise IndexShapeError(f"indices of the shapes {shapes} do not broadcast together") from None
-    flat = x._apply("flat_index", *indices, lengths=tuple(lengths))
+    flat = indices[0]
+    if len(indices) > 1 or len(flat.shape) == 0:
+        flat = x._apply("flat_index", *indices, lengths=tuple(lengths))
     return Selection(tuple(basic), tuple(axes), flat, ahead)
 
 
@@ -419,23 +430,3 @@ def _mask(x: Any, part: Any) -> Any:
             f"a mask of shape {mask.shape} does not go with a tensor of {x.shape}"
         )
     return mask.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
-
-
-def positions_of(mask: Any) -> Any:
-    """The positions (i64) of the elements of a mask, in one axis, that hold.
-
-    Raises:
-        LaunchError: while ops are recorded, since how many they are is not known before.
-    """
-    if blocks:
-        raise LaunchError(
-            "how many elements of a mask hold is not known before it is computed",
-            hint="use cubepy.tensor.where(mask, x, 0), whose shape does not depend on elements",
-        )
-    host = mask.__cubepy_hosted__()
-    if host is not None:  # one pass, where a running count and places are several
-        return mask.__cubepy_wrap__(np.flatnonzero(host))
-    flat = mask.reshape(-1)
-    ends = mask._apply("cumsum", flat, axis=0, exclusive=False)
-    count = ends[-1].item() if flat.size else 0
-    return mask._apply("flat_nonzero", flat, ends, count=count)

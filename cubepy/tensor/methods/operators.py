@@ -55,7 +55,7 @@ class Operators(Applied[T]):
             return self._binary("mul", self)
         whole = type(other) is int and self.dtype is not bool_
         if type(other) in (int, float) and other == 3 and (whole or self.dtype.is_float):
-            return self._binary("mul", self._binary("mul", self))  # a power takes ten times that
+            return self._unary("cube")  # a power takes ten times that
         if type(other) is float and other in _ROOTS and self.dtype.is_float:
             return self._unary(_ROOTS[other])
         return self._binary("pow", other)

@@ -9,7 +9,7 @@ import numpy as np
 
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.lang.dtypes import float_for
-from cubepy.tensor.methods.applied import formulas, of_lines
+from cubepy.tensor.methods.applied import formulas, of_lines, several
 from cubepy.tensor.methods.indexing import Indexing
 from cubepy.tensor.methods.operators import Operators
 from cubepy.tensor.methods.reducing import Reducing
@@ -99,6 +99,7 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         """Not above a number or a tensor."""
         return self.clip(None, max)
 
+    @several
     def frac(self) -> T:
         """What is behind the point, with the sign of x."""
         return self - self.trunc()
@@ -107,12 +108,14 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         """-1, 0 or 1, as `sign`."""
         return self.sign()
 
+    @several
     def logit(self, eps: float | None = None) -> T:
         """log(x / (1 - x)), the reverse of `sigmoid`; x is limited to [eps, 1 - eps] first."""
         x: Any = self._of_floats()
         p = x if eps is None else x.clip(eps, 1 - eps)
         return (p / (1 - p)).log()  # type: ignore[no-any-return]
 
+    @several
     def xlogy(self, other: Any) -> T:
         """x log(other), which is 0 where x is, unless the other is NaN."""
         x: Any = self._of_floats()
@@ -157,6 +160,7 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         mine: Any = self != 0
         return mine ^ (self._like(other) != 0)
 
+    @several
     def isclose(
         self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> T:
@@ -196,11 +200,13 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         high, low = most if posinf is None else posinf, -most if neginf is None else neginf
         return formulas().finite(x, nan, high, low)  # type: ignore[no-any-return]
 
+    @several
     def nansum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> T:
         """Sums over axes of what is not NaN."""
         x: Any = self.masked_fill(self != self, 0) if self.dtype.is_float else self
         return x.sum(dim, keepdim, dtype=dtype)  # type: ignore[no-any-return]
 
+    @several
     def nanmean(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> T:
         """Means over axes of what is not NaN; NaN where nothing is."""
         x: Any = self._of_floats() if dtype is None else self.astype(dtype)
@@ -218,6 +224,7 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         product = product if alpha == 1 else product * alpha
         return product + (self if beta == 1 else self * beta)  # type: ignore[no-any-return]
 
+    @several
     def cross(self, other: Any, dim: Any = None) -> T:
         """The cross product of vectors of three elements along an axis; by default the first axis
         of length 3.
@@ -339,6 +346,7 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
         made = made.unsqueeze(axis + 1) if keepdim else made
         return made if share.ndim else made.squeeze(0)  # type: ignore[no-any-return]
 
+    @several
     def diff(self, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> T:
         """Differences of neighbours along an axis, `n` times."""
         return self.__array_namespace__().diff(self, n=n, axis=dim, prepend=prepend, append=append)  # type: ignore[no-any-return]

@@ -1,5 +1,5 @@
-"""PyTorch's rarer names: products with something added, the most frequent element, tensors with a
-part that another one gives, what a tensor is.
+"""PyTorch's rarer names: products with something added, frequencies, tensors with a part of
+another one, what a tensor is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.runtime.device import gpu_of
-from cubepy.tensor.methods.applied import Applied, ints, of_lines
+from cubepy.tensor.methods.applied import Applied, formulas, ints, of_lines, several
 
 T = TypeVar("T")
 
@@ -31,6 +31,7 @@ class TorchMore(Applied[T]):
         """`beta * self + alpha * (mat @ vec)`, of a matrix and a vector."""
         return self._plus(self._like(mat).mv(vec), beta, alpha)  # type: ignore[attr-defined]
 
+    @several
     def addr(self, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> T:
         """`beta * self + alpha * vec1.outer(vec2)`"""
         return self._plus(self._like(vec1).outer(self._like(vec2)), beta, alpha)  # type: ignore[attr-defined]
@@ -138,6 +139,44 @@ class TorchMore(Applied[T]):
         given += [counts.index_add(0, number, number.new_ones(n))] if return_counts else []
         return tuple(given) if len(given) > 1 else given[0]
 
+    def bincount(self, weights: Any = None, minlength: int = 0) -> T:
+        """How often each number from 0 on is there; with weights, their sums."""
+        x: Any = self
+        if x.ndim != 1 or not x.dtype.is_int:
+            raise ShapeError(f"bincount takes a vector of integers, not {x.dtype.name}{x.shape}")
+        host = x.__cubepy_hosted__() if weights is None else None
+        if host is not None and host.dtype != np.uint64:
+            if host.size and host.min() < 0:
+                raise ArgumentError("bincount takes no numbers below 0")
+            counted = np.bincount(host, minlength=max(minlength, 0))
+            return x.__cubepy_wrap__(counted)  # type: ignore[no-any-return]
+        least, most = formulas().span(x).tolist() if x.size else (0, -1)
+        if least < 0:
+            raise ArgumentError("bincount takes no numbers below 0")
+        count = max(minlength, most + 1)
+        if weights is None:
+            return self._apply("bincount", x, count=count)  # type: ignore[no-any-return]
+        given: Any = self._like(weights)
+        return given.new_zeros(count).index_add(0, x.astype("i64"), given)  # type: ignore[no-any-return]
+
+    def isin(self, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> T:
+        """Which elements are among others; `assume_unique` promises what is not made use of."""
+        x: Any = self
+        known: Any = self._like(test_elements).reshape(-1)  # type: ignore[attr-defined]
+        if not known.size:
+            return (x != x) if not invert else (x == x)  # type: ignore[no-any-return]
+        known = known.sort(0)[0]
+        at = x.__array_namespace__().searchsorted(known, x.reshape(-1)).clip(max=known.size - 1)
+        found = (known.index_select(0, at) == x.reshape(-1)).reshape(x.shape)
+        return ~found if invert else found  # type: ignore[no-any-return]
+
+    def bucketize(self, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> T:
+        """Between which of some rising numbers each element lies, in i64 or i32."""
+        x: Any = self
+        side = "right" if right else "left"
+        found = x.__array_namespace__().searchsorted(self._like(boundaries), x, side=side)
+        return found.astype("i32") if out_int32 else found  # type: ignore[no-any-return]
+
     # With a part that another tensor gives
 
     def select_scatter(self, src: Any, dim: int, index: int) -> T:
@@ -239,12 +278,14 @@ class TorchMore(Applied[T]):
         """The next float from x towards another one."""
         return self._binary("nextafter", other)
 
+    @several
     def logaddexp2(self, other: Any) -> T:
         """log2(2**x + 2**other), without overflow on the way."""
         x, scale = self, float(np.log(2.0))  # type: Any, float
         y: Any = x._operand(other)
         return (x * scale).logaddexp(y * scale) / scale  # type: ignore[no-any-return]
 
+    @several
     def frexp(self) -> tuple[T, T]:
         """Mantissas from 0.5 to 1 (not 1 itself) and exponents of 2 (i32); 0, infinities and NaN
         with the exponent 0.

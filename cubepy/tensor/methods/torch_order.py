@@ -12,7 +12,7 @@ import numpy as np
 
 from cubepy.errors import ArgumentError, ShapeError
 from cubepy.lang.dtypes import bool_
-from cubepy.tensor.methods.applied import Applied, sets_of
+from cubepy.tensor.methods.applied import Applied, sets_of, several
 from cubepy.tensor.methods.indexing import SMALL
 
 T = TypeVar("T")
@@ -117,6 +117,7 @@ class TorchOrder(Applied[T]):
         values, at = _scanned(x, (x, spots), axis, later)
         return values.reshape(self.shape), at.reshape(self.shape)
 
+    @several
     def logcumsumexp(self, dim: int) -> T:
         """The logarithm of running sums of exponentials along an axis."""
         x: Any = self if self.ndim else self.reshape(1)  # type: ignore[attr-defined]
@@ -131,11 +132,13 @@ class TorchOrder(Applied[T]):
 
     # Distances and moments
 
+    @several
     def dist(self, other: Any, p: float = 2) -> T:
         """The p-norm of a difference."""
         x: Any = self
         return (x - other).norm(p)  # type: ignore[no-any-return]
 
+    @several
     def cdist(
         self, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary"
     ) -> T:
@@ -167,6 +170,7 @@ class TorchOrder(Applied[T]):
         none = powers == 0
         return (powers.masked_fill(none, 1) ** (1 / p)).masked_fill(none, 0)  # type: ignore[no-any-return]
 
+    @several
     def cov(self, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> T:
         """Covariances of the rows of a matrix, whose columns are observations; of one row its
         variance.
@@ -196,6 +200,7 @@ class TorchOrder(Applied[T]):
             found = (away * shares) @ away.mT / (total - lost).clip(0)
         return found if found.shape[0] > 1 else found.reshape(())  # type: ignore[no-any-return]
 
+    @several
     def corrcoef(self) -> T:
         """Correlations of the rows of a matrix, whose columns are observations."""
         found: Any = self.cov()
@@ -205,6 +210,7 @@ class TorchOrder(Applied[T]):
         made = found / spread.unsqueeze(1) / spread.unsqueeze(0)
         return made.clip(-1, 1)  # type: ignore[no-any-return]
 
+    @several
     def renorm(self, p: float, dim: int, maxnorm: float) -> T:
         """The slices along an axis, scaled so that the p-norm of none is above `maxnorm`."""
         x: Any = self
@@ -303,50 +309,21 @@ class TorchOrder(Applied[T]):
         few = sets_of(x, return_inverse, return_counts) if dim is None and x.size <= SMALL else None
         if few is not None:
             return tuple(few) if len(few) > 1 else few[0]
-        if dim is None:
-            found = x.__array_namespace__().unique_all(x)
-            values, at, counts = found.values, found.inverse_indices, found.counts
-        else:
+        values = at = counts = None
+        if dim is not None:
             values, at, counts = _unique_slices(x, self._dim(dim, "unique"))
+        elif return_inverse and return_counts:
+            values, _, at, counts = x.__array_namespace__().unique_all(x)
+        elif return_inverse:
+            values, at = x.__array_namespace__().unique_inverse(x)
+        elif return_counts:
+            values, counts = x.__array_namespace__().unique_counts(x)
+        else:
+            values = x.__array_namespace__().unique_values(x)
         given = [values]
         given += [at] if return_inverse else []
         given += [counts] if return_counts else []
         return tuple(given) if len(given) > 1 else given[0]
-
-    def bincount(self, weights: Any = None, minlength: int = 0) -> T:
-        """How often each number from 0 on is there; with weights, their sums."""
-        x: Any = self
-        if x.ndim != 1 or not x.dtype.is_int:
-            raise ShapeError(f"bincount takes a vector of integers, not {x.dtype.name}{x.shape}")
-        host = x.__cubepy_hosted__() if weights is None else None
-        if host is not None and host.dtype != np.uint64:
-            if host.size and host.min() < 0:
-                raise ArgumentError("bincount takes no numbers below 0")
-            counted = np.bincount(host, minlength=max(minlength, 0))
-            return x.__cubepy_wrap__(counted)  # type: ignore[no-any-return]
-        if x.size and int(x.min()) < 0:
-            raise ArgumentError("bincount takes no numbers below 0")
-        count = max(minlength, int(x.max()) + 1 if x.size else 0)
-        ones: Any = x.new_ones(x.shape, dtype="i64") if weights is None else self._like(weights)
-        return ones.new_zeros(count).index_add(0, x.astype("i64"), ones)  # type: ignore[no-any-return]
-
-    def isin(self, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> T:
-        """Which elements are among others; `assume_unique` promises what is not made use of."""
-        x: Any = self
-        known: Any = self._like(test_elements).reshape(-1)  # type: ignore[attr-defined]
-        if not known.size:
-            return (x != x) if not invert else (x == x)  # type: ignore[no-any-return]
-        known = known.sort(0)[0]
-        at = x.__array_namespace__().searchsorted(known, x.reshape(-1)).clip(max=known.size - 1)
-        found = (known.index_select(0, at) == x.reshape(-1)).reshape(x.shape)
-        return ~found if invert else found  # type: ignore[no-any-return]
-
-    def bucketize(self, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> T:
-        """Between which of some rising numbers each element lies, in i64 or i32."""
-        x: Any = self
-        side = "right" if right else "left"
-        found = x.__array_namespace__().searchsorted(self._like(boundaries), x, side=side)
-        return found.astype("i32") if out_int32 else found  # type: ignore[no-any-return]
 
     # Matrices
 
@@ -366,6 +343,7 @@ class TorchOrder(Applied[T]):
         x: Any = self
         return x.reshape(-1).diag(offset)  # type: ignore[no-any-return]
 
+    @several
     def kron(self, other: Any) -> T:
         """The Kronecker product."""
         x, y = self, self._like(other)  # type: Any, Any
@@ -378,18 +356,21 @@ class TorchOrder(Applied[T]):
 
     # Elements
 
+    @several
     def fmax(self, other: Any) -> T:
         """The larger of two elements; the other one of NaN."""
         x, y = self, self._operand(other)  # type: Any, Any
         most = x.maximum(y)
         return self._apply("where", x != x, y, self._apply("where", y != y, x, most))  # type: ignore[no-any-return]
 
+    @several
     def fmin(self, other: Any) -> T:
         """The smaller of two elements; the other one of NaN."""
         x, y = self, self._operand(other)  # type: Any, Any
         least = x.minimum(y)
         return self._apply("where", x != x, y, self._apply("where", y != y, x, least))  # type: ignore[no-any-return]
 
+    @several
     def heaviside(self, values: Any) -> T:
         """0 below 0, 1 above, and given values at 0."""
         x: Any = self
@@ -397,6 +378,7 @@ class TorchOrder(Applied[T]):
         step = self._apply("where", x == 0, self._operand(values), step)
         return step.masked_fill(x != x, math.nan) if x.dtype.is_float else step  # type: ignore[no-any-return]
 
+    @several
     def sinc(self) -> T:
         """sin(pi x) / (pi x), and 1 at 0."""
         x: Any = self

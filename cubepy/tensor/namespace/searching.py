@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from cubepy.errors import ArgumentError, ShapeError
-from cubepy.lang.dtypes import bool_, i64
+from cubepy.lang.dtypes import bool_, promote
 from cubepy.tensor.array import Tensor, apply, as_tensor
-from cubepy.tensor.methods.indexing import positions_of
-from cubepy.tensor.namespace.choice import concat
-from cubepy.tensor.namespace.creation import full, zeros
+from cubepy.tensor.methods.applied import formulas, found_by
 
 
 def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
@@ -54,43 +52,15 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None)
     if side not in ("left", "right"):
         raise ArgumentError(f'side is "left" or "right", not {side!r}')
     known, given = as_tensor(x1), as_tensor(x2)
-    if known.ndim > 1:
-        return _in_rows(known, given, side, sorter)
     if not known.ndim:
         raise ShapeError("searchsorted needs x1 of rank 1 or more")
     if sorter is not None:
-        known = apply("take", known, as_tensor(sorter), axis=0)
-    wanted, m = given.reshape(-1), given.size
-    # how many of x1 come before each of x2, where both are sorted as one, stably
-    n = known.size
-    order = concat([wanted, known] if side == "left" else [known, wanted]).argsort()
-    of_known = (order >= m) if side == "left" else (order < n)
-    before = apply("cumsum", of_known, axis=0, exclusive=False)
-    start = zeros(n + m, dtype=i64, device=given.device)
-    found = apply("put", start, order, before, axis=0, update="assign")
-    part = found[:m] if side == "left" else found[n:]
-    return part.reshape(given.shape)  # type: ignore[no-any-return]
-
-
-def _in_rows(known: Tensor, given: Tensor, side: str, sorter: Any) -> Tensor:
-    """`searchsorted` in a sequence for each row, by halves."""
-    if given.ndim != known.ndim or given.shape[:-1] != known.shape[:-1]:
-        raise ShapeError(
-            f"searchsorted: rows of the shape {known.shape} go with those of {known.shape[:-1]} "
-            f"and a length, not of {given.shape}"
-        )
-    if sorter is not None:
-        known = known.take_along_dim(as_tensor(sorter), known.ndim - 1)
-    n = known.shape[-1]
-    first = last = zeros(given.shape, dtype=i64, device=given.device)
-    last = last + n
-    for _ in range(n.bit_length()):
-        middle = (first + last) // 2
-        there = known.take_along_dim(middle.clip(max=n - 1), known.ndim - 1)
-        behind = (first < last) & ~(there >= given if side == "left" else there > given)
-        first = apply("where", behind, middle + 1, first)
-        last = apply("where", behind, last, middle)
-    return first
+        order = as_tensor(sorter)
+        last = known.ndim - 1
+        known = known.take_along_dim(order, last) if last else apply("take", known, order, axis=0)
+    common = promote(known.dtype, given.dtype)
+    known, given = (x if x.dtype is common else x.astype(common) for x in (known, given))
+    return apply("searchsorted", known, given, right=side == "right")  # type: ignore[no-any-return]
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
@@ -131,68 +101,67 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Tensor
 
 
-class _Groups(NamedTuple):
-    """Equal elements of a flattened tensor side by side: the order of the sort, the sorted
-    elements, which of them begin a group, and where these are.
+class _Groups:
+    """Equal elements of a flattened tensor side by side.
+
+    Attributes:
+        ordered: what a sort gives.
+        order: how it goes; None if nobody asks.
+        begins: which elements begin a group.
+        starts: where these are.
     """
 
-    order: Tensor
-    ordered: Tensor
-    begins: Tensor
-    starts: Tensor
+    def __init__(self, x: Tensor, order: bool = True) -> None:
+        flat = x.reshape(-1)
+        self.shape = x.shape
+        self.order: Any = None
+        if order:
+            self.ordered, self.order = flat.sort(0)
+        else:
+            self.ordered = apply("sort", flat, axis=0, descending=False)
+        self.begins = formulas().groups(self.ordered)
+        self.starts = found_by(self.begins)[0]
 
+    def values(self) -> Tensor:
+        """An element of each group."""
+        return apply("take", self.ordered, self.starts, axis=0)  # type: ignore[no-any-return]
 
-def _groups(x: Tensor) -> _Groups:
-    flat = x.reshape(-1)
-    order = flat.argsort()
-    ordered = apply("take", flat, order, axis=0)
-    first = full(min(1, flat.size), True, device=x.device)
-    begins = concat([first, ordered[1:] != ordered[:-1]])
-    return _Groups(order, ordered, begins, positions_of(begins))
+    def first(self) -> Tensor:
+        """Where it comes first."""
+        return apply("take", self.order, self.starts, axis=0)  # type: ignore[no-any-return]
 
+    def counts(self) -> Tensor:
+        """Of elements in each group."""
+        return formulas().gaps(self.starts, self.ordered.size)  # type: ignore[no-any-return]
 
-def _counts(groups: _Groups) -> Tensor:
-    n = groups.order.size
-    ends = concat([groups.starts[1:], full(min(1, n), n, device=groups.order.device)])
-    return ends - groups.starts
-
-
-def _inverse(groups: _Groups, x: Tensor) -> Tensor:
-    number = apply("cumsum", groups.begins, axis=0, exclusive=False) - 1
-    start = zeros(x.size, dtype=i64, device=x.device)
-    return apply("put", start, groups.order, number, axis=0, update="assign").reshape(x.shape)  # type: ignore[no-any-return]
-
-
-def _values(groups: _Groups) -> Tensor:
-    return apply("take", groups.ordered, groups.starts, axis=0)  # type: ignore[no-any-return]
+    def inverse(self) -> Tensor:
+        """In which group each element is."""
+        return formulas().numbered(self.order, self.begins).reshape(self.shape)  # type: ignore[no-any-return]
 
 
 def unique_all(x: Any, /) -> UniqueAll:
     """The different elements in order (each NaN is one), where they come first, where each element
     is among them, and how often they come.
     """
-    given = as_tensor(x)
-    groups = _groups(given)
-    first = apply("take", groups.order, groups.starts, axis=0)
-    return UniqueAll(_values(groups), first, _inverse(groups, given), _counts(groups))
+    groups = _Groups(as_tensor(x))
+    return UniqueAll(groups.values(), groups.first(), groups.inverse(), groups.counts())
 
 
 def unique_counts(x: Any, /) -> UniqueCounts:
     """The different elements in order, and how often they come."""
-    groups = _groups(as_tensor(x))
-    return UniqueCounts(_values(groups), _counts(groups))
+    groups = _Groups(as_tensor(x), order=False)
+    return UniqueCounts(groups.values(), groups.counts())
 
 
 def unique_inverse(x: Any, /) -> UniqueInverse:
     """The different elements in order, and where each element is among them."""
-    given = as_tensor(x)
-    groups = _groups(given)
-    return UniqueInverse(_values(groups), _inverse(groups, given))
+    groups = _Groups(as_tensor(x))
+    return UniqueInverse(groups.values(), groups.inverse())
 
 
 def unique_values(x: Any, /) -> Tensor:
     """The different elements in order."""
-    return _values(_groups(as_tensor(x)))
+    return _Groups(as_tensor(x), order=False).values()
 
 
 __all__ = [

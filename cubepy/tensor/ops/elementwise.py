@@ -139,7 +139,7 @@ def _nextafter(a: Spec, b: Spec) -> Spec:
 
 
 @define("map", {n: Rounded(f"b:{n}") for n in ("floor", "ceil", "round", "trunc")}, constant=True)
-@define("map", maps(neg="t:negative", abs="b:abs", relu="f:relu", square="t:square"))
+@define("map", maps(neg="t:negative", abs="b:abs", relu="f:relu", square="t:square", cube="t:cube"))
 def _same_unary(x: Spec) -> Spec:
     return Spec(x.shape, x.dtype.compute)
 

@@ -5,13 +5,26 @@ otherwise.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.lang.dtypes import i64, promote
-from cubepy.tensor.ops.library import bounds, embeddings, flat, function, kernels, number, zeros
+from cubepy.lang.dtypes import bool_, i64
+from cubepy.tensor.ops.library import (
+    bounds,
+    counts,
+    embeddings,
+    flat,
+    function,
+    gathering,
+    kernels,
+    masks,
+    number,
+    searches,
+    zeros,
+)
 from cubepy.tensor.ops.op import Spec, axis_in, broadcast, define
 
 UPDATES = ("assign", "add", "mul", "min", "max")
@@ -58,6 +71,8 @@ def _run_flat_index(dtype: np.dtype, *indices: Any, lengths: tuple[int, ...]) ->
         if flat is not None:
             part = kernels().map(function("t:joined_index"), flat, length, part, dtype=dtype)
         flat = part
+    if flat is not indices[0]:
+        return flat  # that of a map already
     return kernels().map(function("t:identity"), flat, dtype=dtype)
 
 
@@ -70,16 +85,20 @@ def _flat_index(*indices: Spec, lengths: tuple[int, ...]) -> Spec:
     return Spec(broadcast(*indices), i64)
 
 
-def _run_take(dtype: np.dtype, x: Any, index: Any, axis: int) -> Any:
+def _run_take(dtype: np.dtype, x: Any, index: Any, axis: int, from_end: bool = False) -> Any:
     at = axis % x.ndim
+    if from_end and index.dtype.kind == "i":
+        if not isinstance(x, np.ndarray):
+            return gathering().taken(x, at, index)
+        index = _run_flat_index(np.dtype(np.int64), index, lengths=(x.shape[at],))
     shape = (*x.shape[:at], *index.shape, *x.shape[at + 1 :])
     return kernels().select(x, at, flat(index)).reshape(shape)
 
 
 @define("index", {"take": _run_take})
-def _take(x: Spec, index: Spec, axis: int) -> Spec:
+def _take(x: Spec, index: Spec, axis: int, from_end: bool = False) -> Spec:
     """Slices at the positions of an index of any rank, whose axes replace the one; it counts from
-    the front.
+    the front, if `from_end` below 0 from the end.
     """
     _integers("take", index)
     at = axis_in(axis, len(x.shape), "take")
@@ -105,7 +124,9 @@ def _run_put(dtype: np.dtype, x: Any, index: Any, values: Any, axis: int, update
 
 @define("index", {"put": _run_put})
 def _put(x: Spec, index: Spec, values: Spec, axis: int, update: str) -> Spec:
-    """x, where the slices that `take` gives are updated with values that broadcast to them."""
+    """x, where the slices that `take` gives are updated with values that broadcast to them; indices
+    below 0 count from the end.
+    """
     found = _take(x, index, axis)
     _updates(update)
     if broadcast(found, values) != found.shape:
@@ -177,21 +198,67 @@ def _take_along_axis(x: Spec, index: Spec, axis: int) -> Spec:
     return Spec(index.shape, x.dtype)
 
 
-def _run_nonzero(dtype: np.dtype, mask: Any, ends: Any, count: int) -> Any:
-    """Element n goes to where the running count says, those without to a place behind."""
-    K = kernels()
-    target = K.map(function("t:where"), mask, ends, number(mask, count + 1, dtype), dtype=dtype)
-    ones = number(mask, 1, dtype)
-    every = K.cumsum(K.copy(np.broadcast_to(ones, mask.shape)), 0, exclusive=True)
-    start = zeros(mask, (count + 2,), dtype)
-    return K.copy(K.index_put(start, (target,), every, "assign", out=start)[1 : count + 1])
-
-
-@define("index", {"flat_nonzero": _run_nonzero}, constant=True)
-def _nonzero(mask: Spec, ends: Spec, count: int) -> Spec:
-    """The positions of the `count` elements of a mask of rank 1 that hold; `ends` is its running
-    sum.
+@define("index", {"mask_positions": lambda d, mask: list(masks().positions(mask))}, constant=True)
+def _mask_positions(mask: Spec) -> list[Spec]:
+    """The indices of the elements of a mask that hold, a row for each axis, in the first columns of
+    a matrix that has one for each element; and how many they are, one number.
     """
-    if len(mask.shape) != 1 or ends.shape != mask.shape:
-        raise ShapeError(f"flat_nonzero: a mask of shape {mask.shape} with sums of {ends.shape}")
-    return Spec((count,), promote(ends.dtype, i64))
+    if mask.dtype is not bool_ or not mask.shape:
+        raise ShapeError(f"mask_positions takes a mask, not {mask.dtype.name}{mask.shape}")
+    return [Spec((len(mask.shape), math.prod(mask.shape)), i64), Spec((1,), i64)]
+
+
+@define(
+    "index", {"mask_selected": lambda d, x, mask: list(masks().selected(x, mask))}, constant=True
+)
+def _mask_selected(x: Spec, mask: Spec) -> list[Spec]:
+    """What a mask of the first axes of x selects, the first of as many as it has elements; and how
+    many they are, one number.
+    """
+    axes = len(mask.shape)
+    if mask.dtype is not bool_ or not axes or mask.shape != x.shape[:axes]:
+        raise ShapeError(
+            f"mask_selected: {mask.dtype.name}{mask.shape} is no mask of a tensor of {x.shape}"
+        )
+    return [Spec((math.prod(mask.shape), *x.shape[axes:]), x.dtype), Spec((1,), i64)]
+
+
+def _run_search(dtype: np.dtype, known: Any, wanted: Any, right: bool) -> Any:
+    rows = math.prod(known.shape[:-1])
+    width = math.prod(wanted.shape[known.ndim - 1 :])
+    found = searches().searched(
+        flat(known).reshape(rows, known.shape[-1]), flat(wanted).reshape(rows, width), right
+    )
+    return found.reshape(wanted.shape)
+
+
+@define("index", {"searchsorted": _run_search}, constant=True)
+def _search(known: Spec, wanted: Spec, right: bool) -> Spec:
+    """Where elements would stand among others that are in order along the last axis, before those
+    that equal them or, if `right`, behind; in a row for each row, if there are several.
+    """
+    ahead = known.shape[:-1]
+    if known.dtype is not wanted.dtype or known.dtype.storage_only:
+        raise DTypeError(
+            f"searchsorted: {wanted.dtype.name} among {known.dtype.name}: elements of one dtype "
+            "that is no storage are compared"
+        )
+    if not known.shape or (ahead and wanted.shape[:-1] != ahead):
+        raise ShapeError(
+            f"searchsorted: rows of the shape {known.shape} go with those of {ahead} and a "
+            f"length, not of {wanted.shape}"
+        )
+    return Spec(wanted.shape, i64)
+
+
+def _run_bincount(dtype: np.dtype, x: Any, count: int) -> Any:
+    return counts().counted(x, zeros(x, (count,), dtype))
+
+
+@define("index", {"bincount": _run_bincount}, constant=True)
+def _bincount(x: Spec, count: int) -> Spec:
+    """How often each number below `count` is in a vector of integers; others are passed over."""
+    _integers("bincount", x)
+    if len(x.shape) != 1:
+        raise ShapeError(f"bincount takes a vector, not a tensor of shape {x.shape}")
+    return Spec((count,), i64)

@@ -32,6 +32,30 @@ def bounds() -> Any:
 
 
 @cache
+def searches() -> Any:
+    """What searches in what is in order."""
+    return importlib.import_module("cubepy.kernels.indexing.search")
+
+
+@cache
+def counts() -> Any:
+    """What counts numbers."""
+    return importlib.import_module("cubepy.kernels.indexing.counts")
+
+
+@cache
+def gathering() -> Any:
+    """What reads by index."""
+    return importlib.import_module("cubepy.kernels.indexing.gather")
+
+
+@cache
+def masks() -> Any:
+    """What finds where masks hold."""
+    return importlib.import_module("cubepy.kernels.scan.mask")
+
+
+@cache
 def embeddings() -> Any:
     """What sums rows by index."""
     return importlib.import_module("cubepy.kernels.indexing.embedding")

@@ -23,13 +23,16 @@ from cubepy.kernels.elementwise.sequence import steps
 from cubepy.kernels.fused.bundled_sums import bundled_sums
 from cubepy.kernels.fused.bundles import bundled_map
 from cubepy.kernels.fused.maps import fused_map, joined_map
+from cubepy.kernels.indexing.counts import counted
 from cubepy.kernels.indexing.embedding import rows_summed
+from cubepy.kernels.indexing.search import searched
 from cubepy.kernels.interpolate import grid_sample
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives import updates
 from cubepy.kernels.random.stateful import drawn, dropped
 from cubepy.kernels.recurrent.alignments import ctc_forward, ctc_gradient
 from cubepy.kernels.recurrent.recurrence import packed, recurrence, recurrence_back
+from cubepy.kernels.scan.mask import positions, selected
 from cubepy.kernels.windows.columns import fold, unfold
 from cubepy.lang.declare import Kernel
 from cubepy.quant.linear.gpu.dequantize import taken
@@ -51,6 +54,7 @@ ONLY_FOR_CPUS = {
     "indexing.scatter_kernels.put_lines": "planes have put_rows",
     "indexing.scatter_kernels.put_elements": "planes have put_rows",
     "movement.concat.reverse_rows": "planes have reverse_lines",
+    "scan.mask.put_selected": "planes have select_tiles",
     "normalization.columns_cpu.softmax_columns": "planes turn axes",
     "normalization.norms_rows.log_softmax_rows": "planes have softmax_held",
     "normalization.norms_rows.rms_norm_rows": "planes have layer_norm_held",
@@ -266,6 +270,10 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     + [(lambda g: K.interpolate_input((2, 8, 20, 24), g, mode="bicubic"), (zeros(2, 8, 10, 12),)),
        (lambda g: K.interpolate_input((2, 8, 2, 2), g, mode="bilinear"), (zeros(2, 8, 400, 400),))],
     "columns": [(windows_as_columns, (zeros(2, 3, 20, 24, dtype=d),)) for d in (F32, BF16)],
+    "masks": [(positions, (zeros(*shape, dtype=bool),)) for shape in ((100,), (9, 2000))]
+    + [(lambda x: selected(x, x.view(bool)[:, 0]), (zeros(9000, 2, dtype=np.uint8),))],
+    "searchsorted": [(lambda x, r=r: searched(x, x, r), (zeros(3, 100, dtype=d),)) for r in (False, True) for d in (F32, I64)],
+    "bincount": [(counted, (zeros(5000, dtype=I64), zeros(n, dtype=I64))) for n in (10, 3000, 9000)],
     "grid_sample": [(partial(sampled, o), (zeros(2, 8, *(6,) * a, dtype=d), zeros(2, *(5,) * a, a, dtype=d), zeros(2, 8, *(5,) * a, dtype=d)))
                     for a, d in ((2, F32), (2, BF16), (3, np.float64)) for o in (False, True)],
     "sort": [*each(K.sort, (F32,), 64, 100), *each(K.argsort, (F32, I64), 1, 200000)],

@@ -24,6 +24,7 @@ from cubepy.runtime.replay.host import HostOperands
 from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Recorder
 from cubepy.runtime.stats import counters
+from cubepy.tensor.replay import OFTEN
 from tests.pretend import NAME, pretend
 from tests.staging import WHERE
 
@@ -137,7 +138,7 @@ def test_views_on_a_gpu_are_plans_without_steps(monkeypatch: pytest.MonkeyPatch)
     ops = importlib.import_module("cubepy.tensor.array")
     with pretend(monkeypatch):
         x = cb.tensor(some(4, 6), device=NAME)
-        for _ in range(2):
+        for _ in range(OFTEN + 1):
             x.reshape(3, 8).T[1:]
         monkeypatch.setattr(ops, "perform", None)  # what the long way comes through
         before = counters.launches

@@ -80,7 +80,7 @@ DOMAINS: dict[str, tuple[float, float]] = {
 """Where functions of one element are looked at, if not in [-2, 2]."""
 
 _UNARY = """exp log log1p expm1 sqrt rsqrt sin cos tanh erf silu sigmoid tan asin acos atan sinh cosh
-    asinh acosh atanh log10 cbrt erfc log2 exp2 erfinv reciprocal neg abs relu square lgamma"""
+    asinh acosh atanh log10 cbrt erfc log2 exp2 erfinv reciprocal neg abs relu square cube lgamma"""
 _IMAGE = (1, 2, 5, 4)
 _SMALL = {**HOW, "groups": 1}
 _INDICES = np.array([[[[1, 3], [9, 11]], [[5, 2], [17, 14]]]])

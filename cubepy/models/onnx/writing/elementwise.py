@@ -74,7 +74,7 @@ def after(w: Writer, op: Op, x: str, other: str) -> Any:
     return x
 
 
-@form("log1p expm1 log2 log10 exp2 rsqrt square silu trunc cbrt signbit isfinite invert")
+@form("log1p expm1 log2 log10 exp2 rsqrt square cube silu trunc cbrt signbit isfinite invert")
 def of_pieces(w: Writer, op: Op, x: str) -> Any:
     """Functions that ONNX has in pieces only."""
     kind, name = op.spec(0).dtype, op.node.op
@@ -88,8 +88,9 @@ def of_pieces(w: Writer, op: Op, x: str) -> Any:
     if name == "trunc":
         whole = not dtype.is_float
         return x if whole else w.add("Mul", w.add("Sign", x), w.add("Floor", w.add("Abs", x)))
-    if name == "square":
-        return w.add("Mul", x, x)
+    if name in ("square", "cube"):
+        squared = w.add("Mul", x, x)
+        return squared if name == "square" else w.add("Mul", squared, x)
     if name == "silu":
         return w.add("Mul", x, w.add("Sigmoid", x))
     if name == "rsqrt":

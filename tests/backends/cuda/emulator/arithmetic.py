@@ -111,7 +111,8 @@ def select(condition: Any, a: Any, b: Any) -> Any:
 
 
 def splat(value: Any, lanes: int) -> np.ndarray:
-    return ones(type(value), lanes) * value
+    wide = type(value) is int and not -(1 << 31) <= value < 1 << 31
+    return ones(np.int64 if wide else type(value), lanes) * value
 
 
 @lru_cache(256)
@@ -174,7 +175,7 @@ ARITHMETIC: dict[str, Any] = {
     "popcount": lambda v: int(v).bit_count(),
     "ctz": lambda v: (int(v) & -int(v)).bit_length() - 1,
     "f32": converted(np.float32), "f64": converted(np.float64), "f16": rounded("f16"), "bf16": rounded("bf16"), "bitcast": bitcast,
-    "neg": lambda a: -a, "absolute": np.abs, "fma": fma, "minnum": smaller, "maxnum": larger, "maximum": np.maximum, "kept_maximum": np.maximum, "kept_minimum": np.minimum, "select": select, "rint": np.rint, "floor": np.floor,
+    "neg": lambda a: -a, "absolute": np.abs, "fma": fma, "minnum": smaller, "maxnum": larger, "maximum": np.maximum, "minimum": np.minimum, "kept_maximum": np.maximum, "kept_minimum": np.minimum, "select": select, "rint": np.rint, "floor": np.floor,
     "exp2": np.exp2, "log2": np.log2, "approximate_exp2": np.exp2, "approximate_exp": np.exp, "erf": erf, "approximate_log2": np.log2, "approximate_log": np.log, "splat": splat,
     "extract": lambda line, k: plain(line[k]), "shuffle": shuffle,
     "line_sum": lambda line: plain(line.sum(dtype=line.dtype)), "line_max": lambda line: plain(line.max()),
