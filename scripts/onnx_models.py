@@ -194,7 +194,9 @@ def compared(path: Path, wants_time: bool, wants_second: bool = False) -> str:
         pairs = [(a, np.asarray(b)) for a, b in zip(values, expected, strict=True)]
         far = max(distance(a, b) for a, b in pairs)
         close = min(cosine(a, b) for a, b in pairs) if far < np.inf else 0.0
-        most = max(float(np.abs(a - b).max(initial=0)) for a, b in pairs) if far < np.inf else far
+        most = far
+        if far < np.inf:
+            most = max(float(np.abs(a - 1.0 * b).max(initial=0)) for a, b in pairs)
         text = f"{far:.1e} (at most {most:.0e}) cos {close:.5f} first {first:.1f}s"
         if wants_time:
             times = timed(partial(model, **given), partial(session.run, names, given))

@@ -112,12 +112,12 @@ class CpuExecutable:
         self._laid: Laid | None = None  # code that runs is kept by who runs it: runners have this
         name = self.name_of_kept()
         known = None if name is None else walked.read(name)
-        if type(known) is tuple and len(known) == 3:
-            self.key, self.sites, self.assumes = known
+        if type(known) is tuple and len(known) == 4:
+            self.key, self.sites, self.assumes, self.parts = known
         else:
             self.write_text()
             if name is not None:
-                walked.write(name, (self.key, self.sites, self.assumes))
+                walked.write(name, (self.key, self.sites, self.assumes, self.parts))
 
     def name_of_kept(self) -> str | None:
         """The name under which a process finds what launches need of the text that another one has
@@ -134,8 +134,9 @@ class CpuExecutable:
         from cubepy.backends.cpu.emit import text_of  # loaded where something is compiled
 
         program = self.program
-        self.emitted: CpuText = text_of(program, self.denied)
+        self.emitted: CpuText = text_of(program, self.denied, not self.noalias)
         self.sites, self.assumes = self.emitted.sites, self.emitted.assumes
+        self.parts = self.emitted.parts
         options = f"noalias={self.noalias} fast_math={sorted(program.fast_math)}"
         self.key = disk.digest(
             self.emitted.text, options, repr(self.emitted.parameters), native.versions()

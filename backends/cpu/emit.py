@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cubepy.backends.cpu.fission import Split, Units, split
+from cubepy.backends.cpu.fission import Units, split
+from cubepy.backends.cpu.own_counts import OwnCounts
+from cubepy.backends.cpu.strides import turned
 from cubepy.backends.llvm.copies import without_copies
 from cubepy.backends.llvm.emitted import Emitted, Parameter
 from cubepy.backends.llvm.names import OPS
 from cubepy.backends.llvm.printing import carrier
 from cubepy.backends.llvm.ranges import Sum
-from cubepy.backends.llvm.wide_text import WideText, written_inside
-from cubepy.compiler.ir import Alloc, Assign, Barrier, Expr, If, Mem, Program, Stmt, walk
+from cubepy.compiler.ir import Alloc, Atomic, Barrier, DebugPrint, Mem, Program, walk
 from cubepy.errors import SharedMemoryError
 
 HEADER = '''"""{title}"""
@@ -30,6 +33,10 @@ RESERVED = frozenset(OPS) | {
     "cubes_z",
     "err",
     "cube",
+    "cube_row",
+    "row_first",
+    "position",
+    "position_x",
     "cube_x",
     "cube_y",
     "cube_z",
@@ -66,20 +73,33 @@ class CpuText(Emitted):
 
     Attributes:
         assumes: what sizes of arguments must fulfil, each `>= 0` (see `ranges`).
+        parts: how many parts of a cube are run for themselves; the function counts these.
     """
 
     assumes: tuple[Sum, ...] = ()
+    parts: int = 1
 
 
-class CpuPrinter(WideText):
+class CpuPrinter(OwnCounts):
     """Prints one program as a function of a range of cubes."""
 
     def __init__(
-        self, program: Program, reserved: frozenset[str], denied: frozenset[Sum] | None
+        self,
+        program: Program,
+        reserved: frozenset[str],
+        denied: frozenset[Sum] | None,
+        in_place: bool = False,
     ) -> None:
         super().__init__(program, reserved, denied)
-        self.split: Split = split(program)
+        self.split = split(program)
         self.per_unit = frozenset(self.split.per_unit)
+        seen = [s for s in walk(program.body) if isinstance(s, (Atomic, DebugPrint))]
+        if seen and not in_place:
+            self.find_counts()
+        if self.units_count > 1:
+            self.merge(
+                any(isinstance(s, DebugPrint) or s.mem.name not in self.counted for s in seen)
+            )
         # one unit a cube has nothing to divide beside, and units that may read what others write
         # are not vectorised
         self.divides_as_f64 = self.units_count > 1 and not program.outputs & program.reads
@@ -116,120 +136,52 @@ class CpuPrinter(WideText):
                 kept += count * -(-s.mem.dtype.bits // 8) * times
                 if kept > STACK_LIMIT:
                     raise stack_overflow(kept, times, s)
-        self.line("for cube in range(first, last):")
-        self.depth += 1
-        self.topology_of_cube()
-        self.block(self.split.body)
+        if self.counted:
+            self.begin_counts()
+        depth = self.depth
+        with self.cubes():
+            self.block(self.split.body)
+        self.depth = depth
+        if self.counted:
+            self.end_counts()
         title = f"{program.name}: {program.mode}, {'x'.join(map(str, program.units))} units"
         names = ", ".join(p.name for p in parameters)
         text = HEADER.format(title=title) + f"def kernel({names}):\n" + "\n".join(self.lines) + "\n"
         assumed = tuple(sorted(self.assumed, key=Sum.text))
-        return CpuText(text, tuple(parameters), tuple(self.sites), assumed)
+        return CpuText(text, tuple(parameters), tuple(self.sites), assumed, self.parts)
 
-    def topology_of_cube(self) -> None:
-        """Positions of the cube along the axes, if they are used."""
-        if self.used(("CUBE_POS_X", "ABSOLUTE_POS_X")):
-            self.line("cube_x = cube % cubes_x")
-        if self.used(("CUBE_POS_Y", "ABSOLUTE_POS_Y")):
-            self.line("cube_y = (cube // cubes_x) % cubes_y")
-        if self.used(("CUBE_POS_Z", "ABSOLUTE_POS_Z")):
-            self.line("cube_z = cube // (cubes_x * cubes_y)")
+    @contextmanager
+    def cubes(self) -> Iterator[None]:
+        """The loop over cubes, or over rows of them, around what is printed inside."""
+        uses = {a for a in "XYZ" if self.used((f"CUBE_POS_{a}", f"ABSOLUTE_POS_{a}"))}
+        if self.merged == "line":
+            yield
+        elif self.merged == "rows":
+            with self.rows(uses):
+                yield
+        else:
+            self.line("for cube in range(first, last):")
+            self.depth += 1
+            if "X" in uses:
+                self.line("cube_x = cube % cubes_x")
+            if "Y" in uses:
+                self.line("cube_y = (cube // cubes_x) % cubes_y")
+            if "Z" in uses:
+                self.line("cube_z = cube // (cubes_x * cubes_y)")
+            yield
 
     def stmt_Units(self, s: Units) -> None:
-        x, y, z = self.program.units
-        depth = self.depth
+        """What every unit does."""
         if self.units_count == 1:
             self.block(s.body)
         else:
-            loops = [(n, c) for n, c in (("unit_z", z), ("unit_y", y), ("unit_x", x)) if c > 1]
-            bounds, facts, body = self.bounded(s.body)
-            for name, count in loops:
-                self.line(f"for {name} in range({bounds.get(name, count)}):")
-                self.depth += 1
-            if len(loops) > 1:
-                parts = [
-                    f"unit_{a} * {m}" if m > 1 else f"unit_{a}"
-                    for a, m, c in (("x", 1, x), ("y", x, y), ("z", x * y, z))
-                    if c > 1
-                ]
-                self.line(f"unit = {' + '.join(parts)}")
-            else:
-                self.line(f"unit = {loops[0][0]}")
-            self.facts += facts
-            self.block(body)
-            del self.facts[len(self.facts) - len(facts) :]
-        self.depth = depth
-
-    def bounded(self, body: list[Stmt]) -> tuple[dict[str, str], list[Sum], list[Stmt]]:
-        """Ends of the loops over units where the whole body is under a guard of their position, and
-        the body without it.
-
-        A loop whose turns all work is one that LLVM moves things out of, and turns into lines.
-        """
-        *before, last = body or [Barrier()]
-        given = [s for s in before if isinstance(s, Assign)]
-        if not self.follows or len(given) < len(before):
-            return {}, [], body
-        if not isinstance(last, If) or not last.then or last.orelse:
-            return {}, [], body
-        known, inner = dict(self.beside), self.inner
-        self.inner = written_inside(body)
-        for s in given:
-            found = self.wide(s.value) if self._keeps(s.name) else None
-            self.beside.pop(s.name, None)
-            if found is not None:
-                self.beside[s.name] = found
-        ends: dict[str, str] = {}
-        facts: list[Sum] = []
-        left: list[Expr] = []
-        for test in _conjuncts(last.cond):
-            follows = self.follow(test)
-            end = self._end_of(follows[0]) if len(follows) == 1 else None
-            if end is None or end[0] in ends:
-                left.append(test)
-            else:
-                ends[end[0]] = end[1]
-                facts += follows
-        self.beside, self.inner = known, inner
-        if not ends:
-            return {}, [], body
-        rest: list[Stmt] = last.then
-        if left:
-            cond = left[0]
-            for test in left[1:]:
-                cond = Expr("and", last.cond.type, (cond, test))
-            rest = [If(cond, last.then, [], loc=last.loc)]
-        return ends, facts, [*before, *rest]
-
-    def _end_of(self, fact: Sum) -> tuple[str, str] | None:
-        """The loop that a fact bounds from above, and its end: a position is at most what stays the
-        same in a cube.
-        """
-        axes = {"unit_x": "X", "unit_y": "Y", "unit_z": "Z"}
-        units = dict(zip(axes, self.program.units, strict=True))
-        positions = {self.position(f"ABSOLUTE_POS_{a}"): n for n, a in axes.items() if units[n] > 1}
-        if units["unit_y"] == units["unit_z"] == 1:
-            positions[self.position("ABSOLUTE_POS")] = "unit_x"
-        found = [(p, positions[p.text]) for p, n in fact.terms if p.text in positions and n == -1]
-        if len(found) != 1:
-            return None
-        position, name = found[0]
-        rest = fact + Sum(((position, 1),), 1)
-        if not all(p.size is not None or p.text in self.fixed for p, _ in rest.terms):
-            return None
-        cube = position.text[1:-1].rpartition(" + ")[0]
-        return name, f"minnum(i64({units[name]}), i64({rest.text()} - {cube}))"
-
-    def who(self, mem: Mem) -> str:
-        """A thread runs all units of a cube, one after the other."""
-        return "own" if mem.kind == "shared" else "atomic"
-
-    def stmt_Barrier(self, s: Barrier) -> None:
-        """One unit, or a place where the kernel was split."""
+            super().stmt_Units(s)
 
     def position(self, name: str) -> str:
         """A topology value as a 64-bit text."""
         x, y, z = self.program.units
+        if self.merged and name in ("ABSOLUTE_POS", "ABSOLUTE_POS_X"):
+            return "position" if self.merged == "line" else "position_x"
         axis = {"_X": ("x", x), "_Y": ("y", y), "_Z": ("z", z)}.get(name[-2:])
         if axis is None:
             n = self.units_count
@@ -250,19 +202,25 @@ class CpuPrinter(WideText):
             "UNIT_POS": unit,
         }[name[:-2]]
 
+    def who(self, mem: Mem) -> str:
+        """A thread runs all units of a cube, one after the other."""
+        return "own" if mem.kind == "shared" else "atomic"
 
-def _conjuncts(cond: Expr) -> list[Expr]:
-    """The conditions that must all hold for this one."""
-    if cond.op == "and" and not cond.type.lanes:
-        return [c for part in cond.args for c in _conjuncts(part)]
-    return [cond]
+    def stmt_Barrier(self, s: Barrier) -> None:
+        """One unit, or a place where the kernel was split."""
 
 
-def text_of(program: Program, denied: frozenset[Sum] | None = frozenset()) -> CpuText:
+def text_of(
+    program: Program, denied: frozenset[Sum] | None = frozenset(), in_place: bool = False
+) -> CpuText:
     """Print a program for the CPU.
 
     Args:
         program: what to print.
         denied: assumptions on sizes that do not hold; None: to follow nothing of index arithmetic.
+        in_place: whether arguments share memory.
     """
-    return CpuPrinter(without_copies(program), RESERVED, denied).emit()
+    program = without_copies(program)
+    if program.units != (1, 1, 1):
+        program = turned(program)
+    return CpuPrinter(program, RESERVED, denied, in_place).emit()

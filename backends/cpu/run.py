@@ -31,12 +31,13 @@ class CpuRunner:
     """A launch whose argument block is laid out: shapes and strides are in it, pointers come at
     every run (`plain` is the block without them).
 
-    The executable gives `entry` (the address of its code), `program`, and `sites` (what can
-    fail).
+    The executable gives `entry` (the address of its code), `program`, `parts` of a cube that run
+    for themselves, and `sites` (what can fail).
     """
 
     def __init__(self, exe: Any, leaves: list[Any], cubes: Dim3) -> None:
-        self.exe, self.cubes = exe, math.prod(cubes)
+        self.exe = exe
+        self.cubes = math.prod(cubes) * exe.parts  # or parts of them, where they have some
         self.entry = _callable(exe.entry)
         slots: list[tuple[int, bool, bool]] = []  # slot, is an array, is a float
         words: list[Any] = [*cubes, 0]

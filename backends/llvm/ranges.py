@@ -9,11 +9,15 @@ out, and code for launches where it does not hold keeps the check.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from cubepy.compiler.ir import Expr
 
 HOPELESS = 1 << 30  # no argument is so much larger than another
 FEW = 24  # guards that are tried together, at most
+PLENTY = 1 << 27  # arguments may well be shorter
+OFTEN = 64  # a guard is taken so many times, at most
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Part:
         kind: "min" or "max" of `of`; "mod" for the remainder by `of[0]`, which is not negative;
             else "".
         of: what it is made of.
+        version: tells values of one text apart that it has at different times.
+        changes: whether the text is that of a variable that may be given another value.
     """
 
     text: str
@@ -36,6 +42,8 @@ class Part:
     size: tuple[str, int] | None = field(default=None, compare=False)
     kind: str = field(default="", compare=False)
     of: tuple[Sum, ...] = field(default=(), compare=False)
+    version: int = 0
+    changes: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -56,8 +64,18 @@ class Sum:
         terms = dict(self.terms)
         for part, n in other.terms:
             terms[part] = terms.get(part, 0) + n * times
-        left = sorted(((p, n) for p, n in terms.items() if n), key=lambda t: t[0].text)
+        left = sorted(((p, n) for p, n in terms.items() if n), key=_order)
         return Sum(tuple(left), self.constant + other.constant * times)
+
+    @property
+    def version(self) -> int:
+        """When the newest of its parts was made."""
+        return max((p.version for p, _ in self.terms), default=0)
+
+    @property
+    def changes(self) -> bool:
+        """Whether its text holds a variable that may be given another value."""
+        return any(p.changes for p, _ in self.terms)
 
     def times(self, n: int) -> Sum:
         """A multiple."""
@@ -98,6 +116,11 @@ class Sum:
         return out
 
 
+def _order(term: tuple[Part, int]) -> tuple[str, int]:
+    """Where a term stands among others."""
+    return term[0].text, term[0].version
+
+
 def constant(value: int) -> Sum:
     """A number."""
     return Sum((), value)
@@ -106,6 +129,14 @@ def constant(value: int) -> Sum:
 def single(part: Part) -> Sum:
     """One part."""
     return Sum(((part, 1),), 0)
+
+
+def _as_often(fact: Sum, goal: Sum) -> list[Sum]:
+    """A fact, and as often as one of its parts is in a goal; nothing where they share no part."""
+    terms = dict(goal.terms)
+    shared = [(terms[p], n) for p, n in fact.terms if p in terms]
+    times = {many // n for many, n in shared if many % n == 0 and 1 < many // n <= OFTEN}
+    return [fact, *map(fact.times, sorted(times))] if shared else []
 
 
 Needs = frozenset[Sum]
@@ -124,7 +155,7 @@ def needs(goal: Sum, facts: Sequence[Sum], denied: Iterable[Sum] = ()) -> Needs 
                 known = [f for f in found if f is not None]
                 return NOTHING.union(*known) if len(known) == len(found) else None
             return min((f for f in found if f is not None), key=len, default=None)
-    near = [f for f in facts if not {p for p, _ in f.terms}.isdisjoint(p for p, _ in goal.terms)]
+    near = [g for f in facts for g in _as_often(f, goal)]
     near = near[-FEW:]
     if any((goal - f).low >= 0 for f in near):
         return NOTHING
@@ -140,5 +171,39 @@ def needs(goal: Sum, facts: Sequence[Sum], denied: Iterable[Sum] = ()) -> Needs 
                 return NOTHING.union(*(f for f in found if f is not None))
     assumed = [a for a in (x.of_sizes() for x in (goal, *(goal - f for f in near))) if a.high >= 0]
     assumed = [a for a in assumed if a.constant > -HOPELESS and a not in denied]
-    assumed = [a for a in assumed if any(n > 0 for _, n in a.terms)]
+    assumed = [a for a in assumed if a.constant >= PLENTY or any(n > 0 for _, n in a.terms)]
     return frozenset({max(assumed, key=lambda a: (a.constant, -len(a.terms)))}) if assumed else None
+
+
+ALL = -(2**31), 2**31 - 1
+SPANS = {
+    "bool_": (0, 1),
+    "u8": (0, 255),
+    "i8": (-128, 127),
+    "u16": (0, 65535),
+    "i16": (-32768, 32767),
+    "u32": (0, 2**32 - 1),
+    "i32": ALL,
+}
+"""Between what integers lie, by their dtype."""
+WIDEST = -(2**63), 2**63 - 1
+
+
+def span(e: Expr, known: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+    """Between what an integer lies, as what it is made of tells; `known` are those of variables."""
+    own = SPANS.get(e.type.dtype.name, WIDEST)
+    if e.op == "const":
+        return (e.attr, e.attr) if type(e.attr) is int else own
+    if e.op == "var":
+        return known.get(e.attr, own)
+    if e.op not in ("cast", "and_", "shr", "mod") or not e.args[0].type.dtype.is_int:
+        return own
+    inside = [span(a, known) for a in e.args]
+    low, high = inside[0]
+    if e.op == "cast":
+        return inside[0] if own[0] <= low and high <= own[1] else own
+    if e.op == "and_":
+        return (0, min(h for n, h in inside if n >= 0)) if max(inside)[0] >= 0 else own
+    if e.op == "shr":
+        return (0, high >> min(63, inside[1][0])) if low >= 0 and inside[1][0] >= 0 else own
+    return (0, inside[1][1] - 1) if inside[1][0] > 0 else own

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cubepy.backends.llvm.printing import Printer
-from cubepy.backends.llvm.ranges import Part, Sum, constant, needs, single
+from cubepy.backends.llvm.printing_memory import all_of
+from cubepy.backends.llvm.ranges import Part, Sum, constant, needs, single, span
 from cubepy.compiler.ir import (
     Assign,
     Atomic,
@@ -23,6 +24,7 @@ from cubepy.compiler.ir import (
     Program,
     Stmt,
     Store,
+    While,
     expressions,
     walk,
 )
@@ -30,7 +32,7 @@ from cubepy.compiler.ir import (
 MOST = 2**31 - 1
 COMPARED = {"lt": (0, 1, 1), "le": (0, 1, 0), "gt": (1, 0, 1), "ge": (1, 0, 0)}
 """By comparison: which operand is the smaller, which the larger, and by how much at least."""
-OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Wide:
 
 
 def of_elements(program: Program) -> bool:
-    """Whether a program reads and writes single elements, in one stretch, by indices of 32 bits."""
-    if program.index.name != "i32" or program.has_barrier or program.shared:
+    """Whether a program reads and writes single elements, by indices of 32 bits."""
+    if program.index.name != "i32":
         return False
     for s in walk(program.body):
         if isinstance(s, Hardware) or (isinstance(s, Store) and s.value.type.lanes):
@@ -67,8 +69,12 @@ class WideText(Printer):
         self.assumed: set[Sum] = set()
         self.facts: list[Sum] = []
         self.beside: dict[str, Wide] = {}
+        self.now = 0
+        self.versions: dict[str, int] = {}
+        self.spans: dict[str, tuple[int, int]] = {}
+        self.missing: list[Sum] | None = None  # what would have spared checks, if that is asked
         self.sums: dict[str, Sum] = {}
-        self.written = {n for s in walk(program.body) for n in _written_by(s)}
+        self.written = {n for s in walk(program.body) for n in written_by(s)}
         self.inner: set[str] = set()
         self.scalars = {
             a.path: a.scalar.dtype for a in program.arguments if a.scalar and not a.scalar.lanes
@@ -88,14 +94,35 @@ class WideText(Printer):
             return None
         method = getattr(self, f"wide_{e.op}", None)
         found = None if method is None else method(e)
-        return found if found and found.sum.low > -MOST - 2 and found.sum.high <= MOST else None
+        return found if found and self._fits(found.sum) else None
+
+    def _fits(self, total: Sum) -> bool:
+        """Whether an integer is the same in 32 bits."""
+        low = total.low > -MOST - 2 or self.follows_that(total + constant(MOST + 1))
+        return low and (total.high <= MOST or self.follows_that(constant(MOST) - total))
+
+    def exact(self, e: Expr) -> Wide | None:
+        """An index in 64 bits, where it cannot wrap, whether or not it would in 32."""
+        known = self.wide(e)
+        if known is not None or not self.follows or e.type.lanes or e.type.dtype.name != "i32":
+            return known
+        if e.op not in ("add", "sub", "mul"):
+            return None
+        a, b = (self.exact(x) for x in e.args)
+        if a is None or b is None:
+            return None
+        found = getattr(self, f"both_{e.op}")(a, b)
+        return found if max(-found.sum.low, found.sum.high) < 1 << 60 else None
 
     def wide_topology(self, e: Expr) -> Wide:
         text = self.position(e.attr)
         if text.isdigit():
             return Wide(text, constant(int(text)))
         most = self.units_count - 1 if e.attr.startswith("UNIT_POS") else MOST - 1
-        return Wide(text, single(Part(text, 0, most)))
+        if e.attr.startswith("CUBE"):  # a launch has fewer than 2**31 units
+            most = MOST // self.units_count
+        least = 1 if e.attr.startswith("CUBE_COUNT") else 0
+        return Wide(text, single(Part(text, least, most)))
 
     def wide_shape(self, e: Expr) -> Wide:
         mem, axis = e.attr
@@ -116,38 +143,47 @@ class WideText(Printer):
 
     def wide_var(self, e: Expr) -> Wide | None:
         known = self.beside.get(e.attr)
-        if known is None and e.attr in self.scalars and e.attr not in self.written:
-            text = self.var(e.attr)
+        if known is not None or e.attr in self.per_unit:
+            return known
+        text = self.var(e.attr)
+        if e.attr in self.scalars and e.attr not in self.written:
             return Wide(text, single(Part(text, -MOST - 1, MOST)))
-        return known
+        low, high = self.spans.get(e.attr, (-MOST - 1, MOST))
+        version = self.versions.get(e.attr, 0)
+        return Wide(text, single(Part(text, low, high, version=version, changes=True)))
 
     def wide_add(self, e: Expr) -> Wide | None:
-        return self._combined(e, "+", lambda a, b: a + b)
+        return self._of_both(e)
 
     def wide_sub(self, e: Expr) -> Wide | None:
-        return self._combined(e, "-", lambda a, b: a - b)
-
-    def _combined(self, e: Expr, sign: str, combine: object) -> Wide | None:
-        a, b = (self.wide(x) for x in e.args)
-        if a is None or b is None:
-            return None
-        total = combine(a.sum, b.sum)  # type: ignore[operator]
-        if not total.terms:
-            return Wide(str(total.constant), total)
-        if b.text == "0":
-            return a
-        return Wide(f"({a.text} {sign} {b.text})", total)
+        return self._of_both(e)
 
     def wide_mul(self, e: Expr) -> Wide | None:
+        return self._of_both(e)
+
+    def _of_both(self, e: Expr) -> Wide | None:
         a, b = (self.wide(x) for x in e.args)
         if a is None or b is None:
             return None
+        found: Wide = getattr(self, f"both_{e.op}")(a, b)
+        return found
+
+    def both_add(self, a: Wide, b: Wide) -> Wide:
+        """Their sum."""
+        return _combined(a, b, "+", a.sum + b.sum)
+
+    def both_sub(self, a: Wide, b: Wide) -> Wide:
+        """Their difference."""
+        return _combined(a, b, "-", a.sum - b.sum)
+
+    def both_mul(self, a: Wide, b: Wide) -> Wide:
+        """Their product."""
         text = f"({a.text} * {b.text})"
         for one, other in ((a, b), (b, a)):
             if not one.sum.terms:
                 return Wide(text, other.sum.times(one.sum.constant))
         ends = [x * y for x in (a.sum.low, a.sum.high) for y in (b.sum.low, b.sum.high)]
-        return Wide(text, single(Part(text, min(ends), max(ends))))
+        return Wide(text, _joint(text, min(ends), max(ends), a, b))
 
     def wide_min(self, e: Expr) -> Wide | None:
         return self._chosen(e, "min")
@@ -164,22 +200,22 @@ class WideText(Printer):
             return None
         choose = min if kind == "min" else max
         low, high = choose(a.sum.low, b.sum.low), choose(a.sum.high, b.sum.high)
-        text = f"{kind}num({a.text}, {b.text})"
-        return Wide(text, single(Part(text, low, high, None, kind, (a.sum, b.sum))))
+        text = f"{kind}num(i64({a.text}), i64({b.text}))"
+        return Wide(text, _joint(text, low, high, a, b, kind, (a.sum, b.sum)))
 
     def wide_mod(self, e: Expr) -> Wide | None:
         a, b = (self.wide(x) for x in e.args)
         if a is None or b is None or b.sum.low < 0:
             return None
         text = f"i64({super().value(e)})"  # a division of 32 bits takes less
-        return Wide(text, single(Part(text, 0, max(0, b.sum.high - 1), None, "mod", (b.sum,))))
+        return Wide(text, _joint(text, 0, max(0, b.sum.high - 1), a, b, "mod", (b.sum,)))
 
     def wide_floordiv(self, e: Expr) -> Wide | None:
         a, b = (self.wide(x) for x in e.args)
         if a is None or b is None or a.sum.low < 0 or b.sum.low < 0:
             return None
         text = f"i64({super().value(e)})"
-        return Wide(text, single(Part(text, 0, a.sum.high)))
+        return Wide(text, _joint(text, 0, a.sum.high, a, b))
 
     def wide_cast(self, e: Expr) -> Wide | None:
         return self.wide(e.args[0])
@@ -193,13 +229,16 @@ class WideText(Printer):
         if cond.op == "not_":
             return self.follow(cond.args[0], not holds)
         op = cond.op if holds else OPPOSITE.get(cond.op, "")
-        if op not in COMPARED and not (op == "eq" and holds):
+        if op not in OPPOSITE:
             return []
         a, b = (self.wide(x) for x in cond.args)
         if a is None or b is None:
             return []
         if op == "eq":
             return [a.sum - b.sum, b.sum - a.sum]
+        if op == "ne":  # at an end of what it can be, it is beyond
+            one = constant(1)
+            return [d - one for d in (a.sum - b.sum, b.sum - a.sum) if d.low == 0]
         small, large, least = COMPARED[op]
         sides = (a.sum, b.sum)
         return [sides[large] - sides[small] - constant(least)]
@@ -208,6 +247,8 @@ class WideText(Printer):
         """Whether `goal >= 0`, perhaps by assumptions on sizes, which are noted."""
         found = needs(goal, self.facts, self.denied)
         if found is None:
+            if self.missing is not None:
+                self.missing.append(goal)
             return False
         self.assumed |= found
         return True
@@ -215,7 +256,7 @@ class WideText(Printer):
     # How it is printed
 
     def index(self, e: Expr) -> str:
-        known = self.wide(e)
+        known = self.exact(e) if self.follows else None
         if known is None:
             return super().index(e)
         self.sums[known.text] = known.sum
@@ -231,15 +272,21 @@ class WideText(Printer):
             once = len(text) >= 40 or e.touches_memory
             text = self.temporary(text) if once else text
             out.append(text)
-            known = self.wide(e)
+            known = self.exact(e)
             if known is not None:
                 self.sums[text] = known.sum
+            elif text.isidentifier():
+                self.sums[text] = single(Part(text, *span(e, self.spans), version=self.tick()))
+            else:
+                self.sums.pop(text, None)
         return out
 
     def value(self, e: Expr) -> str:
         if e.op in (*COMPARED, "eq", "ne") and not e.type.lanes:
             a, b = (self.wide(x) for x in e.args)
-            if a is not None and b is not None and (a.sum.terms or b.sum.terms):
+            if a is None or b is None or a.sum.changes or b.sum.changes:
+                return super().value(e)
+            if a.sum.terms or b.sum.terms:
                 return f"({a.text} {OPERATORS[e.op]} {b.text})"
         return super().value(e)
 
@@ -251,36 +298,74 @@ class WideText(Printer):
             known = self.sums.get(i)
             n = self.extent(mem, axis)
             if known is None:
-                tests.append(f"and_(0 <= {i}, {i} < {n})")
+                tests.append(f"below({i}, {n})")
                 continue
             size = self.wide_size_of(mem, axis).sum
             low, high = self.follows_that(known), self.follows_that(size - known - constant(1))
             if not (low and high) and not known.terms and not size.terms:
                 return "False"
-            tests += [t for t, proven in ((f"0 <= {i}", low), (f"{i} < {n}", high)) if not proven]
-        text = tests[0] if tests else "True"
-        for t in tests[1:]:
-            text = f"and_({text}, {t})"
-        return text
+            one, other = [f"0 <= {i}"] * (not low), [f"{i} < {n}"] * (not high)
+            tests += [f"below({i}, {n})"] if one and other else one + other
+        return all_of(tests)
 
     def block(self, body: list[Stmt]) -> None:
         known, facts, inner = dict(self.beside), len(self.facts), self.inner
         self.inner = written_inside(body)
         super().block(body)
         self.beside, self.facts[facts:], self.inner = known, [], inner
+        if self.follows:
+            self.renew(body)
+
+    def tick(self) -> int:
+        """The next moment of the walk."""
+        self.now += 1
+        return self.now
+
+    def renew(self, body: list[Stmt]) -> None:
+        """Forget what is known of variables that statements write."""
+        for name in {n for s in walk(body) for n in written_by(s)}:
+            self.versions[name] = self.tick()
+            self.spans.pop(name, None)
 
     def statement(self, s: Stmt) -> None:
         super().statement(s)
         if not isinstance(s, Assign):
-            for name in _written_by(s):
+            for name in written_by(s):
                 self.beside.pop(name, None)
+            if self.follows:
+                self.renew([s])
+
+    def ranged(self, s: For) -> None:
+        if self.follows:
+            self.renew(s.body)
+        if not self.follows or not self.counted_loop(s):
+            super().ranged(s)
+
+    def counted_loop(self, s: For) -> bool:
+        """A loop whose variable is an index; whether it was printed."""
+        return False
+
+    def stmt_While(self, s: While) -> None:
+        count = len(self.facts)
+        if self.follows:
+            self.renew(s.body)
+            self.facts += self.follow(s.cond)
+        super().stmt_While(s)
+        del self.facts[count:]
 
     def stmt_Assign(self, s: Assign) -> None:
-        known = self.wide(s.value) if self._keeps(s.name) else None
-        if known is None:
+        known = self.wide(s.value) if self.follows and self._keeps(s.name) else None
+        if known is None or known.sum.changes:
             super().stmt_Assign(s)
             self.beside.pop(s.name, None)
+            within = span(s.value, self.spans) if self.follows else None
+            if within is not None:
+                self.renew([s])
+                self.spans[s.name] = within
+            if known is not None and s.name not in self.per_unit:
+                self.beside[s.name] = Wide(self.var(s.name), known.sum)
             return
+        self.renew([s])
         if known.text.isidentifier() or not known.sum.terms:
             super().stmt_Assign(s)
             self.beside[s.name] = known
@@ -303,7 +388,7 @@ class WideText(Printer):
     def _counts(self, s: For) -> bool:
         """Whether the variable of a loop is an index that its body does not change."""
         kind = self.program.variables[s.var]
-        written = {n for x in walk(s.body) for n in _written_by(x)}
+        written = {n for x in walk(s.body) for n in written_by(x)}
         return not kind.lanes and kind.dtype.name == "i32" and s.var not in written
 
     def widened(self, name: str) -> str:
@@ -312,9 +397,11 @@ class WideText(Printer):
         return f"_{self.serial}_{name}"
 
     def stmt_If(self, s: If) -> None:
-        if not self.follows or not s.then:
+        if not self.follows or not (s.then or s.orelse):
             super().stmt_If(s)
             return
+        if not s.then:
+            s = If(Expr("not_", s.cond.type, (s.cond,)), s.orelse, [], loc=s.loc)
         self.line(f"if {self.value(s.cond)}:")
         for body, holds in ((s.then, True), (s.orelse, False)):
             if not holds:
@@ -326,45 +413,32 @@ class WideText(Printer):
             self.nested(body)
             del self.facts[count:]
 
-    def ranged(self, s: For) -> None:
-        """A loop over a range, whose variable is wide where its ends are."""
-        start, stop = self.wide(s.start), self.wide(s.stop)
-        step = s.step.attr if s.step.op == "const" else 0
-        if start is None or stop is None or type(step) is not int or not step:
-            super().ranged(s)
-            return
-        if not self._counts(s):
-            super().ranged(s)
-            return
-        name = self.widened(s.var)
-        if step > 0:
-            part = Part(name, start.sum.low, max(start.sum.low, stop.sum.high - 1))
-            facts = [single(part) - start.sum, stop.sum - single(part) - constant(1)]
-        else:
-            part = Part(name, min(start.sum.high, stop.sum.low + 1), start.sum.high)
-            facts = [start.sum - single(part), single(part) - stop.sum - constant(1)]
-        bounds = f"i64({start.text}), i64({stop.text})" + (f", {step}" if step != 1 else "")
-        self.line(f"for {name} in range({bounds}):")
-        self.depth += 1
-        self.assign(s.var, f"i32({name})")
-        known, count = dict(self.beside), len(self.facts)
-        self.beside[s.var] = Wide(name, single(part))
-        self.facts += facts
-        self.block(s.body)
-        self.beside, self.facts[count:] = known, []
-        self.depth -= 1
-
 
 OPERATORS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 
+def _joint(
+    text: str, low: int, high: int, a: Wide, b: Wide, kind: str = "", of: tuple[Sum, ...] = ()
+) -> Sum:
+    """A part that is made of two integers."""
+    version, changes = max(a.sum.version, b.sum.version), a.sum.changes or b.sum.changes
+    return single(Part(text, low, high, None, kind, of, version, changes))
+
+
+def _combined(a: Wide, b: Wide, sign: str, total: Sum) -> Wide:
+    """A sum or difference."""
+    if not total.terms:
+        return Wide(str(total.constant), total)
+    return a if b.text == "0" else Wide(f"({a.text} {sign} {b.text})", total)
+
+
 def written_inside(body: list[Stmt]) -> set[str]:
     """Variables that are written inside statements of a block, not by them."""
-    found = {n for s in body for x in walk([s]) if x is not s for n in _written_by(x)}
+    found = {n for s in body for x in walk([s]) if x is not s for n in written_by(x)}
     return found | {s.var for s in body if isinstance(s, For)}
 
 
-def _written_by(s: Stmt) -> list[str]:
+def written_by(s: Stmt) -> list[str]:
     if isinstance(s, Assign):
         return [s.name]
     if isinstance(s, For):

@@ -211,7 +211,19 @@ def _kinds(folder: Path) -> list[str]:
 
 
 def built(c: DecoderConfig, tensors: dict[str, Any], source: str) -> TextModel:
-    """A decoder of a config and its weights; without those of the last layer, it is tied."""
+    """A decoder of a config and its weights; without those of the last layer, it is tied.
+
+    Raises:
+        FileFormatError: weights that are not those of the config.
+    """
+    there = {name.split(".", 2)[1] for name in tensors if name.startswith("layers.")}
+    if c.layers > len(there):  # before so many are made
+        first = next(n for n in range(c.layers) if str(n) not in there)
+        raise FileFormatError(
+            f"{source}: the weights do not fit the config: missing: layers.{first}; of "
+            f"{c.layers} layers there are {len(there)}",
+            hint="do they belong to each other? fetch both again",
+        )
     if "head.weight" in tensors and c.tied:
         del tensors["head.weight"]
     return filled(partial(TextModel, c), tensors, source)

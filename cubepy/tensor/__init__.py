@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from cubepy.tensor import linalg, namespace
 from cubepy.tensor.array import Tensor, apply, as_tensor, tensor
-from cubepy.tensor.control import recurrence
+from cubepy.tensor.control import projected, recurrence
 from cubepy.tensor.control.checkpoint import checkpoint
 from cubepy.tensor.control.cond import cond
 from cubepy.tensor.control.scan import scan
@@ -68,6 +68,7 @@ _GRADIENTS = (
     order,
     pooling,
     products,
+    projected,
     recurrence,
     reductions,
 )

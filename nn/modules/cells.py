@@ -12,7 +12,7 @@ from cubepy.nn import functional as F
 from cubepy.nn.module import Module
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor, as_tensor
-from cubepy.tensor.array import constant
+from cubepy.tensor.array import apply, constant
 from cubepy.tensor.control.composed import composed
 from cubepy.tensor.control.recurrence import recur
 from cubepy.tensor.namespace import concat, stack
@@ -55,6 +55,42 @@ def along_once(
 
 
 along = composed(along_once)
+"""The same, by programs where it comes often; their gradients do all steps again."""
+
+
+def projected_once(
+    x: Tensor, lengths: Tensor | None, h: Tensor, c: Tensor, *given: Tensor
+) -> tuple[Tensor, ...]:
+    """All steps of an LSTM that projects its states, in one or both directions, in one launch.
+
+    Args:
+        x: inputs (T, B, I).
+        lengths: steps of each sequence, (B,); None: all.
+        h, c: the first states (D, B, P) and cells (D, B, H).
+        given: of all directions the matrices of inputs (4 * H, I), those of states (4 * H, P), the
+            projections (P, H), and the biases of the former two, or none.
+
+    Example:
+        >>> import numpy as np, cubepy as cb
+        >>> x, w, v, p = (cb.tensor(np.ones(n)) for n in ((3, 1, 1), (8, 1), (8, 1), (1, 2)))
+        >>> h, c = cb.tensor(np.zeros((1, 1, 1))), cb.tensor(np.zeros((1, 1, 2)))
+        >>> [t.shape for t in projected_once(x, None, h, c, w, v, p)]
+        [(3, 1, 1), (1, 1, 1), (1, 1, 2)]
+    """
+    ways = h.shape[0]
+    parts = [given[n : n + ways] for n in range(0, len(given), ways)]
+    bias = None
+    if len(parts) > 3:
+        bias = _joined([b + d for b, d in zip(parts[3], parts[4], strict=True)])
+    gates = F.linear(x, _joined(parts[0]), bias)
+    weights = _stacked(parts[1]), _stacked(parts[2])
+    made: list[Tensor] = apply(
+        "projected_recurrence", gates, *weights, lengths, h, c, reverse=False
+    )
+    return tuple(made[:3])
+
+
+projected = composed(projected_once)
 """The same, by programs where it comes often; their gradients do all steps again."""
 
 

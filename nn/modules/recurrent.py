@@ -12,9 +12,10 @@ from cubepy.errors import LaunchError, ShapeError
 from cubepy.nn import arguments, init
 from cubepy.nn import functional as F
 from cubepy.nn.module import Module
-from cubepy.nn.modules.cells import along, along_once, gru, lstm, plain
+from cubepy.nn.modules.cells import along, along_once, gru, lstm, plain, projected, projected_once
 from cubepy.nn.modules.packed import PackedSequence
 from cubepy.nn.parameter import Parameter
+from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor, scan
 from cubepy.tensor.array import constant
 from cubepy.tensor.control.recurrence import serves
@@ -155,19 +156,22 @@ class _Recurrent(Module):
         self, x: Tensor, first: list[Tensor], layer: int, lengths: np.ndarray | None
     ) -> list[Tensor] | None:
         """One layer in all directions, its steps in one launch; None where that is not for it, as
-        where h is projected.
+        on a GPU where h is projected.
         """
-        if self.proj_size:
+        if self.proj_size and gpu_of(x.device) is not None:
             return None
-
-        names = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if self.bias else ()))
+        names = ["weight_ih", "weight_hh", *(["weight_hr"] if self.proj_size else [])]
+        names += ["bias_ih", "bias_hh"] if self.bias else []
         weights = [getattr(self, f"{n}_l{layer}{way}") for n in names for way in self._ways()]
         if not serves(x, *first, *weights, cell=self.cell_name):
             return None
         steps = None if lengths is None else as_tensor(lengths.astype(np.int32)).to(x.device)
         given = x, *first, *weights
         learns = mode.enabled and any(t.requires_grad for t in given)
-        run = along_once if learns else along  # a program would do all steps again to go back
+        # a program would do all steps again to go back
+        if self.proj_size:
+            return list((projected_once if learns else projected)(x, steps, *given[1:]))
+        run = along_once if learns else along
         return list(run(self.cell_name, x, steps, len(first), *given[1:]))
 
     @property
@@ -332,7 +336,7 @@ class LSTM(_Recurrent):
     Args:
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: see `RNN`.
         proj_size: the width of h, which a matrix makes of the cell's output after each step (Sak et
-            al., 2014); 0 leaves it as it is. Such layers go step by step.
+            al., 2014); 0 leaves it as it is. On a GPU such layers go step by step.
 
     Attributes:
         weight_hr_l0: (proj_size, hidden_size), of layer 0; the others see `RNN`.

@@ -84,7 +84,7 @@ def test_a_bound_launch_and_the_generated_code_have_the_same_grid(device: str) -
     run()
     run()
     assert out[1, 2, 39] == 2 * 10239
-    assert "for unit_x in range(" in along_three[cb.over(out)].inspect(out, device="cpu").python
+    assert "for position_x in range(" in along_three[cb.over(out)].inspect(out, device="cpu").python
 
 
 def test_a_size_decides_how_many_cubes_there_are_not_how_large() -> None:

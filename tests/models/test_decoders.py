@@ -68,6 +68,18 @@ def changed(path: Path, **values: Any) -> None:
     (path / "config.json").write_text(json.dumps(config))
 
 
+@pytest.mark.parametrize("kind", fixture("decoders"))
+@pytest.mark.parametrize("layers", [9_999, 2**31 - 1])
+def test_layers_that_are_not_there_are_not_made(kind: str, layers: int, tmp_path: Path) -> None:
+    path = folder(tmp_path, fixture("decoders")[kind])
+    config = json.loads((path / "config.json").read_text())
+    changed(path, **{"n_layer" if "n_layer" in config else "num_hidden_layers": layers})
+    with pytest.raises(
+        FileFormatError, match=r"missing: layers|at most 10000|for \d+ of \d+ layers"
+    ):
+        cb.load(path)
+
+
 @pytest.mark.parametrize(
     ("values", "rule"),
     [

@@ -104,6 +104,8 @@ def test_sentence_pieces() -> None:
         ({"ggml.merges": ["zz yy"]}, "not in the vocabulary"),
         ({"ggml.merges": None}, "without merges"),
         ({"ggml.token_type": np.ones(3)}, "types"),
+        ({"ggml.token_type": [[1], []]}, "with list types"),
+        ({"ggml.token_type": 3}, "with int types"),
     ],
 )
 def test_bad_vocabularies(change: dict, rule: str) -> None:

@@ -224,8 +224,8 @@ class Context:
     Attributes: driver: of the vendor. ordinal: the number of the GPU. handle: the native context.
         name: of the GPU. memory_bytes: all of its memory. captures: how many graphs are being
         captured; it changes under `whole`, which is held, too, while somebody waits for all of the
-        GPU: the driver refuses that during a capture, and spoils the graph. spare: native streams
-        that nobody uses, by flags and priority.
+        GPU: the driver refuses that during a capture, and spoils the graph. own: the streams that
+        were made here, also those that nobody uses any more.
     """
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
@@ -237,7 +237,7 @@ class Context:
             )
         self.driver, self.ordinal, self.label = driver, ordinal, f"{driver.name}:{ordinal}"
         self.captures, self.whole = 0, threading.RLock()
-        self.spare: dict[tuple[int, int], list[int]] = {}
+        self.own: list[Any] = []
         self.device, self.handle = driver.open(ordinal)
         text, size = ctypes.create_string_buffer(256), c_size_t()
         self.check(api.device_name(text, 256, self.device), "asking for the device's name")

@@ -8,6 +8,7 @@ orders any blocking stream.
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from cubepy.runtime.memory.hazards import order
 _BLOCKING, _NON_BLOCKING = 0, 1
 _TIMED, _UNTIMED = 0, 2
 SPARE = 64
-"""Native streams of a kind that are kept for whoever wants one next."""
+"""Native streams that are kept for whoever wants one next."""
 
 
 class NativeStream:
@@ -31,7 +32,12 @@ class NativeStream:
     Attributes: context: of the GPU. handle: the native stream. argument: the same as ctypes passes
         it fastest. capture: what records the work instead of running it, or None. past: what others
         wait for where the stream itself cannot be asked: an event after the work that it was given
-        before the capture it is in, or before its library took it back.
+        before the capture it is in, or before its library took it back. kind: flags and priority of
+        our own, None for another library's.
+
+    Our own are held by `Context.own` until nobody else has them (`_made`). If they were garbage in
+    a circle with memory, its destructor would bring them back to life, as keys of a pool, after
+    their events and handles were given away.
     """
 
     __slots__ = (
@@ -42,6 +48,7 @@ class NativeStream:
         "context",
         "faults",
         "handle",
+        "kind",
         "label",
         "last_event",
         "watched",
@@ -51,10 +58,11 @@ class NativeStream:
         self, where: Context, handle: int | None = None, *, blocking: bool = True, priority: int = 0
     ) -> None:
         self.context = where
+        self.kind: tuple[int, int] | None = None
         if handle is None:
-            kind = _BLOCKING if blocking else _NON_BLOCKING, priority
-            handle = _made(where, *kind)
-            weakref.finalize(self, _put_away, where, kind, handle).atexit = False
+            self.kind = kind = _BLOCKING if blocking else _NON_BLOCKING, priority
+            handle = _made(where, kind)
+            where.own.append(self)
         self.handle: int = handle
         self.argument = c_void_p(handle)
         self.capture: Any = None  # a `graph.Capture` while one records this stream
@@ -103,6 +111,9 @@ class NativeStream:
     def wait_event(self, event: NativeEvent) -> None:
         """Let later work here come after an event."""
         where = self.context
+        if not event.handle:
+            event.gone()
+            return
         with where.active():
             code = where.driver.api().wait_event(self.handle, event.handle, 0)
             where.check(code, "making a stream wait")
@@ -179,38 +190,42 @@ class NativeStream:
         return f"<stream {self.handle:#x} of {self.label}>"
 
 
-def _made(where: Context, flags: int, priority: int) -> int:
-    """A native stream that was put away, if its work is done, or a new one."""
-    spare, api = where.spare.get((flags, priority)), where.driver.api()
-    with where.active():
-        while spare:
-            try:
-                handle = spare.pop()
-            except IndexError:  # somebody was faster
-                break
-            code = api.query_stream(handle)
-            if code == 0:
-                return handle
-            if code == NOT_READY:
-                spare.insert(0, handle)
-                break
-            api.destroy_stream(handle)  # of a capture that never ended
-        made = c_void_p()
-        where.check(api.stream(byref(made), flags, priority), "making a stream")
-    return made.value or 0
-
-
-def _put_away(where: Context, kind: tuple[int, int], handle: int) -> None:
-    """Keep a native stream for others: the driver does not give all of a stream's memory back.
-
-    This is no destructor: while one of those runs, weak references still give the object.
+def _made(where: Context, kind: tuple[int, int]) -> int:
+    """A native stream that nobody has any more, if its work is done, or a new one: the driver does
+    not give all of a stream's memory back.
     """
-    if where.driver.usable():
-        spare = where.spare.setdefault(kind, [])
-        if len(spare) < SPARE:
-            spare.append(handle)
-        else:
-            where.driver.api().destroy_stream(handle)
+    api, own, made = where.driver.api(), where.own, c_void_p()
+    found, spoiled = 0, []
+    with where.active():
+        with marks:
+            idle = [k for k in reversed(range(len(own))) if _references(own, k) == ALONE]
+            for at, k in enumerate(idle):
+                wanted = not found and own[k].kind == kind
+                if not wanted and at < SPARE:
+                    continue
+                code = api.query_stream(own[k].handle)
+                if code == NOT_READY or own[k].capture is not None:
+                    continue
+                handle = own.pop(k).handle
+                if wanted and code == 0:
+                    found = handle
+                else:
+                    spoiled.append(handle)  # one too many, or of a capture that never ended
+        for handle in spoiled:
+            api.destroy_stream(handle)
+        if not found:
+            where.check(api.stream(byref(made), *kind), "making a stream")
+    return found or made.value or 0
+
+
+def _references(streams: list[Any], k: int) -> int:
+    """How often an element of a list is referred to."""
+    one = streams[k]
+    return sys.getrefcount(one)
+
+
+ALONE = _references([object()], 0)
+"""Of what only the list has; interpreters count differently."""
 
 
 @until_exit
@@ -220,22 +235,37 @@ class NativeEvent:
     __slots__ = ("context", "handle", "timed")
 
     def __init__(self, where: Context, *, timed: bool = True) -> None:
-        self.context, self.timed, made = where, timed, c_void_p()
+        self.context, self.timed = where, timed
+        self.handle: int = self._made()
+
+    def _made(self) -> int:
+        where, made = self.context, c_void_p()
         with where.active():
-            code = where.driver.api().event(byref(made), _TIMED if timed else _UNTIMED)
+            code = where.driver.api().event(byref(made), _TIMED if self.timed else _UNTIMED)
             where.check(code, "making an event")
-        self.handle: int = made.value or 0
+        return made.value or 0
 
     def record(self, stream: NativeStream) -> None:
         """Put the event after everything that the stream has been given so far."""
         where = stream.context
         with where.active():
+            if not self.handle:  # garbage that memory in a circle with it brought back to life
+                self.handle = self._made()
             code = where.driver.api().record_event(self.handle, stream.handle)
             where.check(code, "recording an event")
+
+    def gone(self) -> None:
+        """Wait for all of the device: the event was garbage, which memory in a circle with it
+        brought back to life.
+        """
+        self.context.synchronize()
 
     def synchronize(self) -> None:
         """Wait until the work before the event is done."""
         where = self.context
+        if not self.handle:
+            self.gone()
+            return
         with where.active():
             code = where.driver.api().synchronize_event(self.handle)
             where.check(code, "waiting for an event")
@@ -243,6 +273,8 @@ class NativeEvent:
     def done(self) -> bool:
         """Whether the work before the event is done."""
         where = self.context
+        if not self.handle:
+            return where.synchronize()
         with where.active():
             code = where.driver.api().query_event(self.handle)
         if code != NOT_READY:
@@ -258,7 +290,7 @@ class NativeEvent:
         return out.value / 1000
 
     def __del__(self) -> None:
-        handle = getattr(self, "handle", None)
+        handle, self.handle = getattr(self, "handle", 0), 0
         if handle and self.context.driver.usable():
             self.context.driver.api().destroy_event(handle)
 

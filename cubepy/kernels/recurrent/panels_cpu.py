@@ -28,13 +28,26 @@ def panel_of(gates: int, bits: int, properties: DeviceProperties) -> tuple[int, 
     return max(1, sums // gates), lanes
 
 
+@cache
+def narrow_panel_of(width: int, bits: int, properties: DeviceProperties) -> tuple[int, int]:
+    """The same of a matrix that projects states to so many, which a panel may hold."""
+    blocks, lanes = panel_of(1, bits, properties)
+    return min(blocks, -(-width // lanes)), lanes
+
+
 def shape_of(
-    matrix: tuple[int, ...], gates: int, bits: int, properties: DeviceProperties
+    matrix: tuple[int, ...],
+    gates: int,
+    bits: int,
+    properties: DeviceProperties,
+    projects: bool = False,
 ) -> tuple[int, ...]:
-    """The shape of the panels of matrices (D, G * H, H): (D, panels, H, G * blocks * lanes)."""
-    directions, _, width = matrix
+    """The shape of the panels of matrices (D, G * H, K): (D, panels, K, G * blocks * lanes)."""
+    directions, rows, depth = matrix
     blocks, lanes = panel_of(gates, bits, properties)
-    return directions, -(-width // (blocks * lanes)), width, gates * blocks * lanes
+    if projects:
+        blocks, lanes = narrow_panel_of(rows, bits, properties)
+    return directions, -(-rows // (gates * blocks * lanes)), depth, gates * blocks * lanes
 
 
 @cb.kernel
@@ -49,12 +62,13 @@ def pack_panels(
 
     A cube does a gate of a panel; squares of lines are transposed in registers.
     """
-    panels, width = out.shape[1], out.shape[2]
+    panels, width = out.shape[1], matrix.shape[1] // gates
+    depth = out.shape[2]
     g = cb.CUBE_POS % gates
     p = cb.CUBE_POS // gates % panels
     d = cb.CUBE_POS // (gates * panels)
     acc = cb.f64 if out.dtype == cb.f64 else cb.f32
-    for k in range(0, width, lanes):
+    for k in range(0, depth, lanes):
         for j in range(0, wide, lanes):
             lines = tuple(
                 cb.cast(states_of(matrix, d, g, p * wide + j + r, k, width, lanes), acc)
@@ -62,22 +76,22 @@ def pack_panels(
             )
             columns = transpose_lines(lines, lanes)
             for c in cb.unroll(range(lanes)):
-                if k + c < width:
+                if k + c < depth:
                     out.store((d, p, k + c, g * wide + j), cb.cast(columns[c], out.dtype))
 
 
 @cb.func
 def states_of(matrix, d, gate, state, k, width, lanes: cb.Comptime[int]):
     """A line along k of what a gate of a state is made of; zeros behind the last one."""
-    valid = cb.min(width - k, lanes) if state < width else 0
+    valid = cb.min(matrix.shape[2] - k, lanes) if state < width else 0
     row = gate * width + cb.min(state, width - 1)
     return matrix.load((d, row, k), lanes, valid=valid)
 
 
-def pack(matrix: Any, gates: int, properties: DeviceProperties) -> Any:
-    """The panels of matrices (D, G * H, H)."""
+def pack(matrix: Any, gates: int, properties: DeviceProperties, projects: bool = False) -> Any:
+    """The panels of matrices (D, G * H, K)."""
     bits = as_dtype(matrix.dtype).bits
-    shape = shape_of(matrix.shape, gates, bits, properties)
+    shape = shape_of(matrix.shape, gates, bits, properties, projects)
     _, lanes = panel_of(gates, bits, properties)
     out = memory.empty(shape, matrix.dtype)
     if out.size:

@@ -13,7 +13,14 @@ from cubepy.kernels.recurrent.clusters_back_gpu import OPENERS, states_before, s
 from cubepy.kernels.recurrent.codes_cpu import pack_bytes
 from cubepy.kernels.recurrent.panels_cpu import pack, panel_of
 from cubepy.kernels.recurrent.problem import GATES, Recurrence, RecurrenceBack, cell_of
-from cubepy.kernels.recurrent.routines import RECURRENCE, RECURRENCE_BACK
+from cubepy.kernels.recurrent.projected.back_cpu import ProjectedBack
+from cubepy.kernels.recurrent.projected.steps_cpu import ProjectedRecurrence
+from cubepy.kernels.recurrent.routines import (
+    PROJECTED_BACK,
+    PROJECTED_RECURRENCE,
+    RECURRENCE,
+    RECURRENCE_BACK,
+)
 from cubepy.runtime import memory
 from cubepy.runtime.device import current, device_properties
 
@@ -69,6 +76,32 @@ def recurrence(
         )
     )
     return [y, *last]
+
+
+def packed_narrow(matrix: Any) -> Any:
+    """The matrices (D, P, H) of an LSTM's projection as its steps read them on a CPU."""
+    return pack(matrix, 1, device_properties(current()), projects=True)
+
+
+def projected_recurrence(
+    gates: Any, panels: Any, narrow: Any, lengths: Any, first: tuple[Any, Any], reverse: bool
+) -> list[Any]:
+    """The states of all steps, the last ones and cells, and what cells gave; see
+    `ProjectedRecurrence`. Shapes go together.
+    """
+    (directions, _, inner), width = first[0].shape, first[1].shape[2]
+    y = memory.empty((*gates.shape[:2], directions * inner), gates.dtype)
+    made = memory.empty((*gates.shape[:2], directions * width), gates.dtype)
+    if not y.size:
+        return [y, *[copy(s) for s in first], made]
+    last = memory.empty(first[0].shape, gates.dtype), memory.empty(first[1].shape, gates.dtype)
+    lengths = None if lengths is None else contiguous(lengths)
+    PROJECTED_RECURRENCE.run(
+        ProjectedRecurrence(
+            contiguous(gates), panels, narrow, lengths, first, reverse, y, last, made
+        )
+    )
+    return [y, *last, made]
 
 
 def recurrence_back(
@@ -147,3 +180,59 @@ def recurrence_back(
         )
     )
     return [by_gates, *by_first, before, *more]
+
+
+def projected_back(
+    gates: Any,
+    matrix: Any,
+    projection: Any,
+    lengths: Any,
+    first: tuple[Any, Any],
+    y: Any,
+    gradients: tuple[Any, Any, Any],
+    reverse: bool,
+) -> list[Any]:
+    """Gradients of `projected_recurrence`, of f32 or f64.
+
+    Args:
+        gates, lengths, first, reverse: see `ProjectedRecurrence`.
+        matrix, projection: (D, 4 * H, P), (D, P, H).
+        y: the states of all steps.
+        gradients: by `y`, and by the last states and cells; None for those that there are not.
+
+    Returns:
+        The gradients by gates, the first states and cells; the states that steps begin with
+        (D, T, B, P); and the gradients by all states, with what comes from later steps.
+    """
+    (directions, batch, narrow), width = first[0].shape, first[1].shape[2]
+    steps = gates.shape[0]
+    by_gates, by_states = memory.empty(gates.shape, y.dtype), memory.empty(y.shape, y.dtype)
+    by_first = [memory.empty(s.shape, s.dtype) for s in first]
+    before = memory.empty((directions, steps, batch, narrow), y.dtype)
+    if not y.size:
+        for made, end in zip(by_first, gradients[1:], strict=True):
+            convert_into(made, np.zeros(made.shape, made.dtype) if end is None else end)
+        return [by_gates, *by_first, before, by_states]
+    gates, matrix, projection, y, h, c = map(contiguous, (gates, matrix, projection, y, *first))
+    lengths, by_y, *ends = (None if a is None else contiguous(a) for a in (lengths, *gradients))
+    _, lanes = panel_of(1, 8 * y.itemsize, device_properties(current()))
+    put_before[directions * steps, 1](y, h, lengths, before, reverse, lanes, mode="unchecked")
+    flat = before.reshape(directions, steps * batch, narrow)
+    opened = matmul(flat, matrix.transpose(0, 2, 1)).reshape(directions, steps, batch, 4 * width)
+    room = memory.empty((directions, steps, batch, width), y.dtype)
+    PROJECTED_BACK.run(
+        ProjectedBack(
+            gates,
+            matrix,
+            projection,
+            lengths,
+            c,
+            reverse,
+            opened,
+            room,
+            by_y,
+            (ends[0], ends[1]),
+            (by_gates, by_states, *by_first),
+        )
+    )
+    return [by_gates, *by_first, before, by_states]

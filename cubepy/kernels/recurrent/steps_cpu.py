@@ -85,10 +85,10 @@ def begin(first, states, meetings: cb.Array):
         h = cb.cast(first[0][d, row, cb.min(k, width - 1)], hidden.dtype)
         hidden[0, d, row, k] = h if k < width else cb.cast(0, hidden.dtype)
     if len(first) > 1:
-        cells = states[1]
+        cells, wide = states[1], first[1].shape[2]
         for k in range(cells.shape[3]):
-            c = cb.cast(first[1][d, row, cb.min(k, width - 1)], cells.dtype)
-            cells[0, d, row, k] = c if k < width else cb.cast(0, cells.dtype)
+            c = cb.cast(first[1][d, row, cb.min(k, wide - 1)], cells.dtype)
+            cells[0, d, row, k] = c if k < wide else cb.cast(0, cells.dtype)
     if cb.CUBE_POS == 0:
         for k in range(meetings.size):
             meetings[k] = cb.i32(0)
@@ -340,9 +340,10 @@ def cut_of(
     itemsize: int,
     properties: cb.DeviceProperties,
     back: bool = False,
+    narrow: int = 0,
 ) -> tuple[int, int, int]:
     """Sequences that are done together, parts of the batch, slices of the states; of the steps, or
-    of their gradients.
+    of their gradients; of states that are projected to so many (0: they are not).
 
     Parts of the batch read the whole matrix and need not meet; slices read their own part of it.
     """
@@ -354,7 +355,7 @@ def cut_of(
     most = batch if batch < FEW else max(1, lines // (together * blocks))
     rows = -(-batch // -(-batch // most))  # as many in each turn: none is done twice to fill one
     cores = max(1, properties.cores // directions)
-    matrix = gates * width * width
+    matrix = (gates + 1) * width * narrow if narrow else gates * width * width
     parts = 1
     if matrix * itemsize <= NEAR:
         parts = max(1, min(cores, batch // rows))
@@ -362,7 +363,8 @@ def cut_of(
     speed = BYTES_US if 2 * matrix * itemsize <= properties.l2_bytes else MEMORY_BYTES_US
     step_us = max(matrix * itemsize / speed, each * matrix / PRODUCTS_US)
     panels = -(-width // (blocks * lanes))
-    slices = max(1, min(cores // parts, panels, int(step_us / WORTH_US)))
+    worth = 2 * WORTH_US if narrow else WORTH_US  # cubes meet twice
+    slices = max(1, min(cores // parts, panels, int(step_us / worth)))
     return rows, parts, slices
 
 

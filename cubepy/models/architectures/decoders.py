@@ -46,7 +46,7 @@ def _llama(s: Settings) -> Given:
     return {
         "vocabulary": s.size("vocab_size"),
         "width": width,
-        "layers": s.size("num_hidden_layers"),
+        "layers": s.layers("num_hidden_layers"),
         "heads": heads,
         "groups": s.size("num_key_value_heads", default=heads),
         "depth": depth,
@@ -82,7 +82,7 @@ def _rotary(s: Settings, depth: int, kind: str = "full_attention", base: float =
 
 def _windows(s: Settings, has_one: Callable[[int], bool]) -> tuple[int, ...]:
     """The window of each layer: by `layer_types`, else by the layer's number."""
-    layers, window = s.size("num_hidden_layers"), s.values.get("sliding_window")
+    layers, window = s.layers("num_hidden_layers"), s.values.get("sliding_window")
     kinds = s.values.get("layer_types")
     if kinds is None:
         kinds = ["sliding_attention" if has_one(n) else "full_attention" for n in range(layers)]
@@ -135,7 +135,7 @@ def _qwen3(s: Settings) -> Given:
 
 def _experts(s: Settings, shared: int = 0) -> ExpertConfig:
     """Experts of Qwen's models: in each n-th layer, but for those that are named."""
-    layers, step = s.size("num_hidden_layers"), s.size("decoder_sparse_step", default=1)
+    layers, step = s.layers("num_hidden_layers"), s.size("decoder_sparse_step", default=1)
     named = s.values.get("mlp_only_layers") or []
     if not isinstance(named, list):
         raise s.refuse("mlp_only_layers must be a list")
@@ -232,7 +232,7 @@ def _phi3(s: Settings) -> Given:
 
 
 def _smollm3(s: Settings) -> Given:
-    layers = s.size("num_hidden_layers")
+    layers = s.layers("num_hidden_layers")
     every = s.size("no_rope_layer_interval", default=4)
     default = [int((n + 1) % every != 0) for n in range(layers)]
     listed = s.first(("no_rope_layers",), default)
@@ -265,7 +265,7 @@ def _gpt2(s: Settings) -> Given:
         "scale": 0.0 if scaled else 1.0,
         "vocabulary": s.size("vocab_size"),
         "width": width,
-        "layers": s.size("n_layer", "num_hidden_layers"),
+        "layers": s.layers("n_layer", "num_hidden_layers"),
         "heads": heads,
         "groups": heads,
         "depth": max(width // heads, 1),
@@ -293,7 +293,7 @@ def _gpt_neox(s: Settings) -> Given:
     return {
         "vocabulary": s.size("vocab_size"),
         "width": width,
-        "layers": s.size("num_hidden_layers"),
+        "layers": s.layers("num_hidden_layers"),
         "heads": heads,
         "groups": heads,
         "depth": depth,

@@ -73,7 +73,7 @@ def _bert(s: Settings) -> dict[str, Any]:
     return {
         "vocabulary": s.size("vocab_size"),
         "width": s.size("hidden_size"),
-        "layers": s.size("num_hidden_layers"),
+        "layers": s.layers("num_hidden_layers"),
         "heads": s.size("num_attention_heads"),
         "inner": s.size("intermediate_size"),
         "context": s.size("max_position_embeddings", default=512),
@@ -107,7 +107,7 @@ def _distilbert(s: Settings) -> dict[str, Any]:
     return {
         "vocabulary": s.size("vocab_size"),
         "width": s.size("dim", "hidden_size"),
-        "layers": s.size("n_layers", "num_hidden_layers"),
+        "layers": s.layers("n_layers", "num_hidden_layers"),
         "heads": s.size("n_heads", "num_attention_heads"),
         "inner": s.size("hidden_dim"),
         "context": s.size("max_position_embeddings", default=512),

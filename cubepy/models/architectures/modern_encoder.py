@@ -204,7 +204,7 @@ def modern_config(s: Settings) -> ModernConfig:
         FileFormatError: what is missing, or has a value that cannot be.
     """
     width, heads = s.size("hidden_size"), s.size("num_attention_heads")
-    layers = s.size("num_hidden_layers")
+    layers = s.layers("num_hidden_layers")
     if width % heads:
         raise s.refuse(f"{heads} heads do not divide a width of {width}")
     every = s.size("global_attn_every_n_layers", default=3)

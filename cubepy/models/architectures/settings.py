@@ -19,6 +19,8 @@ ACTIVATIONS = {
 }
 """Our names of activations by those of configs."""
 MOST = 1 << 31
+LAYERS = 10_000
+"""What no model has."""
 
 
 class Settings:
@@ -41,6 +43,13 @@ class Settings:
         found = self.first(names, default)
         if isinstance(found, bool) or not isinstance(found, int) or not 0 < found < MOST:
             raise self.refuse(f"{names[0]} must be a positive integer, not {found!r}")
+        return found
+
+    def layers(self, *names: str, default: int | None = None) -> int:
+        """How many layers there are: a module is made of each before weights are looked for."""
+        found = self.size(*names, default=default)
+        if found > LAYERS:
+            raise self.refuse(f"{names[0]} must be at most {LAYERS}, not {found}")
         return found
 
     def number(self, *names: str, default: float | None = None) -> float:

@@ -76,7 +76,7 @@ def t5_config(s: Settings, tensors: Mapping[str, Tensor]) -> T5Config:
     farthest = s.size("relative_attention_max_distance", default=128)
     if count % 4 or farthest <= count // 2:
         raise s.refuse(f"{count} buckets of distances up to {farthest}")
-    layers = s.size("num_layers")
+    layers = s.layers("num_layers")
     scaled = s.first(("scale_decoder_outputs",), s.values.get("tie_word_embeddings") is not False)
     decodes = any(name.startswith("decoder.") for name in tensors)
     return T5Config(
@@ -86,7 +86,7 @@ def t5_config(s: Settings, tensors: Mapping[str, Tensor]) -> T5Config:
         heads=s.size("num_heads"),
         inner=s.size("d_ff"),
         layers=layers,
-        decoder_layers=s.size("num_decoder_layers", default=layers) if decodes else 0,
+        decoder_layers=s.layers("num_decoder_layers", default=layers) if decodes else 0,
         buckets=count,
         farthest=farthest,
         eps=s.number("layer_norm_epsilon", default=1e-6),

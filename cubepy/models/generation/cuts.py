@@ -5,8 +5,11 @@ The patterns are those of the models' own `tokenizer.json`.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
+BYTE_TOKEN = re.compile("<0x[0-9A-Fa-f]{2}>")
 SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3 = rf"{SHORT}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}{REST}"
@@ -103,3 +106,33 @@ def cutter(library: Any, kind: str, as_bytes: bool = True) -> Any:
     if as_bytes and not mapped:
         steps.append(make.ByteLevel(add_prefix_space=False, use_regex=False))
     return make.Sequence(steps)
+
+
+def whole_letters(parts: Sequence[str]) -> list[str]:
+    """Tokens where bytes that make no letter are U+FFFD, so that they spoil no bytes beside them.
+
+    Example:
+        >>> whole_letters(["a", "<0x41>", "<0xC3>", "<0xC3>", "<0xA9>"])[2:] == [
+        ...     "\\ufffd", "<0xC3>", "<0xA9>"]
+        True
+    """
+    found: list[str] = []
+    run: list[str] = []
+    for part in [*parts, ""]:
+        if BYTE_TOKEN.fullmatch(part):
+            run.append(part)
+            continue
+        raw = bytes(int(one[3:5], 16) for one in run)
+        letters = raw.decode("utf-8", "surrogateescape")
+        at = 0
+        for letter in letters:
+            if "\udc80" <= letter <= "\udcff":
+                found.append("\ufffd")
+                at += 1
+            else:
+                size = len(letter.encode())
+                found += run[at : at + size]
+                at += size
+        run = []
+        found.append(part)
+    return found[:-1]

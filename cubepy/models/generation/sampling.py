@@ -31,6 +31,24 @@ _BOUNDS = {
 }
 
 
+ELSEWHERE = {
+    "do_sample": "temperature, which is 0 for the likeliest tokens",
+    "num_beams": "model.beams(prompt, beams=...)",
+    "max_length": "max_new_tokens, which counts new tokens only",
+    "max_tokens": "max_new_tokens",
+    "num_predict": "max_new_tokens",
+    "stop_strings": "stop",
+    "eos_token_id": "model.ends",
+    "streamer": "model.stream(prompt)",
+    "repeat_penalty": "repetition_penalty",
+    "attention_mask": "not needed: prompts of a list may have any lengths",
+    "pad_token_id": "not needed: prompts of a list may have any lengths",
+    "assistant_model": "drafts=DraftModel(model)",
+    "num_return_sequences": "a list of prompts with a list of seeds",
+}
+"""What options of other libraries are here."""
+
+
 def _check_bias(given: Any) -> None:
     """Raise unless it maps tokens to numbers.
 
@@ -99,6 +117,8 @@ class Sampling:
         for name, value in vars(self).items():
             if name == "logit_bias":
                 _check_bias(value)
+                biases = {int(token): _as_float(bias) for token, bias in value.items()}
+                object.__setattr__(self, name, biases)
                 continue
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise ArgumentError(f"{name} must be a number, not {shown(value)}")
@@ -109,6 +129,8 @@ class Sampling:
             if (low is not None and value < low) or (high and value > high):
                 bounds = f"at least {low}" if high is None else f"from {low} to {high}"
                 raise LaunchError(f"{name} must be {bounds}, not {value}")
+            if name != "top_k":  # integers may be larger than those of NumPy
+                object.__setattr__(self, name, value)
         if not isinstance(self.top_k, Integral) or self.top_k < 0:
             raise LaunchError(f"top_k must be an integer of at least 0, not {self.top_k!r}")
 
@@ -126,9 +148,9 @@ class Sampling:
                 raise
             known = [one.name for one in fields(cls)]
             unknown = ", ".join(sorted(map(repr, set(options) - set(known)))) or str(error)
-            raise ArgumentError(
-                f"there is no option {unknown}", hint=f"of choosing tokens: {', '.join(known)}"
-            ) from None
+            meant = [f"{n} is {ELSEWHERE[n]}" for n in sorted(options) if n in ELSEWHERE]
+            hint = "; ".join(meant) or f"of choosing tokens: {', '.join(known)}"
+            raise ArgumentError(f"there is no option {unknown}", hint=hint) from None
 
     @property
     def greedy(self) -> bool:
@@ -155,12 +177,13 @@ class Sampling:
         for token, bias in self.logit_bias.items():
             if not 0 <= token < len(out):
                 raise LaunchError(f"logit_bias names token {token} of {len(out)}")
-            out[token] += _as_float(bias)
+            out[token] += bias
         if self.repetition_penalty != 1:
             seen = np.unique(np.asarray([*prompt, *written], np.int64))
             came = out[seen]
             factor = self.repetition_penalty
-            out[seen] = np.where(came > 0, came / factor, came * factor)
+            with np.errstate(over="ignore"):
+                out[seen] = np.where(came > 0, came / factor, came * factor)
         if (self.presence_penalty or self.frequency_penalty) and len(written):
             seen, counts = np.unique(np.asarray(written, np.int64), return_counts=True)
             with np.errstate(over="ignore"):  # infinity is refused where tokens are chosen

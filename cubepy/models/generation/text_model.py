@@ -291,19 +291,28 @@ class TextModel(Decoder, TextVectors):
             ).tolist()
         if isinstance(prompt, str):
             return [self.needed_tokenizer().encode(prompt)], True, True
-        if not isinstance(prompt, Sequence) or isinstance(prompt, bytes) or not prompt:
+        if isinstance(prompt, (bytes, bytearray, memoryview)):
+            raise ArgumentError(
+                f"a prompt is a text, messages or tokens, not {shown(prompt)}",
+                hint='prompt.decode("utf-8") is a text',
+            )
+        if not isinstance(prompt, Sequence) or not prompt:
             raise ArgumentError(f"a prompt is a text, messages or tokens, not {shown(prompt)}")
         first = prompt[0]
         if isinstance(first, Mapping):
             return [self.needed_tokenizer().chat(prompt)], True, True
         if isinstance(first, numbers.Integral):
-            if not all(isinstance(t, numbers.Integral) for t in prompt):
+            if not all(type(t) is int or _is_token(t) for t in prompt):
                 raise ArgumentError(f"tokens are integers, unlike those of {shown(prompt)}")
             return [[int(t) for t in prompt]], False, True
         found = [self._given(one) for one in prompt]
         if any(not single for _, _, single in found) or len({texts for _, texts, _ in found}) > 1:
             raise ArgumentError("prompts must be all texts, or all tokens")
         return [rows[0] for rows, _, _ in found], found[0][1], False
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from cubepy.kernels.entry.options import shown
 from cubepy.models.formats.gguf import GGUF
 from cubepy.models.formats.shards import read_json
 from cubepy.models.generation.chat import ChatTemplate
-from cubepy.models.generation.cuts import CUTS, WHOLE, cutter
+from cubepy.models.generation.cuts import CUTS, WHOLE, cutter, whole_letters
 
 NORMAL, UNKNOWN, CONTROL, USER, _UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """Kinds of tokens in `tokenizer.ggml.token_type`."""
@@ -65,6 +65,7 @@ class Tokenizer:
         self, pieces: Any, template: ChatTemplate | None = None, first: int | None = None
     ) -> None:
         self.pieces, self.template, self.first = pieces, template, first
+        self.control: tuple[int, frozenset[int]] | None = None
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, with those that begin one.
@@ -80,6 +81,9 @@ class Tokenizer:
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens; control tokens are left out.
 
+        Of bytes that are tokens those that make letters do so, whatever is beside them; of others
+        each is U+FFFD. (The library makes U+FFFD of all neighbours of a wrong byte.)
+
         Raises:
             ArgumentError: something else than numbers of tokens.
         """
@@ -90,7 +94,24 @@ class Tokenizer:
         if min(given, default=0) < 0:
             raise ArgumentError(f"tokens are integers of at least 0, unlike {shown(tokens)}")
         found: str = self.pieces.decode(given)
+        if "\ufffd" in found and self._bytes_are_tokens():
+            special = self._special()
+            parts = [self.pieces.id_to_token(t) for t in given if t not in special]
+            found = self.pieces.decoder.decode(whole_letters([p for p in parts if p is not None]))
         return found
+
+    def _bytes_are_tokens(self) -> bool:
+        """Whether tokens such as <0x41> stand for bytes."""
+        decoder = self.pieces.decoder
+        return decoder is not None and decoder.decode(["<0x41>"]) == "A"
+
+    def _special(self) -> frozenset[int]:
+        """Control tokens; looked for again when there are more tokens."""
+        size = self.pieces.get_vocab_size()
+        if self.control is None or self.control[0] != size:
+            added = self.pieces.get_added_tokens_decoder()
+            self.control = size, frozenset(n for n, token in added.items() if token.special)
+        return self.control[1]
 
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """The tokens of messages, up to where the answer begins.
@@ -207,9 +228,10 @@ def gguf_tokenizer(file: GGUF, source: str) -> Tokenizer | None:
     if len(set(tokens)) != len(tokens):
         tokens = _distinct(tokens)
     kinds = data.get("tokenizer.ggml.token_type")
-    kinds = np.ones(len(tokens), int) if kinds is None else np.asarray(kinds)
-    if kinds.shape != (len(tokens),):
-        raise FileFormatError(f"{source}: {len(tokens)} tokens with {kinds.shape} types")
+    kinds = np.ones(len(tokens), int) if kinds is None else kinds
+    if not isinstance(kinds, np.ndarray) or kinds.shape != (len(tokens),):
+        shape = kinds.shape if isinstance(kinds, np.ndarray) else type(kinds).__name__
+        raise FileFormatError(f"{source}: {len(tokens)} tokens with {shape} types")
     model = model if isinstance(model, str) else repr(model)[:40]
     if model in ("gpt2", "gemma4"):
         pieces = _byte_pairs(data, tokens, source, model)

@@ -33,6 +33,7 @@ class Record:
         since: the first version that it holds for.
         run: gives a value, or a tuple of them, of a `Call` and the inputs as tensors.
         reads: inputs that `run` gets as host arrays.
+        known: inputs that it gets as host arrays where shapes decide them.
         host: the same of host arrays; used where no input is a tensor.
         plain: whether `run` takes inputs as they are.
         splits: whether data decide the shapes of results, so that no program can have it inside.
@@ -44,6 +45,7 @@ class Record:
     since: int
     run: Callable[..., Any]
     reads: tuple[int, ...] = ()
+    known: tuple[int, ...] = ()
     host: Callable[..., Any] | None = None
     plain: bool = False
     splits: bool = False
@@ -63,7 +65,7 @@ def operator(
         name: of the operator; several with spaces between.
         since: the first version of the domain that it holds for.
         domain: of the operator.
-        said: `reads`, `host`, `plain`, `splits`, `note` of `Record`.
+        said: `reads`, `known`, `host`, `plain`, `splits`, `note` of `Record`.
     """
 
     def keep(run: Callable[..., Any]) -> Callable[..., Any]:

@@ -240,9 +240,10 @@ class Runner:
             strange = any(isinstance(v, np.ndarray) and not liftable(v) for v in values)
             if strange and record.host is not None:
                 return record.host(call, *[host_of(v) for v in values])
-        whole = ALL in record.reads
+        reads = range(len(values)) if ALL in record.reads else record.reads
+        known = [k for k in record.known if k < len(values) and not isinstance(values[k], Tensor)]
         given = [
-            host_of(v) if whole or k in record.reads else self.scope.tensor(v)
+            host_of(v) if k in reads or k in known else self.scope.tensor(v)
             for k, v in enumerate(values)
         ]
         return record.run(call, *given)

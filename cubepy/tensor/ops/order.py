@@ -159,6 +159,118 @@ def recurrence(
     return [y, last] if c is None else [y, last, last]
 
 
+def _run_projected(
+    dtype: np.dtype, gates: Any, matrix: Any, projection: Any, *rest: Any, **attrs: Any
+) -> Any:
+    panels, narrow = _kernel().packed(matrix, "lstm"), _kernel().packed_narrow(projection)
+    return run_projected(dtype, gates, panels, narrow, *rest, **attrs)
+
+
+def run_projected(
+    dtype: np.dtype,
+    gates: Any,
+    panels: Any,
+    narrow: Any,
+    lengths: Any,
+    h: Any,
+    c: Any,
+    reverse: bool,
+) -> list[Any]:
+    """What an LSTM gives that projects its states, whose matrices are laid out as steps read
+    them.
+    """
+    made: list[Any] = _kernel().projected_recurrence(
+        gates, panels, narrow, lengths, (h, c), reverse
+    )
+    return made
+
+
+@define("product", {"projected_recurrence": _run_projected}, keeps=True)
+def projected_recurrence(
+    gates: Spec,
+    matrix: Spec,
+    projection: Spec,
+    lengths: Spec | None,
+    h: Spec,
+    c: Spec,
+    reverse: bool,
+) -> list[Spec]:
+    """An LSTM on a CPU whose states are its cells' output times `projection` (D, P, H): the states
+    (T, B, D * P) of all steps, the last ones, the last cells, and what cells gave (T, B, D * H).
+
+    gates (T, B, D * 4 * H): products of inputs, and biases. matrix (D, 4 * H, P): of states. h
+    (D, B, P), c (D, B, H): the first states and cells. lengths (B,).
+    """
+    if len(c.shape) != 3 or c.shape[0] not in (1, 2) or not c.shape[2]:
+        raise ShapeError(f"cells are (directions, batch, width), with 1 or 2 first, not {c.shape}")
+    directions, batch, width = c.shape
+    narrow = projection.shape[1] if len(projection.shape) == 3 else 0
+    wanted = {
+        "gates": (gates, (*gates.shape[:1], batch, directions * 4 * width)),
+        "matrix": (matrix, (directions, 4 * width, narrow)),
+        "projection": (projection, (directions, max(narrow, 1), width)),
+        "lengths": (lengths, (batch,)),
+        "h": (h, (directions, batch, narrow)),
+    }
+    for name, (spec, shape) in wanted.items():
+        if spec is not None and spec.shape != shape:
+            raise ShapeError(f"lstm: {name} of shape {shape} expected, not {spec.shape}")
+        if spec is not None and name != "lengths" and spec.dtype is not c.dtype:
+            raise DTypeError(f"lstm: {name} is {spec.dtype.name}, but cells are {c.dtype.name}")
+    if not c.dtype.is_float or lengths is not None and not lengths.dtype.is_int:
+        raise DTypeError("lstm: floats are expected, and lengths that are integers")
+    steps = gates.shape[0]
+    y = Spec((steps, batch, directions * narrow), c.dtype)
+    return [y, h, c, Spec((steps, batch, directions * width), c.dtype)]
+
+
+def _run_projected_back(
+    dtype: np.dtype,
+    gates: Any,
+    matrix: Any,
+    projection: Any,
+    lengths: Any,
+    h: Any,
+    c: Any,
+    y: Any,
+    by_y: Any,
+    by_h: Any,
+    by_c: Any,
+    reverse: bool,
+) -> list[Any]:
+    by = by_y, by_h, by_c
+    made: list[Any] = _kernel().projected_back(
+        gates, matrix, projection, lengths, (h, c), y, by, reverse
+    )
+    return made
+
+
+@define("product", {"projected_recurrence_back": _run_projected_back}, constant=True)
+def _projected_recurrence_back(
+    gates: Spec,
+    matrix: Spec,
+    projection: Spec,
+    lengths: Spec | None,
+    h: Spec,
+    c: Spec,
+    y: Spec,
+    by_y: Spec | None,
+    by_h: Spec | None,
+    by_c: Spec | None,
+    reverse: bool,
+) -> list[Spec]:
+    """Gradients of "projected_recurrence" by gates, the first h, and c; the states that steps begin
+    with (D, T, B, P); and the gradients by all states with what comes from later steps (T, B,
+    D * P). y, by_y, by_h, by_c: its results, and gradients by these.
+    """
+    wanted = projected_recurrence(gates, matrix, projection, lengths, h, c, reverse)
+    for given, like in zip((y, by_y, by_h, by_c), (wanted[0], *wanted[:3]), strict=True):
+        if given is not None and given != like:
+            raise ShapeError("lstm: gradients have the shapes and dtypes of what they are by")
+    before = Spec((h.shape[0], gates.shape[0], *h.shape[1:]), y.dtype)
+    return [gates, h, c, before, y]
+
+
 def _run_back(
     dtype: np.dtype,
     gates: Any,

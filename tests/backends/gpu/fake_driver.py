@@ -69,6 +69,7 @@ class FakeDriver:
         self.blocks: dict[int, np.ndarray] = {}
         # HIP's default stream is 0; that of CUDA is used by no test.
         self.queues: dict[int, deque[tuple[str, Any]]] = {0: deque()} if vendor == "hip" else {}
+        self.gone: set[int] = set()  # events that were destroyed
         self.recorded: dict[int, int] = {}  # event -> how often it was recorded
         self.reached: dict[int, int] = {}  # event -> which recording its stream has reached
         self.capturing: dict[int, list[tuple[str, Any]]] = {}
@@ -243,7 +244,12 @@ class FakeDriver:
         out._obj.value = next(self.numbers)
         return 0
 
+    def destroy_event(self, event: int) -> int:
+        self.gone.add(event)
+        return 0
+
     def record_event(self, event: int, handle: int) -> int:
+        assert event not in self.gone and handle in self.queues, "what is gone is recorded"
         if handle in self.capturing:
             self.forks[event] = self.capturing[handle]
             return 0

@@ -205,6 +205,9 @@ def vocabulary(rng: np.random.Generator) -> dict[str, bytes]:
     for name in ("bos", "eos", "unknown", "padding", "separator", "eot"):
         given = int(rng.integers(0, 12)) if rng.random() < 0.8 else int(some(rng, HUGE)) % 2**32
         data[f"tokenizer.ggml.{name}_token_id"] = struct.pack("<II", 4, given)
+    for name in ("tokens", "scores", "token_type", "merges"):
+        if rng.random() < 0.04:  # of texts, of arrays, of other lengths
+            data[f"tokenizer.ggml.{name}"] = struct.pack("<I", 9) + an_array(rng, 0)
     for flag in ("add_bos_token", "add_eos_token", "add_space_prefix"):
         data[f"tokenizer.ggml.{flag}"] = struct.pack("<IB", 7, int(rng.integers(0, 3)))
     return data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -369,8 +370,9 @@ def test_a_file_is_complete_or_the_old_one(tmp_path: Path, monkeypatch: Any) -> 
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN, "projected"])
 def test_recurrent_layers_without_gradients_are_written_as_scans(kind: Any, tmp_path: Path) -> None:
+    kind = partial(nn.LSTM, proj_size=2) if kind == "projected" else kind
     net = kind(3, 5, bidirectional=True).eval()
     for p in net.parameters():
         p.requires_grad_(False)

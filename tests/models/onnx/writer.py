@@ -88,7 +88,12 @@ def attribute(name: str, value: Any) -> bytes:
 def node(op: str, inputs: str, outputs: str, domain: str = "", name: str = "", **how: Any) -> bytes:
     """A node; names are separated by spaces, `_` is an absent one."""
     names = ["" if n == "_" else n for n in inputs.split()]
-    made = fields(1, names) + fields(2, outputs.split()) + field(3, name) + field(4, op)
+    made = (
+        fields(1, names)
+        + fields(2, ["" if n == "_" else n for n in outputs.split()])
+        + field(3, name)
+        + field(4, op)
+    )
     made += b"".join(field(5, attribute(k, v)) for k, v in how.items())
     return made + (field(7, domain) if domain else b"")
 

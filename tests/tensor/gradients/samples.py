@@ -255,6 +255,14 @@ SAMPLES: dict[str, list[Call]] = {
             for e in (False, True)
         ],
     ],
+    "projected_recurrence": [
+        one(
+            *(some(2, 2, d * 8), some(d, 8, 1), some(d, 1, 2)),
+            *(lengths, some(d, 2, 1), some(d, 2, 2)),
+            reverse=reverse,
+        )
+        for d, lengths, reverse in ((1, np.array([2, 1]), True), (2, None, False))
+    ],
     "recurrence": [
         one(
             some(2, 2, 8),

@@ -96,6 +96,20 @@ def store(p: Any, i: Any, v: Any) -> Any:
 
 
 @op
+def below(i: Any, n: Any) -> Any:
+    """`below(i, n)`: whether 0 <= i < n, by one comparison; n is not negative, and of 32 bits where
+    i is.
+    """
+    narrow = types.unliteral(i) == types.int32
+    kind = types.int32 if narrow else types.int64
+
+    def emit(b: Any, at: Any, length: Any) -> Any:
+        return b.icmp_unsigned("<", at, b.trunc(length, I32) if narrow else length)
+
+    return types.boolean(kind, types.int64), emit
+
+
+@op
 def load_if(p: Any, i: Any, ok: Any) -> Any:
     """`load_if(p, i, ok)`: p[i] if ok, else 0 and memory is not touched."""
     p = pointer(p)

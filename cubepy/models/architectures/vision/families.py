@@ -145,7 +145,7 @@ def _transformer(s: Settings, layer: LayerConfig, image: int, patch: int) -> dic
         raise s.refuse(f"patches of {patches} are larger than images of {sides}")
     return {
         "layer": layer,
-        "layers": s.size("num_hidden_layers"),
+        "layers": s.layers("num_hidden_layers"),
         "image": sides,
         "patch": patches,
         "channels": s.size("num_channels", default=3),
@@ -298,7 +298,7 @@ def _clip_text(s: Settings, outputs: int) -> ClipTextConfig:
         raise s.refuse(f"eos_token_id must be an integer, not {end!r}")
     return ClipTextConfig(
         layer=_layer(s, eps=s.number("layer_norm_eps", default=1e-5), causal=True),
-        layers=s.size("num_hidden_layers"),
+        layers=s.layers("num_hidden_layers"),
         vocabulary=s.size("vocab_size"),
         context=s.size("max_position_embeddings", default=77),
         end=end,

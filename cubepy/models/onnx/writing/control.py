@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from cubepy.lang.dtypes import bool_
 from cubepy.models.onnx.writing import messages
 from cubepy.models.onnx.writing.graph import Op, Unwritable, Writer, form
+from cubepy.tensor.control import projected
 from cubepy.tensor.control.body import graph_of, traced
 from cubepy.tensor.control.recurrence import formula
 from cubepy.tensor.ir import ABSENT, Graph
@@ -122,13 +123,25 @@ def while_loop(w: Writer, op: Op, *names: str) -> Any:
 @form("recurrence")
 def recurrence(w: Writer, op: Op, *names: str) -> list[str]:
     """A recurrence as the scans that it stands for."""
+
+    def scans(gates: Any, matrix: Any, bias: Any, holes: Any, lengths: Any, h: Any, c: Any) -> Any:
+        return formula(gates, matrix, bias, holes, h, c, lengths, **op.attrs)
+
+    return _as_scans(w, op, names, scans)
+
+
+@form("projected_recurrence")
+def projected_recurrence(w: Writer, op: Op, *names: str) -> list[str]:
+    """The same where states are projected."""
+    return _as_scans(w, op, names, lambda *given: projected.formula(*given, **op.attrs))
+
+
+def _as_scans(w: Writer, op: Op, names: tuple[str, ...], scans: Callable[..., Any]) -> list[str]:
     there = [k for k, name in enumerate(names) if name]
 
     def again(*tensors: Any) -> Any:
         given = dict(zip(there, tensors, strict=True))
-        gates, matrix, bias, peepholes, lengths, h, c = (given.get(k) for k in range(7))
-        assert gates is not None and matrix is not None and h is not None
-        return tuple(formula(gates, matrix, bias, peepholes, h, c, lengths, **op.attrs))
+        return tuple(scans(*(given.get(k) for k in range(len(names)))))
 
     like = tuple(zeros(op.spec(k).shape, dtype=op.spec(k).dtype) for k in there)
     graph = graph_of(traced(again, like, "cb.save").text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubepy.lang.dtypes import i64
+from cubepy.lang.dtypes import bool_, i64
 from cubepy.models.onnx.writing.graph import Op, Unwritable, Writer, form
 
 REDUCED = {
@@ -117,3 +117,21 @@ def sort(w: Writer, op: Op, x: str) -> Any:
     how = {"axis": axis, "largest": int(op.attrs["descending"])}
     values, at = w.add("TopK", x, count, count=2, **how)
     return values if op.node.op == "sort" else w.cast(at, i64, op.dtype)
+
+
+@form("searchsorted")
+def searchsorted(w: Writer, op: Op, known: str, wanted: str) -> Any:
+    """How many of those that are known come before each element, NaN being the last."""
+    known_spec, wanted_spec = op.spec(0), op.spec(1)
+    many = known_spec.shape
+    known = w.reshape(known, (*many[:-1], 1, many[-1]) if len(many) > 1 else many)
+    wanted = w.reshape(wanted, (*wanted_spec.shape, 1))
+    one, other = (wanted, known) if op.attrs["right"] else (known, wanted)
+    found = w.add("Less", one, other)
+    if wanted_spec.dtype.is_float:
+        last = w.add("And", w.add("IsNaN", other), w.add("Not", w.add("IsNaN", one)))
+        found = w.add("Or", found, last)
+    if op.attrs["right"]:
+        found = w.add("Not", found)
+    counts = w.cast(found, bool_, i64)
+    return w.add("ReduceSum", counts, w.integers([-1]), keepdims=0)

@@ -22,10 +22,12 @@ from cubepy.tensor.ops.library import kernels
 from cubepy.tensor.ops.op import define
 from cubepy.tensor.ops.order import (
     GATES,
+    projected_recurrence,
     recurrence,
     recurrence_of_codes,
     run_packed,
     run_packed_codes,
+    run_projected,
 )
 
 ROWS = {"matmul": 5}
@@ -156,6 +158,27 @@ def _packed_recurrence(
     return recurrence(gates, matrix, *rest, cell=cell, reverse=reverse)
 
 
+def _run_narrow(dtype: Any, matrix: Any, cell: str, shape: tuple[int, ...]) -> Any:
+    return _kernel("recurrent.recurrence").packed_narrow(matrix)
+
+
+define("product", {"packed_projection": _run_narrow})(_packed_states)
+
+
+@define("product", {"packed_projected_recurrence": run_projected})
+def _packed_projected_recurrence(
+    gates: Spec, panels: Spec, narrow: Spec, lengths: Spec | None, h: Spec, c: Spec, reverse: bool
+) -> list[Spec]:
+    """What "projected_recurrence" gives for matrices in panels."""
+    directions, _, inner = h.shape
+    width = c.shape[2]
+    if panels.shape[::2] != (directions, inner) or narrow.shape[::2] != (directions, width):
+        raise ShapeError(f"panels {panels.shape} and {narrow.shape} do not go with these states")
+    matrix = Spec((directions, 4 * width, inner), panels.dtype)
+    projection = Spec((directions, inner, width), narrow.dtype)
+    return projected_recurrence(gates, matrix, projection, lengths, h, c, reverse)
+
+
 def _run_filters(dtype: Any, weight: Any, groups: int, width: int) -> Any:
     return kernels().prepack_filter(weight, groups).panels
 
@@ -242,6 +265,16 @@ def pack_weights(
             made = panels("packed_states", step.inputs[1], attrs, _packed_states)
             given = (step.inputs[0], made, *step.inputs[2:])
             step = Step("packed_recurrence", given, step.attrs, step.results)
+        elif step.op == "projected_recurrence" and {*step.inputs[1:3]} <= values:
+            shape_of = _kernel("recurrent.panels_cpu").shape_of
+            matrices: list[int] = []
+            for at, op, gates in ((1, "packed_states", 4), (2, "packed_projection", 1)):
+                spec = specs[step.inputs[at]]
+                shape = shape_of(spec.shape, gates, spec.dtype.bits, properties, gates == 1)
+                attrs = {"cell": "lstm", "shape": shape}
+                matrices.append(panels(op, step.inputs[at], attrs, _packed_states))
+            given = (step.inputs[0], *matrices, *step.inputs[3:])
+            step = Step("packed_projected_recurrence", given, step.attrs, step.results)
         elif step.op == "recurrence_of_codes" and step.inputs[1] in values:
             shape = _kernel("recurrent.codes_cpu").shape_of_codes(
                 specs[step.inputs[1]].shape, GATES["lstm"], properties

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from cubepy import tensor as T
 from cubepy.models.onnx.ops.images.convolution import convolved
-from cubepy.models.onnx.records import Call, axis_of, operator
+from cubepy.models.onnx.records import Call, axis_of, operator, record_of
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
 
 MS = "com.microsoft"
+ACTIVATIONS = frozenset(
+    "Relu Sigmoid Tanh Gelu LeakyRelu HardSigmoid Elu Softplus Softsign ThresholdedRelu".split()
+)
+"""Operators that a fused node may name."""
 
 
 @operator("Gelu", domain=MS)
@@ -73,9 +79,11 @@ def rms_norm(call: Call, x: Tensor, gamma: Tensor) -> Tensor:
 
 @operator("FusedMatMul TransposeMatMul", domain=MS)
 def fused_matmul(call: Call, a: Tensor, b: Tensor) -> Tensor:
-    """alpha A B, of transposed matrices on demand."""
-    if call.get("transBatchA", 0) or call.get("transBatchB", 0):
-        raise call.refuse("transposed batches")
+    """alpha A B, of transposed matrices on demand; rows may lie before the batch."""
+    a, b = (
+        t.moveaxis(0, -2) if call.get(f"transBatch{name}", 0) and len(t.shape) > 2 else t
+        for name, t in (("A", a), ("B", b))
+    )
     a = a.transpose(-1, -2) if call.get("transA", 0) and len(a.shape) > 1 else a
     b = b.transpose(-1, -2) if call.get("transB", 0) and len(b.shape) > 1 else b
     alpha = call.get("alpha", 1.0)
@@ -102,17 +110,53 @@ def fused_conv(
 
 
 def activated(call: Call, x: Tensor) -> Tensor:
-    """The activation that a fused node names."""
+    """The activation that a fused node names, with the operator's own numbers by default."""
     name = call.get("activation", "")
+    if not name:
+        return x
     given = call.get("activation_params", [])
-    alpha = given[0] if given else call.get("activation_alpha", 0.01)
     if name == "Clip":
         return x.maximum(given[0]).minimum(given[1])
-    if name == "HardSigmoid":
-        return (x * given[0] + given[1]).maximum(0).minimum(1)
-    if name == "LeakyRelu":
-        return x.maximum(0) + x.minimum(0) * alpha
-    plain = {"": lambda: x, "Relu": x.relu, "Sigmoid": x.sigmoid, "Tanh": x.tanh, "Gelu": x.gelu}
-    if name not in plain:
+    found = record_of("", name, 13)
+    if name not in ACTIVATIONS or found is None:
         raise call.refuse(f"the activation {name!r}")
-    return plain[name]()
+    numbers = dict(zip(("alpha", "beta"), given, strict=False))
+    for key in ("alpha", "beta"):
+        if f"activation_{key}" in call.node.attributes:
+            numbers[key] = call[f"activation_{key}"]
+    attributes = {k: v for k, v in call.node.attributes.items() if k not in ("alpha", "beta")}
+    node = replace(call.node, attributes=attributes | numbers)
+    made: Tensor = found.run(Call(node, call.version, call.opsets), x)
+    return made
+
+
+@operator("EmbedLayerNormalization", domain=MS)
+def embed_layer_norm(
+    call: Call,
+    words: Tensor,
+    segments: Tensor | None,
+    word_table: Tensor,
+    position_table: Tensor,
+    segment_table: Tensor | None,
+    gamma: Tensor,
+    beta: Tensor,
+    mask: Tensor | None = None,
+    positions: Tensor | None = None,
+) -> Any:
+    """Layer norm of the sum of rows of words, positions and segments; also how many words each
+    mask has, and the sum.
+    """
+    count = words.shape[1]
+    total = apply("take", word_table, words.astype("i64"), axis=0)
+    if positions is None:
+        total = total + position_table[:count]
+    else:
+        total = total + apply("take", position_table, positions.astype("i64"), axis=0)
+    if segments is not None and segment_table is not None:
+        total = total + apply("take", segment_table, segments.astype("i64"), axis=0)
+    eps = call.get("epsilon", 1e-12)
+    made = apply("layer_norm", total, gamma, beta, normalized_shape=gamma.shape, eps=eps)
+    seen = T.zeros((words.shape[0],), dtype="i32", device=words.device)
+    if mask is not None:
+        seen = (mask != 0).astype("i32").sum(axis=1).astype("i32")
+    return made, seen, total

@@ -10,6 +10,7 @@ import numpy as np
 
 from cubepy import tensor as T
 from cubepy.models.onnx.ops.sequence.attention import (
+    INF,
     fits,
     heads_of,
     joined,
@@ -54,29 +55,27 @@ def scored(
     return weights @ spread_heads(v, q.shape[1])
 
 
-def causal(count: int, keys: int, device: Any) -> Tensor:
-    """(1, 1, count, keys): keys up to each query, which are the last ones."""
+def causal(count: int, keys: int, before: int, device: Any) -> Tensor:
+    """(1, 1, count, keys): keys up to each query, before whose first one there are some."""
     row, column = np.ogrid[:count, :keys]
-    return T(column <= row + keys - count, device=device).reshape(1, 1, count, keys)
+    return T(column <= row + before, device=device).reshape(1, 1, count, keys)
 
 
-def of_mask(call: Call, mask: Tensor | None, keys: int, shape: tuple[int, ...]) -> Tensor | None:
-    """A mask of lengths (B,), of keys (B, S) or of pairs (B, L, S) as bools."""
-    if mask is None:
-        return None
-    if len(mask.shape) == 1 and mask.shape[0] == shape[0]:
+def of_mask(call: Call, mask: Tensor, keys: int, batch: int) -> Tensor:
+    """A mask of lengths (B,), of ends and beginnings (2 B,), of keys (B, S) or of pairs (B, L, S)
+    as bools.
+    """
+    if len(mask.shape) == 1 and mask.shape[0] in (batch, 2 * batch):
         steps = T(np.arange(keys, dtype=np.int64), device=mask.device).reshape(1, 1, 1, keys)
-        return steps < mask.astype("i64").reshape(-1, 1, 1, 1)
+        ends = mask.astype("i64").reshape(-1, 1, 1, 1)
+        if mask.shape[0] == batch:
+            return steps < ends
+        return (steps < ends[:batch]) & (steps >= ends[batch:])
     if len(mask.shape) == 2:
         return (mask != 0).reshape(mask.shape[0], 1, 1, mask.shape[1])
     if len(mask.shape) == 3:
         return (mask != 0).unsqueeze(1)
     raise call.refuse(f"a mask of {list(mask.shape)}")
-
-
-def both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """What two masks allow."""
-    return b if a is None else a if b is None else a & b
 
 
 def finished(
@@ -85,18 +84,37 @@ def finished(
     old: tuple[Tensor, Tensor] | None,
     mask: Tensor | None,
     bias: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The result of heads with a cache, and the new cache."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The result of heads with a cache, the new cache, and the scores if they are wanted.
+
+    What a mask hides has less, `mask_filter_value`: where it hides all, rows are as without it.
+    """
     q, k, v = parts
     if old is not None:
         k, v = T.concat([old[0], k], axis=2), T.concat([old[1], v], axis=2)
-    keys = k.shape[2]
-    seen = of_mask(call, mask, keys, q.shape)
-    triangle = bool(call.get("unidirectional", 0)) and seen is None and q.shape[2] == keys
-    all_see = seen is None and q.shape[2] <= keys
-    if call.get("unidirectional", 0):
-        seen = both(seen, causal(q.shape[2], keys, q.device))
-    return joined(scored(call, q, k, v, bias, seen, triangle, all_see)), k, v
+    keys, seen = k.shape[2], None
+    before = 0 if old is None else old[0].shape[2]
+    if mask is not None:
+        allowed = of_mask(call, mask, keys, q.shape[0])
+        less = T.full_like(allowed, call.get("mask_filter_value", -10000.0), dtype=q.dtype)
+        less = T.where(allowed, T.zeros_like(less), less)
+        bias = less if bias is None else bias + less
+    triangle = bool(call.get("unidirectional", 0))
+    if triangle and (before or bias is not None or not fits(call, q, k, v)):
+        seen = causal(q.shape[2], keys, before, q.device)
+    made = joined(scored(call, q, k, v, bias, seen, triangle and seen is None, True))
+    return made, k, v, shown(call, q, k, bias, before) if call.wants(3) else None
+
+
+def shown(call: Call, q: Tensor, k: Tensor, bias: Tensor | None, before: int) -> Tensor:
+    """The scores that `MultiHeadAttention` gives: with what is added, before the softmax."""
+    scale = call.get("scale", 0.0) or 1 / math.sqrt(q.shape[3])
+    scores = (q @ k.permute(0, 1, 3, 2)) * scale
+    scores = scores if bias is None else scores + bias
+    if not call.get("unidirectional", 0):
+        return scores
+    seen = causal(q.shape[2], k.shape[2], before, q.device)
+    return T.where(seen, scores, T.full_like(scores, -INF))
 
 
 @operator("Attention", domain=MS)
@@ -118,12 +136,14 @@ def projected(
     call: Call, made: Tensor, mask: Tensor | None, old: Tensor | None, added: Tensor | None
 ) -> Any:
     """Attention of q, k and v side by side."""
+    if call.get("do_rotary", 0):
+        raise call.refuse("rotary positions of a joined projection")
     sizes = call.get("qkv_hidden_sizes") or [made.shape[-1] // 3] * 3
     count, ends = call["num_heads"], np.cumsum([0, *sizes])
     q, k, v = (heads_of(made[:, :, int(a) : int(b)], count) for a, b in itertools.pairwise(ends))
     cache = None if old is None else (old[0], old[1])
-    result, k, v = finished(call, (q, k, v), cache, mask, added)
-    return result, T.stack([k, v], axis=0)
+    result, k, v, _ = finished(call, (q, k, v), cache, mask, added)
+    return result, T.stack([k, v], axis=0) if call.wants(1) else None
 
 
 @operator("MultiHeadAttention", domain=MS)
@@ -156,60 +176,6 @@ def multi_head_attention(
     q, k, v = (heads_of(t, count) if len(t.shape) == 3 else t for t in (q, k, v))
     old = None if old_k is None or old_v is None else (old_k, old_v)
     return finished(call, (q, k, v), old, mask, added)
-
-
-@operator("GroupQueryAttention", domain=MS)
-def group_query_attention(
-    call: Call,
-    q: Tensor,
-    k: Tensor | None,
-    v: Tensor | None,
-    old_k: Tensor | None,
-    old_v: Tensor | None,
-    last: Tensor,
-    total: Tensor,
-    cos: Tensor | None = None,
-    sin: Tensor | None = None,
-    positions: Tensor | None = None,
-    bias: Tensor | None = None,
-    *others: Tensor | None,
-) -> Any:
-    """Attention of groups of heads with a cache; `last` is the last key of each batch."""
-    if any(o is not None for o in others):
-        raise call.refuse("head sinks, and scales of keys and values")
-    heads, groups = call["num_heads"], call["kv_num_heads"]
-    if k is None or v is None:
-        width = q.shape[-1] // (heads + 2 * groups)
-        ends = (heads * width, (heads + groups) * width)
-        q, k, v = q[:, :, : ends[0]], q[:, :, ends[0] : ends[1]], q[:, :, ends[1] :]
-    q, k, v = heads_of(q, heads), heads_of(k, groups), heads_of(v, groups)
-    count = q.shape[2]
-    steps = T(np.arange(count, dtype=np.int64), device=q.device)
-    before = 0 if old_k is None else old_k.shape[2]
-
-    def placed(*shape: int) -> Tensor:
-        """Positions of the queries, (B or 1, ..., count, ...)."""
-        one = [1] * (len(shape) - 1)
-        at = steps.reshape(*shape)
-        return at + (last.reshape(-1, *one).astype("i64") + (1 - count)) if before else at
-
-    if call.get("do_rotary", 0):
-        if cos is None or sin is None:
-            raise call.refuse("rotary positions without cosines and sines")
-        way = bool(call.get("rotary_interleaved", 0))
-        angles = placed(1, count) if positions is None else positions.astype("i64")
-        angles = angles.expand(q.shape[0], count)
-        q, k = (rotated(t, cos, sin, angles, way, 2 * cos.shape[-1]) for t in (q, k))
-    if old_k is not None and old_v is not None and before:
-        k, v = T.concat([old_k, k], axis=2), T.concat([old_v, v], axis=2)
-    keys = k.shape[2]
-    column = T(np.arange(keys, dtype=np.int64), device=q.device).reshape(1, 1, 1, keys)
-    row = placed(1, 1, count, 1)
-    seen = column <= row  # each query has a key of its own
-    if (window := call.get("local_window_size", -1)) >= 0:
-        seen = seen & (column > row - window)
-    triangle = not before and count == keys and window < 0
-    return joined(scored(call, q, k, v, bias, seen, triangle, True)), k, v
 
 
 @operator("RotaryEmbedding", domain=MS)

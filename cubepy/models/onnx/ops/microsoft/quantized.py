@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from cubepy import tensor as T
@@ -14,10 +13,9 @@ from cubepy.models.onnx.ops.quantization import (
     dynamic,
     integer_product,
     quantize_linear,
-    requantized,
 )
 from cubepy.models.onnx.ops.sequence.recurrent import begun, cells_in, laid_out, lstm_of, ordered
-from cubepy.models.onnx.records import Call, dtype_of, operator
+from cubepy.models.onnx.records import Call, axis_of, operator
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import apply
 from cubepy.tensor.control.recurrence import serves
@@ -256,100 +254,49 @@ def gather_block_quantized(
     call: Call, data: Tensor, index: Tensor, scales: Tensor, zeros: Tensor | None = None
 ) -> Tensor:
     """Rows of codes by index, as floats."""
-    axis, along = call.get("gather_axis", 0), call.get("quantize_axis", 1)
-    bits, block = call.get("bits", 4), call.get("block_size", 128)
     rank = len(data.shape)
-    if axis % rank != 0 or along % rank != rank - 1:
-        raise call.refuse("another gather axis than the first, or quantize axis than the last")
-    at = index.astype("i64")
+    axis, along = (
+        axis_of(call.get("gather_axis", 0), rank),
+        axis_of(call.get("quantize_axis", 1), rank),
+    )
+    bits, block = call.get("bits", 4), call.get("block_size", 128)
     packed = data.dtype.kind == "u" and data.dtype.bits == 8
-    rows = apply("take", data, at, axis=0)
-    codes = codes_of(rows, bits) if packed else rows
-    by = apply("take", scales, at, axis=0)
-    point: Any = float(1 << (bits - 1)) if packed else 0.0
-    if zeros is not None:
-        found = apply("take", zeros, at, axis=0)
-        found = codes_of(found, bits) if packed else found
-        point = found[..., : by.shape[-1]].astype(by.dtype).repeat_interleave(block, -1)
-        point = point[..., : codes.shape[-1]]
-    factor = by.repeat_interleave(block, -1)[..., : codes.shape[-1]]
-    return (codes.astype(by.dtype) - point) * factor
+    if packed and along != rank - 1:
+        raise call.refuse("codes in bytes that are quantized along another axis than the last")
+    at = index.astype("i64")
+    if axis == along:  # its elements are taken when they are numbers
+        return taken(numbers(data, scales, zeros, bits, block, along, packed), at, axis)
+    parts = [None if t is None else taken(t, at, axis) for t in (data, scales, zeros)]
+    codes, by, zeros = parts
+    assert codes is not None and by is not None
+    along += len(at.shape) - 1 if along > axis else 0
+    return numbers(codes, by, zeros, bits, block, along, packed)
 
 
-def floats(codes: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    """Codes as the numbers that they mean."""
-    return centered(codes, zero) * scale.astype("f32").reshape(())
+def taken(x: Tensor, at: Tensor, axis: int) -> Tensor:
+    """What an index takes along an axis, in whose place its axes come."""
+    return apply("take", x, at, axis=axis)
 
 
-def _of_two(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
-    def run(
-        call: Call,
-        a: Tensor,
-        a_scale: Tensor,
-        a_zero: Tensor,
-        b: Tensor,
-        b_scale: Tensor,
-        b_zero: Tensor,
-        y_scale: Tensor,
-        y_zero: Tensor | None = None,
-    ) -> Tensor:
-        made = function(floats(a, a_scale, a_zero), floats(b, b_scale, b_zero))
-        return codes_like(made, a, y_scale, y_zero)
-
-    return run
-
-
-def codes_like(x: Tensor, like: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    """Numbers as codes of a dtype."""
-    zero = T.zeros((), dtype=like.dtype, device=like.device) if zero is None else zero
-    return requantized(x, scale.astype("f32").reshape(()), zero.reshape(()), dtype_of(zero))
-
-
-operator("QLinearAdd", domain=MS)(_of_two(lambda a, b: a + b))
-operator("QLinearMul", domain=MS)(_of_two(lambda a, b: a * b))
-
-
-def _of_one(function: Callable[[Call, Tensor], Tensor]) -> Callable[..., Tensor]:
-    def run(
-        call: Call,
-        x: Tensor,
-        x_scale: Tensor,
-        x_zero: Tensor | None,
-        y_scale: Tensor,
-        y_zero: Tensor | None = None,
-    ) -> Tensor:
-        return codes_like(function(call, floats(x, x_scale, x_zero)), x, y_scale, y_zero)
-
-    return run
-
-
-def _global_mean(call: Call, x: Tensor) -> Tensor:
-    if call.get("channels_last", 0):
-        return x.mean(axis=tuple(range(1, len(x.shape) - 1)), keepdims=True)
-    return x.mean(axis=tuple(range(2, len(x.shape))), keepdims=True)
-
-
-def _leaky(call: Call, x: Tensor) -> Tensor:
-    return x.maximum(0) + x.minimum(0) * call.get("alpha", 0.01)
-
-
-operator("QLinearSigmoid", domain=MS)(_of_one(lambda call, x: x.sigmoid()))
-operator("QLinearLeakyRelu", domain=MS)(_of_one(_leaky))
-operator("QLinearGlobalAveragePool", domain=MS)(_of_one(_global_mean))
-
-
-@operator("QLinearSoftmax", domain=MS)
-def qlinear_softmax(
-    call: Call, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor
+def numbers(
+    data: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None,
+    bits: int,
+    block: int,
+    axis: int,
+    packed: bool,
 ) -> Tensor:
-    """Softmax of codes."""
-    made = apply("softmax", floats(x, x_scale, x_zero), axis=call.get("axis", -1) % len(x.shape))
-    return codes_like(made, x, y_scale, y_zero)
+    """Codes as the numbers that they mean, with scales for blocks along an axis."""
+    codes = codes_of(data, bits) if packed else data
+    point: Any = float(1 << (bits - 1)) if packed else 0.0
 
+    def widened(t: Tensor) -> Tensor:
+        t = t.astype(scales.dtype).repeat_interleave(block, axis)
+        index = tuple([(None, None, None)] * axis + [(None, codes.shape[axis], None)])
+        return apply("slice", t, index=index) if t.shape[axis] > codes.shape[axis] else t
 
-@operator("QLinearConcat", domain=MS)
-def qlinear_concat(call: Call, y_scale: Tensor, y_zero: Tensor, *given: Tensor) -> Tensor:
-    """Codes of several scales joined."""
-    groups = [given[k : k + 3] for k in range(0, len(given), 3)]
-    made = T.concat([floats(*one) for one in groups], axis=call["axis"])
-    return codes_like(made, given[0], y_scale, y_zero)
+    if zeros is not None:
+        found = codes_of(zeros, bits)[..., : scales.shape[axis]] if packed else zeros
+        point = widened(found)
+    return (codes.astype(scales.dtype) - point) * widened(scales)

@@ -142,13 +142,16 @@ def masked(
     added: Tensor | None,
     seen: Tensor | None,
     all_see: bool = False,
-) -> Tensor:
+    sums: bool = False,
+) -> Any:
     """softmax(scale q k^T + added) v of what is seen; rows that see nothing are zero, unless it is
-    known that there are none.
+    known that there are none. With `sums` there are the logarithms of the softmax's sums, too.
     """
     mask = seen
     if added is not None:
         mask = (added if seen is None else T.where(seen, added, LEAST)).astype(q.dtype)
+    if sums:
+        return tuple(apply("attention_forward", q, k, v, mask, is_causal=False, scale=scale))
     made = F.scaled_dot_product_attention(q, k, v, mask, scale=scale)
     if seen is None or all_see:
         return made

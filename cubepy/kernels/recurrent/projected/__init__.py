@@ -1,0 +1,1 @@
+"""An LSTM that projects its states."""

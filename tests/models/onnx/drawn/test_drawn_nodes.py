@@ -1,0 +1,41 @@
+"""Models of one node, drawn, against what onnxruntime 1.32 gave (`scripts/onnx_draws.py`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cubepy.models.onnx import load
+from tests.models.onnx.drawn.fused import DRAWS
+from tests.models.onnx.drawn.judged import apart, check_sum
+from tests.models.onnx.drawn.node import file_of
+
+KEPT = np.load(Path(__file__).parents[2] / "fixtures" / "onnx_draws.npz")
+SEED = 1
+
+
+def fixture_of(kind: str) -> list[int]:
+    found = [key.split("/") for key in KEPT.files]
+    return [int(parts[1]) for parts in found if parts[0] == kind and len(parts) == 2]
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_nodes_give_what_onnxruntime_gives(kind: str) -> None:
+    numbers = fixture_of(kind)
+    assert len(numbers) >= 12
+    for n in numbers:
+        drawn = DRAWS[kind](np.random.default_rng((SEED, n)))
+        data, feeds, names = file_of(drawn)
+        assert check_sum(data, feeds) == int(KEPT[f"{kind}/{n}"]), "draws are others: write anew"
+        found = load(data)(**feeds)
+        for name, rows in zip(names, drawn.rows(names), strict=True):
+            theirs: Any = KEPT[f"{kind}/{n}/{name}"]
+            ours = found[name].numpy()
+            if rows is not None:
+                ours, theirs = ours[rows], theirs[rows]
+            kept = np.float32 if theirs.dtype == np.float16 else theirs.dtype
+            said = apart(ours, theirs.astype(kept), max(drawn.far, 1e-3), drawn.codes)
+            assert not said, f"{kind} {n} {name}: {said}; {drawn}"
