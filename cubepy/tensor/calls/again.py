@@ -4,6 +4,7 @@ its arguments is found by a short key, and its options are not looked at again.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -84,6 +85,12 @@ def again(function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
 
 
 @cache
+def _options() -> Any:
+    """What looks at options."""
+    return importlib.import_module("cubepy.kernels.entry.options")
+
+
+@cache
 def _parameters(function: Any) -> tuple[str, ...]:
     return tuple(inspect.signature(function).parameters)
 
@@ -99,6 +106,7 @@ def _learned(
     arguments = {name: v for name, v in whole.items() if name != "out"}
     recorder = Watching(tensors)
     try:
+        _options().looked_at(function)((), whole)
         inspect.signature(make).bind(**arguments)  # a part of a function may have its name
         with recorded_by(recorder):
             result = make(**arguments)

@@ -409,12 +409,12 @@ def _gradient(seen: Backward, *grads: Any) -> list[Any]:
         like = [*[values[n] for n in xs], *within[: len(outs)]]
         each = [*[found[n] for n in xs], *by_within[: len(outs)]]
         given = []
-        where.clear()
-        for t, grad in zip(like, each, strict=True):
+        first = not where  # what is one tensor in one step may be equal ones in others
+        for n, (t, grad) in enumerate(zip(like, each, strict=True)):
             grad = zeros_like(t) if grad is None else grad
-            at = next((k for k, g in enumerate(given) if g is grad), len(given))
-            given += [grad] * (at == len(given))
-            where.append(at)
+            if first:
+                where.append(next((k for k, g in enumerate(given) if g is grad), len(given)))
+            given += [grad] * (where[n] == len(given))
         return (one, total), [*given, *within[len(outs) :]]
 
     constant = inputs[carries + slices :]

@@ -412,7 +412,7 @@ ALLOWED = {
         ("value.py", "__init__"),
         ("trace.py", "alias"),
         *[(name, "remember") for name in ("differentiated.py",)],  # what an op gave just now
-        *[("array.py", "_remembered"), ("vjp.py", "_differentiable")],
+        *[("array.py", "remembered"), ("vjp.py", "_differentiable")],
         ("array.py", "_slices"),  # tensors made in the line before
         ("composed.py", "__call__"),  # so are these
         *[("checkpoint.py", "checkpoint"), ("checkpoint.py", "remember_alias")],
