@@ -20,6 +20,9 @@ from cubepy.tensor import Tensor, execute, record
 from cubepy.tensor.calls import CALLS, again
 from tests.kernels.by_axis import functions_of_an_axis
 
+on_host = pytest.mark.skipif(
+    cb.current_device().backend != "cpu", reason="calls on the host are known by short keys"
+)
 RNG = np.random.default_rng(5)
 
 
@@ -155,6 +158,7 @@ def test_a_gradient_is_there_or_the_call_is_refused(name: str) -> None:
         np.testing.assert_allclose(y.numpy(), want.numpy(), rtol=2e-5, atol=2e-6)
 
 
+@on_host
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name not in NO_OPS])
 def test_calls_that_come_again_are_those_of_the_long_way(
@@ -190,6 +194,7 @@ def test_calls_that_come_again_are_those_of_the_long_way(
             np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
 
 
+@on_host
 def test_a_call_that_came_before_is_its_op_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for grad in (True, False):
         x = cb.tensor(RNG.standard_normal((2, 3, 6, 7)), requires_grad=grad)

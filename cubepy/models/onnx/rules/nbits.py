@@ -14,6 +14,7 @@ from cubepy.models.onnx.constants import Constant
 from cubepy.models.onnx.rewriting import OURS, Rewriting, host_of
 from cubepy.models.packed.nbits import BlockCodes, bytes_of, int4_of
 from cubepy.quant.storage import Quantized
+from cubepy.runtime.device import current, gpu_of
 from cubepy.tensor import Storage, Tensor, as_tensor
 
 FLOATS = ("float32", "float16", "bfloat16")
@@ -224,7 +225,8 @@ def packed_layer(graph: Rewriting, storage: Storage, bias: Constant | None, name
     """A linear layer whose weight is packed."""
     made = nn.Linear.__new__(nn.Linear)
     nn.Module.__init__(made)
-    made.weight = nn.Parameter(Tensor(storage), False)
+    weight, here = Tensor(storage), current()
+    made.weight = nn.Parameter(weight.to(here) if gpu_of(here) else weight, False)
     added = None if bias is None else as_tensor(host_of(bias).astype(np.float32, copy=False))
     made.bias = None if added is None else nn.Parameter(added, False)
     made.out_features, made.in_features = storage.shape

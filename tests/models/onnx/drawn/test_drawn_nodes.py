@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cubepy as cb
 from cubepy.models.onnx import load
+from tests.backends.hip.emulator.device import emulated
 from tests.models.onnx.drawn.fused import DRAWS
 from tests.models.onnx.drawn.judged import apart, check_sum
 from tests.models.onnx.drawn.node import file_of
@@ -22,20 +24,30 @@ def fixture_of(kind: str) -> list[int]:
     return [int(parts[1]) for parts in found if parts[0] == kind and len(parts) == 2]
 
 
+def compared(kind: str, n: int) -> None:
+    drawn = DRAWS[kind](np.random.default_rng((SEED, n)))
+    data, feeds, names = file_of(drawn)
+    assert check_sum(data, feeds) == int(KEPT[f"{kind}/{n}"]), "draws are others: write anew"
+    found = load(data)(**feeds)
+    for name, rows in zip(names, drawn.rows(names), strict=True):
+        theirs: Any = KEPT[f"{kind}/{n}/{name}"]
+        ours = found[name].numpy()
+        if rows is not None:
+            ours, theirs = ours[rows], theirs[rows]
+        kept = np.float32 if theirs.dtype == np.float16 else theirs.dtype
+        said = apart(ours, theirs.astype(kept), max(drawn.far, 1e-3), drawn.codes)
+        assert not said, f"{kind} {n} {name}: {said}; {drawn}"
+
+
 @pytest.mark.parametrize("kind", DRAWS)
 def test_nodes_give_what_onnxruntime_gives(kind: str) -> None:
     numbers = fixture_of(kind)
     assert len(numbers) >= 12
     for n in numbers:
-        drawn = DRAWS[kind](np.random.default_rng((SEED, n)))
-        data, feeds, names = file_of(drawn)
-        assert check_sum(data, feeds) == int(KEPT[f"{kind}/{n}"]), "draws are others: write anew"
-        found = load(data)(**feeds)
-        for name, rows in zip(names, drawn.rows(names), strict=True):
-            theirs: Any = KEPT[f"{kind}/{n}/{name}"]
-            ours = found[name].numpy()
-            if rows is not None:
-                ours, theirs = ours[rows], theirs[rows]
-            kept = np.float32 if theirs.dtype == np.float16 else theirs.dtype
-            said = apart(ours, theirs.astype(kept), max(drawn.far, 1e-3), drawn.codes)
-            assert not said, f"{kind} {n} {name}: {said}; {drawn}"
+        compared(kind, n)
+
+
+@pytest.mark.parametrize("n", range(2))
+def test_packed_layers_are_on_the_current_device(n: int) -> None:
+    with emulated("gfx1100"), cb.use("gfx1100"):
+        compared("MatMulNBits", fixture_of("MatMulNBits")[n])
