@@ -211,14 +211,14 @@ CASES: dict[str, Case] = {
 }
 
 
-def main() -> int:
-    """Print the rows that are asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def main(cases: dict[str, Case] = CASES, about: str = __doc__ or "") -> int:
+    """Print the rows of some cases that are asked for."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("names", nargs="*", help="parts of names of rows")
     parser.add_argument("--device", default="cuda:0")
     asked = parser.parse_args()
     show = functools.partial(print, flush=True)
-    for name, case in CASES.items():
+    for name, case in cases.items():
         if not asked.names or any(part in name for part in asked.names):
             for row in case(asked.device):
                 show(row["work"], row["ours"], row["peer"], row["ratio"], row["error"], sep=" | ")

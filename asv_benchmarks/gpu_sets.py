@@ -10,8 +10,6 @@ Times are of the clock, over calls between two waits, in turns, as in `gpu_eager
 
 from __future__ import annotations
 
-import argparse
-import functools
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpu_eager import BEFORE, LEAST, ROUNDS, seconds
+from gpu_eager import BEFORE, LEAST, ROUNDS, main, seconds
 from gpu_timing import Case, Row
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -107,19 +105,5 @@ CASES: dict[str, Case] = {
 }
 
 
-def main() -> int:
-    """Print the rows that are asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", help="parts of names of rows")
-    parser.add_argument("--device", default="cuda:0")
-    asked = parser.parse_args()
-    show = functools.partial(print, flush=True)
-    for name, case in CASES.items():
-        if not asked.names or any(part in name for part in asked.names):
-            for row in case(asked.device):
-                show(row["work"], row["ours"], row["peer"], row["ratio"], row["error"], sep=" | ")
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(CASES, __doc__ or ""))

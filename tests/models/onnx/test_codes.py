@@ -229,3 +229,22 @@ def test_explain_shows_products_of_codes() -> None:
     nodes, constants, shape = quantized(np.random.default_rng(5), "MatMul")
     shown = str(cb.explain(made(nodes, constants), np.zeros(shape, np.float32)))
     assert "matmul_codes" in shown
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("seed", range(4))
+def test_pools_of_the_last_axis_are_those_of_the_first(dtype: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size = rng.integers(4, 9, 2)
+    x = rng.integers(-100, 100, (2, *size, int(rng.integers(1, 5)))).astype(dtype)
+    window = [int(n) for n in rng.integers(1, 4, 2)]
+    how = {"kernel_shape": window, "strides": [1, 2], "pads": [0, window[1] // 2] * 2}
+    nodes = [
+        node("NhwcMaxPool", "x", "y", "com.microsoft", **how),
+        node("Transpose", "x", "t", perm=[0, 3, 1, 2]),
+        node("MaxPool", "t", "m", **how),
+        node("Transpose", "m", "z", perm=[0, 2, 3, 1]),
+    ]
+    ends = [value("y", dtype), value("z", dtype)]
+    found = load(model(graph(nodes, [value("x", dtype)], ends), com_microsoft=1))(x)
+    np.testing.assert_array_equal(found["y"].numpy(), found["z"].numpy())

@@ -122,20 +122,22 @@ def whole_windows(call: Call, x: Tensor) -> Tensor:
 
 def first_channels(call: Call, x: Tensor, pool: Callable[[Call, Tensor], Any]) -> Tensor:
     """What a pool gives of images whose channels are the last axis, where the node says so."""
-    if not call.get("channels_last", 0):
-        made: Tensor = pool(call, x)
-        return made
+    if call.get("channels_last", 0):
+        return last_channels(call, x, pool)
+    return pool(call, x)  # type: ignore[no-any-return]
+
+
+def last_channels(call: Call, x: Tensor, pool: Callable[[Call, Tensor], Any]) -> Tensor:
+    """What a pool gives of images whose channels are the last axis."""
     inner = range(1, len(x.shape) - 1)
-    made = pool(call, x.permute(0, len(x.shape) - 1, *inner))
+    made: Tensor = pool(call, x.permute(0, len(x.shape) - 1, *inner))
     return made.permute(0, *(k + 1 for k in inner), 1)
 
 
 @operator("NhwcMaxPool", domain=MS)
 def last_channels_max_pool(call: Call, x: Tensor) -> Tensor:
     """The largest of each window of images whose channels are the last axis."""
-    inner = range(1, len(x.shape) - 1)
-    made: Tensor = max_pool(call, x.permute(0, len(x.shape) - 1, *inner))
-    return made.permute(0, *(k + 1 for k in inner), 1)
+    return last_channels(call, x, max_pool)
 
 
 @operator("QLinearWhere", domain=MS)
