@@ -10,6 +10,7 @@ from cubepy.kernels.matmul.gpu.mma_held import MmaHeldRoutine
 from cubepy.kernels.matmul.gpu.mma_multistage import MmaRoutine
 from cubepy.kernels.matmul.gpu.mma_split_k import MmaSplitKRoutine
 from cubepy.kernels.matmul.gpu.simt import SimtRoutine
+from cubepy.kernels.matmul.gpu.simt_multistage import SimtMultistageRoutine
 from cubepy.kernels.matmul.sm90.cluster_split_k import ClusterSplitKRoutine
 from cubepy.kernels.matmul.sm90.padded import PaddedRoutine
 from cubepy.kernels.matmul.sm90.persistent import HopperRoutine
@@ -30,6 +31,7 @@ ROUTINES = {
         PaddedRoutine(),
         MmaRoutine(),
         BufferedRoutine(),
+        SimtMultistageRoutine(),
         FmaRoutine(),
         FmaCopiedRoutine(),
         FmaPlanesRoutine(),

@@ -170,6 +170,20 @@ def known(*values: Any) -> None:
         operator.index(value)
 
 
+def applied(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function without side effects gives; of symbols a symbol, whose trace calls the
+    function again for other numbers.
+
+    Example:
+        >>> applied(max, 3, 5)
+        5
+    """
+    for one in arguments:
+        if type(one) is Symbol:
+            return one.trace.apply(function, *arguments)
+    return function(*arguments)
+
+
 def is_symbol(value: Any) -> bool:
     """Whether a number is not known yet."""
     return type(value) is Symbol

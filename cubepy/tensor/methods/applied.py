@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from cubepy.errors import ArgumentError, LaunchError, ShapeError
+from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tensor.record import blocks
 from cubepy.tensor.value import Handle
 
@@ -183,7 +184,7 @@ def by_integers(x: Any, parts: tuple[Any, ...]) -> Any:
     if not shape or count > x.ndim:
         return None
     for p in parts:
-        if type(p) is not kind or not p.dtype.is_int or p.shape != shape or p.device is not home:
+        if type(p) is not kind or not p.dtype.is_int or p.shape != shape or p.device != home:
             return None
     whole = x.shape
     if math.prod(shape) * math.prod(whole[count:]) <= FEW:
@@ -284,7 +285,11 @@ def _first(found: Any, count: Any, axis: int = 0) -> Any:
     """As many of the elements along an axis as a count says; without the memory of the others, if
     they are many.
     """
-    kept = found.narrow(axis, 0, count.item())
+    n, array = count.item(), getattr(found.value.storage, "array", None)
+    if isinstance(array, DeviceArray):  # a view of its own: another length is no other plan
+        kept = found.__cubepy_wrap__(array[:, :n] if axis else array[:n])
+    else:
+        kept = found.narrow(axis, 0, n)
     spare = (found.size - kept.size) * found.dtype.bits // 8
     return kept if spare <= SPARE else kept.clone()
 

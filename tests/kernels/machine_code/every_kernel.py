@@ -87,6 +87,7 @@ COMPILED_ELSEWHERE = {
     "matmul.sm90.persistent": "matmul.test_offline",
     "matmul.gpu.mma_buffered": "matmul.test_mma_buffered",
     "matmul.gpu.mma_multistage": "matmul.test_offline",
+    "matmul.gpu.simt_multistage": "matmul.emulated.test_simt_multistage",
     "matmul.gpu.mma_split_k": "matmul.emulated.test_split_k",
     "matmul.gpu.mma_held": "matmul.emulated.test_held",
     "matmul.sm90.cluster_split_k": "matmul.test_tiles",

@@ -15,6 +15,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.matmul.gpu.operands import fitted, once, oriented
+from cubepy.kernels.matmul.gpu.simt_costs import simt_tiles
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
 from cubepy.lang.dtypes import as_dtype
@@ -71,14 +72,15 @@ class Simt(Epilogue):
 
 
 @cb.func
-def tile_start(out, rows, columns):
-    """Batch, row and column where this cube's tile of the result starts: tiles beside each other
-    come first.
+def tile_start(out, rows, columns, tile=None):
+    """Batch, row and column where a tile of the result starts, by default this cube's: tiles beside
+    each other come first.
     """
+    tile = cb.CUBE_POS if tile is None else tile
     column_tiles = (out.shape[2] + columns - 1) // columns
     row_tiles = (out.shape[1] + rows - 1) // rows
-    row = cb.CUBE_POS // column_tiles % row_tiles * rows
-    return cb.CUBE_POS // (row_tiles * column_tiles), row, cb.CUBE_POS % column_tiles * columns
+    row = tile // column_tiles % row_tiles * rows
+    return tile // (row_tiles * column_tiles), row, tile % column_tiles * columns
 
 
 @cb.func
@@ -205,19 +207,6 @@ def simt_product(
             epilogue.finish_inside(done, batch, r, c)
 
 
-SIMT_TILES = {
-    (128, 128, 8, 2, 2): 135,
-    (64, 64, 16, 1, 1): 44,
-    (64, 32, 32, 1, 1): 24,
-    (32, 32, 64, 2, 1): 13,
-    (32, 16, 128, 1, 1): 9.2,
-    (16, 16, 128, 1, 1): 5.2,
-}
-"""What a round of tiles of plain arithmetic costs, in ns for every element of K (f32, measured on
-an H200).
-"""
-
-
 class SimtRoutine(GpuRoutine, TunedRoutine):
     """Everything else on a GPU: f32 without tf32, f64, integers, mixed dtypes."""
 
@@ -232,11 +221,7 @@ class SimtRoutine(GpuRoutine, TunedRoutine):
         out = result_dtype(problem)
         sums = as_dtype("f32") if out.is_float and out.bits < 64 else out
 
-        def cost(tile: tuple[int, int, int, int, int]) -> float:
-            tiles = problem.batch * -(-problem.m // tile[0]) * -(-problem.n // tile[1])
-            return SIMT_TILES[tile] * -(-tiles // properties.cores)
-
-        for tile in sorted(SIMT_TILES, key=cost):
+        for tile in simt_tiles(problem, properties.cores):
             plan, small = Simt(sums, *tile), sums.bits <= 32 or tile[0] * tile[1] < 128 * 128
             if small and plan.shared * sums.itemsize <= properties.max_shared_memory:
                 yield plan

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import cubepy as cb
 from cubepy.kernels.matmul.gpu.operands import fitted, map_of, once
+from cubepy.kernels.matmul.gpu.simt_costs import chosen
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.matmul.sm90.persistent import tile_position
 from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
@@ -219,13 +220,9 @@ class FmaRoutine(GpuRoutine, TunedRoutine):
         return None
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Any]:
-        """One tile, where there is one for every core."""
-        plan = Fma()
-        if (
-            problem.batch * -(-problem.m // plan.rows) * -(-problem.n // plan.columns)
-            >= properties.cores
-        ):
-            yield plan
+        """One tile, where the model of costs chooses it."""
+        if chosen(problem, properties).routine == "fma":
+            yield Fma()
 
     def launch(self, blueprint: Any, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import cubepy as cb
+from cubepy.kernels.matmul.gpu.simt_costs import chosen
 from cubepy.kernels.matmul.problem import Product
 from cubepy.kernels.matmul.sm90.persistent import tile_position
 from cubepy.kernels.matmul.sm90.tma_simt import (
     DEPTH,
     LANES,
     WIDE,
-    Fma,
     FmaRoutine,
     TileOperands,
     lines,
@@ -158,6 +158,13 @@ def fma_planes_product(
         epilogue.finish_inside(done, batch, row + r, column + c)
 
 
+def planes_for(problem: Product, cores: int) -> FmaPlanes:
+    """How many cubes a core runs, with how many stages, for so many tiles."""
+    tiles = problem.batch * -(-problem.m // ROWS) * -(-problem.n // COLUMNS)
+    plan = FmaPlanes() if tiles <= cores else FmaPlanes(stages=1, cubes=2)
+    return replace(plan, b_along_k=problem.layout == "columns")
+
+
 class FmaPlanesRoutine(FmaRoutine):
     """f32 by plain arithmetic, with small tiles that the copy engine loads and planes that share
     K.
@@ -167,11 +174,6 @@ class FmaPlanesRoutine(FmaRoutine):
     layouts = ("columns", "rows")
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Any]:
-        """One tile, where large ones do not fill the device; where quarters of it find a core each,
-        teams of units are faster.
-        """
-        large = problem.batch * -(-problem.m // Fma.rows) * -(-problem.n // Fma.columns)
-        tiles = problem.batch * -(-problem.m // ROWS) * -(-problem.n // COLUMNS)
-        if 4 * tiles > properties.cores > large:
-            plan = FmaPlanes() if tiles <= properties.cores else FmaPlanes(stages=1, cubes=2)
-            yield replace(plan, b_along_k=problem.layout == "columns")
+        """One tile, where the model of costs chooses it."""
+        if chosen(problem, properties).routine == self.name:
+            yield planes_for(problem, properties.cores)

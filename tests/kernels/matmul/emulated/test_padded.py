@@ -16,7 +16,7 @@ from cubepy import kernels as K
 from cubepy.kernels.matmul.gpu.mma_multistage import Mma
 from cubepy.kernels.matmul.gpu.padded_operands import padded
 from cubepy.kernels.matmul.sm90.persistent import Hopper
-from cubepy.kernels.matmul.sm90.tma_simt_copied import FmaCopiedRoutine
+from cubepy.kernels.matmul.sm90.tma_simt_split_k import FmaPlanes
 from cubepy.runtime.memory.device_array import upload
 from cubepy.tune import force
 
@@ -118,12 +118,11 @@ def test_rows_are_copied_with_zeros_behind_their_ends(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("flips", [(0, 0), (1, 0), (1, 1)], ids=str)
-def test_exact_f32_of_any_order(flips: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exact_f32_of_any_order(flips: tuple[int, int]) -> None:
     """Both operands are copied along K, those of rows that begin anywhere, too."""
-    monkeypatch.setattr(FmaCopiedRoutine, "worth", lambda *_: True)
     m, n, k = int(RNG.integers(180, 200)), int(RNG.integers(180, 200)), int(RNG.integers(9, 24))
     a, b, bias = (draw(*s, dtype=np.float32) for s in ((m, k), (k, n), (n,)))
-    with emulated() as gpu, force("matmul", "fma_copied"):
+    with emulated() as gpu, force("matmul", "fma_copied", FmaPlanes()):
         x, y = (
             upload(np.ascontiguousarray(v.T), gpu).T if flip else upload(v, gpu)
             for v, flip in zip((a, b), flips, strict=True)
