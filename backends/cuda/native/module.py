@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import struct
+import threading
 from collections.abc import Sequence
 from ctypes import c_int, c_uint, c_void_p
 from dataclasses import dataclass
-from typing import Any
 
 from cubepy.backends.cuda.native.driver import DRIVER
 from cubepy.backends.gpu.native import module
@@ -129,63 +130,75 @@ SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}
 
 
+_ALIGNED = 64
+"""Bytes: where a tensor map is written."""
+_room = threading.local()
+
+
 def tensor_map(
     address: int,
-    dtype: Any,
+    dtype: str,
     shape: Sequence[int],
     strides: Sequence[int],
     box: Sequence[int],
     *,
     swizzle: int = 128,
     promotion: int = 128,
-    steps: Sequence[int] | None = None,
-    target: Any = None,
-) -> Any:
+) -> bytes:
     """A tensor map: how the copy engine (TMA) reads boxes of an array.
 
-    Args: address: of the data, a multiple of 16. dtype: name of a dtype of `TENSOR_DTYPES`, or
-        something with a `name`; "tf32" is f32 that copies round. shape: of the array, outermost
-        axis first, 1 to 5 axes. strides: in bytes, outermost first; the last must be the element's
-        size, the others multiples of 16. box: what one copy takes along each axis, at most 256; the
-        last axis at most `swizzle` bytes. swizzle: bytes of the pattern in shared memory: 0, 32, 64
-        or 128. promotion: bytes that L2 fetches at once: 0, 64, 128 or 256. steps: element stride
-        of a copy along each axis (1). target: a ctypes buffer of 128 bytes at a multiple of 64 to
-        write to.
+    Args:
+        address: of the data, a multiple of 16.
+        dtype: name of a dtype of `TENSOR_DTYPES`; "tf32" is f32 that copies round.
+        shape: of the array, outermost axis first, 1 to 5 axes.
+        strides: in bytes, outermost first; the last must be the element's size, the others
+            multiples of 16.
+        box: what one copy takes along each axis, at most 256; the last axis at most `swizzle`
+            bytes.
+        swizzle: bytes of the pattern in shared memory: 0, 32, 64 or 128.
+        promotion: bytes that L2 fetches at once: 0, 64, 128 or 256.
 
     Returns:
-        The buffer of 128 bytes.
+        Its 128 bytes.
     """
     rank = len(shape)
-    name = dtype if isinstance(dtype, str) else dtype.name
-    if target is None:
-        target = aligned(128, 64)
-    dims = (ctypes.c_uint64 * rank)(*reversed(shape))
-    outer = (ctypes.c_uint64 * max(1, rank - 1))(*list(reversed(strides))[1:])
-    boxes = (ctypes.c_uint32 * rank)(*reversed(box))
-    step = (ctypes.c_uint32 * rank)(*reversed(steps or [1] * rank))
+    longs, words, ones = _PACKED[rank]
+    try:
+        target, at = _room.target
+    except AttributeError:
+        raw = (ctypes.c_char * (128 + _ALIGNED))()
+        at = ctypes.addressof(raw) + -ctypes.addressof(raw) % _ALIGNED
+        target = (ctypes.c_char * 128).from_buffer(raw, at - ctypes.addressof(raw))
+        _room.target = target, at
     code = DRIVER.api().encode_tensor_map(
-        target,
-        TENSOR_DTYPES[name],
+        at,
+        TENSOR_DTYPES[dtype],
         rank,
         address,
-        dims,
-        outer,
-        boxes,
-        step,
+        longs(*shape[::-1]),
+        longs(*strides[-2::-1], 0),
+        words(*box[::-1]),
+        ones,
         0,
         SWIZZLES[swizzle],
         PROMOTIONS[promotion],
         0,
     )
-    DRIVER.check(
-        code,
-        f"encoding a tensor map of {name}{list(shape)}, strides {list(strides)}, box {list(box)}",
+    if code:
+        DRIVER.check(
+            code,
+            f"encoding a tensor map of {dtype}{list(shape)}, strides {list(strides)}, "
+            f"box {list(box)}",
+        )
+    return target.raw
+
+
+_PACKED = {
+    rank: (
+        struct.Struct(f"<{rank}Q").pack,
+        struct.Struct(f"<{rank}I").pack,
+        struct.pack(f"<{rank}I", *[1] * rank),
     )
-    return target
-
-
-def aligned(size: int, alignment: int) -> Any:
-    """A zeroed ctypes buffer whose address is a multiple of `alignment`."""
-    raw = (ctypes.c_char * (size + alignment))()
-    shift = -ctypes.addressof(raw) % alignment
-    return (ctypes.c_char * size).from_buffer(raw, shift)
+    for rank in range(1, 6)
+}
+"""By the number of axes: what packs lengths, what packs boxes, and steps of 1."""

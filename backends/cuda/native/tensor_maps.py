@@ -30,9 +30,9 @@ def encoded(value: ArrayMap) -> bytes:
     if found is None:
         array = value.array
         name = "tf32" if value.tf32 else _name(array.dtype)
-        made = module.tensor_map(
+        found = module.tensor_map(
             where, name, array.shape, value.strides, value.box, swizzle=value.swizzle
         )
         room(_made, LIMIT)
-        found = _made[key] = bytes(made)
+        _made[key] = found
     return found
