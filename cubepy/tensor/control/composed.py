@@ -14,7 +14,7 @@ import numpy as np
 
 from cubepy.compiler.signature import exact
 from cubepy.runtime import recording
-from cubepy.runtime.device import Device, current
+from cubepy.runtime.device import Device, current, use
 from cubepy.runtime.replay.standing import ONE
 from cubepy.runtime.tables import room
 from cubepy.tensor.array import Tensor, of_store
@@ -231,7 +231,7 @@ class _Composed:
         """The same, op by op."""
         attached, leaves = mode.enabled, list[Tensor]()
         given = [leaf_of(leaves, x) if need else x for x, need in zip(inputs, needs, strict=True)]
-        with enable_grad():
+        with use(self.home), enable_grad():  # what is made of nothing is made there
             result = self.function(*given)
         made = result if type(result) is tuple else (result,)
         seeds = [

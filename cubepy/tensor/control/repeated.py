@@ -283,10 +283,12 @@ class OneOp:
         if None in numbers:
             return None
         kept = [graph.outputs[number] - len(before) for number in numbers]
-        alone = node.op not in VIEWS and not OPS[node.op].writes
+        alone = node.op in OPS and node.op not in VIEWS and not OPS[node.op].writes
         if not alone or min(kept, default=-1) < 0 or len(set(kept)) < len(kept):
             return None
         inputs = [None if i == ABSENT else given[i] for i in node.inputs]
+        if int not in map(type, inputs):  # where it is would be decided by the current device
+            return None
         gpu = made[0].writer.gpu is not None
         return OneOp(node.op, dict(node.attrs), inputs, kept, gpu)
 

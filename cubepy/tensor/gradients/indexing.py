@@ -104,13 +104,14 @@ def _of_products(
     others: all but itself, or, where there is one zero, those that are not that.
     """
 
-    def updated(start: Any, parts: Any, update: str) -> Any:
-        return apply("scatter", start.expand(x.shape), index, parts, axis=axis, update=update)
+    def updated(start: int, parts: Any, update: str) -> Any:
+        begin = filled(start, x, x.shape)
+        return apply("scatter", begin, index, parts, axis=axis, update=update)
 
     one, zero = constant(1, x.dtype), zero_like(x)
     is_zero = source == 0
-    count = at(updated(zero, where(is_zero, one, zero), "add"))
-    product, rest = at(updated(one, source, "mul")), where(is_zero, one, source)
+    count = at(updated(0, where(is_zero, one, zero), "add"))
+    product, rest = at(updated(1, source, "mul")), where(is_zero, one, source)
     others = where(is_zero, zero, product / rest)
-    only = where((count == 1) & is_zero, at(updated(one, rest, "mul")), others)
-    return g * updated(one, source, "mul"), None, spread(at(g * x) * only)
+    only = where((count == 1) & is_zero, at(updated(1, rest, "mul")), others)
+    return g * updated(1, source, "mul"), None, spread(at(g * x) * only)

@@ -181,7 +181,7 @@ def vander(x: Any, /, *, N: int | None = None) -> Tensor:
     given = as_tensor(x)
     given = given if given.ndim else given.reshape(1)
     count = given.shape[-1] if N is None else N
-    powers, found = [], given._operand(1).astype(given.dtype).expand(given.shape)
+    powers, found = [], given.new_ones(given.shape)
     for _ in range(count):
         powers.append(found)
         found = found * given
