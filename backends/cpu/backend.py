@@ -326,6 +326,7 @@ def _properties() -> DeviceProperties:
             )
             if on & set(f)
         )
+        | ({"byte_pairs"} if "ssse3" in on and not on & {"avx512vnni", "avxvnni"} else set())
         | ({"tiles"} if TILES <= on and tiles_granted() else set()),
     )
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 OPS = frozenset(
     """
     absolute add and_ atomic_cas atomic_rmw below bf16 bits_of bitcast bool_ call_kernel ceil clz
-    concat cos ctz dot_bf16 dot_i8 eq erf exp exp2 expm1 extract f16 f32 f64 floor floordiv fma
-    fp8_e4m3 fp8_e5m2 from_bits gather_line ge gt i16 i32 i64 i8 insert interleave inv iota
+    concat cos ctz dot_bf16 dot_i7 dot_i8 eq erf exp exp2 expm1 extract f16 f32 f64 floor floordiv
+    fma fp8_e4m3 fp8_e5m2 from_bits gather_line ge gt i16 i32 i64 i8 insert interleave inv iota
     isinf isnan le line_all line_any line_count line_max line_min line_prod line_sum load
     load_if load_line load_line_or load_line_part log log1p log2 lt maximum maxnum minimum
     minnum mod mul ne neg not_ offset opaque or_ own_cas own_rmw partition popcount pow_ prefetch

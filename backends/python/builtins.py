@@ -203,7 +203,7 @@ class WeakLine(Value):
 
 
 @means("dot_i8")
-def _dot(acc: Value, a: Value, b: Value) -> Value:
+def _dot(acc: Value, a: Value, b: Value, most: Any = None) -> Value:
     products = a.data.astype(np.int64) * b.data.astype(np.int64)
     total = acc.data.astype(np.int64) + products.reshape(-1, 4).sum(1)
     return Value((total & 0xFFFFFFFF).astype(np.uint32).view(np.int32), dt.i32)

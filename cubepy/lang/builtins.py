@@ -161,8 +161,9 @@ OTHER = {
     "popcount": "Number of set bits of an integer.",
     "clz": "Number of leading zero bits of an integer (its width for 0).",
     "ctz": "Number of trailing zero bits of an integer (its width for 0).",
-    "dot_i8": "`dot_i8(acc, a, b)`: acc (i32, L lanes) plus the products of four neighbours of "
-    "a (u8, 4L lanes) with those of b (i8, 4L lanes); exact.",
+    "dot_i8": "`dot_i8(acc, a, b, most=255)`: acc (i32, L lanes) plus the products of four "
+    "neighbours of a (u8, 4L lanes) with those of b (i8, 4L lanes); exact where no a is larger "
+    "than the comptime `most`. Up to 128, x86 without VNNI takes half the steps.",
     "dot_bf16": "`dot_bf16(acc, a, b)`: acc (f32, L lanes) plus the two products of each lane's "
     "pair of bf16 in a with that in b (u32, L lanes); the upper halves first, each sum "
     "rounded; subnormal numbers may count as zero.",

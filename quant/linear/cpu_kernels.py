@@ -209,7 +209,9 @@ def int4_product(
                     first = cb.bitcast(cb.splat(words[row + i, 2 * e], lanes), cb.i8)
                     second = cb.bitcast(cb.splat(words[row + i, 2 * e + 1], lanes), cb.i8)
                     for j in range(lines):
-                        acc[i, j] = cb.dot_i8(cb.dot_i8(acc[i, j], low[j], first), high[j], second)
+                        acc[i, j] = cb.dot_i8(
+                            cb.dot_i8(acc[i, j], low[j], first, most=15), high[j], second, most=15
+                        )
             for j in cb.unroll(range(lines)):
                 scale = cb.cast(scales.load((panel_indices[j], g * lanes), lanes), cb.f32)
                 for i in range(rows):

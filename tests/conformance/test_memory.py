@@ -85,6 +85,31 @@ def test_lanes_move_between_lines(device: str) -> None:
 
 
 @cb.kernel
+def dotted(a: cb.Array, b: cb.Array, out: cb.Array, lanes: cb.Comptime[int], most: cb.Comptime):
+    sums = out.load(0, lanes)
+    if most is None:
+        out.store(0, cb.dot_i8(sums, a.load(0, 4 * lanes), b.load(0, 4 * lanes)))
+    else:
+        out.store(0, cb.dot_i8(sums, a.load(0, 4 * lanes), b.load(0, 4 * lanes), most=most))
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 4, 8, 12, 16])
+@pytest.mark.parametrize("most", [None, 255, 129, 128, 15])
+def test_dot_products_of_bytes_are_exact(device: str, lanes: int, most: int | None) -> None:
+    rng = np.random.default_rng(lanes)
+    largest = 255 if most is None else most
+    for extreme in (None, -128, 127):
+        a = rng.integers(0, largest + 1, 4 * lanes).astype(np.uint8)
+        b = rng.integers(-128, 128, 4 * lanes).astype(np.int8)
+        if extreme is not None:
+            a[:], b[:] = largest, extreme
+        out = rng.integers(-(2**30), 2**30, lanes).astype(np.int32)
+        want = out + (a.astype(np.int32) * b).reshape(lanes, 4).sum(1)
+        dotted[1, 1](a, b, out, lanes, most, device=device)
+        assert out.tolist() == want.tolist(), (lanes, most, extreme)
+
+
+@cb.kernel
 def parted(x: cb.Array, out: cb.Array, counts: cb.Array, limit, lanes: cb.Comptime[int]):
     i = cb.ABSOLUTE_POS
     line = x.load(i * lanes, lanes)

@@ -120,7 +120,9 @@ def _slice(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
 
 @lowers("dot_i8")
 def _dot(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
-    acc, a, b = (number(s, v, name) for v in unpack(name, args, kwargs, "acc", "a", "b"))
+    *given, most_v = unpack(name, args, kwargs, "acc", "a", "b", most=Const(255))
+    acc, a, b = (number(s, v, name) for v in given)
+    most = comptime_int(most_v, "the most of cb.dot_i8")
     lanes = acc.type.lanes
     want = (VType(dt.i32, lanes), VType(dt.u8, 4 * lanes), VType(dt.i8, 4 * lanes))
     if not lanes or (acc.type, a.type, b.type) != want:
@@ -128,7 +130,8 @@ def _dot(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
             f"cb.dot_i8 needs lines (i32 of L, u8 of 4L, i8 of 4L), not ({acc.type}, "
             f"{a.type}, {b.type})"
         )
-    return Expr("call", acc.type, (acc, a, b), "dot_i8")
+    small = most <= 128 and "byte_pairs" in s.properties.features
+    return Expr("call", acc.type, (acc, a, b), "dot_i7" if small else "dot_i8")
 
 
 @lowers("dot_bf16")

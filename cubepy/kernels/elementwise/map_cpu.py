@@ -109,12 +109,12 @@ def map_run(
 ):
     """Elements [first, stop) of a row: lines whole, without a look at bounds, and what is left."""
     for k, valid in cb.lines(first, stop, lanes):
-        values = lines_at(inputs, lead, fixed, k, valid, lanes)
-        line = converted(function(*values), out.dtype, lanes)
+        line = function(*lines_at(inputs, lead, fixed, k, valid, lanes))
+        # converted where it is stored, which rounds 16-bit floats once
         if streaming and valid == lanes:
-            out.store_stream(lead + (k,), line)
+            out.store_stream(lead + (k,), converted(line, out.dtype, lanes))
         else:
-            out.store(lead + (k,), line, valid=valid)
+            out.store(lead + (k,), converted(line, out.dtype, lanes), valid=valid)
 
 
 @cb.func

@@ -22,6 +22,11 @@ ZERO = {"Q4_0": 8, "Q5_0": 16, "Q8_0": 128, "Q3_K": 4, "Q6_K": 32}
 """The code of zero; other types have minimums."""
 
 
+def most_of(kind: str) -> int:
+    """The largest code of a type, with its high bits."""
+    return {"Q8_0": 255, "Q4_0": 15, "Q4_1": 15, "Q4_K": 15, "Q6_K": 63}.get(kind, 31)
+
+
 def facts_of(columns: int, plan: Blueprint) -> int:
     """Floats that `round_rows` gives for a row."""
     return columns // GROUP * 2 if plan.elements == GROUP else columns // plan.elements * 24
@@ -130,7 +135,8 @@ def zeros_of(line, plan):
     """Where sums of products begin, so that the code of zero counts as zero."""
     start = cb.splat(cb.i32(0), 8)
     if plan.kind in ZERO:
-        start = start - cb.dot_i8(start, cb.splat(cb.u8(ZERO[plan.kind]), GROUP), line)
+        zero = cb.splat(cb.u8(ZERO[plan.kind]), GROUP)
+        start = start - cb.dot_i8(start, zero, line, most=128)
     return start
 
 
@@ -139,6 +145,7 @@ def add_small(acc, least, codes, facts, raw, halves, n, block, plan):
     """Add what block `block` of each weight row n[r] gives with each row of activations."""
     rows, together = plan.rows, plan.together
     base, half = block * plan.nbytes, block * (plan.nbytes // 2)
+    most = most_of(plan.kind)
     line = cb.local(rows, cb.i8, lanes=GROUP)
     start = cb.local(rows, cb.i32, lanes=8)
     both = cb.local(rows, cb.f32, lanes=2)
@@ -153,13 +160,13 @@ def add_small(acc, least, codes, facts, raw, halves, n, block, plan):
             pair = cb.cast(halves.load((n[r], half), 2), cb.f32)
             for m in cb.unroll(range(rows)):
                 scaled = pair * both[m]
-                sums = cb.cast(cb.dot_i8(start[m], weights, line[m]), cb.f32)
+                sums = cb.cast(cb.dot_i8(start[m], weights, line[m], most), cb.f32)
                 acc[m, r] = cb.fma(sums, cb.splat(scaled[0], 8), acc[m, r])
                 least[m, r] = least[m, r] + scaled
         else:
             scale = half_at(halves, n[r], half)
             for m in cb.unroll(range(rows)):
-                sums = cb.cast(cb.dot_i8(start[m], weights, line[m]), cb.f32)
+                sums = cb.cast(cb.dot_i8(start[m], weights, line[m], most), cb.f32)
                 acc[m, r] = cb.fma(sums, cb.splat(scale * both[m][0], 8), acc[m, r])
 
 
@@ -191,7 +198,7 @@ def add_pairs(acc, least, codes, facts, raw, halves, n, block, plan):
             start = cb.concat(zeros, zeros)
         scale = cb.splat(facts[m, block * 2], 16)
         for p in cb.unroll(range(pairs)):
-            sums = cb.cast(cb.dot_i8(start, weights[p], twice), cb.f32)
+            sums = cb.cast(cb.dot_i8(start, weights[p], twice, most_of(plan.kind)), cb.f32)
             acc[m, p] = cb.fma(sums, scales[p] * scale, acc[m, p])
     if plan.kind == "Q4_1" or plan.kind == "Q5_1":
         minimums = cb.line(*(half_at(halves, r, half + 1) for r in n))
@@ -226,6 +233,7 @@ def add_large(acc, least, codes, facts, raw, halves, n, block, plan):
     """The same for blocks of 256; minimums are collected apart."""
     rows, together = plan.rows, plan.together
     base, half = block * plan.nbytes, block * (plan.nbytes // 2)
+    most = most_of(plan.kind)
     twice = tuple(i // 2 for i in range(16))
     scales = cb.local((rows, together), cb.f32, lanes=16)
     for m in cb.unroll(range(rows)):
@@ -246,7 +254,7 @@ def add_large(acc, least, codes, facts, raw, halves, n, block, plan):
             start = zeros_of(line, plan)
             for r in cb.unroll(range(together)):
                 weights = large_codes(raw, n[r], base, group, plan)
-                sums = cb.cast(cb.dot_i8(start, weights, line), cb.f32)
+                sums = cb.cast(cb.dot_i8(start, weights, line, most), cb.f32)
                 acc[m, r] = cb.fma(sums, cb.shuffle(scales[m, r], scales[m, r], both), acc[m, r])
 
 

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 
 import cubepy as cb
 from cubepy.kernels.primitives.epilogue import LineEpilogue
-from cubepy.models.packed.integer_kernels import GROUP, ZERO, large_codes, large_scales, small_codes
+from cubepy.models.packed.integer_kernels import (
+    GROUP,
+    ZERO,
+    large_codes,
+    large_scales,
+    most_of,
+    small_codes,
+)
 from cubepy.models.packed.kernels import Blueprint, ask_ahead, half_at
 
 HALVES = ("Q2_K", "Q3_K", "Q6_K")
@@ -120,6 +127,7 @@ def panel_product(
     plan, group, lanes = tile.blocks, tile.group, tile.blocks.lanes
     epilogue = LineEpilogue(out, plan.activation, bias, residual)
     count, length, groups = out.shape[2], rows.shape[0], facts.shape[1]
+    most = most_of(plan.kind)
     across = (words.shape[0] + tile.panels - 1) // tile.panels
     chunk, side = cb.CUBE_POS // across, cb.CUBE_POS % across
     acc = cb.local((tile.rows, tile.panels), cb.f32, lanes=lanes)
@@ -147,7 +155,7 @@ def panel_product(
                     for r in cb.unroll(range(tile.rows)):
                         x = cb.bitcast(cb.splat(rows[m + r, at], lanes), cb.i8)
                         for i in cb.unroll(range(tile.panels)):
-                            sums[r, i] = cb.dot_i8(sums[r, i], codes[i], x)
+                            sums[r, i] = cb.dot_i8(sums[r, i], codes[i], x, most)
                 for i in cb.unroll(range(tile.panels)):
                     scales = facts.load((p[i], g, 0, 0), lanes)
                     least = facts.load((p[i], g, 1, 0), lanes)

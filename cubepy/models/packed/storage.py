@@ -17,7 +17,7 @@ from cubepy.models.formats.block_types import BY_NAME
 from cubepy.models.formats.dequantize import dequantize
 from cubepy.models.packed.four_bits import FOUR_BITS, four_bits
 from cubepy.models.packed.grouped import GroupedBytes
-from cubepy.models.packed.integer_kernels import GROUP, byte_product, facts_of, round_rows
+from cubepy.models.packed.integer_kernels import GROUP, byte_product, facts_of, most_of, round_rows
 from cubepy.models.packed.kernels import KINDS, Blueprint, product, unpack_all, unpack_rows
 from cubepy.models.packed.prompt_kernels import lay_panels, panel_product, tile_of
 from cubepy.quant.storage import Quantized, product_of_floats
@@ -28,6 +28,7 @@ from cubepy.tensor.storage import HOST, packed_linear
 
 ACTIVATIONS_OF_BLOCKS = ("int8", "float")
 """What may meet blocks: bytes with a scale for 32 of them, or floats."""
+SMALL = 128  # codes up to it are summed by twos in 16 bits
 ROWS = 8
 """Rows of activations that meet a block at once."""
 MOST_ROWS = 16
@@ -147,7 +148,7 @@ def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     if residual is not None:
         residual = contiguous(residual).reshape(1, len(rows), count)
     flat = out.reshape(1, len(rows), count)
-    if len(rows) > MOST_ROWS and weight.activations == "int8" and prompts_in_bytes():
+    if len(rows) > MOST_ROWS and weight.activations == "int8" and prompts_in_bytes(weight):
         _many_rows(rows, weight, bias, residual, flat, function)
         return out
     if len(rows) > MOST_ROWS:
@@ -176,9 +177,14 @@ def _few_rows(rows: Any, weight: Blocks, bias: Any, residual: Any, out: Any, fun
     byte_product[cubes, 1](*rounded(rows, plan), *rest, mode="unchecked")
 
 
-def prompts_in_bytes() -> bool:
-    """Whether many rows in bytes are quicker than floats: one instruction sums products of them."""
-    return "int8_dot" in device_properties(current()).features
+def prompts_in_bytes(weight: Blocks) -> bool:
+    """Whether many rows in bytes are quicker than floats: one instruction sums products of them, or
+    two where codes are small.
+    """
+    features = device_properties(current()).features
+    return "int8_dot" in features or (
+        "byte_pairs" in features and most_of(weight.blocks.name) <= SMALL
+    )
 
 
 def _many_rows(

@@ -127,10 +127,17 @@ def test_rows_of_large_matrices_are_summed_apart_where_that_was_quicker() -> Non
     properties = replace(
         cb.device_properties_of("cpu"), register_bytes=32, vector_registers=16, cores=2
     )
-    for k, apart in ((1024, True), (1000, False)):
-        assert (
-            next(GemvRoutine().blueprints(Product("cpu", 2, k, 1024), properties)).split_k is apart
-        )
+    for m, k, n, apart in (
+        (3, 1024, 1024, True),
+        (3, 1000, 1024, False),
+        (2, 300, 700, True),
+        (2, 200, 400, False),
+        (1, 200, 400, True),
+        (1, 200, 200, False),
+        (1, 60, 3000, False),
+    ):
+        plan = next(GemvRoutine().blueprints(Product("cpu", m, k, n), properties))
+        assert plan.split_k is apart, (m, k, n)
     wide = replace(properties, register_bytes=64, cores=2, name="znver4")
     assert not next(GemvRoutine().blueprints(Product("cpu", 1, 9, 1 << 18), wide)).split_k
     assert not next(GemvRoutine().blueprints(Product("cpu", 1, 4096, 4096), wide)).split_k

@@ -11,7 +11,7 @@ import pytest
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy.kernels.matmul.cpu.gemv import GemvPlan, GemvRoutine, StandingRoutine
-from cubepy.kernels.matmul.cpu.standing import HEIGHTS, StandingPlan, tile_of
+from cubepy.kernels.matmul.cpu.standing import FEW_HEIGHTS, HEIGHTS, StandingPlan, tile_of
 from cubepy.kernels.matmul.problem import Product
 from cubepy.kernels.matmul.routines import MATMUL
 from cubepy.kernels.primitives.functions import relu
@@ -92,10 +92,11 @@ def test_small_products_end_as_they_are_asked_to(seed: int) -> None:
 
 @pytest.mark.skipif(bool(WHERE), reason="for the CPU")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_every_register_tile_and_share_of_rows(dtype: Any) -> None:
+@pytest.mark.parametrize("tiles", [(64, HEIGHTS), (32, FEW_HEIGHTS)])
+def test_every_register_tile_and_share_of_rows(dtype: Any, tiles: Any) -> None:
     rng = np.random.default_rng(5)
-    lanes = 64 // np.dtype(dtype).itemsize
-    for lines, heights in HEIGHTS.items():
+    lanes = tiles[0] // np.dtype(dtype).itemsize
+    for lines, heights in tiles[1].items():
         for rows in heights[:3]:
             m, k, n = rows + int(rng.integers(0, 3 * rows)), int(rng.integers(1, 30)), 0
             n = int(rng.integers(1, 2 * lines * lanes + 5))
@@ -116,11 +117,13 @@ def test_sums_of_lanes_are_added_up_in_the_order_of_the_columns(lanes: int, chan
     for m, k, n in ((1, 37, 19), (5, 16, 64), (7, 3, 33), (13, 130, 5)):
         a, b = (rng.standard_normal((2, *s)).astype(np.float32) for s in ((m, k), (n, k)))
         bias, out = rng.standard_normal(n).astype(np.float32), np.zeros((2, m, n), np.float32)
-        plan = GemvPlan(True, min(m, 6), 4, lanes, channels)
-        args = (a, b.transpose(0, 2, 1), out, bias, None, relu, 1.0)
-        GemvRoutine().launch(plan, Product("cpu", m, k, n, 2, layout="columns"), args)
         want = np.maximum(a @ b.transpose(0, 2, 1) + bias, 0)
-        np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)
+        for rows in {min(m, 6), min(m, 3)}:  # rows that wait in registers for columns, and columns
+            out.fill(np.nan)
+            plan = GemvPlan(True, rows, 4, lanes, channels)
+            args = (a, b.transpose(0, 2, 1), out, bias, None, relu, 1.0)
+            GemvRoutine().launch(plan, Product("cpu", m, k, n, 2, layout="columns"), args)
+            np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.skipif(bool(WHERE), reason="for the CPU")
@@ -171,12 +174,46 @@ def test_which_products_are_read_where_they_stand() -> None:
     assert not fits(30, 400, 400, a="bf16", b="bf16")
     assert fits(400, 300, 8, a="f64", b="f64") and not fits(400, 300, 250, a="f64", b="f64")
     narrow = replace(properties, register_bytes=32, vector_registers=16)
-    assert routine.supports(Product("cpu", 400, 300, 12), narrow)
+    properties = narrow  # short lines: few rows, or a short K
+    assert not fits(400, 300, 12) and not fits(10, 300, 300) and not fits(9, 2000, 2000)
+    assert fits(9, 300, 300) and fits(5, 1000, 1000) and fits(400, 4, 250, layout="columns")
+    assert not fits(9, 300, 300, layout="columns") and not fits(9, 300, 300, a="bf16", b="bf16")
     assert {choose(MATMUL, Product("cpu", m, 1, 300)).routine.name for m in (1, 4)} == {"gemv"}
 
 
-def test_register_tiles_waste_little() -> None:
+def test_register_tiles_waste_little_and_fit_into_the_registers() -> None:
     for m, k, n in ((7, 249, 163), (9, 75, 7), (597, 46, 12), (123, 11, 269), (1, 30, 40)):
-        rows, lines = tile_of(m, k, n, 16)
-        made = -(-m // rows) * rows * -(-n // (16 * lines)) * lines
-        assert rows * lines <= 26 and made <= 1.25 * m * -(-n // 16)
+        for few, lanes, most in ((False, 16, 32), (True, 8, 16)):
+            rows, lines = tile_of(m, k, n, lanes, few)
+            made = -(-m // rows) * rows * -(-n // (lanes * lines)) * lines
+            held = rows * lines + lines + 1  # sums, a row of b, and a number of a
+            assert held <= most and made <= 1.25 * m * -(-n // lanes), (m, k, n, few)
+
+
+def test_sums_of_few_rows_fit_into_the_registers() -> None:
+    host = cb.device_properties_of("cpu")
+    for registers, wide in ((16, 32), (32, 64)):
+        properties = replace(host, register_bytes=wide, vector_registers=registers, cores=2)
+        for m in range(1, 60):
+            for k, n in ((40, 90), (300, 700), (2000, 1000)):
+                product = Product("cpu", m, k, n, layout="columns")
+                if GemvRoutine().supports(product, properties) is None:
+                    plan = next(GemvRoutine().blueprints(product, properties))
+                    held = 4 * plan.rows + min(4, plan.rows) + 1
+                    assert plan.rows <= m and held <= registers, (m, k, n, registers)
+                if m <= 4 and 4 * k * n < 1 << 22:
+                    plan = next(
+                        GemvRoutine().blueprints(product._replace(layout="rows"), properties)
+                    )
+                    assert registers > 16 or m * plan.lines <= 10
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_packed_products_of_few_rows(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for m in range(1, 9):
+        k, n = (int(np.exp(rng.uniform(0, np.log(400)))) for _ in range(2))
+        a, b = (rng.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n)))
+        want, size = a.astype(np.float64) @ b, np.abs(a).astype(np.float64) @ np.abs(b)
+        for _ in range(3):
+            near(K.matmul(a, K.prepack(b)), want, size, 3e-6, (m, k, n))

@@ -48,6 +48,28 @@ def test_statistics_over_any_axes(axis: Any, keepdims: bool) -> None:
         )
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_sums_of_exponentials_of_far_and_infinite_numbers(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for axis in (0, 1):
+        shape = [int(n) for n in np.exp(rng.uniform(0, [2, 6], 2))]
+        x = rng.standard_normal(shape) * np.exp(rng.uniform(-3, 7, (shape[0], 1)))
+        x = (x + rng.uniform(-300, 300)).astype(F)
+        x[rng.random(shape) < 0.1] = -np.inf
+        x[0, :] = rng.choice([-np.inf, np.inf, np.nan, 3e38, -3e38, 88.0])
+        x = x if axis else x.T.copy()
+        with np.errstate(all="ignore"):
+            d = x.astype(np.float64)
+            top = d.max(axis, keepdims=True)
+            total = np.exp(d - np.where(np.isfinite(top), top, 0)).sum(axis, keepdims=True)
+            want = np.where(np.isinf(top), top, top + np.log(total))
+            found, log = K.logsumexp(x, axis, True), K.log_softmax(x, axis)
+            near_to = dict(rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(found, want, **near_to)
+            exact = np.where(np.isinf(top), np.nan, (d - top) - np.log(total))
+            np.testing.assert_allclose(log, exact, **near_to)
+
+
 def test_strange_values_and_empty_arrays() -> None:
     assert (
         K.logsumexp(np.full(5, -np.inf, F)) == -np.inf

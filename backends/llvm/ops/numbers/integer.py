@@ -117,6 +117,31 @@ def _pairs_dot(b: Any, acc: Any, x: Any, y: Any) -> Any:
     return b.add(b.add(acc, even), _pair_sums(b, b.lshr(x, eight), b.ashr(y, eight)))
 
 
+@cache
+def _byte_pair_lanes() -> tuple[int, ...]:
+    """Lanes of the sums that the host's `vpmaddubsw` leads to, widest first."""
+    has = host_features()
+    widths = {"avx512bw": 16, "avx2": 8, "ssse3": 4}
+    return tuple(width for feature, width in widths.items() if feature in has)
+
+
+def _byte_pairs_dot(b: Any, acc: Any, x: Any, y: Any) -> Any:
+    """A vpmaddubsw, whose sums of two products fit into i16 where x is 128 at most, and a
+    vpmaddwd by ones, which adds them by twos.
+    """
+    n = acc.type.count
+    name = {
+        4: "llvm.x86.ssse3.pmadd.ub.sw.128",
+        8: "llvm.x86.avx2.pmadd.ub.sw",
+        16: "llvm.x86.avx512.pmaddubs.w.512",
+    }[n]
+    halves = ir.VectorType(I16, 2 * n)
+    fn = b.module.globals.get(name)
+    if fn is None:
+        fn = ir.Function(b.module, ir.FunctionType(halves, [x.type, y.type]), name)
+    return b.add(acc, _pair_sums(b, b.call(fn, [x, y]), const(halves, 1)))
+
+
 def _vnni_dot(b: Any, acc: Any, x: Any, y: Any) -> Any:
     """One vpdpbusd; LLVM 22 gave its operands byte lanes."""
     n = acc.type.count
@@ -133,15 +158,26 @@ def dot_i8(acc: Any, x: Any, y: Any) -> Any:
     """`dot_i8(acc, x, y)`: acc (i32, L lanes) plus the sums of four neighbouring products x (u8) *
     y (i8); exact.
     """
+    return _dot_by(acc, x, y, [(w, _pairs_dot) for w in _pair_sum_lanes()])
+
+
+@op
+def dot_i7(acc: Any, x: Any, y: Any) -> Any:
+    """`dot_i7(acc, x, y)`: `dot_i8` of an x that is 128 at most."""
+    return _dot_by(acc, x, y, [(w, _byte_pairs_dot) for w in _byte_pair_lanes()])
+
+
+def _dot_by(acc: Any, x: Any, y: Any, others: list[tuple[int, Any]]) -> Any:
+    """The signature of a dot product and what emits it; `others`: lanes and emitters where
+    there is no `vpdpbusd`.
+    """
     acc, x, y = line(acc), line(x), line(y)
     n = acc.lanes
     if (acc.dtype, x, y) != ("i32", Line("u8", 4 * n), Line("i8", 4 * n)):
         raise errors.TypingError(
             f"dot_i8 needs lines i32 x L, u8 x 4L, i8 x 4L, not {acc}, {x}, {y}"
         )
-    ways = [(w, _vnni_dot) for w in _byte_dot_lanes()] or [
-        (w, _pairs_dot) for w in _pair_sum_lanes()
-    ]
+    ways = [(w, _vnni_dot) for w in _byte_dot_lanes()] or others
     width, dot = next(((w, dot) for w, dot in ways if n % w == 0), (0, _exact_dot))
 
     def emit(b: Any, s: Any, u: Any, v: Any) -> Any:

@@ -81,6 +81,8 @@ def tile_of_few(problem: Product, lanes: int) -> tuple[int, int]:
     wait now and then.
     """
     tiles = {(6, 2): 1.0, (4, 2): 1.06} if problem.packed else {(6, 2): 1.0, (4, 3): 1.05}
+    if 1 < problem.m < 6:  # a tile that is taller makes one row after the other
+        tiles = {(problem.m, 2): 1.0}
 
     def cost(tile: tuple[int, int]) -> float:
         rows, width = tile[0], tile[1] * lanes

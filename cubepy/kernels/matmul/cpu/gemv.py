@@ -28,6 +28,9 @@ DOT_ROWS = ((1 << 12, 4), (1 << 18, 16))
 what caches hold costs little (Zen 5)."""
 MOST_DOT_ROWS = 64  # for larger ones
 ANY = 1 << 30
+FEW_REGISTERS_ROWS = 3  # of a tile of sums of lanes with 16 registers
+FEW_REGISTERS = ((1 << 12, 4), (1 << 18, 24), (ANY, 48)), (5, 40)
+"""`DOT_ROWS` with those (Zen 3), and `WIDE_DOT_ROWS`."""
 ROWS_OF_FEW = (6, 2), (16, 4), (64, 8), (128, 40), (200, 128), (ANY, ANY)
 ROWS_OF_MANY = (6, 2), (32, 4), (128, 8), (256, 16), (ANY, 24)
 """The same by K, for f32 and lines of 16, where a line holds all columns of the result, and else
@@ -35,11 +38,15 @@ ROWS_OF_MANY = (6, 2), (32, 4), (128, 8), (256, 16), (ANY, 24)
 WIDE_LONG, WIDE_DOT_ROWS = 64, (5, 12)  # the same for f64: rows for shorter K, and longer
 CHANNELS = 16  # results that a cube makes side by side
 MOST_SUMS = 32  # lines of sums of a cube: the longer its part of a row of b, the quicker memory is
+FEW_LINES = {1: 8, 2: 4, 3: 3, 4: 2, 5: 2, 6: 2}  # else 1
+"""Lines by rows of a, with 16 registers and what caches hold: 1.3 to 2.2 times as quick as more."""
 LARGE = 1 << 22  # bytes of b that come from memory
 MIDDLE = 1 << 19  # the same, for lines of 16 and one row
 LARGER = 1 << 24  # bytes of b that no cache holds
 LONG = 8192  # columns of such a b from which on parts of rows are too far from each other
 LEAST = 128  # rows of b, of which parts are long
+FEW_WHOLE, FEW_LEAST = {1: 1 << 18, 2: 1 << 19}, 96
+"""Bytes of b by rows of a, with lines of 32 bytes, and such rows of b (Zen 3)."""
 FEW_CORES = 4  # cubes that have parts of K are few
 FOLLOWS = "znver5"  # a CPU that asks ahead for parts of rows as quickly as for whole ones
 
@@ -48,6 +55,9 @@ FEW_ROWS = (1 << 20, 32), (1 << 22, 16)
 """Rows that packing does not pay for, for so many bytes of b; of the first twice as many of f32,
 where lines of b hang over the result."""
 SHORT, SHORTEST = 16, 5  # of K, and where b is turned for it
+FEW_STANDING, SHORT_STANDING = 9, 4
+"""With lines of 32 bytes (Zen 3): rows for which an unpacked b in rows is quicker where it is no
+larger than `LARGE`, and K up to which any is."""
 NARROWEST = 512  # rows of two lines that are read for any number of rows of a
 
 
@@ -114,6 +124,13 @@ def added_up(parts, lanes):
     return parts[0]
 
 
+def holds_rows(rows: int, bits: int) -> bool:
+    """Whether lines of a tile's rows stay in registers while columns go by: of 16 registers, 3 x 4
+    sums leave four, three for rows and one for a column (held the other way round, one is missing).
+    """
+    return rows == FEW_REGISTERS_ROWS and bits < 512
+
+
 @cb.func
 def dot_tile(buffer, group, a, row, b, channel, z, rows, lanes):
     """buffer[i, group] = parts of the sums a[z, row + i] . b[z, channel + j] for `rows` x 4 pairs,
@@ -130,12 +147,22 @@ def dot_tile(buffer, group, a, row, b, channel, z, rows, lanes):
     sources = tuple(cb.min(row + i, m - 1) for i in cb.unroll(range(rows)))
     whole = depth // lanes * lanes
     for k in range(0, whole, lanes):
-        for j in cb.unroll(range(4)):
-            b_lines[j] = cb.cast(b.load(in_batch(b, z, rows_of_b[j], k), lanes), sums)
-        for i in cb.unroll(range(rows)):
-            x = cb.cast(a.load(in_batch(a, z, sources[i], k), lanes), sums)
-            for j in range(4):
-                acc[i, j] = cb.fma(x, b_lines[j], acc[i, j])
+        if holds_rows(rows, lanes * sums.bits):
+            x_lines = tuple(
+                cb.cast(a.load(in_batch(a, z, sources[i], k), lanes), sums)
+                for i in cb.unroll(range(rows))
+            )
+            for j in cb.unroll(range(4)):
+                y = cb.cast(b.load(in_batch(b, z, rows_of_b[j], k), lanes), sums)
+                for i in cb.unroll(range(rows)):
+                    acc[i, j] = cb.fma(x_lines[i], y, acc[i, j])
+        else:
+            for j in cb.unroll(range(4)):
+                b_lines[j] = cb.cast(b.load(in_batch(b, z, rows_of_b[j], k), lanes), sums)
+            for i in cb.unroll(range(rows)):
+                x = cb.cast(a.load(in_batch(a, z, sources[i], k), lanes), sums)
+                for j in range(4):
+                    acc[i, j] = cb.fma(x, b_lines[j], acc[i, j])
     if whole < depth:
         left = depth - whole
         for j in cb.unroll(range(4)):
@@ -181,7 +208,8 @@ def whole_rows_are_quicker(problem: Product, properties: cb.DeviceProperties) ->
     """
     size = problem.k * problem.n * result_dtype(problem).itemsize
     if properties.register_bytes < 64:
-        return size >= LARGE
+        least = FEW_WHOLE.get(problem.m, LARGE) if problem.k >= FEW_LEAST else LARGE
+        return size >= least
     if properties.name == FOLLOWS or properties.cores > FEW_CORES:
         return False
     if problem.k < LEAST or size < (MIDDLE if problem.m == 1 else LARGE):
@@ -200,8 +228,11 @@ def lines_of(problem: Product, properties: cb.DeviceProperties) -> int:
     counts = {n: -(-problem.n // (n * lanes)) for n in (32, 16, 8, 6, 5, 4, 3, 2, 1)}
     fitting = {n: c for n, c in counts.items() if n * problem.m <= MOST_SUMS}
     size = problem.k * problem.n * result_dtype(problem).itemsize
+    cores = properties.cores
+    if properties.vector_registers < 32 and size < LARGE:  # sums that stay in registers
+        held = FEW_LINES.get(problem.m, 1)
+        return next((n for n in range(held, 1, -1) if n in counts and counts[n] >= cores), 1)
     if properties.register_bytes < 64 or size >= LARGE:
-        cores = properties.cores
         long = (n for n in fitting if n >= 8 and counts[n] >= 2 * cores and even(counts[n], cores))
         return next(long, 4)
     alone = problem.batch * problem.m * problem.k * problem.n < ALONE
@@ -218,12 +249,15 @@ def fills_lines(plan: GemvPlan, x: Any, y: Any) -> bool:
 def most_dot_rows(problem: Product, properties: cb.DeviceProperties) -> int:
     """Rows of a up to which b, whose columns are neighbours, is not turned."""
     size, k, dtype = problem.k * problem.n, problem.k, result_dtype(problem)
+    few = properties.vector_registers < 32
     if dtype.bits == 64:
-        return WIDE_DOT_ROWS[0] if k < WIDE_LONG else WIDE_DOT_ROWS[1]
+        most = FEW_REGISTERS[1] if few else WIDE_DOT_ROWS
+        return most[0] if k < WIDE_LONG else most[1]
     if properties.register_bytes < 64 or not problem.a == problem.b == "f32":
         if problem.batch > 1:
             return MOST_ROWS
-        return next((most for limit, most in DOT_ROWS if size <= limit), MOST_DOT_ROWS)
+        by_size = FEW_REGISTERS[0] if few else DOT_ROWS
+        return next((most for limit, most in by_size if size <= limit), MOST_DOT_ROWS)
     if problem.batch == 1 and size > DOT_ROWS[-1][0]:
         return MOST_DOT_ROWS
     rows = ROWS_OF_FEW if problem.n <= properties.lanes(dtype) else ROWS_OF_MANY
@@ -263,11 +297,12 @@ class GemvRoutine(UnpackedRoutine):
         """
         lanes = lanes_of(problem, properties)
         if problem.layout == "columns":
-            rows = -(-problem.m // -(-problem.m // 6))  # as many in each tile
+            most = 6 if properties.vector_registers >= 32 else FEW_REGISTERS_ROWS
+            rows = -(-problem.m // -(-problem.m // most))  # as many in each tile
             for channels in (CHANNELS, 32, 8, 64):
                 yield GemvPlan(True, rows, 4, lanes, channels)
             if problem.m > 4:
-                yield GemvPlan(True, 4, 4, lanes, CHANNELS)
+                yield GemvPlan(True, 4 if most > 4 else 2, 4, lanes, CHANNELS)
         else:
             if problem.batch == 1 and whole_rows_are_quicker(problem, properties):
                 yield GemvPlan(False, problem.m, 1, lanes, split_k=True)
@@ -287,7 +322,8 @@ class GemvRoutine(UnpackedRoutine):
         bias, residual, function, alpha, mask, fill, joined = ending
         plan, batch = blueprint, out.shape[0]
         if plan.dot and x.strides[2] != x.itemsize and x.shape[2] > 1:
-            tile = tile_of(problem.m, problem.k, problem.n, plan.lanes)
+            few = problem.properties.vector_registers < 32
+            tile = tile_of(problem.m, problem.k, problem.n, plan.lanes, few)
             return multiply_standing(StandingPlan(*tile, plan.lanes), x, b, out, ending)
         if batch == 1:
             x, b = x[0], b[0]
@@ -323,7 +359,7 @@ class StandingRoutine(UnpackedRoutine):
     name = "standing"
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
-        """As was measured with lines of 64 bytes: few rows, few columns, a short K or a
+        """As was measured, most of it with lines of 64 bytes: few rows, few columns, a short K or a
         small b.
         """
         dtype = result_dtype(problem)
@@ -331,7 +367,11 @@ class StandingRoutine(UnpackedRoutine):
         if problem.packed or not same or dtype.name not in ("f32", "f64"):
             return "both matrices and their product are f32 or f64"
         if properties.register_bytes < 64:
-            return "it was measured with lines of 64 bytes alone"
+            small = problem.k * problem.n * dtype.bits // 8 <= LARGE
+            few = problem.m <= FEW_STANDING and problem.layout == "rows" and small
+            if few or problem.k <= SHORT_STANDING:
+                return None
+            return "with short lines packing pays unless there are few rows, or K is short"
         lanes, columns = 8 * properties.register_bytes // dtype.bits, problem.layout != "rows"
         if problem.n <= lanes or problem.k <= (SHORTEST if columns else SHORT):
             return None
@@ -351,8 +391,10 @@ class StandingRoutine(UnpackedRoutine):
     ) -> Iterator[StandingPlan]:
         """The tile that is thought to be the quickest; then others."""
         lanes = properties.lanes(result_dtype(problem))
-        best = tile_of(problem.m, problem.k, problem.n, lanes)
-        for rows, lines in dict.fromkeys((best, (12, 1), (12, 2), (8, 3), (6, 4))):
+        few = properties.vector_registers < 32
+        best = tile_of(problem.m, problem.k, problem.n, lanes, few)
+        others = ((12, 1), (6, 2), (4, 3)) if few else ((12, 1), (12, 2), (8, 3), (6, 4))
+        for rows, lines in dict.fromkeys((best, *others)):
             if rows <= problem.m:
                 panels = -(-problem.n // (lines * lanes))
                 count = row_blocks_of(problem, rows, panels, properties.cores)

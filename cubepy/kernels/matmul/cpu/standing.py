@@ -21,7 +21,16 @@ HEIGHTS = {
     5: (5, 3),
 }
 """Rows of a register tile by its lines."""
-NEAREST = 40 << 10  # bytes that the nearest cache holds beside other things
+FEW_HEIGHTS = {
+    1: (12, 8, 6, 4, 3, 2, 1),
+    2: (6, 5, 4, 3, 2, 1),
+    3: (4, 3, 2, 1),
+    4: (2, 1),
+    6: (1,),
+}
+"""The same with 16 registers."""
+NEAREST, FEW_NEAREST = 40 << 10, 26 << 10
+"""Bytes that the nearest cache holds beside other things; with 16 registers."""
 
 
 @cb.kernel
@@ -92,32 +101,33 @@ class StandingPlan:
     row_blocks: int = 1
 
 
-def cycles(problem: Product, rows: int, lines: int, lanes: int) -> float:
+def cycles(problem: Product, rows: int, lines: int, lanes: int, few: bool = False) -> float:
     """About how long tiles of a shape take for a matrix: within a sixth of what 600 random products
-    took with AVX-512.
+    took with AVX-512. With `few`, of 16 registers of half the width.
     """
     panels, tiles = -(-problem.n // (lines * lanes)), -(-problem.m // rows)
     sums = rows * lines
     # products, loads (lines lie across two of the caches), instructions, or waiting for a sum
     step = max(sums / 2, (rows + 2 * lines) / 2, (sums + rows + 4 * lines + 8) / 5.5, 4.0)
-    near = 64 * (lines * (1 if tiles > 1 else panels) + rows / lanes)  # bytes of both for a step
-    if problem.k * near > NEAREST:
+    size, nearest = (32, FEW_NEAREST) if few else (64, NEAREST)
+    near = size * (lines * (1 if tiles > 1 else panels) + rows / lanes)  # bytes of both for a step
+    if problem.k * near > nearest:
         step = step + lines if tiles > 1 else max(step, 2.2 * lines + 1)
     return panels * (40 + tiles * (problem.k * step + 30 + 2 * sums))
 
 
 @cache
-def tile_of(m: int, k: int, n: int, lanes: int) -> tuple[int, int]:
-    """Rows and lines of the register tile for matrices of a size."""
+def tile_of(m: int, k: int, n: int, lanes: int, few: bool = False) -> tuple[int, int]:
+    """Rows and lines of the register tile for matrices of a size; with `few`, of 16 registers."""
     problem = Product("cpu", m, k, n)
     shapes = [
         (rows, lines)
-        for lines, heights in HEIGHTS.items()
+        for lines, heights in (FEW_HEIGHTS if few else HEIGHTS).items()
         if (lines - 1) * lanes < n
         for rows in (*heights, m, (m + 1) // 2)  # one or two tiles may be as tall as they are
         if rows <= min(m, heights[0])
     ]
-    return min(shapes, key=lambda shape: cycles(problem, shape[0], shape[1], lanes))
+    return min(shapes, key=lambda shape: cycles(problem, shape[0], shape[1], lanes, few))
 
 
 def row_blocks_of(problem: Product, rows: int, panels: int, cores: int) -> int:

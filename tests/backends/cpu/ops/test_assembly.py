@@ -52,13 +52,15 @@ def test_loops_of_scalar_math_are_vectorised() -> None:
 
 
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="needs x86")
-def test_dot_products_of_bytes_are_instructions() -> None:
+@pytest.mark.parametrize("op", ["dot_i8", "dot_i7"])
+def test_dot_products_of_bytes_are_instructions(op: str) -> None:
     body = (
-        "store_line(p2, 0, dot_i8(load_line(p2, 0, 8), load_line(p0, 0, 32), load_line(p1, 0, 32)))"
+        f"store_line(p2, 0, {op}(load_line(p2, 0, 8), load_line(p0, 0, 32), load_line(p1, 0, 32)))"
     )
     text = assembly(body, "u8", "i8", "i32")
-    assert "vpdpbusd" in text or text.count("pmaddwd") >= 2
-    assert "pmulld" not in text
+    pairs = ("pmaddwd", "pmaddwd") if op == "dot_i8" else ("pmaddubsw", "pmaddwd")
+    assert "vpdpbusd" in text or all(text.count(p) >= pairs.count(p) for p in pairs)
+    assert "pmulld" not in text and ("pmaddubsw" not in text or op == "dot_i7")
 
 
 @cb.kernel

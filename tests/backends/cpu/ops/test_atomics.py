@@ -83,23 +83,28 @@ def test_atomics_lose_no_update_between_threads() -> None:
     assert [float(c.astype(np.float64).max()) for c in cells] == [2000, 2000, 2000, 2000]
 
 
+@pytest.mark.parametrize("most", [255, 128])
 @pytest.mark.parametrize("way", ["best", "pairs", "plain"])
-def test_byte_dot_products_are_exact(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_byte_dot_products_are_exact(way: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from cubepy.backends.llvm.ops.numbers import integer
 
     if way != "best":
         monkeypatch.setattr(integer, "_byte_dot_lanes", lambda: ())
         monkeypatch.setattr(integer.dot_i8, "_signatures", {})
+        monkeypatch.setattr(integer.dot_i7, "_signatures", {})
     if way == "plain":
         monkeypatch.setattr(integer, "_pair_sum_lanes", lambda: ())
+        monkeypatch.setattr(integer, "_byte_pair_lanes", lambda: ())
+    op = "dot_i8" if most == 255 else "dot_i7"
     rng = np.random.default_rng(20)
-    x = rng.integers(0, 256, 256, dtype=np.uint8)
+    x = rng.integers(0, most + 1, 256, dtype=np.uint8)
     y = rng.integers(-128, 128, 256, dtype=np.int64).astype(np.int8)
-    x[:8], y[:8] = 255, -128
+    x[:8], y[:8] = most, -128
+    x[8:16], y[8:16] = most, 127
     acc = rng.integers(-(2**30), 2**30, 64, dtype=np.int64).astype(np.int32)
     widths = (1, 3, 4, 8, 16, 12) if way == "plain" else (3, 4, 8, 12, 16)
     out = np.zeros(64 * len(widths), np.int32)
-    body = [f"store_line(p3, {64 * k}, dot_i8(load_line(p2, 0, {w}), load_line(p0, 0, {4 * w}), load_line(p1, 0, {4 * w})))"
+    body = [f"store_line(p3, {64 * k}, {op}(load_line(p2, 0, {w}), load_line(p0, 0, {4 * w}), load_line(p1, 0, {4 * w})))"
             for k, w in enumerate(widths)]  # fmt: skip
     run("\n".join(body), x, y, acc, out)
     products = (x.astype(np.int64) * y).reshape(64, 4).sum(1) + acc
