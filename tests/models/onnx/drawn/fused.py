@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.models.onnx.drawn import attention, codes
+from tests.models.onnx.drawn import attention, caches, codes
 from tests.models.onnx.drawn.node import Drawn, floats, yes
 
 
@@ -153,4 +153,5 @@ DRAWS: dict[str, Any] = {
     "QLinear": codes.linear_codes,
     "EmbedLayerNormalization": embedded,
     "Fused": fused,
+    "GroupQueryAttention caches": caches.cached_attention,
 }
