@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.models.onnx.drawn import attention, caches, codes
+from tests.models.onnx.drawn import attention, caches, codes, tabular
 from tests.models.onnx.drawn.node import Drawn, floats, yes
 
 
@@ -154,4 +154,10 @@ DRAWS: dict[str, Any] = {
     "EmbedLayerNormalization": embedded,
     "Fused": fused,
     "GroupQueryAttention caches": caches.cached_attention,
+    "TreeEnsembleRegressor": tabular.tree_regressor,
+    "TreeEnsembleClassifier": tabular.tree_classifier,
+    "TreeEnsemble 5": tabular.tree_ensemble,
+    "Linear": tabular.linear,
+    "SupportVectors": tabular.support_vectors,
+    "Features": tabular.features,
 }
