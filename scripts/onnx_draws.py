@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cubepy.models.onnx import load
 from tests.models.onnx.drawn.fused import DRAWS
-from tests.models.onnx.drawn.judged import apart, check_sum
+from tests.models.onnx.drawn.judged import apart, array_of, check_sum
 from tests.models.onnx.drawn.node import file_of
 
 EACH, LARGEST, SEED = 12, 500, 1
@@ -55,7 +55,7 @@ def compared(kind: str, seed: int, n: int) -> tuple[str, str]:
         return "refused", wanted
     try:
         made = load(data)(**feeds)
-        found = [made[name].numpy() for name in names]
+        found = [array_of(made[name]) for name in names]
     except Exception as error:
         return "ours", f"{type(error).__name__}: {str(error)[:300]}"
     for name, ours, theirs, rows in zip(names, found, wanted, drawn.rows(names), strict=True):
@@ -67,9 +67,18 @@ def compared(kind: str, seed: int, n: int) -> tuple[str, str]:
 
 
 def write(path: str) -> None:
-    """Keep what onnxruntime gives for small draws of all kinds."""
+    """Keep what onnxruntime gives for small draws of all kinds; kinds that a file has stay."""
     kept: dict[str, Any] = {}
+    if Path(path).exists():
+        with np.load(path) as before:
+            kept = {name: before[name] for name in before.files}
     for kind in DRAWS:
+        there = [
+            int(k.split("/")[1]) for k in kept if k.startswith(f"{kind}/") and k.count("/") == 1
+        ]
+        if len(there) >= EACH and all(same_draw(kind, n, kept) for n in there):
+            continue
+        kept = {k: v for k, v in kept.items() if not k.startswith(f"{kind}/")}
         count, n = 0, 0
         while count < EACH:
             drawn = DRAWS[kind](np.random.default_rng((SEED, n)))
@@ -81,9 +90,15 @@ def write(path: str) -> None:
             count += 1
             kept[f"{kind}/{n - 1}"] = np.uint32(check_sum(data, feeds))
             for name, array in zip(names, wanted, strict=True):
-                small = array.astype(np.float16) if array.dtype == np.float32 else array
-                kept[f"{kind}/{n - 1}/{name}"] = small
+                small = {np.dtype(np.float32): np.float16, np.dtype(object): str}.get(array.dtype)
+                kept[f"{kind}/{n - 1}/{name}"] = array if small is None else array.astype(small)
     np.savez_compressed(path, **kept)
+
+
+def same_draw(kind: str, n: int, kept: dict[str, Any]) -> bool:
+    """Whether a draw is the one that a fixture was made of."""
+    data, feeds, _ = file_of(DRAWS[kind](np.random.default_rng((SEED, n))))
+    return check_sum(data, feeds) == int(kept[f"{kind}/{n}"])
 
 
 def main() -> int:

@@ -11,10 +11,15 @@ from cubepy.tensor import Tensor
 
 
 def transform(n: int, rows: int, columns: int, inverse: bool) -> tuple[Any, Any]:
-    """Cosines and sines (rows, columns) of a transform of length n."""
-    angle = np.outer(np.arange(rows), np.arange(columns)) % n * (2 * np.pi / n)
-    sign = 1 if inverse else -1
-    return np.cos(angle), sign * np.sin(angle)
+    """Cosines and sines (rows, columns) of a transform of length n; those that are zero are so
+    exactly, so that real signals have real numbers where theirs are.
+    """
+    step = np.arange(n)
+    angle = step * (2 * np.pi / n)
+    cos = np.where(4 * step % (2 * n) == n, 0.0, np.cos(angle))
+    sin = np.where(2 * step % n == 0, 0.0, np.sin(angle) if inverse else -np.sin(angle))
+    at = np.outer(np.arange(rows), np.arange(columns)) % n
+    return cos[at], sin[at]
 
 
 def cut_to(x: Tensor, axis: int, n: int) -> Tensor:

@@ -10,7 +10,7 @@ Source: protobuf.dev/programming-guides/encoding.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ DEEPEST = 128
 """Messages inside messages; protobuf's own libraries stop at 100."""
 DAMAGED = "the file is damaged, cut off, or of another format; fetch or export it again"
 VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
+MANY = 16
+"""Fields with one key after which the next ones are looked at together."""
 FEW = 64
 """Bytes of packed numbers up to which a plain loop is quicker than NumPy."""
 
@@ -63,8 +65,9 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
     raise FileFormatError(f"a number at byte {at} of a message {rule}", hint=DAMAGED)
 
 
-def fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
-    """(number, wire type, value) of each field of a message; bytes are views.
+def fields(data: memoryview, listed: Collection[int] = ()) -> Iterator[tuple[int, int, Any]]:
+    """(number, wire type, value) of each field of a message; bytes are views. Numbers of fields
+    whose keys are `listed` may come together, packed, where many are one after the other.
 
     Raises:
         FileFormatError: a field that ends behind the data, or has an unknown wire type.
@@ -73,10 +76,20 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
         >>> [(n, w, bytes(v)) for n, w, v in fields(memoryview(b"\\x0a\\x02hi"))]
         [(1, 2, b'hi')]
     """
-    at, end = 0, len(data)
+    at, end, last, alike = 0, len(data), -1, 0
     while at < end:
+        begin = at
         key, at = varint(data, at)
         number, wire = key >> 3, key & 7
+        alike = alike + 1 if key == last else 0
+        last = key
+        if alike >= MANY and key in listed:
+            numbers, at = _alike(data, begin, key)
+            alike = 0
+            if len(numbers):
+                yield number, BYTES, numbers
+                continue
+            at = begin + 1
         if wire == VARINT:
             value, at = varint(data, at)
             yield number, wire, value
@@ -101,6 +114,36 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
             )
         yield number, wire, data[at : at + length]
         at += length
+
+
+def _alike(data: memoryview, at: int, key: int) -> tuple[memoryview, int]:
+    """Numbers of fields with one key of a byte, one after the other, without the keys, and the byte
+    behind them; a window of data grows as long as it holds nothing else.
+    """
+    width = {FOUR: 5, EIGHT: 9}.get(key & 7)
+    size = 1024
+    while True:
+        raw = np.frombuffer(data[at : at + size], np.uint8)
+        if width is not None:
+            whole = len(raw) // width
+            here = raw[: whole * width].reshape(whole, width)
+            known = here[:, 0] == key
+            count = whole if known.all() else int(known.argmin())
+            kept, used = here[:count, 1:], count * width
+        else:
+            ends = np.flatnonzero(raw < 128)  # of keys and of numbers, in turns
+            ends = ends[: len(ends) // 2 * 2]
+            keys, numbers = ends[::2], ends[1::2]
+            whole = len(keys)
+            known = (raw[keys] == key) & (keys == np.concatenate([[0], numbers[:-1] + 1]))
+            count = whole if known.all() else int(known.argmin())
+            used = int(numbers[count - 1]) + 1 if count else 0
+            mask = np.ones(used, bool)
+            mask[keys[:count]] = False
+            kept = raw[:used][mask]
+        if count < whole or at + size >= len(data):
+            return memoryview(kept.tobytes()), at + used
+        size *= 4
 
 
 def packed(data: memoryview) -> np.ndarray:
@@ -157,7 +200,7 @@ def message(
         raise FileFormatError(f"messages are nested more than {DEEPEST} deep", hint=DAMAGED)
     schema = schemas[kind]
     found: dict[str, Any] = {}
-    for number, wire, value in fields(data):
+    for number, wire, value in fields(data, _listed(schema)):
         field = schema.get(number)
         if field is None:
             continue
@@ -193,6 +236,22 @@ WIRES: dict[str, tuple[int, np.dtype]] = {
     "float": (FOUR, np.dtype("<f4")),
     "double": (EIGHT, np.dtype("<f8")),
 }
+
+
+_keys: dict[int, tuple[Schema, frozenset[int]]] = {}
+
+
+def _listed(schema: Schema) -> frozenset[int]:
+    """Keys of a byte of a schema's fields of numbers that repeat."""
+    found = _keys.get(id(schema))
+    if found is None:
+        keys = frozenset(
+            number << 3 | WIRES[field.kind][0]
+            for number, field in schema.items()
+            if field.repeated and field.kind in WIRES and number < 16
+        )
+        found = _keys[id(schema)] = schema, keys
+    return found[1]
 
 
 def _numbers(kind: str, field: Field, wire: int, value: Any) -> np.ndarray:

@@ -45,6 +45,22 @@ ELSEWHERE = {
     "pad_token_id": "not needed: prompts of a list may have any lengths",
     "assistant_model": "drafts=DraftModel(model)",
     "num_return_sequences": "a list of prompts with a list of seeds",
+    "n": "a list of prompts with a list of seeds",
+    "input_ids": "the prompt, which comes first",
+    "use_cache": "not needed: keys and values are always kept",
+    "generation_config": "options by their names",
+    "return_dict_in_generate": "Decoding(model).add(prompt, log_probabilities=True)",
+    "output_scores": "Decoding(model).add(prompt, log_probabilities=True)",
+    "logprobs": "Decoding(model).add(prompt, log_probabilities=True)",
+    "return_full_text": "not needed: the new text comes back without its prompt",
+    "echo": "not needed: the new text comes back without its prompt",
+    "stopping_criteria": "model.stream(prompt), whose loop may end at any piece",
+    "max_time": "model.stream(prompt), whose loop may end at any piece",
+    "stream": "model.stream(prompt)",
+    "suppress_tokens": "logit_bias={token: -math.inf}",
+    "bad_words_ids": "logit_bias={token: -math.inf}, of words that are one token",
+    "length_penalty": "an option of model.beams",
+    "early_stopping": "an option of model.beams",
 }
 """What options of other libraries are here."""
 

@@ -209,19 +209,23 @@ class TextModel(Decoder, TextVectors):
         length_penalty: float = 1.0,
         early_stopping: bool = False,
         **options: Any,
-    ) -> list[tuple[float, Any]]:
+    ) -> Any:
         """The likeliest texts behind a prompt by beam search, with their scores, best first.
 
         Args:
-            prompt: a text, messages or tokens.
+            prompt: a text, messages or tokens; or a list of one of these.
             max_new_tokens: where they end at the latest.
             beams: how many texts are followed, and given.
             length_penalty: a score is the log-probability over the length to this power.
             early_stopping: whether the search ends as soon as so many texts have ended.
             options: penalties of `Sampling`.
 
+        Returns:
+            Pairs of a score and a text (of tokens: tokens); of a list of prompts, a list for each,
+            which are searched one after the other.
+
         Raises:
-            ArgumentError: several prompts; fewer than one beam; options of drawing tokens.
+            ArgumentError: fewer than one beam; options of drawing tokens.
             LaunchError: scores that are not numbers, or none that is left.
 
         Example:
@@ -231,8 +235,6 @@ class TextModel(Decoder, TextVectors):
             [5, 5, 5]
         """
         prompts, texts, single = self._given(prompt)
-        if not single:
-            raise ArgumentError("beams takes one prompt", hint="call it for each")
         sampling = Sampling.of(options)
         if sampling.draws:
             raise ArgumentError(
@@ -240,17 +242,14 @@ class TextModel(Decoder, TextVectors):
                 "are for generate",
                 hint="penalties and logit_bias are options of both",
             )
-        found = beam_search(
-            self,
-            prompts[0],
-            at_least_one("beams", beams),
-            at_least("max_new_tokens", max_new_tokens, 0),
-            ends_of(self.ends),
-            sampling,
-            length_penalty,
-            early_stopping,
-        )
-        return [(score, self._text(t) if texts else t) for score, t in found]
+        beams, limit = at_least_one("beams", beams), at_least("max_new_tokens", max_new_tokens, 0)
+        check_prompts(prompts, self.config.vocabulary, self.config.context)
+        ends, how = ends_of(self.ends), (sampling, length_penalty, early_stopping)
+        found = []
+        for tokens in prompts:
+            rows = beam_search(self, tokens, beams, limit, ends, *how)
+            found.append([(score, self._text(row) if texts else row) for score, row in rows])
+        return found[0] if single else found
 
     def log_probabilities(self, tokens: Sequence[int]) -> np.ndarray:
         """The logarithm of the probability of each token behind those before it, but the first.
@@ -294,7 +293,8 @@ class TextModel(Decoder, TextVectors):
         if isinstance(prompt, (bytes, bytearray, memoryview)):
             raise ArgumentError(
                 f"a prompt is a text, messages or tokens, not {shown(prompt)}",
-                hint='prompt.decode("utf-8") is a text',
+                hint='prompt.decode("utf-8") is a text; with errors="replace" bytes that are no '
+                "UTF-8 are U+FFFD",
             )
         if not isinstance(prompt, Sequence) or not prompt:
             raise ArgumentError(f"a prompt is a text, messages or tokens, not {shown(prompt)}")

@@ -120,6 +120,7 @@ class Call:
         device: where new tensors are made.
         run_graph: runs a subgraph: (graph, values of its inputs) -> values of its outputs
             (`runner.Bodies`).
+        kept: what the operator made of its attributes once; None before.
     """
 
     def __init__(self, node: Node, version: int, opsets: dict[str, int]) -> None:
@@ -128,6 +129,7 @@ class Call:
         self.run_graph: Any = _no_graphs
         self.device: Any = None
         self.state: Any = None
+        self.kept: Any = None
 
     def __getitem__(self, name: str) -> Any:
         """An attribute that must be there.

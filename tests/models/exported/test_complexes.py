@@ -158,6 +158,17 @@ def test_halves_of_transforms_come_back(seed: int) -> None:
     np.testing.assert_allclose(theirs(both), np.fft.rfft2(x, norm=norm), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("n", [1, 2, 4, 6, 8, 12, 15, 16, 100])
+def test_real_signals_have_real_numbers_where_theirs_are(n: int) -> None:
+    """The angle of a negative one is pi and not -pi, as it is where a sine of pi is not zero."""
+    x = np.random.default_rng(n).standard_normal((40, n)).astype(np.float32)
+    found = run("fft_rfft.default", cb.tensor(x))
+    real = [0] if n % 2 else [0, n // 2]
+    assert not found.imaginary.numpy()[:, real].any()
+    angle = run("angle.default", found).numpy()[:, real]
+    np.testing.assert_allclose(angle, np.angle(np.fft.rfft(x)[:, real]), atol=1e-6)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_frames_and_what_they_were_cut_from(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -45,6 +45,52 @@ def test_numbers_that_repeat_may_be_packed_or_not() -> None:
     assert read(single + together)["many"].tolist() == [5, -7, 5, -7]
 
 
+LISTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("many"), st.lists(st.integers(-(2**63), 2**63 - 1), max_size=60)),
+        st.tuples(st.just("many"), st.lists(st.sampled_from([0, 16, 29, 127, 128]), max_size=900)),
+        st.tuples(st.just("half"), st.lists(st.floats(width=32, allow_nan=False), max_size=400)),
+        st.tuples(st.just("one"), st.integers(0, 300)),
+        st.tuples(st.just("name"), st.text(max_size=9)),
+    ),
+    max_size=6,
+)
+
+
+@given(LISTS, st.integers(0, 40))
+def test_many_numbers_one_after_the_other_are_read_together(parts: list, cut: int) -> None:
+    """As one after the other, whatever is before, behind or between; cut off they are an error, or
+    what is there.
+    """
+    numbers = {field.name: k for k, field in SCHEMAS["a"].items()}
+    data, right = b"", {}
+    for name, given_ in parts:
+        data += b"".join(
+            writer.field(numbers[name], v)
+            for v in (given_ if isinstance(given_, list) else [given_])
+        )
+        if not isinstance(given_, list):
+            right[name] = given_
+        elif given_:
+            right[name] = [*right.get(name, []), *given_]
+
+    found = read(data)
+
+    assert {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in found.items()} == right
+    data = data[: len(data) - cut]
+    try:
+        one_by_one = [
+            (n, bytes(v) if isinstance(v, memoryview) else v)
+            for n, _, v in fields(memoryview(data))
+        ]
+    except FileFormatError:
+        with pytest.raises(FileFormatError):
+            read(data)
+    else:
+        count = sum(n == 2 for n, _ in one_by_one)
+        assert len(read(data).get("many", [])) == count
+
+
 def test_the_last_of_several_values_counts_and_unknown_fields_are_skipped() -> None:
     data = writer.field(1, 3) + writer.field(99, b"whatever") + writer.field(1, 4)
 

@@ -178,12 +178,21 @@ def test_numbers_of_any_size_are_options_or_refused(name: str) -> None:
     assert taken >= 3
 
 
+def test_beams_of_texts() -> None:
+    m, prompts = model(4), ["ab", "", "é cd", "a\udcff"]
+    found = m.beams(prompts[:3], 5, 2)
+    assert found == [m.beams(p, 5, 2) for p in prompts[:3]]
+    assert all(isinstance(text, str) for rows in found for _, text in rows)
+    assert m.beams([[1, 5], [1, 6, 7]], 5, 2)[1] == m.beams([1, 6, 7], 5, 2)
+
+
 @pytest.mark.parametrize(
     ("prompt", "options", "error", "rule"),
     [
         (b"ab", {}, ArgumentError, "not b'ab'"),
         (bytearray(b"ab"), {}, ArgumentError, r"not b(ytearray\(b)?'ab'"),
         ([b"ab", b"cd"], {}, ArgumentError, r"not b(ytearray\(b)?'ab'"),
+        (b"a\xff\xfe", {}, ArgumentError, 'with errors="replace" bytes that are no UTF-8'),
         ([True, False], {}, ArgumentError, "tokens are integers"),
         ([[1, 2], []], {}, ArgumentError, "a prompt is a text"),
         ("ab", {"logit_bias": {99999: 1.0}}, LaunchError, "token 99999 of"),
@@ -191,6 +200,10 @@ def test_numbers_of_any_size_are_options_or_refused(name: str) -> None:
         ("ab", {"do_sample": True}, ArgumentError, "do_sample is temperature"),
         ("ab", {"num_beams": 4}, ArgumentError, r"num_beams is model\.beams"),
         ("ab", {"max_length": 4}, ArgumentError, "max_length is max_new_tokens"),
+        ("ab", {"bad_words_ids": [[3]]}, ArgumentError, "bad_words_ids is logit_bias"),
+        ("ab", {"use_cache": True, "n": 2}, ArgumentError, "n is a list of prompts.*; use_cache"),
+        ("ab", {"stopping_criteria": []}, ArgumentError, r"is model\.stream"),
+        ("ab", {"length_penalty": 1.0}, ArgumentError, r"is an option of model\.beams"),
         ("ab", {"typo": 4}, ArgumentError, "of choosing tokens: temperature"),
     ],
 )

@@ -282,6 +282,15 @@ def test_beams_of_one_are_greedy(models: dict[str, Any]) -> None:
     assert abs(score - total / 10) < 1e-4
 
 
+def test_beams_of_several_prompts_are_those_of_each(models: dict[str, Any]) -> None:
+    model = models["llama"]
+    found = model.beams(PROMPTS, 6, 3, length_penalty=0.5)
+    assert found == [model.beams(p, 6, 3, length_penalty=0.5) for p in PROMPTS]
+    assert model.beams([PROMPTS[0]], 6, 3, length_penalty=0.5) == found[:1]
+    with pytest.raises(LaunchError, match="token 99 is not in the vocabulary"):
+        model.beams([PROMPTS[0], [99]], 6, 3)
+
+
 @pytest.mark.parametrize("count", [1, 2, 4, 30, 60, 61])
 def test_beams_whatever_ends_them(count: int, models: dict[str, Any]) -> None:
     """Also where nothing goes on: all tokens end a text, or all others are forbidden."""

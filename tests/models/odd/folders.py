@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from pathlib import Path
@@ -47,7 +48,8 @@ def changed(value: Any, rng: np.random.Generator) -> Any:
         path = known[rng.integers(len(known))]
         if not path:
             continue
-        holder, key, odd = at(value, path[:-1]), path[-1], ODD[rng.integers(len(ODD))]
+        holder, key = at(value, path[:-1]), path[-1]
+        odd = copy.deepcopy(ODD[rng.integers(len(ODD))])  # which parts of it may change, too
         what, here = rng.integers(6), holder[key]
         if what == 0 and isinstance(holder, dict):
             del holder[key]

@@ -18,9 +18,19 @@ from cubepy.models.onnx import load, look
 from tests.models.folders import fixture, folder
 from tests.models.gguf_files import gguf_of, metadata_of
 from tests.models.odd import folders, graphs, pickles, texts
+from tests.models.onnx.drawn import tabular
+from tests.models.onnx.drawn.node import file_of
 from tests.models.onnx.writer import graph, model, node, tensor
 from tests.models.written import typed
 
+TABLES = (
+    tabular.tree_regressor,
+    tabular.tree_classifier,
+    tabular.tree_ensemble,
+    tabular.linear,
+    tabular.support_vectors,
+    tabular.features,
+)
 SECONDS = 1.0
 MEMORY = 64 << 20
 """What a file may take beside its own bytes."""
@@ -60,6 +70,38 @@ def _onnx_bytes(rng: np.random.Generator, home: Path) -> tuple[bytes, Any]:
         ]
         made, given = model(graph(nodes, ["x"], ["y"], kept)), graphs.X
     return mutated(made, rng), given
+
+
+def _odd(value: Any, rng: np.random.Generator) -> Any:
+    """A number or text that stands nowhere in a right file."""
+    if isinstance(value, str):
+        return str(rng.choice(["", "x", "BRANCH_GT", "LEAF", "SOFTMAX", "\u00e9" * 300]))
+    if isinstance(value, float):
+        return float(rng.choice([0.0, -1.0, 1e30, -1e38, np.nan, np.inf]))
+    return int(rng.choice([0, 1, -1, 2, 7, 1 << 20, 2**31, 2**62, -(2**63)]))
+
+
+def _tables(rng: np.random.Generator, home: Path) -> tuple[bytes, Any]:
+    """A model of a table of which some bytes, or numbers of attributes, are others."""
+    drawn = TABLES[rng.integers(len(TABLES))](rng)
+    if rng.random() < 0.2:
+        made, given, _ = file_of(drawn)
+        return mutated(made, rng), given
+    for _ in range(rng.integers(0, 4)):
+        name = list(drawn.how)[rng.integers(len(drawn.how))]
+        value, what = drawn.how[name], rng.integers(4)
+        if not isinstance(value, (list, np.ndarray)):
+            drawn.how[name] = _odd(value, rng)
+        elif isinstance(value, np.ndarray):
+            drawn.how[name] = value[: rng.integers(len(value) + 1)] if what else value[::-1].copy()
+        elif value and what == 0:
+            del value[rng.integers(len(value)) :]
+        elif value and what == 1:
+            value[rng.integers(len(value))] = value[rng.integers(len(value))]
+        elif value:
+            value[rng.integers(len(value))] = _odd(value[0], rng)
+    made, given, _ = file_of(drawn)
+    return made, given
 
 
 def mutated(raw: bytes, rng: np.random.Generator) -> bytes:
@@ -124,6 +166,7 @@ KINDS = {
     "functions": Kind("onnx", lambda rng, home: graphs.of_functions(rng), _run_onnx),
     "sequences": Kind("onnx", lambda rng, home: graphs.of_sequences(rng), _run_onnx),
     "onnx": Kind("onnx", _onnx_bytes, _run_onnx),
+    "tables": Kind("onnx", _tables, _run_onnx),
     "gguf": Kind("gguf", _gguf, _open_model),
     "vocabularies": Kind("gguf", _vocabulary, _open_vocabulary),
     "safetensors": Kind(

@@ -125,3 +125,64 @@ def test_groups_of_heads_with_a_cache(before: int, window: int, biased: bool) ->
         np.testing.assert_array_equal(found["nk"].numpy(), k)
     shown = str(cb.explain(net, given))
     assert "= attention(" in shown and "softmax" not in shown
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_queries_and_keys_of_groups_are_normed_before_rotation(seed: int) -> None:
+    """onnxruntime has it on GPUs only, so a formula is the judge."""
+    rng = np.random.default_rng([seed, 77])
+    b, groups, many, d, new = 1 + seed % 2, 2, 1 + seed % 3, 16, 1 if seed % 2 else 5
+    before = 4 if seed % 2 else 0
+    shapes = {
+        "q": (b, new, groups * many * d),
+        "k": (b, new, groups * d),
+        "v": (b, new, groups * d),
+    }
+    shapes |= {"old_k": (b, groups, before, d), "old_v": (b, groups, before, d)}
+    given = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    given["last"] = np.full(b, before + new - 1, np.int32)
+    given["total"] = np.array(before + new, np.int32)
+    turns = np.outer(np.arange(16), 10.0 ** -np.arange(d // 2))
+    given |= {"cos": np.float32(np.cos(turns)), "sin": np.float32(np.sin(turns))}
+    gains = {n: rng.standard_normal(d).astype(np.float32) for n in ("qn", "kn")}
+    names = " ".join(given) + " _ _ _ _ _ qn kn"
+    given |= gains
+    how: Arrays = {"num_heads": groups * many, "kv_num_heads": groups, "do_rotary": 1}
+    if seed > 2:
+        how |= {"q_norm_epsilon": 0.5, "qk_norm_epsilon": 0.1}
+    made = graph(
+        [node("GroupQueryAttention", names, "y nk nv", "com.microsoft", **how)],
+        [value(k, x.dtype) for k, x in given.items()],
+        ["y", "nk", "nv"],
+    )
+
+    def prepared(name: str, eps: float) -> np.ndarray:
+        x = given[name].reshape(b, new, -1, d).swapaxes(1, 2).astype(np.float64)
+        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * gains[f"{name}n"]
+        first, second = x[..., : d // 2], x[..., d // 2 :]
+        cos, sin = (f(turns[before : before + new]) for f in (np.cos, np.sin))
+        return np.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
+
+    q = prepared("q", how.get("q_norm_epsilon", 1e-6))
+    k = np.concatenate([given["old_k"], prepared("k", how.get("qk_norm_epsilon", 1e-6))], axis=2)
+    v = given["v"].reshape(b, new, -1, d).swapaxes(1, 2)
+    v = np.concatenate([given["old_v"], v], axis=2)
+    seen = np.arange(before + new) <= np.arange(new)[:, None] + before
+    right = formula(q, k, v, d**-0.5, 0.0, seen).swapaxes(1, 2).reshape(b, new, -1)
+    found = load(model(made, com_microsoft=1))(given)
+    np.testing.assert_allclose(found["nk"].numpy(), k, atol=1e-5)
+    assert np.abs(found["y"].numpy() - right).max() <= 1e-5 * np.abs(right).max()
+
+
+def test_a_cache_of_codes_without_scales_is_refused() -> None:
+    how = {"num_heads": 1, "kv_num_heads": 1, "k_quant_type": "PER_TENSOR"}
+    given: Arrays = {n: np.zeros((1, 1, 8), np.float32) for n in "qkv"}
+    given |= {n: np.zeros((1, 1, 2, 8), np.int8) for n in ("old_k", "old_v")}
+    given |= {"last": np.array([2], np.int32), "total": np.array(3, np.int32)}
+    made = graph(
+        [node("GroupQueryAttention", " ".join(given), "y nk nv", "com.microsoft", **how)],
+        [value(k, x.dtype) for k, x in given.items()],
+        ["y"],
+    )
+    with pytest.raises(cb.errors.ModelError, match="codes without k_scale"):
+        load(model(made, com_microsoft=1))(given)

@@ -19,6 +19,7 @@ from cubepy.models.onnx.ops import (
     rewritten,
     sequence,
     shapes,
+    tabular,
     texts,
 )
 
@@ -39,5 +40,6 @@ __all__ = [
     "rewritten",
     "sequence",
     "shapes",
+    "tabular",
     "texts",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.models.onnx.drawn import attention, codes
+from tests.models.onnx.drawn import attention, caches, codes, tabular
 from tests.models.onnx.drawn.node import Drawn, floats, yes
 
 
@@ -137,6 +137,39 @@ def fused(rng: Any) -> Drawn:
     return Drawn(op, how, given, [np.float32])
 
 
+def standard(rng: Any) -> Drawn:
+    """Operators that ONNX has by now, and matrices."""
+    kind = str(rng.choice("Trilu Range GatherND GridSample Pad ExpandDims Inverse CDist".split()))
+    a, b = (int(n) for n in rng.integers(1, 6, 2))
+    how: dict[str, Any] = {}
+    if kind == "Trilu":
+        how = {"upper": int(yes(rng))}
+        given = [("x", floats(rng, 2, a, b)), ("=k", np.array(rng.integers(-2, 3)))]
+    elif kind == "Range":
+        numbers = zip(("=first", "=end", "=step"), (1.0, 1.0 + a * 0.5, 0.5), strict=True)
+        given = [(n, np.float32(v)) for n, v in numbers]
+    elif kind == "GatherND":
+        index = rng.integers(0, min(a, b), (3, int(rng.integers(1, 3))))
+        given = [("x", floats(rng, a, b, 2)), ("i", index)]
+    elif kind == "GridSample":
+        how = {"mode": str(rng.choice(["bilinear", "nearest", "bicubic"]))}
+        how["padding_mode"] = str(rng.choice(["zeros", "border", "reflection"]))
+        how["align_corners"] = int(yes(rng))
+        given = [("x", floats(rng, 1, 2, a + 2, b + 2)), ("g", floats(rng, 1, 3, 2, 2, by=0.5))]
+    elif kind == "Pad":
+        how = {"mode": str(rng.choice(["constant", "reflect", "edge"]))}
+        pads = ("=p", rng.integers(0, 3, 4))
+        given = [("x", floats(rng, a + 2, b + 2)), pads, ("=v", np.array([0.5], np.float32))]
+    elif kind == "ExpandDims":
+        given = [("x", floats(rng, a, b)), ("=axis", np.array(rng.integers(-3, 3), np.int32))]
+    elif kind == "Inverse":
+        given = [("x", floats(rng, 2, a, a) + 3 * np.eye(a, dtype=np.float32))]
+    else:
+        how = {"metric": str(rng.choice(["euclidean", "sqeuclidean"]))}
+        given = [("x", floats(rng, a, 7)), ("y", floats(rng, b, 7))]
+    return Drawn(kind, how, given, [np.float32], far=1e-4)
+
+
 DRAWS: dict[str, Any] = {
     "GroupQueryAttention": attention.group_query_attention,
     "MultiHeadAttention": attention.multi_head_attention,
@@ -153,4 +186,12 @@ DRAWS: dict[str, Any] = {
     "QLinear": codes.linear_codes,
     "EmbedLayerNormalization": embedded,
     "Fused": fused,
+    "GroupQueryAttention caches": caches.cached_attention,
+    "TreeEnsembleRegressor": tabular.tree_regressor,
+    "TreeEnsembleClassifier": tabular.tree_classifier,
+    "TreeEnsemble 5": tabular.tree_ensemble,
+    "Linear": tabular.linear,
+    "SupportVectors": tabular.support_vectors,
+    "Features": tabular.features,
+    "Standard": standard,
 }

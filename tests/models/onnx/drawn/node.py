@@ -10,6 +10,7 @@ import numpy as np
 from tests.models.onnx.writer import graph, model, node, tensor, value
 
 MS = "com.microsoft"
+ML = "ai.onnx.ml"
 
 
 @dataclass
@@ -69,7 +70,8 @@ def file_of(drawn: Drawn) -> tuple[bytes, dict[str, Any], list[str]]:
         [value(o, drawn.outputs[int(o[1:])]) for o in outputs],
         constants,
     )
-    return model(made, drawn.opset, ir=10, com_microsoft=1), feeds, outputs
+    other = {"ai_onnx_ml": 5 if drawn.op == "TreeEnsemble" else 3} if drawn.domain == ML else {}
+    return model(made, drawn.opset, ir=10, com_microsoft=1, **other), feeds, outputs
 
 
 def floats(rng: Any, *shape: int, by: float = 1.0) -> Any:

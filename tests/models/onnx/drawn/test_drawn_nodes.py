@@ -12,7 +12,7 @@ import cubepy as cb
 from cubepy.models.onnx import load
 from tests.backends.hip.emulator.device import emulated
 from tests.models.onnx.drawn.fused import DRAWS
-from tests.models.onnx.drawn.judged import apart, check_sum
+from tests.models.onnx.drawn.judged import apart, array_of, check_sum
 from tests.models.onnx.drawn.node import file_of
 
 KEPT = np.load(Path(__file__).parents[2] / "fixtures" / "onnx_draws.npz")
@@ -31,10 +31,11 @@ def compared(kind: str, n: int) -> None:
     found = load(data)(**feeds)
     for name, rows in zip(names, drawn.rows(names), strict=True):
         theirs: Any = KEPT[f"{kind}/{n}/{name}"]
-        ours = found[name].numpy()
+        ours = array_of(found[name])
         if rows is not None:
             ours, theirs = ours[rows], theirs[rows]
-        kept = np.float32 if theirs.dtype == np.float16 else theirs.dtype
+        kept = {"f": np.float32, "U": object}.get(theirs.dtype.kind, theirs.dtype)
+        kept = theirs.dtype if theirs.dtype == np.float64 else kept
         said = apart(ours, theirs.astype(kept), max(drawn.far, 1e-3), drawn.codes)
         assert not said, f"{kind} {n} {name}: {said}; {drawn}"
 

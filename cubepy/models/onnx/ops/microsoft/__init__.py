@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from cubepy.models.onnx.ops.microsoft import fused, groups, heads, linear_codes, quantized
+from cubepy.models.onnx.ops.microsoft import fused, groups, heads, linear_codes, quantized, standard
 
-__all__ = ["fused", "groups", "heads", "linear_codes", "quantized"]
+__all__ = ["fused", "groups", "heads", "linear_codes", "quantized", "standard"]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cubepy import tensor as T
+from cubepy.models.onnx.ops.microsoft.caches import Form, Window, appended
 from cubepy.models.onnx.ops.microsoft.heads import MS, scored
 from cubepy.models.onnx.ops.sequence.attention import (
     INF,
@@ -44,17 +45,16 @@ def group_query_attention(
     """Attention of groups of heads with a cache; `last` is the last key of each batch, `total` how
     many keys the longest one has.
     """
-    valid = others[4] if len(others) > 4 else None
-    if any(o is not None for o in others[:4]) or call.get("sliding_window_cache", 0):
-        raise call.refuse("quantized caches, caches of windows, and norms of queries and keys")
+    k_scale, v_scale, q_norm, k_norm, valid = (*others, *(None,) * 5)[:5]
     heads, groups = call["num_heads"], call["kv_num_heads"]
     if k is None or v is None:
         width = q.shape[-1] // (heads + 2 * groups)
         ends = (heads * width, (heads + groups) * width)
         q, k, v = q[:, :, : ends[0]], q[:, :, ends[0] : ends[1]], q[:, :, ends[1] :]
     q, k, v = heads_of(q, heads), heads_of(k, groups), heads_of(v, groups)
+    q, k = normed(call, "q", q, q_norm), normed(call, "k", k, k_norm)
     batch, _, count, _ = q.shape
-    room = 0 if old_k is None else old_k.shape[2]
+    new, room = k.shape[2], 0 if old_k is None else old_k.shape[2]
     before = None  # keys before the first query, (B,); None: none
     if room:
         before = last.reshape(-1).astype("i64") + 1
@@ -71,18 +71,18 @@ def group_query_attention(
         way = bool(call.get("rotary_interleaved", 0))
         angles = placed(1, count) if positions is None else positions.astype("i64")
         angles = angles.expand(batch, count)
-        q, k = (rotated(t, cos, sin, angles, way, 2 * cos.shape[-1]) for t in (q, k))
-    if old_k is not None and old_v is not None and before is not None:
-        longest = None if isinstance(total, Tensor) else int(np.asarray(total).reshape(()))
-        alone = batch == 1 and longest == room + count and valid is None
-        size = room if longest is not None and longest <= room else room + count
-        if alone:
-            k, v = T.concat([old_k, k], axis=2), T.concat([old_v, v], axis=2)
-        else:
-            k, v = (appended(o, n, before, valid, size) for o, n in ((old_k, k), (old_v, v)))
-    keys = k.shape[2]
-    column = T(np.arange(keys, dtype=np.int64), device=q.device).reshape(1, 1, 1, keys)
-    row, window = placed(1, 1, count, 1), call.get("local_window_size", -1)
+        q = rotated(q, cos, sin, angles, way, 2 * cos.shape[-1])
+        k = rotated(k, cos, sin, angles, way, 2 * cos.shape[-1]) if new else k
+    old = None if old_k is None or old_v is None else (old_k, old_v)
+    (k, v), kept, rolling = cached(
+        call, (k, v), old, (k_scale, v_scale), before, valid, last, total
+    )
+    keys, window = k.shape[2], call.get("local_window_size", -1)
+    row = placed(1, 1, count, 1)
+    if rolling is None:
+        column = T(np.arange(keys, dtype=np.int64), device=q.device).reshape(1, 1, 1, keys)
+    else:
+        column = rolling.positions().reshape(-1, 1, 1, keys)
     causal = bool(call.get("causal", 1))
     if causal:
         seen = column <= row  # each query has a key of its own
@@ -90,7 +90,9 @@ def group_query_attention(
         seen = column <= last.reshape(-1, 1, 1, 1).astype("i64")
     if window > 0:
         seen = seen & (column > row - window)
-    if bias is not None and bias.shape[-1] < keys:
+    if bias is not None and rolling is not None:
+        bias = rolling.columns(bias)
+    elif bias is not None and bias.shape[-1] < keys:
         bias = padded(bias, [(0, 0)] * 3 + [(0, keys - bias.shape[-1])], 0)
     if call.get("smooth_softmax", 0) and sink is None:
         sink = T.zeros((heads,), dtype="f32", device=q.device)
@@ -106,34 +108,71 @@ def group_query_attention(
         made, _ = written(call, q, k, v, bias, seen, sink)
     else:
         made = scored(call, q, k, v, bias, seen, triangle, True)
-    return joined(made), k, v, shown
+    return joined(made), *kept, shown
 
 
-def appended(old: Tensor, new: Tensor, before: Tensor, valid: Tensor | None, size: int) -> Tensor:
-    """A cache (B, G, S, D) of so many positions to which each sequence's own are written behind
-    those that it has.
+def normed(call: Call, name: str, x: Tensor, gain: Tensor | None) -> Tensor:
+    """Heads (B, H, L, D) by the root of their mean square, times a gain for each feature."""
+    if gain is None or 0 in x.shape:
+        return x
+    eps = call.get(f"{name}_norm_epsilon", call.get("qk_norm_epsilon", 1e-6))
+    return apply("rms_norm", x, gain, normalized_shape=gain.shape, eps=eps)
+
+
+Pair = tuple[Tensor, Tensor]
+
+
+def cached(
+    call: Call,
+    new: Pair,
+    old: Pair | None,
+    scales: tuple[Tensor | None, Tensor | None],
+    before: Tensor | None,
+    valid: Tensor | None,
+    last: Tensor,
+    total: Any,
+) -> tuple[Pair, Pair, Window | None]:
+    """Keys and values that queries look at, the next cache, and its window if it has one.
 
     Args:
-        old: the cache.
-        new: (B, G, L, D).
-        before: how many positions each has, (B,).
-        valid: how many new ones are there, (B,); None: all.
-        size: positions of the result.
+        call: the node.
+        new: keys and values (B, G, L, D).
+        old: the cache (B, G, S, D).
+        scales: of codes.
+        before: how many positions each sequence has had, (B,); None: there is no cache.
+        valid: how many new ones each has, (B,); None: all.
+        last: the last position of each.
+        total: positions of the longest one, a host array where shapes decide it.
     """
-    count, room = new.shape[2], old.shape[2]
-    if count == 1 and size > room and valid is None:  # behind all, or among what is there
-        column = T(np.arange(room, dtype=np.int64), device=new.device).reshape(1, 1, room, 1)
-        here = column == before.reshape(-1, 1, 1, 1)
-        return T.concat([T.where(here, new, old), new], axis=2)
-    if size > room:
-        old = padded(old, [(0, 0), (0, 0), (0, size - room), (0, 0)], 0)
-    column = T(np.arange(size, dtype=np.int64), device=new.device).reshape(1, 1, size, 1)
-    at = column - before.reshape(-1, 1, 1, 1)
-    inside = (at >= 0) & (at < (count if valid is None else valid.reshape(-1, 1, 1, 1)))
-    if count > 1:
-        index = at.maximum(0).minimum(count - 1).expand(*new.shape[:2], size, new.shape[3])
-        new = apply("take_along_axis", new, index, axis=2)
-    return T.where(inside, new, old)
+    room, count = 0 if old is None else old[0].shape[2], new[0].shape[2]
+    forms = [
+        Form.of(call, name, n if old is None else o, scale, n.shape[1])
+        for name, n, o, scale in zip("kv", new, old or new, scales, strict=True)
+    ]
+    kept = [form.kept(n) for form, n in zip(forms, new, strict=True)]
+    rolling = None
+    if call.get("sliding_window_cache", 0):
+        if old is None or before is None or not count:
+            raise call.refuse("a cache of a window needs room, and new keys")
+        window = call["local_window_size"]
+        if not 0 < window <= room:
+            raise call.refuse(f"a window of {window} in a cache of {room} positions")
+        after = last.reshape(-1).astype("i64") + 1
+        rolling = Window(room, window, before, after, count)
+        seen = [T.concat([o, n], axis=2) for o, n in zip(old, kept, strict=True)]
+        kept = [rolling.moved(both) for both in seen]
+    elif old is not None and before is not None:
+        longest = None if isinstance(total, Tensor) else int(np.asarray(total).reshape(()))
+        size = room if longest is not None and longest <= room else room + count
+        if len(before) == 1 and longest == room + count and valid is None:
+            kept = [T.concat([o, n], axis=2) for o, n in zip(old, kept, strict=True)]
+        else:
+            kept = [appended(o, n, before, valid, size) for o, n in zip(old, kept, strict=True)]
+        seen = kept
+    else:
+        seen = kept
+    k, v = (form.read(s, n.dtype.numpy) for form, s, n in zip(forms, seen, new, strict=True))
+    return (k, v), (kept[0], kept[1]), rolling
 
 
 def sunk(
