@@ -92,6 +92,10 @@ def pytest_runtest_logfinish() -> None:
         freeze()
 
 
+def pytest_sessionfinish() -> None:
+    freeze()  # pytest looks for garbage ten times more as it ends
+
+
 @pytest.fixture(autouse=True)
 def draws(request: pytest.FixtureRequest) -> None:
     """The generator of a module begins anew for each test, from the test's name: what it draws does

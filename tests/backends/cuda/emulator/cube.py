@@ -212,10 +212,11 @@ class Cube:
         """
         ready = list(range(self.units))
         go_on, answers, meet = [p.send for p in self.programs], self.answers, self.meet
+        drawn = self.chance.random
         while self.alive:
-            self.chance.shuffle(ready)
+            ready.sort(key=lambda unit: drawn())  # half as long as to shuffle
             moved = bool(ready)
-            resting = {p for p in range(-(-self.units // PLANE)) if self.chance.random() < REST}
+            resting = {p for p in range(-(-self.units // PLANE)) if drawn() < REST}
             going = [u for u in ready if u // PLANE in resting]
             for unit in ready:
                 if unit // PLANE in resting:
