@@ -185,8 +185,6 @@ class CpuExecutable:
         else:
             with WAIT.compiling(self.program.name):
                 code = self.compiled_elsewhere() or self.compiled_here()
-            for written in (replay.entry, argument_key.layouts):
-                written()  # what the second call needs, in the cache now: LLVM is at work anyway
         laid = load_object(code, self.symbol)
         if self.program.kept is not None:  # its text can be written again
             walked.let_go(self.program)

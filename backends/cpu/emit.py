@@ -17,6 +17,7 @@ from cubepy.backends.llvm.printing import carrier
 from cubepy.backends.llvm.ranges import Sum
 from cubepy.compiler.ir import Alloc, Atomic, Barrier, DebugPrint, Mem, Program, walk
 from cubepy.errors import SharedMemoryError
+from cubepy.runtime.deep_stack import in_one_piece
 
 HEADER = '''"""{title}"""
 from cubepy.backends.llvm.ops import *
@@ -210,6 +211,7 @@ class CpuPrinter(OwnCounts):
         """One unit, or a place where the kernel was split."""
 
 
+@in_one_piece
 def text_of(
     program: Program, denied: frozenset[Sum] | None = frozenset(), in_place: bool = False
 ) -> CpuText:

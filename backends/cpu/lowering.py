@@ -26,7 +26,7 @@ from cubepy.backends.llvm.ops.types import SCALARS
 from cubepy.backends.llvm.optimise import alone, on_lines, optimised
 from cubepy.backends.llvm.passes import LeanPipelines, last_text_of, remembered
 from cubepy.backends.llvm.straight import Unusual, straight
-from cubepy.runtime.deep_stack import uncollected
+from cubepy.runtime.deep_stack import in_one_piece, uncollected
 
 _i64 = ir.IntType(64)
 
@@ -38,6 +38,7 @@ class Compiler(LeanPipelines, compiler.Compiler):  # type: ignore[misc]
 @global_compiler_lock
 @uncollected()
 @remembered()
+@in_one_piece
 def lower(
     source: Callable[[], Any],
     text: str,

@@ -1,23 +1,54 @@
 """What compiling inside a program needs: room on the stack, since the compiler recurses and its
-caller may have used the stack up, and that Python's collector of cycles rests.
+caller may have used the stack up, in one piece; and that Python's collector of cycles rests.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from cubepy.errors import NestingError
 
 Result = TypeVar("Result")
+Given = ParamSpec("Given")
+WIDE = 65_600
+"""Words of a frame for which Python makes a piece of 1 MiB, half of which is left for other frames:
+more than a walk has.
+"""
 _here = threading.local()
 _collecting = threading.Lock()
 _resting = 0
 _collects = False
+
+
+def _wide(work: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    """`work(*args, **kwargs)`, with much room on the stack for values, of which it uses none."""
+    return work(*args, **kwargs)
+
+
+if sys.version_info >= (3, 11):  # before, every frame has memory of its own
+    _wide.__code__ = _wide.__code__.replace(co_stacksize=WIDE)
+
+
+def in_one_piece(work: Callable[Given, Result]) -> Callable[Given, Result]:
+    """A function whose frames, and those of what it calls, lie in one piece of Python's stack.
+
+    Python takes that from the system in pieces of 16 KiB, and gives a piece back as soon as the
+    first frame in it ends: a loop that calls from the end of one gets memory and gives it back in
+    every turn, 5 us, and a compiler goes up and down all the time.
+    """
+
+    @wraps(work)
+    def run(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        return _wide(work, *args, **kwargs)
+
+    return run
 
 
 @contextmanager

@@ -15,13 +15,13 @@ from cubepy.runtime.ahead.described import MARGIN
 ROOT = Path(__file__).resolve().parents[2]
 
 FOLDERS = "cubepy", "backends", "nn", "quant"
-FUNCTIONS, FILES = 731, 120
-"""What the first `K.matmul` of a process enters with an empty cache (715 and 118 with AVX-512, of
-which 9 and 1 are what lays object code into memory; one of each more where the CPU has AMX; 731 and
-120 with AVX2 alone), records for the next process included. They may only shrink.
+FUNCTIONS, FILES = 697, 118
+"""What the first `K.matmul` of a process enters with an empty cache (696 and 117 with AVX2 alone, of
+which 9 and 1 are what lays object code into memory; one of each more where the CPU has AMX), records
+for the next process included. They may only shrink.
 """
-AGAIN = 226, 53
-"""The same in a second process (226 with AVX2 alone)."""
+AGAIN = 224, 52
+"""The same in a second process."""
 
 WALK = """
 import inspect, json, sys, threading

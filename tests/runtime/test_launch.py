@@ -14,6 +14,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import errors
+from cubepy.runtime.deep_stack import in_one_piece
 
 F = np.float32
 
@@ -332,3 +333,30 @@ def test_a_kernel_may_be_too_deep_for_any_stack() -> None:
 
     with pytest.raises(errors.NestingError, match="nests too deeply"):
         endless[1, 1](np.ones(1, F), np.ones(1, F), depth=100000)
+
+
+def faults(depth: int, times: int = 300) -> int:
+    """Pages that the system gives this process while a function so deep calls another one in a loop."""
+    import resource
+
+    if depth:
+        return faults(depth - 1, times)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(times):
+        nothing()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def nothing() -> None:
+    """A call."""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="faults are counted by resource")
+def test_a_loop_on_a_stack_in_one_piece_gets_no_memory_in_each_turn() -> None:
+    """Wherever it is: one depth is the end of what Python takes at once."""
+    found: list[int] = []
+    work = in_one_piece(lambda: found.extend(map(faults, range(300))))
+    thread = threading.Thread(target=work)  # whose stack is new
+    thread.start()
+    thread.join()
+    assert len(found) == 300 and max(found) < 150

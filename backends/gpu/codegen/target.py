@@ -25,7 +25,7 @@ from cubepy.backends.gpu.codegen.modules import Codegen
 from cubepy.backends.llvm.ops.signatures import Signatures, code_of_operators
 from cubepy.backends.llvm.passes import LeanPipelines, remembered
 from cubepy.backends.llvm.straight import Unusual, Walk, straight
-from cubepy.runtime.deep_stack import uncollected
+from cubepy.runtime.deep_stack import in_one_piece, uncollected
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,7 @@ def _context(processor: Processor, of_all: bool = False) -> Context:
 @global_compiler_lock  # type: ignore[untyped-decorator]
 @uncollected()
 @remembered()
+@in_one_piece
 def lowered(
     source: Callable[[], Any],
     text: str,

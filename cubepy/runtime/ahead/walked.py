@@ -18,7 +18,8 @@ from cubepy.compiler.signature import Spec, Target
 from cubepy.lang.declare import Kernel
 from cubepy.runtime import cache
 from cubepy.runtime.ahead.described import Unknown, described, in_sources, named, sources, unchanged
-from cubepy.runtime.deep_stack import uncollected, with_room
+from cubepy.runtime.ahead.waiting import WAIT
+from cubepy.runtime.deep_stack import in_one_piece, uncollected, with_room
 
 LEFT_OUT = frozenset({"body", "variables", "typed", "shared", "reads"})
 """What launches ask of no program."""
@@ -29,8 +30,8 @@ DAMAGED = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexE
 def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Program:
     """A walk (see `cubepy.compiler.specialise`); what does it is loaded for the first one."""
     walker: Any = importlib.import_module("cubepy.compiler.specialise")
-    with uncollected():
-        return walker.specialise(kernel, specs, target)  # type: ignore[no-any-return]
+    with uncollected(), WAIT.compiling(kernel.__name__):
+        return in_one_piece(walker.specialise)(kernel, specs, target)  # type: ignore[no-any-return]
 
 
 class Walked(Program):

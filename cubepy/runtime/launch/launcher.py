@@ -24,7 +24,6 @@ from cubepy.lang.grid import Dim3, Over, dim3
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
 from cubepy.runtime.ahead import foresight
-from cubepy.runtime.ahead.waiting import WAIT
 from cubepy.runtime.ahead.walked import program_of
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.deep_stack import with_room
@@ -306,8 +305,7 @@ class Launcher:
                 (v for v in reversed(known) if v[0].guard is None or v[0].guard.valid()), None
             )
             if found is None:
-                with WAIT.compiling(self.kernel.__name__):
-                    found = program_of(self.kernel, specs, target), {}
+                found = program_of(self.kernel, specs, target), {}
                 del known[: len(known) + 1 - VARIANTS]
                 known.append(found)
             return found

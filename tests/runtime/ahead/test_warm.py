@@ -83,7 +83,7 @@ def test_a_program_that_needs_its_results_runs_as_it_is(tmp_path: Path) -> None:
     done = python(tmp_path / "cache", "-m", "cubepy", "warm", str(program))
     assert done.returncode == 0 and "needs its results" in done.stderr
     with config.override(cache_dir=str(tmp_path / "cache")):
-        assert cache.usage()[0] == 4  # the kernel, what replays launches, what shares them
+        assert cache.usage()[0] == 2  # the kernel, and what shares launches
 
 
 def test_another_processor_finds_what_was_compiled_for_it(tmp_path: Path) -> None:

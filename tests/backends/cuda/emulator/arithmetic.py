@@ -131,8 +131,11 @@ def places(lanes: str) -> tuple[np.ndarray, int]:
 def shuffle(a: Any, b: Any, lanes: str) -> np.ndarray:
     """Lanes of two lines, in the order of a text of numbers."""
     at, last = places(lanes)
-    if isinstance(a, np.ndarray) and last < len(a):
-        return a[at]
+    if type(a) is np.ndarray:
+        if last < len(a):
+            return a[at]
+        if type(b) is np.ndarray:
+            return np.concatenate((a, b))[at]
     both = (v if isinstance(v, np.ndarray) else np.atleast_1d(v) for v in (a, b))
     return np.concatenate(tuple(both))[at]
 

@@ -53,6 +53,8 @@ IN_PLANES: dict[str, Answer] = {
 REST = 0.25
 """How often a plane stays behind while others go on: those that wait too little for it are found.
 """
+NOBODY: list[int] = []
+"""Who goes on as long as others are missing."""
 MEETINGS = {
     *IN_PLANES, "sync_cube", "sync_cluster", "sync_group", "arrive_group", "wgmma", "wgmma_registers", "barrier_wait",
 }  # fmt: skip
@@ -169,15 +171,21 @@ class Cube:
         """A unit comes where others must come too; gives those that go on."""
         key: Any = (op, unit // PLANE)
         size = PLANE
-        if op in ("sync_cube", "sync_cluster"):
-            key, size = op, self.units
-        elif op in ("sync_group", "arrive_group"):
-            key, size = ("sync_group", int(args[0])), args[1]
-        elif op.startswith("wgmma"):
-            key, size = (op, unit // GROUP), GROUP
-        waiting = self.meetings.setdefault(key, {})
+        together = IN_PLANES.get(op)
+        if together is None:
+            if op in ("sync_cube", "sync_cluster"):
+                key, size = op, self.units
+            elif op in ("sync_group", "arrive_group"):
+                key, size = ("sync_group", int(args[0])), args[1]
+            elif op.startswith("wgmma"):
+                key, size = (op, unit // GROUP), GROUP
+        waiting = self.meetings.get(key)
+        if waiting is None:
+            waiting = self.meetings[key] = {}
         assert unit not in waiting, f"unit {unit} arrives twice in one phase of {key}"
         waiting[unit] = args
+        if together is not None and len(waiting) < size:
+            return NOBODY
         going = []
         if op == "arrive_group":  # counts, and does not wait
             waiting[unit] = []
@@ -189,13 +197,13 @@ class Cube:
             return going + sorted(u for u, given in waiting.items() if given)
         units = sorted(waiting)
         calls = [waiting[u] for u in units]
-        if op.startswith("wgmma"):
+        if together is not None:
+            for u, answer in zip(units, together(calls), strict=True):
+                self.answers[u] = answer
+        elif op.startswith("wgmma"):
             product = Product(op, calls, self.shared, self.chance.random() >= self.late)
             for u in units:
                 self.products[u].begin(lambda u=u: product.add(u))
-        elif op in IN_PLANES:
-            for u, answer in zip(units, IN_PLANES[op](calls), strict=True):
-                self.answers[u] = answer
         return units
 
     def run(self) -> Iterator[str]:
@@ -204,10 +212,11 @@ class Cube:
         """
         ready = list(range(self.units))
         go_on, answers, meet = [p.send for p in self.programs], self.answers, self.meet
+        drawn = self.chance.random
         while self.alive:
-            self.chance.shuffle(ready)
+            ready.sort(key=lambda unit: drawn())  # half as long as to shuffle
             moved = bool(ready)
-            resting = {p for p in range(-(-self.units // PLANE)) if self.chance.random() < REST}
+            resting = {p for p in range(-(-self.units // PLANE)) if drawn() < REST}
             going = [u for u in ready if u // PLANE in resting]
             for unit in ready:
                 if unit // PLANE in resting:

@@ -169,6 +169,9 @@ def permuted(a: Lanes, b: Lanes, choice: Lanes) -> Lanes:
     """Four bytes of a and b, chosen by the bytes of `choice`: 0 to 3 of b, 4 to 7 of a, 8 to 11 a
     sign in every bit, 12 zeros, others ones.
     """
+    first = choice[0]
+    if all_of(choice == first):  # mostly a number of the kernel's
+        return _permuted_alike(a, b, int(first))
     both = a.astype(np.uint64) << np.uint64(32) | b.astype(np.uint64)
     out = np.zeros(a.shape, U32)
     for k in range(4):
@@ -180,6 +183,21 @@ def permuted(a: Lanes, b: Lanes, choice: Lanes) -> Lanes:
             )
         byte = np.where(s == 12, np.uint64(0), np.where(s >= 13, np.uint64(255), byte))
         out |= byte.astype(U32) << U32(8 * k)
+    return out
+
+
+def _permuted_alike(a: Lanes, b: Lanes, choice: int) -> Lanes:
+    """The same, with one choice in all lanes."""
+    out = np.zeros(a.shape, U32)
+    for k in range(4):
+        code = choice >> 8 * k & 255
+        if code < 8:
+            byte = (b if code < 4 else a) >> U32(8 * (code & 3)) & U32(255)
+        elif code < 12:
+            byte = ((b if code < 10 else a) >> U32(31 if code & 1 else 15) & U32(1)) * U32(255)
+        else:
+            byte = U32(0 if code == 12 else 255)
+        out |= byte << U32(8 * k)
     return out
 
 
