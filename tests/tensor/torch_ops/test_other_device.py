@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cubepy as cb
 from cubepy.errors import CubeError
 from cubepy.tensor import Tensor
 from tests.pretend import NAME, PretendBackend, pretend
@@ -26,14 +27,14 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendBackend]:
     """The pretended device; calls are programs from the third of a kind on."""
     monkeypatch.setattr(often.repeated, "AFTER", 2)
     monkeypatch.setattr(often.functions, "AFTER", 2)
-    with pretend(monkeypatch) as b:
+    with cb.use("cpu"), pretend(monkeypatch) as b:
         yield b
 
 
 def moved(value: Any, device: str) -> Any:
     """Arguments whose tensors are leaves on a device."""
     if isinstance(value, Tensor):
-        return value.detach().to(device).requires_grad_(value.requires_grad)
+        return cb.tensor(value.numpy(), device=device, requires_grad=value.requires_grad)
     if isinstance(value, dict):
         return {k: moved(v, device) for k, v in value.items()}
     return type(value)(moved(v, device) for v in value) if type(value) in (list, tuple) else value
