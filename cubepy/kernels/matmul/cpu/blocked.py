@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.kernels.entry.shapes import strided
 from cubepy.kernels.matmul.cpu.blocking import (
     FEW,
     LINE,
@@ -63,7 +64,7 @@ def pack(b: Any, lines: int, lanes: int, view: bool = False, out: Any = None) ->
     panels = -(-n // width)
     if view and seen_in_panels(b, width):
         steps = (b.strides[0], 4 * width, b.strides[1], 4)
-        return np.lib.stride_tricks.as_strided(b, (batch, panels, k, width), steps, writeable=False)
+        return strided(b, (batch, panels, k, width), steps)
     if out is None:
         dtype = b.dtype if b.itemsize == 8 else cb.f32.numpy
         out = memory.empty((batch, panels, k, width), dtype)
