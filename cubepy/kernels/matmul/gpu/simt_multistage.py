@@ -18,6 +18,7 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.entry.shapes import strided
 from cubepy.kernels.matmul.gpu.operands import copies, fitted, once, oriented
+from cubepy.kernels.matmul.gpu.padded_operands import along_own
 from cubepy.kernels.matmul.gpu.simt import tile_start
 from cubepy.kernels.matmul.gpu.simt_costs import MULTISTAGE, chosen
 from cubepy.kernels.matmul.problem import Product, result_dtype
@@ -333,6 +334,11 @@ def simt_multistage_product(
                 finish_line(acc[i, j], n, (batch, row, column), epilogue, blueprint)
 
 
+def ahead(a: Any, properties: cb.DeviceProperties) -> Any:
+    """An operand (batch, own axis, K) none of whose steps leads back; a copy where one does."""
+    return along_own(a, True, properties) if any(s < 0 for s in a.strides) else once(a)
+
+
 def elements(a: Any, along_k: bool) -> tuple[Any, tuple[int, int, int]]:
     """An operand's elements in a row, as far as it reaches, and those from one batch, own position
     and position of K to the next; a single batch is every batch's.
@@ -378,8 +384,8 @@ class SimtMultistageRoutine(GpuRoutine, TunedRoutine):
     def launch(self, blueprint: SimtMultistage, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
         x, y, out, bias, residual, _, alpha, *_ = args
-        a, a_along_k = oriented(once(x))
-        b, b_along_k = oriented(once(y).transpose(0, 2, 1))
+        a, a_along_k = oriented(ahead(x, problem.properties))
+        b, b_along_k = oriented(ahead(y.transpose(0, 2, 1), problem.properties))
         plan = fitted(
             blueprint,
             args,

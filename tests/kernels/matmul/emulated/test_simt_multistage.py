@@ -5,6 +5,7 @@ chosen by a model of costs.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -51,29 +52,33 @@ EMULATED = [
 ]
 
 
-def operand(rows: int, columns: int, kind: str) -> np.ndarray:
-    """An array of random numbers that lies in memory as its kind says."""
-    if kind == "rows":
-        return RNG.standard_normal((rows, columns), np.float32)
-    if kind == "columns":
-        return RNG.standard_normal((columns, rows), np.float32).T
-    if kind == "parts":
-        return RNG.standard_normal((rows, columns + 5), np.float32)[:, 3:-2]
-    return RNG.standard_normal((rows, 2 * columns), np.float32)[:, ::2]
+KINDS: dict[str, tuple[Callable[[int, int], tuple[int, int]], Callable[[Any], Any]]] = {
+    "rows": (lambda m, n: (m, n), lambda x: x),
+    "columns": (lambda m, n: (n, m), lambda x: x.T),
+    "parts": (lambda m, n: (m, n + 5), lambda x: x[:, 3:-2]),
+    "back": (lambda m, n: (m, n), lambda x: x[::-1]),
+    "turned back": (lambda m, n: (n, m), lambda x: x[:, ::-1].T),
+    "steps": (lambda m, n: (m, 2 * n), lambda x: x[:, ::2]),
+}
+"""How operands lie: the shape of what they are a view of, and the view."""
 
 
 @pytest.mark.parametrize("plan", some(EMULATED, 0, 2), ids=str)
 def test_random_sizes_and_layouts(plan: SimtMultistage) -> None:
     """Tiles that hang over, stages that do, ranges of K of different lengths, and every order."""
-    kinds = [str(RNG.choice(("rows", "columns", "parts", "steps"))) for _ in range(2)]
+    kinds = [str(RNG.choice([*KINDS])) for _ in range(2)]
     m, n = (int(RNG.integers(1, 80)) for _ in range(2))
     k = int(RNG.integers(64, 128)) * plan.parts
     if RNG.integers(2):
         m, n = -(-m // 4) * 4, -(-n // 4) * 4
-    a, b = operand(m, k, kinds[0]), operand(k, n, kinds[1])
+    given = [
+        RNG.standard_normal(KINDS[kind][0](*shape), np.float32)
+        for kind, shape in zip(kinds, ((m, k), (k, n)), strict=True)
+    ]
+    a, b = (KINDS[kind][1](x) for kind, x in zip(kinds, given, strict=True))
     bias = RNG.standard_normal(n).astype(np.float32)
     with emulated() as gpu, force("matmul", "simt_multistage", plan):
-        x, y = upload(a, gpu), upload(b, gpu)
+        x, y = (KINDS[kind][1](upload(v, gpu)) for kind, v in zip(kinds, given, strict=True))
         got = K.matmul(x, y, bias=upload(bias, gpu), activation="relu").numpy()
     want = np.maximum(a.astype(np.float64) @ b.astype(np.float64) + bias, 0)
     assert np.abs(got - want).max() <= 1e-5 * math.sqrt(k) * 4, (kinds, m, n, k)
