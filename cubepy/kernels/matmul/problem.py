@@ -99,3 +99,9 @@ def result_dtype(problem: Product) -> Any:
     if problem.packed:
         return as_dtype(problem.a)
     return promote(as_dtype(problem.a).compute, as_dtype(problem.b).compute)
+
+
+def is_exact_f32(problem: Product) -> bool:
+    """Whether everything is f32, and is not to be rounded to tf32."""
+    dtypes = problem.a, problem.b, result_dtype(problem).name
+    return not problem.tf32 and dtypes == ("f32",) * 3

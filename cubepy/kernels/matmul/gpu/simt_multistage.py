@@ -21,7 +21,7 @@ from cubepy.kernels.matmul.gpu.operands import copies, fitted, once, oriented
 from cubepy.kernels.matmul.gpu.padded_operands import along_own
 from cubepy.kernels.matmul.gpu.simt import tile_start
 from cubepy.kernels.matmul.gpu.simt_costs import MULTISTAGE, chosen
-from cubepy.kernels.matmul.problem import Product, result_dtype
+from cubepy.kernels.matmul.problem import Product, is_exact_f32
 from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
 from cubepy.tune import GpuRoutine, TunedRoutine
 
@@ -363,11 +363,7 @@ class SimtMultistageRoutine(GpuRoutine, TunedRoutine):
         """The device copies asynchronously, and everything is f32."""
         if "copy_async" not in properties.features:
             return "the device has no asynchronous copies"
-        if problem.tf32 or (problem.a, problem.b, result_dtype(problem).name) != (
-            "f32",
-            "f32",
-            "f32",
-        ):
+        if not is_exact_f32(problem):
             return "it takes f32 that is not to be rounded"
         return None
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import cubepy as cb
 from cubepy.kernels.matmul.gpu.operands import fitted, map_of, once
 from cubepy.kernels.matmul.gpu.simt_costs import chosen
-from cubepy.kernels.matmul.problem import Product, result_dtype
+from cubepy.kernels.matmul.problem import Product, is_exact_f32
 from cubepy.kernels.matmul.sm90.persistent import tile_position
 from cubepy.kernels.primitives.epilogue import Epilogue, epilogue_of
 from cubepy.kernels.primitives.pipeline import Stage
@@ -209,11 +209,7 @@ class FmaRoutine(GpuRoutine, TunedRoutine):
         """The device has a copy engine, everything is f32, and rows are aligned."""
         if "tma" not in properties.features:
             return "the device has no copy engine"
-        if problem.tf32 or (problem.a, problem.b, result_dtype(problem).name) != (
-            "f32",
-            "f32",
-            "f32",
-        ):
+        if not is_exact_f32(problem):
             return "it takes f32 that is not to be rounded"
         if not problem.aligned or problem.layout not in self.layouts:
             return "the copy engine wants neighbours along K, and rows aligned to 16 bytes"
