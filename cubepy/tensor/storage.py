@@ -8,6 +8,7 @@ for the ops that read it.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, ClassVar
@@ -116,6 +117,41 @@ class Dense(Storage):
 
     def to(self, device: Device) -> Dense:
         return self if device == self.device else Dense(moved(self.array, device), device)
+
+
+_elements: Any = Dense.__dict__["array"]
+_copying = threading.Lock()
+
+
+class Unaligned(Dense):
+    """Elements of the host at an address that kernels cannot read, in a file for instance: copied
+    when somebody asks for them, not before.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, array: np.ndarray, device: Device) -> None:
+        Storage.__init__(self, array.shape, as_dtype(array.dtype), device)
+        _elements.__set__(self, array)
+
+    @property
+    def array(self) -> Any:  # type: ignore[override]
+        copied = _elements.__get__(self).copy(order="K")
+        with _copying:  # who comes second takes what the first one copied
+            if type(self) is Unaligned:
+                _elements.__set__(self, copied)
+                self.__class__ = Dense  # type: ignore[assignment]
+        return _elements.__get__(self)
+
+    @property
+    def nbytes(self) -> int:
+        return int(_elements.__get__(self).nbytes)
+
+    def turned(self) -> Dense:
+        """The transposed matrix, as late as this one."""
+        with _copying:
+            late, array = type(self) is Unaligned, _elements.__get__(self)
+        return Unaligned(array.T, self.device) if late else Dense(array.T, self.device)
 
 
 class Gone(Dense):

@@ -14,8 +14,10 @@ from cubepy.lang.dtypes import as_dtype
 from cubepy.models.formats.onnx import Function, Model, Node
 from cubepy.models.formats.onnx_tensor import Weight, of_array
 from cubepy.nn import Parameter
+from cubepy.runtime.device import current, gpu_of
 from cubepy.tensor import Tensor
 from cubepy.tensor.array import constant
+from cubepy.tensor.storage import Unaligned
 
 FEW = 64
 """Elements up to which integers and truth values are taken for shapes, axes and the like."""
@@ -106,10 +108,12 @@ class Scope:
         while key in self.parameters:
             n += 1
             key = f"{self.prefix}{name}#{n}"
-        array = weight.array()
-        if not array.flags.aligned:
+        array, where = weight.array(), self.device() or current()
+        if not array.flags.aligned and gpu_of(where) is not None:
             array = array.copy()
-        self.parameters[key] = Parameter(cb.tensor(array, device=self.device()), False)
+        late = not array.flags.aligned  # in the file, until a kernel reads it
+        tensor = Tensor(Unaligned(array, where)) if late else cb.tensor(array, device=where)
+        self.parameters[key] = Parameter(tensor, False)
         return Constant(weight, self.parameters, key)
 
     def tensor(self, value: Any) -> Any:

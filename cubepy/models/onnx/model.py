@@ -17,12 +17,13 @@ from cubepy.models.onnx.functions import check_functions
 from cubepy.models.onnx.runner import NeedsElements, Runner, liftable
 from cubepy.models.plain import array_of_plain, is_plain
 from cubepy.models.rebuilt import Rebuilt
+from cubepy.nn import Parameter
 from cubepy.runtime.device import as_device, current, gpu_of
 from cubepy.tensor import Tensor
 from cubepy.tensor.methods.target import is_device, target_of
 from cubepy.tensor.modes import mode
 from cubepy.tensor.program import watched
-from cubepy.tensor.storage import Dense, moved
+from cubepy.tensor.storage import Dense, Unaligned, moved
 
 new = object.__new__
 assert ops.__name__ and rules.__name__  # imported for what they record
@@ -86,8 +87,11 @@ class OnnxModel(Rebuilt):
                 "operators that are missing: " + "; ".join(missing(scope.unsupported)),
                 hint="docs/onnx.md lists what runs",
             )
+        late = [p for p in self.parameters() if type(p.storage) is Unaligned]
+        self.__dict__["late"] = late
         self.train(False)
 
+    late: list[Parameter]
     inputs: list[ValueInfo]
     optional: list[ValueInfo]
     outputs: list[ValueInfo]
@@ -115,6 +119,10 @@ class OnnxModel(Rebuilt):
         Raises:
             ModelError: inputs of a wrong name, number, rank or dtype.
         """
+        if self.late:  # weights in the file that kernels cannot read there
+            for weight in self.late:
+                weight.storage.dense()
+            self.late.clear()
         env = self._named(args, named)
         enabled = mode.enabled
         if enabled and not self._learns(env):
@@ -206,6 +214,10 @@ class OnnxModel(Rebuilt):
         """What `cb.explain` says of a call that is several programs; None of one that is one."""
         from cubepy.models.onnx.explained import in_parts, noted
 
+        if self.late:  # weights in the file that kernels cannot read there
+            for weight in self.late:
+                weight.storage.dense()
+            self.late.clear()
         env = self._named(args, named)
         enabled = mode.enabled
         mode.enabled = enabled and self._learns(env)

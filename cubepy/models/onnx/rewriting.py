@@ -18,6 +18,8 @@ from cubepy import nn
 from cubepy.models.formats.onnx import Graph, Node, read_of
 from cubepy.models.formats.onnx_tensor import of_array
 from cubepy.models.onnx.constants import Constant, Scope, constant_node
+from cubepy.tensor import Tensor
+from cubepy.tensor.storage import Unaligned
 
 OURS = "cubepy"
 Rule: TypeAlias = "Callable[[Rewriting, Node], Node | None]"
@@ -249,8 +251,10 @@ class Rewriting:
             self.given[id(weight)] = self.scope.parameters[weight.key]
         elif id(weight) not in self.given:
             given = self.scope.parameters.pop(weight.key)
-            by_outputs = given if matrix.by_outputs else given.T
-            self.given[id(weight)] = nn.Parameter(by_outputs, False)
+            if not matrix.by_outputs:
+                late = isinstance(given.storage, Unaligned)
+                given = Tensor(given.storage.turned()) if late else given.T
+            self.given[id(weight)] = nn.Parameter(given, False)
         made.weight = self.given[id(weight)]
         made.bias = None
         if bias is not None:
