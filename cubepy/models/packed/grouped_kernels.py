@@ -9,7 +9,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.primitives.epilogue import LineEpilogue
-from cubepy.models.packed.integer_kernels import ZERO, large_codes, large_scales, small_codes
+from cubepy.models.packed.codes import ZERO, large_codes, large_scales, small_codes
 from cubepy.models.packed.kernels import half_at
 
 LINE = 16

@@ -10,26 +10,28 @@ from __future__ import annotations
 
 import cubepy as cb
 from cubepy.kernels.primitives.epilogue import LineEpilogue
+from cubepy.models.packed.codes import (
+    GROUP,
+    ZERO,
+    large_codes,
+    large_scales,
+    magnitudes,
+    most_of,
+    small_codes,
+)
 from cubepy.models.packed.kernels import Blueprint, ask_ahead, half_at
 
-GROUP = 32
-"""Activations that share a scale."""
 LEAST = 2.0**-118
 """Groups whose greatest is less are zeros: 127 over it would be infinite, or its scale no normal
 number.
 """
-ZERO = {"Q4_0": 8, "Q5_0": 16, "Q8_0": 128, "Q3_K": 4, "Q6_K": 32}
-"""The code of zero; other types have minimums."""
 
 
-def most_of(kind: str) -> int:
-    """The largest code of a type, with its high bits."""
-    return {"Q8_0": 255, "Q4_0": 15, "Q4_1": 15, "Q4_K": 15, "Q6_K": 63}.get(kind, 31)
-
-
-def facts_of(columns: int, plan: Blueprint) -> int:
-    """Floats that `round_rows` gives for a row."""
-    return columns // GROUP * 2 if plan.elements == GROUP else columns // plan.elements * 24
+def facts_of(rows: int, columns: int, plan: Blueprint) -> tuple[int, ...]:
+    """The shape of the floats that `round_rows` gives for rows."""
+    if plan.elements != GROUP:
+        return rows, columns // plan.elements * 24
+    return (columns // GROUP, 2, 8) if plan.signed else (rows, columns // GROUP * 2)
 
 
 @cb.kernel
@@ -37,8 +39,9 @@ def round_rows(x: cb.Array, codes: cb.Array, facts: cb.Array, plan: cb.Comptime)
     """codes[m] = bytes of x[m]; a cube does a row.
 
     x (rows, K) f32, codes (rows, K) i8. facts, f32: for blocks of 32 (rows, K / 16), a scale and
-    the sum of what was rounded; for blocks of 256 (rows, K * 24 / 256), eight scales and sixteen
-    sums of 16. Where a group holds NaN or infinity its scale is NaN.
+    the sum of what was rounded, or (K / 32, 2, 8), those of all rows of a group beside each other;
+    for blocks of 256 (rows, K * 24 / 256), eight scales and sixteen sums of 16. Where a group holds
+    NaN or infinity its scale is NaN.
     """
     row = cb.CUBE_POS
     for group in range(x.shape[1] // GROUP):
@@ -54,7 +57,10 @@ def round_rows(x: cb.Array, codes: cb.Array, facts: cb.Array, plan: cb.Comptime)
         codes.store((row, group * GROUP), cb.cast(low, cb.i8))
         codes.store((row, group * GROUP + GROUP // 2), cb.cast(high, cb.i8))
         first, second = scale * low.sum(), scale * high.sum()
-        if plan.elements == GROUP:
+        if plan.signed:
+            facts[group, 0, row] = scale
+            facts[group, 1, row] = first + second
+        elif plan.elements == GROUP:
             facts[row, 2 * group] = scale
             facts[row, 2 * group + 1] = first + second
         else:
@@ -62,72 +68,6 @@ def round_rows(x: cb.Array, codes: cb.Array, facts: cb.Array, plan: cb.Comptime)
             facts[row, at + group % 8] = scale
             facts[row, at + 8 + group % 8 * 2] = first
             facts[row, at + 9 + group % 8 * 2] = second
-
-
-@cb.func
-def small_codes(raw, n, base, plan):
-    """The 32 codes of a block, u8."""
-    if plan.kind == "Q8_0":
-        return raw.load((n, base + 2), 32) ^ 128
-    first = base + plan.nbytes - 16
-    both = raw.load((n, first), 16)
-    codes = cb.concat(both & 15, both >> 4)
-    if plan.kind == "Q5_0" or plan.kind == "Q5_1":
-        four = raw.load((n, first - 4), 4)
-        spread = cb.shuffle(four, four, tuple(i // 8 for i in range(32)))
-        bit = cb.splat(cb.u8(1), 32) << (cb.iota(32, cb.u8) & 7)
-        codes = cb.select((spread & bit) != 0, codes | 16, codes)
-    return codes
-
-
-@cb.func
-def large_codes(raw, n, base, group, plan):
-    """The 32 codes of a group of a block of 256, u8."""
-    part, quarter = group // 4, group % 4
-    if plan.kind == "Q4_K" or plan.kind == "Q5_K":
-        first = base + (16 if plan.kind == "Q4_K" else 48)
-        both = raw.load((n, first + 32 * (group // 2)), 32)
-        codes = (both & 15) if group % 2 == 0 else (both >> 4)
-        if plan.kind == "Q5_K":
-            codes = codes | (((raw.load((n, base + 16), 32) >> group) & 1) << 4)
-        return codes
-    if plan.kind == "Q6_K":
-        both = raw.load((n, base + 64 * part + 32 * (quarter % 2)), 32)
-        high = (raw.load((n, base + 128 + 32 * part), 32) >> (2 * quarter)) & 3
-        return ((both & 15) if quarter < 2 else (both >> 4)) | (high << 4)
-    first = base + (16 if plan.kind == "Q2_K" else 32)
-    codes = (raw.load((n, first + 32 * part), 32) >> (2 * quarter)) & 3
-    if plan.kind == "Q3_K":
-        codes = codes + (((raw.load((n, base), 32) >> group) & 1) << 2)
-    return codes
-
-
-@cb.func
-def large_scales(raw, halves, n, base, half, plan):
-    """Scales and minimums of the 16 half groups of a block of 256, f32; minimums are 0 where the
-    type has none.
-    """
-    twice = tuple(i // 2 for i in range(16))
-    none = cb.splat(cb.f32(0.0), 16)
-    if plan.kind == "Q4_K" or plan.kind == "Q5_K":
-        a, b, c = (raw.load((n, base + 4 + 4 * i), 4) for i in cb.unroll(range(3)))
-        both = cb.cast(halves.load((n, half), 2), cb.f32)
-        scales = cb.cast(cb.concat(a & 63, (c & 15) | ((a >> 6) << 4)), cb.f32) * both[0]
-        least = cb.cast(cb.concat(b & 63, (c >> 4) | ((b >> 6) << 4)), cb.f32) * both[1]
-        return cb.shuffle(scales, scales, twice), cb.shuffle(least, least, twice)
-    if plan.kind == "Q2_K":
-        packed = raw.load((n, base), 16)
-        both = cb.cast(halves.load((n, half + 40), 2), cb.f32)
-        return (cb.cast(packed & 15, cb.f32) * both[0], cb.cast(packed >> 4, cb.f32) * both[1])
-    if plan.kind == "Q6_K":
-        signed = cb.cast(cb.bitcast(raw.load((n, base + 192), 16), cb.i8), cb.f32)
-        return signed * half_at(halves, n, half + 104), none
-    low, high = raw.load((n, base + 96), 8), raw.load((n, base + 104), 4)
-    twos = cb.concat(
-        cb.concat(high & 3, (high >> 2) & 3), cb.concat((high >> 4) & 3, (high >> 6) & 3)
-    )
-    six = cb.concat(low & 15, low >> 4) | (twos << 4)
-    return cb.cast(cb.cast(six, cb.i32) - 32, cb.f32) * half_at(halves, n, half + 54), none
 
 
 @cb.func
@@ -168,6 +108,32 @@ def add_small(acc, least, codes, facts, raw, halves, n, block, plan):
             for m in cb.unroll(range(rows)):
                 sums = cb.cast(cb.dot_i8(start[m], weights, line[m], most), cb.f32)
                 acc[m, r] = cb.fma(sums, cb.splat(scale * both[m][0], 8), acc[m, r])
+
+
+@cb.func
+def signed_dot(weights, below, line, plan):
+    """Eight sums of products of codes, as `magnitudes` gives them, with bytes, f32."""
+    if plan.kind in ZERO:
+        line = (line ^ below) - below
+    return cb.cast(cb.dot_i8(cb.splat(cb.i32(0), 8), weights, line, most=128), cb.f32)
+
+
+@cb.func
+def add_signed(acc, least, codes, facts, raw, halves, n, block, plan):
+    """`add_small` where products of small codes are summed by pairs; least[r] has what minimums
+    give with each row of activations.
+    """
+    base, half = block * plan.nbytes, block * (plan.nbytes // 2)
+    for r in cb.unroll(range(plan.together)):
+        ask_ahead(raw, n[r], base, plan)
+        weights, below = magnitudes(small_codes(raw, n[r], base, plan), plan)
+        scale = cb.splat(half_at(halves, n[r], half), 8)
+        for m in cb.unroll(range(plan.rows)):
+            sums = signed_dot(weights, below, codes.load((m, block * GROUP), GROUP), plan)
+            acc[m, r] = cb.fma(sums, scale * cb.splat(facts[block, 0, m], 8), acc[m, r])
+        if plan.kind not in ZERO:
+            minimum = cb.splat(half_at(halves, n[r], half + 1), 8)
+            least[r] = cb.fma(minimum, facts.load((block, 1, 0), 8), least[r])
 
 
 @cb.func
@@ -261,10 +227,32 @@ def add_large(acc, least, codes, facts, raw, halves, n, block, plan):
 @cb.func
 def rows_of(sums, codes, facts, raw, halves, first, plan):
     """sums[m, r] = x[m] . row first + r of a weight, for `lanes` rows, `together` at a time."""
-    if plan.elements == GROUP and plan.lanes == 16 and plan.together > 1 and plan.rows > 1:
+    if plan.signed:
+        signed_rows_of(sums, codes, facts, raw, halves, first, plan)
+    elif plan.elements == GROUP and plan.lanes == 16 and plan.together > 1 and plan.rows > 1:
         pairs_of(sums, codes, facts, raw, halves, first, plan)
     else:
         lines_of(sums, codes, facts, raw, halves, first, plan)
+
+
+@cb.func
+def signed_rows_of(sums, codes, facts, raw, halves, first, plan):
+    """`rows_of` for blocks of 32 whose products are summed by pairs."""
+    rows, together = plan.rows, plan.together
+    count, blocks = raw.shape[0], codes.shape[1] // GROUP
+    acc = cb.local((rows, together), cb.f32, lanes=8)
+    least = cb.local(together, cb.f32, lanes=8)
+    for start in range(0, plan.lanes, together):
+        n = tuple(cb.min(first + start + r, count - 1) for r in cb.unroll(range(together)))
+        for r in cb.unroll(range(together)):
+            least[r] = cb.splat(cb.f32(0.0), 8)
+            for m in cb.unroll(range(rows)):
+                acc[m, r] = cb.splat(cb.f32(0.0), 8)
+        for block in range(blocks):
+            add_signed(acc, least, codes, facts, raw, halves, n, block, plan)
+        for m in cb.unroll(range(rows)):
+            for r in cb.unroll(range(together)):
+                sums[m, start + r] = acc[m, r].sum() + least[r][m]
 
 
 @cb.func

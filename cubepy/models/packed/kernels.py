@@ -34,6 +34,7 @@ class Blueprint:
         rows: of activations at once.
         activation: a func of the result, or None.
         together: rows of the weight at once, of products with bytes.
+        signed: whether codes are distances from zero there, whose products are summed by pairs.
     """
 
     kind: str
@@ -43,6 +44,7 @@ class Blueprint:
     rows: int = 1
     activation: Any = None
     together: int = 1
+    signed: bool = False
 
 
 @cb.func

@@ -11,14 +11,7 @@ from dataclasses import dataclass
 
 import cubepy as cb
 from cubepy.kernels.primitives.epilogue import LineEpilogue
-from cubepy.models.packed.integer_kernels import (
-    GROUP,
-    ZERO,
-    large_codes,
-    large_scales,
-    most_of,
-    small_codes,
-)
+from cubepy.models.packed.codes import GROUP, ZERO, large_codes, large_scales, most_of, small_codes
 from cubepy.models.packed.kernels import Blueprint, ask_ahead, half_at
 
 HALVES = ("Q2_K", "Q3_K", "Q6_K")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,9 +16,10 @@ from cubepy.kernels.primitives.functions import ACTIVATIONS
 from cubepy.lang.dtypes import bf16, f32
 from cubepy.models.formats.block_types import BY_NAME
 from cubepy.models.formats.dequantize import dequantize
+from cubepy.models.packed.codes import GROUP, most_of
 from cubepy.models.packed.four_bits import FOUR_BITS, four_bits
 from cubepy.models.packed.grouped import GroupedBytes
-from cubepy.models.packed.integer_kernels import GROUP, byte_product, facts_of, most_of, round_rows
+from cubepy.models.packed.integer_kernels import byte_product, facts_of, round_rows
 from cubepy.models.packed.kernels import KINDS, Blueprint, product, unpack_all, unpack_rows
 from cubepy.models.packed.prompt_kernels import lay_panels, panel_product, tile_of
 from cubepy.quant.storage import Quantized, product_of_floats
@@ -105,13 +107,17 @@ class Blocks(Storage):
 
     def blueprint(self, rows: int = 1, activation: Any = None) -> Blueprint:
         """What changes the code of kernels that read it."""
-        lanes = min(device_properties(current()).register_bytes // 4, 16)
+        properties = device_properties(current())
+        lanes = min(properties.register_bytes // 4, 16)
         found = self.blocks
         together = 1 if rows > 2 else 4
+        signed = found.elements == GROUP and "byte_pairs" in properties.features
+        if signed and rows == 2:
+            together = 2
         if rows > 1 and lanes == 16 and found.elements == GROUP:
             together = 8
         return Blueprint(
-            found.name, found.elements, found.nbytes, lanes, rows, activation, together
+            found.name, found.elements, found.nbytes, lanes, rows, activation, together, signed
         )
 
 
@@ -192,6 +198,7 @@ def _many_rows(
 ) -> None:
     """The product of more than MOST_ROWS rows in bytes: blocks become panels, which live for it."""
     plan, (count, columns) = weight.blueprint(1, function), weight.shape
+    plan = replace(plan, signed=False)  # codes are what they are in panels
     tile = tile_of(plan)
     panels, steps = -(-count // plan.lanes), -(-len(rows) // tile.rows)
     words = empty((panels, columns // 4, plan.lanes), np.uint32)
@@ -209,7 +216,7 @@ def _many_rows(
 def rounded(rows: Any, plan: Blueprint) -> tuple[Any, Any]:
     """Rows (M, K) f32 as bytes with what is known of their groups, as `round_rows` says."""
     codes = empty(rows.shape, np.int8)
-    facts = empty((len(rows), facts_of(rows.shape[1], plan)), np.float32)
+    facts = empty(facts_of(len(rows), rows.shape[1], plan), np.float32)
     round_rows[len(rows), 1](rows, codes, facts, plan, mode="unchecked")
     return codes, facts
 
