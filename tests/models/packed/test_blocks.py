@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import pytest
 import cubepy as cb
 from cubepy import nn
 from cubepy.errors import ArgumentError, FileFormatError
+from cubepy.models.formats.block_types import BY_NAME
 from cubepy.models.formats.dequantize import UNPACK, dequantize
+from cubepy.models.packed import storage
 from cubepy.models.packed.four_bits import FOUR_BITS
 from cubepy.models.packed.kernels import KINDS as PACKED
 from cubepy.models.packed.storage import MOST_ROWS, Blocks, prompts_in_bytes
 from cubepy.nn import functional as F
 from cubepy.quant.storage import Quantized
+from cubepy.runtime.device import device_properties
 from cubepy.tensor.storage import HOST
 from tests.models.folders import fixture
 from tests.pretend import NAME, pretend
@@ -84,6 +88,43 @@ def test_products_from_blocks(kind: str, rows: int, activations: str) -> None:
     assert np.abs((found - right) / scale).max() < 1e-5
     plain = F.linear(x, weight).numpy()
     assert np.abs((plain - sums) / scale).max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", sorted(k for k in PACKED if BY_NAME[k].elements == 32))
+@pytest.mark.parametrize("pairs", [False, True])
+def test_products_by_pairs_and_by_fours(
+    kind: str, pairs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a processor multiplies that sums products by pairs, and one that sums them by fours."""
+    properties = device_properties(cb.Device("cpu"))
+    features = properties.features - {"byte_pairs"} | ({"byte_pairs"} if pairs else set())
+    other = replace(properties, features=frozenset(features))
+    monkeypatch.setattr(storage, "device_properties", lambda device: other)
+    weight, values = blocks_of(kind)
+    assert weight.storage.blueprint().signed == pairs
+    for rows in (1, 2, 5, 12):
+        x = np.random.default_rng(rows).standard_normal((rows, 512)).astype(np.float32)
+        x[-1, 64:96] = 0
+        right = rounded(x).astype(float) @ values.T.astype(float)
+        scale = np.abs(x) @ np.abs(values).T + 1
+        assert np.abs((F.linear(x, weight).numpy() - right) / scale).max() < 1e-5
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_the_least_code_of_all(pairs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """-128, which a file may hold though nobody writes it, beside the largest activations."""
+    properties = device_properties(cb.Device("cpu"))
+    features = properties.features - {"byte_pairs"} | ({"byte_pairs"} if pairs else set())
+    other = replace(properties, features=frozenset(features))
+    monkeypatch.setattr(storage, "device_properties", lambda device: other)
+    raw = np.zeros((3, 34), np.uint8)
+    raw[:, :2] = np.float16([1]).view(np.uint8)
+    raw[0, 2:], raw[1, 2:], raw[2, 2:] = 128, 127, 129
+    weight = nn.Parameter(cb.Tensor(Blocks("Q8_0", raw)), False)
+    for sign in (1, -1):
+        x = np.full((5, 32), 127 * sign, np.float32)
+        want = np.tile(np.array([-128, 127, -127]) * 127.0 * 32 * sign, (5, 1))
+        np.testing.assert_allclose(F.linear(x, weight).numpy(), want, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_1", "Q6_K", "Q2_K"])
