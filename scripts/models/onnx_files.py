@@ -1,9 +1,10 @@
 """Runs ONNX files here and in onnxruntime, and says how far apart the results are.
 
-    python scripts/onnx_models.py FOLDER [part of a name ...] [--time] [--second]
+    python scripts/models/onnx_files.py FOLDER [part of a name ...] [--time] [--second]
 
-`--second` times what a process needs to open a file and compute once, with code on disk. FOLDER is searched for *.onnx: unpack the wheels of packages that have models there. Lengths that a
-file leaves open are tried from a few usual ones; inputs are random, of a fixed seed.
+`--second` times what a process needs to open a file and compute once, with code on disk. FOLDER is
+searched for *.onnx (`make models` fetches some). Lengths that a file leaves open are tried from a
+few usual ones; inputs are random, of a fixed seed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -127,15 +130,9 @@ def timed(ours: Any, theirs: Any, seconds: float = 3.0) -> tuple[list[float], li
     return times
 
 
-def ratio(ours: list[float], theirs: list[float]) -> str:
-    """Medians in milliseconds and their ratio; the least and theirs in brackets."""
-    (a, b), (c, d) = ([f(t) * 1e3 for t in (ours, theirs)] for f in (statistics.median, min))
-    return f"{a:.2f} ms beside {b:.2f}: {b / a:.2f}x (least {c:.2f}, {d:.2f}: {d / c:.2f}x)"
-
-
 PROCESS = """
 import json, pickle, sys, time
-which, path, inputs = sys.argv[1:]
+which, path, inputs, threads = sys.argv[1:]
 given = pickle.load(open(inputs, "rb"))
 if which == "ours":
     import cubepy as cb
@@ -149,40 +146,74 @@ if which == "ours":
     compiled = cb.stats().compiled
 else:
     options = ort.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 2, 4
+    options.intra_op_num_threads, options.log_severity_level = int(threads), 4
     ort.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(None, given)
     compiled = 0
 print(json.dumps([time.perf_counter() - start, time.process_time() - cpu, compiled]))
 """
 
 
-def second(path: Path, given: dict[str, Any], times: int = 3) -> str:
-    """Opening a file and its first output in processes of their own, in turns; the least."""
+def second(path: Path, given: dict[str, Any], threads: int, times: int = 3) -> list[list[float]]:
+    """Opening a file and its first output in processes of their own, in turns: least seconds, CPU
+    seconds and functions compiled, ours and theirs.
+    """
     found: dict[str, list[list[float]]] = {"ours": [], "theirs": []}
     with tempfile.NamedTemporaryFile() as kept:
         pickle.dump(given, kept)
         kept.flush()
         for n in range(times + 1):  # the first one may compile
             for which, rows in found.items():
-                command = [sys.executable, "-c", PROCESS, which, str(path), kept.name]
+                command = [sys.executable, "-c", PROCESS, which, str(path), kept.name, str(threads)]
                 out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
                 if n:
                     rows.append(json.loads(out.splitlines()[-1]))
-    (a, b, compiled), (c, d, _) = ([min(r) for r in zip(*rows)] for rows in found.values())
-    return f"second process {a:.2f} s beside {c:.2f} (CPU {b:.2f}, {d:.2f}), {compiled} compiled"
+    return [[min(r) for r in zip(*rows)] for rows in found.values()]
 
 
-def compared(path: Path, wants_time: bool, wants_second: bool = False) -> str:
-    """One file as a line."""
+@dataclass
+class Found:
+    """Of a file with one size of inputs.
+
+    Attributes:
+        far, most: the largest difference, relative to the largest number and absolute.
+        close: the least cosine of an output.
+        first: seconds of the first call.
+        times: milliseconds: medians of ours and theirs, then the least.
+        second: what `second` gives.
+    """
+
+    far: float
+    most: float
+    close: float
+    first: float
+    times: tuple[float, ...] = ()
+    second: list[list[float]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.far:.1e} (at most {self.most:.0e}) cos {self.close:.5f} first {self.first:.1f}s"
+        )
+        if self.times:
+            a, b, c, d = self.times
+            text += (
+                f" {a:.2f} ms beside {b:.2f}: {b / a:.2f}x (least {c:.2f}, {d:.2f}: {d / c:.2f}x)"
+            )
+        if self.second:
+            (a, b, compiled), (c, d, _) = self.second
+            text += f" second process {a:.2f} s beside {c:.2f} (CPU {b:.2f}, {d:.2f})"
+            text += f", {compiled:.0f} compiled"
+        return text
+
+
+def compared(path: Path, wants_time: bool, wants_second: bool, threads: int) -> list[Found]:
+    """One file, with inputs of two sizes where it takes them."""
     options = ort.SessionOptions()
-    options.intra_op_num_threads = 2
+    options.intra_op_num_threads = threads
     options.log_severity_level = 4
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    start = time.perf_counter()
     model = load(path)
-    opened = time.perf_counter() - start
     names = [o.name for o in session.get_outputs()]
-    parts = []
+    rows: list[Found] = []
     for given in inputs_for(session):
         expected = session.run(names, given)
         start = time.perf_counter()
@@ -190,21 +221,24 @@ def compared(path: Path, wants_time: bool, wants_second: bool = False) -> str:
         first = time.perf_counter() - start
         for _ in range(3):
             found = model(**given)
-        values = [np.asarray(found[n].numpy()) for n in names]
-        pairs = [(a, np.asarray(b)) for a, b in zip(values, expected, strict=True)]
-        far = max(distance(a, b) for a, b in pairs)
-        close = min(cosine(a, b) for a, b in pairs) if far < np.inf else 0.0
-        most = far
-        if far < np.inf:
-            most = max(float(np.abs(a - 1.0 * b).max(initial=0)) for a, b in pairs)
-        text = f"{far:.1e} (at most {most:.0e}) cos {close:.5f} first {first:.1f}s"
+        pairs = [(np.asarray(found[n].numpy()), np.asarray(b)) for n, b in zip(names, expected)]
+        row = Found(max(distance(a, b) for a, b in pairs), np.inf, 0.0, first)
+        if row.far < np.inf:
+            row.close = min(cosine(a, b) for a, b in pairs)
+            row.most = max(float(np.abs(a - 1.0 * b).max(initial=0)) for a, b in pairs)
         if wants_time:
             times = timed(partial(model, **given), partial(session.run, names, given))
-            text += " " + ratio(*times)
-        if wants_second and not parts:
-            text += " " + second(path, given)
-        parts.append(text)
-    return f"open {opened:.2f}s; " + "; ".join(parts or ["no input found"])
+            row.times = tuple(f(t) * 1e3 for f in (statistics.median, min) for t in times)
+        if wants_second and not rows:
+            row.second = second(path, given, threads)
+        rows.append(row)
+    return rows
+
+
+def files_of(folder: Path, names: Sequence[str] = ()) -> list[Path]:
+    """The ONNX files of a folder."""
+    found = sorted(folder.rglob("*.onnx"))
+    return [p for p in found if not names or any(n in str(p) for n in names)]
 
 
 def main() -> None:
@@ -214,16 +248,15 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--second", action="store_true")
+    parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_intermixed_args()
-    for path in sorted(options.folder.rglob("*.onnx")):
-        if options.names and not any(n in str(path) for n in options.names):
-            continue
+    for path in files_of(options.folder, options.names):
         try:
-            text = compared(path, options.time, options.second)
+            rows = compared(path, options.time, options.second, options.threads)
+            text = "; ".join(map(str, rows)) or "no input found"
         except Exception as error:
             text = f"FAILED {type(error).__name__}: {str(error)[:600]}"
         print(f"{path.parent.name}/{path.name}: {text}", flush=True)
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":
