@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.kernels.matmul.problem import Product
 from cubepy.kernels.matmul.routines import MATMUL
-from cubepy.tune import choose
+from cubepy.tune import TUNER, choose, tuned
+from tests.pretend import NAME, pretend
 
 RNG = np.random.default_rng(5)
 KINDS = {"f32": (np.float32, 3e-6), "f16": (np.float16, 1e-3), "bf16": (ml_dtypes.bfloat16, 8e-3)}
@@ -83,10 +86,44 @@ def test_batches_of_few_rows_or_columns_are_those_of_float64(kind: str) -> None:
         assert np.all(np.abs(added.astype(np.float64) - want) <= limit * (size + 1e-30)), turn
 
 
-def test_a_matrix_by_a_vector_is_not_packed() -> None:
+def test_a_matrix_by_a_vector_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is one by a few columns, where there are not so many cores that K is split."""
+    few = replace(cb.device_properties_of("cpu"), cores=2)
+    monkeypatch.setattr(tuned, "device_properties", lambda device: few)
     for m, k, n in ((256, 256, 1), (1000, 33, 1), (2, 3, 1), (64, 512, 4), (200, 300, 8)):
-        chosen = choose(MATMUL, Product("cpu", m, k, n, layout="columns"))
-        assert chosen.routine.name == "turned"
+        problem = Product("cpu", m, k, n, layout="columns")
+        assert MATMUL.inferred(problem).routine.name == "turned"
     with cb.use("cpu"):
         explained = K.matmul.explain(np.ones((64, 32), np.float32), np.ones(32, np.float32))
     assert "  turned (" in str(explained)
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_every_routine_takes_arrays_of_other_devices(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many cores as there are make other routines the best, on a device that is no host, too."""
+    dtype, limit = KINDS[kind]
+    used = set()
+    for cores in (1, 2, 16, 128):
+        many = replace(cb.device_properties_of("cpu"), cores=cores)
+        with pretend(monkeypatch):
+            monkeypatch.setattr(tuned, "device_properties", lambda device, many=many: many)
+            TUNER.forget()
+            for m, k, n in (
+                (70, 512, 19),
+                (70, 4096, 19),
+                (1, 4096, 64),
+                (33, 2048, 8),
+                (8, 64, 900),
+            ):
+                a, b = (RNG.standard_normal(s).astype(dtype) for s in ((m, k), (n, k)))
+                there = [cb.tensor(v, device=NAME) for v in (a, b)]
+                with cb.use(NAME):
+                    found = K.matmul(there[0].storage.array, there[1].storage.array.T)
+                    used.add(choose(MATMUL, Product(NAME, m, k, n, layout="columns")).routine.name)
+                exact = a.astype(np.float64) @ b.astype(np.float64).T
+                error = np.abs(found.numpy().astype(np.float64) - exact).max()
+                assert error <= limit * np.abs(exact).max() * np.sqrt(k / 64), (cores, m, k, n)
+    TUNER.forget()
+    assert "split" in used

@@ -13,6 +13,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.config import config
+from cubepy.kernels.entry.shapes import strided
 from cubepy.kernels.matmul.cpu.blocked import Tile
 from cubepy.kernels.matmul.cpu.blocking import TilePlan, even
 from cubepy.kernels.matmul.cpu.microkernel import Blueprint
@@ -84,7 +85,7 @@ def cut(x: Any, axis: int, parts: int) -> Any:
     """x (1, ...) as (parts, ...): an axis cut into parts, as a view."""
     length = x.shape[axis] // parts
     shape = (parts, *x.shape[1:axis], length, *x.shape[axis + 1 :])
-    return np.lib.stride_tricks.as_strided(x, shape, (length * x.strides[axis], *x.strides[1:]))
+    return strided(x, shape, (length * x.strides[axis], *x.strides[1:]))
 
 
 class Split(CpuRoutine, TunedRoutine):

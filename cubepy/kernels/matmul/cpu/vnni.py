@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.kernels.entry.shapes import strided
 from cubepy.kernels.matmul.cpu.packing import pack_rows, pieces_of
 from cubepy.kernels.matmul.cpu.packing_on_stack import PER_WORD
 from cubepy.kernels.matmul.problem import Product, result_dtype
@@ -84,7 +85,7 @@ def words_of(x: Any, kind: str) -> Any:
     if k % count or any(s % 4 for n, s in zip(x.shape[:2], x.strides) if n > 1):
         x = laid(x, bits, -(-k // count) * count)
     elif any(s % 4 for s in x.strides[:2]):  # of axes of length one: any number does
-        x = np.lib.stride_tricks.as_strided(x, x.shape, (0, 0, x.strides[2]))
+        x = strided(x, x.shape, (0, 0, x.strides[2]))
     return x.view(np.uint32)
 
 
