@@ -61,6 +61,11 @@ class DeviceProperties:
         default=(), compare=False, repr=False
     )
 
+    @property
+    def adds_bytes(self) -> bool:
+        """Whether products of bytes are added up by instructions: four at once, or pairs."""
+        return not self.features.isdisjoint(("int8_dot", "byte_pairs"))
+
     def matrix_instruction(self, dtype: str, rows: int = 0) -> MatrixInstruction | None:
         """The product of matrices of a dtype, by its name, the first that it has or that of so many
         rows; None if there is none.

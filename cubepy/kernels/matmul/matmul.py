@@ -274,7 +274,7 @@ def _general(
 def _bytes(x: np.ndarray, y: np.ndarray) -> bool:
     """Whether dot products of bytes take a and b."""
     fit = x.dtype.itemsize == 1 and y.dtype == np.int8 and x.dtype.kind in "iu"
-    return fit and "int8_dot" in device_properties(current()).features
+    return fit and device_properties(current()).adds_bytes
 
 
 def _joined(residual: Any, add: Any, gate: Any) -> tuple[Any, str]:

@@ -20,7 +20,7 @@ from tests.staging import WHERE
 
 pytestmark = pytest.mark.skipif(bool(WHERE), reason="panels of a CPU")
 HERE = cb.device_properties_of("cpu")
-DOTS = pytest.mark.skipif("int8_dot" not in HERE.features, reason="no dot products of bytes")
+DOTS = pytest.mark.skipif(not HERE.adds_bytes, reason="no dot products of bytes")
 LENGTHS = [1, 2, 3, 4, 5, 31, 32, 33, 64, 65, 100, 257, 1030]
 
 

@@ -35,7 +35,7 @@ def kind_of(problem: Product, properties: cb.DeviceProperties) -> str:
         return "" if wide else "bf16" if pairs else "f32"
     meets = PACKED_CODES.get(problem.a) if problem.packed else "i8"
     fits = problem.a in ("i8", "u8") and problem.b == meets and result is cb.i32
-    return problem.a if fits and "int8_dot" in properties.features else ""
+    return problem.a if fits and properties.adds_bytes else ""
 
 
 @cb.kernel

@@ -300,7 +300,7 @@ def _is_matrix(step: Step, schedule: Schedule, values: set[int]) -> bool:
 def _are_codes(step: Step, values: set[int], properties: DeviceProperties) -> bool:
     """Whether a product is one with codes that stay, by instructions for it."""
     stays = step.inputs[1] in values and step.inputs[0] not in values
-    return stays and "int8_dot" in properties.features
+    return stays and properties.adds_bytes
 
 
 def _are_filters(step: Step, schedule: Schedule, values: set[int]) -> bool:
