@@ -15,6 +15,7 @@ from numba.core.extending import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, Signature, infer_global
 
 from cubepy.backends.llvm.ops.elementwise import elementwise, same
+from cubepy.backends.llvm.ops.host import host_features
 from cubepy.backends.llvm.ops.registry import op
 from cubepy.backends.llvm.ops.types import F32, Line, described, is_float, is_signed, value_type
 from cubepy.backends.llvm.ops.values import const, is_nan, lanes_of, math, negated, on_gpu
@@ -83,13 +84,18 @@ def absolute_value(b: Any, dtype: str, x: Any) -> Any:
     return b.select(b.icmp_signed("<", x, const(x.type, 0)), b.sub(const(x.type, 0), x), x)
 
 
+HALVES = {"avx512fp16", "fullfp16"}
+"""Features of CPUs with arithmetic of f16."""
+
+
 def _integral(name: str) -> Callable[..., Any]:
     """An integral value near x. LLVM would compute it of halves where x was one, which CPUs without
     arithmetic of f16 do lane by lane; the fence hides that from it and is no instruction.
     """
 
     def emit(b: Any, dtype: str, x: Any) -> Any:
-        if lanes_of(x.type) and x.type.element == F32 and not on_gpu(b):
+        wide = lanes_of(x.type) and x.type.element == F32 and not on_gpu(b)
+        if wide and not HALVES & host_features():
             x = math(b, "arithmetic.fence", x)
         return math(b, name, x)
 

@@ -81,6 +81,9 @@ def test_integral_values_of_halves_are_not_found_lane_by_lane(op: str) -> None:
     """LLVM would narrow them to f16 between two conversions."""
     body = f"store_line(p1, 0, {op}(load_line(p0, 0, 16)))"
     text = assembly(body, "f16", "f16")
+    assert any(
+        f"{word}\t" in text for word in ("roundps", "vroundps", "vrndscaleps", "vrndscaleph")
+    )
     words = "vroundss", "roundss", "vrndscaless"
     assert not any(f"{word}\t" in text for word in words), text
 
