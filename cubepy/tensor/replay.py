@@ -23,13 +23,13 @@ from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.replay.arguments import REFUSED, key_of
 from cubepy.runtime.replay.calls import Calls
 from cubepy.runtime.replay.gpu import GpuOperands
-from cubepy.runtime.replay.host import HostOperands, in_memory
+from cubepy.runtime.replay.host import HostOperands
 from cubepy.runtime.replay.plan import Inlined
 from cubepy.runtime.replay.standing import ONE
 from cubepy.runtime.tables import room
 from cubepy.tensor.execute import run
 from cubepy.tensor.ops import OPS, Spec, infer
-from cubepy.tensor.ops.elementwise import Mapped
+from cubepy.tensor.ops.elementwise import in_order, turned_alike
 from cubepy.tensor.ops.movement import as_index
 from cubepy.tensor.storage import HOST, Dense, Storage
 from cubepy.tensor.value import Number
@@ -42,8 +42,6 @@ VIEWS |= {"detach", "custom", "cond", "scan"}
 """Ops that are no launches on the host, or are made of others: they run, but unchecked."""
 CALLING = frozenset(["custom", "cond", "scan"])
 """Ops that call functions of users, which are called once."""
-ALSO_MAPS = frozenset(["gelu", "clip", "cast"])
-"""Ops that are functions of elements and are run in ways of their own."""
 STRIDED = frozenset("permute slice expand".split())
 """Ops that give the same elements with other strides."""
 BRIEF = STRIDED | {"reshape", "empty", "full", "arange"}
@@ -283,13 +281,15 @@ def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Devi
         return _on_host(known, device, run(op, stores, attrs, known.numpy))
     wrap = _on_device if on_gpu else _OnHost(known, device)
     arrays: Sequence[Any] = stores
-    back = None if on_gpu or recording.detours else _turned_alike(op, arrays)
+    dense = all(s is None or type(s) is Dense for s in arrays)
+    turned = dense and not on_gpu and not recording.detours
+    back = turned_alike(op, [None if s is None else s.array for s in arrays]) if turned else None
 
     def done(dtype: np.dtype) -> Any:
         if back is None:
             return run(op, stores, attrs, dtype)
         order = sorted(range(len(back)), key=back.__getitem__)
-        alike = [s if s is None or not s.shape else Dense(s.array.transpose(order)) for s in arrays]
+        alike = [s if s is None or not s.shape else Dense(in_order(s.array, order)) for s in arrays]
         return run(op, alike, attrs, dtype).transpose(back)
 
     def compute() -> Any:
@@ -335,30 +335,6 @@ def _is_rare(op: str, key: Any) -> bool:
     room(_often, LIMIT)
     _often[key] = times + 1
     return True
-
-
-def _turned_alike(op: str, stores: Sequence[Any]) -> list[int] | None:
-    """Where the axes of a result go that lies in memory as the inputs of an elementwise op do: as
-    dense arrays of one shape, turned in one way. None where they are in C order, or differ.
-    """
-    if not (type(OPS[op].run) is Mapped or op in ALSO_MAPS) or not stores:
-        return None
-    first = None
-    for s in stores:
-        if s is None or (type(s) is Dense and not s.shape):
-            continue
-        if type(s) is not Dense or type(s.array) is not np.ndarray or s.array.flags.c_contiguous:
-            return None
-        if first is None:
-            first = s.array
-        elif s.array.strides != first.strides or s.array.shape != first.shape:
-            return None
-    if first is None or not first.size:
-        return None
-    order = in_memory(first)
-    if not first.transpose(order).flags.c_contiguous:
-        return None
-    return [order.index(d) for d in range(first.ndim)]
 
 
 def _plain(stores: Sequence[Any]) -> bool:

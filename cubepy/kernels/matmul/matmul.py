@@ -12,6 +12,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ArgumentError, DTypeError, LaunchError, ShapeError
 from cubepy.kernels.elementwise.map import map as map_
+from cubepy.kernels.elementwise.map import run as elementwise
 from cubepy.kernels.entry.arguments import array_of, number_of, rounds_to_tf32
 from cubepy.kernels.entry.dispatch import repeated_with
 from cubepy.kernels.entry.results import finish, output, wrapper
@@ -29,7 +30,7 @@ from cubepy.kernels.matmul.problem import (
 )
 from cubepy.kernels.matmul.routines import MATMUL
 from cubepy.kernels.movement.copy import convert_into, copy
-from cubepy.kernels.primitives.functions import activation_of
+from cubepy.kernels.primitives.functions import activation_of, mul
 from cubepy.lang.dtypes import DType, as_dtype, promote
 from cubepy.runtime import memory
 from cubepy.runtime.device import current, device_properties
@@ -314,6 +315,9 @@ def _floats(
         y[...] = 0
     k, n = y.shape[-2:]
     m = full[-2]
+    if k == 1 and not epilogue.there and _is_outer(x, y, result, full):
+        elementwise(mul, [x, y], result)
+        return
     if y.ndim == 2 or math.prod(y.shape[:-2]) == 1:  # one matrix for all batches: more rows
         y3 = y.reshape(1, k, n) if y.ndim > 2 else y[None]
         x3 = _batched(
@@ -334,6 +338,15 @@ def _floats(
     _launch(x3, y3, out3, epilogue._replace(residual=r3, mask=m3), layout_of(y3), 0, tf32)
     if copied:
         convert_into(result, out3.reshape(result.shape))
+
+
+def _is_outer(x: Any, y: Any, result: Any, full: Any) -> bool:
+    """Whether products of columns and rows are those of elements, of one dtype on the host: memory
+    counts, and a map stores large results past the caches.
+    """
+    if isinstance(result, DeviceArray) or result.shape != full or full[-2] == 1 or full[-1] == 1:
+        return False
+    return bool(x.dtype == y.dtype == result.dtype)
 
 
 def _launch(

@@ -53,10 +53,12 @@ def as_it_lies(x: Any, axes: tuple[int, ...]) -> Any:
     rows = _without_copy(moved, (m, n))
     if rows is not None and (rows.strides[1] == x.itemsize or n == 1):
         return rows
-    if kept and axes and axes == tuple(range(axes[0], axes[0] + len(axes))):
-        before, after = x.shape[: axes[0]], x.shape[axes[-1] + 1 :]
-        b, c = math.prod(before), math.prod(after)
-        columns = _without_copy(x, (b, n, c))
+    for ahead in range(len(kept) if axes else 0):  # what is kept lies before it, and behind
+        behind = shape_k[ahead:]
+        if behind[-1] > 1 and x.strides[kept[-1]] != x.itemsize:
+            continue
+        seen = x.transpose([*kept[:ahead], *axes, *kept[ahead:]])
+        columns = _without_copy(seen, (math.prod(shape_k[:ahead]), n, math.prod(behind)))
         if columns is not None and columns.strides[2] == x.itemsize:
             return columns
     return None

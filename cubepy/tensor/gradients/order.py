@@ -28,6 +28,22 @@ def _topk(b: Backward, g: Any, _: Any) -> Any:
     return _back(x, order, g, b.attrs["axis"])
 
 
+def _running(op: str) -> Any:
+    def gradient(b: Backward, g: Any, _: Any) -> Any:
+        if g is None:
+            return None
+        x, at = b.inputs[0], b.results[1]
+        if at is None:  # nobody kept them
+            at = apply(op, x.detach(), **b.attrs)[1]
+        return _back(x, at, g, b.attrs["axis"])
+
+    return gradient
+
+
+for _name in ("cummax", "cummin"):
+    vjp(_name)(_running(_name))
+
+
 def _back(x: Any, order: Any, g: Any, axis: int) -> Any:
     """A gradient of elements that were read in an order, to where they were."""
     start = filled(0, g, x.shape)

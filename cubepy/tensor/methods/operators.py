@@ -42,7 +42,7 @@ class Operators(Applied[T]):
         return self._unary("neg")
 
     def __pos__(self) -> T:
-        return self._unary("contiguous")
+        return self.contiguous()  # type: ignore[attr-defined, no-any-return]
 
     def __invert__(self) -> T:
         return self._unary("not" if self.dtype is bool_ else "invert")

@@ -85,6 +85,9 @@ class Shaping(Applied[R]):
 
     def contiguous(self) -> R:
         """The tensor in C order, copied only if it is not."""
+        host = self.__cubepy_hosted__()
+        if host is not None and host.flags.c_contiguous and host.ndim:
+            return self.__cubepy_wrap__(host)
         return self._unary("contiguous")
 
     def clone(self) -> R:

@@ -95,26 +95,17 @@ class TorchOrder(Applied[T]):
 
     def cummax(self, dim: int) -> tuple[T, T]:
         """The largest element so far along an axis, and its index, the last one of equal ones."""
-        return self._running(dim, "__ge__")
+        return self._running(dim, "cummax")
 
     def cummin(self, dim: int) -> tuple[T, T]:
         """The smallest element so far along an axis, and its index, the last one of equal ones."""
-        return self._running(dim, "__le__")
+        return self._running(dim, "cummin")
 
-    def _running(self, dim: int, takes_over: str) -> tuple[T, T]:
+    def _running(self, dim: int, op: str) -> tuple[T, T]:
         x: Any = self if self.ndim else self.reshape(1)  # type: ignore[attr-defined]
-        axis = x._dim(dim, "cummax and cummin")
-        spots = self._like(np.arange(x.shape[axis])).to(self.device)  # type: ignore[attr-defined]
-        spots = spots.reshape(-1, *(1,) * (x.ndim - 1 - axis)).expand(x.shape)
-
-        def later(before: Any, behind: Any) -> Any:
-            (a, first), (b, second) = before, behind
-            taken = getattr(b, takes_over)(a)
-            if a.dtype.is_float:
-                taken = taken & (a == a) | (b != b)
-            return self._apply("where", taken, b, a), self._apply("where", taken, second, first)
-
-        values, at = _scanned(x, (x, spots), axis, later)
+        axis, truth = x._dim(dim, "cummax and cummin"), x.dtype.name == "bool_"
+        values, at = self._apply(op, x.astype("u8") if truth else x, axis=axis)
+        values = values.astype(x.dtype) if truth else values
         return values.reshape(self.shape), at.reshape(self.shape)
 
     @several

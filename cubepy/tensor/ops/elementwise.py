@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from cubepy.lang.dtypes import (
     true_divide_dtype,
 )
 from cubepy.runtime.memory.device_array import upload
+from cubepy.runtime.replay.host import in_memory
 from cubepy.tensor.ops.library import function, kernels, number
-from cubepy.tensor.ops.op import Run, Spec, broadcast, define
+from cubepy.tensor.ops.op import OPS, Run, Spec, broadcast, define
 
 
 class Mapped:
@@ -41,6 +43,54 @@ class Rounded(Mapped):
 
     def __call__(self, dtype: np.dtype, x: Any) -> Any:
         return x if x.dtype.kind in "biu" else super().__call__(dtype, x)
+
+
+ALSO_MAPS = frozenset(["gelu", "clip", "cast"])
+"""Ops that are functions of elements and are run in ways of their own."""
+
+
+def turned_alike(op: str, arrays: Sequence[Any]) -> list[int] | None:
+    """Where the axes of a result go that lies in memory as the inputs of an elementwise op do: as
+    arrays of the host and of one shape with their axes in one order, beside others that are
+    repeated along some of them. None where they are in C order, or differ.
+
+    Args:
+        op: any op.
+        arrays: its inputs, None for those that are not given.
+    """
+    if not (isinstance(OPS[op].run, Mapped) or op in ALSO_MAPS):
+        return None
+    given = [a for a in arrays if a is not None and (type(a) is not np.ndarray or a.ndim)]
+    if not given or not all(type(a) is np.ndarray for a in given):
+        return None
+    first = max(given, key=lambda a: a.size)
+    if first.ndim < 2 or first.flags.c_contiguous or not first.size:
+        return None
+    order = in_memory(first)
+    if order == tuple(range(first.ndim)):
+        return None
+    for a in given:
+        whole = a.shape == first.shape
+        if not (_in_rows(a, order) if whole else _spreads(a.shape, first.shape)):
+            return None
+    return [order.index(d) for d in range(first.ndim)]
+
+
+def _in_rows(array: np.ndarray, order: Sequence[int]) -> bool:
+    """Whether axes are in an order in memory, the last one without gaps."""
+    steps = [array.strides[d] for d in order if array.shape[d] > 1]
+    return bool(steps) and steps[-1] == array.itemsize and sorted(steps, reverse=True) == steps
+
+
+def _spreads(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether an array of a shape is repeated along axes of another to have it."""
+    ends = zip(reversed(shape), reversed(whole), strict=False)
+    return len(shape) <= len(whole) and all(n in (1, m) for n, m in ends)
+
+
+def in_order(array: Any, order: Sequence[int]) -> Any:
+    """An array with as many axes as an order has, in that order."""
+    return array[(None,) * (len(order) - array.ndim)].transpose(order)
 
 
 def maps(**functions: str) -> dict[str, Run]:

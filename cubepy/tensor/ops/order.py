@@ -69,9 +69,28 @@ def _scans(x: Spec, axis: int, exclusive: bool) -> Spec:
     return Spec(x.shape, _sum_of(x.dtype))
 
 
+def _running(largest: bool) -> Run:
+    def run_running(dtype: np.dtype, x: Any, axis: int) -> Any:
+        return list(_scan_kernels().running(x, axis % x.ndim, largest))
+
+    return run_running
+
+
+@define("order", {"cummax": _running(True), "cummin": _running(False)}, keeps=True)
+def _running_extremes(x: Spec, axis: int) -> list[Spec]:
+    """Values, and the indices of the last ones that are equal to them."""
+    _in_order(x, axis, "cummax and cummin")
+    return [Spec(x.shape, x.dtype), Spec(x.shape, i64)]
+
+
 def _sum_of(dtype: DType) -> DType:
     found = dtype.compute
     return found if found.is_float else (u64 if found.kind == "u" else i64)
+
+
+@cache
+def _scan_kernels() -> Any:
+    return importlib.import_module("cubepy.kernels.scan.scan")
 
 
 @cache

@@ -321,3 +321,40 @@ def test_long_strides_are_no_more_code(
     close(y, defined(x, w, stride, 0, 1, groups))
     sizes = [path.stat().st_size for path in tmp_path.rglob("*.bin")]
     assert sizes and max(sizes) < 40_000
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_filter_for_each_channel_in_f64(seed: int) -> None:
+    """Of any shape and layout, summed in f64."""
+    rng = np.random.default_rng(seed)
+    axes, channels = int(rng.integers(1, 4)), int(rng.integers(1, 20))
+    size = [int(n) for n in rng.integers(5, 40 if axes < 3 else 12, axes)]
+    window = [int(n) for n in rng.integers(1, 6, axes)]
+    padding = tuple(int(rng.integers(0, k // 2 + 1)) for k in window)
+    stride, dilation = int(rng.integers(1, 3)), int(rng.random() < 0.3) + 1
+    fits = all(
+        n + 2 * p > dilation * (k - 1) for n, p, k in zip(size, padding, window, strict=True)
+    )
+    dilation = dilation if fits else 1
+    x = rng.standard_normal((int(rng.integers(1, 4)), channels, *size))
+    w = rng.standard_normal((channels, 1, *window))
+    want = defined(x, w, stride, padding, dilation, channels)
+    bias = rng.standard_normal(channels) if rng.random() < 0.5 else None
+    add = rng.standard_normal(want.shape) if rng.random() < 0.3 else None
+    activation = "relu" if rng.random() < 0.5 else None
+    want = want if bias is None else want + bias.reshape(-1, *(1,) * axes)
+    want = want if add is None else want + add
+    want = np.maximum(want, 0) if activation else want
+    if rng.random() < 0.5:
+        x = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
+    if rng.random() < 0.3:
+        w = w.astype(F)
+        return close(
+            getattr(K, f"conv{axes}d")(x, w, None, stride, padding, dilation, channels),
+            defined(x, w, stride, padding, dilation, channels),
+            1e-14,
+        )
+    got = getattr(K, f"conv{axes}d")(
+        x, w, bias, stride, padding, dilation, channels, activation=activation, add=add
+    )
+    close(got, want, 1e-14)

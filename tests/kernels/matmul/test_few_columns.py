@@ -127,3 +127,21 @@ def test_every_routine_takes_arrays_of_other_devices(
                 assert error <= limit * np.abs(exact).max() * np.sqrt(k / 64), (cores, m, k, n)
     TUNER.forget()
     assert "split" in used
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_outer_products(seed: int) -> None:
+    """A K of 1, batches that are repeated, any strides, into a part of an array."""
+    rng = np.random.default_rng(seed)
+    dtype = [np.float32, np.float64, np.float16, np.float32][seed % 4]
+    m, n, b = (int(v) for v in rng.integers(1, 70, 3))
+    batch = [(), (b % 4 + 1,), (2, b % 3 + 1)][int(rng.integers(3))]
+    other = tuple(1 if rng.random() < 0.5 else k for k in batch)[int(rng.integers(0, 2)) :]
+    x = rng.standard_normal((*batch, m, 3)).astype(dtype)[..., 1:2]
+    y = rng.standard_normal((*other, n, 1)).astype(dtype).swapaxes(-1, -2)
+    want = x.astype(np.float64) @ y.astype(np.float64)
+    np.testing.assert_allclose(K.matmul(x, y), want, rtol=1e-3 if dtype is np.float16 else 1e-7)
+    whole = np.full((*batch, m, n + 3), 5, dtype)
+    K.matmul(x, y, out=whole[..., 1 : n + 1])
+    np.testing.assert_array_equal(whole[..., 1 : n + 1], K.matmul(x, y))
+    assert (whole[..., 0] == 5).all() and (whole[..., n + 1 :] == 5).all()

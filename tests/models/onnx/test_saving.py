@@ -163,6 +163,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (draw(3, 4),),
     ),
     "orders": (lambda x: (*x.sort(0, descending=True), *x.topk(2), x.argmax()), (draw(5, 3),)),
+    "so far": (lambda x: (*x.cummax(0), *x.cummin(1)), (draw(5, 3),)),
     "grid": (lambda x, y: meshgrid(x, y), (draw(3), draw(2))),
     "small": (lambda x: (x.log1p(), x.expm1(), x.trunc()), (draw(50) * 1e-4,)),
     "limits": (lambda x: (x.log1p(), x.expm1(), x.isfinite()), (np.float32([-1, 0, 9, np.inf]),)),

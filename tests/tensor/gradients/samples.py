@@ -248,6 +248,8 @@ SAMPLES: dict[str, list[Call]] = {
     "sort": [one(some(3, 4), axis=a, descending=d) for a, d in ((1, False), (0, True))],
     "topk": [one(some(3, 4), k=2, axis=1, largest=True), one(some(4), k=3, axis=0, largest=False)],
     "cumsum": [one(some(3, 4), axis=a, exclusive=e) for a, e in ((1, False), (0, True))],
+    "cummax": [one(some(3, 4), axis=1)],
+    "cummin": [one(some(3, 4), axis=0)],
     "cumprod": [
         *[one(some(3, 4), axis=a, exclusive=e) for a, e in ((1, False), (0, True))],
         *[

@@ -73,6 +73,7 @@ SAMPLES |= {
     **{n: ((some(4, 6),), _ROW) for n in ("sort", "argsort")},
     "topk": ((some(4, 6),), {"k": 2, "axis": 1, "largest": True}),
     **{n: ((some(4, 6),), {"axis": 1, "exclusive": False}) for n in ("cumsum", "cumprod")},
+    **{n: ((some(4, 6),), {"axis": 1}) for n in ("cummax", "cummin")},
     **{n: ((some(4, 6),), _SPREAD) for n in ("var", "std")},
     "logsumexp": ((some(4, 6),), NUMBERS),
     "norm": ((some(4, 6),), {"ord": 2, **NUMBERS}),

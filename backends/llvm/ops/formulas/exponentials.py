@@ -68,6 +68,23 @@ def _erfc(t: Curves, x: Number) -> Number:
     a = where(size > SWITCH, size, SWITCH)
     a = where(a < end, a, end)
     ratio = (a - CENTRE) / (a + CENTRE)
+    if t.short:
+        curve = fma(ratio, polynomial(ratio, t.erfc), ERFC_START[0])
+        square = a * a
+        n = (square * -table.log2_e).mapped("rint")
+        r = fma(n, -table.ln2_low, fma(n, -table.ln2_high, -square))
+        w = curve / fma(a, 2.0, 1.0)
+        y = scaled(fma(w, fma(r * r, polynomial(r, t.exp), r), w), n, True)
+    else:
+        y = _erfc_of_doubles(t, a, ratio)
+    y = where(size < end, y, 0.0)
+    y = where(x < 0.0, 2.0 - y, y)
+    return where(x.is_nan(), x, where(size < SWITCH, 1.0 - erf, y))
+
+
+def _erfc_of_doubles(t: Curves, a: Number, ratio: Number) -> Number:
+    """exp(-a*a) * G(ratio) / (1 + 2 a), with what is rounded on the way."""
+    table = TABLES["f64"]
     curve, cut = ordered_sum(a.like(ERFC_START[0]), ratio * polynomial(ratio, t.erfc))
     below, below_cut = two_sum(a + a, 1.0)
     inverse = 1.0 / below
@@ -77,10 +94,7 @@ def _erfc(t: Curves, x: Number) -> Number:
     r = fma(n, -table.ln2_high, -square) + fma(n, -table.ln2_low, -square_cut)
     p = fma(r * r, polynomial(r, t.exp), r)
     rest = (fma(-w, below, curve) + fma(-w, below_cut, cut + ERFC_START[1])) * inverse
-    y = scaled(w + fma(w, p, rest), n)
-    y = where(size < end, y, 0.0)
-    y = where(x < 0.0, 2.0 - y, y)
-    return where(x.is_nan(), x, where(size < SWITCH, 1.0 - erf, y))
+    return scaled(w + fma(w, p, rest), n)
 
 
 sinh = formula("sinh", _sinh, 1, "Hyperbolic sine.")

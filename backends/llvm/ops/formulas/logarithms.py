@@ -44,7 +44,7 @@ STIRLING = 8.0  # from here on log(Gamma) goes by Stirling's formula
 
 def _log_terms(t: Curves, x: Number) -> tuple[Number, Number, Number]:
     """k, f and c with log(x) = k * log(2) + f + c, for x positive and finite; c is small."""
-    k, m = parted(x, ROOT_HALF)
+    k, m = parted(x, ROOT_HALF, t.short)  # numbers of f32 are normal as doubles
     f = m - 1.0
     s = f / (f + 2.0)
     z = s * s
@@ -60,6 +60,8 @@ def log_parts(
     table = TABLES["f64"]
     k, f, small = _log_terms(t, x)
     k = k + twice
+    if t.short:
+        return fma(k, math.log(2), f), small + more
     high, cut = ordered_sum(k * table.log_ln2_high, f)
     return high, cut + (fma(k, table.log_ln2_low, small) + more)
 
@@ -67,11 +69,14 @@ def log_parts(
 def _log10(t: Curves, x: Number) -> Number:
     ordinary = (x > 0.0) & (x < INF)
     k, f, small = _log_terms(t, where(ordinary, x, 1.0))
-    high, cut = ordered_sum(f, small)
-    part, part_cut = product(high, INVERSE_LN10[0])
-    rest = fma(high, INVERSE_LN10[1], fma(cut, INVERSE_LN10[0], part_cut))
-    total, total_cut = two_sum(k * LOG10_2[0], part)
-    y = total + (total_cut + fma(k, LOG10_2[1], rest))
+    if t.short:
+        y = fma(k, math.log10(2), (f + small) * INVERSE_LN10[0])
+    else:
+        high, cut = ordered_sum(f, small)
+        part, part_cut = product(high, INVERSE_LN10[0])
+        rest = fma(high, INVERSE_LN10[1], fma(cut, INVERSE_LN10[0], part_cut))
+        total, total_cut = two_sum(k * LOG10_2[0], part)
+        y = total + (total_cut + fma(k, LOG10_2[1], rest))
     ends = where(x.equals(0.0), -INF, where(x < 0.0, NAN, x))
     return where(ordinary, y, ends)
 
@@ -85,9 +90,8 @@ def _asinh(t: Curves, x: Number) -> Number:
     high, low = two_sum(a, square / ((square + 1.0).mapped("sqrt") + 1.0))
     total, cut = two_sum(high, 1.0)
     u = where(large & end, size, total)
-    y = _sum(
-        log_parts(t, u, where(large, 0.0, (cut + low) / total), where(large, x.like(1.0), 0.0))
-    )
+    more = cut + low if t.short else (cut + low) / total  # of doubles: where the total is about 1
+    y = _sum(log_parts(t, u, where(large, 0.0, more), where(large, x.like(1.0), 0.0)))
     return where(end, y, size).signed_as(x)
 
 
@@ -96,14 +100,18 @@ def _acosh(t: Curves, x: Number) -> Number:
     large = x > LARGE
     a = where((x >= 1.0) & (x <= LARGE), x, 1.0)
     below, above = a - 1.0, a + 1.0
-    square, cut = product(below, above)
-    below_cut, above_cut = two_sum(a, -1.0)[1], two_sum(a, 1.0)[1]
-    cut = cut + fma(below, above_cut, above * below_cut)
-    root = square.mapped("sqrt")
-    root_cut = (fma(-root, root, square) + cut) / where(root.equals(0.0), 1.0, root + root)
-    total, low = two_sum(a, root)
+    if t.short:
+        total, more = a + (below * above).mapped("sqrt"), x.like(0.0)
+    else:
+        square, cut = product(below, above)
+        below_cut, above_cut = two_sum(a, -1.0)[1], two_sum(a, 1.0)[1]
+        cut = cut + fma(below, above_cut, above * below_cut)
+        root = square.mapped("sqrt")
+        root_cut = (fma(-root, root, square) + cut) / where(root.equals(0.0), 1.0, root + root)
+        total, low = two_sum(a, root)
+        more = (low + root_cut) / total
     u = where(large & (x < INF), x, total)
-    more = where(large, 0.0, (low + root_cut) / total)
+    more = where(large, 0.0, more)
     y = _sum(log_parts(t, u, more, where(large, x.like(1.0), 0.0)))
     y = where(x < INF, y, x)
     return where(x < 1.0, NAN, y)
@@ -115,11 +123,12 @@ def _atanh(t: Curves, x: Number) -> Number:
     a = where(size < 1.0, size, 0.0)
     twice = a + a
     below = 1.0 - a
-    below_cut = two_sum(x.like(1.0), -a)[1]
     ratio = twice / below
-    ratio_cut = (fma(-ratio, below, twice) - ratio * below_cut) / below
     total, cut = two_sum(ratio, 1.0)
-    y = 0.5 * _sum(log_parts(t, total, (cut + ratio_cut) / total))
+    if not t.short:
+        below_cut = two_sum(x.like(1.0), -a)[1]
+        cut = (cut + (fma(-ratio, below, twice) - ratio * below_cut) / below) / total
+    y = 0.5 * _sum(log_parts(t, total, cut))
     y = where(size.equals(1.0), INF, where(size > 1.0, NAN, y))
     return where(x.is_nan(), x, y.signed_as(x))
 

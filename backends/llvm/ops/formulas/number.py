@@ -192,24 +192,31 @@ def power_of_two(n: Number) -> Number:
     return Number(b, b.bitcast(code, n.v.type))
 
 
-def scaled(y: Number, n: Number) -> Number:
-    """y * 2**n, rounded once, for y near 1 and an integral n from -2000 to 2000."""
+def scaled(y: Number, n: Number, normal: bool = False) -> Number:
+    """y * 2**n, rounded once, for y near 1 and an integral n from -2000 to 2000; where 2**n and the
+    result are `normal`, by one product.
+    """
     if width_of(y.b, y.v.type):
         return Number(y.b, scaled_by(y.b, y.v, n.v))
+    if normal:
+        return y * power_of_two(n)
     half = (n * 0.5).mapped("floor")
     return (y * power_of_two(half)) * power_of_two(n - half)
 
 
-def parted(x: Number, least: float = 1.0) -> tuple[Number, Number]:
-    """k and m with x = 2**k * m, least <= m < 2 * least, for x positive and finite."""
+def parted(x: Number, least: float = 1.0, normal: bool = False) -> tuple[Number, Number]:
+    """k and m with x = 2**k * m, least <= m < 2 * least, for x positive, finite and perhaps
+    `normal`.
+    """
     b, word = x.b, int_like(x.v.type)
     base = struct.unpack("<q", struct.pack("<d", least))[0]
-    tiny = x < SMALLEST_NORMAL
-    x = where(tiny, x * 2.0**54, x)
+    tiny = None if normal else x < SMALLEST_NORMAL
+    x = x if tiny is None else where(tiny, x * 2.0**54, x)
     code = b.sub(b.bitcast(x.v, word), const(word, base))
     k = Number(b, b.sitofp(b.ashr(code, const(word, 52)), x.v.type))
     m = b.add(b.and_(code, const(word, (1 << 52) - 1)), const(word, base))
-    return where(tiny, k - 54.0, k), Number(b, b.bitcast(m, x.v.type))
+    k = k if tiny is None else where(tiny, k - 54.0, k)
+    return k, Number(b, b.bitcast(m, x.v.type))
 
 
 def else_rarely(rare: Truth, y: Number, function: Callable[..., Any], *arguments: Number) -> Number:

@@ -15,9 +15,10 @@ from numba.core.extending import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, Signature, infer_global
 
 from cubepy.backends.llvm.ops.elementwise import elementwise, same
+from cubepy.backends.llvm.ops.host import host_features
 from cubepy.backends.llvm.ops.registry import op
-from cubepy.backends.llvm.ops.types import Line, described, is_float, is_signed, value_type
-from cubepy.backends.llvm.ops.values import const, is_nan, math, negated
+from cubepy.backends.llvm.ops.types import F32, Line, described, is_float, is_signed, value_type
+from cubepy.backends.llvm.ops.values import const, is_nan, lanes_of, math, negated, on_gpu
 
 
 def _pair(float_name: str, int_name: str) -> Callable[..., Any]:
@@ -83,6 +84,24 @@ def absolute_value(b: Any, dtype: str, x: Any) -> Any:
     return b.select(b.icmp_signed("<", x, const(x.type, 0)), b.sub(const(x.type, 0), x), x)
 
 
+HALVES = {"avx512fp16", "fullfp16"}
+"""Features of CPUs with arithmetic of f16."""
+
+
+def _integral(name: str) -> Callable[..., Any]:
+    """An integral value near x. LLVM would compute it of halves where x was one, which CPUs without
+    arithmetic of f16 do lane by lane; the fence hides that from it and is no instruction.
+    """
+
+    def emit(b: Any, dtype: str, x: Any) -> Any:
+        wide = lanes_of(x.type) and x.type.element == F32 and not on_gpu(b)
+        if wide and not HALVES & host_features():
+            x = math(b, "arithmetic.fence", x)
+        return math(b, name, x)
+
+    return emit
+
+
 def _is_inf(b: Any, dtype: str, x: Any) -> Any:
     return b.fcmp_ordered("==", math(b, "fabs", x), const(x.type, float("inf")))
 
@@ -120,18 +139,10 @@ maxnum = elementwise("maxnum", 2, maxnum_values, doc="The larger; a NaN operand 
 minimum = elementwise("minimum", 2, _nan_extremum("<"), doc="The smaller; NaN if either is NaN.")
 maximum = elementwise("maximum", 2, _nan_extremum(">"), doc="The larger; NaN if either is NaN.")
 
-floor = elementwise(
-    "floor", 1, lambda b, d, x: math(b, "floor", x), "float", doc="Integral value not above x."
-)
-ceil = elementwise(
-    "ceil", 1, lambda b, d, x: math(b, "ceil", x), "float", doc="Integral value not below x."
-)
-trunc = elementwise(
-    "trunc", 1, lambda b, d, x: math(b, "trunc", x), "float", doc="x without its fraction."
-)
-rint = elementwise(
-    "rint", 1, lambda b, d, x: math(b, "rint", x), "float", doc="Nearest integral, ties to even."
-)
+floor = elementwise("floor", 1, _integral("floor"), "float", doc="Integral value not above x.")
+ceil = elementwise("ceil", 1, _integral("ceil"), "float", doc="Integral value not below x.")
+trunc = elementwise("trunc", 1, _integral("trunc"), "float", doc="x without its fraction.")
+rint = elementwise("rint", 1, _integral("rint"), "float", doc="Nearest integral, ties to even.")
 sqrt = elementwise(
     "sqrt", 1, lambda b, d, x: math(b, "sqrt", x), "float", doc="Square root, correctly rounded."
 )

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 import cubepy as cb
 from cubepy.kernels.convolution.cpu.input_tile import begin_of
 from cubepy.kernels.convolution.problem import Problem
+from cubepy.lang.dtypes import DType
 
 SUMS = 12  # lines of sums beside those of the taps, at most
 WRITTEN_OUT = 49  # taps, at most
@@ -36,7 +39,7 @@ class Planes:
         the row, for `middle` from the line's own beginning, for `last` from the row's end. `first`
         alone makes rows of one line. valid: columns of a row that is shorter than a load, or 0.
         pixels: of a row that is shorter than a line, or 0. activation: a func of the result, or
-        None.
+        None. acc: the dtype of sums.
     """
 
     lanes: int
@@ -49,6 +52,7 @@ class Planes:
     valid: int
     pixels: int
     activation: Any
+    acc: Any = cb.f32
 
     @property
     def older(self) -> int:
@@ -72,12 +76,12 @@ def line_of(x, plane, h, origin, base: cb.Comptime[int], taken: cb.Comptime, pla
     """What a line of pixels sees through one column of the window."""
     lanes = plan.lanes * plan.stride[1]
     if plan.valid:
-        wide = cb.cast(x.load((plane, h, origin + base), lanes, valid=plan.valid), cb.f32)
+        wide = cb.cast(x.load((plane, h, origin + base), lanes, valid=plan.valid), plan.acc)
     else:
-        wide = cb.cast(x.load((plane, h, origin + base), lanes), cb.f32)
+        wide = cb.cast(x.load((plane, h, origin + base), lanes), plan.acc)
     if taken is None:
         return wide
-    return cb.shuffle(wide, cb.cast(cb.splat(0.0, lanes), cb.f32), taken)
+    return cb.shuffle(wide, cb.cast(cb.splat(0.0, lanes), plan.acc), taken)
 
 
 @cb.func
@@ -105,14 +109,14 @@ def walk(x, taps, bias, out, band, pad_h, origin, pixel, seen: cb.Comptime, plan
     plane, begin, end = band.plane, band.begin, band.end
     lanes, older, skip = plan.lanes, plan.older, plan.stride[0]
     channel = plane % taps.shape[0]
-    start = cb.cast(cb.splat(0.0, lanes), cb.f32)
+    start = cb.cast(cb.splat(0.0, lanes), plan.acc)
     if bias is not None:
-        start = cb.splat(cb.cast(bias[channel], cb.f32), lanes)
+        start = cb.splat(cb.cast(bias[channel], plan.acc), lanes)
     scales = tuple(
-        cb.splat(cb.cast(taps[channel, k], cb.f32), lanes)
+        cb.splat(cb.cast(taps[channel, k], plan.acc), lanes)
         for k in cb.unroll(range(plan.window[0] * plan.window[1]))
     )
-    sums = cb.local(older + 1, cb.f32, lanes=lanes)
+    sums = cb.local(older + 1, plan.acc, lanes=lanes)
     for r in cb.unroll(range(older + 1)):
         sums[r] = start
     for row in range(begin, end + older):
@@ -179,10 +183,14 @@ def seen_from(start: int, low: int, high: int, wide: int, skip: int, count: int)
 
 @lru_cache(maxsize=1024)
 def plan_for(
-    problem: Problem, planes: int, function: Any, properties: cb.DeviceProperties
+    problem: Problem,
+    planes: int,
+    function: Any,
+    properties: cb.DeviceProperties,
+    acc: DType = cb.f32,
 ) -> tuple[Planes, int, int] | None:
     """Blueprint, cubes, and ranges of rows of a plane; None: another kernel has less to do."""
-    lanes = properties.register_bytes // 4
+    lanes = properties.register_bytes // acc.itemsize
     wide, pw, (_, kh, kw) = problem.size[2], problem.pad[2], problem.window
     (_, sh, sw), (_, dh, dw), (_, out_h, out_w) = problem.stride, problem.dilation, problem.out
     flat = problem.window[0] == problem.out[0] == problem.size[0] == 1 and problem.pad[0] == 0
@@ -207,12 +215,14 @@ def plan_for(
             if lanes * sw < pw or behind + (kw - 1) * dw + load > wide:
                 return None
             middle = tuple(seen_from(v * dw, 0, 1 << 30, load, sw, lanes) for v in range(kw))
-    plan = Planes(lanes, (kh, kw), (sh, sw), (dh, dw), first, middle, last, valid, pixels, function)
+    plan = Planes(
+        lanes, (kh, kw), (sh, sw), (dh, dw), first, middle, last, valid, pixels, function, acc
+    )
     if plan.older > SUMS:
         return None
     bands = 1
     if not pixels:
-        bands = max(-(-4 * wide * sh * out_h // NEAR), -(-CUBES // planes))
+        bands = max(-(-acc.itemsize * wide * sh * out_h // NEAR), -(-CUBES // planes))
         bands = max(1, min(bands, out_h // (4 * plan.older + 1)))
     return plan, min(planes * bands, CUBES), bands
 
@@ -230,7 +240,8 @@ def by_plane(
 
     view is (N, *size, C) of a contiguous (N, C, *size), w (C, window), out (N, C, pixels).
     """
-    found = plan_for(problem, out.shape[0] * out.shape[1], function, properties)
+    acc = cb.f64 if out.dtype == np.float64 else cb.f32
+    found = plan_for(problem, out.shape[0] * out.shape[1], function, properties, acc)
     assert found is not None
     plan, cubes, bands = found
     x = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1)).reshape(-1, *problem.size[1:])

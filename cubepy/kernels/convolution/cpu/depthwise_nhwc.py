@@ -19,6 +19,7 @@ from cubepy.kernels.convolution.cpu.implicit_gemm_plan import LIGHT
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.movement.copy import convert_into
 from cubepy.kernels.primitives.epilogue import LineEpilogue
+from cubepy.lang.dtypes import DType
 from cubepy.runtime import memory
 from cubepy.runtime.memory.address import address
 
@@ -50,7 +51,7 @@ class DepthwiseTile:
         where every line of every tile may lie outside; a row of one tile has no last. activation: a
         func of the result, or None. light: whether it is so short that it may be written out for
         every pixel. streaming: whether results are stored past the caches. ahead: whether input is
-        asked for before it is used.
+        asked for before it is used. acc: the dtype of sums.
     """
 
     pixels: int
@@ -64,6 +65,7 @@ class DepthwiseTile:
     light: bool
     streaming: bool
     ahead: bool
+    acc: Any = cb.f32
 
 
 Products = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
@@ -107,9 +109,9 @@ def tile_of(x, taps, epilogue, to, c, first, edge: cb.Comptime[bool], there: cb.
     left = x.shape[4] - c
     span = kw if kw <= SPAN else 1
     products = products_of(pixels, plan.stride[2], span, dw, there)
-    acc = cb.local(pixels, cb.f32, lanes=lanes)
+    acc = cb.local(pixels, plan.acc, lanes=lanes)
     for p in cb.unroll(range(pixels)):
-        acc[p] = cb.splat(0.0, lanes)
+        acc[p] = cb.cast(cb.splat(0.0, lanes), plan.acc)
     for t in range(kd):
         if d0 + t * dd >= 0 and d0 + t * dd < x.shape[1]:
             u0 = (cb.max(0, -h0) + dh - 1) // dh
@@ -123,9 +125,9 @@ def tile_of(x, taps, epilogue, to, c, first, edge: cb.Comptime[bool], there: cb.
                             if edge:
                                 inside = at[3] >= 0 and at[3] < x.shape[3]
                                 line = x.load(at, lanes, valid=cb.select(inside, left, 0))
-                                lines = lines + (cb.cast(line, cb.f32),)
+                                lines = lines + (cb.cast(line, plan.acc),)
                             else:
-                                lines = lines + (cb.cast(x.load(at, lanes), cb.f32),)
+                                lines = lines + (cb.cast(x.load(at, lanes), plan.acc),)
                         tap = (t * kh + u) * kw + v0 + v
                         if edge:
                             add_row(
@@ -139,7 +141,7 @@ def tile_of(x, taps, epilogue, to, c, first, edge: cb.Comptime[bool], there: cb.
                 x.prefetch((n, d0, h0 + (kh - 1) * dh + 1 + i, cb.max(0, w0) + p, c))
     shift, out = None, epilogue.out
     if epilogue.bias is not None:
-        shift = epilogue.shift((n, d, h, w, c), lanes, left)
+        shift = cb.cast(epilogue.bias.load((c,), lanes, valid=left), plan.acc)
     if plan.light and not edge:
         for p in cb.unroll(range(pixels)):
             value = epilogue.value(acc[p], None, None, shift)
@@ -148,7 +150,7 @@ def tile_of(x, taps, epilogue, to, c, first, edge: cb.Comptime[bool], there: cb.
             else:
                 out.store((n, d, h, w + p, c), cb.cast(value, out.dtype))
     else:
-        done = cb.local(pixels, cb.f32, lanes=lanes)
+        done = cb.local(pixels, plan.acc, lanes=lanes)
         for p in cb.unroll(range(pixels)):
             done[p] = acc[p]
         for p in range(pixels):
@@ -247,10 +249,11 @@ def plan_for(
     function: Any,
     streaming: bool,
     ahead: bool,
+    acc: DType,
     properties: cb.DeviceProperties,
 ) -> tuple[DepthwiseTile, int, int]:
     """Blueprint, rows of a cube, and channels of a piece."""
-    lanes = properties.register_bytes // 4
+    lanes = properties.register_bytes // acc.itemsize
     rows = problem.out[1]
     many = properties.vector_registers >= 32
     wide = (
@@ -270,10 +273,11 @@ def plan_for(
         function in LIGHT,
         streaming,
         ahead,
+        acc,
     )
     many_rows, near = problem.window[1] > 3, not (streaming or ahead)
     band_rows = max(1, min(4 if many_rows and near else 16, n * problem.out[0] * rows // CUBES))
-    seen = problem.size[2] * problem.window[1] * lanes * 4  # bytes of a line of channels
+    seen = problem.size[2] * problem.window[1] * lanes * acc.itemsize  # bytes of a line of channels
     piece = max(2, NEAR // seen) * lanes if many_rows and not streaming else channels
     return plan, band_rows, piece
 
@@ -290,11 +294,11 @@ def by_channel(
     """Every channel has one filter: x (N, d, h, w, C) and out (N, *out, C) are contiguous, w is (C,
     1, 1, window).
     """
-    taps = w[:, 0, 0].T
-    if not taps.flags.c_contiguous or taps.dtype != np.float32:
-        taps = memory.empty(taps.shape, np.float32)
+    taps, acc = w[:, 0, 0].T, cb.f64 if out.dtype == np.float64 else cb.f32
+    if not taps.flags.c_contiguous or taps.dtype != acc.numpy:
+        taps = memory.empty(taps.shape, acc.numpy)
         convert_into(taps, w[:, 0, 0].T)
-    lanes = properties.register_bytes // 4
+    lanes = properties.register_bytes // acc.itemsize
     even = (
         lanes * out.itemsize == LINE
         and out.shape[4] * out.itemsize % LINE == 0
@@ -302,7 +306,7 @@ def by_channel(
     )
     streaming, ahead = even and out.nbytes >= STREAM, x.nbytes >= OUT_OF_CACHE
     plan, band_rows, piece = plan_for(
-        problem, out.shape[0], out.shape[4], function, streaming, ahead, properties
+        problem, out.shape[0], out.shape[4], function, streaming, ahead, acc, properties
     )
     cubes = out.shape[0] * out.shape[1] * -(-out.shape[2] // band_rows)
     depthwise[cubes, 1](x, taps, bias, out, band_rows, piece, *problem.pad, plan, mode="unchecked")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from cubepy.lang.dtypes import bool_, i64
 from cubepy.models.onnx.writing.graph import Op, Unwritable, Writer, form
 
@@ -100,6 +102,32 @@ def cumsum(w: Writer, op: Op, x: str) -> Any:
     x = w.cast(x, op.spec(0).dtype, op.dtype)
     axis = w.constant(op.attrs["axis"], "int64")
     return w.add("CumSum", x, axis, exclusive=int(op.attrs["exclusive"]))
+
+
+@form("cummax cummin")
+def running(w: Writer, op: Op, x: str) -> Any:
+    """The largest or smallest so far and its place: of twice as many elements in every step."""
+    spec, axis, step = op.spec(0), op.attrs["axis"] % len(op.shape), 1
+    n = spec.shape[axis]
+    indices = np.arange(n).reshape(-1, *(1,) * (len(spec.shape) - 1 - axis))
+    at = w.constant(np.broadcast_to(indices, spec.shape), "int64")
+    ends, along = [w.integers([k]) for k in (0, n)], w.integers([axis])
+    while step < n:
+        heads, cuts = w.integers([step]), w.integers([-step])
+        a, first = (w.add("Slice", t, ends[0], cuts, along) for t in (x, at))
+        b, second = (w.add("Slice", t, heads, ends[1], along) for t in (x, at))
+        taken = w.add(f"{'Greater' if op.node.op == 'cummax' else 'Less'}OrEqual", b, a)
+        if spec.dtype.is_float:
+            taken = w.add("Or", taken, w.add("IsNaN", b))
+        x, at = (
+            w.add("Concat", w.add("Slice", t, ends[0], heads, along), later, axis=axis)
+            for t, later in (
+                (x, w.add("Where", taken, b, a)),
+                (at, w.add("Where", taken, second, first)),
+            )
+        )
+        step *= 2
+    return [x, w.cast(at, i64, op.node.results[1].dtype)]
 
 
 @form("topk")

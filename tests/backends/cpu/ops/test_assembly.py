@@ -75,6 +75,19 @@ def turned_about(x: cb.Array, out: cb.Array):
         out.store((j * 8,), held[39 - j] * held[(j * 7) % 40] + held[(j * 11) % 40])
 
 
+@pytest.mark.parametrize("op", ["floor", "ceil", "trunc", "rint"])
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names its instructions")
+def test_integral_values_of_halves_are_not_found_lane_by_lane(op: str) -> None:
+    """LLVM would narrow them to f16 between two conversions."""
+    body = f"store_line(p1, 0, {op}(load_line(p0, 0, 16)))"
+    text = assembly(body, "f16", "f16")
+    assert any(
+        f"{word}\t" in text for word in ("roundps", "vroundps", "vrndscaleps", "vrndscaleph")
+    )
+    words = "vroundss", "roundss", "vrndscaless"
+    assert not any(f"{word}\t" in text for word in words), text
+
+
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="needs x86")
 def test_lines_on_the_stack_lie_in_one_line_of_the_cache() -> None:
     x = np.arange(320, dtype=np.float32)
