@@ -252,6 +252,7 @@ def test_what_experts_do_not_take_is_said() -> None:
     refused("MoE", "fusion 1 with a third", True, activation_type="swiglu", swiglu_fusion=1)
     refused("QMoE", "quant_type 'nvfp4'", quant_type="nvfp4")
     refused("QMoE", "the order of a GPU", weights_prepacked=1)
+    refused("QMoE", "scales .3, 4. of .3, 4, 2. in blocks", quant_type="fp8", block_size=1 << 40)
     refused("QMoE", "5 bits", expert_weight_bits=5)
     refused("QMoE", "in blocks of 32", block_size=32)
 
@@ -339,3 +340,14 @@ def test_products_by_groups(kind: str, n: int) -> None:
 def test_streams_of_three_bits() -> None:
     codes = np.random.default_rng(0).integers(0, 8, (3, 17))
     np.testing.assert_array_equal(of_three_bits(stream(codes, 3))[:, :17], codes)
+
+
+def test_blocks_of_any_length_take_no_memory() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 256, 6).astype(np.uint8)
+    how = {"N": 3, "K": 4, "block_size": 1 << 62, "quant_type": 1}
+    given = [("x", floats(rng, 2, 4)), ("w", codes), ("s", np.float32([2]))]
+    data, feeds, _ = file_of(Drawn("MatMulBnb4", how, given, [np.float32]))
+    small, _, _ = file_of(Drawn("MatMulBnb4", how | {"block_size": 16}, given, [np.float32]))
+    found, right = (load(d)(**feeds)["o0"].numpy() for d in (data, small))
+    np.testing.assert_array_equal(found, right)

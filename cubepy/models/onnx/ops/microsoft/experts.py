@@ -157,8 +157,12 @@ def of_codes(
     experts, rows = codes.shape[:2]
     if kind == "fp8":
         if block > 0 and scales is not None:
-            by = scales.astype("f32").repeat_interleave(block, 1).repeat_interleave(block, 2)
-            return codes.astype("f32") * by[:, :rows, : codes.shape[2]]
+            columns = codes.shape[2]
+            if scales.shape != (experts, -(-rows // block), -(-columns // block)):
+                raise call.refuse(f"scales {scales.shape} of {codes.shape} in blocks of {block}")
+            by = scales.astype("f32").repeat_interleave(min(block, rows), 1)
+            by = by[:, :rows].repeat_interleave(min(block, columns), 2)[..., :columns]
+            return codes.astype("f32") * by
         if whole is None:
             raise call.refuse("codes of fp8 without scales")
         return codes.astype("f32") * whole.reshape(experts, 1, 1)

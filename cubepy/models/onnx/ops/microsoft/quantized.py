@@ -96,7 +96,8 @@ def matmul_bnb4(call: Call, x: Tensor, packed: Tensor, scales: Tensor) -> Tensor
     flat = packed.reshape(-1)
     low, high = flat & 15, apply("rshift", flat, T.full_like(flat, 4))
     codes = T.stack([high, low], axis=-1).reshape(-1)[: n * k]
-    by = scales.reshape(-1).astype("f32").repeat_interleave(block, 0)[: n * k]
+    by = scales.reshape(-1).astype("f32")[: -(-n * k // block)]
+    by = by.repeat_interleave(min(block, n * k), 0)[: n * k]
     weight = (apply("take", table, codes.astype("i64"), axis=0) * by).reshape(n, k)
     made = x.astype("f32") @ (weight.T if call.get("transB", 1) else weight)
     return made.astype(x.dtype)
