@@ -238,7 +238,12 @@ class OnnxModel(Rebuilt):
 
     def _result(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            return cb.tensor(value, device=self.scope.device()) if liftable(value) else value
+            if not liftable(value):
+                return value
+            where = self.scope.device() or current()
+            if gpu_of(where) is None:  # the short way of `cb.tensor`
+                return Tensor(Dense(value.copy(), where))
+            return cb.tensor(value, device=where)
         return [self._result(v) for v in value] if isinstance(value, list) else value
 
 
