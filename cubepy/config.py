@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -162,6 +163,25 @@ KNOBS = (
 )
 
 
+def is_command_line(argv: list[str], original: list[str]) -> bool:
+    """Whether a process is `python -m cubepy` or the script `cubepy`, which imports the package
+    before it can say what is wrong.
+
+    Example:
+        >>> is_command_line(["-m", "info"], ["python", "-m", "cubepy", "info"])
+        True
+        >>> is_command_line(["program.py"], ["python", "program.py", "-m", "cubepy"])
+        False
+    """
+    if argv[:1] == ["-m"]:
+        pairs = zip(original, [*original[1:], ""], strict=True)
+        return any(
+            a == "-mcubepy" or (a.startswith("-") and a.endswith("m") and b == "cubepy")
+            for a, b in pairs
+        )
+    return bool(argv) and os.path.splitext(os.path.basename(argv[0]))[0] == "cubepy"
+
+
 on_change: list[Callable[[], None]] = []
 """Called after a setting was given another value."""
 
@@ -198,16 +218,22 @@ class Config:
     progress: bool | str
 
     def __init__(self) -> None:
+        wrong: list[ConfigError] = []
         for knob in KNOBS:
-            text = os.environ.get(knob.variable)
-            if text is not None:
-                object.__setattr__(
-                    self, knob.name, knob.read(f"the variable {knob.variable}", text)
-                )
-            elif knob.default is None:
-                object.__setattr__(self, knob.name, _default_folder())
-            else:
-                object.__setattr__(self, knob.name, knob.default)
+            value, text = knob.default, os.environ.get(knob.variable)
+            try:
+                if text is not None:
+                    value = knob.read(f"the variable {knob.variable}", text)
+            except ConfigError as error:
+                wrong.append(error)
+            if value is None:
+                value = _default_folder()
+            object.__setattr__(self, knob.name, value)
+        if wrong and (self.debug >= 2 or not is_command_line(sys.argv, sys.orig_argv)):
+            raise wrong[0]
+        if wrong:  # before there is a command that could say it
+            print("\n".join(f"cubepy: {error}" for error in wrong), file=sys.stderr)
+            sys.exit(2)
 
     def __setattr__(self, name: str, value: Any) -> None:
         knob = next((k for k in KNOBS if k.name == name), None)

@@ -10,7 +10,7 @@ Example:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -63,23 +63,41 @@ __all__ = [
     "zeros_",
 ]
 
-_skipping: ContextVar[bool] = ContextVar("cubepy_nn_skip_init", default=False)
+_skipping: ContextVar[Callable[[tuple[int, ...]], np.ndarray] | None] = ContextVar(
+    "cubepy_nn_skip_init", default=None
+)
 
 
 @contextmanager
-def skip() -> Iterator[None]:
+def skip(memory: bool = True) -> Iterator[None]:
     """Leave parameters uninitialised, which is quicker when they are loaded right afterwards.
+
+    Args:
+        memory: whether they have memory; without it they have shapes, until each is given another
+            tensor (`Parameter.take_over_`).
 
     Example:
         >>> from cubepy import nn
         >>> with skip():
         ...     layer = nn.Linear(4096, 4096)
     """
-    token = _skipping.set(True)
+    token = _skipping.set(_memory if memory else _shape_alone)
     try:
         yield
     finally:
         _skipping.reset(token)
+
+
+def _memory(shape: tuple[int, ...]) -> np.ndarray:
+    return np.empty(shape, np.float32)
+
+
+def _shape_alone(shape: tuple[int, ...]) -> np.ndarray:
+    """An array of one number that says to be many, and cannot be written."""
+    try:
+        return np.broadcast_to(np.zeros((), np.float32), shape)
+    except ValueError as error:  # more elements than an address has numbers for
+        raise MemoryError(f"a parameter of the shape {shape}: {error}") from None
 
 
 def uniform(shape: tuple[int, ...], bound: float) -> Tensor:
@@ -89,8 +107,9 @@ def uniform(shape: tuple[int, ...], bound: float) -> Tensor:
         >>> float(abs(uniform((100,), 0.5).numpy()).max()) <= 0.5
         True
     """
-    if _skipping.get():
-        return as_tensor(np.empty(shape, np.float32))
+    skipped = _skipping.get()
+    if skipped is not None:
+        return as_tensor(skipped(shape))
     return as_tensor(
         ((generator().random(shape, np.float32) * 2 - 1) * np.float32(bound)).astype(np.float32)
     )
@@ -103,8 +122,9 @@ def normal(shape: tuple[int, ...], std: float = 1.0) -> Tensor:
         >>> normal((2, 3)).shape
         (2, 3)
     """
-    if _skipping.get():
-        return as_tensor(np.empty(shape, np.float32))
+    skipped = _skipping.get()
+    if skipped is not None:
+        return as_tensor(skipped(shape))
     return as_tensor(generator().standard_normal(shape, np.float32) * np.float32(std))
 
 
@@ -135,4 +155,6 @@ def constant(shape: tuple[int, ...], value: float) -> Tensor:
         >>> constant((2,), 0.5)
         tensor([0.5, 0.5])
     """
+    if _skipping.get() is _shape_alone:
+        return as_tensor(_shape_alone(shape))
     return as_tensor(np.full(shape, value, np.float32))

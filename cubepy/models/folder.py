@@ -232,7 +232,7 @@ def built(c: DecoderConfig, tensors: dict[str, Any], source: str) -> TextModel:
 def filled(make: Callable[[], Model], tensors: dict[str, Any], source: str) -> Model:
     """A module whose parameters are these tensors."""
     try:
-        with init.skip():
+        with init.skip(memory=False):
             model = make()
     except MemoryError:
         raise FileFormatError(f"{source}: a model of this size does not fit this machine") from None

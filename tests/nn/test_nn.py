@@ -319,6 +319,9 @@ def test_first_values_follow_the_seed_and_the_bounds_of_torch():
     assert abs(nn.Embedding(100, 50).weight.numpy().std() - 1) < 0.05
     with nn.init.skip():
         assert nn.Linear(64, 32).weight.shape == (32, 64)
+    with nn.init.skip(memory=False):
+        whole = nn.Linear(1 << 20, 1 << 20)
+    assert whole.weight.shape == (1 << 20, 1 << 20) and sum(whole.weight.numpy().strides) == 0
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])

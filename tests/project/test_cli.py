@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from cubepy.__main__ import main
-from cubepy.config import config
+from cubepy.config import KNOBS, Knob, config, is_command_line
+from cubepy.runtime.device import backend_named
 
 
 def test_info_as_json_tells_versions_devices_and_settings(
@@ -142,3 +147,67 @@ def test_a_report_that_cannot_be_written_is_told_before_the_work(
     monkeypatch.setattr("cubepy.check.command.checked", worked)
     assert main(["check", "python", "--report", str(tmp_path / "none" / "report")]) == 2
     assert "none" in capsys.readouterr().err
+
+
+COMMANDS = (
+    ["info"],
+    ["cache", "info"],
+    ["look", "x"],
+    ["tune"],
+    ["check"],
+    ["warm"],
+    ["quantize", "a", "--scheme", "int8", "-o", "b"],
+    ["run", "x.py"],
+    ["generate", "x"],
+    ["chat", "x"],
+    ["--help"],
+)
+
+
+def ended(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """`python -m cubepy` with variables of the environment."""
+    return subprocess.run(
+        [sys.executable, "-m", "cubepy", *command],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("knob", KNOBS, ids=lambda k: k.name)
+def test_a_wrong_variable_is_an_error_of_one_line_or_two(knob: Knob) -> None:
+    wrong = "" if knob.name == "cache_dir" else "x" if knob.name != "debug" else "-1"
+    rng = random.Random(knob.name)
+    for command in rng.sample(COMMANDS, 2):
+        done = ended(command, **{knob.variable: wrong})
+        lines = done.stderr.splitlines()
+        assert done.returncode == 2 and not done.stdout
+        assert lines[0].startswith(f"cubepy: the variable {knob.variable} ") and len(lines) <= 2
+
+
+def test_all_wrong_variables_are_named_and_tracebacks_come_on_demand() -> None:
+    wrong = {"CUBEPY_MODE": "fast", "CUBEPY_TUNE": "long"}
+    said = ended(["info"], **wrong).stderr
+    assert "CUBEPY_MODE" in said and "CUBEPY_TUNE" in said and "Traceback" not in said
+    done = ended(["info"], CUBEPY_DEBUG="2", **wrong)
+    assert done.returncode == 1 and "Traceback" in done.stderr
+
+
+@pytest.mark.parametrize("backend", ["cuda", "hip"])
+def test_what_needs_no_device_runs_without_the_one_that_is_named(backend: str) -> None:
+    if backend_named(backend).count():
+        pytest.skip(f"there is a device of {backend}")
+    assert ended(["info"], CUBEPY_BACKEND=backend).returncode == 0
+    done = ended(["generate", "/nowhere", "--prompt", "x"], CUBEPY_BACKEND=backend)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+
+
+def test_a_program_sees_the_error_itself() -> None:
+    assert is_command_line(["-m"], ["python", "-X", "dev", "-Im", "cubepy", "info"])
+    assert is_command_line(["-m"], ["python", "-mcubepy"])
+    assert is_command_line(["/bin/cubepy", "info"], ["python", "/bin/cubepy", "info"])
+    assert not is_command_line(["-c"], ["python", "-c", "import cubepy"])
+    assert not is_command_line(["-m"], ["python", "-m", "pytest", "cubepy"])
+    assert not is_command_line(["x.py"], ["python", "x.py", "-m", "cubepy"])
+    assert not is_command_line([], [])

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from cubepy.lang.dtypes import f32
-from cubepy.models.architectures.picked import picked
+from cubepy.models.packed.picked import picked
 from cubepy.nn import Linear, Module, Parameter, init
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor

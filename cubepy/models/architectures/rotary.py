@@ -16,6 +16,10 @@ from cubepy.errors import FileFormatError
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "factors")
 
 
+MOST = 1 << 16
+"""Numbers of a head that are rotated, at most: a config that says more is damaged."""
+
+
 @dataclass(frozen=True)
 class Rotary:
     """The angles of one kind of layer.
@@ -76,12 +80,14 @@ def rotary(
         positions: `max_position_embeddings`.
 
     Raises:
-        FileFormatError: a kind of scaling that is not known, or lacks a number.
+        FileFormatError: a kind of scaling that is not known, or lacks a number; too wide heads.
 
     Example:
         >>> rotary(4, 10000.0, {"rope_type": "linear", "factor": 2.0}).frequencies
         array([0.5  , 0.005], dtype=float32)
     """
+    if rotated > MOST:
+        raise FileFormatError(f"heads of which {rotated} numbers are rotated; {MOST} may be")
     plain = _powers(rotated, base)
     scaling = scaling or {}
     with np.errstate(all="ignore"):

@@ -71,6 +71,7 @@ EXPERT_PARTS = {
     "up_proj": "up",
 }
 _EXPERT = re.compile(r"^(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)$")
+_NUMBER = re.compile(r"\.network\.experts\.(\d+)\.")
 _LAYER = re.compile(r"^(?:layers|h)\.(\d+)\.(.+)\.(weight|bias)$")
 
 
@@ -138,6 +139,13 @@ def decoder_weights(
 def _stacked(tensors: Mapping[str, Tensor], c: DecoderConfig) -> dict[str, Tensor]:
     """The matrices of a layer's experts as one tensor, where all are there and alike."""
     assert c.experts is not None
+    there = {part[1] for part in map(_NUMBER.search, tensors) if part}
+    if c.experts.count > len(there):  # before so many are looked for
+        first = next(n for n in range(c.experts.count) if str(n) not in there)
+        raise FileFormatError(
+            f"the weights of experts do not fit the config: missing: experts.{first}; of "
+            f"{c.experts.count} experts there are {len(there)}"
+        )
     found, problems = dict(tensors), []
     for layer in sorted(set(range(c.layers)) - set(c.experts.plain)):
         for part in ("gate", "up", "down"):

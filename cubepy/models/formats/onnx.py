@@ -27,10 +27,10 @@ class Type:
 
     Attributes:
         kind: ``tensor``, ``sequence``, ``optional``, ``map``, ``sparse`` or ``unknown``.
-        dtype: of a tensor's elements; None if the file does not say.
+        dtype: of a tensor's elements, or of a map's keys; None if the file does not say.
         shape: lengths; texts are lengths that are chosen when the model runs, None is unknown.
             None for a tensor of unknown rank.
-        inner: of what is in a sequence or an optional.
+        inner: of what is in a sequence or an optional, or of the values of a map.
     """
 
     kind: str = "unknown"
@@ -409,7 +409,12 @@ def _type(found: dict[str, Any]) -> Type:
     for name, kind in (("sequence_type", "sequence"), ("optional_type", "optional")):
         if name in found:
             return Type(kind, inner=_type(found[name].get("elem_type", {})))
-    return Type("map") if "map_type" in found else Type()
+    if "map_type" in found:
+        inner = found["map_type"]
+        return Type(
+            "map", DTYPES.get(inner.get("key_type", 0)), None, _type(inner.get("value_type", {}))
+        )
+    return Type()
 
 
 def _length(dim: dict[str, Any]) -> int | str | None:

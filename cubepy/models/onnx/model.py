@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -166,7 +167,9 @@ class OnnxModel(Rebuilt):
             names = [i.name for i in self.inputs]
             raise ModelError(f"the model takes {len(names)} inputs, not {len(args)}: {names}")
         if len(args) == 1 and not named and isinstance(args[0], dict):
-            return self._named((), args[0])
+            alone = len(self.inputs) == 1 and self.inputs[0].type.kind == "map"
+            if not alone or args[0].keys() == self.needed.keys():
+                return self._named((), args[0])
         device = self.scope.device()
         if len(args) == len(self.inputs) and not named:
             takes = self.taken.values()
@@ -247,8 +250,25 @@ class OnnxModel(Rebuilt):
 
     def _result(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            return cb.tensor(value, device=self.scope.device()) if liftable(value) else value
+            if not liftable(value):
+                return value
+            where = self.scope.device() or current()
+            if gpu_of(where) is None:  # the short way of `cb.tensor`
+                return Tensor(Dense(value.copy(), where))
+            return cb.tensor(value, device=where)
         return [self._result(v) for v in value] if isinstance(value, list) else value
+
+
+class Map(dict[Any, Any]):
+    """A map among the values of a graph.
+
+    Attributes:
+        dtype: of its values.
+    """
+
+    def __init__(self, given: Mapping[Any, Any], dtype: np.dtype) -> None:
+        super().__init__(given)
+        self.dtype = dtype
 
 
 class Taken:
@@ -285,6 +305,8 @@ class Taken:
                 store.device = where
                 return Tensor(store)
             return Tensor(Dense(moved(value, where), where))
+        if self.kind == "map":
+            return self._map(value)
         if self.inner is not None:
             if value is None and self.kind == "optional":
                 return None
@@ -313,6 +335,25 @@ class Taken:
             value = cb.tensor(value, device=device)
         self.check(value.dtype.numpy, value.shape)
         return value if device is None else value.to(device)
+
+    def _map(self, value: Any) -> Map:
+        """A dict as a map with keys and values of the dtypes that the file says."""
+        name, inner = self.info.name, self.info.type.inner
+        if not isinstance(value, Mapping):
+            raise ModelError(
+                f"the input {name!r} is a map, not {type(value).__name__}", hint="give a dict"
+            )
+        wanted = None if inner is None else inner.dtype
+        kinds: dict[str, Any] = {"O": str, "i": (int, np.integer), "u": (int, np.integer)}
+        keys = kinds.get("" if self.wanted is None else self.wanted.kind, object)
+        right = kinds.get("" if wanted is None else wanted.kind, (int, float, np.number))
+        for key, one in value.items():
+            if not isinstance(key, keys) or not isinstance(one, right):
+                raise ModelError(
+                    f"the input {name!r} is a map from {dtype_name(self.wanted)} to "
+                    f"{dtype_name(wanted)}, which {key!r}: {one!r} does not go with"
+                )
+        return Map(value, np.dtype(np.float32) if wanted is None else wanted)
 
     def check(self, dtype: np.dtype, shape: tuple[int, ...]) -> None:
         """Compare with what the file says.

@@ -1,5 +1,5 @@
 """Weights of ONNX's MatMulNBits as they lie in the file: codes of 2, 4 or 8 bits by block, each
-with a scale and a zero point.
+with a scale and a zero point; of MatMulBnb4 a table says what codes mean.
 
 Up to 16 rows of activations meet the codes, unpacked in registers; more meet a float copy, which
 lives for a call. With less than 8 bits a byte holds neighbours, so activations are put in order
@@ -44,6 +44,7 @@ class BlockCodes(Storage):
         columns: K; the last block may reach beyond.
         bits: 2, 4 or 8.
         block: elements of a block, 16 or more and a power of two.
+        table: what codes of 4 bits mean, and then no zeros; None: themselves, less the zero point.
 
     Example:
         >>> codes = np.arange(16, dtype=np.uint8).reshape(1, 16)
@@ -54,26 +55,28 @@ class BlockCodes(Storage):
     """
 
     kind: ClassVar[str] = "block_codes"
-    __slots__ = ("bits", "block", "codes", "scales", "zeros")
+    __slots__ = ("bits", "block", "codes", "scales", "table", "zeros")
 
     def __init__(
         self,
         codes: np.ndarray,
         scales: np.ndarray,
-        zeros: np.ndarray,
+        zeros: np.ndarray | None,
         columns: int,
         bits: int,
         block: int,
+        table: tuple[float, ...] | None = None,
     ) -> None:
         super().__init__((codes.shape[0], columns), f32, HOST)
         self.codes, self.scales, self.zeros = codes, scales, zeros
-        self.bits, self.block = bits, block
+        self.bits, self.block, self.table = bits, block, table
 
     def arrays(self) -> dict[str, Any]:
-        return {"codes": self.codes, "scales": self.scales, "zeros": self.zeros}
+        found = {"codes": self.codes, "scales": self.scales}
+        return found if self.zeros is None else found | {"zeros": self.zeros}
 
     def plan(self) -> Any:
-        return self.kind, self.bits, self.block, self.shape
+        return self.kind, self.bits, self.block, self.shape, self.table
 
     def dense(self) -> Any:
         """A float copy: for looking at it, never for computing."""
@@ -82,7 +85,11 @@ class BlockCodes(Storage):
     def host(self) -> np.ndarray:
         rows, blocks = self.scales.shape
         codes = bytes_of(self.codes, self.bits).reshape(rows, blocks, -1)
-        wide = (codes.astype(np.float32) - self.zeros[..., None]) * self.scales[..., None]
+        if self.zeros is None:
+            wide = np.array(self.table, np.float32)[codes]
+        else:
+            wide = codes.astype(np.float32) - self.zeros[..., None]
+        wide = wide * self.scales[..., None]
         found: np.ndarray = wide.reshape(rows, -1)[:, : self.shape[1]]
         return found
 
@@ -99,7 +106,7 @@ class BlockCodes(Storage):
     def blueprint(self, rows: int = 1, activation: Any = None) -> Blueprint:
         """What changes the code of kernels that read it."""
         lanes = min(16, self.block * self.bits // 8)
-        return Blueprint(self.bits, self.block, lanes, rows, activation)
+        return Blueprint(self.bits, self.block, lanes, rows, activation, self.table)
 
 
 def bytes_of(codes: np.ndarray, bits: int) -> np.ndarray:
@@ -130,7 +137,7 @@ def ordered(x: np.ndarray, weight: BlockCodes) -> np.ndarray:
     made = empty((rows, blocks, each, weight.block // each), np.float32)
     bytewise = full.reshape(rows, blocks, weight.block // each, each)
     copy(bytewise.transpose(0, 1, 3, 2), out=made)
-    return made.reshape(rows, -1)
+    return made.reshape(rows, blocks * weight.block)
 
 
 register("packed_product", "block_codes")(product_of_floats)
@@ -170,7 +177,7 @@ def int4_of(weight: BlockCodes) -> QuantizedWeight | None:
     Scales and minimums are rounded to 16 bits, all over a power of two that leaves none too small.
     """
     rows, columns = weight.shape
-    if weight.bits != 4 or columns % weight.block:
+    if weight.zeros is None or weight.bits != 4 or columns % weight.block:
         return None
     top = float(np.abs(weight.scales).max(initial=0)) * 16
     if not 0 < top < np.inf:

@@ -22,6 +22,7 @@ class Blueprint:
         lanes: of a line of bytes.
         rows: of activations at once.
         activation: a func of the result, or None.
+        table: what the codes of 4 bits mean; None: themselves, less a zero point.
     """
 
     bits: int
@@ -29,6 +30,19 @@ class Blueprint:
     lanes: int
     rows: int = 1
     activation: Any = None
+    table: tuple[float, ...] | None = None
+
+
+@cb.func
+def meant(codes, table):
+    """What a line of codes below 16 means, by halves: registers have no table of 16 floats."""
+    lanes = codes.lanes
+    wide = cb.cast(codes, cb.u32)
+    found = tuple(cb.splat(cb.f32(number), lanes) for number in table)
+    for bit in cb.unroll(range(4)):
+        odd = (wide & (1 << bit)) != 0
+        found = tuple(cb.select(odd, found[2 * k + 1], found[2 * k]) for k in range(8 >> bit))
+    return found[0]
 
 
 @cb.func
@@ -40,6 +54,8 @@ def weights_at(codes, zeros, n, block, at, high, plan):
     both = codes.load((n, block * nbytes + at), plan.lanes)
     if plan.bits < 8:
         both = (both >> (high * plan.bits)) & ((1 << plan.bits) - 1)
+    if plan.table is not None:
+        return meant(both, plan.table)
     return cb.cast(both, cb.f32) - cb.splat(zeros[n, block], plan.lanes)
 
 
@@ -48,7 +64,7 @@ def product(
     x: cb.Array,
     codes: cb.Array,
     scales: cb.Array,
-    zeros: cb.Array,
+    zeros,
     bias,
     residual,
     out: cb.Array,
@@ -56,7 +72,8 @@ def product(
 ):
     """out[0, m] = activation(x[m] @ weight.T + bias) + residual[0, m]; a cube does 16 rows.
 
-    x (rows, blocks * elements) f32, codes (N, bytes), scales and zeros (N, blocks) f32.
+    x (rows, blocks * elements) f32, codes (N, bytes), scales and zeros (N, blocks) f32; with a
+    table zeros are None.
     """
     epilogue = LineEpilogue(out, plan.activation, bias, residual)
     lanes, rows, nbytes = plan.lanes, plan.rows, plan.elements * plan.bits // 8
@@ -87,7 +104,7 @@ def product(
 
 
 @cb.kernel
-def unpack(codes: cb.Array, scales: cb.Array, zeros: cb.Array, out: cb.Array, plan: cb.Comptime):
+def unpack(codes: cb.Array, scales: cb.Array, zeros, out: cb.Array, plan: cb.Comptime):
     """out[n] = row n of the weight in the order of `ordered`; a cube does one row."""
     n, nbytes = cb.CUBE_POS, plan.elements * plan.bits // 8
     for block in range(scales.shape[1]):

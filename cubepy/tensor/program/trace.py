@@ -30,7 +30,7 @@ from cubepy.tensor.program.plans.steady import exchange
 from cubepy.tensor.program.promised import Promised, compute, keep, leave_to_program
 from cubepy.tensor.program.scalar import Scalar, number_of
 from cubepy.tensor.program.stepwise import arrays_by_steps
-from cubepy.tensor.storage import Dense
+from cubepy.tensor.storage import HOST, Dense
 from cubepy.tensor.value import Handle, Number, Value, gradient_of, identities, located, outside
 
 
@@ -442,7 +442,7 @@ class Tracer(ExactRecorder):
         return Trace(*seen, self._asked_at, homes), given
 
 
-_none = Value(Dense(np.empty(0)))
+_none = Value(Dense(np.empty(0), HOST))
 
 
 def _remembers(value: Value) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ MODELS = [
     ("vision", "convnext"),
     ("speech", "many"),
 ]
-VALUES: tuple[Any, ...] = (None, -1, 0, 1 << 40, "x", [1], {"a": 1}, float("nan"))
+VALUES: tuple[Any, ...] = (None, -1, 0, 1 << 22, 1 << 26, 1 << 40, "x", [1], {"a": 1}, float("nan"))
+MEMORY = 64 << 20
+"""What a config may take beside its file, before its shapes are compared with the weights'."""
 
 
 def keys(table: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -53,10 +56,14 @@ def test_any_value_loads_or_is_refused(file: str, name: str, tmp_path: Path) -> 
                     table = table[part]
                 table[key[-1]] = value
                 (tmp_path / path).write_text(json.dumps(changed))
+                tracemalloc.start()
                 try:
                     cb.load(tmp_path)
                 except CubeError as error:
                     refused += 1
                     assert str(error)
+                taken = tracemalloc.get_traced_memory()[1]
+                tracemalloc.stop()
+                assert taken < MEMORY, f"{key} = {value!r}: {taken >> 20} MB"
         (tmp_path / path).write_text(text)
     assert refused > 40

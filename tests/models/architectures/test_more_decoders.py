@@ -12,10 +12,10 @@ import pytest
 
 import cubepy as cb
 from cubepy.errors import FileFormatError, ShapeError
-from cubepy.models.architectures.picked import picked
 from cubepy.models.formats.dequantize import dequantize
 from cubepy.models.formats.stored import Stored
 from cubepy.models.gguf_model import stack_of
+from cubepy.models.packed.picked import picked
 from cubepy.runtime.device import current
 from tests.models.folders import drawn_folder, fixture
 from tests.models.gguf_files import experts_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,8 @@ from tests.models.folders import fixture, folder
 from tests.models.gguf_files import gguf_of, metadata_of
 from tests.models.odd import folders, graphs, pickles, texts
 from tests.models.onnx.drawn import tabular
-from tests.models.onnx.drawn.node import file_of
+from tests.models.onnx.drawn.fused import DRAWS
+from tests.models.onnx.drawn.node import Drawn, file_of
 from tests.models.onnx.writer import graph, model, node, tensor
 from tests.models.written import typed
 
@@ -81,27 +82,66 @@ def _odd(value: Any, rng: np.random.Generator) -> Any:
     return int(rng.choice([0, 1, -1, 2, 7, 1 << 20, 2**31, 2**62, -(2**63)]))
 
 
-def _tables(rng: np.random.Generator, home: Path) -> tuple[bytes, Any]:
-    """A model of a table of which some bytes, or numbers of attributes, are others."""
-    drawn = TABLES[rng.integers(len(TABLES))](rng)
-    if rng.random() < 0.2:
+def _changed(drawn: Drawn, rng: np.random.Generator) -> None:
+    """Other numbers in attributes of a node."""
+    name = list(drawn.how)[rng.integers(len(drawn.how))]
+    value, what = drawn.how[name], rng.integers(4)
+    if not isinstance(value, (list, np.ndarray)):
+        drawn.how[name] = _odd(value, rng)
+    elif isinstance(value, np.ndarray):
+        drawn.how[name] = value[: rng.integers(len(value) + 1)] if what else value[::-1].copy()
+    elif value and what == 0:
+        del value[rng.integers(len(value)) :]
+    elif value and what == 1:
+        value[rng.integers(len(value))] = value[rng.integers(len(value))]
+    elif value:
+        value[rng.integers(len(value))] = _odd(value[0], rng)
+
+
+def _moved(drawn: Drawn, rng: np.random.Generator) -> None:
+    """An input that is absent, of another shape, length or dtype, or holds other numbers."""
+    at, what = int(rng.integers(len(drawn.given))), rng.integers(6)
+    one = drawn.given[at]
+    if one is None:
+        return
+    name, array = one[0], np.asarray(one[1])
+    if what == 0 and at:
+        drawn.given[at] = None
+    elif what == 1 and array.ndim:
+        array = array[: int(rng.integers(len(array) + 1))]
+    elif what == 2:
+        array = array.reshape([array.shape, (-1,), (1, *array.shape)][int(rng.integers(3))])
+    elif what == 3:
+        array = array.T
+    elif what == 4 and array.dtype.kind in "fiu":
+        array = array.astype(str(rng.choice(["u1", "i4", "i8", "f2", "f4", "f8"])))
+    elif array.dtype.kind in "iu" and array.size:
+        array = array.copy()
+        extremes = np.iinfo(array.dtype)
+        array.flat[rng.integers(array.size)] = rng.choice([extremes.min, extremes.max, 0])
+    if drawn.given[at] is not None:
+        drawn.given[at] = (name, np.ascontiguousarray(array).reshape(array.shape))
+
+
+def _nodes(draws: Sequence[Any], inputs: bool) -> Callable[..., tuple[bytes, Any]]:
+    """Models of one node of which some bytes, numbers of attributes, or inputs are others."""
+
+    def draw(rng: np.random.Generator, home: Path) -> tuple[bytes, Any]:
+        drawn = draws[rng.integers(len(draws))](rng)
+        if rng.random() < 0.2:
+            made, given, _ = file_of(drawn)
+            return mutated(made, rng), given
+        for _ in range(rng.integers(0, 4)):
+            if inputs and (not drawn.how or rng.random() < 0.5):
+                _moved(drawn, rng)
+            elif drawn.how:
+                _changed(drawn, rng)
+        if not any(drawn.given):
+            return b"", {}
         made, given, _ = file_of(drawn)
-        return mutated(made, rng), given
-    for _ in range(rng.integers(0, 4)):
-        name = list(drawn.how)[rng.integers(len(drawn.how))]
-        value, what = drawn.how[name], rng.integers(4)
-        if not isinstance(value, (list, np.ndarray)):
-            drawn.how[name] = _odd(value, rng)
-        elif isinstance(value, np.ndarray):
-            drawn.how[name] = value[: rng.integers(len(value) + 1)] if what else value[::-1].copy()
-        elif value and what == 0:
-            del value[rng.integers(len(value)) :]
-        elif value and what == 1:
-            value[rng.integers(len(value))] = value[rng.integers(len(value))]
-        elif value:
-            value[rng.integers(len(value))] = _odd(value[0], rng)
-    made, given, _ = file_of(drawn)
-    return made, given
+        return made, given
+
+    return draw
 
 
 def mutated(raw: bytes, rng: np.random.Generator) -> bytes:
@@ -166,7 +206,8 @@ KINDS = {
     "functions": Kind("onnx", lambda rng, home: graphs.of_functions(rng), _run_onnx),
     "sequences": Kind("onnx", lambda rng, home: graphs.of_sequences(rng), _run_onnx),
     "onnx": Kind("onnx", _onnx_bytes, _run_onnx),
-    "tables": Kind("onnx", _tables, _run_onnx),
+    "tables": Kind("onnx", _nodes(TABLES, False), _run_onnx),
+    "nodes": Kind("onnx", _nodes(tuple(DRAWS.values()), True), _run_onnx),
     "gguf": Kind("gguf", _gguf, _open_model),
     "vocabularies": Kind("gguf", _vocabulary, _open_vocabulary),
     "safetensors": Kind(

@@ -19,7 +19,7 @@ from cubepy.models.architectures.rotary import rotary
 from cubepy.models.exported.model import TorchModel
 from cubepy.models.formats.onnx import read
 from cubepy.nn import functional as F
-from cubepy.tensor import apply, arange, cumulative_sum, full, meshgrid, where
+from cubepy.tensor import apply, arange, cumulative_prod, cumulative_sum, full, meshgrid, where
 from tests.models.exported.recorded import cases, decoded
 
 try:
@@ -382,3 +382,21 @@ def test_recurrent_layers_without_gradients_are_written_as_scans(kind: Any, tmp_
     assert cb.look(tmp_path / "net.onnx").operators["Scan"] == 2
     found = cb.load(tmp_path / "net.onnx")(x)["output"].numpy()
     np.testing.assert_allclose(found, net(x)[0].numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+def test_running_products(dtype: str, exclusive: bool, tmp_path: Path) -> None:
+    for _ in range(6):
+        shape = tuple(rng.integers(1, 9, rng.integers(1, 4)).tolist())
+        axis, x = int(rng.integers(len(shape))), rng.integers(-3, 4, shape).astype(dtype)
+
+        def products(t: Any, axis: int = axis) -> Any:
+            return cumulative_prod(t, axis=axis, include_initial=exclusive)
+
+        cb.save(products, tmp_path / "p.onnx", [x])
+        right = products(cb.tensor(x)).numpy()
+        agree(cb.load(tmp_path / "p.onnx")(x)["output"].numpy(), right)
+        if onnxruntime is not None:
+            session = onnxruntime.InferenceSession(str(tmp_path / "p.onnx"))
+            agree(session.run(None, {session.get_inputs()[0].name: x})[0], right)

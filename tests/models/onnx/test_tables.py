@@ -12,7 +12,7 @@ from cubepy.errors import ModelError
 from cubepy.models.onnx import load
 from tests.models.onnx.drawn.node import ML, Drawn, file_of
 from tests.models.onnx.drawn.tabular import tree_regressor
-from tests.models.onnx.writer import graph, model, node, value
+from tests.models.onnx.writer import graph, map_value, model, node, value
 
 
 def net(op: str, x: Any, outputs: str = "y", **how: Any) -> Any:
@@ -39,6 +39,59 @@ def test_categories_are_mapped_both_ways() -> None:
     x = np.array([6, 5, 0])
     found = net("CategoryMapper", x, **how)(x)["y"]
     assert found.tolist() == ["b", "a", "?"]
+
+
+def of_maps(op: str, keys: Any, values: Any, out: Any, **how: Any) -> Any:
+    made = graph([node(op, "x", "y", ML, **how)], [map_value("x", keys, values)], [value("y", out)])
+    return load(model(made, ai_onnx_ml=3))
+
+
+@pytest.mark.parametrize("values", [np.float32, np.int64, np.float64, object])
+@pytest.mark.parametrize("keys", [object, np.int64])
+def test_maps_become_columns(keys: Any, values: Any) -> None:
+    """What a map lacks is zero, what no word is for is passed over, as onnxruntime does."""
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        words = rng.permutation(9)[: rng.integers(1, 9)].tolist()
+        given = rng.permutation(9)[: rng.integers(0, 9)].tolist()
+        name = "string_vocabulary" if keys is object else "int64_vocabulary"
+        words, given = ([str(w) if keys is object else w for w in t] for t in (words, given))
+        numbers = rng.integers(-9, 9, len(given)).tolist()
+        texts = [str(n) if values is object else n for n in numbers]
+        table = dict(zip(given, texts, strict=True))
+        net = of_maps("DictVectorizer", keys, values, values, **{name: words})
+        right = [[table.get(w, "" if values is object else 0) for w in words]]
+        for found in (net(table)["y"], net(x=table)["y"], net({"x": table})["y"]):
+            assert found.tolist() == right
+            assert values is object or found.dtype.numpy == values
+
+
+def test_maps_are_cast() -> None:
+    """Beside what onnxruntime 1.32 gives for the same maps."""
+    given = {3: 1.5, 1: -2.7, 5: 1e20, 6: 1 / 3}
+    net = of_maps("CastMap", np.int64, np.float32, np.float32)
+    assert net(given)["y"].tolist() == [
+        [np.float32(-2.7), 1.5, np.float32(1e20), np.float32(1 / 3)]
+    ]
+    net = of_maps("CastMap", np.int64, np.float32, np.int64, cast_to="TO_INT64")
+    assert net({3: 1.5, 1: -2.7})["y"].tolist() == [[-2, 1]]
+    net = of_maps("CastMap", np.int64, np.float32, object, cast_to="TO_STRING")
+    right = [["-2.700000", "1.500000", "100000002004087734272.000000", "0.333333"]]
+    assert net(given)["y"].tolist() == right
+    net = of_maps("CastMap", np.int64, np.float32, np.float32, map_form="SPARSE", max_map=6)
+    assert net({3: 1.5, 1: 2, 7: 4})["y"].tolist() == [[0, 2, 0, 1.5, 0, 0]]
+    with pytest.raises(ModelError, match="columns"):
+        net({3: 1.5, -1: 2})
+    net = of_maps("CastMap", np.int64, object, np.float32)
+    assert net({3: "1.5", 1: "2"})["y"].tolist() == [[2, 1.5]]
+    with pytest.raises(ModelError, match="a value of the map"):
+        net({3: "x"})
+    net = of_maps("CastMap", np.int64, np.float32, np.float32)
+    for wrong, said in (({"a": 1.0}, "does not go with"), ([1.0], "is a map, not list")):
+        with pytest.raises(ModelError, match=said):
+            net(x=wrong)
+    with pytest.raises(ModelError, match="max_map|columns"):
+        of_maps("CastMap", np.int64, np.float32, np.float32, map_form="SPARSE", max_map=1 << 40)({})
 
 
 def walked(how: dict[str, Any], row: Any) -> np.ndarray:

@@ -107,6 +107,12 @@ def value(name: str, dtype: Any = np.float32, shape: Any = None) -> bytes:
     return field(1, name) + field(2, field(1, inner))
 
 
+def map_value(name: str, keys: Any, values: Any) -> bytes:
+    """A map with its types."""
+    inner = field(1, field(1, CODES[np.dtype(values)]))
+    return field(1, name) + field(2, field(5, field(1, CODES[np.dtype(keys)]) + field(2, inner)))
+
+
 def graph(
     nodes: list[bytes], inputs: list[Any], outputs: list[Any], weights: list[bytes] = ()
 ) -> Graph:

@@ -8,8 +8,8 @@ from typing import Any
 from cubepy import tensor as T
 from cubepy.errors import ModelError
 from cubepy.lang.dtypes import bool_, f32
-from cubepy.models.architectures.picked import picked
 from cubepy.models.exported.records import target
+from cubepy.models.packed.picked import picked
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor
 from cubepy.tensor.modes import is_grad_enabled

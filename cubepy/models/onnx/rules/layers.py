@@ -87,3 +87,19 @@ def matmul_nbits(graph: Rewriting, node: Node) -> Node | None:
     nbits: Any = importlib.import_module("cubepy.models.onnx.rules.nbits")
     found: Node | None = nbits.linear_of(graph, node)
     return found
+
+
+@layer("MatMulBnb4", "com.microsoft")
+def matmul_bnb4(graph: Rewriting, node: Node) -> Node | None:
+    """MatMulBnb4 of constants."""
+    nbits: Any = importlib.import_module("cubepy.models.onnx.rules.nbits")
+    found: Node | None = nbits.of_tables(graph, node)
+    return found
+
+
+@layer("QMoE", "com.microsoft")
+def packed_experts(graph: Rewriting, node: Node) -> Node | None:
+    """Experts of constant codes."""
+    experts: Any = importlib.import_module("cubepy.models.onnx.rules.experts")
+    found: Node | None = experts.experts_of(graph, node)
+    return found

@@ -1,9 +1,10 @@
-"""Products with matrices of few bits as linear layers of packed codes: MatMulNBits, and MatMul and
-Gemm of what DequantizeLinear makes of codes.
+"""Products with matrices of few bits as linear layers of packed codes: MatMulNBits, MatMulBnb4, and
+MatMul and Gemm of what DequantizeLinear makes of codes.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from cubepy import nn
 from cubepy.models.formats.onnx import Node
 from cubepy.models.onnx.constants import Constant
+from cubepy.models.onnx.ops.microsoft.quantized import BNB4
 from cubepy.models.onnx.rewriting import OURS, Rewriting, host_of
 from cubepy.models.packed.nbits import BlockCodes, bytes_of, int4_of
 from cubepy.quant.storage import Quantized
@@ -76,6 +78,33 @@ def linear_of(graph: Rewriting, node: Node) -> Node | None:
     return Node("Linear", OURS, node.name, inputs, node.outputs, {"module": module, "wide": wide})
 
 
+def of_tables(graph: Rewriting, node: Node) -> Node | None:
+    """MatMulBnb4 of constants: a linear layer that reads the codes, where blocks end with rows."""
+    given, names = node.attributes, node.inputs
+    codes, scales = (graph.constants.get(name) for name in names[1:3])
+    n, k, block = (given.get(name, 0) for name in ("N", "K", "block_size"))
+    if not given.get("transB", 1) or not isinstance(codes, Constant) or scales is None:
+        return None
+    if min(n, k) < 1 or block < 16 or block & (block - 1) or given.get("quant_type") not in (0, 1):
+        return None
+    raw, by = codes.host(), host_of(scales)
+    if raw.dtype != np.uint8 or by.dtype.name not in FLOATS or by.size != -(-n * k // block):
+        return None
+    length = math.gcd(k, block)
+    if length < 16 or raw.size != n * k // 2:
+        return None
+    turned_codes = (raw << 4 | raw >> 4).reshape(n, -1)  # the first of two is the higher half
+    spread = np.repeat(by.reshape(-1).astype(np.float32), block // length)
+    floats = spread[: n * k // length].reshape(n, -1)
+    found = BlockCodes(turned_codes, floats, None, k, 4, length, BNB4[given["quant_type"]])
+    module = packed_layer(graph, found, None, names[1])
+    for name, old in zip(names[1:3], (codes, scales), strict=True):
+        if isinstance(old, Constant) and graph.uses[name] == 2:
+            graph.scope.parameters.pop(old.key, None)
+    said = {"module": module, "wide": True}
+    return Node("Linear", OURS, node.name, names[:1], node.outputs, said)
+
+
 def order_of(groups: Any, columns: int, block: int) -> np.ndarray | None:
     """Columns group after group, of the group of each; None where groups are no whole blocks."""
     if groups.shape != (columns,) or groups.dtype.kind != "i":
@@ -91,6 +120,7 @@ def of_groups(weight: BlockCodes, groups: Any) -> tuple[BlockCodes, np.ndarray] 
     where a zero point is no code, or a group is none.
     """
     block, codes = weight.block, bytes_of(weight.codes, weight.bits)
+    assert weight.zeros is not None
     points = weight.zeros.astype(np.uint8)
     exact = (points == weight.zeros).all() and points.max(initial=0) < 1 << weight.bits
     whole = groups.shape == (weight.shape[1],) and groups.dtype.kind == "i"

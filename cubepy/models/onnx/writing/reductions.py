@@ -130,6 +130,27 @@ def running(w: Writer, op: Op, x: str) -> Any:
     return [x, w.cast(at, i64, op.node.results[1].dtype)]
 
 
+@form("cumprod")
+def cumprod(w: Writer, op: Op, x: str) -> Any:
+    """Products with what lies 1, 2, 4, ... before: ONNX has sums alone."""
+    x = w.cast(x, op.spec(0).dtype, op.dtype)
+    rank, one = len(op.shape), w.constant(1, op.dtype)
+    axis = op.attrs["axis"] % max(rank, 1)
+    length = op.shape[axis] if rank else 1
+
+    def before(t: str, by: int) -> str:
+        ahead = [by if a == axis else 0 for a in range(rank)]
+        return w.add("Pad", t, w.integers([*ahead, *(-n for n in ahead)]), one)  # type: ignore[no-any-return]
+
+    if op.attrs["exclusive"] and length:
+        x = before(x, 1)
+    step = 1
+    while step < length:
+        x = w.add("Mul", x, before(x, step))
+        step *= 2
+    return x
+
+
 @form("topk")
 def topk(w: Writer, op: Op, x: str) -> Any:
     how = {"axis": op.attrs["axis"], "largest": int(op.attrs["largest"])}

@@ -54,6 +54,18 @@ def product_of_bits(rng: Any) -> Drawn:
     return drawn
 
 
+def product_of_tables(rng: Any) -> Drawn:
+    """`MatMulBnb4` of both types, with blocks that end with rows and that do not."""
+    block, n = int(rng.choice([16, 32, 64, 128])), int(rng.integers(1, 40))
+    k = int(rng.integers(1, 9)) * 16 if yes(rng, 0.6) else int(rng.integers(1, 150))
+    rows = [(int(rng.integers(1, 5)),), (2, 3), (int(rng.integers(17, 40)),)][int(rng.integers(3))]
+    codes = rng.integers(0, 256, (n * k + 1) // 2).astype(np.uint8)
+    scales = (rng.random(-(-n * k // block)) + 0.1).astype(np.float32)
+    how = {"K": k, "N": n, "block_size": block, "quant_type": int(yes(rng))}
+    given: list[Any] = [("a", floats(rng, *rows, k)), ("=b", codes), ("=s", scales)]
+    return Drawn("MatMulBnb4", how, given, [np.float32])
+
+
 def gathered_blocks(rng: Any) -> Drawn:
     """`GatherBlockQuantized` along all axes, of codes in bytes and of 4 bits."""
     bits, block = int(rng.choice([2, 4, 8])), int(rng.choice([16, 32]))

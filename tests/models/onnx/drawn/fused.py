@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.models.onnx.drawn import attention, caches, codes, tabular
+from tests.models.onnx.drawn import attention, caches, codes, experts, tabular
 from tests.models.onnx.drawn.node import Drawn, floats, yes
 
 
@@ -181,6 +181,9 @@ DRAWS: dict[str, Any] = {
     "RotaryEmbedding 23": lambda rng: attention.rotary(rng, standard=True),
     "SkipLayerNormalization": skip_norm,
     "MatMulNBits": codes.product_of_bits,
+    "MatMulBnb4": codes.product_of_tables,
+    "MoE": experts.experts_of_floats,
+    "QMoE": experts.experts_of_codes,
     "GatherBlockQuantized": codes.gathered_blocks,
     "DynamicQuantizeLSTM": codes.lstm_of_codes,
     "QLinear": codes.linear_codes,

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from cubepy.models.onnx.ops.microsoft import fused, groups, heads, linear_codes, quantized, standard
+from cubepy.models.onnx.ops.microsoft import (
+    experts,
+    fused,
+    groups,
+    heads,
+    linear_codes,
+    quantized,
+    standard,
+)
 
-__all__ = ["fused", "groups", "heads", "linear_codes", "quantized", "standard"]
+__all__ = ["experts", "fused", "groups", "heads", "linear_codes", "quantized", "standard"]

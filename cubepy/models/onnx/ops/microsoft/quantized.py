@@ -25,6 +25,16 @@ WIDE, FEW = 256, 4
 """States from which on, and sequences up to which, an LSTM of codes rounds all sequences to one
 range; else each has its own."""
 
+_TWELFTHS = (0, 0.0625, 8, 12, 4, 6, 2, 3)
+_QUARTILES = (
+    (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453)
+    + (-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0)
+    + (0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224)
+    + (0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)
+)
+BNB4 = (tuple(sign * n / 12 for sign in (1, -1) for n in _TWELFTHS), _QUARTILES)
+"""What codes of FP4 and of NF4 mean (Dettmers et al., 2023)."""
+
 operator("QuantizeLinear", domain=MS, plain=True)(quantize_linear)
 operator("DequantizeLinear", domain=MS, plain=True)(dequantize_linear)
 
@@ -72,6 +82,25 @@ def matmul_nbits(
         weight = (codes.reshape(n, blocks * block)[:, :k] - point) * by
     made = x @ weight.T
     return made if bias is None else made + bias
+
+
+@operator("MatMulBnb4", domain=MS)
+def matmul_bnb4(call: Call, x: Tensor, packed: Tensor, scales: Tensor) -> Tensor:
+    """x times the transpose of a matrix (N, K) of codes of a table, scaled by blocks of what lies
+    in a row; of two codes in a byte the first is the higher half.
+    """
+    n, k, block, kind = call["N"], call["K"], call["block_size"], call["quant_type"]
+    if kind not in (0, 1) or min(n, k, block) < 1 or n * k > 2 * packed.size:
+        raise call.refuse(f"a matrix ({n}, {k}) of type {kind} in {packed.size} bytes")
+    table = T.asarray(BNB4[kind], dtype="f32", device=x.device)
+    flat = packed.reshape(-1)
+    low, high = flat & 15, apply("rshift", flat, T.full_like(flat, 4))
+    codes = T.stack([high, low], axis=-1).reshape(-1)[: n * k]
+    by = scales.reshape(-1).astype("f32")[: -(-n * k // block)]
+    by = by.repeat_interleave(min(block, n * k), 0)[: n * k]
+    weight = (apply("take", table, codes.astype("i64"), axis=0) * by).reshape(n, k)
+    made = x.astype("f32") @ (weight.T if call.get("transB", 1) else weight)
+    return made.astype(x.dtype)
 
 
 @operator("DynamicQuantizeMatMul", domain=MS)

@@ -105,6 +105,53 @@ def zip_map(call: Call, x: Any) -> Any:
     return [dict(zip(classes, row, strict=True)) for row in rows.tolist()]
 
 
+def _row(call: Call, keys: list[Any], given: Any, dtype: Any, cast: Any = None) -> Any:
+    """The values of a map for some keys as a row (1, keys); those that it lacks are zero, or empty
+    texts.
+    """
+    if not isinstance(given, Mapping):
+        raise call.refuse("the input is no map")
+    empty = "" if np.dtype(dtype).kind == "O" else 0
+    try:
+        found = [given.get(k, empty) for k in keys]
+        return np.array([v if cast is None else cast(v) for v in found], dtype)[None]
+    except (OverflowError, TypeError, ValueError) as error:
+        raise call.refuse(f"a value of the map: {error}") from error
+
+
+@of_tables("DictVectorizer")
+def dict_vectorizer(call: Call, given: Any) -> Any:
+    """The values of a map as columns, one for each word; those that it lacks are zero."""
+    words = call.get("string_vocabulary") or call.get("int64_vocabulary")
+    if not words or call.get("string_vocabulary") and call.get("int64_vocabulary"):
+        raise call.refuse("one vocabulary is needed, of texts or of integers")
+    return _row(call, words, given, getattr(given, "dtype", np.dtype(np.float32)))
+
+
+@of_tables("CastMap")
+def cast_map(call: Call, given: Any) -> Any:
+    """The values of a map in the order of their keys, or in the columns that these name."""
+    to, form = call.get("cast_to", "TO_FLOAT"), call.get("map_form", "DENSE")
+    dtypes: dict[str, Any] = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}
+    if to not in dtypes or form not in ("DENSE", "SPARSE"):
+        raise call.refuse(f"cast_to {to!r} and map_form {form!r}")
+    if not isinstance(given, Mapping) or not all(isinstance(k, (int, np.integer)) for k in given):
+        raise call.refuse("the input is no map of integers")
+    keys = sorted(given)
+    if form == "SPARSE":
+        count = call.get("max_map", 1)
+        if keys and keys[0] < 0 or not 0 < count <= MOST + len(given):
+            raise call.refuse(f"columns {keys[:9]} of {count}")
+        keys = list(range(count))
+    casts = {"TO_FLOAT": float, "TO_INT64": int, "TO_STRING": _written}
+    return _row(call, keys, given, dtypes[to], casts[to])
+
+
+def _written(value: Any) -> str:
+    """A value as a text; numbers have six places."""
+    return value if isinstance(value, str) else f"{float(np.float32(value)):f}"
+
+
 @of_tables("CategoryMapper")
 def category_mapper(call: Call, x: Any) -> Any:
     """Texts as their numbers, or numbers as their texts."""

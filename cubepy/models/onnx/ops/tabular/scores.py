@@ -42,9 +42,10 @@ def logistic(x: Any) -> Any:
 
 def softmax(x: Any, zeros_stay: bool = False) -> Any:
     """Softmax of rows; on demand scores of zero stay zero, and the others share."""
-    powers = np.exp(x - x.max(axis=-1, keepdims=True))
-    if zeros_stay:
-        powers = np.where(np.abs(x) > LEAST, powers, 0)
+    powers = np.exp(x - np.maximum.reduce(x, axis=-1, keepdims=True))
+    if not zeros_stay:  # the largest power is 1, so no sum is 0
+        return powers / np.add.reduce(powers, axis=-1, keepdims=True)
+    powers = np.where(np.abs(x) > LEAST, powers, 0)
     total = powers.sum(axis=-1, keepdims=True)
     return powers / np.where(total == 0, 1, total)
 

@@ -137,7 +137,8 @@ class Forest:
         if x.shape[1] < self.features:
             raise ModelError(f"{self.features} columns are looked at, but there are {x.shape[1]}")
         start = {"MIN": np.inf, "MAX": -np.inf}.get(self.plan.kind, 0.0)
-        out = np.full((len(x), self.count), start)
+        lengths = len(x), self.count
+        out = np.full(lengths, start) if start else np.zeros(lengths)
         x = np.ascontiguousarray(x, self.bounds.dtype)
         arrays = (self.nodes, self.bounds, self.roots, self.targets, self.weights)
         if out.size and len(self.roots):
@@ -310,7 +311,7 @@ def floats_of(call: Call, name: str) -> Any:
 
 def based(found: Any, base: Any) -> Any:
     """With what is there before any tree: for each target, or one for all."""
-    return found + base if len(base) in (1, found.shape[1]) else found
+    return found + base if len(base) and len(base) in (1, found.shape[1]) else found
 
 
 @of_tables("TreeEnsembleRegressor")
