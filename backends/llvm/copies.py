@@ -20,8 +20,7 @@ Two things are done.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cubepy.compiler.ir import (
@@ -78,7 +77,7 @@ class Numbers:
             target = written(s)
             if target is not None:
                 self.writes.setdefault(target, []).append(number)
-            for name in {n for e in expressions(s) for n in names(e)}:
+            for name in {str(x.attr) for e in expressions(s) for x in e.walk() if x.op == "var"}:
                 self.reads.setdefault(name, []).append(number)
             if isinstance(s, (Break, Continue)):
                 self.jumps.append(number)
@@ -146,14 +145,6 @@ def written(s: Stmt) -> str | None:
     return s.var if isinstance(s, For) else getattr(s, "target", None)
 
 
-def names(e: Expr) -> Iterator[str]:
-    """The variables that an expression reads."""
-    if e.op == "var":
-        yield str(e.attr)
-    for a in e.args:
-        yield from names(a)
-
-
 class Replacing:
     """Puts variables in the place of others, in a copy of a body."""
 
@@ -177,16 +168,15 @@ class Replacing:
     def statement(self, s: Stmt) -> Stmt:
         """The statement with its variables replaced, but not what it writes and holds."""
         changed: dict[str, Any] = {}
-        for f in fields(s):
-            old = getattr(s, f.name)
+        for name, old in vars(s).items():
             if isinstance(old, Expr):
                 new: Any = self.expression(old)
             elif isinstance(old, tuple) and any(isinstance(x, Expr) for x in old):
                 new = tuple(self.expression(x) if isinstance(x, Expr) else x for x in old)
             else:
                 continue
-            if new != old:
-                changed[f.name] = new
+            if new is not old and new != old:
+                changed[name] = new
         return replace(s, **changed) if changed else s
 
 

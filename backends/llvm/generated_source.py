@@ -89,6 +89,12 @@ def once_set(function: ast.FunctionDef) -> set[str]:
         elif isinstance(e, ast.BinOp):
             look(e.left)
             look(e.right)
+        elif isinstance(e, ast.Compare):
+            look(e.left)
+            for other in e.comparators:
+                look(other)
+        elif isinstance(e, ast.UnaryOp):
+            look(e.operand)
         elif not isinstance(e, ast.Constant):
             reads.extend((n.id, n.lineno) for n in ast.walk(e) if isinstance(n, ast.Name))
 

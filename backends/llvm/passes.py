@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
+from llvmlite.ir import instructions
 from numba.core.types import BaseFunction
 
 NEEDLESS = frozenset(
@@ -57,18 +58,64 @@ def last_text_of(module: ir.Module) -> str:
     """The text of a module that nobody needs any more.
 
     Instructions and their blocks know each other, so Python would have to look at all of them to
-    find that they are garbage: three times as long as it takes to part them.
+    find that they are garbage: three times as long as it takes to part them. So texts take the
+    place of a block's instructions.
     """
+    texts = [
+        (block, [text_of(i) for i in block.instructions])
+        for function in module.functions
+        for block in function.blocks
+    ]
+    for block, lines in texts:
+        for instruction in block.instructions:
+            if isinstance(instruction, ir.PhiInstr):
+                instruction.incomings.clear()
+        block.instructions[:] = lines
+        block.terminator = None
     text = str(module)
     for function in module.functions:
-        for block in function.blocks:
-            for instruction in block.instructions:
-                if isinstance(instruction, ir.PhiInstr):
-                    instruction.incomings.clear()
-            block.instructions.clear()
-            block.terminator = None
         function.blocks.clear()
     return text
+
+
+def text_of(i: Any) -> str:
+    """The text of an instruction, as llvmlite has it. What it writes piece by piece, for every kind
+    of instruction there may be, is written here at once for those that kernels mostly have.
+    """
+    write = WRITTEN.get(type(i))
+    if write is None or i.metadata:
+        return str(i)
+    return write(i) if isinstance(i.type, ir.VoidType) else f"{i.get_reference()} = {write(i)}"
+
+
+def _typed(values: Iterable[Any]) -> str:
+    return ", ".join([f"{v.type!s} {v.get_reference()}" for v in values])
+
+
+WRITTEN: dict[type, Callable[[Any], str]] = {
+    instructions.Instruction: lambda i: (
+        f"{' '.join([i.opname, *i.flags])} {i.type!s} "
+        + ", ".join([o.get_reference() for o in i.operands])
+    ),
+    instructions.ICMPInstr: lambda i: (
+        f"{' '.join([i.opname, *i.flags, i.op])} {_typed(i.operands[:1])}, "
+        + i.operands[1].get_reference()
+    ),
+    instructions.CastInstr: lambda i: f"{i.opname} {_typed(i.operands)} to {i.type!s}",
+    instructions.LoadInstr: lambda i: (
+        f"load {i.type!s}, {_typed(i.operands)}{'' if i.align is None else f', align {i.align}'}"
+    ),
+    instructions.StoreInstr: lambda i: (
+        f"store {_typed(i.operands)}{'' if i.align is None else f', align {i.align}'}"
+    ),
+    instructions.GEPInstr: lambda i: (
+        f"getelementptr {'inbounds ' if i.inbounds else ''}{i.source_etype!s}, "
+        + _typed([i.pointer, *i.indices])
+    ),
+    instructions.Branch: lambda i: f"{i.opname} {_typed(i.operands)}",
+}
+WRITTEN[instructions.FCMPInstr] = WRITTEN[instructions.ICMPInstr]
+WRITTEN[instructions.ConditionalBranch] = WRITTEN[instructions.Branch]
 
 
 @contextmanager

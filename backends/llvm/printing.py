@@ -89,6 +89,7 @@ class Printer(MemoryText):
         self.serial = 0
         self.steps: list[str] = []
         self.waits = 0  # `while` loops around
+        self.positions: set[str] | None = None
         self.given = ""  # the variable that a statement gives a value
 
     def array_parameters(self) -> list[Parameter]:
@@ -132,12 +133,10 @@ class Printer(MemoryText):
 
     def used(self, names: tuple[str, ...]) -> bool:
         """Whether the program uses one of these topology names."""
-        return any(
-            e.op == "topology" and e.attr in names
-            for s in walk(self.program.body)
-            for x in expressions(s)
-            for e in x.walk()
-        )
+        if self.positions is None:
+            found = (e for s in walk(self.program.body) for x in expressions(s) for e in x.walk())
+            self.positions = {e.attr for e in found if e.op == "topology"}
+        return not self.positions.isdisjoint(names)
 
     def block(self, body: list[Stmt]) -> None:
         """Statements at the current depth."""

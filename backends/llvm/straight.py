@@ -411,17 +411,17 @@ class Walk:
                 signature = function.get_call_type(self.typing, kinds, {})
             if signature is None or len(signature.args) != len(kinds):
                 raise Unusual(f"{key} of {kinds}")
-            found = self.calls[name] = signature, kinds
-        signature = found[0]
-        return signature, [
-            v if t is wanted or t == wanted else self.cast(v, t, wanted)
-            for (t, v), wanted in zip(arguments, signature.args, strict=True)
+            casts = [None if t == to else to for t, to in zip(kinds, signature.args, strict=True)]
+            found = self.calls[name] = signature, casts, kinds
+        return found[0], [
+            v if wanted is None else self.cast(v, t, wanted)
+            for (t, v), wanted in zip(arguments, found[1], strict=True)
         ]
 
     def cast(self, value: Any, t: Any, wanted: Any) -> Any:
         """A value of one type as one of another."""
         make = partial(self.context.cast, self.builder, value, t, wanted)
-        return self.once((t, wanted), (value,), make)
+        return self.once(("cast",), (value, t, wanted), make)
 
 
 def straight(

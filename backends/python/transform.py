@@ -8,7 +8,6 @@ of topology become the unit's own values; assigned names keep one dtype.
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType, FunctionType
@@ -35,7 +34,7 @@ def with_names(code: CodeType, scope: dict[str, Any], free: dict[str, Any]) -> C
 def code_of(fn: Callable) -> CodeType:
     """The code of the generator function."""
     source = source_of(fn)
-    tree = copy.deepcopy(source.tree)
+    tree = source.own_tree()
     names = source.locals
     tree.decorator_list = []
     tree.returns = None
@@ -47,6 +46,7 @@ def code_of(fn: Callable) -> CodeType:
         kw_defaults=[],
         defaults=[],
     )
+    _at(tree.args, tree)
     rewriter = _Rewriter(names)
     start = f"__types__ = {{'': {tree.name!r}}}\nif False:\n    yield"
     body: list[ast.stmt] = [*ast.parse(start).body]
@@ -70,12 +70,18 @@ def code_of(fn: Callable) -> CodeType:
         assert isinstance(outer, ast.FunctionDef)
         outer.body = [tree, *ast.parse(f"return {tree.name}").body]
         module = ast.Module([outer], [])
-    ast.fix_missing_locations(module)
-    ast.increment_lineno(module, source.first_line - 1)
     code = compile(module, source.file, "exec")
     for _ in range(2 if free else 1):
         code = next(c for c in code.co_consts if isinstance(c, CodeType))
-    return code
+    return _further_down(code, source.first_line - 1)
+
+
+def _further_down(code: CodeType, lines: int) -> CodeType:
+    """Code, and that of the functions in it, so many lines further down in its file."""
+    inside = tuple(
+        _further_down(c, lines) if isinstance(c, CodeType) else c for c in code.co_consts
+    )
+    return code.replace(co_firstlineno=code.co_firstlineno + lines, co_consts=inside)
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -223,7 +229,10 @@ def _runtime(method: str, args: list[ast.expr]) -> ast.Call:
 
 
 def _at(new: Any, old: ast.AST) -> Any:
-    for n in ast.walk(new):
-        if isinstance(n, (ast.expr, ast.stmt)) and not hasattr(n, "lineno"):
-            ast.copy_location(n, old)
+    """A new node, standing where an old one stands; so do those in it which are new, too."""
+    if "lineno" not in new._attributes or not hasattr(new, "lineno"):
+        if "lineno" in new._attributes:
+            ast.copy_location(new, old)
+        for child in ast.iter_child_nodes(new):
+            _at(child, old)
     return new

@@ -6,7 +6,7 @@ loaded value into a variable before any later statement can change the memory th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,9 +59,11 @@ class Expr:
 
     def walk(self) -> Iterator[Expr]:
         """This expression and all below it."""
-        yield self
-        for a in self.args:
-            yield from a.walk()
+        waiting = [self]
+        while waiting:
+            e = waiting.pop()
+            yield e
+            waiting += e.args[::-1]
 
     @property
     def touches_memory(self) -> bool:
@@ -192,42 +194,45 @@ class DebugAssert(Stmt):
     message: str
 
 
+BLOCKS: dict[type[Stmt], Callable[[Any], list[list[Stmt]]]] = {
+    If: lambda s: [s.then, s.orelse],
+    For: lambda s: [s.body],
+    While: lambda s: [s.body],
+}
+EXPRESSIONS: dict[type[Stmt], Callable[[Any], list[Expr]]] = {
+    Assign: lambda s: [s.value],
+    Store: lambda s: [*s.indices, s.value, *([] if s.valid is None else [s.valid])],
+    Prefetch: lambda s: [*s.indices],
+    Atomic: lambda s: [*s.indices, *s.operands],
+    Hardware: lambda s: [*s.args],
+    If: lambda s: [s.cond],
+    While: lambda s: [s.cond],
+    DebugAssert: lambda s: [s.cond],
+    For: lambda s: [s.start, s.stop, s.step],
+    DebugPrint: lambda s: [p for p in s.parts if isinstance(p, Expr)],
+}
+
+
 def children(stmt: Stmt) -> list[list[Stmt]]:
     """The statement lists directly inside a statement."""
-    if isinstance(stmt, If):
-        return [stmt.then, stmt.orelse]
-    if isinstance(stmt, (For, While)):
-        return [stmt.body]
-    return []
+    blocks = BLOCKS.get(type(stmt))
+    return blocks(stmt) if blocks else []
 
 
 def walk(body: list[Stmt]) -> Iterator[Stmt]:
     """Every statement of a body, outer ones first."""
-    for stmt in body:
+    waiting = body[::-1]
+    while waiting:
+        stmt = waiting.pop()
         yield stmt
-        for inner in children(stmt):
-            yield from walk(inner)
+        for inner in reversed(children(stmt)):
+            waiting += inner[::-1]
 
 
 def expressions(stmt: Stmt) -> list[Expr]:
     """The expressions that a statement itself evaluates (not those of statements inside it)."""
-    if isinstance(stmt, Assign):
-        return [stmt.value]
-    if isinstance(stmt, Store):
-        return [*stmt.indices, stmt.value, *([stmt.valid] if stmt.valid is not None else [])]
-    if isinstance(stmt, Prefetch):
-        return list(stmt.indices)
-    if isinstance(stmt, Atomic):
-        return [*stmt.indices, *stmt.operands]
-    if isinstance(stmt, Hardware):
-        return list(stmt.args)
-    if isinstance(stmt, (If, While, DebugAssert)):
-        return [stmt.cond]
-    if isinstance(stmt, For):
-        return [stmt.start, stmt.stop, stmt.step]
-    if isinstance(stmt, DebugPrint):
-        return [p for p in stmt.parts if isinstance(p, Expr)]
-    return []
+    found = EXPRESSIONS.get(type(stmt))
+    return found(stmt) if found else []
 
 
 def contains_barrier(body: list[Stmt]) -> bool:

@@ -22,6 +22,10 @@ class VType:
     lanes: int = 0
     weak: bool = False
 
+    def __init__(self, dtype: DType, lanes: int = 0, weak: bool = False) -> None:
+        own = self.__dict__  # half of what the made one takes
+        own["dtype"], own["lanes"], own["weak"] = dtype, lanes, weak
+
     def __str__(self) -> str:
         return f"line of {self.lanes} {self.dtype.name}" if self.lanes else self.dtype.name
 

@@ -387,6 +387,8 @@ class Scope:
 
     def same(self, a: Value, b: Value) -> bool:
         """Whether two bindings of a name are one and the same."""
+        if a is b:
+            return True
         if isinstance(a, Const) and isinstance(b, Const):
             return a.value is b.value or bool(exact(a.value) == exact(b.value))
         if isinstance(a, StructValue) and isinstance(b, StructValue):
@@ -408,9 +410,9 @@ class Scope:
         Raises:
             ComptimeError: the bindings have no common runtime form.
         """
-        key = key or (*self.frame.path, name)
         if self.same(a, b):
             return
+        key = key or (*self.frame.path, name)
         if isinstance(a, StructValue) and isinstance(b, StructValue) and a.type is b.type:
             for (n, x), (_, y) in zip(a.fields, b.fields, strict=True):
                 self.differ(f"{name}.{n}", x, y, (*key, n))

@@ -159,7 +159,7 @@ def _begin(program: Program, early: set[str]) -> None:
         while common < min(len(known), len(around)) and known[common][0] is around[common][0]:
             common += 1
         found[name] = known[:common]
-    for name, around in found.items():
+    for name, around in sorted(found.items()):  # mentions come from sets, in no order of their own
         block, statement = around[-1]
         vtype = program.variables[name]
         zero = convert.constant(0, vtype.dtype, vtype.lanes)

@@ -65,25 +65,20 @@ class Evaluator:
         method: Callable[[StructValue, str, list[Value], ast.AST], Value],
     ) -> None:
         self.scope, self.call, self.method = scope, call, method
-        self.methods: dict[type[ast.expr], Callable[[Any], Value]] = {}
+        self.methods: dict[type[ast.expr], Callable[[Any], Value]] = {
+            getattr(ast, name[5:]): getattr(self, name) for name in EVALUATED
+        }
 
     def eval(self, node: ast.expr) -> Value:
         """The value of an expression."""
-        scope, kind = self.scope, type(node)
+        scope = self.scope
         saved, scope.location = scope.location, scope.frame.source.at(node)
-        method = self.methods.get(kind) or self._method(kind)
+        method = self.methods.get(type(node))
         if method is None:
             raise unsupported(node, scope.location)
         value = method(node)
         scope.location = saved
         return value
-
-    def _method(self, kind: type[ast.expr]) -> Callable[[Any], Value] | None:
-        """What evaluates expressions of a kind."""
-        method = getattr(self, f"expr_{kind.__name__}", None)
-        if method is not None:
-            self.methods[kind] = method
-        return method
 
     def eval_all(self, *nodes: ast.expr) -> list[Value]:
         """The values of expressions, evaluated from left to right."""
@@ -443,6 +438,9 @@ class Evaluator:
                 f"the condition of a comprehension must be comptime, but it is {describe(value)}"
             )
         return bool(value.value)
+
+
+EVALUATED = [name for name in vars(Evaluator) if name.startswith("expr_")]
 
 
 def _pure(s: Stmt) -> bool:

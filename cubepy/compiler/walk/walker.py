@@ -14,7 +14,7 @@ from cubepy.compiler.values import MethodValue, StructValue, Value
 from cubepy.compiler.walk.assignments import Assignments
 from cubepy.compiler.walk.calls import Calls
 from cubepy.compiler.walk.evaluator import Evaluator
-from cubepy.compiler.walk.paths import Path, Paths
+from cubepy.compiler.walk.paths import Paths
 from cubepy.compiler.walk.returns import Returns
 from cubepy.compiler.walk.statements import Statements
 
@@ -33,27 +33,19 @@ class Walker:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self.evaluator = Evaluator(scope, self.call, self.method)
-        self.paths = Paths(scope, self.statement)
+        self.evaluator = Evaluator(scope, lambda node: self.calls.call(node), self.method)
+        self.paths = Paths(scope, lambda node: self.statements.walk(node))
         self.returns = Returns(scope, self.evaluator, self.paths)
         self.statements = Statements(
             scope, self.evaluator, self.paths, Assignments(scope, self.evaluator), self.returns
         )
         self.calls = Calls(scope, self.evaluator, self.paths, self.returns)
 
-    def call(self, node: ast.Call) -> Value:
-        """The value of a call."""
-        return self.calls.call(node)
-
     def method(self, owner: StructValue, name: str, args: list[Value], node: Any) -> Value:
         """The value of a struct's method that an operator calls."""
         return self.calls.invoke_method(
             MethodValue(owner, name), args, {}, (node.lineno, node.col_offset)
         )
-
-    def statement(self, node: ast.stmt) -> list[Path] | None:
-        """Walk one statement; gives the paths after it, None for the one that is being written."""
-        return self.statements.walk(node)
 
     def walk(self, tree: ast.FunctionDef) -> None:
         """Walk a function's body in the current frame."""

@@ -119,10 +119,10 @@ def quicksort(keys, other, first, n, out, a, masks, levels, lanes: cb.Comptime[i
     begins = cb.shared(DEPTH, cb.i64)
     ends = cb.shared(DEPTH, cb.i64)
     depths = cb.shared(DEPTH, cb.i32)
-    top = 0
+    top: cb.i32 = 0
     begin, end = cb.cast(first, cb.i64), cb.cast(first + n, cb.i64)  # of the result
-    depth = 0  # odd ones are in the other buffer
-    going = True
+    depth: cb.i32 = 0  # odd ones are in the other buffer
+    going: cb.bool_ = True
     while going:
         count = end - begin
         here = begin + cb.select(depth % 2 == 0, 0, other)

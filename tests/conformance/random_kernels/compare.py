@@ -73,19 +73,20 @@ def check(
         return compared(module, device, shape, levels)
 
 
+def inputs(module: Any, seed: int, level: int, count: int) -> tuple[Any, tuple[Any, ...]]:
+    """The array that a random kernel reads, and its arguments behind the arrays."""
+    x = np.random.default_rng(seed).standard_normal(count + 4).astype(np.float32)
+    pair = module.Pair(float(x[0]), 0.5)
+    box = module.Box(pair, (np.int32(3), np.int32(level)), code=(seed + 1) // 2 + count % 2)
+    return x, (level, (x[1], np.int32(seed + 2)), pair, box)
+
+
 def compared(module: Any, device: str, shape: tuple[int, Any], levels: tuple[int, ...]) -> str:
     """The same without sharing."""
     cubes, units = shape
     count = cubes * int(np.prod(units))
     for seed, level in enumerate(levels):
-        x = np.random.default_rng(seed).standard_normal(count + 4).astype(np.float32)
-        pair = module.Pair(float(x[0]), 0.5)
-        arguments = (
-            level,
-            (x[1], np.int32(seed + 2)),
-            pair,
-            module.Box(pair, (np.int32(3), np.int32(level)), code=(seed + 1) // 2 + count % 2),
-        )
+        x, arguments = inputs(module, seed, level, count)
         results = []
         for where in (device, "python"):
             out, whole = np.zeros((count, 6), np.float32), np.zeros((count, 4), np.int32)

@@ -197,7 +197,7 @@ def convolve_block(block, first_panel, n_panels):
         at_panel = (block.group * n_panels + panel) * depth * plan.width
         for piece in range(pieces):
             last = piece == pieces - 1
-            done = 0
+            done: cb.i32 = 0
             for tile in range(tiles):
                 q = tile * rows
                 following = q + rows

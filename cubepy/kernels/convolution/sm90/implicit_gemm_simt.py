@@ -120,7 +120,7 @@ def fma_convolution(
     acc = cb.local(high, cb.f32, lanes=WIDE)
     for i in cb.unroll(range(high)):
         acc[i] = cb.splat(0.0, WIDE)
-    stage = Stage(full, None, 0, 0, stages)
+    stage = Stage(full, None, cb.i32(0), cb.i32(0), stages)
     for step in range(count):
         stage.wait()
         at = stage.slot * (rows + columns) * DEPTH

@@ -375,7 +375,8 @@ def max_bands(
     layers = inside(i * stride[0] - pad[0], spread[0], kernel[0], x.shape[1])
     z = (first * step + begin) * skip - pad[2]
     taps = kernel[1]
-    dirty = True  # the first rows are exact, so that all rows of their windows have been looked at
+    # the first rows are exact, so that all rows of their windows have been looked at
+    dirty: cb.bool_ = True
     for j in range(top, cb.min(top + band_rows, out.shape[2]), plan.rows):
         rows = Rows(
             x,
