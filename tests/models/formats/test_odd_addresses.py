@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,13 @@ from cubepy import quant
 from cubepy.models.onnx import OnnxModel, load
 from cubepy.tensor.storage import Dense, Unaligned
 from tests.models.onnx.writer import field, graph, model, node, tensor
+
+
+@pytest.fixture(autouse=True)
+def on_the_host() -> Iterator[None]:
+    """A GPU gets copies when a file is opened."""
+    with cb.use("cpu"):
+        yield
 
 
 def drawn(seed: int) -> tuple[bytes, np.ndarray, np.ndarray]:

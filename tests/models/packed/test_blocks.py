@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,16 +91,28 @@ def test_products_from_blocks(kind: str, rows: int, activations: str) -> None:
     assert np.abs((plain - sums) / scale).max() < 1e-5
 
 
-@pytest.mark.parametrize("kind", sorted(k for k in PACKED if BY_NAME[k].elements == 32))
-@pytest.mark.parametrize("pairs", [False, True])
-def test_products_by_pairs_and_by_fours(
-    kind: str, pairs: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a processor multiplies that sums products by pairs, and one that sums them by fours."""
+def play(pairs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choose as on a processor that sums products of bytes by pairs, or by fours."""
     properties = device_properties(cb.Device("cpu"))
     features = properties.features - {"byte_pairs"} | ({"byte_pairs"} if pairs else set())
     other = replace(properties, features=frozenset(features))
     monkeypatch.setattr(storage, "device_properties", lambda device: other)
+
+
+@pytest.fixture
+def on_the_host() -> Iterator[None]:
+    with cb.use("cpu"):
+        yield
+
+
+@pytest.mark.parametrize("kind", sorted(k for k in PACKED if BY_NAME[k].elements == 32))
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.usefixtures("on_the_host")
+def test_products_by_pairs_and_by_fours(
+    kind: str, pairs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a processor multiplies that sums products by pairs, and one that sums them by fours."""
+    play(pairs, monkeypatch)
     weight, values = blocks_of(kind)
     assert weight.storage.blueprint().signed == pairs
     for rows in (1, 2, 5, 12):
@@ -110,13 +123,11 @@ def test_products_by_pairs_and_by_fours(
         assert np.abs((F.linear(x, weight).numpy() - right) / scale).max() < 1e-5
 
 
+@pytest.mark.usefixtures("on_the_host")
 @pytest.mark.parametrize("pairs", [False, True])
 def test_the_least_code_of_all(pairs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """-128, which a file may hold though nobody writes it, beside the largest activations."""
-    properties = device_properties(cb.Device("cpu"))
-    features = properties.features - {"byte_pairs"} | ({"byte_pairs"} if pairs else set())
-    other = replace(properties, features=frozenset(features))
-    monkeypatch.setattr(storage, "device_properties", lambda device: other)
+    play(pairs, monkeypatch)
     raw = np.zeros((3, 34), np.uint8)
     raw[:, :2] = np.float16([1]).view(np.uint8)
     raw[0, 2:], raw[1, 2:], raw[2, 2:] = 128, 127, 129
