@@ -35,6 +35,7 @@ from cubepy.nn.filling import (
 )
 from cubepy.nn.seeds import dropout_generator, generator, manual_seed
 from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.storage import HOST, Dense
 
 __all__ = [
     "calculate_gain",
@@ -63,7 +64,7 @@ __all__ = [
     "zeros_",
 ]
 
-_skipping: ContextVar[Callable[[tuple[int, ...]], np.ndarray] | None] = ContextVar(
+_skipping: ContextVar[Callable[[tuple[int, ...]], Tensor] | None] = ContextVar(
     "cubepy_nn_skip_init", default=None
 )
 
@@ -88,14 +89,14 @@ def skip(memory: bool = True) -> Iterator[None]:
         _skipping.reset(token)
 
 
-def _memory(shape: tuple[int, ...]) -> np.ndarray:
-    return np.empty(shape, np.float32)
+def _memory(shape: tuple[int, ...]) -> Tensor:
+    return as_tensor(np.empty(shape, np.float32))
 
 
-def _shape_alone(shape: tuple[int, ...]) -> np.ndarray:
-    """An array of one number that says to be many, and cannot be written."""
+def _shape_alone(shape: tuple[int, ...]) -> Tensor:
+    """An array of the host of one number that says to be many, and cannot be written."""
     try:
-        return np.broadcast_to(np.zeros((), np.float32), shape)
+        return Tensor(Dense(np.broadcast_to(np.zeros((), np.float32), shape), HOST))
     except ValueError as error:  # more elements than an address has numbers for
         raise MemoryError(f"a parameter of the shape {shape}: {error}") from None
 
@@ -109,7 +110,7 @@ def uniform(shape: tuple[int, ...], bound: float) -> Tensor:
     """
     skipped = _skipping.get()
     if skipped is not None:
-        return as_tensor(skipped(shape))
+        return skipped(shape)
     return as_tensor(
         ((generator().random(shape, np.float32) * 2 - 1) * np.float32(bound)).astype(np.float32)
     )
@@ -124,7 +125,7 @@ def normal(shape: tuple[int, ...], std: float = 1.0) -> Tensor:
     """
     skipped = _skipping.get()
     if skipped is not None:
-        return as_tensor(skipped(shape))
+        return skipped(shape)
     return as_tensor(generator().standard_normal(shape, np.float32) * np.float32(std))
 
 
@@ -156,5 +157,5 @@ def constant(shape: tuple[int, ...], value: float) -> Tensor:
         tensor([0.5, 0.5])
     """
     if _skipping.get() is _shape_alone:
-        return as_tensor(_shape_alone(shape))
+        return _shape_alone(shape)
     return as_tensor(np.full(shape, value, np.float32))

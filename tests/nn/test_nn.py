@@ -19,6 +19,7 @@ from cubepy.errors import (
     ShapeError,
 )
 from cubepy.nn import functional as F
+from tests.pretend import NAME, pretend
 
 RNG = np.random.default_rng(1)
 
@@ -322,6 +323,16 @@ def test_first_values_follow_the_seed_and_the_bounds_of_torch():
     with nn.init.skip(memory=False):
         whole = nn.Linear(1 << 20, 1 << 20)
     assert whole.weight.shape == (1 << 20, 1 << 20) and sum(whole.weight.numpy().strides) == 0
+
+
+def test_parameters_without_memory_are_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU would get copies of all of them."""
+    with pretend(monkeypatch), cb.use(NAME), nn.init.skip(memory=False):
+        whole = nn.Linear(1 << 20, 1 << 20)
+        norm = nn.LayerNorm(1 << 30)
+        assert {str(p.device) for m in (whole, norm) for p in m.parameters()} == {"cpu"}
+        whole.weight.take_over_(np.ones((2, 3), np.float32))
+        assert str(whole.weight.device) == NAME
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])

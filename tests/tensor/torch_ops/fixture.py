@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import cubepy as cb
+from cubepy.runtime.device import current
 
 FOLDER = Path(__file__).parent.parent / "fixtures"
 FILES = FOLDER / "torch_ops.npz", FOLDER / "newer_torch_ops.npz"
@@ -81,9 +82,13 @@ class Reader:
         assert self.taken == len(self.floats)
 
 
-@cache
 def calls() -> dict[str, list[Call]]:
-    """All calls by the name of the op."""
+    """All calls by the name of the op, with tensors on the current device."""
+    return _calls(current())
+
+
+@cache
+def _calls(device: cb.Device) -> dict[str, list[Call]]:
     found: dict[str, list[Call]] = {}
     for file in FILES:
         for name, one in Reader(file).calls():
