@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
+from rows import PAUSE
 
 from cubepy.models.onnx import load
 
@@ -118,12 +119,13 @@ def cosine(ours: Any, theirs: Any) -> float:
     return 1.0 if size == 0 else float(a @ b) / size
 
 
-def timed(ours: Any, theirs: Any, seconds: float = 3.0) -> tuple[list[float], list[float]]:
+def timed(ours: Any, theirs: Any, seconds: float = 6.0) -> tuple[list[float], list[float]]:
     """Times of two functions that are called in turns: 15 to 200 of each."""
     times: tuple[list[float], list[float]] = ([], [])
     until = time.perf_counter() + seconds
     while len(times[0]) < 15 or (len(times[0]) < 200 and time.perf_counter() < until):
         for function, kept in zip((ours, theirs), times, strict=True):
+            time.sleep(PAUSE)
             start = time.perf_counter()
             function()
             kept.append(time.perf_counter() - start)
