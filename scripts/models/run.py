@@ -1,7 +1,7 @@
 """Fetches trained models and tries all that the pages say of them, beside the libraries that others
 use: what `make models` does.
 
-    python scripts/models/run.py                       # everything: half an hour
+    python scripts/models/run.py                       # everything: an hour or so
     python scripts/models/run.py --small               # the packages of a few MB, and SmolLM2
     python scripts/models/run.py --only texts speech   # some steps
     python scripts/models/run.py --threads 1

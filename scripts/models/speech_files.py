@@ -43,6 +43,8 @@ LAST = {
     "weight": "weight",
     "bias": "bias",
 }
+ENGLISH_END = 50256
+"""What ends a text in the vocabulary of English alone; that of many languages has a word more."""
 
 
 def variables(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
@@ -111,7 +113,7 @@ def config(found: dict[str, np.ndarray], tensors: dict[str, np.ndarray]) -> dict
 
 def generation(theirs: dict[str, Any], words: dict[str, int]) -> dict[str, Any]:
     """generation_config.json."""
-    many = len(theirs["lang_ids"]) > 1 and "<|en|>" in words and words["<|endoftext|>"] > 50256
+    many = "<|en|>" in words and words["<|endoftext|>"] != ENGLISH_END
     made = {
         "decoder_start_token_id": words["<|startoftranscript|>"],
         "eos_token_id": words["<|endoftext|>"],
