@@ -41,9 +41,10 @@ FLIPPED = {"resnet50_trained": 0.1}
 weights changed by 1e-7 of themselves (in f64) move the first layer's gradient by 5e-5, by 1e-6 they
 move one of three million activations across zero, and the gradient by 3e-2 to 5e-2. Its result, and
 all that it has in f64, are held to the limits above."""
-SMALL = 1e-2
-"""Of the norm of all gradients: what smaller ones are held to (some are 0, as those of biases ahead
-of a batch norm)."""
+SMALL, ZERO = 1e-2, 4e-2
+"""Of the norm of all gradients: what smaller ones are held to, and those that are 0, as of biases
+ahead of a batch norm. They are what rounding leaves of terms that cancel: in f32 torch has 0.6e-5 of
+`SMALL` for two of MobileNet's, ours are 0.5e-5 (op by op) and 1.1e-5 (as a program, with AVX2)."""
 
 
 @cache
@@ -67,7 +68,8 @@ def model_of(name: str, dtype: str, written: type[nn.Module] | None = None) -> n
 
 def close(name: str, key: str, got: np.ndarray, limit: float, scale: float) -> None:
     want = stored()[f"{name}/{key}"]
-    size = max(float(np.linalg.norm(want)), SMALL * scale)
+    norm = float(np.linalg.norm(want))
+    size = max(norm, (ZERO if norm < 1e-12 * scale else SMALL) * scale)
     off = float(np.linalg.norm(got - want)) / size
     assert off <= limit, f"{name}: {key} is off by {off:.2g} of {size:.3g}"
 
