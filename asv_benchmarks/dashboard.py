@@ -1,9 +1,8 @@
 """Run the asv suite on this machine and publish a page that opens from disk: what `make asv` does.
 
-    python asv_benchmarks/dashboard.py                          # everything: half an hour and more
-    python asv_benchmarks/dashboard.py --bench Softmax          # classes or functions that match
-    python asv_benchmarks/dashboard.py --publish-only           # the page, from the results that
-    are there
+    python asv_benchmarks/dashboard.py                   # everything: half an hour and more
+    python asv_benchmarks/dashboard.py --bench Softmax   # classes or functions that match
+    python asv_benchmarks/dashboard.py --publish-only    # the page, from the results that are there
 
 Benchmarks run in the interpreter that runs this script, with the peers that it has, on the working
 tree. Times are kept in asv's own format in `asv_benchmarks/results`, under the commit that the tree

@@ -4,8 +4,7 @@
     python asv_benchmarks/ratios.py --only matmul        # rows that begin so, such as "matmul 64x"
     python asv_benchmarks/ratios.py --write out.md       # and write the table as Markdown
 
-    python asv_benchmarks/ratios.py --no-pauses          # as programs call libraries: one right
-    after the other
+    python asv_benchmarks/ratios.py --no-pauses   # libraries one right after the other, as in programs
 
 Every row is the median of several rounds in which each library runs, one after the other. A library
 that needs more than three times as long as the fastest is run no further, and its ratio says

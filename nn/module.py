@@ -183,8 +183,10 @@ class Module(Hooked, Tree):
             state: tensors or arrays by dotted name, such as `nn.load_safetensors` gives.
             strict: whether every name must be on both sides.
 
-        Raises: FileFormatError: everything that is missing, unexpected (when strict) or of a wrong
-            shape, in one message. Nothing is changed then. ArgumentError: `state` is no mapping.
+        Raises:
+            FileFormatError: everything that is missing, unexpected (when strict) or of a wrong
+                shape, in one message. Nothing is changed then.
+            ArgumentError: `state` is no mapping.
 
         Example:
             >>> from cubepy import nn

@@ -49,8 +49,11 @@ def load_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The tensors of a file, by name: read-only views of the mapped file, of which nothing is read
     yet.
 
-    Raises: FileFormatError: a file that is truncated or whose header is wrong, with the rule and
-        the value. FileNotFoundError: there is no such file. ArgumentError: `path` is no path.
+    Raises:
+        FileFormatError: a file that is truncated or whose header is wrong, with the rule and the
+            value.
+        FileNotFoundError: there is no such file.
+        ArgumentError: `path` is no path.
 
     Example:
         >>> import numpy as np, tempfile

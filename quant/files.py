@@ -94,8 +94,10 @@ def load(model: nn.Module, path: Path, *, strict: bool = True) -> nn.Module:
         path: of the file. Packed weights are mapped from it, never made float.
         strict: whether the file must hold every tensor of the model, and no other.
 
-    Raises: FileFormatError: a damaged file, or tensors that are missing, left over or of another
-        shape. The model is unchanged then. ArgumentError: `model` is no module.
+    Raises:
+        FileFormatError: a damaged file, or tensors that are missing, left over or of another shape.
+            The model is unchanged then.
+        ArgumentError: `model` is no module.
 
     Example:
         >>> import tempfile
@@ -170,8 +172,10 @@ def quantize_file(
     Returns:
         A report without times and output errors.
 
-    Raises: FileFormatError: a damaged source. QuantizationError: an unknown scheme, nothing to
-        quantize, or a source that is quantized already.
+    Raises:
+        FileFormatError: a damaged source.
+        QuantizationError: an unknown scheme, nothing to quantize, or a source that is quantized
+            already.
 
     Example:
         >>> import numpy as np, tempfile

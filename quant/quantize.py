@@ -70,24 +70,29 @@ def quantize(
 ) -> QuantizationResult:
     """Pack the weights of a model's linear layers into eight or four bits.
 
-    Args: model: with `nn.Linear` or `nn.MultiHeadAttention` somewhere inside. scheme: "int8" or
-        "int4", or a `Scheme`. group: int4: inputs that share a scale (32), a multiple of 8. Layers
-        whose inputs it does not divide stay in float, and a `QuantizationWarning` and the report
-        name them. symmetric: int4: whether a group has no minimum of its own (smaller, a little
-        less exact). activations: "int8" (by default) or "float", to quantize weights only. skip:
-        layers to leave alone: names, patterns such as "encoder.*.query", or a function of (name,
-        module). calibrate: sample inputs for error-compensated rounding: an iterable of items, each
-        one called as `model(item)`, `model(*item)` for a tuple or list, `model(**item)` for a dict;
-        or one array, a batch. sample: one such item, to report the output error on. inplace: change
-        `model` itself; otherwise a copy is changed that shares what stays float. measure_speed:
-        time each shape of layer, packed and in float.
+    Args:
+        model: with `nn.Linear` or `nn.MultiHeadAttention` somewhere inside.
+        scheme: "int8" or "int4", or a `Scheme`.
+        group: int4: inputs that share a scale (32), a multiple of 8. Layers whose inputs it does
+            not divide stay in float, and a `QuantizationWarning` and the report name them.
+        symmetric: int4: whether a group has no minimum of its own (smaller, a little less exact).
+        activations: "int8" (by default) or "float", to quantize weights only.
+        skip: layers to leave alone: names, patterns such as "encoder.*.query", or a function of
+            (name, module).
+        calibrate: sample inputs for error-compensated rounding: an iterable of items, each one
+            called as `model(item)`, `model(*item)` for a tuple or list, `model(**item)` for a dict;
+            or one array, a batch.
+        sample: one such item, to report the output error on.
+        inplace: change `model` itself; otherwise a copy is changed that shares what stays float.
+        measure_speed: time each shape of layer, packed and in float.
 
     Returns:
         The model and a report.
 
-    Raises: QuantizationError: unknown scheme, a group that fits no layer, weights that are not
-        finite, no layer to quantize, or no calibration inputs in `calibrate`. The model is
-        unchanged then.
+    Raises:
+        QuantizationError: unknown scheme, a group that fits no layer, weights that are not finite,
+            no layer to quantize, or no calibration inputs in `calibrate`. The model is unchanged
+            then.
 
     Example:
         >>> from cubepy import nn

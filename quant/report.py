@@ -14,14 +14,17 @@ from cubepy.runtime.notebook import preformatted
 class LayerReport:
     """One layer.
 
-    Attributes: name: dotted name of the module (of the tensor, for a file). shape: of the weight:
-        (outputs, inputs). stored: the name of the scheme, or None where the layer was skipped.
-        reason: why it was skipped, or whose weight it shares; else an empty text. bytes_before,
-        bytes_after: of the weight, scales and all; 0 where another layer has it. weight_error: |W -
-        Q| / |W|, None where skipped. output_error: |y - y_q| / |y| on inputs that were seen,
-        activations quantized; None without samples. rows: how many
-        rows of input the times are for. float_ms, quantized_ms: measured time of the layer; None
-        where it was not measured.
+    Attributes:
+        name: dotted name of the module (of the tensor, for a file).
+        shape: of the weight: (outputs, inputs).
+        stored: the name of the scheme, or None where the layer was skipped.
+        reason: why it was skipped, or whose weight it shares; else an empty text.
+        bytes_before, bytes_after: of the weight, scales and all; 0 where another layer has it.
+        weight_error: |W - Q| / |W|, None where skipped.
+        output_error: |y - y_q| / |y| on inputs that were seen, activations quantized; None without
+            samples.
+        rows: how many rows of input the times are for.
+        float_ms, quantized_ms: measured time of the layer; None where it was not measured.
 
     Example:
         >>> LayerReport("head", (10, 64), "int4", "", 2560, 400, 0.08, rows=1, float_ms=0.2,

@@ -24,10 +24,14 @@ _WEIGHTS: dict[type, tuple[str, ...]] = {
 class Candidate:
     """A matrix of a model.
 
-    Attributes: name: of the module; of the parameter where the module has several. module: that
-        owns it. key: its name in the module. reason: why it stays as it is; empty: it is to be
-        quantized. unasked: whether that is nobody's wish and follows neither from what it is:
-        something to warn of. linear: whether it is a linear layer's or an embedding's.
+    Attributes:
+        name: of the module; of the parameter where the module has several.
+        module: that owns it.
+        key: its name in the module.
+        reason: why it stays as it is; empty: it is to be quantized.
+        unasked: whether that is nobody's wish and follows neither from what it is: something to
+            warn of.
+        linear: whether it is a linear layer's or an embedding's.
     """
 
     name: str
@@ -46,8 +50,9 @@ class Candidate:
 class Skips:
     """What the user wants left alone: names, patterns, or a predicate.
 
-    Args: skip: names of modules or parameters, with the wildcards of the shell (`*`, `?`, `[...]`),
-        or a function of name and module.
+    Args:
+        skip: names of modules or parameters, with the wildcards of the shell (`*`, `?`, `[...]`),
+            or a function of name and module.
 
     Raises:
         QuantizationError: neither of them.

@@ -20,14 +20,19 @@ PAGE = 4096  # bytes
 class Work:
     """One operation on float32 unless its name says otherwise.
 
-    Attributes: shapes: the shapes that are timed, such as "4096x4096". data: takes the numbers of a
-        shape and gives the arrays, seeded. cubepy, numpy, torch, compiled, jax: take the arrays and
-        give what is timed (torch and torch.compile, which is `compiled`, get tensors); None where a
-        library does not have the operation. onnx: takes the arrays and gives the graph that
-        onnxruntime and OpenVINO run. exact: takes the arrays in float64 and gives the true result;
-        NumPy's way if left out. flops, bytes: take the numbers of a shape and give the least that
-        must be computed and moved. quick: a smaller shape, for the error. random: the result has no
-        true value. reads: what is moved is read, next to nothing is written.
+    Attributes:
+        shapes: the shapes that are timed, such as "4096x4096".
+        data: takes the numbers of a shape and gives the arrays, seeded.
+        cubepy, numpy, torch, compiled, jax: take the arrays and give what is timed (torch and
+            torch.compile, which is `compiled`, get tensors); None where a library does not have the
+            operation.
+        onnx: takes the arrays and gives the graph that onnxruntime and OpenVINO run.
+        exact: takes the arrays in float64 and gives the true result; NumPy's way if left out.
+        flops, bytes: take the numbers of a shape and give the least that must be computed and
+            moved.
+        quick: a smaller shape, for the error.
+        random: the result has no true value.
+        reads: what is moved is read, next to nothing is written.
     """
 
     shapes: tuple[str, ...]

@@ -79,10 +79,15 @@ def compiler(
         """Compile a kernel for an architecture; host arrays stand for device arrays, and only their
         kind matters.
 
-        Args: name: such as "sm_90a" or "gfx942". kernel: the kernel. units: units of a cube. args,
-            kwargs: the kernel's arguments. mode: "checked", "validate" or "unchecked". wide: index
-            with 64 bits. aligned: assume that arrays, and the rows of those whose strides allow it,
-            start at multiples of 16 bytes.
+        Args:
+            name: such as "sm_90a" or "gfx942".
+            kernel: the kernel.
+            units: units of a cube.
+            args, kwargs: the kernel's arguments.
+            mode: "checked", "validate" or "unchecked".
+            wide: index with 64 bits.
+            aligned: assume that arrays, and the rows of those whose strides allow it, start at
+                multiples of 16 bytes.
 
         Raises:
             BackendCompileError: the code cannot be compiled, its compiler is not installed, or

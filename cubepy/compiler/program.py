@@ -70,19 +70,29 @@ class Argument:
 class Program:
     """A specialised kernel.
 
-    Attributes: name: the kernel's name. arguments: the leaves of its runtime arguments. body: what
-        every unit does. variables: the type of every variable. shared: shared memory of a cube.
-        units: units of a cube along x, y, z. index: dtype of topology and sizes. mode: "checked",
-        "validate" or "unchecked". outputs: names of the argument memories that are written.
-        written: the arguments that are arrays and written, by their numbers. reads: names of the
-        argument memories that are read. has_barrier: whether units meet at barriers.
-        cluster: cubes of a cluster along x, y, z. resident: how many cubes must fit on a core at
-        once. overlap: whether a launch may begin before the one before it has ended. properties: of
-        the device that it is made for. axes: whether it asks for positions or counts along Y or Z.
+    Attributes:
+        name: the kernel's name.
+        arguments: the leaves of its runtime arguments.
+        body: what every unit does.
+        variables: the type of every variable.
+        shared: shared memory of a cube.
+        units: units of a cube along x, y, z.
+        index: dtype of topology and sizes.
+        mode: "checked", "validate" or "unchecked".
+        outputs: names of the argument memories that are written.
+        written: the arguments that are arrays and written, by their numbers.
+        reads: names of the argument memories that are read.
+        has_barrier: whether units meet at barriers.
+        cluster: cubes of a cluster along x, y, z.
+        resident: how many cubes must fit on a core at once.
+        overlap: whether a launch may begin before the one before it has ended.
+        properties: of the device that it is made for.
+        axes: whether it asks for positions or counts along Y or Z.
         typed: the dtype of runtime variables by function and name, where all calls agree on it, and
             of conditional expressions by place.
         guard: what says whether globals and the like are what they were (`reads.Guard`); None where
-        none were read. kept: the name under which another process finds what launches need of it.
+            none were read.
+        kept: the name under which another process finds what launches need of it.
     """
 
     name: str

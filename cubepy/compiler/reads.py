@@ -70,8 +70,11 @@ _PYTHON = tuple({os.path.join(sysconfig.get_path(p), "") for p in ("stdlib", "pl
 class Read:
     """One thing that was read.
 
-    Attributes: kind: "global" (`of` is a module's dict), "cell", "attribute", "item", or "contents"
-        (of what changes in place). of, key: where it stands. value: what it was.
+    Attributes:
+        kind: "global" (`of` is a module's dict), "cell", "attribute", "item", or "contents" (of
+            what changes in place).
+        of, key: where it stands.
+        value: what it was.
     """
 
     kind: str

@@ -53,8 +53,9 @@ def source_of(fn: Callable) -> Source:
     """The source of a function, parsed: some 30 to 100 KB. Functions that were written for a group
     of a program's steps are looked at while that is compiled, and not again.
 
-    Raises: KernelSyntaxError: the source is not available (typed at a prompt, made by exec), or
-        another function stands where it stood when its file was imported.
+    Raises:
+        KernelSyntaxError: the source is not available (typed at a prompt, made by exec), or another
+            function stands where it stood when its file was imported.
     """
     written = isinstance(fn, FunctionType) and fn.__code__.co_filename.startswith("<fused")
     return (_briefly if written else _parsed)(fn)

@@ -13,8 +13,9 @@ from cubepy.errors import KernelTypeError, Location
 def written(fn: Any, decorator: str) -> Callable:
     """What a decorator was given, which must be a function written in Python.
 
-    Raises: KernelTypeError: it is something else: a class, a builtin, a lambda, a
-        `functools.partial`, ...
+    Raises:
+        KernelTypeError: it is something else: a class, a builtin, a lambda, a `functools.partial`,
+            ...
     """
     if isinstance(fn, (staticmethod, classmethod)) or hasattr(fn, "launches"):
         kind = "kernel" if hasattr(fn, "launches") else type(fn).__name__

@@ -13,16 +13,22 @@ from cubepy.runtime.memory.pool import memory_stats
 class Stats:
     """Counts since the process began (or since `reset`); `dict(stats)` gives them by name.
 
-    Attributes: specialised: kernels understood for a new combination of comptime values, dtypes and
-        layouts. compiled: modules that the backend's compiler translated. loaded: modules whose
-        machine code came from the cache on disk. launches: launches of all kernels. ops: of
-        tensors that were checked and chosen; repetitions of these, and programs, count as launches
-        alone. traces: of functions that
-        `cb.jit` has. retraces: those of functions that were traced before. plans: programs that
-        became one call of machine code. calls: of programs. arena: bytes of the arenas of those
-        plans. lengths: calls on a GPU that were worked out from calls of other lengths.
+    Attributes:
+        specialised: kernels understood for a new combination of comptime values, dtypes and
+            layouts.
+        compiled: modules that the backend's compiler translated.
+        loaded: modules whose machine code came from the cache on disk.
+        launches: launches of all kernels.
+        ops: of tensors that were checked and chosen; repetitions of these, and programs, count as
+            launches alone.
+        traces: of functions that `cb.jit` has.
+        retraces: those of functions that were traced before.
+        plans: programs that became one call of machine code.
+        calls: of programs.
+        arena: bytes of the arenas of those plans.
+        lengths: calls on a GPU that were worked out from calls of other lengths.
         pool_in_use, pool_reserved, pool_peak: bytes of the memory pool of the current device, when
-        it was asked (see `cb.memory_stats`).
+            it was asked (see `cb.memory_stats`).
     """
 
     specialised: int = 0

@@ -23,12 +23,15 @@ LINE = 16
 class ArrayMap(TensorMap):
     """A tensor map of an array; the array lives as long as it does.
 
-    Attributes: array: the array, whose address, shape and strides count. box: elements that one
-        copy takes along each axis. strides: in bytes, those of the array; an axis of one element,
-        which has no next one, gets one that suits. swizzle: bytes of a row in shared memory whose
-        16-byte blocks are permuted. tf32: whether copies to shared memory round to tf32. spec: what
-        of it decides the code. key: what of it decides the 128 bytes that the hardware reads,
-        besides the address.
+    Attributes:
+        array: the array, whose address, shape and strides count.
+        box: elements that one copy takes along each axis.
+        strides: in bytes, those of the array; an axis of one element, which has no next one, gets
+            one that suits.
+        swizzle: bytes of a row in shared memory whose 16-byte blocks are permuted.
+        tf32: whether copies to shared memory round to tf32.
+        spec: what of it decides the code.
+        key: what of it decides the 128 bytes that the hardware reads, besides the address.
     """
 
     __slots__ = ("array", "box", "key", "source", "spec", "strides", "swizzle", "tf32")
@@ -68,18 +71,23 @@ def tensor_map(
 ) -> ArrayMap:
     """A tensor map, to be passed to a parameter annotated `cb.TensorMap`.
 
-    Args: array: of rank 2 to 5, on the GPU; the last axis has unit stride (strides of axes of one
-        element do not count). box: elements that one copy takes along each axis, innermost last, at
-        most 256. swizzle: 0, 32, 64 or 128: the bytes of a row of the box, at most; blocks of 16
-        bytes are permuted in shared memory so that columns are read without bank conflicts, as
-        `cb.wgmma` expects. tf32: f32 is rounded to tf32 (10 bits of fraction, to nearest) on its
-        way to shared memory. Matrix units would cut off what they do not take, which is less exact,
-        and they use more power for it.
+    Args:
+        array: of rank 2 to 5, on the GPU; the last axis has unit stride (strides of axes of one
+            element do not count).
+        box: elements that one copy takes along each axis, innermost last, at most 256.
+        swizzle: 0, 32, 64 or 128: the bytes of a row of the box, at most; blocks of 16 bytes are
+            permuted in shared memory so that columns are read without bank conflicts, as `cb.wgmma`
+            expects.
+        tf32: f32 is rounded to tf32 (10 bits of fraction, to nearest) on its way to shared memory.
+            Matrix units would cut off what they do not take, which is less exact, and they use more
+            power for it.
 
-    Raises: ShapeError: a rank, or a box that does not fit the array's rank or the limits.
+    Raises:
+        ShapeError: a rank, or a box that does not fit the array's rank or the limits.
         LaunchError: an address, stride or row that is no multiple of 16 bytes, or an unknown
-        swizzle. DTypeError: elements that the copy engine does not have, or others than f32 to be
-        rounded to tf32.
+            swizzle.
+        DTypeError: elements that the copy engine does not have, or others than f32 to be rounded to
+            tf32.
 
     Example:
         >>> import numpy as np, cubepy as cb

@@ -71,8 +71,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Any:
             if storage is None:
                 counters.ops += 1
                 storage = timed(op, inputs, attrs) if active else perform(op, inputs, attrs)
-            first = inputs[0] if inputs else None
-            beside = first is None or type(first.value) is Number
+            beside = not inputs or inputs[0] is None or type(inputs[0].value) is Number
             if op == "constant" or beside and of_numbers(op, inputs):
                 kind = Number
     except CubeError as error:
@@ -290,7 +289,8 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
             target: a dtype (or its name), a device or its name, or a tensor that has both.
             dtype, device: the same by name, alone or both.
 
-        Raises: ArgumentError: none of them, or a dtype beside a target that is no device.
+        Raises:
+            ArgumentError: none of them, or a dtype beside a target that is no device.
         """
         target, dtype = target_of(target, dtype, device)
         if copy:
@@ -302,8 +302,7 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
             if device == self.device:
                 return self
             if blocks:
-                made = made_there(self, device)
-                if made is not None:
+                if (made := made_there(self, device)) is not None:
                     return made
                 looked(self, f"a tensor moves to {device}")
             return Tensor(self.storage.to(device))
@@ -340,11 +339,9 @@ class Tensor(Exported, Differentiable, TorchNames["Tensor"]):
     def _view(self, op: str, attribute: str, given: Any) -> Tensor:
         before = self.value
         if before.storage.shape and not (blocks or recording.detours):
-            made = view_again(op, before.storage, given)
-            if made is not None:
-                needs_grad = before.needs_grad
-                attrs = {attribute: given} if needs_grad else _NONE
-                return _one(made, op, (self,), attrs, needs_grad)
+            if (made := view_again(op, before.storage, given)) is not None:
+                attrs = {attribute: given} if before.needs_grad else _NONE
+                return _one(made, op, (self,), attrs, before.needs_grad)
         return apply(op, self, **{attribute: given})  # type: ignore[no-any-return]
 
     def _slices(self, indices: Sequence[tuple[Any, Any]]) -> tuple[Tensor, ...]:
@@ -390,15 +387,18 @@ def tensor(
 ) -> Tensor:
     """A tensor of an array, nested lists or a number.
 
-    Args: data: a NumPy array (shared, not copied, unless `dtype` differs), anything with the array
-        or DLPack protocol, a tensor, or Python numbers (floats give f32, integers i64). Arrays of
-        other libraries on a GPU are shared, too, and stay there. dtype: element type; by default
-        that of the data. device: by default the current one; data of the host are copied to a GPU.
+    Args:
+        data: a NumPy array (shared, not copied, unless `dtype` differs), anything with the array or
+            DLPack protocol, a tensor, or Python numbers (floats give f32, integers i64). Arrays of
+            other libraries on a GPU are shared, too, and stay there.
+        dtype: element type; by default that of the data.
+        device: by default the current one; data of the host are copied to a GPU.
         requires_grad: whether gradients by it are wanted.
 
-    Raises: DTypeError: data that are no numbers, or of a dtype that kernels do not know.
-        ShapeError: nested lists of different lengths. LaunchError: an array that its library does
-        not give away: one that requires a gradient, a sparse one.
+    Raises:
+        DTypeError: data that are no numbers, or of a dtype that kernels do not know.
+        ShapeError: nested lists of different lengths.
+        LaunchError: an array that its library does not give away, such as a sparse one.
 
     Example:
         >>> tensor([1, 2, 3])

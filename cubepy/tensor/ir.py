@@ -30,9 +30,11 @@ ABSENT = -1  # an optional input that was not given
 class Node:
     """One op.
 
-    Attributes: op: its name (a key of `cubepy.tensor.ops.OPS`). inputs: the values that it
-        reads, by their numbers in a graph; -1 for none. attrs: (name, plain value) pairs, sorted by
-        name. results: shapes and dtypes of the values that it gives.
+    Attributes:
+        op: its name (a key of `cubepy.tensor.ops.OPS`).
+        inputs: the values that it reads, by their numbers in a graph; -1 for none.
+        attrs: (name, plain value) pairs, sorted by name.
+        results: shapes and dtypes of the values that it gives.
     """
 
     op: str

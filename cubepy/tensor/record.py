@@ -24,9 +24,11 @@ from cubepy.tensor.value import Handle, Value, located, outside
 class Recorder:
     """The ops of a block.
 
-    Attributes: inputs: the tensors that the block read but did not make: those that were announced,
-        then the others (parameters, mostly) in the order of first use. Replaying takes one value
-        for each. any_gradients: whether tensors are taken to need gradients, wanted or not.
+    Attributes:
+        inputs: the tensors that the block read but did not make: those that were announced, then
+            the others (parameters, mostly) in the order of first use. Replaying takes one value for
+            each.
+        any_gradients: whether tensors are taken to need gradients, wanted or not.
     """
 
     any_gradients = False

@@ -17,11 +17,14 @@ LEVELS = ("none", "quick", "full")
 class Trial:
     """One candidate's part in a race.
 
-    Attributes: routine, blueprint: the candidate; the blueprint as text. group: its priority group.
+    Attributes:
+        routine, blueprint: the candidate; the blueprint as text.
+        group: its priority group.
         status: "measured", "slow" (dropped early), "failed", "wrong" (another result than the
-        reference) or "untried". reason: why it failed, is wrong or was not tried. samples: seconds
-        of one run, each a mean over some runs. first: seconds of its first run, compilation
-        included.
+            reference) or "untried".
+        reason: why it failed, is wrong or was not tried.
+        samples: seconds of one run, each a mean over some runs.
+        first: seconds of its first run, compilation included.
     """
 
     routine: str

@@ -30,8 +30,9 @@ def exclusive(path: Path, patience: float) -> Iterator[bool]:
         path: a file, made if it is not there.
         patience: seconds to wait for another process.
 
-    Yields: Whether the lock is held. Where no file can be made there is nobody to agree with, and
-        it counts as held.
+    Yields:
+        Whether the lock is held. Where no file can be made there is nobody to agree with, and it
+        counts as held.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,11 +17,14 @@ from cubepy.tune.stopwatch import Stopwatch
 class Limits:
     """How much a race may cost.
 
-    Attributes: seconds: time for compiling, checking and sampling, once the first candidate is
-        compiled. prepare: share of the time after which no further candidate is compiled. least,
-        most: samples of a candidate that stays in. share: of the roofline at which the leader is
-        good enough. factors: after the n-th sample a candidate this many times slower than the
-        leader drops out (the last holds on). sample: seconds that one sample should last at least.
+    Attributes:
+        seconds: time for compiling, checking and sampling, once the first candidate is compiled.
+        prepare: share of the time after which no further candidate is compiled.
+        least, most: samples of a candidate that stays in.
+        share: of the roofline at which the leader is good enough.
+        factors: after the n-th sample a candidate this many times slower than the leader drops out
+            (the last holds on).
+        sample: seconds that one sample should last at least.
         all_groups: race every priority group, not only the highest that works.
     """
 

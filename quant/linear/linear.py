@@ -25,10 +25,14 @@ def quantized_linear(
     """`activation(x @ weight.T + bias) + residual`, with activations quantized row by row where the
     weight asks for it.
 
-    Args: x: float, (..., K). weight: quantized, (N, K), where x is. bias: (N,), or None. residual:
-        (..., N), or None. activation: a name of
-        `cubepy.kernels.primitives.functions.ACTIVATIONS`, a `@cb.func`, or None. dtype: of the
-        result.
+    Args:
+        x: float, (..., K).
+        weight: quantized, (N, K), where x is.
+        bias: (N,), or None.
+        residual: (..., N), or None.
+        activation: a name of `cubepy.kernels.primitives.functions.ACTIVATIONS`, a `@cb.func`, or
+            None.
+        dtype: of the result.
 
     Returns:
         (..., N).

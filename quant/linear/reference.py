@@ -24,7 +24,8 @@ def quantize_rows(
         x: float32, (M, K).
         input_scale: float16, (K,).
 
-    Returns: `u` uint8 (M, K), `scale` float32 (M,), `zero` int32 (M,), so that `x * input_scale` is
+    Returns:
+        `u` uint8 (M, K), `scale` float32 (M,), `zero` int32 (M,), so that `x * input_scale` is
         about `scale * (u - zero)`. A row of zeros has scale 0; a row that is not finite has scale
         NaN.
 

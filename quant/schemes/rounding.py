@@ -24,8 +24,10 @@ INT4_LEVELS = 15
 class Grid:
     """The values that weights may take: `scale * code + minimum` for codes 0 to 15.
 
-    Args: scale: float32, (N, groups), representable in float16. minimum: float32, (N, groups),
-        representable in float16; `-8 * scale` where the scheme is symmetric.
+    Args:
+        scale: float32, (N, groups), representable in float16.
+        minimum: float32, (N, groups), representable in float16; `-8 * scale` where the scheme is
+            symmetric.
     """
 
     scale: np.ndarray

@@ -22,11 +22,15 @@ ACTIVATIONS = ("int8", "float")
 class Scheme:
     """How the weights of a linear layer are stored.
 
-    Args: name: "int8" or "int4". bits: of one stored weight. group: how many neighbours along the
-        input axis share a scale; None: a whole row (output channel) does. symmetric: a weight is
-        `scale * code`; otherwise `scale * code + minimum`. activations: "int8": they are quantized
-        to eight bits as they come, one scale and zero point for each row; "float": they stay float,
-        and only weights are quantized. On a GPU that is faster for one row.
+    Args:
+        name: "int8" or "int4".
+        bits: of one stored weight.
+        group: how many neighbours along the input axis share a scale; None: a whole row (output
+            channel) does.
+        symmetric: a weight is `scale * code`; otherwise `scale * code + minimum`.
+        activations: "int8": they are quantized to eight bits as they come, one scale and zero point
+            for each row; "float": they stay float, and only weights are quantized. On a GPU that is
+            faster for one row.
 
     Raises:
         QuantizationError: there is no such scheme, or it does not have such a group.

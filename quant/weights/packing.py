@@ -6,9 +6,8 @@ four neighbours along K lie together, because a dot instruction (VNNI on the CPU
 multiplies four pairs of bytes and adds them into one 32-bit lane. So one load of 64 bytes is "16
 channels x 4 inputs", and meets 4 activations that are broadcast to all lanes.
 
-    int8    codes  i8 [panels, ceil(K/4), 16, 4]      byte (p, i, c, j) is the code of channel
-    16p+c, input 4i+j int4    codes  u8 [panels, K/8, 16, 4]            low half: input 8i+j, high
-    half: input 8i+4+j
+    int8  codes  i8 [panels, ceil(K/4), 16, 4]  byte (p, i, c, j): channel 16p+c, input 4i+j
+    int4  codes  u8 [panels, K/8, 16, 4]        low half: input 8i+j, high half: input 8i+4+j
 
 An int4 load of 64 bytes so gives two operands with one `and` and one shift, both of them in the
 order that the dot instruction wants. Values that belong to (channel, group) lie as [panels, groups,

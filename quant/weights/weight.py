@@ -4,15 +4,16 @@ them.
 What a linear layer computes with it, for a row x of activations (`u`, `z` and `s` are made on the
 fly):
 
-    x' = x * input_scale                                   element by element low, high = min(0, min
-    x'), max(0, max x')             s = (high - low) / 255,  z = round(-low / s) u  = clip(round(x'
-    / s) + z, 0, 255)                   unsigned bytes: x' is about s * (u - z)
+    x' = x * input_scale                        element by element
+    low, high = min(0, min x'), max(0, max x')
+    s, z = (high - low) / 255, round(-low / s)
+    u = clip(round(x' / s) + z, 0, 255)         unsigned bytes: x' is about s * (u - z)
 
-    int8   y[n] = s * scale[n] * (sum_k u[k] * code[n, k]  -  z * sum[n])                        +
-    bias[n]
-    int4   y[n] = s * gain * (sum_g scale[n, g] * D[n, g] + minimum[n, g] * V[g]  -  z' * sum[n]) +
-           bias[n] with v = u - 128, z' = z - 128 (signed bytes), D[n, g] = sum of code * v and V[g]
-           = sum of v in group g
+    int8   y[n] = s * scale[n] * (sum_k u[k] * code[n, k] - z * sum[n]) + bias[n]
+    int4   y[n] = s * gain * (sum_g (scale[n, g] * D[n, g] + minimum[n, g] * V[g]) - z' * sum[n])
+                  + bias[n]
+           with v = u - 128, z' = z - 128 (signed bytes), D[n, g] = sum of code * v in group g,
+           V[g] = sum of v in group g
 
 `sum[n]` is the sum over k of what the codes of the channel stand for: of the codes themselves in
 int8, of `scale * code + minimum` in int4. Symmetric int4 stores no minimum: it is -8 * scale.
@@ -56,13 +57,17 @@ class QuantizedWeight:
     """A weight (N, K) of a linear layer, packed; the layouts are those of
     `cubepy.quant.weights.packing`.
 
-    Args: shape: logical (N, K): outputs, inputs. scheme: how it is quantized. codes: int8 (panels,
-        ceil(K/4), 16, 4) or, two to a byte, uint8 (panels, K/8, 16, 4). scales: int8: float32
-        (panels, 16); int4: float16 (panels, groups, 16). minimums: float16 (panels, groups, 16);
-        None where symmetric. sums: what a unit of zero point adds to each channel: int32 (int8) or
-        float32 (int4), (panels, 16). input_scale: float16, (K,): activations are multiplied by it
-        before they are quantized. gain: int4: a power of two that all values are multiplied with,
-        so that float16 scales do not underflow.
+    Args:
+        shape: logical (N, K): outputs, inputs.
+        scheme: how it is quantized.
+        codes: int8 (panels, ceil(K/4), 16, 4) or, two to a byte, uint8 (panels, K/8, 16, 4).
+        scales: int8: float32 (panels, 16); int4: float16 (panels, groups, 16).
+        minimums: float16 (panels, groups, 16); None where symmetric.
+        sums: what a unit of zero point adds to each channel: int32 (int8) or float32 (int4),
+            (panels, 16).
+        input_scale: float16, (K,): activations are multiplied by it before they are quantized.
+        gain: int4: a power of two that all values are multiplied with, so that float16 scales do
+            not underflow.
 
     Example:
         >>> weight = QuantizedWeight.from_float(np.eye(32, dtype=np.float32), "int4")
@@ -179,8 +184,9 @@ class QuantizedWeight:
     ) -> QuantizedWeight:
         """Rebuild a weight from `arrays()` and `metadata()`; nothing is copied.
 
-        Raises: FileFormatError: another layout version, a missing array, or one whose shape or
-            dtype does not fit.
+        Raises:
+            FileFormatError: another layout version, a missing array, or one whose shape or dtype
+                does not fit.
         """
         try:
             if metadata["layout"] != packing.LAYOUT_VERSION:

@@ -55,10 +55,13 @@ class Framed:
 class Call:
     """One call of the library, and what it has to give.
 
-    Attributes: function, args, kwargs: the call. want: computes a `Want` (tests/fuzz/check.py), or
-        a list of them, of arguments as they are before the call. out: whether the function takes
-        `out=`. in_place: the argument that `out` may be. changed: arrays that the call may write
-        besides its result.
+    Attributes:
+        function, args, kwargs: the call.
+        want: computes a `Want` (tests/fuzz/check.py), or a list of them, of arguments as they are
+            before the call.
+        out: whether the function takes `out=`.
+        in_place: the argument that `out` may be.
+        changed: arrays that the call may write besides its result.
     """
 
     function: Callable[..., Any]

@@ -287,3 +287,28 @@ def test_what_docstrings_explain_are_parameters() -> None:
                 if others := documented(node) - names:
                     wrong[f"{module}.{node.name}"] = others
     assert not wrong
+
+
+SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Yields")
+
+
+def test_what_docstrings_explain_has_a_line_of_its_own() -> None:
+    """The name of a section stands alone, and no parameter hides behind another one's text."""
+    wrong = []
+    for module in files():
+        for node in ast.walk(tree(module)):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                lines = (ast.get_docstring(node) or "").splitlines()
+                wrong += [f"{module}: {line}" for line in lines if joined(line, node)]
+    assert not wrong, wrong[:10]
+
+
+def joined(line: str, node: ast.AST) -> bool:
+    """Whether a line of a docstring has a section's name and more, or a second parameter."""
+    if re.match(rf"({'|'.join(SECTIONS)}): ", line):
+        return True
+    names = {a.arg for a in ast.walk(getattr(node, "args", node)) if isinstance(a, ast.arg)}
+    later = re.findall(r"[.)] ([*\w]+(?:, [*\w]+)*): ", line) if line.startswith("     ") else ()
+    return isinstance(node, ast.FunctionDef) and any(
+        {name.lstrip("*") for name in found.split(", ")} <= names for found in later
+    )

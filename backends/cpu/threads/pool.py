@@ -13,10 +13,13 @@ launches, and take turns with that.)
 
 Words of the pool, each on a line of its own:
 
-    launches    odd while there is one to work on; one more when it begins, and when it ends job
-    of the launch (see `sharing`) sleepers    how many threads sleep, or are about to taken       1
-    while a launch has the threads; another one that begins meanwhile, or inside, runs alone over
-    1: threads shall end thread t    the launch that it works on, or 0
+    launches    odd while there is one to work on; one more when it begins, and when it ends
+    job         of the launch (see `sharing`)
+    sleepers    how many threads sleep, or are about to
+    taken       1 while a launch has the threads; another one that begins meanwhile, or inside,
+                runs alone
+    over        1: threads shall end
+    thread t    the launch that it works on, or 0
 """
 
 from __future__ import annotations

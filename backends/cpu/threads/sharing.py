@@ -10,8 +10,9 @@ that ask for one line at the same time wait for each other.
 Words of a job, all int64; a counter has a line of the caches to itself, and the next, which CPUs
 fetch with it:
 
-    0 to LINE           entry, cubes, pieces, threads, arguments LINE * (1 + t) ...  of thread t:
-    how many of its pieces were taken, how many it has, the first one, where it begins
+    0 to LINE           entry, cubes, pieces, threads, arguments
+    LINE * (1 + t) ...  of thread t: how many of its pieces were taken, how many it has, the first
+                        one, where it begins
 """
 
 from __future__ import annotations

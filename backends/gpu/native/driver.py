@@ -221,11 +221,16 @@ def until_exit(owner: type) -> type:
 class Context:
     """One GPU, as long as the process lives.
 
-    Attributes: driver: of the vendor. ordinal: the number of the GPU. handle: the native context.
-        name: of the GPU. memory_bytes: all of its memory. captures: how many graphs are being
-        captured; it changes under `whole`, which is held, too, while somebody waits for all of the
-        GPU: the driver refuses that during a capture, and spoils the graph. own: the streams that
-        were made here, also those that nobody uses any more.
+    Attributes:
+        driver: of the vendor.
+        ordinal: the number of the GPU.
+        handle: the native context.
+        name: of the GPU.
+        memory_bytes: all of its memory.
+        captures: how many graphs are being captured; it changes under `whole`, which is held, too,
+            while somebody waits for all of the GPU: the driver refuses that during a capture, and
+            spoils the graph.
+        own: the streams that were made here, also those that nobody uses any more.
     """
 
     def __init__(self, driver: Driver, ordinal: int) -> None:

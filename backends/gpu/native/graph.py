@@ -18,9 +18,11 @@ _KERNEL = 0
 class Capture:
     """Work of this thread on one GPU, recorded instead of run.
 
-    Attributes: stream: where the thread's work goes meanwhile. arena: the memory that is allocated
-        meanwhile. kept: the memory that the recorded work uses, what of the capture uses it, and
-        whether it is written.
+    Attributes:
+        stream: where the thread's work goes meanwhile.
+        arena: the memory that is allocated meanwhile.
+        kept: the memory that the recorded work uses, what of the capture uses it, and whether it is
+            written.
     """
 
     def __init__(self, where: Context) -> None:

@@ -29,11 +29,14 @@ SPARE = 64
 class NativeStream:
     """An in-order queue of work on one GPU.
 
-    Attributes: context: of the GPU. handle: the native stream. argument: the same as ctypes passes
-        it fastest. capture: what records the work instead of running it, or None. past: what others
-        wait for where the stream itself cannot be asked: an event after the work that it was given
-        before the capture it is in, or before its library took it back. kind: flags and priority of
-        our own, None for another library's.
+    Attributes:
+        context: of the GPU.
+        handle: the native stream.
+        argument: the same as ctypes passes it fastest.
+        capture: what records the work instead of running it, or None.
+        past: what others wait for where the stream itself cannot be asked: an event after the work
+            that it was given before the capture it is in, or before its library took it back.
+        kind: flags and priority of our own, None for another library's.
 
     Our own are held by `Context.own` until nobody else has them (`_made`). If they were garbage in
     a circle with memory, its destructor would bring them back to life, as keys of a pool, after

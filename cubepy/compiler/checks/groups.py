@@ -80,8 +80,9 @@ class Guard:
 def check_groups(program: Program, plane: int) -> None:
     """Prove that planes and groups reach their instructions together.
 
-    Raises: BarrierError: a matrix instruction stands under a condition that may differ between its
-        units, or its operand's place may.
+    Raises:
+        BarrierError: a matrix instruction stands under a condition that may differ between its
+            units, or its operand's place may.
     """
     if any(
         isinstance(s, Hardware) or (isinstance(s, Barrier) and s.plane) for s in walk(program.body)

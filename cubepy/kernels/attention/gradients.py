@@ -128,7 +128,8 @@ def attention_gradients(
         query, key, value, is_causal, scale, attn_mask: as they were given.
         result, lse: what `attention_forward` returned.
 
-    Returns: Arrays like query, key and value, in memory that does not grow with L * S. Devices with
+    Returns:
+        Arrays like query, key and value, in memory that does not grow with L * S. Devices with
         `wgmma` have a routine for 16-bit floats whose widths are multiples of 8 up to 256, without
         a mask or with one that is the same for all heads and queries; its sums are in f32, and the
         order in which the query's are added varies.

@@ -18,11 +18,16 @@ class Attention(NamedTuple):
     """Attention of queries (batch, heads, length, depth) to keys (batch, groups, keys, depth) and
     values.
 
-    Attributes: device: such as "cpu". batch, heads, length, keys, depth: lengths. width: of a
-        value, 0: as long as a key. groups: heads of keys and values, 0: as many as of queries.
-        dtype: its name. mask: its kind. causal: whether a query sees keys up to its own position
-        only. units: the matrix units of a GPU that can take the arrays: "mma" as they are, or
-        "wgmma" as well; "fragments" that the device describes.
+    Attributes:
+        device: such as "cpu".
+        batch, heads, length, keys, depth: lengths.
+        width: of a value, 0: as long as a key.
+        groups: heads of keys and values, 0: as many as of queries.
+        dtype: its name.
+        mask: its kind.
+        causal: whether a query sees keys up to its own position only.
+        units: the matrix units of a GPU that can take the arrays: "mma" as they are, or "wgmma" as
+            well; "fragments" that the device describes.
     """
 
     device: str

@@ -71,13 +71,20 @@ Layout = Literal["first", "last", "both", "strided"]
 class Convolution(NamedTuple):
     """A convolution in three axes; fewer are axes of length 1.
 
-    Attributes: device: such as "cpu". n: images. channels, filters: of a group. depth, height,
-        width: of an image. groups: how many. kd, kh, kw: the window; sd, sh, sw: stride; pd, ph,
-        pw: padding; dd, dh, dw: dilation. dtype, weight: names of the dtypes of images and filters.
+    Attributes:
+        device: such as "cpu".
+        n: images.
+        channels, filters: of a group.
+        depth, height, width: of an image.
+        groups: how many.
+        kd, kh, kw: the window; sd, sh, sw: stride; pd, ph, pw: padding; dd, dh, dw: dilation.
+        dtype, weight: names of the dtypes of images and filters.
         layout: whether an image's channels come "first" or "last" in memory ("both" where that is
-        the same). last: whether the result's channels come last. packed: whether filters come from
-        `prepack_filter`. add: whether an array is added to the result. tf32: whether f32 may be
-        rounded to tf32.
+            the same).
+        last: whether the result's channels come last.
+        packed: whether filters come from `prepack_filter`.
+        add: whether an array is added to the result.
+        tf32: whether f32 may be rounded to tf32.
     """
 
     device: str

@@ -30,8 +30,10 @@ def wrapper(*values: Any) -> Callable[[Any], Any]:
 def output(out: Any, shape: tuple[int, ...], dtype: Any, *sources: Any) -> Any:
     """The array to write: `out`, checked, or a new one on the current device.
 
-    Args: out, shape, dtype: what was given, and what it has to be. sources: arrays that are read
-        after some of the result is written, so that it cannot be in their memory.
+    Args:
+        out, shape, dtype: what was given, and what it has to be.
+        sources: arrays that are read after some of the result is written, so that it cannot be in
+            their memory.
 
     Raises:
         AliasError: `out` overlaps one of `sources`; of other inputs a launch sees to it.

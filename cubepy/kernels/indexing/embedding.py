@@ -31,9 +31,11 @@ def embedding(input: Any, weight: Any, *, out: Any = None) -> Any:
         weight: (entries, width).
         out: array to write, of shape (*input.shape, width).
 
-    Raises: OutOfBoundsError: an index is negative or not below the number of entries. On a GPU,
-        which is not waited for, such an index gives a row of zeros, and this error in validate mode
-        or with CUBEPY_DEBUG=1. DTypeError: the indices are no integers.
+    Raises:
+        OutOfBoundsError: an index is negative or not below the number of entries. On a GPU, which
+            is not waited for, such an index gives a row of zeros, and this error in validate mode
+            or with CUBEPY_DEBUG=1.
+        DTypeError: the indices are no integers.
 
     Example:
         >>> import numpy as np

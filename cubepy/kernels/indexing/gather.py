@@ -38,9 +38,11 @@ def gather(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
         index: integers of the rank of `input`; along the other axes it may be shorter.
         out: array to write, of the shape of `index`.
 
-    Raises: ShapeError: another rank, or an axis longer than that of `input`. OutOfBoundsError: an
-        index is negative or not below the length of the axis. On a GPU, which is not waited for,
-        such an index gives zero, and this error in validate mode or with CUBEPY_DEBUG=1.
+    Raises:
+        ShapeError: another rank, or an axis longer than that of `input`.
+        OutOfBoundsError: an index is negative or not below the length of the axis. On a GPU, which
+            is not waited for, such an index gives zero, and this error in validate mode or with
+            CUBEPY_DEBUG=1.
 
     Example:
         >>> import numpy as np
@@ -75,8 +77,10 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = N
         axis: int or None.
         out: array to write.
 
-    Raises: ShapeError: another rank, or shapes that do not broadcast. OutOfBoundsError: an index
-        below minus the length of the axis, or not below the length. On a GPU as for `gather`.
+    Raises:
+        ShapeError: another rank, or shapes that do not broadcast.
+        OutOfBoundsError: an index below minus the length of the axis, or not below the length. On a
+            GPU as for `gather`.
 
     Example:
         >>> import numpy as np

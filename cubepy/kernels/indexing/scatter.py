@@ -51,9 +51,11 @@ def scatter(
         update: "assign", "add", "mul", "min" or "max".
         out: array to write; `input` itself to work in place.
 
-    Raises: ShapeError: shapes that do not go together, or an unknown update. OutOfBoundsError: an
-        index is negative or not below the length of the axis. On a GPU, which is not waited for,
-        such an update is dropped, and this is raised in validate mode or with CUBEPY_DEBUG=1.
+    Raises:
+        ShapeError: shapes that do not go together, or an unknown update.
+        OutOfBoundsError: an index is negative or not below the length of the axis. On a GPU, which
+            is not waited for, such an update is dropped, and this is raised in validate mode or
+            with CUBEPY_DEBUG=1.
 
     Example:
         >>> import numpy as np
@@ -107,14 +109,18 @@ def index_put(
     """A copy of `input` where the positions `input[indices]` are updated with `values`, as
     `torch.index_put`.
 
-    Args: input: array of any dtype. indices: tuple of integer arrays for the first axes; they
-        broadcast, negative ones count from the end. values: broadcastable to what `input[indices]`
-        gives. update: "assign", "add" (torch's accumulate), "mul", "min" or "max". out: array to
-        write; `input` itself to work in place.
+    Args:
+        input: array of any dtype.
+        indices: tuple of integer arrays for the first axes; they broadcast, negative ones count
+            from the end.
+        values: broadcastable to what `input[indices]` gives.
+        update: "assign", "add" (torch's accumulate), "mul", "min" or "max".
+        out: array to write; `input` itself to work in place.
 
-    Raises: ShapeError: shapes that do not go together, or an unknown update. OutOfBoundsError: an
-        index below minus the length of its axis, or not below the length. On a GPU as for
-        `scatter`.
+    Raises:
+        ShapeError: shapes that do not go together, or an unknown update.
+        OutOfBoundsError: an index below minus the length of its axis, or not below the length. On a
+            GPU as for `scatter`.
 
     Example:
         >>> import numpy as np

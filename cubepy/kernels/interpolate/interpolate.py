@@ -85,12 +85,16 @@ def interpolate(
 ) -> Any:
     """Images, signals or volumes of another size, as `torch.nn.functional.interpolate`.
 
-    Args: input: (N, C, ...) with 1 to 3 axes of size, or channels last with layout "NLC", "NHWC" or
-        "NDHWC". size: of the result, an int or one for each axis; or scale_factor: a number or one
-        for each axis. mode: "nearest", "nearest-exact", "area", "linear", "bilinear", "trilinear",
-        "bicubic". align_corners: the outermost positions of input and result lie on each other.
+    Args:
+        input: (N, C, ...) with 1 to 3 axes of size, or channels last with layout "NLC", "NHWC" or
+            "NDHWC".
+        size: of the result, an int or one for each axis.
+        scale_factor: instead of a size, a number or one for each axis.
+        mode: "nearest", "nearest-exact", "area", "linear", "bilinear", "trilinear", "bicubic".
+        align_corners: the outermost positions of input and result lie on each other.
         antialias: a smaller image weighs all positions that it leaves out ("bilinear", "bicubic").
-        layout: "NCHW" stands for channels first in any number of axes. out: array to write.
+        layout: "NCHW" stands for channels first in any number of axes.
+        out: array to write.
 
     Raises:
         ShapeError: both or neither of size and scale_factor, or a mode for another number of axes.

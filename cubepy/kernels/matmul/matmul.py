@@ -58,19 +58,28 @@ def matmul(
     """Matrix product with broadcast batch axes: `activation(alpha * a @ b + bias) + residual`,
     where a mask allows it.
 
-    Args: a: (..., M, K) or (K,). b: (..., K, N) or (K,); a transposed view is as good as any. Or a
-        matrix from `prepack`. bias: (N,), added to every row. activation: "gelu", "gelu_tanh",
-        "relu", "silu", "sigmoid", "tanh", or a `@cb.func` of one value. residual: of the result's
-        shape, added last. add: instead of a residual, an array that is added before the activation.
-        gate: instead of both, one that the result is multiplied by, last. mask: bools that
-        broadcast to the result's shape; where one is false, the result is `fill`. fill: what the
-        result is where the mask is false, such as `-math.inf` for scores; whatever the sums are
-        there. alpha: factor of the product. out: array to write. dtype: of the result; the promoted
-        dtype by default. f32 for f16 and bf16, i32 for 8-bit integers. precision: "tf32" lets
-        matrix units round f32 operands to 10 bits of fraction; by default they are not used.
+    Args:
+        a: (..., M, K) or (K,).
+        b: (..., K, N) or (K,); a transposed view is as good as any. Or a matrix from `prepack`.
+        bias: (N,), added to every row.
+        activation: "gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh", or a `@cb.func` of one
+            value.
+        residual: of the result's shape, added last.
+        add: instead of a residual, an array that is added before the activation.
+        gate: instead of both, one that the result is multiplied by, last.
+        mask: bools that broadcast to the result's shape; where one is false, the result is `fill`.
+        fill: what the result is where the mask is false, such as `-math.inf` for scores; whatever
+            the sums are there.
+        alpha: factor of the product.
+        out: array to write.
+        dtype: of the result; the promoted dtype by default. f32 for f16 and bf16, i32 for 8-bit
+            integers.
+        precision: "tf32" lets matrix units round f32 operands to 10 bits of fraction; by default
+            they are not used.
 
-    Returns: (..., M, N) in the promoted dtype; sums are in f32 (f64 and integers: exact types,
-        without epilogue tiles).
+    Returns:
+        (..., M, N) in the promoted dtype; sums are in f32 (f64 and integers: exact types, without
+        epilogue tiles).
 
     Raises:
         ShapeError: the inner lengths differ, or batches or the mask do not broadcast.

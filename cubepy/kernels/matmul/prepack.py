@@ -20,9 +20,11 @@ from cubepy.runtime.replay.standing import one_tuple
 class Packed:
     """A matrix (K, N) laid out for products: give it to `matmul` as `b` any number of times.
 
-    Attributes: panels: (1, panels, K, width) f32, or half as many words of bf16 pairs; the matrix
-        itself on a GPU, and of f64 and integers, which panels do not hold. shape: (K, N), the same
-        object for equal shapes. dtype: of the matrix.
+    Attributes:
+        panels: (1, panels, K, width) f32, or half as many words of bf16 pairs; the matrix itself on
+            a GPU, and of f64 and integers, which panels do not hold.
+        shape: (K, N), the same object for equal shapes.
+        dtype: of the matrix.
     """
 
     panels: np.ndarray | DeviceArray

@@ -18,13 +18,18 @@ Layout = Literal["rows", "columns", "strided"]
 class Product(NamedTuple):
     """A batched product (batch, m, k) @ (batch, k, n).
 
-    Attributes: device: such as "cpu". m, k, n: lengths. batch: how many products; one for all
-        batches that share b. a, b: names of the dtypes. layout: of b: "rows" (neighbours along n),
-        "columns" (along k, as a linear layer's weight) or "strided". packed: width of the panels
-        when b comes from `prepack`, else 0; b is then "f32", or "bf16" in words, or bytes in words
-        (see `cpu.codes`). epilogue: whether
-        bias, activation, residual or a factor follow. out: name of the result's dtype where it is
-        not the promoted one. aligned: whether the copy engine of a GPU can bring all matrices.
+    Attributes:
+        device: such as "cpu".
+        m, k, n: lengths.
+        batch: how many products; one for all batches that share b.
+        a, b: names of the dtypes.
+        layout: of b: "rows" (neighbours along n), "columns" (along k, as a linear layer's weight)
+            or "strided".
+        packed: width of the panels when b comes from `prepack`, else 0; b is then "f32", or "bf16"
+            in words, or bytes in words (see `cpu.codes`).
+        epilogue: whether bias, activation, residual or a factor follow.
+        out: name of the result's dtype where it is not the promoted one.
+        aligned: whether the copy engine of a GPU can bring all matrices.
         tf32: whether f32 may be rounded to tf32.
     """
 

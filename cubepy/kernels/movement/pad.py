@@ -125,12 +125,17 @@ def pad_rows(
 def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: Any = None) -> Any:
     """Elements added at the ends of axes, as `torch.nn.functional.pad`.
 
-    Args: input: array of any dtype. pad: pairs (before, after), for the last axis first. A constant
-        pad may be negative: elements are cut off. mode: "constant", "reflect" (without the edge
-        itself) or "replicate". value: the constant. out: array to write.
+    Args:
+        input: array of any dtype.
+        pad: pairs (before, after), for the last axis first. A constant pad may be negative:
+            elements are cut off.
+        mode: "constant", "reflect" (without the edge itself) or "replicate".
+        value: the constant.
+        out: array to write.
 
-    Raises: ShapeError: an odd number of ints, more pairs than axes, an unknown mode, or more to
-        reflect than there is.
+    Raises:
+        ShapeError: an odd number of ints, more pairs than axes, an unknown mode, or more to reflect
+            than there is.
 
     Example:
         >>> import numpy as np

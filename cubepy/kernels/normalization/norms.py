@@ -214,11 +214,15 @@ def batch_norm(
     """Normalise each channel over a batch (Ioffe and Szegedy, 2015), as
     `torch.nn.functional.batch_norm`.
 
-    Args: input: (N, C, ...), floats. running_mean, running_var: (C,); used as they are, or when
-        `training` moved towards the batch's, in place. None when training without them. weight,
-        bias: (C,), or None. training: normalise by the batch's own mean and variance. momentum:
-        share of the batch's values in the running ones. eps: added to the variance. out: array to
-        write.
+    Args:
+        input: (N, C, ...), floats.
+        running_mean, running_var: (C,); used as they are, or when `training` moved towards the
+            batch's, in place. None when training without them.
+        weight, bias: (C,), or None.
+        training: normalise by the batch's own mean and variance.
+        momentum: share of the batch's values in the running ones.
+        eps: added to the variance.
+        out: array to write.
 
     Raises:
         ShapeError: parameters of another length, or no running values without training.

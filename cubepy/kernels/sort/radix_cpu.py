@@ -36,9 +36,11 @@ FEW_OF = 1 << 16  # and the longest row of it
 class Pass(NamedTuple):
     """What one digit's pass over rows of keys reads and writes.
 
-    Attributes: here, order: keys (elements in the first pass) and their indices, None where they
-        are their own. out, out_order: where both go; None for what nobody wants. first, last:
-        whether elements become keys, and keys elements again.
+    Attributes:
+        here, order: keys (elements in the first pass) and their indices, None where they are their
+            own.
+        out, out_order: where both go; None for what nobody wants.
+        first, last: whether elements become keys, and keys elements again.
     """
 
     here: Any

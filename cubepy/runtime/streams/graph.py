@@ -87,8 +87,10 @@ class capture:
     def put(self, target: Any, value: Any) -> None:
         """Write new elements into an array or tensor that the graph reads, before the next replay.
 
-        Args: target: a tensor or array on the graph's device. value: an array of the host or of the
-            device, a tensor, or a number; it is broadcast and converted.
+        Args:
+            target: a tensor or array on the graph's device.
+            value: an array of the host or of the device, a tensor, or a number; it is broadcast and
+                converted.
 
         Raises:
             ShapeError: the value does not fit.

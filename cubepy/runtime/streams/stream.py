@@ -22,10 +22,12 @@ from cubepy.runtime.memory import layout
 class Stream:
     """An in-order queue of launches on one device.
 
-    Args: device: by default the current one. priority: smaller numbers run earlier where the device
-        is contended (GPU only). handle: the native handle of another library's stream, such as
-        `torch.cuda.current_stream().cuda_stream`. That stream must live as long as this object;
-        when this object goes, its work is known by an event.
+    Args:
+        device: by default the current one.
+        priority: smaller numbers run earlier where the device is contended (GPU only).
+        handle: the native handle of another library's stream, such as
+            `torch.cuda.current_stream().cuda_stream`. That stream must live as long as this object;
+            when this object goes, its work is known by an event.
 
     Under `with stream:` it is the thread's own stream: launches and tensors of the block use it. In
     a capture of this thread, it is captured, too.
@@ -46,8 +48,9 @@ class Stream:
     def attach(self, device: Any) -> tuple[Device, Any]:
         """The device and the native stream for a launch.
 
-        Raises: LaunchError: the launch names another device, or a capture of another thread has the
-            stream.
+        Raises:
+            LaunchError: the launch names another device, or a capture of another thread has the
+                stream.
         """
         if device is not None and as_device(device) != self.device:
             raise LaunchError(

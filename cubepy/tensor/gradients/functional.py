@@ -27,7 +27,8 @@ def value_and_grad(
         has_aux: `function` gives (number, more), and what it gives besides is no part of the
             gradient.
 
-    Returns: A function of the same arguments, with results (value, gradient), or ((value, more),
+    Returns:
+        A function of the same arguments, with results (value, gradient), or ((value, more),
         gradient); with several argnums the gradient is a tuple. What `function` gives to tensors
         from outside (`assign_`) are plain elements afterwards, unless they depend on other tensors
         that need gradients.

@@ -46,18 +46,26 @@ class Room(NamedTuple):
 class PlaneBlueprint:
     """What changes the code of a product of planes.
 
-    Attributes: parts: bf16 numbers that stand for one activation. tiles: fragments of eight
-        columns. group: inputs that share a scale, or 0 (int8). symmetric: whether codes stand for n
-        - 8 (int4). planes: planes of a cube; they share its panels, and each takes blocks of its
-        own. panels: panels of a cube. depth: blocks of a plane that are under way. eight: whether
-        activations are bytes. bias, residual, activation: the epilogue. early: whether the launch
-        may begin before the one before it has ended: weights are fetched meanwhile. splits: 2 if
-        two cubes of a cluster share panels, and each takes blocks of its own. raw: whether rows
-        come as they are, bf16 of whole blocks, and every cube scales and adds them up itself. once:
-        whether all blocks of a plane are under way at once. separate: whether the sums of a
-        cluster's other cube have shared memory of their own, and not that of blocks. ahead: whether
-        codes are all asked for before the launch before this one has ended, and rows come to
-        registers.
+    Attributes:
+        parts: bf16 numbers that stand for one activation.
+        tiles: fragments of eight columns.
+        group: inputs that share a scale, or 0 (int8).
+        symmetric: whether codes stand for n - 8 (int4).
+        planes: planes of a cube; they share its panels, and each takes blocks of its own.
+        panels: panels of a cube.
+        depth: blocks of a plane that are under way.
+        eight: whether activations are bytes.
+        bias, residual, activation: the epilogue.
+        early: whether the launch may begin before the one before it has ended: weights are fetched
+            meanwhile.
+        splits: 2 if two cubes of a cluster share panels, and each takes blocks of its own.
+        raw: whether rows come as they are, bf16 of whole blocks, and every cube scales and adds
+            them up itself.
+        once: whether all blocks of a plane are under way at once.
+        separate: whether the sums of a cluster's other cube have shared memory of their own, and
+            not that of blocks.
+        ahead: whether codes are all asked for before the launch before this one has ended, and rows
+            come to registers.
     """
 
     parts: int

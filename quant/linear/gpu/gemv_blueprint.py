@@ -40,15 +40,21 @@ _REGISTERS = 1 << 16
 class FewBlueprint:
     """What changes the code of `cubepy.quant.linear.gpu.gemv`.
 
-    Attributes: rows: rows of activations. digits: columns of eight bits that stand for a row: two,
-        or four for f32. group: inputs that share a scale, or 0 (int8). symmetric: whether codes
-        stand for n - 8 (int4). planes: planes of a cube; they share its panels, and each takes
-        blocks of its own. panels: panels of a cube. depth: blocks of a plane that are under way.
-        each: blocks of a plane. ahead: blocks that are asked for before the launch before this one
-        has ended. bias, residual, activation: the epilogue. whole: whether rows of activations are
-        whole lines of eight. early: whether the launch may begin before the one before it has
-        ended. soon: whether the pipeline's other blocks are asked for before rows are rounded, not
-        after the first pass.
+    Attributes:
+        rows: rows of activations.
+        digits: columns of eight bits that stand for a row: two, or four for f32.
+        group: inputs that share a scale, or 0 (int8).
+        symmetric: whether codes stand for n - 8 (int4).
+        planes: planes of a cube; they share its panels, and each takes blocks of its own.
+        panels: panels of a cube.
+        depth: blocks of a plane that are under way.
+        each: blocks of a plane.
+        ahead: blocks that are asked for before the launch before this one has ended.
+        bias, residual, activation: the epilogue.
+        whole: whether rows of activations are whole lines of eight.
+        early: whether the launch may begin before the one before it has ended.
+        soon: whether the pipeline's other blocks are asked for before rows are rounded, not after
+            the first pass.
     """
 
     rows: int

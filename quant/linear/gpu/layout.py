@@ -13,8 +13,9 @@ inputs 0-3 and 4-7 of the first 32 and of the second 32; within a word
 so that shifts by 0, 4, 8 and 12 give the four registers of a 16-bit fragment, and 0 and 4 those of
 an 8-bit one.
 
-    words    u32 [blocks, panels, chunks of 64, halves, 32 lanes, 4] facts    u32 [blocks, panels, 8
-    g, groups of a block, 1 or 2]    float16 scale (and minimum) of channels g and g + 8
+    words    u32 [blocks, panels, chunks of 64, halves, 32 lanes, 4]
+    facts    u32 [blocks, panels, 8 g, groups of a block, 1 or 2]
+             float16 scale (and minimum) of channels g and g + 8
 
 Eight-bit codes are two halves: code + 128 = 16 * high + low. A block is a group, or 64 inputs where
 groups are smaller. Panels of a block are neighbours, so that one address serves several; both

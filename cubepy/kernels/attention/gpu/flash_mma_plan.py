@@ -35,12 +35,16 @@ class Blocks:
 class PlaneAttention(Blocks):
     """What changes the code.
 
-    Attributes: depth, width: columns of queries and keys, and of values, rounded up to 16. planes:
-        planes of a cube, each with 16 query rows. keys: keys of a block, a multiple of 16. parts:
-        1, or 3 for f32. dtype: of operands: "f16" or "bf16". causal: a query sees keys up to its
-        own position. mask: "none", "bool" (true: may look), "words" (the same, four of them a word)
-        or "float" (added to the scores). words: inputs are whole blocks of 16 bytes and come as
-        arrays of words; one part.
+    Attributes:
+        depth, width: columns of queries and keys, and of values, rounded up to 16.
+        planes: planes of a cube, each with 16 query rows.
+        keys: keys of a block, a multiple of 16.
+        parts: 1, or 3 for f32.
+        dtype: of operands: "f16" or "bf16".
+        causal: a query sees keys up to its own position.
+        mask: "none", "bool" (true: may look), "words" (the same, four of them a word) or "float"
+            (added to the scores).
+        words: inputs are whole blocks of 16 bytes and come as arrays of words; one part.
     """
 
     depth: int

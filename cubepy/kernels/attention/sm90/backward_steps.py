@@ -18,11 +18,14 @@ from cubepy.kernels.primitives.pipeline import Stage
 class HopperGradients:
     """What changes the code of the backward pass.
 
-    Attributes: depth: width of queries, keys and values, rounded up to 64, 128, 192 or 256.
+    Attributes:
+        depth: width of queries, keys and values, rounded up to 64, 128, 192 or 256.
         query_stages, grad_stages: blocks of queries, and of the result's gradient, that are under
-        way. causal: a query sees keys up to its own position. ragged: the keys are no multiple of
-        those of a cube. queries: queries of a step, 64 or, at depth 64, 128. mask: "none", "keys"
-        (bool) or "key bias" (added), the same for all queries and heads.
+            way.
+        causal: a query sees keys up to its own position.
+        ragged: the keys are no multiple of those of a cube.
+        queries: queries of a step, 64 or, at depth 64, 128.
+        mask: "none", "keys" (bool) or "key bias" (added), the same for all queries and heads.
     """
 
     depth: int = 128

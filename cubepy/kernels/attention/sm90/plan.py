@@ -25,13 +25,19 @@ H200.
 class HopperAttention:
     """What changes the code of the Hopper attention.
 
-    Attributes: depth: width of queries, keys and values, rounded up to 64, 128 or 256. groups:
-        groups of 64 query rows. keys: keys of a block, a multiple of 16. stages: blocks of keys,
-        and of values, that are under way. causal: a query sees keys up to its own position. mask:
-        "none", "keys" (bool) or "key bias" (added), the same for all rows, or "bool", "f16",
-        "bf16", "f32". chosen: blocks that the mask hides are known before and left out, and tiles
-        are given out as cubes are free. queries: tiles of queries that are there or under way: with
-        two, short rows follow each other without a gap. resident: cubes that a core has at once.
+    Attributes:
+        depth: width of queries, keys and values, rounded up to 64, 128 or 256.
+        groups: groups of 64 query rows.
+        keys: keys of a block, a multiple of 16.
+        stages: blocks of keys, and of values, that are under way.
+        causal: a query sees keys up to its own position.
+        mask: "none", "keys" (bool) or "key bias" (added), the same for all rows, or "bool", "f16",
+            "bf16", "f32".
+        chosen: blocks that the mask hides are known before and left out, and tiles are given out as
+            cubes are free.
+        queries: tiles of queries that are there or under way: with two, short rows follow each
+            other without a gap.
+        resident: cubes that a core has at once.
     """
 
     depth: int = 128

@@ -33,13 +33,17 @@ Seen = tuple[int, "tuple[int, ...] | None"]
 class Planes:
     """What changes the code.
 
-    Attributes: lanes: of a line. window, stride, dilation: along height and width. first, middle,
-        last: how the lines of a row see the input, for each column of the window: where a load
-        begins, and which of its elements are taken (None: all); for `first` from the beginning of
-        the row, for `middle` from the line's own beginning, for `last` from the row's end. `first`
-        alone makes rows of one line. valid: columns of a row that is shorter than a load, or 0.
-        pixels: of a row that is shorter than a line, or 0. activation: a func of the result, or
-        None. acc: the dtype of sums.
+    Attributes:
+        lanes: of a line.
+        window, stride, dilation: along height and width.
+        first, middle, last: how the lines of a row see the input, for each column of the window:
+            where a load begins, and which of its elements are taken (None: all); for `first` from
+            the beginning of the row, for `middle` from the line's own beginning, for `last` from
+            the row's end. `first` alone makes rows of one line.
+        valid: columns of a row that is shorter than a load, or 0.
+        pixels: of a row that is shorter than a line, or 0.
+        activation: a func of the result, or None.
+        acc: the dtype of sums.
     """
 
     lanes: int

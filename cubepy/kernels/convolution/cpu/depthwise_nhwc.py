@@ -46,12 +46,16 @@ ANYWHERE = (0, 1 << 30)  # columns of a tile's rows, none of which is outside
 class DepthwiseTile:
     """What changes the code.
 
-    Attributes: pixels, lanes: of a tile. window, stride, dilation: along depth, height and width.
+    Attributes:
+        pixels, lanes: of a tile.
+        window, stride, dilation: along depth, height and width.
         first, last: columns of the first and of the last tile of a row that are there, or None
-        where every line of every tile may lie outside; a row of one tile has no last. activation: a
-        func of the result, or None. light: whether it is so short that it may be written out for
-        every pixel. streaming: whether results are stored past the caches. ahead: whether input is
-        asked for before it is used. acc: the dtype of sums.
+            where every line of every tile may lie outside; a row of one tile has no last.
+        activation: a func of the result, or None.
+        light: whether it is so short that it may be written out for every pixel.
+        streaming: whether results are stored past the caches.
+        ahead: whether input is asked for before it is used.
+        acc: the dtype of sums.
     """
 
     pixels: int

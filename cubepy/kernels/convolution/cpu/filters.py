@@ -25,8 +25,10 @@ FEW = 15  # filters of a group: the lanes of the kernel that makes more lie alon
 class PackedFilter:
     """Filters laid out for convolutions: give them as `weight` any number of times.
 
-    Attributes: panels: (groups, panels, window * channels, width) f32; (groups, filters, channels,
-        window) of groups with few. shape: of the weight, (filters, channels of a group, *window).
+    Attributes:
+        panels: (groups, panels, window * channels, width) f32; (groups, filters, channels, window)
+            of groups with few.
+        shape: of the weight, (filters, channels of a group, *window).
         groups: number of groups.
     """
 

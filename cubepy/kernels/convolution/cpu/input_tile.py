@@ -15,20 +15,24 @@ LINE = 16  # elements of a cache line
 class Plan:
     """What changes the code of a convolution.
 
-    Attributes: rows, lines, lanes: of the register tile. room: elements of the cube's copy of the
-        input; 0: the input is read where it is. acc_tile: pixels of the cube's tile of sums, 0:
-        there is none. filters_last: whether results of neighbouring filters are neighbours in
-            memory
-        (NHWC). pieces: whether the window is walked in pieces, with sums in the accumulators
-        between them. bias, add: whether one is added; whether an array of the result's layout is.
-        activation: a func of the result, or None. light: whether the activation is so short that it
-        may be written out for every line of a tile. streaming: whether results are stored past the
-        caches. ahead: lines of the filters that come next, asked for with every line of these; 0:
-        they stay in a cache. turned: whether the cube's copy has channels as neighbours, and the
-        input has not. mixed: how many channels do, where they are fewer than lanes; else 0. follow:
-        whether tiles see pixels one behind the other, so that the next tile's are asked for while
-        one is made. edges: whether rows of the window that all pixels of a tile see as padding are
-        left out.
+    Attributes:
+        rows, lines, lanes: of the register tile.
+        room: elements of the cube's copy of the input; 0: the input is read where it is.
+        acc_tile: pixels of the cube's tile of sums, 0: there is none.
+        filters_last: whether results of neighbouring filters are neighbours in memory (NHWC).
+        pieces: whether the window is walked in pieces, with sums in the accumulators between them.
+        bias, add: whether one is added; whether an array of the result's layout is.
+        activation: a func of the result, or None.
+        light: whether the activation is so short that it may be written out for every line of a
+            tile.
+        streaming: whether results are stored past the caches.
+        ahead: lines of the filters that come next, asked for with every line of these; 0: they stay
+            in a cache.
+        turned: whether the cube's copy has channels as neighbours, and the input has not.
+        mixed: how many channels do, where they are fewer than lanes; else 0.
+        follow: whether tiles see pixels one behind the other, so that the next tile's are asked for
+            while one is made.
+        edges: whether rows of the window that all pixels of a tile see as padding are left out.
     """
 
     rows: int

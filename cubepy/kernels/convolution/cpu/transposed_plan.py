@@ -27,8 +27,9 @@ PIXELS = 192  # pixels of a phase that a cube makes, at most
 class Phases:
     """A transposed convolution in three axes; fewer are axes of length 1.
 
-    Attributes: size, window, stride, cut, dilation, out: along depth, height, width; `cut` is what
-        the padding takes away.
+    Attributes:
+        size, window, stride, cut, dilation, out: along depth, height, width; `cut` is what the
+            padding takes away.
     """
 
     size: tuple[int, int, int]

@@ -39,10 +39,15 @@ WIDEST = 64  # columns of a window, dilation included
 class Box:
     """What changes the code.
 
-    Attributes: rows, pixels: of output, which a unit makes. lanes: of a line, along the channels or
-        along the pixels. window, stride, dilation: along depth, height and width. pad: along the
-        width. filters: of every channel. activation: a func of the result, or None. near: lines of
-        channels and, of each, boxes down the image that neighbouring units make (channels last).
+    Attributes:
+        rows, pixels: of output, which a unit makes.
+        lanes: of a line, along the channels or along the pixels.
+        window, stride, dilation: along depth, height and width.
+        pad: along the width.
+        filters: of every channel.
+        activation: a func of the result, or None.
+        near: lines of channels and, of each, boxes down the image that neighbouring units make
+            (channels last).
     """
 
     rows: int

@@ -53,13 +53,19 @@ def along(count: int, window: int, stride: int, dilation: int, pad: int, back: b
 class UnitTile:
     """What changes the code.
 
-    Attributes: tile: images, rows and columns of the output that a cube does. channels: of a cube.
-        lanes: of a line of channels. rows, pixels: of the output, of a unit's tile. window,
-        stride, dilation, pad: along height and width. back: whether the output is the gradient by
-        the input; the input then is the gradient. activation: a func of the result, or None. cubes:
-        of a core. rolled: whether the window's rows are a loop, each of which reads its rows of the
-        box again, instead of all written out. parts: units among which the rows of the window are
-        shared, for the gradient by the filters. exact: whether tiles divide the output.
+    Attributes:
+        tile: images, rows and columns of the output that a cube does.
+        channels: of a cube.
+        lanes: of a line of channels.
+        rows, pixels: of the output, of a unit's tile.
+        window, stride, dilation, pad: along height and width.
+        back: whether the output is the gradient by the input; the input then is the gradient.
+        activation: a func of the result, or None.
+        cubes: of a core.
+        rolled: whether the window's rows are a loop, each of which reads its rows of the box again,
+            instead of all written out.
+        parts: units among which the rows of the window are shared, for the gradient by the filters.
+        exact: whether tiles divide the output.
     """
 
     tile: tuple[int, int, int]

@@ -33,9 +33,11 @@ from cubepy.kernels.primitives.pipeline import (
 class HopperWindow(Hopper):
     """What changes the code of the Hopper convolution, beside what changes the matmul's.
 
-    Attributes: phases: strides along height and width, 1 or 2; so many maps of the input there are,
-        their product. parts: convolutions of the same input in one launch, at most 4, each with a
-        map and a window of its own.
+    Attributes:
+        phases: strides along height and width, 1 or 2; so many maps of the input there are, their
+            product.
+        parts: convolutions of the same input in one launch, at most 4, each with a map and a window
+            of its own.
     """
 
     phases: tuple[int, ...] = (1, 1)

@@ -37,9 +37,11 @@ TOGETHER = 4
 class Remainder:
     """What the pixels of the result with one remainder see along an axis.
 
-    Attributes: start, pixels: the first pixel, and how many there are. first, step, taps: of the
-        window, the first tap, from it to the next one, and how many there are. dilation, pad: tap j
-        of pixel q sees pixel q + j * dilation - pad.
+    Attributes:
+        start, pixels: the first pixel, and how many there are.
+        first, step, taps: of the window, the first tap, from it to the next one, and how many there
+            are.
+        dilation, pad: tap j of pixel q sees pixel q + j * dilation - pad.
     """
 
     start: int

@@ -40,14 +40,18 @@ with AVX2.
 class TilePlan:
     """What changes the code and the launch of a tiled product.
 
-    Attributes: rows, lines, lanes: the register tile, rows x (lines x lanes). block_rows,
-        block_panels: tiles of a cube along M, at most, and panels along N. depth: K is walked in
-        pieces of this length, 0 for all at once. kind: what sums are made of (see
-        `matmul.cpu.vnni`). wide: panels that are packed at a time. beforehand: whether all of b is
-        packed first. matrix: whether a matrix unit multiplies. ahead: whether panels that are there
-        already are asked for a piece ahead. fetched: whether the part of the result that a tile
-        writes is asked for when the tile begins. gathered: whether cubes copy their rows of a
-        beside each other (see `matmul.cpu.goto`).
+    Attributes:
+        rows, lines, lanes: the register tile, rows x (lines x lanes).
+        block_rows, block_panels: tiles of a cube along M, at most, and panels along N.
+        depth: K is walked in pieces of this length, 0 for all at once.
+        kind: what sums are made of (see `matmul.cpu.vnni`).
+        wide: panels that are packed at a time.
+        beforehand: whether all of b is packed first.
+        matrix: whether a matrix unit multiplies.
+        ahead: whether panels that are there already are asked for a piece ahead.
+        fetched: whether the part of the result that a tile writes is asked for when the tile
+            begins.
+        gathered: whether cubes copy their rows of a beside each other (see `matmul.cpu.goto`).
     """
 
     rows: int

@@ -180,11 +180,14 @@ def dot_tile(buffer, group, a, row, b, channel, z, rows, lanes):
 class GemvPlan:
     """What changes the code of a product with few rows.
 
-    Attributes: dot: results are dot products along the rows of b transposed; else lines lie along
-        the rows of b. rows: rows of a that are done together. lines: lines along the rows of b,
-        side by side (without `dot`). lanes: lanes of a line. channels: results that a cube makes
-        side by side (with `dot`). split_k: whether the sum over K is cut, so that cubes read whole
-        rows of b (without `dot`).
+    Attributes:
+        dot: results are dot products along the rows of b transposed; else lines lie along the rows
+            of b.
+        rows: rows of a that are done together.
+        lines: lines along the rows of b, side by side (without `dot`).
+        lanes: lanes of a line.
+        channels: results that a cube makes side by side (with `dot`).
+        split_k: whether the sum over K is cut, so that cubes read whole rows of b (without `dot`).
     """
 
     dot: bool

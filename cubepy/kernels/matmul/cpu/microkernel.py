@@ -18,20 +18,29 @@ import cubepy as cb
 class Blueprint:
     """What changes the matmul's code.
 
-    Attributes: rows: rows of a register tile. lines: lines of a register tile's width. lanes: lanes
-        of a line. activation: a func of the result, or None. kind: what sums are made of: "f32",
-        numbers one by one, or words of "bf16", "i8" or "u8" (see `matmul.cpu.vnni`). source: how b
-        lies: in "panels", or in "rows" or "columns" that are packed piece by piece. wide: how many
-        panels are packed at a time, which reads as much more of each row of b. channels: with dot
-        products, results that a cube makes side by side. matrix: whether a matrix unit makes the
-        sums of words (`cb.tile_dot`). once: whether K is one piece, so that a sum is finished when
-        it is first written. paired: whether out holds the bits of bf16, and sums of bf16 alone are
-        written: two lines are rounded as one. streaming: whether whole lines of out are written
-        past the caches. ahead: whether to ask for the piece of the panel that comes next while this
-        one is multiplied. fetched: whether to ask for the part of out that a tile writes before its
-        products, where a row of it is a line. asks: lines of the next panel that are asked for in
-        an iteration of the inner loop of `goto_product`. joined: what is done with the residual
-        (see `primitives.epilogue`). across: whether a is (batch, K, M), with neighbours along M.
+    Attributes:
+        rows: rows of a register tile.
+        lines: lines of a register tile's width.
+        lanes: lanes of a line.
+        activation: a func of the result, or None.
+        kind: what sums are made of: "f32", numbers one by one, or words of "bf16", "i8" or "u8"
+            (see `matmul.cpu.vnni`).
+        source: how b lies: in "panels", or in "rows" or "columns" that are packed piece by piece.
+        wide: how many panels are packed at a time, which reads as much more of each row of b.
+        channels: with dot products, results that a cube makes side by side.
+        matrix: whether a matrix unit makes the sums of words (`cb.tile_dot`).
+        once: whether K is one piece, so that a sum is finished when it is first written.
+        paired: whether out holds the bits of bf16, and sums of bf16 alone are written: two lines
+            are rounded as one.
+        streaming: whether whole lines of out are written past the caches.
+        ahead: whether to ask for the piece of the panel that comes next while this one is
+            multiplied.
+        fetched: whether to ask for the part of out that a tile writes before its products, where a
+            row of it is a line.
+        asks: lines of the next panel that are asked for in an iteration of the inner loop of
+            `goto_product`.
+        joined: what is done with the residual (see `primitives.epilogue`).
+        across: whether a is (batch, K, M), with neighbours along M.
     """
 
     rows: int

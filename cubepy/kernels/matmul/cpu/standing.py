@@ -91,8 +91,9 @@ def standing_product(
 class StandingPlan:
     """What changes the code and the launch of a small product.
 
-    Attributes: rows, lines, lanes: the register tile, rows x (lines x lanes). row_blocks: how many
-        cubes share the rows of a matrix.
+    Attributes:
+        rows, lines, lanes: the register tile, rows x (lines x lanes).
+        row_blocks: how many cubes share the rows of a matrix.
     """
 
     rows: int

@@ -39,11 +39,14 @@ DEPTH_BYTES = 64
 class Mma(Epilogue):
     """What changes the code of the matmul with `cb.mma`, beside the epilogue.
 
-    Attributes: rows, columns: a cube's tile; its eight planes stand two by four. stages: stages of
-        the pipeline. a_along_k, b_along_k: the operand's last axis is K; otherwise it is its own
-        (16-bit dtypes). a_async, b_async: its last axis is contiguous, aligned to 16 bytes, and a
-        multiple of them long. staged: results of 16 bits meet in shared memory, so that a plane
-        writes neighbours of a row: for rows that are not aligned.
+    Attributes:
+        rows, columns: a cube's tile; its eight planes stand two by four.
+        stages: stages of the pipeline.
+        a_along_k, b_along_k: the operand's last axis is K; otherwise it is its own (16-bit dtypes).
+        a_async, b_async: its last axis is contiguous, aligned to 16 bytes, and a multiple of them
+            long.
+        staged: results of 16 bits meet in shared memory, so that a plane writes neighbours of a
+            row: for rows that are not aligned.
     """
 
     rows: int = 128

@@ -39,11 +39,14 @@ PADDING = 8
 class ClusterSplitK(Epilogue):
     """What changes the code of a product of few rows of tiles, beside the epilogue.
 
-    Attributes: rows: rows of a tile, 64 or 128. columns: columns of a tile, a multiple of 16, and
-        of four times the parts where there are several. stages: tiles of A and B that are under
-        way. parts: cubes of a cluster, which share K. transpose_a: A is stored (K, M). 16-bit
-        dtypes only. transpose_b: B is stored (K, N) as NumPy does; then columns are a multiple of
-        64.
+    Attributes:
+        rows: rows of a tile, 64 or 128.
+        columns: columns of a tile, a multiple of 16, and of four times the parts where there are
+            several.
+        stages: tiles of A and B that are under way.
+        parts: cubes of a cluster, which share K.
+        transpose_a: A is stored (K, M). 16-bit dtypes only.
+        transpose_b: B is stored (K, N) as NumPy does; then columns are a multiple of 64.
     """
 
     rows: int = 64

@@ -54,15 +54,20 @@ is an illegal instruction.
 class Hopper(Epilogue):
     """What changes the code of the Hopper matmul, beside the epilogue.
 
-    Attributes: rows: rows of a tile, 64 or 128. columns: columns of a tile, a multiple of 64.
-        stages: tiles of A and B that are under way. band: rows of tiles that are walked together.
+    Attributes:
+        rows: rows of a tile, 64 or 128.
+        columns: columns of a tile, a multiple of 64.
+        stages: tiles of A and B that are under way.
+        band: rows of tiles that are walked together.
         pingpong: the two consumers take turns with whole tiles; otherwise each does half the rows
-        of every tile. transpose_a: A is stored (K, M), so its tiles have M innermost. 16-bit dtypes
-        only. transpose_b: B is stored (K, N) as NumPy does; else (N, K), as a linear layer's
-        weight. early: a launch may begin while the one before it ends. plain: the result's rows are
-        not aligned, so units write it, not the copy engine: so many elements at once, to multiples
-        of them (0: the copy engine does). down, across: cubes of a cluster, whose tiles lie below
-        each other and share B, or beside each other and share A; one of both is 1.
+            of every tile.
+        transpose_a: A is stored (K, M), so its tiles have M innermost. 16-bit dtypes only.
+        transpose_b: B is stored (K, N) as NumPy does; else (N, K), as a linear layer's weight.
+        early: a launch may begin while the one before it ends.
+        plain: the result's rows are not aligned, so units write it, not the copy engine: so many
+            elements at once, to multiples of them (0: the copy engine does).
+        down, across: cubes of a cluster, whose tiles lie below each other and share B, or beside
+            each other and share A; one of both is 1.
     """
 
     rows: int = 128

@@ -32,7 +32,9 @@ class Bands:
         fresh: rows of a window that those above have not.
         step, skip: from window to window along the width, and between the columns that are looked
             at.
-        least: what is larger than nothing. acc: the dtype of the buffer. room: its elements.
+        least: what is larger than nothing.
+        acc: the dtype of the buffer.
+        room: its elements.
         lanes: of a line.
         single: whether there is one channel.
         streaming: whether results are stored past the caches.

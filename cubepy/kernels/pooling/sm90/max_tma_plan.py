@@ -57,20 +57,26 @@ class BoxPlan:
     """What a cube makes: `tile` columns of results, in `planes` planes, or for `channels` channels
     with `last`.
 
-    Attributes: across: how windows go along the width. taps, ins: rows of a window, and from one
-        window to the next. last: whether channels are last. columns, lanes: results of a unit in a
-        row, and the channels of each. lined: neighbouring results of a row that are written at
-        once, with channels first. loads: where a unit reads along a row, with channels first: as in
-        `PlanePlan`. tile, planes, channels: of a cube. before: with channels last, where the first
-        column that a tile sees is in a row of shared memory, which has nothing in columns that no
-        box fills. With channels first a tile is as wide as the image. box, boxes, pitch: columns of
-        a box, boxes of a row, and columns of a row in shared memory. stages: rows that are under
-        way, or read. cubes: that should find room on a core. near: whether rows, and loads of so
-        many columns, may be the nearest ones inside. ragged: whether some results may lie outside.
+    Attributes:
+        across: how windows go along the width.
+        taps, ins: rows of a window, and from one window to the next.
+        last: whether channels are last.
+        columns, lanes: results of a unit in a row, and the channels of each.
+        lined: neighbouring results of a row that are written at once, with channels first.
+        loads: where a unit reads along a row, with channels first: as in `PlanePlan`.
+        tile, planes, channels: of a cube.
+        before: with channels last, where the first column that a tile sees is in a row of shared
+            memory, which has nothing in columns that no box fills. With channels first a tile is as
+            wide as the image.
+        box, boxes, pitch: columns of a box, boxes of a row, and columns of a row in shared memory.
+        stages: rows that are under way, or read.
+        cubes: that should find room on a core.
+        near: whether rows, and loads of so many columns, may be the nearest ones inside.
+        ragged: whether some results may lie outside.
         pairs: the dtype of which rows hold the bits, as `pool_pairs.words_of` gives them, or None.
         whole: lines that are whole in all windows of a unit, of which it takes the largest values
-        that others found: the first, counted from its own line, how many, and how many lines a row
-        of the image has.
+            that others found: the first, counted from its own line, how many, and how many lines a
+            row of the image has.
     """
 
     across: Steps

@@ -122,10 +122,16 @@ def emulate(
 ) -> Any:  # fmt: skip
     """Run a kernel's text for a GPU on NumPy arrays and tensor maps; gives the compiled code.
 
-    Args: kernel: the kernel. units: of a cube. cubes: along up to three axes. args: the kernel's
-        arguments. architecture: such as "sm_90a". late: the chance that a copy lands, or a product
-        reads, only when it is waited for; otherwise at once. seed: of the order in which units run
-        and copies land. comptime: further arguments by name.
+    Args:
+        kernel: the kernel.
+        units: of a cube.
+        cubes: along up to three axes.
+        args: the kernel's arguments.
+        architecture: such as "sm_90a".
+        late: the chance that a copy lands, or a product reads, only when it is waited for;
+            otherwise at once.
+        seed: of the order in which units run and copies land.
+        comptime: further arguments by name.
 
     Raises:
         RuntimeError: units wait for ever.
