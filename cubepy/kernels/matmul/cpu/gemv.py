@@ -29,8 +29,9 @@ what caches hold costs little (Zen 5)."""
 MOST_DOT_ROWS = 64  # for larger ones
 ANY = 1 << 30
 FEW_REGISTERS_ROWS = 3  # of a tile of sums of lanes with 16 registers
-FEW_REGISTERS = ((1 << 12, 4), (1 << 18, 24), (ANY, 48)), (5, 40)
-"""`DOT_ROWS` with those (Zen 3), and `WIDE_DOT_ROWS`."""
+ROWS_BY_K = (8, 2), (24, 3), (48, 4), (96, 6), (128, 8), (256, 12), (400, 24), (ANY, 40)
+WIDE_ROWS_BY_K = (24, 3), (48, 4), (96, 6), (ANY, 12)
+"""Rows by K with those, and the same for f64 (Zen 3): lines are added up for every sum."""
 ROWS_OF_FEW = (6, 2), (16, 4), (64, 8), (128, 40), (200, 128), (ANY, ANY)
 ROWS_OF_MANY = (6, 2), (32, 4), (128, 8), (256, 16), (ANY, 24)
 """The same by K, for f32 and lines of 16, where a line holds all columns of the result, and else
@@ -252,15 +253,16 @@ def fills_lines(plan: GemvPlan, x: Any, y: Any) -> bool:
 def most_dot_rows(problem: Product, properties: cb.DeviceProperties) -> int:
     """Rows of a up to which b, whose columns are neighbours, is not turned."""
     size, k, dtype = problem.k * problem.n, problem.k, result_dtype(problem)
-    few = properties.vector_registers < 32
+    if properties.vector_registers < 32:
+        rows = WIDE_ROWS_BY_K if dtype.bits == 64 else ROWS_BY_K
+        most = next(most for limit, most in rows if k < limit)
+        return most if problem.batch == 1 else min(MOST_ROWS, most)
     if dtype.bits == 64:
-        most = FEW_REGISTERS[1] if few else WIDE_DOT_ROWS
-        return most[0] if k < WIDE_LONG else most[1]
+        return WIDE_DOT_ROWS[0] if k < WIDE_LONG else WIDE_DOT_ROWS[1]
     if properties.register_bytes < 64 or not problem.a == problem.b == "f32":
         if problem.batch > 1:
             return MOST_ROWS
-        by_size = FEW_REGISTERS[0] if few else DOT_ROWS
-        return next((most for limit, most in by_size if size <= limit), MOST_DOT_ROWS)
+        return next((most for limit, most in DOT_ROWS if size <= limit), MOST_DOT_ROWS)
     if problem.batch == 1 and size > DOT_ROWS[-1][0]:
         return MOST_DOT_ROWS
     rows = ROWS_OF_FEW if problem.n <= properties.lanes(dtype) else ROWS_OF_MANY
