@@ -7,7 +7,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import time
 import zlib
 from pathlib import Path
 
@@ -38,19 +37,8 @@ settings.register_profile(
 settings.load_profile("cubepy")
 
 
-searched = [0.0, 0.0]
-"""Seconds that were spent looking for garbage among everything, since `freeze`; when it began."""
-LONG = 0.05
-
-
-def _count(phase: str, info: dict[str, int]) -> None:
-    if info["generation"] == 2:
-        if phase == "stop":
-            searched[0] += time.thread_time() - searched[1]
-        searched[1] = time.thread_time()
-
-
-gc.callbacks.append(_count)
+MANY = 20_000
+"""New objects for which garbage is looked for after a test."""
 gc.set_threshold(1_000_000, 20, 50)
 
 
@@ -60,7 +48,6 @@ def freeze() -> None:
     """
     gc.collect()
     gc.freeze()
-    searched[0] = 0.0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -88,7 +75,11 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_logfinish() -> None:
-    if searched[0] >= LONG:
+    """Each object is looked at once, by the test that made it: one that looks for garbage itself
+    (many do) would look at all that was made since, a second or two.
+    """
+    new, searches, _ = gc.get_count()
+    if new >= MANY or searches:
         freeze()
 
 
