@@ -7,8 +7,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import time
 import zlib
+from collections.abc import Generator
 from pathlib import Path
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "tests"
@@ -38,19 +38,8 @@ settings.register_profile(
 settings.load_profile("cubepy")
 
 
-searched = [0.0, 0.0]
-"""Seconds that were spent looking for garbage among everything, since `freeze`; when it began."""
-LONG = 0.05
-
-
-def _count(phase: str, info: dict[str, int]) -> None:
-    if info["generation"] == 2:
-        if phase == "stop":
-            searched[0] += time.thread_time() - searched[1]
-        searched[1] = time.thread_time()
-
-
-gc.callbacks.append(_count)
+MANY = 20_000
+"""New objects for which garbage is looked for after a test."""
 gc.set_threshold(1_000_000, 20, 50)
 
 
@@ -60,7 +49,6 @@ def freeze() -> None:
     """
     gc.collect()
     gc.freeze()
-    searched[0] = 0.0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -78,7 +66,27 @@ def pytest_report_header() -> str:
     return f"{turns.VARIABLE}={turns.TURN}"
 
 
+def backwards(config: pytest.Config) -> bool:
+    """Whether a process collects tests from the last to the first: the first run in a checkout works
+    out the assertions of each file, and two processes that go towards each other do so once.
+    """
+    worker: str = getattr(config, "workerinput", {}).get("workerid", "gw0")
+    return int(worker.removeprefix("gw")) % 2 == 1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if isinstance(collector, pytest.Directory) and report.result and backwards(collector.config):
+        report.result.reverse()
+    return report
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # the same in all processes; a file's own order stays
+        items.sort(key=lambda item: str(item.path))
     turns.draw(config, items)
     elsewhere.leave_out(config, items)
 
@@ -88,7 +96,11 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_logfinish() -> None:
-    if searched[0] >= LONG:
+    """Each object is looked at once, by the test that made it: one that looks for garbage itself
+    (many do) would look at all that was made since, a second or two.
+    """
+    new, searches, _ = gc.get_count()
+    if new >= MANY or searches:
         freeze()
 
 

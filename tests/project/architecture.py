@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 MAPPED = ("backends", "nn", "quant")
+STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
+"""Nodes in which there may be functions and imports; most nodes are expressions."""
 
 
 class Import(NamedTuple):
@@ -45,7 +47,7 @@ def tree(module: str) -> ast.Module:
 def _imports(module: str, node: ast.AST, lazy: bool) -> Iterator[Import]:
     known = files()
     for child in ast.iter_child_nodes(node):
-        inside = lazy or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        inside = lazy or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
         if isinstance(child, ast.ImportFrom) and (child.module or "").startswith("cubepy."):
             base = str(child.module).removeprefix("cubepy.")
             for alias in child.names:
@@ -56,7 +58,8 @@ def _imports(module: str, node: ast.AST, lazy: bool) -> Iterator[Import]:
             for alias in child.names:
                 if alias.name.startswith("cubepy."):
                     yield Import(module, alias.name.removeprefix("cubepy."), "", inside)
-        yield from _imports(module, child, inside)
+        if isinstance(child, STATEMENTS):
+            yield from _imports(module, child, inside)
 
 
 @cache

@@ -88,7 +88,7 @@ class Module:
                 found |= {node.attr} & {node.attr if private(node.attr) else ""}
         for node in self.nodes:
             if isinstance(node, ast.Attribute):
-                if private(node.attr) and node.attr not in own | PUBLIC:
+                if private(node.attr) and node.attr not in own and node.attr not in PUBLIC:
                     found.add(node.attr)
                 if node.attr in LAYOUT and (node.attr != "disable" or first(node) == "gc"):
                     found.add(node.attr)
