@@ -186,8 +186,9 @@ def lanes_of(p: Map, properties: cb.DeviceProperties) -> int:
     """Lanes of a line: more where a function calls others."""
     lanes = lanes_on(properties, p.dest, *p.inputs)
     if isinstance(p.function, Builtin) or not plain(p.function):
-        lanes *= beside(lanes, p.dest, properties)
-    return lanes
+        return lanes * beside(lanes, p.dest, properties)
+    most = max(a.itemsize for a in (p.dest, *p.inputs))
+    return lanes * max(1, most // max(2, p.dest.itemsize))  # lines that are packed into one
 
 
 @functools.lru_cache(256)

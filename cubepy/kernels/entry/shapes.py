@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -89,21 +89,44 @@ def lies_channels_last(x: Any) -> bool:
     )
 
 
-def empty_as(arrays: Iterable[Any], shape: tuple[int, ...], dtype: Any) -> Any:
-    """Memory for what is computed, element by element, of arrays that broadcast to a shape: with
-    channels last if all of that shape have them so, but for what they share along axis 1.
+def empty_as(arrays: Sequence[Any], shape: tuple[int, ...], dtype: Any) -> Any:
+    """Memory for what is computed, element by element, of arrays that broadcast to a shape: as all
+    of that shape lie, if they have one order and no gaps; with channels last if all of them have
+    them so, but for what they share along axis 1.
 
     Args:
         arrays: the inputs.
         shape: of the result.
         dtype: of the result.
     """
+    order = _shared_order([a for a in arrays if a.shape == shape])
+    if order is not None:
+        made = memory.empty(tuple(shape[d] for d in order), dtype)
+        return made.transpose(tuple(order.index(d) for d in range(len(shape))))
     rest, large = (*shape[:1], *shape[2:]), [a for a in arrays if a.ndim == len(shape) > 2]
     whole = [a for a in large if a.shape[1] > 1 and (*a.shape[:1], *a.shape[2:]) == rest]
     if not whole or not all(map(lies_channels_last, whole)):
         return memory.empty(shape, dtype)
     made = memory.empty((shape[0], *shape[2:], shape[1]), dtype)
     return made.transpose(0, len(shape) - 1, *range(1, len(shape) - 1))
+
+
+def _shared_order(arrays: list[Any]) -> list[int] | None:
+    """The axes of arrays of one shape as they lie in memory, the last of them neighbours; None
+    where they lie in several orders, with gaps, or as new arrays do.
+    """
+    if not arrays or any(a.flags.c_contiguous for a in arrays):
+        return None
+    first = arrays[0]
+    axes = [d for d, n in enumerate(first.shape) if n > 1]
+    order = sorted(axes, key=lambda d: -first.strides[d])
+    for a in arrays:
+        size = a.itemsize
+        for d in reversed(order):
+            if a.strides[d] != size:
+                return None
+            size *= a.shape[d]
+    return [d for d, n in enumerate(first.shape) if n <= 1] + order
 
 
 def as_new(out: Any, order: tuple[int, ...] | None = None, alone: bool = False) -> Any:

@@ -33,7 +33,7 @@ from cubepy.kernels.movement.copy import convert_into, copy
 from cubepy.kernels.primitives.functions import activation_of, mul
 from cubepy.lang.dtypes import DType, as_dtype, promote
 from cubepy.runtime import memory
-from cubepy.runtime.device import current, device_properties
+from cubepy.runtime.device import current
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tune import choose
 
@@ -150,7 +150,7 @@ def matmul(
         fused = kept.reshape(full) if kept is not None and on_host else None
         target = result.reshape(full) if result.flags.c_contiguous else result
         ending = Epilogue(*extra, activation, alpha, fused, fill, joined)
-        _floats(x, y, target, full, ending, tf32)
+        _products(x, y, target, full, ending, tf32)
         if kept is not None and not on_host:
             _fill(result, kept, fill)
     return finish(result, out, wrap)
@@ -254,37 +254,14 @@ def _general(
     alpha: Any,
     out: Any,
 ) -> np.ndarray:
-    """f64 and integers: the plain kernel, one dot product an element."""
+    """f64 and integers: exact types, without an epilogue."""
     if bias is not None or activation is not None or residual is not None or alpha != 1.0:
         raise DTypeError(f"the epilogue of matmul works on f32, f16 and bf16, not {dtype.name}")
     result = output(out, shape, dtype.numpy, x, y)
-    if result.size and isinstance(result, DeviceArray):
+    if result.size:
         target = result.reshape(full) if result.flags.c_contiguous else result
-        _floats(x, y, target, full, Epilogue())
-    elif result.size and (dtype.is_float or result.dtype == np.int32 and _bytes(x, y)):
-        target = result.reshape(full) if result.flags.c_contiguous else result
-        _floats(x, y, target, full, Epilogue())
-    elif result.size:
-        promoted = promote(as_dtype(x.dtype).compute, as_dtype(y.dtype).compute)
-        problem = Product(
-            str(current()),
-            x.shape[-2],
-            x.shape[-1],
-            y.shape[-1],
-            result.size // (x.shape[-2] * y.shape[-1]),
-            as_dtype(x.dtype).name,
-            as_dtype(y.dtype).name,
-            layout_of(y),
-            out="" if dtype is promoted else dtype.name,
-        )
-        choose(MATMUL, problem).launch(problem, x, y, result)
+        _products(x, y, target, full, Epilogue())
     return result
-
-
-def _bytes(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether dot products of bytes take a and b."""
-    fit = x.dtype.itemsize == 1 and y.dtype == np.int8 and x.dtype.kind in "iu"
-    return fit and device_properties(current()).adds_bytes
 
 
 def _joined(residual: Any, add: Any, gate: Any) -> tuple[Any, str]:
@@ -312,7 +289,7 @@ def _epilogue(
     return b, r
 
 
-def _floats(
+def _products(
     x: np.ndarray, y: np.ndarray, result: Any, full: Any, epilogue: Epilogue, tf32: bool = False
 ) -> None:
     if y.shape[-2] == 0:  # a sum of nothing is zero; the epilogue still follows

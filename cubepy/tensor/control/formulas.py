@@ -134,6 +134,21 @@ def triangle(x: Any, compare: str, above: int) -> Any:
 
 
 @composed
+def sum_of_numbers(x: Any, axes: Any, keepdim: bool, dtype: Any) -> Any:
+    """Sums over axes of what is not NaN.
+
+    Example:
+        >>> import cubepy as cb
+        >>> sum_of_numbers(cb.tensor([1.0, float("nan"), 2.0]), None, False, None)
+        tensor(3.)
+    """
+    numbers = x.masked_fill(x != x, 0)
+    if axes is None and x.ndim > 1 and x.dtype.bits >= 32:  # rows first, which are one pass
+        return numbers.sum(-1, keepdim, dtype=dtype).sum(None, keepdim)
+    return numbers.sum(axes, keepdim, dtype=dtype)
+
+
+@composed
 def finite(x: Any, nan: float, most: float, least: float) -> Any:
     """Numbers in place of NaN and infinities.
 

@@ -203,8 +203,10 @@ class TorchArithmetic(Operators[T], Reducing[T], Shaping[T], Indexing[T]):
     @several
     def nansum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> T:
         """Sums over axes of what is not NaN."""
-        x: Any = self.masked_fill(self != self, 0) if self.dtype.is_float else self
-        return x.sum(dim, keepdim, dtype=dtype)  # type: ignore[no-any-return]
+        x: Any = self
+        if not self.dtype.is_float:
+            return x.sum(dim, keepdim, dtype=dtype)  # type: ignore[no-any-return]
+        return formulas().sum_of_numbers(x, dim, keepdim, dtype)  # type: ignore[no-any-return]
 
     @several
     def nanmean(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> T:

@@ -145,3 +145,34 @@ def test_outer_products(seed: int) -> None:
     K.matmul(x, y, out=whole[..., 1 : n + 1])
     np.testing.assert_array_equal(whole[..., 1 : n + 1], K.matmul(x, y))
     assert (whole[..., 0] == 5).all() and (whole[..., n + 1 :] == 5).all()
+
+
+@pytest.mark.parametrize("kind", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+def test_integers_of_any_size_wrap_as_those_of_numpy(kind: str) -> None:
+    ends = np.iinfo(kind)
+    for _ in range(20):
+        m, n = (int(RNG.choice([1, 2, RNG.integers(3, 12), RNG.integers(12, 90)])) for _ in "mn")
+        k = int(RNG.integers(0, 150))
+        hows = RNG.choice(["rows", "columns", "parts of rows", "every other"], 2)
+        other = str(RNG.choice([kind, kind, "i1", "i4"]))
+        a = lying(RNG.integers(ends.min, ends.max, (m, k), kind, endpoint=True), hows[0])
+        b = lying(RNG.integers(-128, 127, (k, n)).astype(other), hows[1])
+        dtype = K.matmul(a, b).dtype
+        want = a.astype(dtype) @ b.astype(dtype)
+        frame = np.full((m + 2, n + 2), 7, dtype)
+        K.matmul(a, b, out=frame[1:-1, 1:-1])
+        np.testing.assert_array_equal(frame[1:-1, 1:-1], want, str((m, k, n, hows, other)))
+        frame[1:-1, 1:-1] = 7
+        assert np.all(frame == 7)
+        batches = np.stack([a, a[::-1]])
+        np.testing.assert_array_equal(K.matmul(batches, b), np.stack([want, want[::-1]]))
+        if n == 1:
+            np.testing.assert_array_equal(K.matmul(a, b[:, 0]), want[:, 0])
+
+
+def test_bools_are_truths_of_products() -> None:
+    for m, k, n in ((17, 30, 5), (90, 30, 70), (1, 300, 40), (40, 512, 1), (5, 0, 3)):
+        a, b = RNG.random((m, k)) < 0.2, RNG.random((k, n)) < 0.2
+        np.testing.assert_array_equal(K.matmul(a, b), a @ b)
+        np.testing.assert_array_equal(K.matmul(a, np.asfortranarray(b)), a @ b)
+        np.testing.assert_array_equal(K.matmul(a, b[:, 0]), a @ b[:, 0])

@@ -80,7 +80,10 @@ lines of 32 and 16 registers.
         (Product("cpu", 9, 9, 9, a="f64"), "plain"),  # of another dtype than b
         (Product("cpu", 9, 9, 9, a="f64", b="f64"), "standing"),
         (Product("cpu", 99, 99, 99, a="f64", b="f64"), "tile"),
-        (Product("cpu", 9, 9, 9, a="u8", b="i8"), "plain"),
+        (Product("cpu", 9, 9, 9, a="u8", b="i8"), "standing"),
+        (Product("cpu", 1, 99, 99, a="i32", b="i32"), "gemv"),
+        (Product("cpu", 99, 99, 1, a="i8", b="i8"), "turned"),
+        (Product("cpu", 99, 99, 99, a="i8", b="i8"), "plain"),
     ],
 )
 def test_the_guess(problem: Product, name: str) -> None:

@@ -107,3 +107,29 @@ def test_another_shape_of_a_structure_has_its_groups() -> None:
     first = grouped(items((2, 3), (2, 1)), [3, 4])
     assert grouped(items((5, 7), (5, 1)), [3, 4]) == first == [[1, 4]]
     assert grouped(items((4, 4), (4, 4)), [3, 4]) == [[1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_results_lie_as_all_that_is_read_does(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.choice([1, 3, 5, 8], rng.integers(2, 6)).tolist())
+    order = rng.permutation(len(shape)).tolist()
+    kinds = rng.choice(["f4", "f8", "i4", "i8"], 2)
+    x, y = (rng.integers(-9, 9, shape).astype(k).transpose(order) for k in kinds)
+    row = np.arange(x.shape[-1], dtype="f4")
+    program = cb.jit(lambda a, b, c: ((a * 2 + b) * c, a - b))
+    steps = cb.jit(lambda a, b, c: ((a * 2 + b) * c).sum(0) - b[0])
+    for given in ((x, y), (np.ascontiguousarray(x), y), (x[::-1], y[::-1])):
+        one, two = (cb.tensor(g) for g in given)
+        for _ in range(3):
+            scaled, less = program(one, two, cb.tensor(row))
+            summed = steps(one, two, cb.tensor(row))
+        np.testing.assert_array_equal(scaled.numpy(), (given[0] * 2 + given[1]) * row)
+        np.testing.assert_array_equal(less.numpy(), given[0] - given[1])
+        want = ((given[0] * 2 + given[1]) * row).sum(0) - given[1][0]
+        np.testing.assert_allclose(summed.numpy(), want, rtol=1e-4)
+        if given[0] is x:
+            lies = np.argsort([-s for s, n in zip(x.strides, x.shape, strict=True) if n > 1])
+            for found in (scaled.numpy(), less.numpy()):
+                steps_of_it = [-s for s, n in zip(found.strides, x.shape, strict=True) if n > 1]
+                np.testing.assert_array_equal(np.argsort(steps_of_it), lies)

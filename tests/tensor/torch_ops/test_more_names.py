@@ -236,3 +236,22 @@ def test_results_are_where_the_tensor_is(name: str) -> None:
 
 def test_the_mean_of_nothing_but_nan_is_nan() -> None:
     assert math.isnan(t([np.nan]).nanmean().item())
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i4"])
+def test_sums_of_what_is_no_nan_stay_the_same_where_they_come_often(kind: str) -> None:
+    rng = np.random.default_rng(12)
+    for shape in ((7,), (0, 3), (6, 70), (3, 4, 5), (70, 300)):
+        x = rng.integers(-4, 5, shape).astype(kind)
+        if kind[0] == "f":
+            x[rng.random(shape) < 0.2] = np.nan
+            x[..., :1] = np.nan
+        for axes in (None, 0, -1, tuple(range(len(shape)))):
+            want = np.nansum(x.astype("f8"), axes)
+            for _ in range(30):
+                found = t(x).nansum(axes), t(x).nansum(axes, True)
+            np.testing.assert_allclose(found[0].numpy(), want, rtol=2e-3 if kind == "f2" else 1e-6)
+            assert found[1].numpy().shape == np.nansum(x, axes, keepdims=True).shape
+    if kind[0] == "f":
+        whole = t(np.array([[1.0, np.nan, np.inf], [2.0, 3.0, 4.0]], kind))
+        assert whole.nansum().item() == math.inf

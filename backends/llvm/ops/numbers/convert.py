@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from cubepy.backends.llvm.ops.numbers.narrow import rounded, widened
-from cubepy.backends.llvm.ops.types import F32, I8, I32, bits, carrier, ir_type, is_float, is_signed
+from cubepy.backends.llvm.ops.types import F32, I8, I64, bits, carrier, ir_type, is_float, is_signed
 from cubepy.backends.llvm.ops.values import (
     const,
     each_lane,
@@ -25,6 +25,10 @@ from cubepy.backends.llvm.ops.values import (
     shaped,
 )
 
+CUT = 39
+"""Bits of an f64 that go before it is rounded: the 14 that stay, the last of them odd, are exact in
+f32 also where numbers of bf16 are subnormal, and smaller ones round to zero.
+"""
 NARROW_FLOATS = ("f16", "bf16", "fp8_e4m3", "fp8_e5m2")
 
 
@@ -99,38 +103,37 @@ def _saturated(b: Any, x: Any, src: str, dst: str) -> Any:
 
 
 def to_f32_odd(b: Any, v: Any, src: str) -> Any:
-    """A value as f32, rounded to odd where f32 cannot hold it."""
+    """A value as f32; what would be rounded is rounded to odd, of f64 to 14 bits."""
     if src == "f32" or src == "bool_" or (src != "f64" and bits(src) <= 16):
         return convert(b, v, src, "f32")
-    if src != "f64":
-        v = convert(b, _sticky(b, v, src) if bits(src) == 64 else v, src, "f64")
-    ty, word = shaped(F32, v.type), shaped(I32, v.type)
-    near = b.fptrunc(v, ty)
-    error = b.fsub(v, b.fpext(near, v.type))
-    zero = const(v.type, 0.0)
-    code = b.bitcast(near, word)
-    inexact = b.fcmp_ordered("!=", error, zero)  # false for infinities and NaN
-    even = b.icmp_signed("==", b.and_(code, const(word, 1)), const(word, 0))
-    # away from zero if the error points that way, else towards it: both neighbours of an even code
-    # are odd
-    positive = b.icmp_signed(">=", code, const(word, 0))
-    away = b.xor(b.fcmp_ordered("<", error, zero), positive)
-    moved = b.select(away, b.add(code, const(word, 1)), b.sub(code, const(word, 1)))
-    return b.bitcast(b.select(b.and_(inexact, even), moved, code), ty)
+    if src[0] in "iu":
+        v = _sticky(b, v, src)
+        if bits(src) == 32:
+            return convert(b, v, src, "f32")
+        v = convert(b, v, src, "f64")
+    word = shaped(I64, v.type)
+    cut = const(word, (1 << CUT) - 1)
+    code = b.bitcast(v, word)
+    # a sum of what is cut off and of ones carries into the last bit that stays
+    found = b.or_(code, b.add(b.and_(code, cut), cut))
+    kept = b.bitcast(b.and_(found, const(word, -1 << CUT)), v.type)
+    return b.fptrunc(kept, shaped(F32, v.type))
 
 
 def _sticky(b: Any, v: Any, src: str) -> Any:
-    """A 64-bit integer whose cut-off bits are gathered in bit 11, so that f64 holds it exactly."""
+    """An integer of 32 or 64 bits whose last bits are gathered in one, so that f32 or f64 holds it
+    exactly, if it is too long for that.
+    """
     c = lambda x: const(v.type, x)
-    low = b.and_(v, c(0x7FF))
-    cut = b.or_(b.sub(v, low), b.select(b.icmp_unsigned("==", low, c(0)), c(0), c(0x800)))
-    limit = 1 << 53
+    length, cut = (24, 8) if bits(src) == 32 else (53, 11)
+    ones, limit = c((1 << cut) - 1), 1 << length
+    long = b.and_(b.or_(v, b.add(b.and_(v, ones), ones)), c(-1 << cut))
     small = (
         b.icmp_unsigned("<", b.add(v, c(limit)), c(2 * limit))
         if is_signed(src)
         else b.icmp_unsigned("<", v, c(limit))
     )
-    return b.select(small, v, cut)
+    return b.select(small, v, long)
 
 
 def narrowed(b: Any, v: Any, src: str, dst: str) -> Any:

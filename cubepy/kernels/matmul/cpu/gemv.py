@@ -10,7 +10,7 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.matmul.cpu.blocking import ALONE, even
 from cubepy.kernels.matmul.cpu.gemv_split_k import multiply_split_k
-from cubepy.kernels.matmul.cpu.microkernel import Blueprint, sums_of
+from cubepy.kernels.matmul.cpu.microkernel import Blueprint, multiply_add, sums_of
 from cubepy.kernels.matmul.cpu.standing import (
     StandingPlan,
     cycles,
@@ -59,6 +59,7 @@ SHORT, SHORTEST = 16, 5  # of K, and where b is turned for it
 FEW_STANDING, SHORT_STANDING = 9, 4
 """With lines of 32 bytes (Zen 3): rows for which an unpacked b in rows is quicker where it is no
 larger than `LARGE`, and K up to which any is."""
+MOST_ROWS_OF_BYTES = 64  # for which tiles of sums are quicker than whole rows of them (Zen 3)
 NARROWEST = 512  # rows of two lines that are read for any number of rows of a
 
 
@@ -156,14 +157,14 @@ def dot_tile(buffer, group, a, row, b, channel, z, rows, lanes):
             for j in cb.unroll(range(4)):
                 y = cb.cast(b.load(in_batch(b, z, rows_of_b[j], k), lanes), sums)
                 for i in cb.unroll(range(rows)):
-                    acc[i, j] = cb.fma(x_lines[i], y, acc[i, j])
+                    acc[i, j] = multiply_add(x_lines[i], y, acc[i, j])
         else:
             for j in cb.unroll(range(4)):
                 b_lines[j] = cb.cast(b.load(in_batch(b, z, rows_of_b[j], k), lanes), sums)
             for i in cb.unroll(range(rows)):
                 x = cb.cast(a.load(in_batch(a, z, sources[i], k), lanes), sums)
                 for j in range(4):
-                    acc[i, j] = cb.fma(x, b_lines[j], acc[i, j])
+                    acc[i, j] = multiply_add(x, b_lines[j], acc[i, j])
     if whole < depth:
         left = depth - whole
         for j in cb.unroll(range(4)):
@@ -172,7 +173,7 @@ def dot_tile(buffer, group, a, row, b, channel, z, rows, lanes):
         for i in cb.unroll(range(rows)):
             x = cb.cast(a.load(in_batch(a, z, sources[i], whole), lanes, valid=left), sums)
             for j in cb.unroll(range(4)):
-                acc[i, j] = cb.fma(x, b_lines[j], acc[i, j])
+                acc[i, j] = multiply_add(x, b_lines[j], acc[i, j])
     for i in cb.unroll(range(rows)):
         buffer[i, group] = added_up(tuple(acc[i, j] for j in cb.unroll(range(4))), lanes)
 
@@ -219,6 +220,12 @@ def whole_rows_are_quicker(problem: Product, properties: cb.DeviceProperties) ->
     if problem.k < LEAST or size < (MIDDLE if problem.m == 1 else LARGE):
         return False
     return size < LARGER or problem.n >= LONG or problem.m == MOST_ROWS
+
+
+def suits_integers(problem: Product, properties: cb.DeviceProperties) -> bool:
+    """Whether integers have no epilogue, and no dot products of bytes are quicker."""
+    bytes_alone = problem.b == "i8" and problem.a in ("i8", "u8") and problem.out == "i32"
+    return not problem.epilogue and not (bytes_alone and properties.adds_bytes)
 
 
 def lanes_of(problem: Product, properties: cb.DeviceProperties) -> int:
@@ -278,15 +285,15 @@ class UnpackedRoutine(TunedRoutine):
 
 
 class GemvRoutine(UnpackedRoutine):
-    """Float products with few rows: each b is read once, where it stands."""
+    """Products with few rows: each b is read once, where it stands."""
 
     name = "gemv"
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """Few rows, and an order of b that lines can follow."""
         dtype = result_dtype(problem)
-        if not dtype.is_float:
-            return f"sums are in f32 or f64, not {dtype.name}"
+        if not dtype.is_float and not suits_integers(problem, properties):
+            return "these integers are for others"
         if problem.packed:
             return "b is not packed"
         if problem.layout == "columns" and lanes_of(problem, properties) < 4:
@@ -333,6 +340,8 @@ class GemvRoutine(UnpackedRoutine):
         if batch == 1:
             x, b = x[0], b[0]
         kernel_plan = blueprint_of(plan, function, joined)
+        whole = out.dtype.kind in "iub"  # which have neither a factor nor a filling
+        numbers: tuple[Any, Any] = (None, 0) if whole else (float(alpha), float(fill))
         if plan.dot:
             cubes = -(-out.shape[2] // plan.channels)
             dot_rows[(cubes, batch), 1](
@@ -342,16 +351,13 @@ class GemvRoutine(UnpackedRoutine):
                 bias,
                 residual,
                 mask,
-                float(alpha),
-                float(fill),
+                *numbers,
                 plan.rows,
                 kernel_plan,
                 mode="unchecked",
             )
         elif plan.split_k:
-            multiply_split_k(
-                x, b, out, bias, residual, mask, float(alpha), float(fill), kernel_plan
-            )
+            multiply_split_k(x, b, out, bias, residual, mask, *numbers, kernel_plan)
         else:
             standing = StandingPlan(plan.rows, plan.lines, plan.lanes)
             multiply_standing(standing, args[0], args[1], out, ending)
@@ -359,7 +365,7 @@ class GemvRoutine(UnpackedRoutine):
 
 
 class StandingRoutine(UnpackedRoutine):
-    """Small float products, where packing would take longer than it brings."""
+    """Small products, and those of integers, where packing would take longer than it brings."""
 
     name = "standing"
 
@@ -369,8 +375,12 @@ class StandingRoutine(UnpackedRoutine):
         """
         dtype = result_dtype(problem)
         same = problem.a == problem.b == dtype.name
-        if problem.packed or not same or dtype.name not in ("f32", "f64"):
-            return "both matrices and their product are f32 or f64"
+        if not dtype.is_float:
+            many = dtype.bits == 8 and dtype.is_int and problem.m > MOST_ROWS_OF_BYTES
+            fits = not problem.packed and not many and suits_integers(problem, properties)
+            return None if fits else "these integers are for others"
+        if problem.packed or not same or dtype.bits < 32:
+            return "both matrices and their product are f32 or f64, or of integers"
         if properties.register_bytes < 64:
             small = problem.k * problem.n * dtype.bits // 8 <= LARGE
             few = problem.m <= FEW_STANDING and problem.layout == "rows" and small

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul.cpu.microkernel import Blueprint
+from cubepy.kernels.matmul.cpu.microkernel import Blueprint, multiply_add
 from cubepy.kernels.matmul.cpu.split_k import add_parts
 from cubepy.runtime import memory
 
@@ -47,7 +47,7 @@ def add_line(
     for i in cb.unroll(range(rows)):
         total = sums.load((cb.CUBE_POS, i, at), lanes)
         for r in cb.unroll(range(count)):
-            total = cb.fma(factors[i * count + r], found[r], total)
+            total = multiply_add(factors[i * count + r], found[r], total)
         sums.store((cb.CUBE_POS, i, at), total)
 
 
@@ -97,15 +97,16 @@ def multiply_split_k(
     bias: Any,
     residual: Any,
     mask: Any,
-    alpha: float,
-    fill: float,
+    alpha: Any,
+    fill: Any,
     plan: Blueprint,
 ) -> None:
     """out (1, M, N) = epilogue(x (M, K) @ b (K, N)) for up to `SUMS` rows of x."""
     (m, k), columns, lanes = x.shape, b.shape[1], plan.lanes
     length = -(-k // (PARTS if b.nbytes >= LARGE else FEWER))
     parts = -(-k // length)
-    dtype = out.dtype if out.dtype.itemsize == 8 else "float32"
+    narrow = "int32" if out.dtype.kind in "iub" else "float32"
+    dtype = narrow if out.dtype.itemsize < 4 else out.dtype
     sums = memory.empty((parts, m, -(-columns // lanes) * lanes), dtype)
     count = (MORE_SUMS if m > 1 and lanes * sums.itemsize >= 64 else SUMS) // m
     sum_split_k[parts, 1](x, b, sums, length, m, count, lanes, mode="unchecked")

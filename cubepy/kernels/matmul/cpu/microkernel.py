@@ -86,8 +86,18 @@ class Piece:
 
 @cb.func
 def sums_of(out):
-    """The dtype that sums of a result of floats are in."""
-    return cb.f64 if out.dtype.bits > 32 else cb.f32
+    """The dtype that sums of a result are in. Those of narrow integers wrap where they are stored,
+    which gives the same bits; those of bools become truths there.
+    """
+    wide = out.dtype.bits > 32
+    floats = cb.f64 if wide else cb.f32
+    return floats if out.dtype.is_float else (out.dtype if wide or out.dtype.bits == 32 else cb.i32)
+
+
+@cb.func
+def multiply_add(x, y, total):
+    """x * y + total; of floats it is rounded once."""
+    return cb.fma(x, y, total) if total.dtype.is_float else x * y + total
 
 
 @cb.func

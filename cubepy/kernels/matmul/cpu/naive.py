@@ -60,8 +60,8 @@ class Plain(TunedRoutine):
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """It adds nothing to the product."""
-        if problem.packed:
-            return "b is packed"
+        if problem.packed or result_dtype(problem).kind == "b":
+            return "b is packed, or sums would be truths"
         if result_dtype(problem).is_float and result_dtype(problem).bits < 32:
             return f"sums would be in {result_dtype(problem).name}"
         return "it has no epilogue" if problem.epilogue else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.matmul.cpu.blocking import ALONE, even
-from cubepy.kernels.matmul.cpu.microkernel import sums_of
+from cubepy.kernels.matmul.cpu.microkernel import multiply_add, sums_of
 from cubepy.kernels.matmul.problem import Epilogue, Product
 from cubepy.kernels.movement.copy import copy
 from cubepy.kernels.primitives.epilogue import LineEpilogue
@@ -76,7 +76,7 @@ def standing_product(
             for i in cb.unroll(range(rows)):
                 x = cb.splat(cb.cast(a[z, row + i, k], sums), lanes)
                 for j in cb.unroll(range(lines)):
-                    acc[i, j] = cb.fma(x, b_lines[j], acc[i, j])
+                    acc[i, j] = multiply_add(x, b_lines[j], acc[i, j])
             k = k + step
         for i in cb.unroll(range(rows)):
             for j in cb.unroll(range(lines)):
@@ -144,7 +144,7 @@ def multiply_standing(plan: StandingPlan, x: Any, b: Any, out: Any, epilogue: Ep
     if b.strides[2] != b.itemsize and b.shape[2] > 1:
         b = copy(b)
     bias, residual, function, alpha, mask, fill, joined = epilogue
-    if out.dtype.itemsize == 8:
+    if out.dtype.itemsize == 8 or out.dtype.kind in "iub":
         ends = LineEpilogue(out, None)
     else:
         numbers = float(alpha), mask, float(fill)
