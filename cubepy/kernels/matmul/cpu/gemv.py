@@ -261,8 +261,8 @@ def most_dot_rows(problem: Product, properties: cb.DeviceProperties) -> int:
     """Rows of a up to which b, whose columns are neighbours, is not turned."""
     size, k, dtype = problem.k * problem.n, problem.k, result_dtype(problem)
     if properties.vector_registers < 32:
-        rows = WIDE_ROWS_BY_K if dtype.bits == 64 else ROWS_BY_K
-        most = next(most for limit, most in rows if k < limit)
+        by_k = WIDE_ROWS_BY_K if dtype.bits == 64 else ROWS_BY_K
+        most = next(most for limit, most in by_k if k < limit)
         return most if problem.batch == 1 else min(MOST_ROWS, most)
     if dtype.bits == 64:
         return WIDE_DOT_ROWS[0] if k < WIDE_LONG else WIDE_DOT_ROWS[1]
