@@ -1,0 +1,58 @@
+"""Functions of integers that give floats are those of the floats: no difference of integers wraps
+on the way.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.nn import functional as F
+
+KINDS = ("bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")
+METHODS = ("logaddexp", "logaddexp2", "nextafter", "hypot", "atan2", "dist", "cdist", "xlogy")
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: getattr(F, name)
+    for name in sorted(vars(F))
+    if inspect.isfunction(getattr(F, name)) and "drop" not in name and "gumbel" not in name
+} | {name: getattr(cb.Tensor, name) for name in METHODS}
+
+
+def integers(rng: np.random.Generator, kind: str) -> np.ndarray:
+    dtype = cb.as_dtype(kind).numpy
+    low = 0 if dtype.kind in "bu" else -100
+    return rng.integers(low, 2 if kind == "bool" else 120, (5, 5)).astype(dtype)
+
+
+def both(function: Callable[..., Any], given: list[np.ndarray]) -> Iterator[Any]:
+    """What a function gives of integers, and of them as floats; nothing where it takes none."""
+    wide = "f64" if given[0].dtype.itemsize == 8 else "f32"
+    for kind in (None, wide):
+        try:
+            found = function(*(cb.tensor(x, dtype=kind) for x in given))
+        except (cb.errors.CubeError, TypeError):
+            return
+        if not isinstance(found, cb.Tensor) or not found.dtype.is_float:
+            return
+        yield found.numpy()
+
+
+def test_functions_of_random_integers() -> None:
+    rng = np.random.default_rng(8)
+    compared = set()
+    for name, function in FUNCTIONS.items():
+        for count in (1, 2, 3):
+            for kind in rng.choice(KINDS, 3, replace=False):
+                given = [integers(rng, str(kind)) for _ in range(count)]
+                if len(pair := tuple(both(function, given))) == 2:
+                    of_integers, of_floats = pair
+                    assert of_integers.dtype == of_floats.dtype, (name, kind)
+                    np.testing.assert_allclose(
+                        of_integers, of_floats, 2e-5, 1e-5, err_msg=f"{name} of {count} {kind}"
+                    )
+                    compared.add(name)
+    assert compared > {"mse_loss", "cosine_similarity", "pdist", "logaddexp", "cdist", "nextafter"}
