@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 
 import cubepy as cb
 from cubepy.nn import functional as F
@@ -56,3 +57,16 @@ def test_functions_of_random_integers() -> None:
                     )
                     compared.add(name)
     assert compared > {"mse_loss", "cosine_similarity", "pdist", "logaddexp", "cdist", "nextafter"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_hot_of_every_dtype(kind: str) -> None:
+    labels = np.random.default_rng(2).integers(0, 2, 9).astype(cb.as_dtype(kind).numpy)
+    x = cb.tensor(labels)
+    for classes in (-1, 3, 300):
+        made = F.one_hot(x, classes).numpy()
+        wanted = np.eye(int(labels.max()) + 1 if classes == -1 else classes, dtype=np.int64)
+        np.testing.assert_array_equal(made, wanted[labels.astype(np.int64)])
+    traced = cb.jit(lambda x: F.one_hot(x, 300))(x)
+    np.testing.assert_array_equal(traced.numpy(), made)
+    assert F.one_hot(x[:0], 3).shape == (0, 3)
