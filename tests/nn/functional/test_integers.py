@@ -5,6 +5,7 @@ on the way.
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -70,3 +71,38 @@ def test_one_hot_of_every_dtype(kind: str) -> None:
     traced = cb.jit(lambda x: F.one_hot(x, 300))(x)
     np.testing.assert_array_equal(traced.numpy(), made)
     assert F.one_hot(x[:0], 3).shape == (0, 3)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "f16", "f32", "f64"])
+def test_python_integers_of_any_size(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    x = cb.tensor(np.array([1, 0]), dtype=kind)
+    for _ in range(60):
+        value = (1 << int(rng.integers(0, 70 if x.dtype.is_int else 1020))) + int(
+            rng.integers(-2, 3)
+        )
+        value *= int(rng.choice([-1, 1]))
+        for op in rng.choice((operator.add, operator.truediv, operator.lt, operator.mod), 1):
+            for program in (op, cb.jit(lambda x, op=op, value=value: op(x, value))):
+                try:
+                    program(x, value) if program is op else program(x)
+                except cb.errors.DTypeError as error:
+                    assert "bits is beyond" in str(error)
+                    assert abs(value) > 2**62
+                else:
+                    assert abs(value) <= (2**64 if x.dtype.is_int else 2**1024)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_adaptive_pools_of_any_number_of_axes(axes: int) -> None:
+    for name in ("avg", "max"):
+        for ndim in range(6):
+            function = getattr(F, f"adaptive_{name}_pool{axes}d")
+            if ndim in (axes + 1, axes + 2):
+                assert (
+                    function(cb.tensor(np.ones((2,) * ndim, np.float32)), 1).shape[-axes:]
+                    == (1,) * axes
+                )
+            else:
+                with pytest.raises(cb.errors.ShapeError):
+                    function(cb.tensor(np.ones((2,) * ndim, np.float32)), 1)
