@@ -15,6 +15,7 @@ from typing import Any
 from cubepy.errors import ArgumentError, LaunchError, ShapeError
 from cubepy.kernels.entry.arguments import number_of, whole
 from cubepy.kernels.entry.options import is_flag, shown
+from cubepy.lang.dtypes import f32, float_for
 from cubepy.tensor import Tensor
 
 
@@ -124,14 +125,15 @@ def path(name: str, value: Any) -> Path:
 
 def widened(x: Tensor) -> Tensor:
     """Narrow floats in f32, for what takes several steps: nothing is rounded, and no square
-    overflows, in between.
+    overflows, in between. Integers and booleans are floats, too: a difference may be beyond them.
 
     Example:
         >>> import cubepy as cb
-        >>> widened(cb.tensor([1.0], "f16")).dtype
-        cb.f32
+        >>> widened(cb.tensor([1.0], "f16")).dtype, widened(cb.tensor([1], "u8")).dtype
+        (cb.f32, cb.f32)
     """
-    return x.astype("f32") if x.dtype.is_float and x.dtype.bits < 32 else x
+    wide = float_for(x.dtype) if x.dtype.bits == 64 else f32
+    return x if x.dtype is wide else x.astype(wide)
 
 
 def in_place(given: Any, made: Tensor, inplace: Any) -> Tensor:

@@ -110,7 +110,9 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.AST:
         """A tuple: its element is a generator function, since calls in it may suspend the unit."""
-        (loop,) = node.generators
+        (loop, *others) = node.generators
+        if others or not _names_only(loop.target):
+            return node  # in a branch that is not taken: the front end refuses it in others
         element = self.visit(node.elt)
         for test in reversed(loop.ifs):
             skipped = ast.Attribute(ast.Name("__run__", ast.Load()), "skipped", ast.Load())
@@ -121,6 +123,15 @@ class _Rewriter(ast.NodeTransformer):
         )
         collect = _runtime("collected", [self.visit(loop.iter), _of_item(loop.target, body)])
         return _at(ast.YieldFrom(collect), node)
+
+    def visit_refused(self, node: ast.AST) -> ast.AST:
+        """What the front end refuses in a branch that is taken: it never runs, and calls that
+        suspend the unit may not be in it.
+        """
+        return node
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_refused
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = visit_refused
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         operand = self.visit(node.operand)
@@ -198,6 +209,13 @@ def _site(node: ast.expr, number: int) -> list[ast.expr]:
     """What tells an expression from others: its function, and where it stands there."""
     site = ast.Constant(f"@{node.lineno}:{node.col_offset}.{number}")
     return [ast.Name("__types__", ast.Load()), site]
+
+
+def _names_only(target: ast.expr) -> bool:
+    """Whether a target is a name, or a tuple of such."""
+    if isinstance(target, ast.Tuple):
+        return all(_names_only(t) for t in target.elts)
+    return isinstance(target, ast.Name)
 
 
 def _of_item(target: ast.expr, body: ast.expr) -> ast.Lambda:

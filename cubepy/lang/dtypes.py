@@ -271,6 +271,20 @@ def float_for(dtype: DType) -> DType:
     return f64 if dtype.bits == 64 else f32
 
 
+def held(value: int, dtype: DType) -> int:
+    """A Python integer that a dtype holds; floats hold what is finite in f64.
+
+    Raises:
+        DTypeError: it does not.
+    """
+    if value.bit_length() > 1024 if dtype.is_float else not fits(value, dtype):
+        raise DTypeError(
+            f"an integer of {value.bit_length()} bits is beyond {dtype.name}",
+            hint="write it as a float, or as a number of NumPy with a dtype",
+        )
+    return value
+
+
 def scalar_dtype(value: Any) -> DType:
     """The dtype that a scalar launch argument takes when its parameter is not annotated.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from cubepy.compiler.signature import exact
 from cubepy.errors import CubeError
-from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i64
+from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, held, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
 from cubepy.runtime.device import as_device, current
@@ -447,4 +447,4 @@ def operand(value: Any, other: Tensor) -> Tensor:
     elif isinstance(value, int) and not isinstance(value, bool):
         if dtype.kind == "b" or dtype.is_int and not fits(value, dtype):
             dtype = i64
-    return constant(value, dtype)
+    return constant(held(value, dtype) if type(value) is int else value, dtype)

@@ -148,8 +148,15 @@ def reciprocal(a):
 
 
 @cb.func
+def float_of(a):
+    """a, or the float of an integer, whose differences may be beyond its dtype"""
+    return a if a.dtype.is_float else 1.0 * a
+
+
+@cb.func
 def logaddexp(a, b):
     """log(exp(a) + exp(b)), from the larger down"""
+    a, b = float_of(a), float_of(b)
     top = cb.nan_max(a, b)
     rest = cb.log1p(cb.exp(cb.nan_min(a, b) - top))
     return cb.select(a == b, top + 0.6931471805599453, top + rest)
@@ -164,7 +171,7 @@ def negative_sign(a):
 @cb.func
 def next_after(a, b):
     """The next number from a towards b, by the order of bits"""
-    if a.dtype == cb.f64 or b.dtype == cb.f64:
+    if cb.promote(a.dtype, b.dtype).bits == 64:
         a, b = cb.cast(a, cb.f64), cb.cast(b, cb.f64)
         whole, one = cb.i64, cb.cast(1, cb.i64)
     else:

@@ -126,7 +126,7 @@ def logsigmoid(input: Any) -> Tensor:
         array([-200.    ,   -0.6931], dtype=float32)
     """
     x = as_tensor(input)
-    wide = arguments.widened(_floats(x))
+    wide = arguments.widened(x)
     return _as_given(_below(wide) - where(wide > 0, -wide, wide).exp().log1p(), x)
 
 
@@ -200,7 +200,7 @@ def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
         array([-0.6321,  1.    ], dtype=float32)
     """
     x = as_tensor(input)
-    wide = arguments.widened(_floats(x))
+    wide = arguments.widened(x)
     return arguments.in_place(
         input, _as_given(where(wide > 0, wide, _below(wide).expm1() * alpha), x), inplace
     )
@@ -215,7 +215,7 @@ def selu(input: Any, inplace: bool = False) -> Tensor:
         array([-1.1113,  1.0507], dtype=float32)
     """
     x = as_tensor(input)
-    wide = arguments.widened(_floats(x))
+    wide = arguments.widened(x)
     return arguments.in_place(
         input, _as_given(elu(wide, 1.6732632423543772) * 1.0507009873554805, x), inplace
     )
@@ -230,7 +230,7 @@ def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
         array([-0.7869,  1.    ], dtype=float32)
     """
     x = as_tensor(input)
-    wide = arguments.widened(_floats(x))
+    wide = arguments.widened(x)
     return arguments.in_place(
         input, _as_given(where(wide > 0, wide, (_below(wide) / alpha).expm1() * alpha), x), inplace
     )
@@ -245,7 +245,7 @@ def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
         array([  0.6931, 100.    ], dtype=float32)
     """
     x = as_tensor(input)
-    wide = arguments.widened(_floats(x))
+    wide = arguments.widened(x)
     scaled = wide if beta == 1 else wide * beta
     straight = scaled > threshold
     curved = where(straight, 0, scaled).exp().log1p()
@@ -261,7 +261,7 @@ def softsign(input: Any) -> Tensor:
         tensor([-0.5 ,  0.75])
     """
     x = as_tensor(input)
-    wide = arguments.widened(_floats(x))
+    wide = arguments.widened(x)
     return _as_given(wide / (abs(wide) + 1), x)
 
 
@@ -274,7 +274,7 @@ def hardsigmoid(input: Any, inplace: bool = False) -> Tensor:
         tensor([0.  , 0.5 , 0.75])
     """
     x = as_tensor(input)
-    wide = arguments.widened(_floats(x))
+    wide = arguments.widened(x)
     return arguments.in_place(input, _as_given(relu6(wide + 3) / 6, x), inplace)
 
 
@@ -287,7 +287,7 @@ def hardswish(input: Any, inplace: bool = False) -> Tensor:
         tensor([-0.,  0.,  3.])
     """
     x = as_tensor(input)
-    wide = arguments.widened(_floats(x))
+    wide = arguments.widened(x)
     return arguments.in_place(input, _as_given(wide * (relu6(wide + 3) / 6), x), inplace)
 
 
@@ -300,7 +300,7 @@ def mish(input: Any, inplace: bool = False) -> Tensor:
         array([0.    , 0.8651], dtype=float32)
     """
     x = as_tensor(input)
-    wide = arguments.widened(_floats(x))
+    wide = arguments.widened(x)
     return arguments.in_place(input, _as_given(wide * softplus(wide).tanh(), x), inplace)
 
 
@@ -313,7 +313,7 @@ def tanhshrink(input: Any) -> Tensor:
         array([0.    , 0.2384], dtype=float32)
     """
     x = as_tensor(input)
-    wide = arguments.widened(_floats(x))
+    wide = arguments.widened(x)
     return _as_given(wide - wide.tanh(), x)
 
 

@@ -326,8 +326,8 @@ def adaptive_avg_pool3d(input: Any, output_size: Any) -> Tensor:
 def _parts(x: Tensor, output_size: Any, axes: int) -> tuple[int, ...]:
     several = isinstance(output_size, (tuple, list))
     wanted = tuple(output_size) if several else (output_size,) * axes
-    if len(wanted) != axes:
-        raise ShapeError(f"output_size is a length for each of {axes} axes, not {output_size}")
+    if len(wanted) != axes or x.ndim < axes:
+        raise ShapeError(f"output_size is {axes} lengths for {x.shape}, not {output_size}")
     return tuple(have if n is None else n for n, have in zip(wanted, x.shape[-axes:], strict=True))
 
 

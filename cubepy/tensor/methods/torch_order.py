@@ -127,7 +127,7 @@ class TorchOrder(Applied[T]):
     def dist(self, other: Any, p: float = 2) -> T:
         """The p-norm of a difference."""
         x: Any = self
-        return (x - other).norm(p)  # type: ignore[no-any-return]
+        return (x._of_floats() - x._operand(other)._of_floats()).norm(p)  # type: ignore[no-any-return]
 
     @several
     def cdist(
@@ -145,6 +145,7 @@ class TorchOrder(Applied[T]):
             raise ShapeError(
                 f"cdist takes rows of one length, not the shapes {x.shape} and {y.shape}"  # type: ignore[attr-defined]
             )
+        a, b = a._of_floats(), b._of_floats()
         many = MODES[compute_mode]
         if p == 2 and (max(a.shape[-2], b.shape[-2]) > DIRECT if many is None else many):
             squares = (a * a).sum(-1).unsqueeze(-1) + (b * b).sum(-1).unsqueeze(-2)

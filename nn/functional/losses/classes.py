@@ -321,10 +321,12 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
         n = num_classes
     else:
         values = x.numpy()
-        most = int(values.max(initial=-1))
+        most, least = (int(values.max()), int(values.min())) if values.size else (-1, 0)
         n = most + 1 if num_classes == -1 else num_classes
-        if most >= n or int(values.min(initial=0)) < 0:
+        if most >= n or least < 0:
             raise LaunchError(f"classes are 0 to {n - 1}; the largest integer is {most}")
+    if not x.dtype.is_float:
+        x = x.astype("i64")  # the classes may be more than integers of its dtype
     classes = as_tensor(np.arange(n, dtype=x.dtype.numpy)).to(x.device)
     return (x.unsqueeze(-1) == classes).astype("i64")
 
