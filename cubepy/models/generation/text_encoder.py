@@ -15,6 +15,7 @@ from cubepy.kernels.entry.options import shown
 from cubepy.models.architectures.encoder import Encoder, EncoderConfig
 from cubepy.models.architectures.modern_encoder import ModernConfig, ModernEncoder
 from cubepy.models.architectures.t5 import T5Encoder
+from cubepy.models.repeated_calls import RepeatedCalls
 from cubepy.models.tokenized import Tokenized
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
@@ -121,7 +122,7 @@ class TextVectors(Tokenized):
         return (as_tensor(shares[:, None]).to(x.device) @ x.astype(cb.f32))[:, 0]
 
 
-class TextEncoder(Encoder, TextVectors):
+class TextEncoder(RepeatedCalls, Encoder, TextVectors):
     """An encoder of BERT's kind with what it needs to read texts.
 
     Example:
@@ -135,7 +136,7 @@ class TextEncoder(Encoder, TextVectors):
         self.longest = c.context - c.first
 
 
-class ModernTextEncoder(ModernEncoder, TextVectors):
+class ModernTextEncoder(RepeatedCalls, ModernEncoder, TextVectors):
     """ModernBERT with what it needs to read texts.
 
     Example:
@@ -149,7 +150,7 @@ class ModernTextEncoder(ModernEncoder, TextVectors):
         self.longest = c.context
 
 
-class T5TextEncoder(T5Encoder, TextVectors):
+class T5TextEncoder(RepeatedCalls, T5Encoder, TextVectors):
     """The encoder of T5 with what it needs to read texts.
 
     Example:

@@ -95,7 +95,7 @@ def test_texts_alone(tmp_path: Path) -> None:
         assert error(model.hidden(given["input_ids"]), given["last_hidden_state"]) < 1e-5
         assert error(model(given["input_ids"]), given["pooler_output"]) < 1e-5
     long = [[*range(3, 59), 60]]
-    np.testing.assert_array_equal(model.embed(long), model.embed([[*range(3, 22), 60]]))
+    np.testing.assert_allclose(model.embed(long), model.embed([[*range(3, 22), 60]]), 1e-5)
     for wrong, rule in (
         (["a text"], "no tokenizer"),
         ([[]], "one token"),

@@ -15,8 +15,9 @@ from cubepy.models.architectures.tokens import as_tokens
 from cubepy.models.architectures.vision.layers import LayerConfig, PreNormLayer, of_length_one
 from cubepy.models.architectures.vision.preparing import Prepared
 from cubepy.models.architectures.vision.transformer import VisionConfig, VisionTransformer
+from cubepy.models.repeated_calls import RepeatedCalls
 from cubepy.models.tokenized import Tokenized
-from cubepy.nn import Embedding, LayerNorm, Linear, Module, ModuleList, Parameter, init
+from cubepy.nn import Embedding, LayerNorm, Linear, ModuleList, Parameter, init
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
 
@@ -42,7 +43,7 @@ class ClipTextConfig:
     outputs: int = 0
 
 
-class ClipText(Module, Tokenized):
+class ClipText(RepeatedCalls, Tokenized):
     """Tokens -> a vector of each text.
 
     Example:
@@ -121,7 +122,7 @@ class ClipText(Module, Tokenized):
         return found[0] if single else found
 
 
-class Clip(Module, Tokenized, Prepared):
+class Clip(RepeatedCalls, Tokenized, Prepared):
     """A tower of images and one of texts.
 
     Example:

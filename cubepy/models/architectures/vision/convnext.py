@@ -12,6 +12,7 @@ from cubepy.errors import ShapeError
 from cubepy.models.architectures.vision.layers import of_length_one
 from cubepy.models.architectures.vision.preparing import Prepared
 from cubepy.models.architectures.vision.transformer import images_of
+from cubepy.models.repeated_calls import RepeatedCalls, repeated
 from cubepy.nn import Conv2d, LayerNorm, Linear, Module, ModuleList, Parameter, init
 from cubepy.tensor import Tensor
 
@@ -100,7 +101,7 @@ class Stage(Module):
         return x
 
 
-class ConvNext(Module, Prepared):
+class ConvNext(RepeatedCalls, Prepared):
     """Images -> what the head gives; without one, the last feature maps.
 
     Example:
@@ -153,5 +154,5 @@ class ConvNext(Module, Prepared):
     def embed(self, pixels: Any, *, normalize: bool = False) -> np.ndarray:
         """A vector of each image, (B, width) f32; of length 1 if `normalize`."""
         with cb.no_grad():
-            found = self.pooled(self.hidden(pixels)).numpy()
+            found = self.pooled(repeated(self, "hidden", ConvNext.hidden, (pixels,))).numpy()
         return of_length_one(found) if normalize else found

@@ -11,7 +11,8 @@ import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.models.architectures.vision.layers import LayerConfig, PreNormLayer, of_length_one
 from cubepy.models.architectures.vision.preparing import CUBIC, Prepared, weights_of
-from cubepy.nn import LayerNorm, Linear, Module, ModuleList, Parameter, init
+from cubepy.models.repeated_calls import RepeatedCalls, repeated
+from cubepy.nn import LayerNorm, Linear, ModuleList, Parameter, init
 from cubepy.nn import functional as F
 from cubepy.tensor import Tensor, as_tensor
 from cubepy.tensor.namespace import concat
@@ -78,7 +79,7 @@ def images_of(pixels: Any, channels: int) -> Tensor:
     return x if x.dtype in (cb.f32, cb.f64) else x.astype(cb.f32)
 
 
-class VisionTransformer(Module, Prepared):
+class VisionTransformer(RepeatedCalls, Prepared):
     """Images -> what the head gives; without one, a vector for each token.
 
     Attributes:
@@ -155,7 +156,10 @@ class VisionTransformer(Module, Prepared):
             (B, width) f32.
         """
         with cb.no_grad():
-            found = self(pixels) if self.config.head == "projection" else self.hidden(pixels)[:, 0]
+            if self.config.head == "projection":
+                found = self(pixels)
+            else:
+                found = repeated(self, "hidden", VisionTransformer.hidden, (pixels,))[:, 0]
         return of_length_one(found.numpy()) if normalize else found.numpy()
 
     def positions_of(self, rows: int, columns: int) -> Tensor:
